@@ -22,16 +22,19 @@ constexpr uint64_t kSlot = 1;
 // If a sender has waited this long for one rank, another thread sends to the other ranks.
 constexpr std::chrono::milliseconds kSlow{20};
 
-// Threads send the heartbeats, since Gloo can only wait for a message. Usually one thread suffices; a rank that is
-// stopped or cut off keeps one thread waiting.
+// Threads send and receive the heartbeats, since Gloo can only wait for a message. Usually one sender suffices; a rank
+// that is stopped or cut off keeps one thread waiting.
 class GlooBeats final : public lmx::processes::BeatLink {
  public:
   explicit GlooBeats(std::shared_ptr<gloo::Context> context)
       : context_(std::move(context)), lines_(static_cast<size_t>(context_->size)) {
     for (Line& line : lines_) line.buffer = context_->createUnboundBuffer(&line.out, sizeof(Beat));
-    inbox_.emplace(context_, kSlot, sizeof(Beat),
-                   Inbox::Handlers{[this](int from, const std::byte* message) { take(from, message); },
-                                   [this](int rank) { note_lost(rank); }});
+    for (int r = 0; r < context_->size; ++r)
+      if (r != context_->rank)
+        inboxes_.push_back(
+            std::make_unique<Inbox>(context_, std::vector<int>{r}, kSlot, sizeof(Beat),
+                                    Inbox::Handlers{[this](int from, const std::byte* message) { take(from, message); },
+                                                    [this](int rank) { note_lost(rank); }}));
   }
 
   ~GlooBeats() override {
@@ -44,19 +47,19 @@ class GlooBeats final : public lmx::processes::BeatLink {
     }
     work_.notify_all();
     for (std::thread& thread : senders_) thread.join();
-    inbox_.reset();
+    inboxes_.clear();
   }
 
   bool send(int to, const Beat& beat) override {
     const std::lock_guard lock(mutex_);
+    if (!due_.empty() && idle_ == 0 && Clock::now() - progress_ > kSlow) senders_.emplace_back([this] { send_all(); });
     Line& l = line(to);
     if (l.pending) return false;
     if (l.lost) return true;
     l.out = beat;
     l.pending = true;
     due_.push_back(to);
-    if (idle_ == 0 && (senders_.empty() || Clock::now() - progress_ > kSlow))
-      senders_.emplace_back([this] { send_all(); });
+    if (senders_.empty()) senders_.emplace_back([this] { send_all(); });
     work_.notify_one();
     return true;
   }
@@ -119,6 +122,7 @@ class GlooBeats final : public lmx::processes::BeatLink {
       if (stop_) return;
       const int to = due_.front();
       due_.pop_front();
+      progress_ = Clock::now();
       lock.unlock();
       const bool sent = send_one(to);
       lock.lock();
@@ -147,7 +151,8 @@ class GlooBeats final : public lmx::processes::BeatLink {
   Clock::time_point progress_ = Clock::now();
   bool stop_ = false;
   std::vector<std::thread> senders_;
-  std::optional<Inbox> inbox_;
+  std::vector<std::unique_ptr<Inbox>>
+      inboxes_;  // one for each rank: a rank that is stopped while it sends blocks its own
 };
 
 }  // namespace

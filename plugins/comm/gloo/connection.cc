@@ -47,6 +47,13 @@ struct Outgoing {
   std::unique_ptr<Buffer> announcement, data;
 };
 
+std::vector<int> other_ranks(const gloo::Context& context) {
+  std::vector<int> ranks;
+  for (int r = 0; r < context.size; ++r)
+    if (r != context.rank) ranks.push_back(r);
+  return ranks;
+}
+
 // State that all connections of a rank share: announced messages, and posted messages that are not yet sent.
 class Mailbox {
  public:
@@ -54,7 +61,7 @@ class Mailbox {
       : context_(std::move(context)),
         waits_(waits),
         reaper_([this] { reap(); }),
-        inbox_(context_, kNotices, sizeof(Notice),
+        inbox_(context_, other_ranks(*context_), kNotices, sizeof(Notice),
                {[this](int from, const std::byte* message) { note(from, message); },
                 [this](int rank) { waits_.watchdog().note_lost(rank); }}) {}
 

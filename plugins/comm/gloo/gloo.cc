@@ -67,6 +67,14 @@ Meeting read_meeting(const GlooConfig& config, const lmx::Launch& launch, const 
   return meeting;
 }
 
+// Gloo's store of files gives up after 30 s; here comm.lag_s limits the time.
+class PatientFileStore final : public gloo::rendezvous::FileStore {
+ public:
+  using FileStore::FileStore;
+  using FileStore::wait;
+  void wait(const std::vector<std::string>& keys) override { FileStore::wait(keys, kForever); }
+};
+
 constexpr std::chrono::seconds kToBeReported{5};  // longer than an lmx lets ranks live after one has failed (start.cc)
 
 class GlooTransport final : public lmx::processes::Transport {
@@ -130,7 +138,7 @@ class GlooTransport final : public lmx::processes::Transport {
 
   void meet_in_folder() {
     const std::string folder = variable(kFolderVariable);
-    gloo::rendezvous::FileStore store(folder);
+    PatientFileStore store(folder);
     connect(store, "127.0.0.1");
     if (launch_.rank != 0) return;
     // If lmx is killed, no file remains.

@@ -6,22 +6,35 @@
 
 namespace lmx_gloo {
 
-Inbox::Inbox(std::shared_ptr<gloo::Context> context, uint64_t slot, size_t bytes, Handlers handlers)
-    : context_(std::move(context)), slot_(slot), handlers_(std::move(handlers)), bytes_(bytes) {
-  buffer_ = context_->createUnboundBuffer(bytes_.data(), bytes_.size());
-  for (int r = 0; r < context_->size; ++r)
-    if (r != context_->rank) ranks_.push_back(r);
+Inbox::Inbox(std::shared_ptr<gloo::Context> context, std::vector<int> ranks, uint64_t slot, size_t bytes,
+             Handlers handlers)
+    : context_(std::move(context)),
+      slot_(slot),
+      handlers_(std::move(handlers)),
+      bytes_(bytes),
+      ranks_(std::move(ranks)) {
+  renew_buffer();
   if (!ranks_.empty()) thread_ = std::thread([this] { loop(); });
 }
 
 Inbox::~Inbox() {
-  stop_ = true;
-  buffer_->abortWaitRecv();
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+    buffer_->abortWaitRecv();
+  }
   if (thread_.joinable()) thread_.join();
 }
 
+// Returns false if this object is being destroyed.
+bool Inbox::renew_buffer() {
+  const std::lock_guard lock(mutex_);
+  if (!stop_) buffer_ = context_->createUnboundBuffer(bytes_.data(), bytes_.size());
+  return !stop_;
+}
+
 void Inbox::loop() {
-  while (!stop_ && !ranks_.empty()) {
+  while (!ranks_.empty()) {
     try {
       int from = -1;
       buffer_->recv(ranks_, slot_, 0, bytes_.size());
@@ -29,7 +42,7 @@ void Inbox::loop() {
       handlers_.message(from, bytes_.data());
     } catch (const std::exception&) {
       // A buffer that has seen an error throws it again for ever.
-      buffer_ = context_->createUnboundBuffer(bytes_.data(), bytes_.size());
+      if (!renew_buffer()) return;
       drop_lost();
     }
   }

@@ -41,7 +41,7 @@ class StoreClient::Client {
   }
 
  private:
-  // Rank 0 may start last, and a host's name may be unknown until its container runs. The caller limits the time.
+  // Rank 0 may start last. The caller limits the time.
   void connect(const StoreAddress& address) {
     for (;;) {
       boost::system::error_code error;

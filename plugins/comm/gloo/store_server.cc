@@ -40,6 +40,11 @@ class StoreServer::Server {
   Server(const StoreAddress& address, const std::string& secret) : secret_(secret), acceptor_(io_), changed_(io_) {
     changed_.expires_at(std::chrono::steady_clock::time_point::max());
     const tcp::endpoint endpoint = resolve(address);
+    const bool meant = address.host == "localhost" || address.host == "::1" || address.host.starts_with("127.");
+    if (endpoint.address().is_loopback() && !meant)
+      lmx::log_warn(
+          lmx::str("[gloo] MASTER_ADDR=", address.host, " is ", endpoint.address().to_string(),
+                   " on rank 0's host, which ranks of other hosts cannot reach; give another name or address"));
     try {
       acceptor_.open(endpoint.protocol());
       acceptor_.set_option(tcp::acceptor::reuse_address(true));
@@ -62,31 +67,43 @@ class StoreServer::Server {
  private:
   awaitable<void> accept() {
     for (;;) {
-      tcp::socket socket = co_await acceptor_.async_accept(use_awaitable);
-      asio::co_spawn(io_, serve(std::move(socket)), asio::detached);
+      const auto socket = std::make_shared<tcp::socket>(io_);
+      boost::system::error_code error;
+      co_await acceptor_.async_accept(*socket, asio::redirect_error(use_awaitable, error));
+      if (!error) {
+        asio::co_spawn(io_, serve(socket), asio::detached);
+        continue;
+      }
+      // Too many open files, for example: strangers are disconnected after kToProve.
+      asio::steady_timer pause(io_, std::chrono::milliseconds(50));
+      co_await pause.async_wait(use_awaitable);
     }
   }
 
-  awaitable<void> serve(tcp::socket socket) {
+  awaitable<void> serve(std::shared_ptr<tcp::socket> socket) {
     try {
       if (!co_await is_rank(socket)) co_return;
-      for (;;) co_await answer(socket);
+      for (;;) co_await answer(*socket);
     } catch (const std::exception&) {  // the rank has everything that it needs, or it is lost
     }
   }
 
-  awaitable<bool> is_rank(tcp::socket& socket) {
-    const boost::system::error_code none;
+  awaitable<bool> is_rank(std::shared_ptr<tcp::socket> shared) {
+    tcp::socket& socket = *shared;
     const std::string from = socket.remote_endpoint().address().to_string();
     asio::steady_timer limit(io_, kToProve);
-    limit.async_wait([&](const boost::system::error_code& error) {
-      if (!error) socket.close();
+    // The timer may end at the same time as the read below, so its function owns what it uses.
+    const auto proved = std::make_shared<bool>(false);
+    limit.async_wait([shared, proved](const boost::system::error_code& error) {
+      boost::system::error_code ignored;
+      if (!error && !*proved) shared->close(ignored);
     });
     const Nonce own = random_nonce();
     Nonce theirs;
     Proof proof;
     co_await asio::async_write(socket, asio::buffer(own), use_awaitable);
     co_await asio::async_read(socket, std::array{asio::buffer(theirs), asio::buffer(proof)}, use_awaitable);
+    *proved = true;
     limit.cancel();
     if (!equal(proof, prove(secret_, "rank", own, theirs))) {
       lmx::log_warn("[gloo] a connection from " + from + " does not know the job's secret and was refused");

@@ -4,6 +4,7 @@
 #include <gloo/context.h>
 #include <gloo/transport/unbound_buffer.h>
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -48,7 +49,7 @@ class Waits {
   Watchdog& watchdog_;
   std::mutex mutex_;
   std::set<Buffer*> waiting_;
-  bool interrupted_ = false;
+  std::atomic<bool> interrupted_{false};
 };
 
 }  // namespace lmx_gloo

@@ -60,11 +60,11 @@ class MpiBeats final : public BeatLink {
   }
 
   void drain() override {
-    for (const auto& l : lines_) {
+    for (int r = 0; r < static_cast<int>(lines_.size()); ++r) {
+      const auto& l = line(r);
       if (!l) continue;
-      int done = 0;
-      while (MPI_Test(&l->receiving, &done, MPI_STATUS_IGNORE) == MPI_SUCCESS && done &&
-             l->receiving != MPI_REQUEST_NULL) {
+      Beat last;
+      while (receive(r, last)) {
       }
       MPI_Wait(&l->sending, MPI_STATUS_IGNORE);
       if (l->receiving == MPI_REQUEST_NULL) continue;
