@@ -101,18 +101,16 @@ TEST_P(ProcessGroups, AStoppedRankOfTwo) {
 
 TEST_P(ProcessGroups, ARankThatComputesTooLongIsNamed) {
   for (const int who : {0, 1}) {
-    Job job(started("one_lags", 3, "heartbeat_s: 0.1, lag_s: 1", who));
-    ASSERT_TRUE(job.wait_for_ranks(3)) << job.err();
-    expect_one_message(job, 1, Names(str("rank ", who, " of 3 on host "), "lags", "in barrier"));
+    expect_end(started("one_lags", 3, "heartbeat_s: 0.1, lag_s: 1", who), 3, 1,
+               Names(str("rank ", who, " of 3 on host "), "lags", "in barrier"));
   }
 }
 
 // The others do not wait in a collective, and rank 0 waits for its own thread.
 TEST_P(ProcessGroups, AWorkerOfAServerThatSleepsIsNamed) {
   for (const int who : {0, 2}) {
-    Job job(started("one_worker_sleeps", 3, "heartbeat_s: 0.1, lag_s: 1", who));
-    ASSERT_TRUE(job.wait_for_ranks(3)) << job.err();
-    expect_one_message(job, 1, Names(str("rank ", who, " of 3 on host "), "lags", "computed"));
+    expect_end(started("one_worker_sleeps", 3, "heartbeat_s: 0.1, lag_s: 1", who), 3, 1,
+               Names(str("rank ", who, " of 3 on host "), "lags", "computed"));
   }
 }
 
@@ -122,46 +120,32 @@ TEST_P(ProcessGroups, TheEndOfARunMayComeLate) {
 }
 
 TEST_P(ProcessGroups, ARankThatNeverLeaves) {
-  Job job(started("stays", 3, "heartbeat_s: 0.1, timeout_s: 1", 2));
-  ASSERT_TRUE(job.wait_for_ranks(3)) << job.err();
-  expect_one_message(job, 1, Names("rank 0 of 3:", "another rank"));
+  expect_end(started("stays", 3, "heartbeat_s: 0.1, timeout_s: 1", 2), 3, 1, Names("rank 0 of 3:", "another rank"));
 }
 
 TEST_P(ProcessGroups, DifferentCollectives) {
-  Job job(started("one_differs", 3, "heartbeat_s: 0.1", 2));
-  ASSERT_TRUE(job.wait_for_ranks(3)) << job.err();
-  expect_one_message(job, 1, Names("in barrier", "rank 2 is in all_gather"));
+  expect_end(started("one_differs", 3, "heartbeat_s: 0.1", 2), 3, 1, Names("in barrier", "rank 2 is in all_gather"));
 }
 
 TEST_P(ProcessGroups, EveryRankWaits) {
-  Job job(started("all_receive", 2, "heartbeat_s: 0.1, lag_s: 1"));
-  ASSERT_TRUE(job.wait_for_ranks(2)) << job.err();
-  expect_one_message(job, 1, Names("every rank waits"));
+  expect_end(started("all_receive", 2, "heartbeat_s: 0.1, lag_s: 1"), 2, 1, Names("every rank waits"));
 }
 
 TEST_P(ProcessGroups, AnErrorOfOneRankNamesIt) {
-  Job job(started("one_throws", 3, "", 1));
-  ASSERT_TRUE(job.wait_for_ranks(3)) << job.err();
-  expect_one_message(job, 2, StartsWith("error: rank 1 of 3: this rank has had enough"));
+  expect_end(started("one_throws", 3, "", 1), 3, 2, StartsWith("error: rank 1 of 3: this rank has had enough"));
 }
 
 TEST_P(ProcessGroups, AnErrorOfRankZero) {
-  Job job(started("one_throws", 3, "", 0));
-  ASSERT_TRUE(job.wait_for_ranks(3)) << job.err();
-  expect_one_message(job, 2, StartsWith("error: this rank has had enough"));
+  expect_end(started("one_throws", 3, "", 0), 3, 2, StartsWith("error: this rank has had enough"));
 }
 
 TEST_P(ProcessGroups, AnErrorOfAllRanksIsSaidOnce) {
-  Job job(started("all_throw", 4));
-  ASSERT_TRUE(job.wait_for_ranks(4)) << job.err();
-  expect_one_message(job, 2, StartsWith("error: the same everywhere"));
+  expect_end(started("all_throw", 4), 4, 2, StartsWith("error: the same everywhere"));
 }
 
 // Also if rank 0, which usually reports errors, finds it late.
 TEST_P(ProcessGroups, AnErrorThatSomeFindLaterIsSaidOnce) {
-  Job job(started("throw_apart", 3, "", 2));
-  ASSERT_TRUE(job.wait_for_ranks(3)) << job.err();
-  expect_one_message(job, 2, Names("same everywhere"));
+  expect_end(started("throw_apart", 3, "", 2), 3, 2, Names("same everywhere"));
 }
 
 TEST_P(ProcessGroups, RecipesThatDiffer) {

@@ -59,6 +59,13 @@ class ProcessJobs : public testing::Test {
     EXPECT_EQ(lines_of_lmx(err), 1) << err;
     EXPECT_TRUE(job.all_gone(ranks));
   }
+  // The same for a job whose ranks all start and then end by themselves.
+  static void expect_end(const std::vector<std::string>& command, size_t ranks, int code,
+                         const testing::Matcher<std::string>& text) {
+    Job job(command);
+    ASSERT_TRUE(job.wait_for_ranks(ranks)) << job.err();
+    expect_one_message(job, code, text);
+  }
 
  private:
   std::string group_;

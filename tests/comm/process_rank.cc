@@ -63,8 +63,8 @@ void huge(Communicator& comm) {
     require(got.data<uint8_t>()[i] == static_cast<uint8_t>(i / 4096 % 251), str("byte ", i));
 }
 
-// Twenty all-reduces of `megabytes` (16 by default): time of one, and the bytes that this rank sent, to compare them with
-// the counter of a network interface. Not part of the suite: run it by hand, over a real or an emulated network.
+// Twenty all-reduces of `megabytes` (16 by default): time of one, and the bytes that this rank sent, to compare them
+// with the counter of a network interface. Not part of the suite: run it by hand, over a real or an emulated network.
 void traffic(Communicator& comm, int megabytes) {
   if (megabytes <= 0) megabytes = 16;
   const lmx::Tensor t = lmx::Tensor::zeros(comm.allocator(), {int64_t{megabytes} * 250'000}, lmx::DType::f32);
@@ -76,8 +76,8 @@ void traffic(Communicator& comm, int megabytes) {
   const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - start;
   int64_t sent = 0;
   for (const lmx::LedgerEntry& line : comm.ledger()) sent += line.sent;
-  std::printf("rank %d: %.4f s for an all_reduce of %d MB, %lld bytes sent\n", comm.rank(), spent.count() / 20, megabytes,
-              static_cast<long long>(sent));
+  std::printf("rank %d: %.4f s for an all_reduce of %d MB, %lld bytes sent\n", comm.rank(), spent.count() / 20,
+              megabytes, static_cast<long long>(sent));
 }
 
 // Takes a step at intervals, until the job ends.

@@ -47,7 +47,6 @@ class GlooBeats final : public lmx::processes::BeatLink {
     }
     work_.notify_all();
     for (std::thread& thread : senders_) thread.join();
-    inboxes_.clear();
   }
 
   bool send(int to, const Beat& beat) override {
@@ -151,8 +150,8 @@ class GlooBeats final : public lmx::processes::BeatLink {
   Clock::time_point progress_ = Clock::now();
   bool stop_ = false;
   std::vector<std::thread> senders_;
-  std::vector<std::unique_ptr<Inbox>>
-      inboxes_;  // one for each rank: a rank that is stopped while it sends blocks its own
+  // One for each rank, because a rank that is stopped while it sends blocks its inbox. They use the members above.
+  std::vector<std::unique_ptr<Inbox>> inboxes_;
 };
 
 }  // namespace

@@ -101,15 +101,9 @@ class GlooTransport final : public lmx::processes::Transport {
     options.setOutput(reinterpret_cast<char*>(all.data()), all.size());
     while_meeting([&] { gloo::allgather(options); });
   }
-  std::unique_ptr<lmx::processes::BeatLink> beats() override {
-    std::shared_ptr<gloo::Context> own;
-    while_meeting([&] { own = more(); });
-    return make_beats(own);
-  }
+  std::unique_ptr<lmx::processes::BeatLink> beats() override { return make_beats(more_while_meeting()); }
   std::unique_ptr<lmx::processes::Link> link(Watchdog& watchdog) override {
-    std::shared_ptr<gloo::Context> own;
-    while_meeting([&] { own = more(); });
-    return make_link(own, watchdog, [this] { return more(); });
+    return make_link(more_while_meeting(), watchdog, [this] { return more(); });
   }
   void leave() override {
     try {
@@ -134,6 +128,12 @@ class GlooTransport final : public lmx::processes::Transport {
       std::this_thread::sleep_for(kToBeReported);
       throw lmx::EndProcess(1, text, true);
     }
+  }
+
+  std::shared_ptr<gloo::Context> more_while_meeting() {
+    std::shared_ptr<gloo::Context> made;
+    while_meeting([&] { made = more(); });
+    return made;
   }
 
   void meet_in_folder() {

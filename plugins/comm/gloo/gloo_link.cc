@@ -15,8 +15,6 @@ namespace {
 using lmx::Tensor;
 using lmx::processes::kLongest;
 
-constexpr int64_t kShort = int64_t{1} << 16;
-
 class GlooMessages final : public lmx::processes::Messages {
  public:
   GlooMessages(gloo::Context& context, Waits& waits, int tag)
@@ -39,13 +37,6 @@ class GlooMessages final : public lmx::processes::Messages {
     });
   }
 
-  void round(const Tensor& out, int to, const Tensor& in, int from) override {
-    const size_t begin = messages_.size();
-    receive(in, from);
-    send(out, to);
-    if (std::max(out.bytes(), in.bytes()) > kShort) complete(begin);
-  }
-
   void wait() override { complete(0); }
 
  private:
@@ -57,8 +48,9 @@ class GlooMessages final : public lmx::processes::Messages {
     int64_t pieces;  // that are not complete
   };
 
-  // Completes the messages from index `begin` on, what arrives before what is sent.
-  void complete(size_t begin) {
+  size_t posted() const override { return messages_.size(); }
+  // Completes the messages to this rank first.
+  void complete(size_t begin) override {
     for (const bool in : {true, false})
       for (size_t i = begin; i < messages_.size(); ++i)
         if (messages_[i].in == in) complete(messages_[i]);
@@ -101,9 +93,9 @@ class GlooLink final : public lmx::processes::Link {
 
   void native_sum(const Tensor& t, Tensor& sum) override {
     if (t.dtype() == lmx::DType::f64) {
-      sum_pieces<double>(t, sum);
+      sum_of<double>(t, sum);
     } else {
-      sum_pieces<float>(t, sum);
+      sum_of<float>(t, sum);
     }
   }
 
@@ -115,18 +107,14 @@ class GlooLink final : public lmx::processes::Link {
 
  private:
   template <class T>
-  void sum_pieces(const Tensor& t, Tensor& sum) {
-    constexpr int64_t kPiece = kLongest / static_cast<int64_t>(sizeof(T));
-    for (int64_t begin = 0; begin < t.numel(); begin += kPiece) {
-      const auto count = static_cast<size_t>(std::min(kPiece, t.numel() - begin));
-      gloo::AllreduceOptions options(context_);
-      options.setInput(const_cast<T*>(t.data<T>()) + begin, count);  // Gloo only reads it
-      options.setOutput(sum.data<T>() + begin, count);
-      options.setReduceFunction(add<T>);
-      options.setTimeout(kForever);
-      waits_.call(-1, [&] { gloo::allreduce(options); });
-      waits_.watchdog().progress();
-    }
+  void sum_of(const Tensor& t, Tensor& sum) {
+    const auto count = static_cast<size_t>(t.numel());
+    gloo::AllreduceOptions options(context_);
+    options.setInput(const_cast<T*>(t.data<T>()), count);  // Gloo only reads it
+    options.setOutput(sum.data<T>(), count);
+    options.setReduceFunction(add<T>);
+    options.setTimeout(kForever);
+    waits_.call(-1, [&] { gloo::allreduce(options); });
   }
 
   std::shared_ptr<gloo::Context> context_;

@@ -74,8 +74,9 @@ std::optional<Ending> wait_for_all(std::map<pid_t, int> running, Relay& messages
       running.erase(found);
       signals.to(pids_of(running));
     }
-    if (failed && Clock::now() - since > kToEnd) lmx::processes::end_children();
-    if (failed && Clock::now() - since > kToEnd) running.clear();
+    if (!failed || Clock::now() - since <= kToEnd) continue;
+    lmx::processes::end_children();
+    break;
   }
   messages.drain();
   return failed;
@@ -87,8 +88,7 @@ std::string describe(const Ending& end) {
                ", and no rank has printed an error");
   const int signal = WTERMSIG(end.status);
   return str("[comm] rank ", end.rank, " was ended by ", lmx::processes::signal_text(signal),
-             " and could not print why",
-             signal == SIGKILL ? "; Linux ends processes like this when memory runs out, see dmesg" : "");
+             " and could not print why", lmx::processes::memory_hint(signal));
 }
 
 }  // namespace
@@ -106,10 +106,7 @@ void start_ranks(int ranks) {
   const std::optional<Ending> failed = wait_for_all(running, messages, signals);
   signals.to({});
   lmx::processes::end_children();
-  const int code = failed ? lmx::processes::exit_code_of(failed->status) : 0;
-  const bool as_asked = code == 0 || code > 128;
-  const std::string error = as_asked || messages.has_error() ? "" : describe(*failed);
-  throw lmx::EndProcess(code, error.empty() ? str("[comm] ", ranks, " ranks have run") : error, error.empty());
+  lmx::processes::end_job(ranks, failed ? failed->status : 0, messages, [&] { return describe(*failed); });
 }
 
 }  // namespace lmx_gloo

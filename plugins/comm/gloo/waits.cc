@@ -1,7 +1,5 @@
 #include "waits.h"
 
-#include <gloo/common/error.h>
-
 #include "lmx/error.h"
 
 namespace lmx_gloo {

@@ -13,7 +13,6 @@ using lmx::str;
 
 namespace {
 
-constexpr int64_t kShort = int64_t{1} << 16;
 // Kept until the process ends, because MPI may still write to these tensors.
 struct Leftovers {
   std::vector<MPI_Request> requests;
@@ -63,13 +62,6 @@ void Exchange::post_pieces(const Tensor& t, int other, bool in, int at_once) {
   do {
     post_piece(messages_.size() - 1);
   } while (messages_.back().left > 0 && --at_once > 0);
-}
-
-void Exchange::round(const Tensor& out, int to, const Tensor& in, int from) {
-  const size_t begin = requests_.size();
-  receive(in, from);
-  send(out, to);
-  if (std::max(out.bytes(), in.bytes()) > kShort) complete(begin);
 }
 
 bool Exchange::test() {

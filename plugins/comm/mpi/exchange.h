@@ -49,7 +49,6 @@ class Exchange final : public lmx::processes::Messages {
   // `at_once`: number of pieces that are posted at a time. The others are posted as these complete, so until then no
   // further message may be posted in the same direction.
   void post_pieces(const Tensor& t, int other, bool in, int at_once);
-  void round(const Tensor& out, int to, const Tensor& in, int from) override;
   bool test();  // whether all messages are complete
   void wait() override;
 
@@ -67,7 +66,8 @@ class Exchange final : public lmx::processes::Messages {
     size_t message;
     int bytes;
   };
-  void complete(size_t begin);
+  size_t posted() const override { return requests_.size(); }
+  void complete(size_t begin) override;
   int look(size_t begin);
   void post_piece(size_t message);
   void check_length(const Part& part, const MPI_Status& status) const;

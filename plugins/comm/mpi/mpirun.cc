@@ -63,14 +63,13 @@ std::string describe(const Ending& end) {
   const int code = WEXITSTATUS(end.status);
   if (code > 128 && code < 128 + NSIG)
     return str("[comm] a rank was ended by ", lmx::processes::signal_text(code - 128),
-               " and could not print why (mpirun's exit code ", code, ")",
-               code == 128 + SIGKILL ? "; Linux ends processes like this when memory runs out, see dmesg" : "");
+               " and could not print why (mpirun's exit code ", code, ")", lmx::processes::memory_hint(code - 128));
   return str("[comm] mpirun ended with exit code ", code, ", and no rank has printed an error");
 }
 
 }  // namespace
 
-JobEnd run_mpirun(const std::vector<std::string>& command) {
+void run_mpirun(int ranks, const std::vector<std::string>& command) {
   Relay messages;
   prctl(PR_SET_CHILD_SUBREAPER, 1);
   lmx::processes::ForwardedSignals signals;
@@ -81,9 +80,7 @@ JobEnd run_mpirun(const std::vector<std::string>& command) {
   signals.to({});
   // The ranks of an mpirun that was killed are children of this process, which is their reaper.
   lmx::processes::end_children();
-  const int code = lmx::processes::exit_code_of(end.status);
-  const bool as_asked = code == 0 || code > 128;
-  return {code, as_asked || messages.has_error() ? "" : describe(end)};
+  lmx::processes::end_job(ranks, end.status, messages, [&] { return describe(end); });
 }
 
 }  // namespace lmx_mpi

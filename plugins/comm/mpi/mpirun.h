@@ -6,13 +6,9 @@
 
 namespace lmx_mpi {
 
-struct JobEnd {
-  int code = 0;       // lmx's exit code: 0, 1, 2, 130 or 143
-  std::string error;  // reason for mpirun's failure if no rank has printed an error; else ""
-};
-
-// Runs `command` (mpirun with its arguments) to its end: forwards its messages to stderr and signals to it, and kills
-// ranks that mpirun has left behind. RunError: it cannot be started.
-JobEnd run_mpirun(const std::vector<std::string>& command);
+// Runs `command` (mpirun with its arguments, for `ranks` ranks) to its end: forwards its messages to stderr and signals
+// to it, and kills ranks that mpirun has left behind. Then throws lmx::EndProcess (processes/local_job.h). RunError: it
+// cannot be started.
+[[noreturn]] void run_mpirun(int ranks, const std::vector<std::string>& command);
 
 }  // namespace lmx_mpi

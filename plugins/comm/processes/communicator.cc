@@ -3,6 +3,8 @@
 // thread that it waits for.
 #include "communicator.h"
 
+#include <algorithm>
+
 #include "lmx/error.h"
 
 namespace lmx::processes {
@@ -89,7 +91,13 @@ Tensor ProcessCommunicator::do_all_reduce(const Tensor& t) {
   if (!native_) return {};
   const Waiting waiting(watchdog_, Move::all_reduce);
   Tensor sum = t.like(MemClass::communication);
-  link_->native_sum(t, sum);
+  const int64_t piece = kLongest / static_cast<int64_t>(size_of(t.dtype()));
+  for (int64_t begin = 0; begin < t.numel(); begin += piece) {
+    const int64_t end = std::min(begin + piece, t.numel());
+    Tensor part = sum.slice(begin, end);
+    link_->native_sum(t.slice(begin, end), part);
+    watchdog_.progress();
+  }
   return sum;
 }
 

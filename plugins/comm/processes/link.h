@@ -34,9 +34,14 @@ class Messages {
   // One round of a collective: every rank sends to one rank and receives from one. A long message is completed within
   // its round, so it has both links to itself: if several ranks sent to one rank at a time, a switch would drop
   // packets. A short message is posted without waiting.
-  virtual void round(const Tensor& out, int to, const Tensor& in, int from) = 0;
+  void round(const Tensor& out, int to, const Tensor& in, int from);
   // Returns when all messages are complete. Throws EndProcess if another rank has failed.
   virtual void wait() = 0;
+
+ protected:
+  // Operations that were posted so far; complete(posted()) completes those that are posted after this call.
+  virtual size_t posted() const = 0;
+  virtual void complete(size_t begin) = 0;
 };
 
 // Connections of this rank to all others for collectives. Used by one thread at a time.
@@ -47,8 +52,8 @@ class Link {
   virtual int size() const = 0;
   // `tag` separates the messages of different operations.
   virtual std::unique_ptr<Messages> messages(int tag) = 0;
-  // sum = the sum of the ranks' flat `t` (f32 or f64), added by the library in its own order. Blocks inside the
-  // library: if a rank is lost, the watchdog ends the process.
+  // sum = the sum of the ranks' flat `t` (f32 or f64, at most kLongest bytes), added by the library in its own order.
+  // Blocks inside the library: if a rank is lost, the watchdog ends the process.
   virtual void native_sum(const Tensor& t, Tensor& sum) = 0;
   // See Communicator::connections(). Collective.
   virtual std::vector<std::unique_ptr<Connection>> connections(int n) = 0;

@@ -15,6 +15,7 @@
 #include <fstream>
 
 #include "lmx/error.h"
+#include "lmx/launch.h"
 #include "lmx/log.h"
 
 namespace lmx::processes {
@@ -65,6 +66,13 @@ void remove_empty_folders(const std::string& prefix) {
   for (const fs::directory_entry& entry : fs::directory_iterator(kShared, error))
     if (entry.path().filename().string().starts_with(prefix) && entry.last_write_time(error) < old)
       rmdir(entry.path().c_str());  // fails if it is not empty, or another user's
+}
+
+// The exit code of lmx for a child's status; see end_job().
+int exit_code_of(int status) {
+  const int code = WIFEXITED(status) ? WEXITSTATUS(status) : 1;
+  if (code == 0 || code == 2 || code == 128 + SIGINT || code == 128 + SIGTERM) return code;
+  return g_passed_on == 0 ? 1 : 128 + (g_passed_on == SIGINT ? SIGINT : SIGTERM);
 }
 
 }  // namespace
@@ -141,15 +149,20 @@ void end_children() {
   }
 }
 
-int exit_code_of(int status) {
-  const int code = WIFEXITED(status) ? WEXITSTATUS(status) : 1;
-  if (code == 0 || code == 2 || code == 128 + SIGINT || code == 128 + SIGTERM) return code;
-  return g_passed_on == 0 ? 1 : 128 + (g_passed_on == SIGINT ? SIGINT : SIGTERM);
-}
-
 std::string signal_text(int signal) {
   const char* name = sigabbrev_np(signal);
   return name ? str("SIG", name) : str("signal ", signal);
+}
+
+std::string memory_hint(int signal) {
+  return signal == SIGKILL ? "; Linux ends processes like this when memory runs out, see dmesg" : "";
+}
+
+void end_job(int ranks, int status, const Relay& messages, const std::function<std::string()>& describe) {
+  const int code = exit_code_of(status);
+  const bool as_asked = code == 0 || code > 128;
+  if (as_asked || messages.has_error()) throw EndProcess(code, str("[comm] ", ranks, " ranks have run"), true);
+  throw EndProcess(code, describe(), false);
 }
 
 // A recipe in the size of a paper requests the ranks of a cluster.

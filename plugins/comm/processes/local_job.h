@@ -3,6 +3,7 @@
 
 #include <sys/types.h>
 
+#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -51,11 +52,14 @@ std::vector<std::string> own_command_line();
 std::vector<std::pair<pid_t, bool>> children_of(pid_t parent);
 void end_children();  // kills all children of this process and waits for them
 
-// The exit code of lmx for a child's status from waitpid(). lmx's own exit codes are returned unchanged. Any other code
-// is a failed run (137: a rank was killed, 205: a host is lost), or a run that a forwarded signal ended before its
-// ranks could handle the signal.
-int exit_code_of(int status);
 std::string signal_text(int signal);  // "SIGKILL"
+std::string memory_hint(int signal);  // what SIGKILL may mean, to be appended to a message; "" for other signals
+
+// Throws lmx::EndProcess with the end of a job of `ranks` ranks. `status`: from waitpid(), of the child that explains
+// it. lmx's own exit codes are returned unchanged. Any other code is a failed run (137: a rank was killed, 205: a host
+// is lost), or a run that a forwarded signal ended before its ranks could handle the signal. If the run failed and no
+// rank has printed an error, the error is describe().
+[[noreturn]] void end_job(int ranks, int status, const Relay& messages, const std::function<std::string()>& describe);
 
 // Warns of more than four ranks a core of this host. `launchers`: how ranks are started on several hosts.
 void warn_of_crowd(int ranks, const std::string& launchers);

@@ -63,6 +63,7 @@ Watchdog::Watchdog(int rank, std::unique_ptr<BeatLink> beats, const std::vector<
       poll_s_(std::min(0.1, settings.heartbeat_s / 2)),
       heard_(placements.size(), 0.0),
       peers_(placements.size()),
+      lost_(placements.size(), false),
       moved_(Clock::now()),
       wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       time_(5 * poll_s_) {
@@ -94,8 +95,9 @@ void Watchdog::end_if_another_failed() const {
 }
 
 void Watchdog::note_lost(int rank) {
+  if (processes_[static_cast<size_t>(rank)] >= 0) return;
   const std::lock_guard lock(mutex_);
-  if (std::find(lost_.begin(), lost_.end(), rank) == lost_.end()) lost_.push_back(rank);
+  lost_[static_cast<size_t>(rank)] = true;
 }
 
 void Watchdog::lost_connection(const std::string& what) const {
@@ -218,11 +220,10 @@ void Watchdog::receive() {
     while (beats_->receive(r, peers_[i].beat)) heard_[i] = clock_;
     peers_[i].silent_s = clock_ - heard_[i];
     if (beats_->is_lost(r)) note_lost(r);
+    const std::lock_guard lock(mutex_);
+    if (lost_[i]) peers_[i].ended = true;
   }
   peers_[static_cast<size_t>(rank_)].beat = own_beat();
-  const std::lock_guard lock(mutex_);
-  for (const int r : lost_)
-    if (processes_[static_cast<size_t>(r)] < 0) peers_[static_cast<size_t>(r)].ended = true;
 }
 
 void Watchdog::send(bool now) {

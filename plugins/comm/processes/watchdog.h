@@ -87,7 +87,7 @@ class Watchdog {
 
   std::mutex mutex_;  // protects own_, moved_ and lost_, which other threads write too
   Beat own_;
-  std::vector<int> lost_;    // ranks whose connection has broken
+  std::vector<bool> lost_;   // of each rank: its connection has broken, and it is no process of this host
   Clock::time_point moved_;  // last time this rank began to wait or to compute, or moved data
   std::atomic<int> failed_rank_{-1};
   std::mutex interrupt_mutex_;

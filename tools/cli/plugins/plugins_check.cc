@@ -14,7 +14,6 @@
 #include <set>
 
 #include "backend/cuda.h"
-#include "base/table.h"
 #include "cli/commands.h"
 #include "cli/output/checks.h"
 #include "cli/plugins/plugin_file.h"
