@@ -218,11 +218,11 @@ RunResult train_in(Session& s, const std::string& directory, const Resumed& resu
   if (s.leads()) write_status(directory, "running", start.step, "");
   std::optional<CrashStatus> crash;
   if (s.leads()) crash.emplace(directory + "/status.json", host_name(), trainer.reached());
-  s.comm.barrier();  // a rank that crashes in its first step finds a status to complete
   std::optional<TerminationNote> words;
   if (!s.comm.shares_memory())
     words.emplace([&](const std::string& reason) { note_failure(s, directory, trainer.reached(), reason); });
   try {
+    s.comm.barrier();  // a rank that crashes in its first step finds a status to complete
     const int code = trainer.run();
     crash.reset();
     if (s.leads()) {
