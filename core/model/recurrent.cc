@@ -150,6 +150,20 @@ int64_t RecurrentModel::macs_per_token() const {
   return macs;
 }
 
+std::vector<Product> RecurrentModel::products(const ForwardShape& shape) const {
+  std::vector<Product> products;
+  for (int64_t l = 0; l < config_.layers; ++l) {
+    for (const ParameterSpec& spec : layer_parameters(input_size(l))) {
+      if (spec.shape.rank() != 2) continue;
+      const bool loop = recurs(spec.name);  // one product for each time step
+      const std::string name = prefix(l) + spec.name + (normed(prefix(l) + spec.name, spec.shape) ? "_v" : "");
+      products.push_back(
+          {shape.sequences * (loop ? 1 : shape.steps), spec.shape[0], spec.shape[1], loop ? shape.steps : 1, name});
+    }
+  }
+  return products;
+}
+
 int64_t RecurrentModel::activation_bytes_per_token(DType compute) const {
   // Kept until backward: the input and output of each layer, in 4 bytes, and the layer's saved values.
   const int64_t copies = config_.dropout > 0 ? 2 : 1;

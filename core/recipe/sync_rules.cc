@@ -320,7 +320,8 @@ std::vector<UnitPlan> SyncRules::plan(const std::vector<ParameterSpec>& params,
       if (std::find(unit.names.begin(), unit.names.end(), spec.name) == unit.names.end()) continue;
       unit.strategy->plan(traffic, spec, rows(spec));
     }
-    plans.push_back({unit.strategy->expected_bytes(traffic), unit.strategy->kept_bytes(traffic)});
+    plans.push_back({unit.names, unit.strategy->expected_bytes(traffic), unit.strategy->collectives(traffic),
+                     unit.strategy->kept_bytes(traffic)});
   }
   return plans;
 }

@@ -94,6 +94,18 @@ int64_t SumStrategy::expected_bytes(const Traffic& t) const {
   return bytes;
 }
 
+// The numbers of indices, the indices and, if any rank has a row, both directions of the sum.
+int64_t SumStrategy::table_collectives(const Traffic::Sparse& s) const {
+  return s.union_rows > 0 ? 4 : 2;
+}
+
+int64_t SumStrategy::collectives(const Traffic& t) const {
+  if (t.ranks == 1) return 0;
+  int64_t n = t.dense.empty() ? 0 : 2;  // a bucket is one message
+  for (const Traffic::Sparse& s : t.sparse) n += table_collectives(s);
+  return n;
+}
+
 StateDict SumStrategy::state() const {
   return reducer_.state();
 }

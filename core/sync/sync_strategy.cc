@@ -33,6 +33,9 @@ void SyncRule::load(Context&, const std::vector<StateDict>& ranks) {
       throw UserError(
           str("[sync] the checkpoint has a state '", state.begin()->first, "', which this strategy does not keep"));
 }
+int64_t TrafficModel::collectives(const Traffic& t) const {
+  return t.ranks == 1 ? 0 : 2 * static_cast<int64_t>(t.dense.size()) + 4 * static_cast<int64_t>(t.sparse.size());
+}
 void TrafficModel::plan(Traffic& unit, const ParameterSpec& spec, const TableRows& touched) const {
   const int64_t height = spec.shape[0], width = row_width(spec.shape);
   if (!spec.sparse) return unit.dense.push_back({height, width});

@@ -9,6 +9,7 @@
 #include <mutex>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "lmx/sync.h"
 
@@ -27,9 +28,11 @@ struct UnitTime {
   int64_t sent = 0, received = 0;
 };
 
-// The expected exchange of a unit in a step of several ranks: bytes that one rank sends, and bytes that it keeps.
+// The expected exchange of a unit in a step of several ranks: bytes that one rank sends, in how many collectives, and
+// bytes that it keeps.
 struct UnitPlan {
-  int64_t sent = 0;
+  std::vector<std::string> params;
+  int64_t sent = 0, collectives = 0;
   KeptBytes kept;
 };
 

@@ -29,6 +29,7 @@ void add_bench(CLI::App& app);
 void add_devices(CLI::App& app);
 void add_experiment(CLI::App& app);
 void add_sweep(CLI::App& app);
+void add_plan(CLI::App& app);
 void add_report(CLI::App& app);
 void add_bleu(CLI::App& app);
 void add_translate(CLI::App& app);

@@ -116,6 +116,7 @@ void add_commands(CLI::App& app) {
   add_run(app);
   add_new(app);
   add_sweep(app);
+  add_plan(app);
   add_eval(app);
   add_generate(app);
   add_features(app);

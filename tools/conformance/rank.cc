@@ -70,10 +70,11 @@ void RankRun::reduce_unit(const Given& given, const std::vector<std::string>& na
   }
   comm_.clear_ledger();
   strategy().reduce(ctx_, unit);
-  UnitTraffic own{names.at(0), 0, 0, traffic_of(ctx_.rank, ctx_.ranks, given.of, specs, selected_)};
+  UnitTraffic own{names.at(0), 0, 0, 0, traffic_of(ctx_.rank, ctx_.ranks, given.of, specs, selected_)};
   for (const LedgerEntry& e : comm_.ledger()) {
     own.sent += e.sent;
     own.received += e.received;
+    own.collectives += e.collective == "all_reduce" ? 2 : 1;  // a group's own sum goes both ways too
   }
   exchanged_.push_back(std::move(own));
 }

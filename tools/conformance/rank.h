@@ -29,8 +29,8 @@ struct Given {
 // The exchange of one unit in one step.
 struct UnitTraffic {
   std::string name;  // the unit's first parameter
-  int64_t sent = 0, received = 0;
-  lmx::Traffic traffic;  // the argument of expected_bytes()
+  int64_t sent = 0, received = 0, collectives = 0;
+  lmx::Traffic traffic;  // the argument of expected_bytes() and collectives()
 };
 
 // The strategy and the parameters of one rank.
@@ -58,6 +58,7 @@ class RankRun {
   const SelectedRows& selected() const { return selected_; }
   const std::vector<UnitTraffic>& exchanged() const { return exchanged_; }
   int64_t expected_bytes(const lmx::Traffic& traffic) const { return rule_->expected_bytes(traffic); }
+  int64_t expected_collectives(const lmx::Traffic& traffic) const { return rule_->collectives(traffic); }
 
   // Returns the states of all ranks, as load() receives them from a checkpoint. Collective.
   std::vector<lmx::StateDict> gather_states();

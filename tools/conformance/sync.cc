@@ -24,7 +24,7 @@ class SyncCheck {
       return;
     }
     conclude("units", "every parameter belongs to one unit");
-    conclude("ledger", "as many bytes as expected_bytes() returns, on 1 to 4 ranks");
+    conclude("ledger", "as many bytes as expected_bytes() returns, and as many collectives, on 1 to 4 ranks");
     conclude("ranks", "the same bits on all ranks");
     conclude("determinism", "a second run gives the same bits");
     conclude("state", seen_.kept ? str(seen_.kept, " tensors saved and loaded; the run continues in the same bits")

@@ -112,6 +112,8 @@ class StepCheck {
       if (unit.sent != expected)
         add("ledger",
             str(unit.sent, " bytes sent for the unit of ", unit.name, ", expected_bytes() returns ", expected));
+      if (const int64_t n = run_.expected_collectives(unit.traffic); unit.collectives != n)
+        add("ledger", str(unit.collectives, " collectives for the unit of ", unit.name, ", collectives() returns ", n));
       const auto open = static_cast<double>(unit.sent - unit.received);
       double all = 0;
       for (const double of_rank : comm_.gather_numbers(std::span(&open, 1), "control")) all += of_rank;

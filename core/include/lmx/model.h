@@ -22,6 +22,13 @@ struct ForwardShape {
   int64_t sequences = 0, steps = 0;  // steps: tokens of a sequence; 0: the sequences are sub-batches of sentences
 };
 
+// A matrix product (m, k) (k, n) of a forward pass. A recurrence computes it `times` times, one after the other.
+struct Product {
+  int64_t m = 0, n = 0, k = 0, times = 1;
+  std::string weight = "";  // the parameter that is one of the factors; "": both are activations
+  int64_t macs() const { return m * n * k * times; }
+};
+
 struct ModelEnv {
   int64_t vocab_size = 0;
 };
@@ -60,6 +67,11 @@ class LMX_API Model {
   virtual int64_t feature_size() const = 0;
   // Multiply-adds of the matrix products in a forward pass, for one token.
   virtual int64_t macs_per_token() const = 0;
+  // The matrix products of a forward pass of this shape, in its order, for estimates of time; backward computes two
+  // products of the same size for each. In a translation model, each of `shape.sequences` pairs has `shape.steps` tokens
+  // on both sides. Default: macs_per_token() or macs_per_pair(), divided among the matrices of parameters() in proportion
+  // to their sizes, each of which all tokens multiply at once.
+  virtual std::vector<Product> products(const ForwardShape& shape) const;
   // Activation bytes kept for backward, for each token, if products are computed in `compute`.
   virtual int64_t activation_bytes_per_token(DType compute) const = 0;
   // Peak of the activation bytes of a step of this size. Default: activation_bytes_per_token() for each token.

@@ -41,6 +41,7 @@ class LMX_API RecurrentModel : public Model {
   ModelState initial_state(Context& ctx, int64_t sequences) const final;
   int64_t feature_size() const final { return output_size(); }
   int64_t macs_per_token() const final;
+  std::vector<Product> products(const ForwardShape& shape) const final;
   int64_t activation_bytes_per_token(DType compute) const final;
   int64_t activation_bytes(int64_t sequences, int64_t steps, DType compute) const final;
   int64_t copy_bytes(DType compute) const final;

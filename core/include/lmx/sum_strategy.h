@@ -33,13 +33,16 @@ class LMX_API SumStrategy : public SyncStrategy {
   StateDict state() const override;
   void load(Context& ctx, const std::vector<StateDict>& ranks) override;
   int64_t expected_bytes(const Traffic& traffic) const override;
+  int64_t collectives(const Traffic& traffic) const override;
   std::map<std::string, CodecHealth> take_health() override;
   int64_t pair_bytes() const override;
   std::vector<std::string> warnings(bool loss_scaled) const override;
 
  protected:
   virtual void reduce_table(Context& ctx, Var& param);
+  // Bytes and collectives of reduce_table().
   virtual int64_t table_bytes(const Traffic& traffic, const Traffic::Sparse& table) const;
+  virtual int64_t table_collectives(const Traffic::Sparse& table) const;
   const SyncEnv& env() const { return env_; }
   Reducer& reducer() { return reducer_; }
   const Reducer& reducer() const { return reducer_; }

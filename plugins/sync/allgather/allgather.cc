@@ -58,8 +58,7 @@ class Allgather final : public SumStrategy {
     const Tensor rows = reducer().gather(ctx, param.name(), own.rows, gathered.counts);
     std::vector<int32_t> index = union_of(ctx, gathered, param.shape()[0]);
     if (index.empty()) return;  // empty on every rank
-    Tensor sum =
-        ctx.comm->once_tensor(MemClass::communication, [&] { return sum_ranks(ctx, gathered, rows, index); });
+    Tensor sum = ctx.comm->once_tensor(MemClass::communication, [&] { return sum_ranks(ctx, gathered, rows, index); });
     grad.pieces.push_back({std::move(index), std::move(sum), true});
   }
 
@@ -67,6 +66,7 @@ class Allgather final : public SumStrategy {
     const int64_t rows = s.indices[static_cast<size_t>(t.rank)];
     return index_bytes(t, s.indices) + (t.ranks - 1) * reducer().codec().bytes(rows, s.width);
   }
+  int64_t table_collectives(const Traffic::Sparse&) const override { return 3; }  // numbers, indices, rows
 };
 
 std::unique_ptr<SyncRule> make_allgather(const Node& config, const std::string& path, const SyncEnv& env) {

@@ -65,13 +65,13 @@ class AllgatherDense final : public SumStrategy {
     const std::vector<int64_t> rows(static_cast<size_t>(ctx.comm->size()), own.dim(0));
     const Tensor all = reducer().gather(ctx, param.name(), own, rows);
     gathered_.push_back(all);
-    grad.dense =
-        ctx.comm->once_tensor(MemClass::communication, [&] { return sum_matrices(ctx, all, param.shape()); });
+    grad.dense = ctx.comm->once_tensor(MemClass::communication, [&] { return sum_matrices(ctx, all, param.shape()); });
   }
 
   int64_t table_bytes(const Traffic& t, const Traffic::Sparse& s) const override {
     return (t.ranks - 1) * reducer().codec().bytes(s.vocabulary, s.width);
   }
+  int64_t table_collectives(const Traffic::Sparse&) const override { return 1; }
 
  private:
   std::vector<Tensor> gathered_;

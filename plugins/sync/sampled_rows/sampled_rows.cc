@@ -131,6 +131,16 @@ class SummedRows final : public SumStrategy {
     });
     return bytes + SumStrategy::expected_bytes(rest);
   }
+  int64_t collectives(const Traffic& traffic) const override {
+    if (traffic.ranks == 1) return 0;
+    Traffic rest = traffic;
+    int64_t n = 0;
+    std::erase_if(rest.dense, [&](const Traffic::Dense& d) {
+      n += std::any_of(d.owned.begin(), d.owned.end(), [](int64_t rows) { return rows > 0; }) ? 2 : 0;
+      return !d.owned.empty();
+    });
+    return n + SumStrategy::collectives(rest);
+  }
 
  protected:
   void reduce_table(Context& ctx, Var& param) override {

@@ -6,6 +6,7 @@
 #include <map>
 
 #include "app/datasets/open.h"
+#include "app/run/estimate.h"
 #include "app/run/init.h"
 #include "app/run/machine_memory.h"
 #include "backend/cuda.h"
@@ -30,38 +31,6 @@ namespace {
 
 using namespace train;
 
-// Sizes for the rank with the largest part of the batch.
-struct Shares {
-  int ranks = 1;
-  int64_t step_tokens = 0, vocab = 0;                                     // of all ranks
-  int64_t sequences = 0, length = 1, own_tokens = 0, forward_tokens = 0;  // of the rank; of one forward pass of it
-  int64_t samples = 0;  // words that the loss samples in addition to the targets; 0: it uses all words
-  bool blocks = false;  // logits are computed in blocks of bounded memory
-  bool twice = false;   // the gradients of logits need separate memory (two_stage_softmax)
-  bool pairs = false;   // a sequence is a sub-batch of sentence pairs with at most `length` target tokens
-  bool draws() const { return samples > 0; }  // only sampled rows of the output table are read
-};
-
-// Assumed tokens of each side of a pair, if only the total of many pairs is known: about the mean of news text in
-// subwords.
-constexpr int64_t kSentence = 28;
-
-Shares shares_of(const Recipe& r, const BatchPlan& batch, const LossPlan& loss, int ranks) {
-  const bool pairs = batch.items == Items::sub_batches;
-  const int64_t sequences = (r.batch.global + ranks - 1) / ranks, length = batch.item_tokens;
-  return {.ranks = ranks,
-          .step_tokens = r.batch.global * length,
-          .vocab = data::vocabulary_size(r.data),
-          .sequences = sequences,
-          .length = length,
-          .own_tokens = sequences * length,
-          .forward_tokens = forward_shape(r, ranks, batch).sequences * length,
-          .samples = loss.samples,
-          .blocks = loss.blocks,
-          .twice = loss.keeps_gradients,
-          .pairs = pairs};
-}
-
 // Formats the number of parameters by the first part of their names, in order of declaration.
 std::string parameter_lines(const Network& network, int64_t& total) {
   std::vector<std::pair<std::string, int64_t>> groups;
@@ -84,51 +53,6 @@ std::string parameter_lines(const Network& network, int64_t& total) {
   return text;
 }
 
-// Returns the bytes that units receive, and the bytes of their sums.
-int64_t communication_bytes(const SyncRules& sync, const Network& network, const Shares& s) {
-  const auto of_output = [](const ParameterSpec& spec) { return spec.name.starts_with("softmax"); };
-  const bool tied = std::none_of(network.specs.begin(), network.specs.end(), of_output);
-  const auto rows = [&](const ParameterSpec& spec) {
-    const int64_t samples = tied || of_output(spec) ? s.samples : 0;  // an input table has no candidates
-    const int64_t own = s.own_tokens + samples, all = s.step_tokens + sync.candidate_sets() * samples;
-    return TableRows{own, expected_words(own, spec.shape[0]), expected_words(all, spec.shape[0]), s.own_tokens};
-  };
-  int64_t kept = 0, passing = 0;
-  for (const UnitPlan& unit : sync.plan(network.specs, rows)) {
-    // A rank receives about as much as it sends, and stores its own part in addition. Data that it keeps is not counted
-    // twice.
-    const int64_t moved = unit.sent + unit.sent / (s.ranks - 1);
-    kept += unit.kept.sums + unit.kept.gathered;
-    passing = std::max(passing, unit.kept.gathered > 0 ? unit.kept.sums : moved);
-  }
-  return kept + passing;
-}
-
-// Returns the maximum memory for the logits of `tokens` features over `words` words. Includes the operands that are
-// rounded for their products: features, the gradient of the logits and, if words are sampled, their rows.
-int64_t loss_bytes(const Shares& s, int64_t width, DType compute) {
-  const int64_t tokens = s.forward_tokens, words = s.samples > 0 ? s.samples + 1 : s.vocab;
-  // The full softmax uses blocks of bounded memory, in which gradients replace the logits (core/ops/output_layer.h).
-  const int64_t rows = s.blocks ? ops::logit_block_rows(tokens, words, width, true) : tokens;
-  const DType type = operand_type(compute);  // data type of the gradient of the logits
-  const auto kept = static_cast<int64_t>(size_of(compute)), operand = static_cast<int64_t>(size_of(type));
-  int64_t bytes = (s.twice ? 8 : 4) * rows * words + (s.draws() ? kept * words * width : 0);
-  if (compute != DType::f32) bytes += kept * tokens * width + operand * rows * words;
-  return bytes + std::max(gemm_scratch_bytes(type, compute, rows, width, words, false),
-                          gemm_scratch_bytes(type, compute, words, width, rows, true));
-}
-
-// Validation computes the logits of all words, even if training samples them. Its sequences are also divided among
-// ranks.
-int64_t evaluation_bytes(const Recipe& r, const Shares& s, int64_t width, DType compute) {
-  const int64_t tokens =
-      s.pairs ? r.train.eval_batch * kSentence : (r.train.eval_batch + s.ranks - 1) / s.ranks * s.length;
-  const int64_t rows = ops::logit_block_rows(tokens, s.vocab, width, false);
-  int64_t bytes = 4 * (tokens * width + rows * s.vocab);
-  if (compute != DType::f32) bytes += 2 * (tokens + s.vocab) * width;
-  return bytes + gemm_scratch_bytes(compute, compute, rows, s.vocab, width, false);
-}
-
 struct MemoryEstimate {
   std::string lines;
   int64_t rank = 0;     // bytes of one rank
@@ -142,59 +66,22 @@ int ranks_here(const Recipe& r, int ranks) {
   return in_one_process(r.comm, "comm") ? ranks : std::min(ranks, detect_launch().local_size);
 }
 
-// Returns the bytes of the recurrent state that a model carries for one sequence. A memory of past positions can be
-// most of it.
-int64_t state_bytes(const Network& network) {
-  if (network.model->translates()) return 0;
-  Context ctx;
-  int64_t bytes = 0;
-  for (const auto& [name, t] : network.initial_state(ctx, 1))
-    bytes += t.numel() * static_cast<int64_t>(size_of(t.dtype()));
-  return bytes;
-}
-
 MemoryEstimate estimate_memory(const Recipe& r, const Network& network, const Shares& shares, int64_t communication,
                                int64_t bytes_of_pair) {
-  const std::unique_ptr<Optimizer> optimizer = make_optimizer(r.optimizer, "optimizer");
-  int64_t parameters = 0, gradients = 0, state = 0;
-  for (const ParameterSpec& spec : network.specs) {
-    const int64_t bytes = spec.shape.numel() * 4;
-    parameters += bytes;
-    if (spec.frozen) continue;
-    state += optimizer->state_bytes(spec);
-    // A row-sparse gradient has at most one row for each token of the rank's step and for each sampled word.
-    const int64_t rows = std::min(spec.shape[0], shares.own_tokens + shares.samples);
-    gradients += spec.sparse ? bytes / spec.shape[0] * rows : bytes;
-  }
-  // The peak is either at the loss, with features and their gradient, or during the backward pass of the model.
-  const DType compute = compute_of(r);
-  const int64_t width = network.model->feature_size();
-  const int64_t at_loss = shares.forward_tokens * (network.model->activation_bytes_per_token(compute) + 8 * width) +
-                          loss_bytes(shares, width, compute);
-  const int64_t in_model =
-      network.model->activation_bytes(shares.forward_tokens / shares.length, shares.length, compute);
-  const int64_t activations = std::max({at_loss, in_model, evaluation_bytes(r, shares, width, compute)}) +
-                              state_bytes(network) * (shares.own_tokens / shares.length);
-  if (r.train.ema > 0) state += parameters;
-  const bool rounds_output = !shares.draws() && compute != DType::f32;
-  const int64_t copies = network.model->copy_bytes(compute) + (rounds_output ? 2 * shares.vocab * width : 0);
-  // Ranks that are threads send after their backward pass, when the activations are released. Processes send during it.
-  const bool in_turn = shares.ranks > 1 && in_one_process(r.comm, "comm");
-  const int64_t passing = in_turn ? std::max(activations, communication) : activations + communication;
+  const RankMemory m = rank_memory(r, network, shares, communication);
   MemoryEstimate e;
   for (const auto& [name, bytes] :
-       {std::pair{"parameters", parameters}, std::pair{"gradients", gradients}, std::pair{"optimizer", state},
-        std::pair{"activations", activations}, std::pair{"weights packed for products", copies},
-        std::pair{"communication", communication}})
+       {std::pair{"parameters", m.parameters}, std::pair{"gradients", m.gradients}, std::pair{"optimizer", m.optimizer},
+        std::pair{"activations", m.activations}, std::pair{"weights packed for products", m.copies},
+        std::pair{"communication", m.communication}})
     if (bytes > 0 || name == std::string("optimizer")) e.lines += str("  ", name, " ", bytes_text(bytes), "\n");
-  const int64_t shared = parameters + state + copies, own = gradients + passing;
-  e.rank = shared + own;
+  e.rank = m.total();
   // Ranks in one process share the parameters and the state of the optimizer.
-  const int64_t pairs = in_turn ? bytes_of_pair * shares.ranks * shares.ranks : 0;
+  const int64_t pairs = m.in_turn ? bytes_of_pair * shares.ranks * shares.ranks : 0;
   e.here = ranks_here(r, shares.ranks);
-  e.machine = in_turn ? shared + e.here * own + pairs : e.here * e.rank;
+  e.machine = m.in_turn ? m.shared() + e.here * m.own() + pairs : e.here * e.rank;
   e.lines += str("  total ", bytes_text(e.rank),
-                 in_turn && communication > 0 ? ": activations go before communication comes\n" : "\n");
+                 m.in_turn && communication > 0 ? ": activations go before communication comes\n" : "\n");
   if (pairs > e.rank)
     e.lines += str("  all ", shares.ranks, " ranks in this process ", bytes_text(e.machine), ", ", bytes_text(pairs),
                    " of it for the messages between pairs of ranks\n");
@@ -258,7 +145,7 @@ std::string memory_text(const Recipe& r, const Network& network, const SyncRules
                open ? ", as one rank: how many there are the launcher says; comm.ranks=N plans for N" : "", ")\n",
                e.lines);
   }
-  const int64_t communication = communication_bytes(sync, network, shares);
+  const int64_t communication = communication_bytes(exchange_of(sync, network, shares), shares.ranks);
   e = estimate_memory(r, network, shares, communication, sync.pair_bytes());
   return str("memory of a rank (estimate), one of ", shares.ranks, " with ", shares.sequences, " of the ",
              r.batch.global, shares.pairs ? " sub-batches\n" : " sequences\n", e.lines, "  not counted: ",

@@ -1,0 +1,65 @@
+#include "app/plan/bandwidth.h"
+
+#include <cmath>
+
+namespace lmx::plan {
+namespace {
+
+// From 1 Mbit/s to 1 TB/s.
+constexpr double kLeast = 1.25e-4, kMost = 1000;
+constexpr int kSteps = 240;
+
+double at(int i) {
+  return kLeast * std::pow(kMost / kLeast, static_cast<double>(i) / kSteps);
+}
+
+struct Field {
+  const Plan& plan;
+  std::vector<const std::pair<std::string, Case>*> variants;
+
+  double tokens_s(size_t v, double gb_s) const {
+    LinksConfig links = plan.machine.links;
+    links.network.gb_s = gb_s;
+    return variants[v]->second.row(links, plan.algorithm, plan.speed).tokens_s();
+  }
+  // The fastest variant, or `before` if it is as fast: variants that exchange the same are equal.
+  size_t fastest(double gb_s, size_t before) const {
+    size_t best = before;
+    for (size_t v = 0; v < variants.size(); ++v)
+      if (tokens_s(v, gb_s) > tokens_s(best, gb_s) * (1 + 1e-9)) best = v;
+    return best;
+  }
+  double crossing(size_t below, size_t above, double low, double high) const {
+    for (int i = 0; i < 60; ++i) {
+      const double middle = std::sqrt(low * high);
+      (tokens_s(below, middle) >= tokens_s(above, middle) ? low : high) = middle;
+    }
+    return low;
+  }
+};
+
+}  // namespace
+
+void add_bandwidths(Plan& plan, const std::vector<std::pair<std::string, Case>>& variants) {
+  Field field{plan, {}};
+  for (const auto& variant : variants)
+    if (!variant.second.row(plan.machine.links, plan.algorithm, plan.speed).out_of_memory)
+      field.variants.push_back(&variant);
+  if (field.variants.empty() || variants[0].second.ranks() <= plan.machine.links.ranks_per_node) return;
+  const int ranks = variants[0].second.ranks();
+  for (size_t v = 0; v < field.variants.size(); ++v) {
+    Curve curve{field.variants[v]->first, ranks, {}};
+    for (int i = 0; i <= kSteps; i += 4) curve.points.emplace_back(at(i), field.tokens_s(v, at(i)));
+    plan.curves.push_back(std::move(curve));
+  }
+  size_t best = field.fastest(at(0), 0);
+  for (int i = 1; i <= kSteps; ++i) {
+    const size_t next = field.fastest(at(i), best);
+    if (next == best) continue;
+    plan.crossings.push_back({ranks, field.variants[best]->first, field.variants[next]->first,
+                              field.crossing(best, next, at(i - 1), at(i))});
+    best = next;
+  }
+}
+
+}  // namespace lmx::plan

@@ -1,0 +1,92 @@
+#include "app/plan/case.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "data/data_config.h"
+#include "lmx/error.h"
+#include "recipe/comm_config.h"
+#include "recipe/planned_batcher.h"
+
+namespace lmx::plan {
+namespace {
+
+using namespace train;
+
+// The device reads what it sends, writes what it receives, and adds it: three passes over the sent bytes. Data that is
+// gathered and kept is read once more, by the addition of all its parts.
+constexpr double kSentMoves = 3, kGatheredMoves = 1;
+
+// `comm:` with `ranks` processes. Ranks of a cluster are processes, also if the recipe's own are threads or one.
+void set_ranks(Node& tree, int ranks) {
+  const Mark mark{str("option '--ranks ", ranks, "'")};
+  Node* comm = tree.find("comm");
+  if (!comm || in_one_process(*comm, "comm") || !comm->find("name") || comm->find("name")->text == "self") {
+    Node processes = Node::map(mark);
+    processes.set("name", Node::string("mpi", mark));
+    tree.set("comm", processes);
+    comm = tree.find("comm");
+  }
+  comm->set("ranks", Node::scalar(std::to_string(ranks), mark));
+}
+
+Recipe read_on(Node tree, const std::string& name, int ranks, bool keeps_batch) {
+  const int before = ranks_of(tree);
+  set_ranks(tree, ranks);
+  Recipe recipe = read_recipe(tree, name);
+  if (!keeps_batch) recipe.batch.global = std::max<int64_t>(1, recipe.batch.global * ranks / before);
+  return recipe;
+}
+
+}  // namespace
+
+int ranks_of(const Node& tree) {
+  const Node* comm = tree.find("comm");
+  return comm ? static_cast<int>(std::max<int64_t>(1, comm_ranks(*comm, "comm"))) : 1;
+}
+
+Case::Case(Node tree, const std::string& name, int ranks, bool keeps_batch, const Machine& machine,
+           const Request& request)
+    : recipe_(read_on(std::move(tree), name, ranks, keeps_batch)), machine_(&machine), request_(&request) {
+  const WordLaw law = request.law.value_or(zipf_law());
+  const Network network = make_network(recipe_, data::vocabulary_size(recipe_.data), nullptr);
+  check_patterns(recipe_, network.specs);
+  if (SyncRules::asynchronous(recipe_.sync, "sync"))
+    throw UserError("[plan] the workers of this recipe are asynchronous; lmx plan estimates steps of ranks in step");
+  const SyncRules sync(recipe_.sync, "sync", network.specs, 0, ranks, RandomKey());
+  sync.check_loss(*network.loss);
+  shares_ = shares_of(recipe_, planned_batcher(recipe_.batcher)->plan(), network.loss->plan(), ranks);
+  units_ = exchange_of(sync, network, shares_, law);
+  memory_ = rank_memory(recipe_, network, shares_, communication_bytes(units_, ranks));
+  work_ = work_of(recipe_, network, shares_, machine.device, law);
+}
+
+Row Case::row(const LinksConfig& links, Algorithm algorithm, double speed) const {
+  Row row;
+  row.ranks = shares_.ranks;
+  row.batch = recipe_.batch.global;
+  row.step_tokens = static_cast<double>(shares_.step_tokens) * (shares_.pairs ? request_->fill : 1);
+  row.memory = memory_;
+  row.out_of_memory = static_cast<double>(memory_.total()) > machine_->device.memory_gb * 1e9;
+  Work work = work_;
+  const double part = shares_.pairs ? speed * request_->fill : speed;  // a pass over less tokens takes less time
+  work.forward_s *= part;
+  work.backward_s *= part;
+  work.update_s *= speed;
+  std::vector<UnitWork> units;
+  for (const UnitPlan& unit : units_) {
+    const Transfer moved = transfer(unit.sent, unit.collectives, shares_.ranks, links, algorithm);
+    row.sent_bytes += unit.sent;
+    row.node_bytes += moved.node_bytes;
+    row.network_bytes += moved.network_bytes;
+    double ready = 0;
+    for (const std::string& name : unit.params) ready = std::max(ready, work_.ready_s.at(name));
+    const double local =
+        kSentMoves * static_cast<double>(unit.sent) + kGatheredMoves * static_cast<double>(unit.kept.gathered);
+    units.push_back({ready * part, moved.seconds, machine_->device.memory_s(local)});
+  }
+  row.time = step_time(work, units, shares_.ranks, Spread{request_->spread}, request_->overlap);
+  return row;
+}
+
+}  // namespace lmx::plan

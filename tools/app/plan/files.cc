@@ -1,0 +1,178 @@
+// A plan as JSON, CSV, SVG and HTML.
+#include <array>
+#include <cmath>
+#include <filesystem>
+
+#include "app/plan/output.h"
+#include "app/records/json_number.h"
+#include "app/report/chart.h"
+#include "base/text.h"
+#include "lmx/error.h"
+
+namespace lmx::plan {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using lmx_cli::json_number;
+
+constexpr std::array kEndings{".json", ".csv", ".svg", ".html"};
+
+void put(Json& object, const char* key, const std::optional<double>& value) {
+  if (value) object[key] = json_number(*value);
+}
+
+Json row_json(const Row& row) {
+  const RankMemory& m = row.memory;
+  Json one{{"variant", row.variant},
+           {"ranks", row.ranks},
+           {"batch", row.batch},
+           {"step_tokens", json_number(row.step_tokens)},
+           {"memory_bytes", m.total()},
+           {"memory",
+            {{"parameters", m.parameters},
+             {"gradients", m.gradients},
+             {"optimizer", m.optimizer},
+             {"activations", m.activations},
+             {"copies", m.copies},
+             {"communication", m.communication}}},
+           {"out_of_memory", row.out_of_memory},
+           {"sent_bytes", row.sent_bytes},
+           {"node_bytes", row.node_bytes},
+           {"network_bytes", row.network_bytes}};
+  for (const auto& [key, value] : {std::pair{"compute_s", row.time.compute_s},
+                                   {"wait_s", row.time.wait_s},
+                                   {"comm_s", row.time.comm_s},
+                                   {"hidden_s", row.time.hidden_s()},
+                                   {"exposed_s", row.time.exposed_s},
+                                   {"step_s", row.time.step_s()},
+                                   {"tokens_per_s", row.tokens_s()},
+                                   {"efficiency", row.efficiency}})
+    one[key] = json_number(value);
+  put(one, "hours_per_epoch", row.epoch_hours);
+  put(one, "hours", row.total_hours);
+  put(one, "price_per_epoch", row.epoch_price);
+  return one;
+}
+
+std::string csv_cell(const Json& value) {
+  if (!value.is_string()) return value.dump();
+  std::string text = "\"";
+  for (const char c : value.get<std::string>()) text += c == '"' ? std::string("\"\"") : std::string(1, c);
+  return text + "\"";
+}
+
+std::string name_of_variant(const std::string& variant) {
+  return variant.empty() ? "this recipe" : variant;
+}
+
+std::string ranks_chart(const Plan& plan) {
+  lmx_cli::Chart chart{.title = str(plan.recipe, " on ", plan.machine_name),
+                       .x_title = "ranks",
+                       .y_title = "tokens a second",
+                       .log_x = true,
+                       .log_y = true,
+                       .series = {},
+                       .names = {}};
+  for (const Row& row : plan.rows) {
+    if (chart.series.empty() || chart.series.back().label != name_of_variant(row.variant))
+      chart.series.push_back({.label = name_of_variant(row.variant), .points = {}});
+    if (row.out_of_memory) continue;
+    chart.series.back().points.push_back({static_cast<double>(row.ranks), row.tokens_s(), 0,
+                                          str(count_text(std::llround(row.tokens_s())), " tokens/s on ", row.ranks)});
+  }
+  return lmx_cli::svg(chart);
+}
+
+std::string bandwidth_chart(const Plan& plan) {
+  lmx_cli::Chart chart{.title = str(plan.curves[0].ranks, " ranks, by the bandwidth between nodes"),
+                       .x_title = "Gbit/s of a node",
+                       .y_title = "tokens a second",
+                       .log_x = true,
+                       .log_y = true,
+                       .series = {},
+                       .names = {}};
+  for (const Curve& curve : plan.curves) {
+    chart.series.push_back({.label = name_of_variant(curve.variant), .points = {}, .dots = false});
+    for (const auto& [gb_s, tokens_s] : curve.points) chart.series.back().points.push_back({8 * gb_s, tokens_s, 0, ""});
+  }
+  return lmx_cli::svg(chart);
+}
+
+std::string html_table(const Json& rows) {
+  std::string text = "<table><tr>";
+  for (const auto& [key, value] : rows[0].items())
+    if (!value.is_object()) text += "<th>" + lmx_cli::escaped(key) + "</th>";
+  text += "</tr>\n";
+  for (const Json& row : rows) {
+    text += row["out_of_memory"].get<bool>() ? "<tr class='out'>" : "<tr>";
+    for (const auto& [key, value] : rows[0].items()) {
+      if (value.is_object()) continue;
+      const Json& cell = row.contains(key) ? row[key] : Json("");
+      text += "<td>" + lmx_cli::escaped(cell.is_string() ? cell.get<std::string>() : cell.dump()) + "</td>";
+    }
+    text += "</tr>\n";
+  }
+  return text + "</table>\n";
+}
+
+}  // namespace
+
+Json json_of(const Plan& plan) {
+  Json rows = Json::array();
+  for (const Row& row : plan.rows) rows.push_back(row_json(row));
+  return rows;
+}
+
+std::string csv_of(const Plan& plan) {
+  const Json rows = json_of(plan);
+  std::string text;
+  for (const auto& [key, value] : rows[0].items())
+    if (!value.is_object()) text += (text.empty() ? "" : ",") + key;
+  for (const Json& row : rows) {
+    std::string line;
+    for (const auto& [key, value] : rows[0].items()) {
+      if (value.is_object()) continue;
+      line += (line.empty() ? "" : ",") + (row.contains(key) ? csv_cell(row[key]) : "");
+    }
+    text += "\n" + line;
+  }
+  return text + "\n";
+}
+
+std::string svg_of(const Plan& plan) {
+  return ranks_chart(plan);
+}
+
+std::string html_of(const Plan& plan) {
+  const std::string title = lmx_cli::escaped(str("Plan of ", plan.recipe, " on ", plan.machine_name));
+  std::string text =
+      str("<!doctype html>\n<html lang='en'><head><meta charset='utf-8'><title>", title,
+          "</title>\n<style>body{font:15px sans-serif;margin:2em;max-width:80em}"
+          "table{border-collapse:collapse;font-size:13px}td,th{border:1px solid #bbb;padding:3px 6px;"
+          "text-align:right}.out{color:#a00}pre{background:#f4f4f4;padding:1em;overflow:auto}</style></head>"
+          "<body>\n<h1>",
+          title, "</h1>\n<pre>", lmx_cli::escaped(text_of(plan)), "</pre>\n", ranks_chart(plan));
+  if (!plan.curves.empty()) text += bandwidth_chart(plan);
+  text +=
+      "\n<h2>Values</h2>\n" + html_table(json_of(plan)) + "<p>Rows in red do not fit into the device's memory.</p>\n";
+  Node machine = write_config(plan.machine);
+  text += "<h2>Machine</h2>\n<pre>" + lmx_cli::escaped(to_yaml(machine)) + "</pre>\n</body></html>\n";
+  return text;
+}
+
+void check_ending(const std::string& path) {
+  const std::string ending = std::filesystem::path(path).extension().string();
+  for (const char* known : kEndings)
+    if (ending == known) return;
+  throw UserError(str("[plan] --out ", path, ": a plan is written as .json, .csv, .svg or .html"));
+}
+
+std::string file_of(const Plan& plan, const std::string& path) {
+  check_ending(path);
+  const std::string ending = std::filesystem::path(path).extension().string();
+  if (ending == ".json") return json_of(plan).dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+  if (ending == ".csv") return csv_of(plan);
+  return ending == ".svg" ? svg_of(plan) : html_of(plan);
+}
+
+}  // namespace lmx::plan

@@ -1,0 +1,105 @@
+#include "app/plan/machine.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "lmx/error.h"
+
+namespace lmx::plan {
+namespace {
+
+// Adds the keys of all values below `node` that are not the default of an absent one: 0, "" and false.
+void add_keys(const Node& node, const std::string& path, std::vector<std::string>& keys) {
+  for (const auto& [key, value] : node.entries) {
+    const std::string inner = path.empty() ? key : path + "." + key;
+    if (value.kind == Node::Kind::map)
+      add_keys(value, inner, keys);
+    else if (!value.text.empty() && value.text != "false" && parse_double(value.text) != 0.0)
+      keys.push_back(inner);
+  }
+}
+
+bool has_source(const Node& sources, std::string key) {
+  while (!sources.find(key)) {
+    const size_t dot = key.rfind('.');
+    if (dot == std::string::npos) return false;
+    key.resize(dot);
+  }
+  return true;
+}
+
+}  // namespace
+
+void ByPrecision::fields(Fields& f) {
+  f.field("fp32", fp32, "in fp32", kNonNegative);
+  f.field("bf16", bf16, "with bf16 operands", kNonNegative);
+  f.field("fp16", fp16, "with fp16 operands", kNonNegative);
+}
+
+void DeviceConfig::fields(Fields& f) {
+  f.field("name", name, "the processor of a rank");
+  f.field("memory_gb", memory_gb, "its memory, in 10^9 bytes", {0, 1e6, true});
+  f.field("memory_gb_s", memory_gb_s, "bandwidth of that memory, in 10^9 bytes a second", {0, 1e9, true});
+  f.group("peak_tflops", peak_tflops,
+          "arithmetic peak, in 10^12 operations a second; 0: no products of this precision");
+  f.group("efficiency", efficiency, "the part of the peak that large products reach");
+  f.field("half_size", half_size, "a product whose smallest size is this reaches half of that rate", kNonNegative);
+  f.field("launch_us", launch_us, "microseconds that each kernel takes at least", kNonNegative);
+}
+
+double DeviceConfig::product_s(int64_t m, int64_t n, int64_t k, DType compute) const {
+  const double a = static_cast<double>(m), b = static_cast<double>(n), c = static_cast<double>(k);
+  const double least = std::min({a, b, c}), element = compute == DType::f32 ? 4 : 2;
+  const double rate = 1e12 * peak_tflops.of(compute) * efficiency.of(compute) * least / (least + half_size);
+  return std::max(2 * a * b * c / rate, memory_s(element * (a * c + b * c + a * b)));
+}
+
+void LinkConfig::fields(Fields& f) {
+  f.field("gb_s", gb_s, "10^9 bytes a second in one direction", {0, 1e6, true});
+  f.field("latency_us", latency_us, "microseconds from the call of one rank to the receipt by another", kNonNegative);
+}
+
+void LinksConfig::fields(Fields& f) {
+  f.field("ranks_per_node", ranks_per_node, "ranks of a node", kPositive);
+  f.group("node", node, "the link of a rank to the others of its node");
+  f.field("shared", shared, "the ranks of a node share that link");
+  f.group("network", network, "the link of a node to all others, which its ranks share");
+}
+
+void PriceConfig::fields(Fields& f) {
+  f.field("node_hour", node_hour, "price of a node for an hour; 0: unknown", kNonNegative);
+  f.field("currency", currency, "of the price");
+}
+
+void Machine::fields(Fields& f) {
+  f.field("title", name, "what the machine is");
+  f.group("device", device, "the processor of a rank");
+  f.group("links", links, "links between ranks");
+  f.group("price", price, "the price of its use");
+  f.subtree("sources", sources, "the origin of each value, by key");
+}
+
+void Machine::check(const std::string& where) const {
+  Node values = write_config(*this);
+  for (const char* key : {"title", "sources"}) values.erase(key);
+  std::vector<std::string> keys, missing;
+  add_keys(values, "", keys);
+  std::erase(keys, "device.name");
+  std::erase(keys, "price.currency");
+  for (const std::string& key : keys)
+    if (!has_source(sources, key)) missing.push_back(key);
+  if (!missing.empty())
+    throw UserError(str(where, ": no source of ", missing.front(), "; state where the value comes from in sources: {",
+                        missing.front(), ": \"...\"}"));
+  for (const auto& [key, rate] : {std::pair{"device.memory_gb", device.memory_gb},
+                                  {"device.memory_gb_s", device.memory_gb_s},
+                                  {"links.node.gb_s", links.node.gb_s},
+                                  {"links.network.gb_s", links.network.gb_s}})
+    if (rate <= 0) throw UserError(str(where, ": ", key, " is missing"));
+}
+
+Machine read_machine(const Node& node) {
+  return read_config<Machine>(node, "machine");
+}
+
+}  // namespace lmx::plan

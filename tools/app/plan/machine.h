@@ -1,0 +1,73 @@
+// Machines on which a training can be planned: recipes/machine/NAME.yaml.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "lmx/config.h"
+#include "lmx/dtype.h"
+
+namespace lmx::plan {
+
+// A value for each `precision` of a recipe.
+struct ByPrecision {
+  double fp32 = 0, bf16 = 0, fp16 = 0;
+  void fields(Fields& f);
+  double of(DType compute) const { return compute == DType::bf16 ? bf16 : compute == DType::f16 ? fp16 : fp32; }
+};
+
+// The processor of one rank.
+struct DeviceConfig {
+  std::string name;
+  double memory_gb = 0, memory_gb_s = 0;
+  ByPrecision peak_tflops, efficiency;
+  double half_size = 0;
+  double launch_us = 0;
+  void fields(Fields& f);
+  // Seconds of a product (m, k) (k, n). With d, the smallest of the three sizes, the rate is
+  //
+  //   peak efficiency d / (d + half_size)
+  //
+  // (Hockney and Jesshope 1988, section 1.3: a rate that is half of its maximum at `half_size`), but the product takes
+  // at least the time in which memory delivers its operands and takes its result.
+  double product_s(int64_t m, int64_t n, int64_t k, DType compute) const;
+  double memory_s(double bytes) const { return bytes / (memory_gb_s * 1e9); }
+};
+
+// A link, in one direction.
+struct LinkConfig {
+  double gb_s = 0, latency_us = 0;
+  void fields(Fields& f);
+  double seconds(double bytes) const { return bytes / (gb_s * 1e9); }
+  double latency_s() const { return latency_us * 1e-6; }
+};
+
+struct LinksConfig {
+  int64_t ranks_per_node = 1;
+  LinkConfig node;      // of a rank, to the other ranks of its node
+  bool shared = false;  // the ranks of a node share one such link: a bus, the memory of the host
+  LinkConfig network;   // of a node, to all other nodes; its ranks share it
+  void fields(Fields& f);
+};
+
+struct PriceConfig {
+  double node_hour = 0;  // 0: unknown
+  std::string currency = "USD";
+  void fields(Fields& f);
+};
+
+struct Machine {
+  std::string name;
+  DeviceConfig device;
+  LinksConfig links;
+  PriceConfig price;
+  Node sources;  // by key ("device.memory_gb", or "device.peak_tflops" for all below it): the origin of the value
+  void fields(Fields& f);
+  // UserError: a rate that is missing, a value without a source. `where` begins the message.
+  void check(const std::string& where) const;
+};
+
+// `node`: the value of the group `machine` in a composed recipe, or the content of such a file.
+Machine read_machine(const Node& node);
+
+}  // namespace lmx::plan

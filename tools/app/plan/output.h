@@ -1,0 +1,29 @@
+// A plan as text, and as a file for other programs or for a browser.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "app/plan/plan.h"
+
+namespace lmx::plan {
+
+// The lines that `lmx plan` prints.
+std::string text_of(const Plan& plan);
+
+// A list with one object for each row: variant, ranks, batch, step_tokens, memory_bytes, memory (by class),
+// out_of_memory, sent_bytes, node_bytes, network_bytes, compute_s, wait_s, comm_s, hidden_s, exposed_s, step_s,
+// tokens_per_s, efficiency, and, where they are known, hours_per_epoch, hours, price_per_epoch.
+nlohmann::ordered_json json_of(const Plan& plan);
+// The same values as a table with a header.
+std::string csv_of(const Plan& plan);
+// Tokens a second over ranks, a curve for each variant.
+std::string svg_of(const Plan& plan);
+// A page of its own: both charts, the table, the machine with the source of each value.
+std::string html_of(const Plan& plan);
+
+// The content of a file of this name, by its ending: .json, .csv, .svg, .html. UserError: another ending.
+std::string file_of(const Plan& plan, const std::string& path);
+void check_ending(const std::string& path);  // UserError: another ending
+
+}  // namespace lmx::plan

@@ -1,0 +1,212 @@
+#include "app/plan/plan.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <filesystem>
+#include <map>
+#include <set>
+
+#include "app/datasets/open.h"
+#include "app/plan/bandwidth.h"
+#include "app/plan/case.h"
+#include "app/points/grid.h"
+#include "lmx/error.h"
+#include "recipe/comm_config.h"
+
+namespace lmx::plan {
+namespace {
+
+bool is_file(const std::string& machine) {
+  return machine.ends_with(".yaml") || machine.find('/') != std::string::npos;
+}
+
+// A variant of the recipe, composed, with its machine.
+struct Variant {
+  std::string label;
+  Node tree;
+  bool keeps_batch = false;  // an override sets batch.global
+};
+
+ComposeOptions with_machine(const Request& request) {
+  ComposeOptions options = request.compose;
+  if (is_file(request.machine)) {
+    for (const std::string& word : options.overrides)
+      if (word.starts_with("machine."))
+        throw UserError(str("[plan] '", word, "' changes a machine of the search path, and --machine names a file; ",
+                            "change the file"));
+    return options;
+  }
+  const std::string choice = "+machine=" + request.machine;
+  const Mark mark{str("option '--machine ", request.machine, "'")};
+  options.overrides.insert(options.overrides.begin(), choice);
+  options.places[choice] = {mark, mark};
+  return options;
+}
+
+bool sets_batch(const std::string& word) {
+  const size_t begin = std::min(word.find_first_not_of("+"), word.size());
+  return word.compare(begin, 13, "batch.global=") == 0;
+}
+
+std::vector<Variant> variants_of(const Request& request) {
+  const ComposeOptions options = with_machine(request);
+  std::vector<SweepAxis> axes = sweep_axes(request.recipe, options);
+  std::erase_if(axes, [](const SweepAxis& axis) { return !axis.key_mark.file.empty(); });  // the recipe's own sweep
+  std::vector<Variant> variants;
+  for (const std::vector<std::string>& overrides : sweep_grid(axes, 1000)) {
+    Variant v;
+    for (size_t a = 0; a < axes.size(); ++a)
+      if (axes[a].values.size() > 1) v.label += str(v.label.empty() ? "" : " ", overrides[a]);
+    v.keeps_batch = std::any_of(overrides.begin(), overrides.end(), sets_batch);
+    ComposeOptions one = options;
+    one.overrides = overrides;
+    v.tree = compose(request.recipe, one);
+    if (is_file(request.machine)) v.tree.set("machine", parse_yaml_file(request.machine));
+    variants.push_back(std::move(v));
+  }
+  return variants;
+}
+
+Machine take_machine(Node& tree) {
+  const Machine machine = read_machine(*tree.find("machine"));
+  tree.erase("machine");
+  return machine;
+}
+
+// Whether the recipe leaves the order of sums to the library.
+Algorithm algorithm_of(const Node& tree) {
+  const Node* comm = tree.find("comm");
+  if (!comm) return Algorithm::pairwise;
+  const std::string key = train::unordered_sums(*comm, "comm");
+  return key.empty() ? Algorithm::pairwise : Algorithm::ring;
+}
+
+// The factor of all times of computation with which `c` takes the anchor's time.
+double speed_of(const Case& c, const LinksConfig& links, Algorithm algorithm, const Anchor& anchor) {
+  const auto seconds = [&](double speed) { return c.row(links, algorithm, speed).time.step_s(); };
+  double low = 1e-6, high = 1e6;
+  if (seconds(low) > anchor.step_s)
+    throw UserError(str("[plan] --anchor: communication alone takes ", seconds(low), " s of a step on ", c.ranks(),
+                        " ranks, so that no speed of the device gives ", anchor.step_s, " s"));
+  for (int i = 0; i < 200; ++i) {
+    const double middle = std::sqrt(low * high);
+    (seconds(middle) < anchor.step_s ? low : high) = middle;
+  }
+  return low;
+}
+
+void add_hours(Row& row, const Recipe& r, const std::optional<double>& epoch_tokens, const Machine& machine) {
+  if (epoch_tokens) row.epoch_hours = *epoch_tokens / row.tokens_s() / 3600;
+  if (r.train.steps > 0)
+    row.total_hours = static_cast<double>(r.train.steps) * row.time.step_s() / 3600;
+  else if (row.epoch_hours)
+    row.total_hours = r.train.epochs * *row.epoch_hours;
+  const int64_t per_node = machine.links.ranks_per_node;
+  if (row.epoch_hours && machine.price.node_hour > 0)
+    row.epoch_price =
+        *row.epoch_hours * machine.price.node_hour * static_cast<double>((row.ranks + per_node - 1) / per_node);
+}
+
+std::string seconds_text(double seconds) {
+  char text[32];
+  std::snprintf(text, sizeof text, seconds < 0.1 ? "%.2g ms" : "%.3g s", seconds < 0.1 ? 1000 * seconds : seconds);
+  return text;
+}
+
+// Why `best` is faster than `next`: the largest of the differences of their steps, per token.
+std::string reason_of(const Row& best, const Row& next) {
+  const double scale = best.step_tokens / next.step_tokens;  // variants may differ in the size of their step
+  const double wait = scale * next.time.wait_s - best.time.wait_s;
+  const double compute = scale * next.time.compute_s - best.time.compute_s - wait;
+  const double exposed = scale * next.time.exposed_s - best.time.exposed_s;
+  char factor[32];
+  std::snprintf(factor, sizeof factor, "%.3g", best.tokens_s() / next.tokens_s());
+  std::string why = str(seconds_text(compute), " less computation");
+  if (exposed >= compute && exposed >= wait)
+    why = str(seconds_text(exposed), " less communication that nothing hides");
+  else if (wait >= compute)
+    why = str(seconds_text(wait), " less waiting for the slowest rank");
+  return str(factor, " times the tokens a second of ", next.variant, ": ", why, " in a step");
+}
+
+Winner winner_of(const std::vector<const Row*>& rows) {
+  std::vector<const Row*> fit;
+  for (const Row* row : rows)
+    if (!row->out_of_memory) fit.push_back(row);
+  std::stable_sort(fit.begin(), fit.end(), [](const Row* a, const Row* b) { return a->tokens_s() > b->tokens_s(); });
+  if (fit.empty()) return {rows[0]->ranks, "", "every variant needs more memory than the device has"};
+  if (fit.size() == 1)
+    return {rows[0]->ranks, fit[0]->variant, "every other variant needs more memory than the device has"};
+  return {rows[0]->ranks, fit[0]->variant, reason_of(*fit[0], *fit[1])};
+}
+
+std::vector<std::string> notes_of(const Request& request, const Recipe& r, bool pairs, bool corpus) {
+  std::vector<std::string> notes;
+  if (!request.law) notes.push_back("words follow Zipf's law; --types states another law");
+  if (pairs) notes.push_back(str("sentences of ", kSentence, " tokens on both sides"));
+  if (pairs && request.fill == 1)
+    notes.push_back("every sub-batch holds as many tokens as its budget allows; --fill states the mean part");
+  if (request.spread <= 0) notes.push_back("all passes of a rank take the same time; --spread states their deviation");
+  if (!corpus)
+    notes.push_back(
+        "the corpus of `data:` is not here, so the hours of an epoch are unknown; --epoch-tokens states its size");
+  if (r.batch.micro > 0) notes.push_back(str("forward passes of ", r.batch.micro, " sequences (batch.micro)"));
+  return notes;
+}
+
+}  // namespace
+
+Anchor parse_anchor(const std::string& text) {
+  const size_t colon = text.find(':');
+  const std::optional<int64_t> ranks = parse_int(text.substr(0, colon));
+  const std::optional<double> seconds =
+      colon == std::string::npos ? std::nullopt : parse_double(text.substr(colon + 1));
+  if (!ranks || !seconds || *ranks < 1 || !(*seconds > 0))
+    throw UserError(str("[plan] --anchor takes RANKS:SECONDS of a measured step, such as 8:0.348, got '", text, "'"));
+  return {*ranks, *seconds};
+}
+
+Plan make_plan(const Request& request) {
+  std::vector<Variant> variants = variants_of(request);
+  Plan plan;
+  plan.recipe = std::filesystem::path(request.recipe).stem().string();
+  plan.machine_name = request.machine;
+  for (Variant& v : variants) plan.machine = take_machine(v.tree);
+  plan.algorithm = request.algorithm.value_or(algorithm_of(variants[0].tree));
+  std::vector<int64_t> ranks = request.ranks;
+  if (ranks.empty()) ranks = {ranks_of(variants[0].tree)};
+  std::sort(ranks.begin(), ranks.end());
+  const LinksConfig& links = plan.machine.links;
+  const auto make_case = [&](const Variant& v, int64_t n) {
+    return Case(v.tree, plan.recipe, static_cast<int>(n), v.keeps_batch, plan.machine, request);
+  };
+  if (request.anchor)
+    plan.speed = speed_of(make_case(variants[0], request.anchor->ranks), links, plan.algorithm, *request.anchor);
+  std::optional<double> epoch = request.epoch_tokens;
+  std::vector<std::pair<std::string, Case>> largest;
+  std::map<int64_t, std::vector<const Row*>> by_ranks;
+  plan.rows.reserve(variants.size() * ranks.size());
+  for (const Variant& v : variants) {
+    const size_t first = plan.rows.size();  // of this variant
+    for (const int64_t n : ranks) {
+      Case c = make_case(v, n);
+      if (plan.rows.empty()) {
+        if (!epoch) epoch = check_dataset(c.recipe().data).train_tokens;
+        plan.notes = notes_of(request, c.recipe(), c.pairs(), epoch.has_value());
+      }
+      Row& row = plan.rows.emplace_back(c.row(links, plan.algorithm, plan.speed));
+      row.variant = v.label;
+      row.efficiency = row.tokens_s() / row.ranks / (plan.rows[first].tokens_s() / plan.rows[first].ranks);
+      add_hours(row, c.recipe(), epoch, plan.machine);
+      by_ranks[n].push_back(&row);
+      if (n == ranks.back()) largest.emplace_back(v.label, std::move(c));
+    }
+  }
+  if (variants.size() > 1)
+    for (const auto& [n, rows] : by_ranks) plan.winners.push_back(winner_of(rows));
+  add_bandwidths(plan, largest);
+  return plan;
+}
+
+}  // namespace lmx::plan

@@ -1,0 +1,90 @@
+// Plans a training on a machine that need not exist here: time, memory and bytes of a step for each number of ranks and
+// each variant of a recipe. Nothing is trained, and neither the corpus nor the machine is needed.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "app/compose/compose.h"
+#include "app/plan/machine.h"
+#include "app/plan/step.h"
+#include "app/plan/wire.h"
+#include "app/run/estimate.h"
+
+namespace lmx::plan {
+
+// One measured step, which sets the speed of the device: all times of computation are multiplied by one factor, so that
+// the first variant on `ranks` ranks takes `step_s`.
+struct Anchor {
+  int64_t ranks = 0;
+  double step_s = 0;
+};
+Anchor parse_anchor(const std::string& text);  // "8:0.348". UserError: another form
+
+struct Request {
+  std::string recipe, machine;         // machine: a name of the group `machine`, or a file
+  ComposeOptions compose;              // an override with several values, "sync=unique,allgather", makes variants
+  std::vector<int64_t> ranks;          // empty: the number in the recipe
+  std::optional<Algorithm> algorithm;  // default: pairwise, or ring where the recipe leaves sums to the library
+  bool overlap = true;                 // units are exchanged beside backward
+  double spread = 0;                   // Spread::relative
+  double fill = 1;                     // part of its token budget that a mean sub-batch holds
+  std::optional<double> epoch_tokens;  // default: those of the corpus, if it is available
+  std::optional<WordLaw> law;          // default: Zipf's law
+  std::optional<Anchor> anchor;
+};
+
+// A variant of the recipe on a number of ranks.
+struct Row {
+  std::string
+      variant;  // its values that differ between variants, "sync=unique precision=fp16"; "" if there is one only
+  int ranks = 1;
+  int64_t batch = 0;       // items of a step (batch.global)
+  double step_tokens = 0;  // target tokens of a step, of all ranks
+  RankMemory memory;
+  bool out_of_memory = false;
+  int64_t sent_bytes = 0, node_bytes = 0, network_bytes = 0;  // of a rank in a step; the first is the sum of the others
+  StepTime time;
+  double efficiency = 1;  // tokens a second of a rank, to those of the same variant on the fewest ranks
+  std::optional<double> epoch_hours, total_hours;  // to the end of an epoch, and of the training
+  std::optional<double> epoch_price;
+  double tokens_s() const { return step_tokens / time.step_s(); }
+};
+
+// The fastest variant that fits, on a number of ranks.
+struct Winner {
+  int ranks = 1;
+  std::string variant, reason;  // variant "": none fits
+};
+
+// The bandwidth of the network between nodes at which two variants are equally fast.
+struct Crossing {
+  int ranks = 1;
+  std::string below, above;  // the faster variant with less bandwidth, and with more
+  double gb_s = 0;
+};
+
+// Tokens a second of a variant by the bandwidth of the network.
+struct Curve {
+  std::string variant;
+  int ranks = 1;
+  std::vector<std::pair<double, double>> points;  // GB/s, tokens/s
+};
+
+struct Plan {
+  std::string recipe, machine_name;
+  Machine machine;
+  Algorithm algorithm = Algorithm::pairwise;
+  double speed = 1;       // factor of all times of computation, from the anchor
+  std::vector<Row> rows;  // by variant, then by ranks
+  std::vector<Winner> winners;
+  std::vector<Crossing> crossings;  // on the largest number of ranks
+  std::vector<Curve> curves;        // likewise
+  std::vector<std::string> notes;   // assumptions that the plan depends on
+};
+// UserError: an invalid recipe or machine, a variant that is asynchronous, an anchor that no speed reaches.
+Plan make_plan(const Request& request);
+
+}  // namespace lmx::plan

@@ -1,0 +1,112 @@
+#include "app/plan/work.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "lmx/optim.h"
+
+namespace lmx::plan {
+namespace {
+
+using namespace train;
+
+// Launches of a pass over one product: itself and the element-wise part after it; backward also the second product.
+constexpr double kForwardLaunches = 2, kBackwardLaunches = 3;
+// How often a byte that is kept for backward is moved.
+constexpr double kForwardMoves = 2, kBackwardMoves = 3, kLogitMoves = 2;
+
+struct Stage {
+  std::string weight;
+  double forward_s = 0, backward_s = 0;
+};
+
+// `bytes`: kept activations that belong to the product.
+Stage stage_of(const Product& p, double bytes, const DeviceConfig& device, DType compute) {
+  const double times = static_cast<double>(p.times), launch = device.launch_us * 1e-6;
+  const double forward = times * device.product_s(p.m, p.n, p.k, compute) + device.memory_s(kForwardMoves * bytes);
+  double backward = times * device.product_s(p.m, p.k, p.n, compute) + device.memory_s(kBackwardMoves * bytes);
+  if (p.weight.empty())
+    backward += times * device.product_s(p.n, p.k, p.m, compute);
+  else
+    backward += device.product_s(p.n, p.k, p.m * p.times, compute);
+  return {p.weight, std::max(forward, times * kForwardLaunches * launch),
+          std::max(backward, (times * (kBackwardLaunches - 1) + 1) * launch)};
+}
+
+// What one forward pass is computed over.
+ForwardShape pass_shape(const Shares& s) {
+  if (s.pairs) return {std::max<int64_t>(1, s.forward_tokens / kSentence), kSentence};
+  return {s.forward_tokens / s.length, s.length};
+}
+
+std::vector<Stage> stages_of(const Network& network, const Shares& shares, const DeviceConfig& device, DType compute) {
+  const std::vector<Product> products = network.model->products(pass_shape(shares));
+  double macs = 0;
+  for (const Product& p : products) macs += static_cast<double>(p.macs());
+  const double kept = static_cast<double>(shares.forward_tokens * network.model->activation_bytes_per_token(compute));
+  std::vector<Stage> stages;
+  for (const Product& p : products)
+    stages.push_back(stage_of(p, kept * static_cast<double>(p.macs()) / std::max(macs, 1.0), device, compute));
+  const int64_t width = network.model->feature_size(), tokens = shares.forward_tokens;
+  const int64_t words = std::max<int64_t>(1, network.loss->macs_per_token(tokens) / width);
+  const double logits = 4 * static_cast<double>(tokens * words);
+  Stage loss = stage_of({tokens, words, width, 1, network.loss->parameters().front().name}, 0, device, compute);
+  loss.forward_s += device.memory_s(kLogitMoves * logits);
+  loss.backward_s += device.memory_s(kLogitMoves * logits);
+  stages.push_back(loss);
+  return stages;
+}
+
+// A parameter that no product names (a bias, a gain) is complete with the matrix that is declared before it. A table of
+// the input is complete at the end.
+std::map<std::string, double> ready_times(const std::vector<ParameterSpec>& specs, const std::vector<Stage>& stages,
+                                          double backward_s) {
+  std::map<std::string, double> named, ready;
+  double now = 0;
+  for (auto stage = stages.rbegin(); stage != stages.rend(); ++stage) {
+    now += stage->backward_s;
+    if (!stage->weight.empty()) named[stage->weight] = now;
+  }
+  double last = backward_s;
+  for (const ParameterSpec& spec : specs) {
+    const auto found = named.find(spec.name);
+    if (found != named.end() && !(spec.sparse && spec.name != stages.back().weight)) last = found->second;
+    if (found == named.end() && spec.shape.rank() > 1) last = backward_s;
+    ready[spec.name] = last;
+  }
+  return ready;
+}
+
+double update_bytes(const Recipe& r, const Network& network, const Shares& shares, const WordLaw& law) {
+  const std::unique_ptr<Optimizer> optimizer = make_optimizer(r.optimizer, "optimizer");
+  double bytes = 0;
+  for (const ParameterSpec& spec : network.specs) {
+    if (spec.frozen) continue;
+    const int64_t samples = shares.samples * shares.ranks;
+    const double rows =
+        static_cast<double>(spec.sparse ? law(shares.step_tokens + samples, spec.shape[0]) : spec.shape[0]);
+    const double part = rows / static_cast<double>(spec.shape[0]);
+    const double values = 4 * static_cast<double>(spec.shape.numel()),
+                 state = static_cast<double>(optimizer->state_bytes(spec));
+    bytes += part * (2 * (values + state) + values + (r.clip.kind == Node::Kind::null ? 0 : values));
+  }
+  return bytes;
+}
+
+}  // namespace
+
+Work work_of(const Recipe& recipe, const Network& network, const Shares& shares, const DeviceConfig& device,
+             const WordLaw& law) {
+  const std::vector<Stage> stages = stages_of(network, shares, device, compute_of(recipe));
+  Work work;
+  work.passes = std::max<int64_t>(1, (shares.own_tokens + shares.forward_tokens - 1) / shares.forward_tokens);
+  for (const Stage& stage : stages) {
+    work.forward_s += stage.forward_s;
+    work.backward_s += stage.backward_s;
+  }
+  work.ready_s = ready_times(network.specs, stages, work.backward_s);
+  work.update_s = device.memory_s(update_bytes(recipe, network, shares, law));
+  return work;
+}
+
+}  // namespace lmx::plan

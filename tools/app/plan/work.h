@@ -1,0 +1,39 @@
+// The time that a rank computes in a step, from the sizes of the recipe's products and tensors.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "app/plan/machine.h"
+#include "app/run/estimate.h"
+
+namespace lmx::plan {
+
+// Seconds on one device, without other ranks.
+struct Work {
+  int64_t passes = 1;                     // forward and backward passes of a rank's step, one after the other
+  double forward_s = 0, backward_s = 0;   // of one pass
+  std::map<std::string, double> ready_s;  // by parameter: from the begin of backward until its gradient is complete
+  double update_s = 0;                    // clipping and optimizer
+  double compute_s() const { return static_cast<double>(passes) * (forward_s + backward_s) + update_s; }
+};
+
+// Estimates, from docs/plan.md:
+//
+// - A product of a forward pass takes DeviceConfig::product_s(). Backward computes two of the same size: the gradient
+// of
+//   its input, and that of its weight, which a recurrence computes for all time steps at once.
+// - Each byte of an activation that is kept for backward is written and read once in forward; in backward it is read,
+//   and its gradient is written and read. A launch takes at least launch_us; a product has one of its own, and one
+//   follows for the element-wise part.
+// - The loss reads and writes its logits twice in each direction.
+// - The optimizer reads value, gradient and state and writes value and state, of all rows that the step changes;
+// clipping
+//   reads the gradients once more.
+//
+Work work_of(const Recipe& recipe, const train::Network& network, const Shares& shares, const DeviceConfig& device,
+             const WordLaw& law);
+
+}  // namespace lmx::plan

@@ -1,0 +1,130 @@
+// lmx plan
+#include <iostream>
+#include <memory>
+
+#include "app/corpora/zipf.h"
+#include "app/plan/output.h"
+#include "app/plan/plan.h"
+#include "app/run/search_path.h"
+#include "base/files.h"
+#include "cli/commands.h"
+#include "cli/output/checks.h"
+#include "cli/output/json_output.h"
+#include "lmx/error.h"
+
+namespace lmx_cli {
+namespace {
+
+struct Options {
+  PluginDirectories directories;
+  lmx::plan::Request request;
+  std::string collectives, types, anchor, out;
+  double epoch_tokens = 0;
+  bool no_overlap = false, json = false;
+};
+
+// "8.17,0.64": U = min(V, 8.17 N^0.64).
+lmx::WordLaw parse_law(const std::string& text) {
+  const size_t comma = text.find(',');
+  const auto factor = lmx::parse_double(text.substr(0, comma));
+  const auto exponent = comma == std::string::npos ? std::nullopt : lmx::parse_double(text.substr(comma + 1));
+  if (!factor || !exponent || !(*factor > 0) || !(*exponent > 0 && *exponent <= 1))
+    throw lmx::UserError(lmx::str(
+        "[plan] --types takes FACTOR,EXPONENT of the number of different words in N tokens, FACTOR N^EXPONENT, ",
+        "such as 8.17,0.64, got '", text, "'"));
+  return [law = lmx::PowerLaw{*factor, *exponent, {}, 0}](int64_t tokens, int64_t vocabulary) {
+    const double types = law.at(static_cast<double>(tokens));
+    return std::min({static_cast<int64_t>(types), tokens, vocabulary});
+  };
+}
+
+void plan(const CLI::App& command, Options o) {
+  if (!o.out.empty()) lmx::plan::check_ending(o.out);
+  check_place(command, "--out", o.out);
+  o.directories.load();
+  o.request.compose = with_plugins(o.request.compose);
+  if (!o.collectives.empty()) o.request.algorithm = lmx::plan::algorithm_named(o.collectives);
+  if (!o.types.empty()) o.request.law = parse_law(o.types);
+  if (!o.anchor.empty()) o.request.anchor = lmx::plan::parse_anchor(o.anchor);
+  if (o.epoch_tokens > 0) o.request.epoch_tokens = o.epoch_tokens;
+  o.request.overlap = !o.no_overlap;
+  const lmx::plan::Plan plan = lmx::plan::make_plan(o.request);
+  if (!o.out.empty()) lmx::write_file_atomically(o.out, lmx::plan::file_of(plan, o.out));
+  if (o.json) return print_json(lmx::plan::json_of(plan));
+  std::cout << lmx::plan::text_of(plan);
+}
+
+void add_assumptions(CLI::App& command, const std::shared_ptr<Options>& o) {
+  command
+      .add_option("--collectives", o->collectives,
+                  "how collectives move data: pairwise (lmx's own; default), ring (NCCL, MPI; default where the recipe "
+                  "has comm.reduce: native), tree, hierarchical")
+      ->type_name("NAME");
+  command.add_flag("--no-overlap", o->no_overlap, "gradients are exchanged after backward, not beside it");
+  command
+      .add_option("--spread", o->request.spread,
+                  "standard deviation of the time of a sub-batch, as a part of its mean: ranks wait for the slowest")
+      ->type_name("X")
+      ->check(CLI::Range(0.0, 10.0));
+  command
+      .add_option("--fill", o->request.fill, "the part of its token budget that a mean sub-batch of sentences holds")
+      ->type_name("X")
+      ->check(CLI::Range(0.01, 1.0));
+  command.add_option("--epoch-tokens", o->epoch_tokens, "tokens of the training text, if the corpus is not here")
+      ->type_name("N")
+      ->check(CLI::PositiveNumber);
+  command
+      .add_option("--types", o->types,
+                  "different words in N tokens: FACTOR,EXPONENT of FACTOR N^EXPONENT (default: Zipf's law)")
+      ->type_name("A,B");
+  command
+      .add_option("--anchor", o->anchor,
+                  "a measured step that sets the speed of the device: the first variant on RANKS ranks takes SECONDS")
+      ->type_name("RANKS:SECONDS");
+}
+
+}  // namespace
+
+void add_plan(CLI::App& app) {
+  CLI::App* command =
+      app.add_subcommand("plan", "estimate time, memory, bytes and price of a training on a machine, without it");
+  set_examples(*command, {{"lmx plan recipes/patwary_word_1b.yaml --machine patwary_titanx --ranks 8,16,24,32,64 "
+                           "sync=allgather_dense,unique_seeded_fp16",
+                           "two strategies on one to eight nodes of the paper's cluster"},
+                          {"lmx plan recipes/puri_amazon_4096.yaml --machine h100_node --ranks 8,64 --out plan.html",
+                           "as a page with charts"},
+                          {"lmx plan RECIPE --machine a100_node --ranks 64 machine.links.network.gb_s=12.5",
+                           "with another network"},
+                          {"lmx plan RECIPE --machine ott_v100 --ranks 128 --anchor 8:0.176",
+                           "the speed of the device from a measured step"}});
+  const auto o = std::make_shared<Options>();
+  command->add_option("RECIPE", o->request.recipe, "a recipe, a YAML file")->required()->type_name("");
+  command
+      ->add_option("OVERRIDES", o->request.compose.overrides,
+                   "key=value; key=a,b plans a variant for each value. machine.KEY=VALUE changes the machine")
+      ->type_name("");
+  command
+      ->add_option(
+          "--machine", o->request.machine,
+          "a file of a folder `machine` of recipes (patwary_titanx, h100_node, ...), or the path of such a file")
+      ->required()
+      ->type_name("NAME|FILE");
+  command
+      ->add_option("--ranks", o->request.ranks,
+                   "numbers of ranks, such as 8,16,32 (default: the recipe's); each rank keeps its share of the batch, "
+                   "unless batch.global is set")
+      ->type_name("N,...")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->check(CLI::Range(1, 1'000'000));
+  add_assumptions(*command, o);
+  command->add_option("--config-dir", o->request.compose.search_path, "another folder of config groups (repeatable)")
+      ->type_name("DIR")
+      ->allow_extra_args(false);
+  command->add_option("--out", o->out, "also write a file: .json, .csv, .svg, .html")->type_name("FILE");
+  add_json(*command, o->json);
+  o->directories.add_to(*command);
+  command->callback([command, o] { plan(*command, *o); });
+}
+
+}  // namespace lmx_cli
