@@ -81,6 +81,13 @@ void CheckpointConfig::fields(Fields& f) {
   f.field("keep_best", keep_best, "also keep the one with the lowest validation perplexity");
 }
 
+void MemoryConfig::fields(Fields& f) {
+  f.field("budget", budget,
+          "GB that the ranks on this machine may take: a run whose estimate is larger is refused; 0: no limit, with a "
+          "warning if the machine or the device has less",
+          kNonNegative);
+}
+
 void RunConfig::fields(Fields& f) {
   f.field("dir", dir, "folder of the run; empty: runs/<recipe>/<date-time>");
   f.field("tensorboard", tensorboard, "write TensorBoard event files, in addition to metrics.jsonl");
@@ -110,6 +117,7 @@ void Recipe::fields(Fields& f) {
   f.group("checkpoint", checkpoint, "checkpoints: how often, and how many are kept");
   f.subtree("comm", comm, "the group of ranks (plugin; self: one rank)");
   f.group("run", run, "the files of the run");
+  f.group("memory", memory, "the memory of the run");
   f.subtree("data", data, "the corpus");
   f.subtree("batcher", batcher, "chooses the tokens of each step (plugin)");
   f.subtree("model", model, "computes features from tokens (plugin)");

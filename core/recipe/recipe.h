@@ -86,6 +86,11 @@ struct CheckpointConfig {
   void fields(Fields& f);
 };
 
+struct MemoryConfig {
+  double budget = 0;  // GB; a run whose estimate is larger is refused; 0: it is warned
+  void fields(Fields& f);
+};
+
 struct RunConfig {
   std::string dir;  // "": runs/<recipe>/<date-time>
   bool tensorboard = true;
@@ -108,6 +113,7 @@ struct Recipe {
   LossScaleConfig loss_scale;
   CheckpointConfig checkpoint;
   RunConfig run;
+  MemoryConfig memory;
   LrRule lr_rule;
   Node model, loss, data, batcher, optimizer, schedule, sync, clip, comm;  // each is read by its component
   Node provenance;  // free form: sources of the values, assumptions

@@ -321,7 +321,7 @@ std::vector<UnitPlan> SyncRules::plan(const std::vector<ParameterSpec>& params,
       unit.strategy->plan(traffic, spec, rows(spec));
     }
     plans.push_back({unit.names, unit.strategy->expected_bytes(traffic), unit.strategy->collectives(traffic),
-                     unit.strategy->kept_bytes(traffic)});
+                     unit.strategy->moved_bytes(traffic), unit.strategy->kept_bytes(traffic)});
   }
   return plans;
 }
@@ -405,10 +405,10 @@ void SyncRules::check_loss(const Loss& loss) const {
   if (loss.draws_candidates()) return;
   for (const auto& [name, s, plugin] : impl_->strategies)
     if (s->candidate_key() == CandidateKey::needed)
-      throw UserError(
-          str("[sync] sync.", name,
-              ": groups of ranks are to sample a softmax's candidates with one seed, but this loss samples none; "
-              "choose a loss that samples (sampled_softmax, two_stage_softmax), or a strategy that needs no candidates"));
+      throw UserError(str(
+          "[sync] sync.", name,
+          ": groups of ranks are to sample a softmax's candidates with one seed, but this loss samples none; "
+          "choose a loss that samples (sampled_softmax, two_stage_softmax), or a strategy that needs no candidates"));
 }
 
 const std::vector<ServerStrategy*>& SyncRules::servers() const {

@@ -106,6 +106,14 @@ int64_t SumStrategy::collectives(const Traffic& t) const {
   return n;
 }
 
+// A codec reads all values to encode them. With error feedback it reads them twice, for the means and for the bits, and
+// reads and writes a residual; the owner of a sum does the same with its part.
+int64_t SumStrategy::moved_bytes(const Traffic& t) const {
+  const int64_t plain = SyncStrategy::moved_bytes(t), sums = kept_bytes(t).sums;
+  if (config_.codec.kind == "none" || t.ranks == 1) return plain;
+  return plain + sums + (reducer_.codec().feedback() ? 3 * (sums + sums / t.ranks) : 0);
+}
+
 StateDict SumStrategy::state() const {
   return reducer_.state();
 }

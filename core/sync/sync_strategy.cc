@@ -49,6 +49,10 @@ KeptBytes TrafficModel::kept_bytes(const Traffic& t) const {
   for (const Traffic::Sparse& s : t.sparse) kept.sums += 4 * s.union_rows * s.width;
   return kept;
 }
+int64_t TrafficModel::moved_bytes(const Traffic& t) const {
+  const KeptBytes kept = kept_bytes(t);
+  return t.ranks == 1 ? 0 : 2 * expected_bytes(t) + 2 * kept.sums + kept.gathered;
+}
 int64_t TrafficModel::pair_bytes() const {
   return 110;
 }

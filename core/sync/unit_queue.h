@@ -28,11 +28,11 @@ struct UnitTime {
   int64_t sent = 0, received = 0;
 };
 
-// The expected exchange of a unit in a step of several ranks: bytes that one rank sends, in how many collectives, and
-// bytes that it keeps.
+// The expected exchange of a unit in a step of several ranks: bytes that one rank sends, in how many collectives, bytes
+// of its memory that it reads and writes beside them, and bytes that it keeps (TrafficModel).
 struct UnitPlan {
   std::vector<std::string> params;
-  int64_t sent = 0, collectives = 0;
+  int64_t sent = 0, collectives = 0, moved = 0;
   KeptBytes kept;
 };
 

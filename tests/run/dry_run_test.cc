@@ -91,6 +91,27 @@ TEST_F(DryRun, MoreMemoryThanTheMachineHas) {
   EXPECT_THAT(small.out, Names("memory: not enough", "ulimit -v"));
 }
 
+TEST_F(DryRun, ARunIsWarnedOrRefusedBeforeItAllocates) {
+  const Outcome refused = run("a", {"memory.budget=0.0001"});
+  EXPECT_EQ(refused.code, 2);
+  EXPECT_THAT(refused.err, Names("memory.budget", "100 kB", "The largest items: "));
+  EXPECT_FALSE(fs::exists(path("a")));
+  const Outcome ranks = run("a", {"memory.budget=0.0001", "--ranks", "3"});
+  EXPECT_EQ(ranks.code, 2);
+  EXPECT_THAT(ranks.err, Names("memory.budget", "of each rank"));
+  EXPECT_EQ(ranks.err.find("error:", ranks.err.find("error:") + 1), std::string::npos) << ranks.err;
+  const Outcome enough = run("a", {"memory.budget=1", "train.steps=2"});
+  EXPECT_EQ(enough.code, 0) << enough.err;
+  EXPECT_THAT(enough.err, Not(HasSubstr("[memory]")));
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "a sanitizer ends a process that asks for terabytes";
+#endif
+  // Terabytes: the warning comes first, then the allocation fails.
+  const Outcome warned = run("b", {"model.cells=2000000", "model.projection=0"});
+  EXPECT_EQ(warned.code, 1);
+  EXPECT_THAT(warned.err, Names("warning: [memory] the estimate is ", "this machine has", "The largest items: "));
+}
+
 // Ranks of one process share parameters, but not gradients.
 TEST_F(DryRun, MemoryOfAllRanks) {
   const Outcome one = run("a", {"model.cells=3000", "--dry-run"}),

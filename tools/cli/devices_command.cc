@@ -2,8 +2,8 @@
 #include <iostream>
 #include <memory>
 
+#include "app/memory/machine_memory.h"
 #include "app/print/terminal.h"
-#include "app/run/machine_memory.h"
 #include "backend/cuda.h"
 #include "backend/cudnn.h"
 #include "base/text.h"

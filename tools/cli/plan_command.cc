@@ -81,6 +81,13 @@ void add_assumptions(CLI::App& command, const std::shared_ptr<Options>& o) {
       .add_option("--anchor", o->anchor,
                   "a measured step that sets the speed of the device: the first variant on RANKS ranks takes SECONDS")
       ->type_name("RANKS:SECONDS");
+  command
+      .add_option(
+          "--from", o->request.from,
+          "a run of one rank or of processes, whose records set the speed of the device, the number of different "
+          "words, and --spread")
+      ->type_name("RUN")
+      ->excludes("--anchor");
 }
 
 }  // namespace

@@ -34,6 +34,7 @@ class LMX_API SumStrategy : public SyncStrategy {
   void load(Context& ctx, const std::vector<StateDict>& ranks) override;
   int64_t expected_bytes(const Traffic& traffic) const override;
   int64_t collectives(const Traffic& traffic) const override;
+  int64_t moved_bytes(const Traffic& traffic) const override;
   std::map<std::string, CodecHealth> take_health() override;
   int64_t pair_bytes() const override;
   std::vector<std::string> warnings(bool loss_scaled) const override;

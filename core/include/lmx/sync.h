@@ -73,9 +73,12 @@ class LMX_API TrafficModel {
   virtual ~TrafficModel();
   // Bytes that this rank sends for a unit in a step, in all collectives together.
   virtual int64_t expected_bytes(const Traffic& traffic) const = 0;
-  // The collectives, one after the other, in which a rank sends them: each costs the latency of its messages. Default: 2
-  // for each dense parameter (a sum) and 4 for each table (numbers of rows, indices, rows and their sums).
+  // The collectives, one after the other, in which a rank sends them: each costs the latency of its messages. Default:
+  // 2 for each dense parameter (a sum) and 4 for each table (numbers of rows, indices, rows and their sums).
   virtual int64_t collectives(const Traffic& traffic) const;
+  // Bytes of this rank's memory that it reads and writes beside its collectives: to encode, add and decode. Default:
+  // what is sent is read and what is received is written, and the sums are read and written once.
+  virtual int64_t moved_bytes(const Traffic& traffic) const;
   // Adds to `unit` the expected exchange for a parameter, given the rows that each rank's backward produces (for a
   // dense gradient only `touched.words` is meaningful). Default: all rows of a dense gradient, and the produced rows of
   // a row-sparse one.

@@ -13,10 +13,6 @@ namespace {
 
 using namespace train;
 
-// The device reads what it sends, writes what it receives, and adds it: three passes over the sent bytes. Data that is
-// gathered and kept is read once more, by the addition of all its parts.
-constexpr double kSentMoves = 3, kGatheredMoves = 1;
-
 // `comm:` with `ranks` processes. Ranks of a cluster are processes, also if the recipe's own are threads or one.
 void set_ranks(Node& tree, int ranks) {
   const Mark mark{str("option '--ranks ", ranks, "'")};
@@ -81,9 +77,7 @@ Row Case::row(const LinksConfig& links, Algorithm algorithm, double speed) const
     row.network_bytes += moved.network_bytes;
     double ready = 0;
     for (const std::string& name : unit.params) ready = std::max(ready, work_.ready_s.at(name));
-    const double local =
-        kSentMoves * static_cast<double>(unit.sent) + kGatheredMoves * static_cast<double>(unit.kept.gathered);
-    units.push_back({ready * part, moved.seconds, machine_->device.memory_s(local)});
+    units.push_back({ready * part, moved.seconds, machine_->device.memory_s(static_cast<double>(unit.moved))});
   }
   row.time = step_time(work, units, shares_.ranks, Spread{request_->spread}, request_->overlap);
   return row;

@@ -17,6 +17,7 @@ class Case {
   // `speed`: see Plan::speed.
   Row row(const LinksConfig& links, Algorithm algorithm, double speed) const;
   const Recipe& recipe() const { return recipe_; }
+  const Shares& shares() const { return shares_; }
   bool pairs() const { return shares_.pairs; }  // items of a batch are sub-batches of sentence pairs
 
  private:

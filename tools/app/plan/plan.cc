@@ -10,6 +10,7 @@
 #include "app/datasets/open.h"
 #include "app/plan/bandwidth.h"
 #include "app/plan/case.h"
+#include "app/plan/measured.h"
 #include "app/points/grid.h"
 #include "lmx/error.h"
 #include "recipe/comm_config.h"
@@ -96,6 +97,29 @@ double speed_of(const Case& c, const LinksConfig& links, Algorithm algorithm, co
   return low;
 }
 
+// The law of the run's text: Zipf's law, multiplied by the factor by which the run's tables have more or fewer rows.
+WordLaw law_of(const Measured& m, const Case& c) {
+  double measured = 0, expected = 0;
+  for (const auto& [table, rows] : m.rows) {
+    measured += rows;
+    expected += static_cast<double>(zipf_law()(c.shares().step_tokens, c.shares().vocab));
+  }
+  if (expected == 0) return zipf_law();
+  return [factor = measured / expected](int64_t tokens, int64_t vocabulary) {
+    const double rows = factor * static_cast<double>(zipf_law()(tokens, vocabulary));
+    return std::min({std::max<int64_t>(1, std::llround(rows)), tokens, vocabulary});
+  };
+}
+
+// Takes speed, law and spread from the run, where the request does not state them.
+double take_measured(Request& request, const Machine& machine, Algorithm algorithm) {
+  const Measured m = read_measured(request.from);
+  const auto planned = [&] { return Case(m.recipe, "run", m.ranks, true, machine, request); };
+  if (!request.law) request.law = law_of(m, planned());
+  if (request.spread <= 0) request.spread = m.spread;
+  return m.compute_s / planned().row(machine.links, algorithm, 1).time.compute_s;
+}
+
 void add_hours(Row& row, const Recipe& r, const std::optional<double>& epoch_tokens, const Machine& machine) {
   if (epoch_tokens) row.epoch_hours = *epoch_tokens / row.tokens_s() / 3600;
   if (r.train.steps > 0)
@@ -167,7 +191,8 @@ Anchor parse_anchor(const std::string& text) {
   return {*ranks, *seconds};
 }
 
-Plan make_plan(const Request& request) {
+Plan make_plan(const Request& asked) {
+  Request request = asked;
   std::vector<Variant> variants = variants_of(request);
   Plan plan;
   plan.recipe = std::filesystem::path(request.recipe).stem().string();
@@ -181,6 +206,7 @@ Plan make_plan(const Request& request) {
   const auto make_case = [&](const Variant& v, int64_t n) {
     return Case(v.tree, plan.recipe, static_cast<int>(n), v.keeps_batch, plan.machine, request);
   };
+  if (!request.from.empty()) plan.speed = take_measured(request, plan.machine, plan.algorithm);
   if (request.anchor)
     plan.speed = speed_of(make_case(variants[0], request.anchor->ranks), links, plan.algorithm, *request.anchor);
   std::optional<double> epoch = request.epoch_tokens;

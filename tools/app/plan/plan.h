@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "app/compose/compose.h"
+#include "app/memory/estimate.h"
 #include "app/plan/machine.h"
 #include "app/plan/step.h"
 #include "app/plan/wire.h"
-#include "app/run/estimate.h"
 
 namespace lmx::plan {
 
@@ -34,6 +34,7 @@ struct Request {
   std::optional<double> epoch_tokens;  // default: those of the corpus, if it is available
   std::optional<WordLaw> law;          // default: Zipf's law
   std::optional<Anchor> anchor;
+  std::string from;  // a run whose records set the speed of the device, the rows of tables and the spread; "": none
 };
 
 // A variant of the recipe on a number of ranks.
@@ -77,14 +78,15 @@ struct Plan {
   std::string recipe, machine_name;
   Machine machine;
   Algorithm algorithm = Algorithm::pairwise;
-  double speed = 1;       // factor of all times of computation, from the anchor
+  double speed = 1;       // factor of all times of computation, from the anchor or the run
   std::vector<Row> rows;  // by variant, then by ranks
   std::vector<Winner> winners;
   std::vector<Crossing> crossings;  // on the largest number of ranks
   std::vector<Curve> curves;        // likewise
   std::vector<std::string> notes;   // assumptions that the plan depends on
 };
-// UserError: an invalid recipe or machine, a variant that is asynchronous, an anchor that no speed reaches.
+// UserError: an invalid recipe or machine, a variant that is asynchronous, an anchor that no speed reaches, a run that
+// has no times.
 Plan make_plan(const Request& request);
 
 }  // namespace lmx::plan

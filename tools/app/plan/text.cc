@@ -68,8 +68,7 @@ std::string text_of(const Plan& plan) {
     text += str("on ", c.ranks, " ranks ", c.below, " pays below ", bandwidth_text(c.gb_s), " between nodes, ", c.above,
                 " above\n");
   if (plan.speed != 1)
-    text +=
-        str("computation takes ", short_number(plan.speed), " times as long as the machine's file says (--anchor)\n");
+    text += str("computation takes ", short_number(plan.speed), " times as long as the machine's file says\n");
   text += str("collectives: ", name_of(plan.algorithm), "\n");
   for (const std::string& note : plan.notes) text += "assumed: " + note + "\n";
   return text;

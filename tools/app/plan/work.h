@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "app/memory/estimate.h"
 #include "app/plan/machine.h"
-#include "app/run/estimate.h"
 
 namespace lmx::plan {
 

@@ -6,10 +6,9 @@
 #include <map>
 
 #include "app/datasets/open.h"
-#include "app/run/estimate.h"
+#include "app/memory/estimate.h"
+#include "app/memory/memory_check.h"
 #include "app/run/init.h"
-#include "app/run/machine_memory.h"
-#include "backend/cuda.h"
 #include "base/text.h"
 #include "config/error_collector.h"
 #include "data/data_config.h"
@@ -53,102 +52,44 @@ std::string parameter_lines(const Network& network, int64_t& total) {
   return text;
 }
 
-struct MemoryEstimate {
+// The lines of the classes, and what the ranks of one process need together.
+std::string class_lines(const MemoryCheck& check) {
+  const RankMemory& m = check.rank;
   std::string lines;
-  int64_t rank = 0;     // bytes of one rank
-  int here = 1;         // ranks known to be on this machine; 1 for processes that a launcher will start
-  int64_t machine = 0;  // bytes of these ranks
-};
-
-// Processes can be on any machine of a cluster. If a launcher has started this process, it has set how many of them are
-// here.
-int ranks_here(const Recipe& r, int ranks) {
-  return in_one_process(r.comm, "comm") ? ranks : std::min(ranks, detect_launch().local_size);
-}
-
-MemoryEstimate estimate_memory(const Recipe& r, const Network& network, const Shares& shares, int64_t communication,
-                               int64_t bytes_of_pair) {
-  const RankMemory m = rank_memory(r, network, shares, communication);
-  MemoryEstimate e;
   for (const auto& [name, bytes] :
        {std::pair{"parameters", m.parameters}, std::pair{"gradients", m.gradients}, std::pair{"optimizer", m.optimizer},
         std::pair{"activations", m.activations}, std::pair{"weights packed for products", m.copies},
         std::pair{"communication", m.communication}})
-    if (bytes > 0 || name == std::string("optimizer")) e.lines += str("  ", name, " ", bytes_text(bytes), "\n");
-  e.rank = m.total();
-  // Ranks in one process share the parameters and the state of the optimizer.
-  const int64_t pairs = m.in_turn ? bytes_of_pair * shares.ranks * shares.ranks : 0;
-  e.here = ranks_here(r, shares.ranks);
-  e.machine = m.in_turn ? m.shared() + e.here * m.own() + pairs : e.here * e.rank;
-  e.lines += str("  total ", bytes_text(e.rank),
-                 m.in_turn && communication > 0 ? ": activations go before communication comes\n" : "\n");
-  if (pairs > e.rank)
-    e.lines += str("  all ", shares.ranks, " ranks in this process ", bytes_text(e.machine), ", ", bytes_text(pairs),
-                   " of it for the messages between pairs of ranks\n");
-  return e;
-}
-
-// The memory in which the ranks of this machine compute.
-struct Place {
-  MachineMemory memory;
-  std::string cuda;            // the line of the dry run about the CUDA device; "": the CPU
-  std::string missing_device;  // why the recipe's device is not available
-};
-
-Place place_of(const Recipe& r) {
-  try {
-    const Device device = device_named(r.device, r.device_place);
-    if (device.kind == Device::Kind::cpu) return {machine_memory(), "", ""};
-    const CudaDeviceInfo info = cuda_device_info(device.index);
-    return {{info.memory, name_of(device)},
-            str("device ", name_of(device), " (", describe(info), ") with ", bytes_text(info.memory), "\n"),
-            ""};
-  } catch (const UserError& e) {  // jobs of a sweep may run on another machine, which has the device
-    return {{}, "", e.what()};
-  }
-}
-
-// Example: "this machine has 25 GB".
-std::string text_of(const MachineMemory& there) {
-  const bool device = there.limit.starts_with("cuda:");
-  const std::string who = there.limit.empty() ? "this machine has " : str(there.limit, device ? " has " : " allows ");
-  return str(who, bytes_text(there.bytes));
-}
-
-// Compares the memory that the ranks of this machine need with the memory that they can use; "": enough.
-std::string missing_memory(const MemoryEstimate& e, const Shares& shares, const MachineMemory& there) {
-  if (there.bytes == 0 || e.machine <= there.bytes) return {};
-  const std::string who = e.here > 1         ? str(" for ", e.here, " ranks on this machine")
-                          : shares.ranks > 1 ? " for one rank"
-                                             : "";
-  return str(bytes_text(e.machine), who, ", and ", text_of(there));
+    if (bytes > 0 || name == std::string("optimizer")) lines += str("  ", name, " ", bytes_text(bytes), "\n");
+  lines += str("  total ", bytes_text(m.total()),
+               m.in_turn && m.communication > 0 ? ": activations go before communication comes\n" : "\n");
+  if (check.pairs > m.total())
+    lines += str("  all ", check.ranks, " ranks in this process ", bytes_text(check.machine), ", ",
+                 bytes_text(check.pairs), " of it for the messages between pairs of ranks\n");
+  return lines;
 }
 
 // Returns a line that helps to distribute ranks over machines; "" if the ranks of this machine are known.
-std::string machines_text(const Recipe& r, const MemoryEstimate& e, const Shares& shares, const MachineMemory& there) {
-  if (shares.ranks == 1 || in_one_process(r.comm, "comm") || detect_launch().launcher != Launcher::none) return {};
-  std::string text = str("memory of a machine that holds k ranks: k times ", bytes_text(e.rank));
-  if (const int64_t fit = there.bytes / std::max<int64_t>(e.rank, 1); fit > 0)
-    text += str("; ", text_of(there), ", enough for ",
-                fit >= shares.ranks ? str("all ", shares.ranks) : str(fit, " of the ", shares.ranks), " ranks");
+std::string machines_text(const Recipe& r, const MemoryCheck& check) {
+  if (check.ranks == 1 || in_one_process(r.comm, "comm") || detect_launch().launcher != Launcher::none) return {};
+  const int64_t rank = check.rank.total();
+  std::string text = str("memory of a machine that holds k ranks: k times ", bytes_text(rank));
+  if (const int64_t fit = check.there.bytes / std::max<int64_t>(rank, 1); fit > 0)
+    text += str("; ", check.there_text(), ", enough for ",
+                fit >= check.ranks ? str("all ", check.ranks) : str(fit, " of the ", check.ranks), " ranks");
   return text + "\n";
 }
 
 // Returns the owner of the memory (run or rank), the lines of the estimate, and a list of what they do not include.
-std::string memory_text(const Recipe& r, const Network& network, const SyncRules& sync, const Shares& shares,
-                        MemoryEstimate& e) {
-  sync.check_loss(*network.loss);
+std::string memory_text(const Recipe& r, const SyncRules& sync, const Shares& shares, const MemoryCheck& check) {
   if (shares.ranks == 1) {
     const bool open = comm_ranks(r.comm, "comm") == 0;
-    e = estimate_memory(r, network, shares, 0, 0);
     return str("memory (estimate",
                open ? ", as one rank: how many there are the launcher says; comm.ranks=N plans for N" : "", ")\n",
-               e.lines);
+               class_lines(check));
   }
-  const int64_t communication = communication_bytes(exchange_of(sync, network, shares), shares.ranks);
-  e = estimate_memory(r, network, shares, communication, sync.pair_bytes());
   return str("memory of a rank (estimate), one of ", shares.ranks, " with ", shares.sequences, " of the ",
-             r.batch.global, shares.pairs ? " sub-batches\n" : " sequences\n", e.lines, "  not counted: ",
+             r.batch.global, shares.pairs ? " sub-batches\n" : " sequences\n", class_lines(check), "  not counted: ",
              sync.servers().empty() ? "errors that a codec keeps for the next step"
                                     : str(in_one_process(r.comm, "comm") ? "the server that workers share"
                                                                          : "the server's values in each process",
@@ -191,7 +132,6 @@ DryRun dry_run(const Node& composed, const std::string& name) {
   const Shares shares = shares_of(r, batch, network.loss->plan(), ranks);
   const SyncRules sync(r.sync, "sync", network.specs, 0, ranks, RandomKey());
   int64_t total = 0;
-  MemoryEstimate memory;
   const std::string parameters = parameter_lines(network, total);
   std::string text = str("recipe ", name, "\n", "parameters ", count_text(total), "\n", parameters);
   text += str("batch ", r.batch.global,
@@ -205,23 +145,26 @@ DryRun dry_run(const Node& composed, const std::string& name) {
                 6e-9 * static_cast<double>(macs) * static_cast<double>(shares.step_tokens));
   text += str("arithmetic ", flops, " GFLOP a step, forward and backward, in matrix products",
               shares.pairs ? str(" (sentences of ", kSentence, " tokens on both sides)") : "", "\n");
-  text += memory_text(r, network, sync, shares, memory);
+  sync.check_loss(*network.loss);
+  const MemoryCheck memory = check_memory(r, network, sync, shares);
+  text += memory_text(r, sync, shares, memory);
   for (const std::string& line : describe(take_parameters(r.init, network.specs, nullptr, nullptr)))
     text += line + "\n";
   for (const std::string& line : warnings_of(r, network, sync, ranks, batch)) text += str("warning: ", line, "\n");
-  const Place place = place_of(r);
-  text += place.cuda;
+  text += memory.device_line;
   DryRun result{std::move(text),
                 count_text(total),
-                bytes_text(memory.rank),
+                bytes_text(memory.rank.total()),
                 total,
-                memory.rank,
+                memory.rank.total(),
                 missing_data(r, network, shares),
-                missing_memory(memory, shares, place.memory),
-                place.missing_device};
-  result.text += machines_text(r, memory, shares, place.memory);
-  result.text += place.missing_device.empty() ? "" : str("device: not available: ", place.missing_device, "\n");
-  result.text += result.missing_memory.empty() ? "" : str("memory: not enough: ", result.missing_memory, "\n");
+                memory.missing(),
+                memory.missing_device};
+  result.text += machines_text(r, memory);
+  result.text += memory.missing_device.empty() ? "" : str("device: not available: ", memory.missing_device, "\n");
+  if (!result.missing_memory.empty())
+    result.text +=
+        str("memory: not enough: ", result.missing_memory, "\n  the largest items: ", memory.largest(), "\n");
   result.text += result.missing_data.empty() ? "data: available\n" : "data: not ready\n";
   for (const std::string& finding : result.missing_data) result.text += "  " + finding + "\n";
   return result;

@@ -31,7 +31,7 @@ bool may_differ(const std::string& path) {
       "train.log_every",  "train.eval_every",  "train.eval_batch", "train.eval_tokens",
       "train.eval_carry", "train.eval_shards", "train.max_loss",   "train.on_divergence",
       "data.cache_dir",   "data.threads",      "train.final_bleu", "train.final_average"};
-  for (const char* group : {"run.", "checkpoint.", "stop.", "comm.", "provenance"})
+  for (const char* group : {"run.", "memory.", "checkpoint.", "stop.", "comm.", "provenance"})
     if (path.starts_with(group)) return true;
   return exact.contains(path);
 }

@@ -19,8 +19,8 @@ struct Difference {
 };
 std::vector<Difference> differences(const Node& before, const Node& now);
 
-// Checks that a resumed run of this recipe may continue with another value of `key` (`--change`). UserError: it may not;
-// the message gives the reason and the keys that may change.
+// Checks that a resumed run of this recipe may continue with another value of `key` (`--change`). UserError: it may
+// not; the message gives the reason and the keys that may change.
 void check_changeable(const std::string& key, const Node& recipe);
 
 struct Resumed {

@@ -9,6 +9,7 @@
 #include "app/corpora/corpus_place.h"
 #include "app/datasets/open.h"
 #include "app/inference/average.h"
+#include "app/memory/memory_check.h"
 #include "app/run/agreement.h"
 #include "app/run/crash.h"
 #include "app/run/init.h"
@@ -382,6 +383,7 @@ InitConfig start_of(const Recipe& recipe, const std::string& resumed_from) {
 
 RunResult run_rank(const RunPlan& plan, Communicator& comm) {
   check_agreement(plan, comm);
+  require_memory(plan.recipe, comm);
   bool resuming = false;
   std::string directory = agree_on_directory(plan, comm, resuming);
   const std::string resumed_from = resuming ? directory : "";

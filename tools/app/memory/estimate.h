@@ -51,6 +51,7 @@ struct RankMemory {
   }
   int64_t total() const { return shared() + own(); }
 };
-RankMemory rank_memory(const Recipe& recipe, const train::Network& network, const Shares& shares, int64_t communication);
+RankMemory rank_memory(const Recipe& recipe, const train::Network& network, const Shares& shares,
+                       int64_t communication);
 
 }  // namespace lmx

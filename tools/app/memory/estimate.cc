@@ -1,5 +1,5 @@
 // Estimates of memory: docs/performance.md compares them with measurements.
-#include "app/run/estimate.h"
+#include "app/memory/estimate.h"
 
 #include <algorithm>
 

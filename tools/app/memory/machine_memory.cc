@@ -1,4 +1,4 @@
-#include "app/run/machine_memory.h"
+#include "app/memory/machine_memory.h"
 
 #include <sys/resource.h>
 

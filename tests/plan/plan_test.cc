@@ -1,0 +1,243 @@
+// lmx plan as a command: its values against a run's ledger and the papers, and its messages.
+#include <gmock/gmock.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "names.h"
+#include "process/run_fixture.h"
+
+namespace lmx_test {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+using testing::HasSubstr;
+using testing::Not;
+
+class PlanCommand : public RunTest {
+ protected:
+  // `sync=` chooses a file only where a defaults list has the group.
+  PlanCommand() { write("tiny.yaml", std::string("defaults: [sync: allreduce, _self_]\n") + kTinyRecipe); }
+
+  Outcome plan(const std::string& recipe, std::vector<std::string> more) const {
+    more.insert(more.begin(), {LMX_BINARY_DIR "/bin/lmx", "plan", recipe});
+    return run_process(more, environment());
+  }
+  static std::string shipped(const std::string& name) { return LMX_SOURCE_DIR "/recipes/" + name; }
+  Json rows(const std::string& recipe, std::vector<std::string> more) const {
+    more.push_back("--json");
+    const Outcome o = plan(recipe, more);
+    EXPECT_EQ(o.code, 0) << o.err;
+    return o.code == 0 ? Json::parse(o.out) : Json::array();
+  }
+  void expect_refused(const std::vector<std::string>& more, const std::vector<std::string>& facts) const {
+    const Outcome o = plan(path("tiny.yaml"), more);
+    EXPECT_EQ(o.code, 2) << o.out << o.err;
+    EXPECT_THAT(o.err, NamesMatcher(facts));
+  }
+};
+
+TEST_F(PlanCommand, PrintsATableAndItsAssumptions) {
+  const Outcome o = plan(path("tiny.yaml"), {"--machine", "h100_node", "--ranks", "1,8,16", "sync=allreduce,one_bit"});
+  EXPECT_EQ(o.code, 0) << o.err;
+  EXPECT_THAT(o.out, Names("plan of tiny on h100_node", "VARIANT", "sync=allreduce", "sync=one_bit",
+                           "16 ranks: ", "collectives: pairwise", "assumed: words follow Zipf's law"));
+}
+
+TEST_F(PlanCommand, JsonHasTheFieldsOfItsPage) {
+  const Json all = rows(path("tiny.yaml"), {"--machine", "a100_node", "--ranks", "8", "train.steps=100"});
+  ASSERT_EQ(all.size(), 1u);
+  for (const char* key :
+       {"variant",    "ranks",      "batch",         "step_tokens", "memory_bytes",    "memory", "out_of_memory",
+        "sent_bytes", "node_bytes", "network_bytes", "compute_s",   "wait_s",          "comm_s", "hidden_s",
+        "exposed_s",  "step_s",     "tokens_per_s",  "efficiency",  "hours_per_epoch", "hours",  "price_per_epoch"})
+    EXPECT_TRUE(all[0].contains(key)) << key;
+  const Json& row = all[0];
+  EXPECT_NEAR(row["step_s"], row["compute_s"].get<double>() + row["exposed_s"].get<double>(), 1e-12);
+  EXPECT_NEAR(row["tokens_per_s"], row["step_tokens"].get<double>() / row["step_s"].get<double>(), 1e-6);
+  EXPECT_EQ(row["sent_bytes"], row["node_bytes"].get<int64_t>() + row["network_bytes"].get<int64_t>());
+  EXPECT_NEAR(row["hours"], 100 * row["step_s"].get<double>() / 3600, 1e-12);
+  // 3,000 tokens in an epoch, and the price of one node.
+  EXPECT_NEAR(row["hours_per_epoch"], 3000 / row["tokens_per_s"].get<double>() / 3600, 1e-12);
+  EXPECT_NEAR(row["price_per_epoch"], 40.97 * row["hours_per_epoch"].get<double>(), 1e-12);
+}
+
+// Patwary 2018, Table III: gathered matrices do not fit into 12 GB from 32 ranks on.
+TEST_F(PlanCommand, TheCellsOfTableThreeRunOutOfMemory) {
+  for (const Json& row :
+       rows(shipped("patwary_word_1b.yaml"), {"--machine", "patwary_titanx", "--ranks", "8,16,24,32,64",
+                                              "--collectives", "ring", "sync=allgather_dense,unique_seeded_fp16"})) {
+    const bool expected = row["variant"] == "sync=allgather_dense" && row["ranks"] >= 32;
+    EXPECT_EQ(row["out_of_memory"].get<bool>(), expected) << row["variant"] << " " << row["ranks"];
+  }
+}
+
+// Puri 2018, Figure 3b: seconds of an iteration, given that of 8 GPUs.
+TEST_F(PlanCommand, TheIterationsOfFigureThreeAreWithinTenPercent) {
+  struct Column {
+    const char *recipe, *machine, *anchor;
+    std::map<int, double> seconds;
+  };
+  for (const Column& c : {Column{"puri_amazon_4096.yaml",
+                                 "puri_v100_no_ib",
+                                 "8:0.85",
+                                 {{1, .81}, {8, .85}, {16, 1.09}, {32, 1.11}, {64, 1.13}, {128, 1.12}}},
+                          {"puri_amazon_4096.yaml",
+                           "puri_v100",
+                           "8:0.85",
+                           {{1, .81}, {8, .85}, {16, .91}, {32, .91}, {64, .93}, {128, .91}}},
+                          {"puri_amazon_8192.yaml",
+                           "puri_v100",
+                           "8:2.02",
+                           {{1, 2.01}, {8, 2.02}, {16, 2.08}, {32, 2.05}, {64, 2.10}, {128, 2.13}}}}) {
+    for (const Json& row : rows(shipped(c.recipe), {"--machine", c.machine, "--collectives", "ring", "--anchor",
+                                                    c.anchor, "--ranks", "1,8,16,32,64,128"})) {
+      const double paper = c.seconds.at(row["ranks"].get<int>());
+      EXPECT_NEAR(row["step_s"].get<double>() / paper, 1, 0.1) << c.recipe << ' ' << c.machine << ' ' << row["ranks"];
+    }
+  }
+}
+
+// Every rank uses all words of this text in each step: 19 of its 20 ids, so the number of rows is known exactly.
+TEST_F(PlanCommand, SendsTheBytesOfTheLedger) {
+  std::string recipe = read_file(folder_ / "tiny.yaml");
+  const std::string loss = "loss: {name: sampled_softmax, samples: 20}";
+  write("tiny.yaml", recipe.replace(recipe.find(loss), loss.size(), "loss: {name: full_softmax}"));
+  const std::vector<std::string> dense{"data.vocab_size=20",     "data.classes=4", "data.branching=4",
+                                       "batch.global=256",       "batch.micro=0",  "batcher.sequence_length=40",
+                                       "data.train_tokens=20000"};
+  for (const std::string sync : {"sync=allreduce", "sync=unique", "sync=unique_fp16", "sync=one_bit", "sync=allgather",
+                                 "sync=allgather_dense"}) {
+    for (const std::string ranks : {"2", "4"}) {
+      std::vector<std::string> words = dense;
+      words.push_back(sync);
+      std::vector<std::string> planned = words;
+      planned.insert(planned.end(), {"--machine", "desk_10gbe", "--ranks", ranks, "--types", "19.01,0.000001"});
+      const Json all = rows(path("tiny.yaml"), planned);
+      ASSERT_EQ(all.size(), 1u);
+      words.insert(words.end(), {"--ranks", ranks, "train.steps=1", "train.log_every=1", "train.eval_tokens=50"});
+      const std::string dir = "run_" + sync.substr(5) + ranks;
+      ASSERT_EQ(run(dir, words).code, 0);
+      std::istringstream lines(read_file(folder_ / dir / "metrics.jsonl"));
+      int64_t sent = -1;
+      for (std::string line; std::getline(lines, line);) {
+        const Json record = Json::parse(line);
+        if (record["split"] != "rank" || record["rank"] != 0) continue;
+        sent = 0;
+        for (const auto& [key, value] : record.items())
+          if (key.starts_with("comm/") && key.ends_with("/sent_bytes") && !key.starts_with("comm/control"))
+            sent += value.get<int64_t>();
+      }
+      EXPECT_EQ(all[0]["sent_bytes"].get<int64_t>(), sent) << sync << " on " << ranks;
+    }
+  }
+}
+
+TEST_F(PlanCommand, RanksKeepTheirShareUnlessTheBatchIsSet) {
+  const std::vector<std::string> on{"--machine", "desk_10gbe", "--ranks", "1,4"};
+  const Json weak = rows(path("tiny.yaml"), on);
+  EXPECT_EQ(weak[0]["batch"], 8);
+  EXPECT_EQ(weak[1]["batch"], 32);
+  std::vector<std::string> fixed = on;
+  fixed.push_back("batch.global=16");
+  const Json strong = rows(path("tiny.yaml"), fixed);
+  EXPECT_EQ(strong[0]["batch"], 16);
+  EXPECT_EQ(strong[1]["batch"], 16);
+}
+
+TEST_F(PlanCommand, AnAnchorSetsTheStepOfTheFirstVariant) {
+  const Json all = rows(path("tiny.yaml"),
+                        {"--machine", "desk_10gbe", "--ranks", "1,2", "--anchor", "2:0.25", "sync=allreduce,one_bit"});
+  EXPECT_NEAR(all[1]["step_s"], 0.25, 1e-9);
+  expect_refused({"--machine", "desk_10gbe", "--ranks", "2", "--anchor", "2:0.00000001"}, {"--anchor", "2 ranks"});
+  expect_refused({"--machine", "desk_10gbe", "--anchor", "x"}, {"RANKS:SECONDS", "'x'"});
+}
+
+// A run of one rank on this machine sets the speed, so its own plan has its own time.
+TEST_F(PlanCommand, TakesItsTimesFromARun) {
+  ASSERT_EQ(run("one", {"train.log_every=1", "train.steps=20"}).code, 0);
+  std::istringstream lines(read_file(folder_ / "one/metrics.jsonl"));
+  std::vector<double> steps;
+  for (std::string line; std::getline(lines, line);) {
+    const Json record = Json::parse(line);
+    if (record["split"] == "train") steps.push_back(record["step_s"].get<double>());
+  }
+  ASSERT_EQ(steps.size(), 20u);
+  std::sort(steps.begin() + 1, steps.end());
+  const Json all = rows(path("tiny.yaml"), {"--machine", "desk_10gbe", "--ranks", "1,2", "--from", path("one")});
+  EXPECT_NEAR(all[0]["step_s"].get<double>(), steps[10], 1e-9);
+  ASSERT_EQ(run("two", {"--ranks", "2", "train.steps=2"}).code, 0);
+  expect_refused({"--machine", "desk_10gbe", "--from", path("two")}, {"two", "2 ranks", "one process"});
+  expect_refused({"--machine", "desk_10gbe", "--from", path("none")}, {"none", "config.yaml"});
+}
+
+TEST_F(PlanCommand, FewerBytesPayOnSlowNetworks) {
+  const Outcome o =
+      plan(shipped("patwary_word_1b.yaml"), {"--machine", "desk_10gbe", "--ranks", "16", "sync=allreduce,one_bit"});
+  EXPECT_THAT(o.out, Names("on 16 ranks sync=one_bit pays below", "between nodes, sync=allreduce above"));
+}
+
+TEST_F(PlanCommand, WritesFilesForProgramsAndBrowsers) {
+  const std::vector<std::string> on{"--machine", "h100_node", "--ranks", "8,16", "sync=allreduce,one_bit", "--out"};
+  for (const auto& [name, fact] : {std::pair<std::string, std::string>{"p.json", "\"tokens_per_s\""},
+                                   {"p.csv", "variant,ranks,"},
+                                   {"p.svg", "<svg"},
+                                   {"p.html", "<svg"}}) {
+    std::vector<std::string> words = on;
+    words.push_back(path(name));
+    EXPECT_EQ(plan(path("tiny.yaml"), words).code, 0);
+    EXPECT_THAT(read_file(folder_ / name), HasSubstr(fact)) << name;
+  }
+  EXPECT_EQ(Json::parse(read_file(folder_ / "p.json")).size(), 4u);
+  expect_refused({"--machine", "h100_node", "--out", path("p.txt")}, {"p.txt", ".json", ".html"});
+}
+
+TEST_F(PlanCommand, EveryShippedMachineIsRead) {
+  int machines = 0;
+  for (const auto& file : fs::directory_iterator(shipped("machine"))) {
+    const Json all = rows(path("tiny.yaml"), {"--machine", file.path().stem().string(), "--ranks", "2,16"});
+    ASSERT_EQ(all.size(), 2u) << file.path();
+    EXPECT_TRUE(std::isfinite(all[1]["step_s"].get<double>()));
+    ++machines;
+  }
+  EXPECT_EQ(machines, 10);
+}
+
+TEST_F(PlanCommand, MachinesStateTheSourceOfEachValue) {
+  write("m.yaml",
+        "title: mine\ndevice: {memory_gb: 10, memory_gb_s: 100, peak_tflops: {fp32: 1}, efficiency: {fp32: 1}}\n"
+        "links: {node: {gb_s: 10}, network: {gb_s: 1}, ranks_per_node: 2}\n"
+        "sources: {device: here, links.node: here, links.ranks_per_node: here}\n");
+  expect_refused({"--machine", path("m.yaml")}, {"m.yaml:1", "links.network.gb_s"});
+  expect_refused({"--machine", path("m.yaml"), "machine.device.memory_gb=5"},
+                 {"machine.device.memory_gb=5", "--machine"});
+  expect_refused({"--machine", "h100"}, {"h100", "h100_node"});
+  expect_refused({"--machine", "h100_node", "machine.device.memory=5"}, {"memory_gb"});
+  EXPECT_EQ(plan(path("tiny.yaml"), {"--machine", "h100_node", "machine.device.memory_gb=5"}).code, 0);
+}
+
+TEST_F(PlanCommand, RefusesWhatItCannotPlan) {
+  expect_refused({"--machine", "h100_node", "sync=param_server"}, {"asynchronous"});
+  expect_refused({"--machine", "h100_node", "--types", "8"}, {"FACTOR,EXPONENT", "'8'"});
+  expect_refused({"--machine", "h100_node", "--ranks", "0"}, {"--ranks"});
+  expect_refused({}, {"--machine"});
+}
+
+TEST_F(PlanCommand, TakesThePaperLawOfTypes) {
+  // Twice as many different words are twice as many rows of 512 floats in both tables. The input table has those of
+  // 16 x 640 words, the output table also those of the 1,024 candidates, which all ranks share.
+  const auto sent = [&](const std::string& law) {
+    return rows(shipped("patwary_word_1b.yaml"),
+                {"--machine", "patwary_titanx", "--ranks", "16", "sync=unique", "--types", law})[0]["sent_bytes"]
+        .get<double>();
+  };
+  const double types = 8.17 * (std::pow(10240, 0.64) + std::pow(10240 + 1024, 0.64));
+  const double difference = sent("16.34,0.64") - sent("8.17,0.64");
+  // Beside the rows, the indices of a rank's own words (8.17 N^0.64 of 640 and of 1,664) go to 15 others.
+  const double indices = 15 * 4 * 8.17 * (std::pow(640, 0.64) + std::pow(1664, 0.64));
+  EXPECT_NEAR(difference, types * 512 * 4 * 2 * 15 / 16 + indices, 0.02 * difference);
+}
+
+}  // namespace
+}  // namespace lmx_test

@@ -1,0 +1,117 @@
+// Times of collectives, against a count of what each rank sends in each round, and against the formulas of rings.
+#include "app/plan/wire.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <vector>
+
+#include "lmx/error.h"
+#include "names.h"
+
+namespace lmx_test {
+namespace {
+
+using namespace lmx::plan;
+
+LinksConfig links_of(int64_t ranks_per_node, double node, double network, bool shared = false) {
+  LinksConfig links;
+  links.ranks_per_node = ranks_per_node;
+  links.node = {node, 0};
+  links.network = {network, 0};
+  links.shared = shared;
+  return links;
+}
+
+struct Counted {
+  double seconds = 0;
+  double network_bytes = 0;  // of all ranks together
+};
+
+// Rank r sends `part` bytes to rank r + s in round s. A round ends when its slowest link has ended.
+Counted count_rounds(double part, int ranks, const LinksConfig& links) {
+  const auto node_of = [&](int r) { return r / static_cast<int>(links.ranks_per_node); };
+  Counted all;
+  for (int s = 1; s < ranks; ++s) {
+    std::vector<double> out(static_cast<size_t>(ranks)), inside(static_cast<size_t>(ranks));
+    for (int r = 0; r < ranks; ++r) {
+      const bool crosses = node_of(r) != node_of((r + s) % ranks);
+      (crosses ? out : inside)[static_cast<size_t>(node_of(r))] += part;
+      if (crosses) all.network_bytes += part;
+    }
+    double slowest = 0;
+    for (int n = 0; n < ranks; ++n) {
+      const auto i = static_cast<size_t>(n);
+      slowest = std::max(slowest, links.network.seconds(out[i]));
+      if (inside[i] > 0) slowest = std::max(slowest, links.node.seconds(part));
+    }
+    all.seconds += slowest;
+  }
+  return all;
+}
+
+TEST(PlanWire, PairwiseIsWhatEachRoundSends) {
+  for (const auto& [ranks, per_node] : {std::pair{2, 1}, {2, 2}, {4, 2}, {8, 8}, {12, 4}, {16, 8}, {24, 8}}) {
+    const LinksConfig links = links_of(per_node, 10, 2);
+    const int64_t sent = 1'000'000 * (ranks - 1);
+    const Transfer t = transfer(sent, 2, ranks, links, Algorithm::pairwise);
+    const Counted counted = count_rounds(1e6, ranks, links);
+    EXPECT_NEAR(t.seconds, counted.seconds, 1e-12) << ranks << " ranks, " << per_node;
+    EXPECT_NEAR(static_cast<double>(t.network_bytes), counted.network_bytes / ranks, 1) << ranks;
+    EXPECT_EQ(t.node_bytes + t.network_bytes, sent);
+  }
+}
+
+TEST(PlanWire, RingIsLimitedByTheSlowestLink) {
+  const LinksConfig links = links_of(4, 10, 2);
+  EXPECT_NEAR(transfer(8'000'000, 2, 4, links, Algorithm::ring).seconds, 8e6 / 10e9, 1e-12);
+  EXPECT_NEAR(transfer(8'000'000, 2, 8, links, Algorithm::ring).seconds, 8e6 / 2e9, 1e-12);
+  const LinksConfig fast = links_of(4, 1, 2);
+  EXPECT_NEAR(transfer(8'000'000, 2, 8, fast, Algorithm::ring).seconds, 8e6 / 1e9, 1e-12);
+}
+
+TEST(PlanWire, AHierarchySendsALNthOfTheBytesBetweenNodes) {
+  const LinksConfig links = links_of(4, 10, 2);
+  const int64_t n = 64'000'000, sent = 2 * n * 15 / 16;  // a sum of n bytes on 16 ranks
+  const Transfer pairwise = transfer(sent, 2, 16, links, Algorithm::pairwise);
+  const Transfer t = transfer(sent, 2, 16, links, Algorithm::hierarchical);
+  EXPECT_NEAR(static_cast<double>(pairwise.network_bytes) / 4, static_cast<double>(t.network_bytes), 2);
+  // Inside a node 2 (L-1)/L n; a node sends 2 (M-1)/M n for its L ranks, with M nodes.
+  const double inside = 2.0 * 3 / 4 * static_cast<double>(n), across = 2.0 * 3 / 4 * static_cast<double>(n);
+  EXPECT_NEAR(t.seconds, inside / 10e9 + across / 2e9, 1e-9);
+  EXPECT_LT(t.seconds, pairwise.seconds);
+}
+
+TEST(PlanWire, ASharedLinkIsDividedByItsRanks) {
+  const double alone = transfer(3'000'000, 2, 4, links_of(4, 10, 2), Algorithm::pairwise).seconds;
+  const double shared = transfer(3'000'000, 2, 4, links_of(4, 10, 2, true), Algorithm::pairwise).seconds;
+  EXPECT_NEAR(shared, 4 * alone, 1e-12);
+}
+
+TEST(PlanWire, LatencyCountsTheRoundsOfEachCollective) {
+  LinksConfig links = links_of(8, 1e6, 1e6);
+  links.node.latency_us = 3;
+  links.network.latency_us = 10;
+  const auto rounds = [&](int ranks, Algorithm a) { return transfer(0, 2, ranks, links, a).seconds * 1e6; };
+  EXPECT_NEAR(rounds(8, Algorithm::pairwise), 2 * 7 * 3, 1e-9);
+  EXPECT_NEAR(rounds(16, Algorithm::pairwise), 2 * 15 * 10, 1e-9);
+  EXPECT_NEAR(rounds(16, Algorithm::ring), 2 * 15 * 10, 1e-9);
+  EXPECT_NEAR(rounds(16, Algorithm::tree), 2 * 4 * 10, 1e-9);
+  EXPECT_NEAR(rounds(16, Algorithm::hierarchical), 2 * (7 * 3 + 1 * 10), 1e-9);
+}
+
+TEST(PlanWire, OneRankSendsNothing) {
+  EXPECT_EQ(transfer(0, 0, 1, links_of(1, 1, 1), Algorithm::ring).seconds, 0);
+}
+
+TEST(PlanWire, UnknownCollectivesNameTheNearest) {
+  try {
+    algorithm_named("rong");
+    FAIL() << "no error";
+  } catch (const lmx::UserError& e) {
+    EXPECT_THAT(std::string(e.what()), Names("'rong'", "'ring'"));
+  }
+}
+
+}  // namespace
+}  // namespace lmx_test
