@@ -47,13 +47,18 @@ class CudaDevice {
   // Page-locked memory of the host, from and to which copies run beside the host.
   virtual std::shared_ptr<Allocator> pinned() = 0;
   virtual void* stream() = 0;  // a cudaStream_t
+  // A second stream, for exchanges with other devices.
+  virtual void* exchange_stream() = 0;
+  // Work that is enqueued on the stream `later` from now on runs after the work that is enqueued on `earlier` now.
+  virtual void order(void* earlier, void* later) = 0;
   // The calling thread's CUDA calls concern this device from now on; a new thread's concern device 0.
   virtual void select() = 0;
   // Enqueues a copy between the device and the host, or within the device, of tensors of equal shape and type. Both are
   // kept until it has run.
   virtual void copy(Tensor& to, const Tensor& from) = 0;
-  virtual std::shared_ptr<Fence> fence() = 0;        // after all work that is enqueued now
-  virtual std::unique_ptr<DeviceClock> clock() = 0;  // of the work on the stream
+  virtual std::shared_ptr<Fence> fence() = 0;           // after all work that is enqueued now
+  virtual std::shared_ptr<Fence> exchange_fence() = 0;  // the same on the second stream
+  virtual std::unique_ptr<DeviceClock> clock() = 0;     // of the work on the stream
   virtual void replay(Context& ctx, const std::function<void(Context&)>& steps) = 0;  // see replay_steps()
   virtual GraphMemory graph_memory() const = 0;                                       // of replay()
 
@@ -76,6 +81,7 @@ struct CudaDeviceInfo {
   int64_t memory = 0;        // bytes
   int driver = 0;            // the newest CUDA that the driver supports
   int runtime = 0;           // the CUDA of the runtime library
+  std::string id;            // unique among all devices of all hosts: the UUID in hexadecimal digits
 };
 std::string cuda_version_text(int version);        // "13.2"
 std::string describe(const CudaDeviceInfo& info);  // "NVIDIA H100 80GB HBM3, compute capability 9.0"

@@ -8,6 +8,7 @@
 
 #include "backend/cuda/loop_graphs.h"
 #include "backend/loop_work.h"
+#include "base/hex.h"
 
 namespace lmx::cuda {
 namespace {
@@ -99,6 +100,7 @@ class RuntimeDevice final : public CudaDevice {
     select();
     if (!has_kernels()) throw UserError(other_architecture(index));
     LMX_CUDA_CHECK(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
+    LMX_CUDA_CHECK(cudaStreamCreateWithFlags(&exchange_stream_, cudaStreamNonBlocking));
     memory_ = make_memory(index, stream_, *this);
     pinned_ = make_pinned(*this);
   }
@@ -107,6 +109,19 @@ class RuntimeDevice final : public CudaDevice {
   void* stream() override {
     select();  // the caller's thread will launch kernels
     return stream_;
+  }
+  void* exchange_stream() override {
+    select();
+    return exchange_stream_;
+  }
+  // A stream that waits for an event waits for what the event has recorded until then, so one event serves all calls.
+  void order(void* earlier, void* later) override {
+    if (earlier == later) return;
+    select();
+    const std::lock_guard lock(mutex_);
+    if (!event_) LMX_CUDA_CHECK(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming));
+    LMX_CUDA_CHECK(cudaEventRecord(event_, static_cast<cudaStream_t>(earlier)));
+    LMX_CUDA_CHECK(cudaStreamWaitEvent(static_cast<cudaStream_t>(later), event_, 0));
   }
   void select() override {
     thread_local int current = -1;
@@ -140,6 +155,10 @@ class RuntimeDevice final : public CudaDevice {
     select();
     return std::make_shared<EventFence>(stream_, *this);
   }
+  std::shared_ptr<Fence> exchange_fence() override {
+    select();
+    return std::make_shared<EventFence>(exchange_stream_, *this);
+  }
 
  private:
   struct Kept {
@@ -158,7 +177,8 @@ class RuntimeDevice final : public CudaDevice {
   }
 
   int index_;
-  cudaStream_t stream_ = nullptr;
+  cudaStream_t stream_ = nullptr, exchange_stream_ = nullptr;
+  cudaEvent_t event_ = nullptr;  // of order()
   std::shared_ptr<Allocator> memory_, pinned_;
   LoopGraphs graphs_;
   std::mutex mutex_;
@@ -175,6 +195,7 @@ CudaDeviceInfo device_info(int index) {
   info.major = properties.major;
   info.minor = properties.minor;
   info.memory = static_cast<int64_t>(properties.totalGlobalMem);
+  info.id = hexadecimal({properties.uuid.bytes, sizeof properties.uuid.bytes});
   LMX_CUDA_CHECK(cudaDriverGetVersion(&info.driver));
   LMX_CUDA_CHECK(cudaRuntimeGetVersion(&info.runtime));
   return info;

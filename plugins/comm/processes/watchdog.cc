@@ -109,10 +109,13 @@ void Watchdog::lost_connection(const std::string& what) const {
   throw RunError(str("[", settings_.name, "] ", what));
 }
 
-void Watchdog::on_failure(std::function<void()> interrupt) {
+void Watchdog::on_failure(const void* owner, std::function<void()> interrupt) {
   const std::lock_guard lock(interrupt_mutex_);
-  interrupt_ = std::move(interrupt);
-  if (interrupt_ && failed_rank_ >= 0) interrupt_();
+  if (interrupt && failed_rank_ >= 0) interrupt();
+  if (interrupt)
+    interrupts_[owner] = std::move(interrupt);
+  else
+    interrupts_.erase(owner);
 }
 
 void Watchdog::enter(Move move) {
@@ -326,7 +329,7 @@ void Watchdog::consider() {
     if (failed_since_ < 0) {
       failed_since_ = clock_;
       const std::lock_guard lock(interrupt_mutex_);
-      if (interrupt_) interrupt_();
+      for (const auto& [owner, interrupt] : interrupts_) interrupt();
     }
     if (clock_ - failed_since_ > kToHearOthers + kToBeRead / 2) end_silent();
     if (clock_ - failed_since_ > kSecondsToEnd) _exit(1);

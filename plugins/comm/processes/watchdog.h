@@ -5,6 +5,7 @@
 #include <atomic>
 #include <chrono>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <thread>
@@ -52,8 +53,8 @@ class Watchdog {
   // the lost rank; throws RunError if there is none.
   [[noreturn]] void lost_connection(const std::string& what) const;
   // The watchdog's thread calls `interrupt` when another rank has announced its failure, for waits that do not poll
-  // end_if_another_failed(). Null ends that.
-  void on_failure(std::function<void()> interrupt);
+  // end_if_another_failed(). One function for each `owner`; null ends that.
+  void on_failure(const void* owner, std::function<void()> interrupt);
   // stop() ends the heartbeats. The caller then makes a barrier, so that no message is pending, and calls drain().
   void stop();
   void drain();
@@ -91,7 +92,7 @@ class Watchdog {
   Clock::time_point moved_;  // last time this rank began to wait or to compute, or moved data
   std::atomic<int> failed_rank_{-1};
   std::mutex interrupt_mutex_;
-  std::function<void()> interrupt_;
+  std::map<const void*, std::function<void()>> interrupts_;
   std::atomic<bool> lower_speaks_{false}, another_has_spoken_{false};
   std::atomic<bool> stop_{false}, hurry_{false};
   int wake_ = -1;  // eventfd
