@@ -47,6 +47,32 @@ void ready(Communicator& comm) {
   comm.barrier();
 }
 
+// The same operations with tensors in the memory of a device.
+void on_device(Communicator& comm, void (*body)(Communicator&)) {
+  moves_on(comm, "cuda");
+  body(comm);
+}
+
+// Takes steps with exchanges between devices, until the job ends.
+void device_loop(Communicator& comm, int) {
+  moves_on(comm, "cuda");
+  ready(comm);
+  for (;;) check_all_reduce<float>(comm, 100'000);
+}
+
+// One rank is on the CPU.
+void devices_differ(Communicator& comm, int who) {
+  moves_on(comm, comm.rank() == who ? "cpu" : "cuda");
+}
+
+// One rank waits for the device, because another one has not entered an exchange.
+void device_one_lags(Communicator& comm, int who) {
+  moves_on(comm, "cuda");
+  ready(comm);
+  if (comm.rank() == who) nap(50'000);
+  check_all_reduce<float>(comm, 1000);
+}
+
 void large(Communicator& comm) {
   check_all_reduce<float>(comm, 10'000'000);
   check_all_reduce<double>(comm, 1'000'003);
@@ -199,6 +225,12 @@ const std::map<std::string, std::function<void(Communicator&, int)>> kScenarios{
     {"moves", [](Communicator& comm, int) { check_moves(comm); }},
     {"native", [](Communicator& comm, int) { check_native(comm); }},
     {"large", [](Communicator& comm, int) { large(comm); }},
+    {"device_moves", [](Communicator& comm, int) { on_device(comm, check_moves); }},
+    {"device_native", [](Communicator& comm, int) { on_device(comm, check_native); }},
+    {"device_large", [](Communicator& comm, int) { on_device(comm, large); }},
+    {"device_loop", device_loop},
+    {"device_one_lags", device_one_lags},
+    {"devices_differ", devices_differ},
     {"huge", [](Communicator& comm, int) { huge(comm); }},
     {"traffic", traffic},
     {"loop", loop},

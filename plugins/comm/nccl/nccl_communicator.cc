@@ -44,7 +44,7 @@ void NcclCommunicator::join(Device device) {
   const Library& nccl = library();
   link_ = std::make_unique<NcclLink>(nccl, device, host_, start_s_);
   host_.clear_ledger();
-  if (rank() == 0) lmx::log_info(lmx::str("[nccl] NCCL ", version_text(nccl.version), " connects ", size(), " GPUs"));
+  if (rank() == 0) lmx::log_debug(lmx::str("[nccl] NCCL ", version_text(nccl.version), " connects ", size(), " GPUs"));
 }
 
 void NcclCommunicator::finish() {
