@@ -37,6 +37,12 @@ struct GraphMemory {
   int64_t bytes = 0, peak = 0;  // now, and the maximum
 };
 
+// For waits of the host for work of a device that depends on other ranks.
+struct WaitGuard {
+  std::function<std::shared_ptr<void>()> begin;  // the wait lasts while the result lives
+  std::function<void()> end;  // throws if the work has ended without a result, because an exchange has failed
+};
+
 // One CUDA device in this process. All work is enqueued on one stream, so it runs in the order in which it was
 // enqueued, also for ranks that share the device.
 class CudaDevice {
@@ -67,11 +73,15 @@ class CudaDevice {
   void count_moved(DeviceCounts::Moved DeviceCounts::*moved, int64_t bytes);
   void count_wait();
   UploadCache& uploads() { return uploads_; }
+  // Null: waits depend on this rank alone.
+  void guard_waits(std::shared_ptr<const WaitGuard> guard);
+  std::shared_ptr<const WaitGuard> wait_guard() const;
 
  private:
   UploadCache uploads_;
   mutable std::mutex counting_;
   DeviceCounts counts_;
+  std::shared_ptr<const WaitGuard> guard_;
 };
 
 // What CUDA reports about a device. Versions are as CUDA counts them: 13020 is 13.2.

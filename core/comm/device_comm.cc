@@ -32,6 +32,9 @@ void ExchangeStream::begin() {
 void ExchangeStream::end() {
   device_.order(device_.exchange_stream(), device_.stream());
 }
+void ExchangeStream::guard_waits(std::function<std::shared_ptr<void>()> begin, std::function<void()> end) {
+  device_.guard_waits(begin ? std::make_shared<WaitGuard>(WaitGuard{std::move(begin), std::move(end)}) : nullptr);
+}
 void ExchangeStream::wait() {
   device_.exchange_fence()->wait();
 }

@@ -10,6 +10,7 @@
 #include "backend/cuda.h"
 #include "comm/rank_device.h"
 #include "lmx/comm.h"
+#include "lmx/device_comm.h"
 #include "lmx/error.h"
 
 namespace lmx_test {
@@ -37,9 +38,13 @@ inline void moves_on(Communicator& comm, const std::string& device) {
 inline Tensor there(const Tensor& t) {
   return moves_context().upload(t);
 }
-// The values; waits for the work of ops alone, so that an exchange for which they do not wait gives wrong data.
+// The values. Waits for the work of ops, so that an exchange for which they do not wait gives wrong data; at every
+// second call first for the exchange, so that one which does not wait for them sends wrong data.
 inline Tensor here(const Tensor& t) {
-  return t.device() == lmx::Device{} ? t : copy_to(t, lmx::Allocator::cpu());
+  if (t.device() == lmx::Device{}) return t;
+  static int calls = 0;
+  if (++calls % 2 == 0) lmx::ExchangeStream(t.device()).wait();
+  return copy_to(t, lmx::Allocator::cpu());
 }
 
 // Element i of rank r: values with arbitrary bits and different magnitudes.

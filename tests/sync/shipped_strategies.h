@@ -268,11 +268,16 @@ struct Conformance {
   std::vector<std::string> failures;
   uint64_t digest = 0;
 };
+// On a device, 3 ranks have all cases, and other numbers of ranks every second one, since a case takes a second there.
 inline Conformance conformance(Communicator& comm, Device device = {}) {
   Conformance all;
+  const bool half = device != Device{} && comm.size() != 3;
+  size_t i = static_cast<size_t>(comm.size() / 2);
   if (device == Device{} || comm.size() > 1) all.failures = check_equal_bits(comm, device);
-  for (const Case& c : conformance_cases())
+  for (const Case& c : conformance_cases()) {
+    if (half && i++ % 2) continue;
     for (std::string& f : check_case(comm, c, false, all.digest, device)) all.failures.push_back(std::move(f));
+  }
   return all;
 }
 

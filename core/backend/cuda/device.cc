@@ -30,12 +30,16 @@ class EventFence final : public Fence {
   void wait() override {
     using namespace std::chrono_literals;
     constexpr auto kSpin = 50us, kSleep = 20us;
-    if (done()) return;
-    counter_.count_wait();
-    const auto begin = std::chrono::steady_clock::now();
-    while (!done()) {
-      if (std::chrono::steady_clock::now() - begin > kSpin) std::this_thread::sleep_for(kSleep);
+    const std::shared_ptr<const WaitGuard> guard = counter_.wait_guard();
+    if (!done()) {
+      counter_.count_wait();
+      const std::shared_ptr<void> waiting = guard ? guard->begin() : nullptr;
+      const auto begin = std::chrono::steady_clock::now();
+      while (!done()) {
+        if (std::chrono::steady_clock::now() - begin > kSpin) std::this_thread::sleep_for(kSleep);
+      }
     }
+    if (guard) guard->end();
   }
 
  private:
@@ -140,9 +144,12 @@ class RuntimeDevice final : public CudaDevice {
     LMX_CHECK(!loop_work(), "a loop that may be replayed copies between the host and the device");
     if (from.numel() == 0) return;
     select();
+    const bool up = from.device().kind == Device::Kind::cpu, within = to.device().kind == from.device().kind;
+    // CUDA waits for a copy to memory that is not page-locked.
+    const std::shared_ptr<const WaitGuard> guard = up || within ? nullptr : wait_guard();
+    const std::shared_ptr<void> waiting = guard ? guard->begin() : nullptr;
     LMX_CUDA_CHECK(
         cudaMemcpyAsync(to.raw(), from.raw(), static_cast<size_t>(from.bytes()), cudaMemcpyDefault, stream_));
-    const bool up = from.device().kind == Device::Kind::cpu, within = to.device().kind == from.device().kind;
     count_moved(within ? &DeviceCounts::copies : up ? &DeviceCounts::uploads : &DeviceCounts::downloads, from.bytes());
     if (!within) keep(up ? from : to);  // memory of the device is freed in the order of the stream
   }

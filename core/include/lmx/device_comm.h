@@ -28,6 +28,10 @@ class LMX_API ExchangeStream {
   void end();
   // The host waits until the work that is enqueued here is done.
   void wait();
+  // From now on, `begin` is called when the host begins to wait for work of the device; the wait lasts while its result
+  // lives. `end` is called after a wait, and throws if the work has ended without a result because an exchange has
+  // failed. Null ends that.
+  void guard_waits(std::function<std::shared_ptr<void>()> begin, std::function<void()> end);
 
  private:
   CudaDevice& device_;
@@ -50,6 +54,8 @@ class LMX_API Liveness {
   // Calls `interrupt`, on another thread, when another rank has failed. It must return soon. One function for each
   // `owner`; null ends that.
   virtual void on_failure(const void* owner, std::function<void()> interrupt) = 0;
+  // While the returned object lives, this rank waits for work of a device that depends on other ranks.
+  virtual std::shared_ptr<void> waiting_for_device() = 0;
   // Throws EndProcess if another rank has announced that it fails. That rank reports its error first.
   virtual void end_if_another_failed() const = 0;
   // To be called if an exchange with other ranks has failed, which `what` describes. Waits for the message that names

@@ -47,6 +47,7 @@ NcclLink::NcclLink(const Library& nccl, lmx::Device device, lmx::Communicator& h
     throw;
   }
   watcher_ = std::thread([this] { watch(); });
+  stream_.guard_waits([this] { return liveness_.waiting_for_device(); }, [this] { require_working(); });
   liveness_.on_failure(this, [this] {
     const std::lock_guard lock(mutex_);
     interrupted_ = true;
@@ -55,6 +56,7 @@ NcclLink::NcclLink(const Library& nccl, lmx::Device device, lmx::Communicator& h
 }
 
 NcclLink::~NcclLink() {
+  stream_.guard_waits(nullptr, nullptr);
   liveness_.on_failure(this, nullptr);
   {
     const std::lock_guard lock(mutex_);
@@ -144,7 +146,7 @@ void NcclLink::settle() {
   ncclResult_t now = ncclInProgress;
   while ((now = state()) == ncclInProgress) {
     if (Clock::now() - begin < kSpin) continue;
-    if (!waiting) waiting = host_.waiting();
+    if (!waiting) waiting = liveness_.waiting_for_device();
     liveness_.end_if_another_failed();
     std::this_thread::sleep_for(kNap);
   }

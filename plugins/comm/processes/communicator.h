@@ -26,6 +26,7 @@ class ProcessCommunicator : public Communicator, public Liveness {
   void on_failure(const void* owner, std::function<void()> interrupt) override {
     watchdog_.on_failure(owner, std::move(interrupt));
   }
+  std::shared_ptr<void> waiting_for_device() override { return std::make_shared<DeviceWaiting>(watchdog_); }
   void end_if_another_failed() const override { watchdog_.end_if_another_failed(); }
   [[noreturn]] void lost_connection(const std::string& what) const override { watchdog_.lost_connection(what); }
 
