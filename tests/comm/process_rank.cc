@@ -53,6 +53,33 @@ void on_device(Communicator& comm, void (*body)(Communicator&)) {
   body(comm);
 }
 
+// The same between devices, where rank 0 prints: the time includes the work of the devices. Run by tools/gpu multi.
+void device_traffic(Communicator& comm, int megabytes) {
+  moves_on(comm, "cuda");
+  if (megabytes <= 0) megabytes = 16;
+  constexpr int kTimes = 20;
+  lmx::Tensor t = moves_context().zeros({int64_t{megabytes} * 250'000});
+  const auto measure = [&](const char* what, auto&& body) {
+    body();
+    static_cast<void>(here(t.slice(0, 1)));
+    comm.clear_ledger();
+    comm.barrier();
+    const auto start = std::chrono::steady_clock::now();
+    for (int i = 0; i < kTimes; ++i) body();
+    static_cast<void>(here(t.slice(0, 1)));
+    const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - start;
+    int64_t sent = 0;
+    for (const lmx::LedgerEntry& line : comm.ledger()) sent += line.sent;
+    if (comm.rank() == 0)
+      std::printf("%-10s %6d MB  %10.6f s  %8.2f GB/s sent by a rank\n", what, megabytes, spent.count() / kTimes,
+                  static_cast<double>(sent) * 1e-9 / spent.count());
+  };
+  measure("all_reduce", [&] { static_cast<void>(comm.all_reduce(t, "test")); });
+  const lmx::RankRows rows = lmx::RankRows::same(comm.size(), t.dim(0));
+  measure("all_gather", [&] { static_cast<void>(comm.all_gather(t, rows, "test")); });
+  measure("broadcast", [&] { static_cast<void>(comm.broadcast(t, 0, "test")); });
+}
+
 // Takes steps with exchanges between devices, until the job ends.
 void device_loop(Communicator& comm, int) {
   moves_on(comm, "cuda");
@@ -229,6 +256,7 @@ const std::map<std::string, std::function<void(Communicator&, int)>> kScenarios{
     {"device_native", [](Communicator& comm, int) { on_device(comm, check_native); }},
     {"device_large", [](Communicator& comm, int) { on_device(comm, large); }},
     {"device_loop", device_loop},
+    {"device_traffic", device_traffic},
     {"device_one_lags", device_one_lags},
     {"devices_differ", devices_differ},
     {"huge", [](Communicator& comm, int) { huge(comm); }},

@@ -23,8 +23,8 @@ std::string path_of_library() {
 
 [[noreturn]] void fail(const std::string& what) {
   throw UserError(str("[nccl] comm.name=nccl: ", what,
-                      "; install NCCL 2.14 or newer for CUDA 13 (Debian: apt-get install libnccl2; without root: pip "
-                      "install nvidia-nccl-cu13), and add its folder to LD_LIBRARY_PATH or give its path in "
+                      "; install NCCL 2.14 or newer for CUDA 13 (package libnccl2 of NVIDIA's repository; without "
+                      "root: pip install nvidia-nccl-cu13), and add its folder to LD_LIBRARY_PATH or give its path in "
                       "LMX_NCCL_LIBRARY; comm.name=gloo and mpi do without NCCL"));
 }
 
