@@ -16,7 +16,7 @@ using testing::StartsWith;
 
 using Words = std::vector<std::string>;
 
-// What a job leaves in shared memory. Other tests may run at the same time, so their files may be there, too.
+// Files of this and of other jobs.
 std::set<std::string> files_in_shared_memory() {
   std::set<std::string> names;
   for (const auto& entry : std::filesystem::directory_iterator("/dev/shm")) names.insert(entry.path().filename());

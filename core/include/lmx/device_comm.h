@@ -1,4 +1,4 @@
-// What a communicator needs to move tensors between the memories of devices by a library for devices, such as NCCL.
+// Parts of a communicator that moves tensors between the memories of devices by a library for devices, such as NCCL.
 #pragma once
 
 #include <functional>
@@ -47,7 +47,7 @@ class LMX_API DeviceMoves {
   virtual void join(Device device) = 0;
 };
 
-// What a communicator of processes knows about the other ranks. Thread-safe.
+// The knowledge of a communicator of processes about the other ranks. Thread-safe.
 class LMX_API Liveness {
  public:
   virtual ~Liveness();

@@ -16,8 +16,8 @@ using lmx::UserError;
 
 constexpr const char* kCpu = "cpu";
 
-// What a rank sends to the others: why it has no NCCL, or the identity of its device and its name. '!' and ' ' are in
-// no identity.
+// The text of a rank for the others: "cpu", '!' and the reason why it has no NCCL, or the identity of its device and
+// the device's name. No identity contains '!' or ' '.
 std::string own_text(lmx::Device device) {
   if (device.kind == lmx::Device::Kind::cpu) return kCpu;
   try {

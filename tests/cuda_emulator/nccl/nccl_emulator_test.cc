@@ -37,7 +37,7 @@ namespace {
 
 using testing::HasSubstr;
 
-// One of two ranks, in a process of its own.
+// One of two ranks, in a separate process.
 struct Rank {
   ncclComm_t comm = nullptr;
   cudaStream_t stream = nullptr;
@@ -88,7 +88,7 @@ std::vector<Ended> run_two(const std::function<int(Rank&)>& body) {
     close(ends[1]);
     ranks.emplace_back(pid, ends[0]);
   }
-  // In the order in which they end: a process whose end nobody has asked for still exists.
+  // In the order in which they end, because an ended process exists until its parent has waited for it.
   std::map<pid_t, int> statuses;
   for (int status = 0; statuses.size() < 2;)
     if (const pid_t pid = wait(&status); pid > 0) statuses[pid] = status;

@@ -43,7 +43,7 @@ std::shared_ptr<Segment> open_segment(const ncclUniqueId& id);
 enum class Kind : uint32_t { message, broadcast, all_gather, all_reduce };
 const char* name_of(Kind kind);
 
-// What both sides of a message must agree on.
+// The properties of a message that must be equal on both sides.
 struct Tag {
   Kind kind = Kind::message;
   int32_t type = 0;
