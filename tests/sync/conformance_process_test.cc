@@ -48,7 +48,7 @@ TEST_P(DeviceProcesses, ConformAndEqualVirtualRanksInEveryBit) {
   lmx_test::Job job({"env", "LMX_NCCL_LIBRARY=" LMX_NCCL_EMULATED, str("LMX_EMULATED_DEVICES=", ranks),
                      LMX_CONFORMANCE_RANK, "nccl", std::to_string(ranks), "cuda"});
   const uint64_t digest = digest_of_virtual_ranks(ranks, {.kind = Device::Kind::cuda});
-  EXPECT_EQ(job.wait(280), 0);
+  EXPECT_EQ(job.wait(580), 0);
   EXPECT_EQ(job.err(), "");
   EXPECT_EQ(job.out(), str("digest ", digest, "\n"));
 }

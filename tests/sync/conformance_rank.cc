@@ -33,7 +33,7 @@ int run(const std::string& group, const std::string& ranks, const std::string& d
 
 int main(int argc, char** argv) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
-  alarm(300);
+  alarm(600);
   if (argc < 3) return 64;
   try {
     return lmx::sync_test::run(argv[1], argv[2], argc > 3 ? argv[3] : "cpu");
