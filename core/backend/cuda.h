@@ -37,6 +37,12 @@ struct GraphMemory {
   int64_t bytes = 0, peak = 0;  // now, and the maximum
 };
 
+// For waits of the host for work of a device that depends on other ranks.
+struct WaitGuard {
+  std::function<std::shared_ptr<void>()> begin;  // the wait lasts while the result lives
+  std::function<void()> end;  // throws if the work has ended without a result, because an exchange has failed
+};
+
 // One CUDA device in this process. All work is enqueued on one stream, so it runs in the order in which it was
 // enqueued, also for ranks that share the device.
 class CudaDevice {
@@ -47,13 +53,18 @@ class CudaDevice {
   // Page-locked memory of the host, from and to which copies run beside the host.
   virtual std::shared_ptr<Allocator> pinned() = 0;
   virtual void* stream() = 0;  // a cudaStream_t
+  // A second stream, for exchanges with other devices.
+  virtual void* exchange_stream() = 0;
+  // Work that is enqueued on the stream `later` from now on runs after the work that is enqueued on `earlier` now.
+  virtual void order(void* earlier, void* later) = 0;
   // The calling thread's CUDA calls concern this device from now on; a new thread's concern device 0.
   virtual void select() = 0;
   // Enqueues a copy between the device and the host, or within the device, of tensors of equal shape and type. Both are
   // kept until it has run.
   virtual void copy(Tensor& to, const Tensor& from) = 0;
-  virtual std::shared_ptr<Fence> fence() = 0;        // after all work that is enqueued now
-  virtual std::unique_ptr<DeviceClock> clock() = 0;  // of the work on the stream
+  virtual std::shared_ptr<Fence> fence() = 0;           // after all work that is enqueued now
+  virtual std::shared_ptr<Fence> exchange_fence() = 0;  // the same on the second stream
+  virtual std::unique_ptr<DeviceClock> clock() = 0;     // of the work on the stream
   virtual void replay(Context& ctx, const std::function<void(Context&)>& steps) = 0;  // see replay_steps()
   virtual GraphMemory graph_memory() const = 0;                                       // of replay()
 
@@ -62,11 +73,15 @@ class CudaDevice {
   void count_moved(DeviceCounts::Moved DeviceCounts::*moved, int64_t bytes);
   void count_wait();
   UploadCache& uploads() { return uploads_; }
+  // Null: waits depend on this rank alone.
+  void guard_waits(std::shared_ptr<const WaitGuard> guard);
+  std::shared_ptr<const WaitGuard> wait_guard() const;
 
  private:
   UploadCache uploads_;
   mutable std::mutex counting_;
   DeviceCounts counts_;
+  std::shared_ptr<const WaitGuard> guard_;
 };
 
 // What CUDA reports about a device. Versions are as CUDA counts them: 13020 is 13.2.
@@ -76,6 +91,7 @@ struct CudaDeviceInfo {
   int64_t memory = 0;        // bytes
   int driver = 0;            // the newest CUDA that the driver supports
   int runtime = 0;           // the CUDA of the runtime library
+  std::string id;            // unique among all devices of all hosts: the UUID in hexadecimal digits
 };
 std::string cuda_version_text(int version);        // "13.2"
 std::string describe(const CudaDeviceInfo& info);  // "NVIDIA H100 80GB HBM3, compute capability 9.0"

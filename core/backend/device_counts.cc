@@ -57,6 +57,16 @@ void CudaDevice::count_wait() {
   ++counts_.waits;
 }
 
+void CudaDevice::guard_waits(std::shared_ptr<const WaitGuard> guard) {
+  const std::lock_guard lock(counting_);
+  guard_.swap(guard);
+}
+
+std::shared_ptr<const WaitGuard> CudaDevice::wait_guard() const {
+  const std::lock_guard lock(counting_);
+  return guard_;
+}
+
 namespace cuda {
 
 void begin_launch(const Context& ctx, const char* op) {

@@ -6,6 +6,7 @@
 #include "autograd/gradient_sums.h"
 #include "backend/cuda.h"
 #include "comm/rows.h"
+#include "lmx/device_comm.h"
 #include "lmx/error.h"
 
 namespace lmx {
@@ -21,9 +22,11 @@ const std::shared_ptr<Allocator>& Communicator::allocator(Device device) const {
   return device_memory_;
 }
 
-// Ranks of one process pass tensors of any memory by reference; a group of processes sends from the host's memory.
+// Ranks of one process pass tensors of any memory by reference. A group of processes sends from the host's memory,
+// unless it moves the tensors of devices itself.
 Tensor Communicator::to_group(const Tensor& t) const {
-  return shares_memory() || t.device() == Device{} ? t : copy_to(t, allocator_);
+  const bool taken = shares_memory() || t.device() == Device{} || dynamic_cast<const DeviceMoves*>(this);
+  return taken ? t : copy_to(t, allocator_);
 }
 Tensor Communicator::from_group(const Tensor& t, Device device) const {
   return !t.defined() || t.device() == device ? t : copy_to(t, allocator(device));

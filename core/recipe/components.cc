@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "backend/cuda.h"
+#include "comm/rank_device.h"
 #include "config/messages.h"
 #include "lmx/config.h"
 #include "lmx/error.h"
@@ -167,9 +167,7 @@ Context make_context(const Recipe& recipe, Communicator& comm) {
   ctx.key = RandomKey(static_cast<uint64_t>(recipe.seed));
   ctx.comm = &comm;
   ctx.compute = compute_of(recipe);
-  const Device device = device_named(recipe.device, recipe.device_place);
-  compute_on(ctx, device);
-  if (device.kind != Device::Kind::cpu) comm.use_device(ctx.allocator, ctx.host);
+  comm::compute_with_ranks_on(ctx, comm::device_of_rank(recipe.device, recipe.device_place, comm));
   return ctx;
 }
 

@@ -104,7 +104,8 @@ void Recipe::fields(Fields& f) {
            "type of the inputs of matrix products; parameters, sums and states stay fp32. fp16 scales the loss "
            "(loss_scale)");
   f.field("device", device,
-          "where ops compute: cpu, cuda (the first GPU), cuda:N, or auto (a GPU if there is one, else the CPU)");
+          "where ops compute: cpu, cuda (the first GPU; ranks that are processes take the GPUs of their host in turn), "
+          "cuda:N, or auto (as cuda if there is a GPU, else the CPU)");
   f.field("threads", threads,
           "threads of a rank, which may change the bits; 0: all cores with one rank (comm self), otherwise see "
           "deterministic",

@@ -53,6 +53,23 @@ TEST(Judge, WhoIsSilentWhileTheLauncherEndsTheJob) {
   EXPECT_LT(patience(3, peers, diagnosis(Diagnosis::dropped, {2})), 0.7);
 }
 
+// Ranks wait for their devices, because another rank has not entered an exchange.
+TEST(Judge, WaitsForADevice) {
+  auto peers = waiting(301);
+  for (Peer& p : peers) p.beat.move = Move::device;
+  EXPECT_EQ(diagnose(0, peers, kLimits), diagnosis(Diagnosis::stuck, {1, 2, 3}));
+  peers[2].beat.move = Move::none;
+  EXPECT_EQ(diagnose(0, peers, kLimits), diagnosis(Diagnosis::lags, {2}));
+  EXPECT_THAT(sentence(diagnose(0, peers, kLimits), 0, peers, kHosts),
+              Names("rank 2 of 4 on host h1 lags", "rank 0 has waited 301 s in device_work"));
+  peers[2].beat.still_s = 1;  // it still computes
+  EXPECT_EQ(diagnose(0, peers, kLimits), Diagnosis{});
+  peers[2].beat = waiting(301)[2].beat;  // it waits in the next collective of the host for a rank whose device is stuck
+  peers[2].beat.collectives = 6;
+  peers[1].beat.still_s = peers[3].beat.still_s = peers[0].beat.still_s = 301;
+  EXPECT_EQ(diagnose(2, peers, kLimits), diagnosis(Diagnosis::lags, {0, 1, 3}));
+}
+
 // A rank does not examine itself.
 TEST(Judge, OwnEntryIsNotLookedAt) {
   auto peers = waiting();

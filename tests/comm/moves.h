@@ -1,5 +1,5 @@
 // Every operation of a communicator, checked inside a rank. The data that each rank sends is a function of its number,
-// so that each rank can compute the expected result.
+// so that each rank can compute the expected result. If moves_on() was called, the tensors are in a device's memory.
 #pragma once
 
 #include <cmath>
@@ -7,7 +7,10 @@
 #include <string>
 #include <vector>
 
+#include "backend/cuda.h"
+#include "comm/rank_device.h"
 #include "lmx/comm.h"
+#include "lmx/device_comm.h"
 #include "lmx/error.h"
 
 namespace lmx_test {
@@ -20,6 +23,28 @@ using lmx::Tensor;
 
 inline void require(bool condition, const std::string& what) {
   if (!condition) throw lmx::InternalError("wrong: " + what);
+}
+
+inline lmx::Context& moves_context() {
+  static lmx::Context ctx;
+  return ctx;
+}
+// Collective.
+inline void moves_on(Communicator& comm, const std::string& device) {
+  moves_context().comm = &comm;
+  lmx::comm::compute_with_ranks_on(moves_context(), lmx::comm::device_of_rank(device, "moves: ", comm));
+}
+// Only enqueues the copy, so that an exchange that does not wait for it sends wrong data.
+inline Tensor there(const Tensor& t) {
+  return moves_context().upload(t);
+}
+// The values. Waits for the work of ops, so that an exchange for which they do not wait gives wrong data; at every
+// second call first for the exchange, so that one which does not wait for them sends wrong data.
+inline Tensor here(const Tensor& t) {
+  if (t.device() == lmx::Device{}) return t;
+  static int calls = 0;
+  if (++calls % 2 == 0) lmx::ExchangeStream(t.device()).wait();
+  return copy_to(t, lmx::Allocator::cpu());
 }
 
 // Element i of rank r: values with arbitrary bits and different magnitudes.
@@ -36,7 +61,8 @@ Tensor tensor_of(Communicator& comm, int rank, Shape shape, int64_t salt = 0) {
   return t;
 }
 
-inline bool same_bits(const Tensor& a, const Tensor& b) {
+inline bool same_bits(const Tensor& got, const Tensor& want) {
+  const Tensor a = here(got), b = here(want);
   return a.shape() == b.shape() && a.dtype() == b.dtype() &&
          (a.bytes() == 0 || std::memcmp(a.raw(), b.raw(), static_cast<size_t>(a.bytes())) == 0);
 }
@@ -44,7 +70,7 @@ inline bool same_bits(const Tensor& a, const Tensor& b) {
 // The result must have the bits of a sum in rank order that starts from +0.
 template <class T>
 void check_all_reduce(Communicator& comm, int64_t n) {
-  const Tensor got = comm.all_reduce(tensor_of<T>(comm, comm.rank(), {n}), "test");
+  const Tensor got = comm.all_reduce(there(tensor_of<T>(comm, comm.rank(), {n})), "test");
   Tensor want = Tensor::zeros(comm.allocator(), {n}, lmx::dtype_of<T>);
   T* sums = want.data<T>();
   for (int r = 0; r < comm.size(); ++r)
@@ -54,7 +80,7 @@ void check_all_reduce(Communicator& comm, int64_t n) {
 
 // Rank r has `rows[r]` rows of three.
 inline void check_all_gather(Communicator& comm, const std::vector<int64_t>& rows, bool announced) {
-  const Tensor own = tensor_of<float>(comm, comm.rank(), {rows[static_cast<size_t>(comm.rank())], 3});
+  const Tensor own = there(tensor_of<float>(comm, comm.rank(), {rows[static_cast<size_t>(comm.rank())], 3}));
   const Tensor all = announced ? comm.all_gather(own, rows, "test") : comm.all_gather(own, "test");
   int64_t begin = 0;
   for (int r = 0; r < comm.size(); ++r) {
@@ -83,7 +109,7 @@ inline void check_all_to_all(Communicator& comm) {
     const auto i = static_cast<size_t>(r);
     own.slice(begins[i], begins[i + 1]).copy_from(tensor_of<double>(comm, comm.rank(), {to[i], 2}, r));
   }
-  const std::vector<Tensor> got = comm.all_to_all(own, to, from, "test");
+  const std::vector<Tensor> got = comm.all_to_all(there(own), to, from, "test");
   for (int r = 0; r < comm.size(); ++r)
     require(
         same_bits(got[static_cast<size_t>(r)], tensor_of<double>(comm, r, {rows_of(r, comm.rank()), 2}, comm.rank())),
@@ -94,7 +120,7 @@ inline void check_all_to_all(Communicator& comm) {
 
 inline void check_broadcast(Communicator& comm) {
   for (int root = 0; root < comm.size(); ++root) {
-    const Tensor got = comm.broadcast(tensor_of<float>(comm, comm.rank(), {5, 7}), root, "test");
+    const Tensor got = comm.broadcast(there(tensor_of<float>(comm, comm.rank(), {5, 7})), root, "test");
     require(same_bits(got, tensor_of<float>(comm, root, {5, 7})), str("broadcast from ", root));
   }
 }
@@ -152,8 +178,8 @@ inline void check_ledger_of_all_reduce(Communicator& comm) {
 inline void check_native(Communicator& comm) {
   for (const int64_t n : {int64_t{0}, int64_t{1}, int64_t{3}, int64_t{1003}}) {
     comm.clear_ledger();
-    const Tensor single = comm.all_reduce(tensor_of<float>(comm, comm.rank(), {n}), "test"),
-                 twice = comm.all_reduce(tensor_of<double>(comm, comm.rank(), {n}), "test");
+    const Tensor single = here(comm.all_reduce(there(tensor_of<float>(comm, comm.rank(), {n})), "test")),
+                 twice = here(comm.all_reduce(there(tensor_of<double>(comm, comm.rank(), {n})), "test"));
     const int64_t own =
                       lmx::chunk_begin(n, comm.rank() + 1, comm.size()) - lmx::chunk_begin(n, comm.rank(), comm.size()),
                   elements = n - own + (comm.size() - 1) * own;
@@ -181,6 +207,7 @@ inline void check_moves(Communicator& comm) {
   }
   for (int round = 0; round < 20; ++round) {
     for (const bool announced : {false, true}) check_all_gather(comm, uneven, announced);
+    check_all_gather(comm, std::vector<int64_t>(static_cast<size_t>(comm.size()), 4), true);
     check_all_gather(comm, none, true);
     check_all_to_all(comm);
     check_broadcast(comm);

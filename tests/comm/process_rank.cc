@@ -47,6 +47,59 @@ void ready(Communicator& comm) {
   comm.barrier();
 }
 
+// The same operations with tensors in the memory of a device.
+void on_device(Communicator& comm, void (*body)(Communicator&)) {
+  moves_on(comm, "cuda");
+  body(comm);
+}
+
+// The same between devices, where rank 0 prints: the time includes the work of the devices. Run by tools/gpu multi.
+void device_traffic(Communicator& comm, int megabytes) {
+  moves_on(comm, "cuda");
+  if (megabytes <= 0) megabytes = 16;
+  constexpr int kTimes = 20;
+  lmx::Tensor t = moves_context().zeros({int64_t{megabytes} * 250'000});
+  const auto measure = [&](const char* what, auto&& body) {
+    body();
+    static_cast<void>(here(t.slice(0, 1)));
+    comm.clear_ledger();
+    comm.barrier();
+    const auto start = std::chrono::steady_clock::now();
+    for (int i = 0; i < kTimes; ++i) body();
+    static_cast<void>(here(t.slice(0, 1)));
+    const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - start;
+    int64_t sent = 0;
+    for (const lmx::LedgerEntry& line : comm.ledger()) sent += line.sent;
+    if (comm.rank() == 0)
+      std::printf("%-10s %6d MB  %10.6f s  %8.2f GB/s sent by a rank\n", what, megabytes, spent.count() / kTimes,
+                  static_cast<double>(sent) * 1e-9 / spent.count());
+  };
+  measure("all_reduce", [&] { static_cast<void>(comm.all_reduce(t, "test")); });
+  const lmx::RankRows rows = lmx::RankRows::same(comm.size(), t.dim(0));
+  measure("all_gather", [&] { static_cast<void>(comm.all_gather(t, rows, "test")); });
+  measure("broadcast", [&] { static_cast<void>(comm.broadcast(t, 0, "test")); });
+}
+
+// Takes steps with exchanges between devices, until the job ends.
+void device_loop(Communicator& comm, int) {
+  moves_on(comm, "cuda");
+  ready(comm);
+  for (;;) check_all_reduce<float>(comm, 100'000);
+}
+
+// One rank is on the CPU.
+void devices_differ(Communicator& comm, int who) {
+  moves_on(comm, comm.rank() == who ? "cpu" : "cuda");
+}
+
+// One rank waits for the device, because another one has not entered an exchange.
+void device_one_lags(Communicator& comm, int who) {
+  moves_on(comm, "cuda");
+  ready(comm);
+  if (comm.rank() == who) nap(50'000);
+  check_all_reduce<float>(comm, 1000);
+}
+
 void large(Communicator& comm) {
   check_all_reduce<float>(comm, 10'000'000);
   check_all_reduce<double>(comm, 1'000'003);
@@ -199,6 +252,13 @@ const std::map<std::string, std::function<void(Communicator&, int)>> kScenarios{
     {"moves", [](Communicator& comm, int) { check_moves(comm); }},
     {"native", [](Communicator& comm, int) { check_native(comm); }},
     {"large", [](Communicator& comm, int) { large(comm); }},
+    {"device_moves", [](Communicator& comm, int) { on_device(comm, check_moves); }},
+    {"device_native", [](Communicator& comm, int) { on_device(comm, check_native); }},
+    {"device_large", [](Communicator& comm, int) { on_device(comm, large); }},
+    {"device_loop", device_loop},
+    {"device_traffic", device_traffic},
+    {"device_one_lags", device_one_lags},
+    {"devices_differ", devices_differ},
     {"huge", [](Communicator& comm, int) { huge(comm); }},
     {"traffic", traffic},
     {"loop", loop},

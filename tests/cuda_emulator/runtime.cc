@@ -256,7 +256,9 @@ cudaError_t cudaSetDevice(int device) {
 
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   if (!is_device(device)) return remember(cudaErrorInvalidDevice);
-  *properties = {"Emulated CUDA device", memory_bytes(), cuda_emulator::kernels_missing() ? 8 : 9, 0};
+  *properties = {"Emulated CUDA device", {}, memory_bytes(), cuda_emulator::kernels_missing() ? 8 : 9, 0};
+  std::memcpy(properties->uuid.bytes, "emulated", 8);
+  std::memcpy(properties->uuid.bytes + 8, &device, sizeof device);
   return cudaSuccess;
 }
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device) {

@@ -193,5 +193,59 @@ TEST_F(CudaRun, ADeviceThatFailsEndsTheRunWhichCanBeResumed) {
   EXPECT_EQ(resumed.code, 0) << resumed.err;
 }
 
+// Processes with an emulated device each, and the emulated NCCL.
+class NcclRun : public CudaRun {
+ protected:
+  void SetUp() override {
+    CudaRun::SetUp();
+    if (IsSkipped()) return;
+    const Outcome probe = run("probe", {"comm={name: gloo, ranks: 1}", "train.steps=1"});
+    if (probe.err.find("no Gloo") != std::string::npos) GTEST_SKIP() << "this build has no Gloo";
+  }
+  Outcome run_nccl(const std::string& comm, std::vector<std::string> more,
+                   std::map<std::string, std::string> variables = {}) const {
+    for (const char* word : {"precision=fp16", "loss_scale.init=1e9", "train.eval_every=10"}) more.push_back(word);
+    more.push_back("comm={name: " + comm + ", ranks: 2}");
+    variables.emplace("LMX_NCCL_LIBRARY", LMX_BINARY_DIR "/lib/libnccl_emulated.so");
+    variables.emplace("LMX_EMULATED_DEVICES", "2");
+    return run_on_device(more, variables);
+  }
+};
+
+// Updates with overflowing gradients are left out, and the run is resumed, also with another group of the same size.
+TEST_F(NcclRun, TrainsAndResumesInTheBitsOfVirtualRanks) {
+  using Starts = std::vector<std::pair<std::string, std::string>>;  // groups of ranks, and until which step
+  for (const std::string strategy : {"unique", "one_bit"}) {
+    SCOPED_TRACE(strategy);
+    std::string first;
+    for (const Starts& starts : {Starts{{"virtual", "20"}}, Starts{{"nccl", "20"}},
+                                 Starts{{"nccl", "10"}, {"nccl", "20"}}, Starts{{"nccl", "10"}, {"virtual", "20"}}}) {
+      fs::remove_all(path("a"));
+      for (const auto& [comm, until] : starts) {
+        const Outcome o = run_nccl(comm, {"train.steps=20", "sync.rest.params=.*", "sync.rest.strategy=" + strategy,
+                                          "--until", until, "--resume", "auto"});
+        EXPECT_EQ(o.code, 0) << comm << " until " << until << ": " << o.err;
+      }
+      const std::string trained = model("a", 20) + metrics("a");
+      ASSERT_FALSE(model("a", 20).empty());
+      if (first.empty()) first = trained;
+      EXPECT_EQ(trained, first) << starts[0].first << " until " << starts[0].second;
+    }
+  }
+}
+
+TEST_F(NcclRun, SaysThatNcclConnectsTheGpus) {
+  const Outcome o = run_nccl("nccl", {"train.steps=2"});
+  EXPECT_THAT(o.err, Names("device cuda:0", "2 processes (Gloo, started by lmx), NCCL between GPUs"));
+}
+
+TEST_F(NcclRun, RefusalsAreDocumented) {
+  for (const auto& variable : {std::pair{"LMX_NCCL_LIBRARY", "libnccl.so.0"}, std::pair{"LMX_EMULATED_DEVICES", "1"}}) {
+    const Outcome o = run_nccl("nccl", {}, {{variable.first, variable.second}});
+    EXPECT_EQ(o.code, 2);
+    expect_documented(o);
+  }
+}
+
 }  // namespace
 }  // namespace lmx_test

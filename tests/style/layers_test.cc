@@ -40,6 +40,7 @@ const std::map<std::string, std::string> kHeaderRoom{
     {"context.h", "tensor"},
     {"cuda_launch.cuh", "backend"},
     {"data.h", "data"},
+    {"device_comm.h", "comm"},
     {"dtype.h", "tensor"},
     {"error.h", "base"},
     {"gradcheck.h", "ops"},

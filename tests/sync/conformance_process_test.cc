@@ -6,16 +6,17 @@
 #include <tuple>
 
 #include "comm/process_jobs.h"
+#include "device.h"
 #include "sync/group.h"
 #include "sync/shipped_strategies.h"
 
 namespace lmx::sync_test {
 namespace {
 
-uint64_t digest_of_virtual_ranks(int ranks) {
+uint64_t digest_of_virtual_ranks(int ranks, Device device = {}) {
   uint64_t digest = 0;
   make_group(ranks)->run([&](Communicator& comm) {
-    const uint64_t own = conformance(comm).digest;
+    const uint64_t own = conformance(comm, device).digest;
     if (comm.rank() == 0) digest = own;
   });
   return digest;
@@ -37,6 +38,21 @@ INSTANTIATE_TEST_SUITE_P(All, Processes,
                          testing::Values(Case{"mpi", 1}, Case{"mpi", 2}, Case{"mpi", 3}, Case{"mpi", 4}, Case{"mpi", 8},
                                          Case{"gloo", 1}, Case{"gloo", 2}, Case{"gloo", 3}, Case{"gloo", 4}),
                          [](const auto& each) { return str(std::get<0>(each.param), std::get<1>(each.param)); });
+
+// The same on a device for each process, whose tensors NCCL exchanges. Virtual ranks share one device.
+class DeviceProcesses : public lmx_test::DeviceTest, public testing::WithParamInterface<int> {};
+
+TEST_P(DeviceProcesses, ConformAndEqualVirtualRanksInEveryBit) {
+  if (const std::string why = lmx_test::why_no_job("gloo"); !why.empty()) GTEST_SKIP() << why;
+  const int ranks = GetParam();
+  lmx_test::Job job({"env", "LMX_NCCL_LIBRARY=" LMX_NCCL_EMULATED, str("LMX_EMULATED_DEVICES=", ranks),
+                     LMX_CONFORMANCE_RANK, "nccl", std::to_string(ranks), "cuda"});
+  const uint64_t digest = digest_of_virtual_ranks(ranks, {.kind = Device::Kind::cuda});
+  EXPECT_EQ(job.wait(580), 0);
+  EXPECT_EQ(job.err(), "");
+  EXPECT_EQ(job.out(), str("digest ", digest, "\n"));
+}
+INSTANTIATE_TEST_SUITE_P(All, DeviceProcesses, testing::Values(1, 2, 3, 4));
 
 }  // namespace
 }  // namespace lmx::sync_test

@@ -1,24 +1,25 @@
-// One rank of the jobs that conformance_mpi_test.cc starts: `conformance_rank RANKS`. Failures are printed to stderr;
-// rank 0 prints the digest of all results. Exits with 1 if a check failed on any rank.
+// One rank of the jobs that conformance_process_test.cc starts: `conformance_rank GROUP RANKS [DEVICE]`. Failures are
+// printed to stderr; rank 0 prints the digest of all results. Exits with 1 if a check failed on any rank.
 #include <sys/prctl.h>
 #include <unistd.h>
 
 #include <csignal>
 #include <iostream>
 
+#include "comm/rank_device.h"
 #include "lmx/launch.h"
 #include "sync/shipped_strategies.h"
 
 namespace lmx::sync_test {
 namespace {
 
-int run(const std::string& group, const std::string& ranks) {
+int run(const std::string& group, const std::string& ranks, const std::string& device) {
   Registry::instance().add_default_directories();
   const Node node = parse_yaml(str("{name: ", group, ", ranks: ", ranks, "}"), "conformance_rank");
   const PluginInfo& plugin = Registry::instance().find(PluginKind::comm, node, "comm");
   int64_t failed = 0;
   create<CommFactory>(plugin, node, "comm", CommEnv{1, {}})->run([&](Communicator& comm) {
-    const Conformance own = conformance(comm);
+    const Conformance own = conformance(comm, comm::device_of_rank(device, "conformance_rank: ", comm));
     for (const std::string& f : own.failures) std::cerr << f + "\n";
     const auto count = static_cast<double>(own.failures.size());
     for (const double n : comm.gather_numbers(std::span(&count, 1), "test")) failed += static_cast<int64_t>(n);
@@ -32,10 +33,10 @@ int run(const std::string& group, const std::string& ranks) {
 
 int main(int argc, char** argv) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
-  alarm(300);
-  if (argc != 3) return 64;
+  alarm(600);
+  if (argc < 3) return 64;
   try {
-    return lmx::sync_test::run(argv[1], argv[2]);
+    return lmx::sync_test::run(argv[1], argv[2], argc > 3 ? argv[3] : "cpu");
   } catch (const lmx::EndProcess& e) {
     if (!e.said) std::cerr << "error: " << e.what() << "\n";
     return e.code;

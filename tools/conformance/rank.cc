@@ -5,6 +5,7 @@
 #include <sstream>
 
 #include "backend/cuda.h"
+#include "comm/rank_device.h"
 
 namespace lmx_cli::check {
 
@@ -36,8 +37,7 @@ RankRun::RankRun(Communicator& comm, const Subject& s) : comm_(comm), specs_(par
   ctx_.ranks = comm.size();
   ctx_.allocator = ctx_.host = comm.allocator();
   ctx_.comm = &comm;
-  compute_on(ctx_, s.device);
-  if (s.device.kind != Device::Kind::cpu) comm.use_device(ctx_.allocator, ctx_.host);
+  comm::compute_with_ranks_on(ctx_, s.device);
   const SyncEnv env{"check", specs_, ctx_.rank, ctx_.ranks, RandomKey(3)};
   rule_ = create<SyncFactory>(s.plugin, s.config, "sync.check", env);
   for (const ParameterSpec& p : specs_) vars_.emplace(p.name, Var(ctx_.zeros(p.shape), true, p.name));

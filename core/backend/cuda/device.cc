@@ -8,6 +8,7 @@
 
 #include "backend/cuda/loop_graphs.h"
 #include "backend/loop_work.h"
+#include "base/hex.h"
 
 namespace lmx::cuda {
 namespace {
@@ -29,12 +30,16 @@ class EventFence final : public Fence {
   void wait() override {
     using namespace std::chrono_literals;
     constexpr auto kSpin = 50us, kSleep = 20us;
-    if (done()) return;
-    counter_.count_wait();
-    const auto begin = std::chrono::steady_clock::now();
-    while (!done()) {
-      if (std::chrono::steady_clock::now() - begin > kSpin) std::this_thread::sleep_for(kSleep);
+    const std::shared_ptr<const WaitGuard> guard = counter_.wait_guard();
+    if (!done()) {
+      counter_.count_wait();
+      const std::shared_ptr<void> waiting = guard ? guard->begin() : nullptr;
+      const auto begin = std::chrono::steady_clock::now();
+      while (!done()) {
+        if (std::chrono::steady_clock::now() - begin > kSpin) std::this_thread::sleep_for(kSleep);
+      }
     }
+    if (guard) guard->end();
   }
 
  private:
@@ -99,6 +104,7 @@ class RuntimeDevice final : public CudaDevice {
     select();
     if (!has_kernels()) throw UserError(other_architecture(index));
     LMX_CUDA_CHECK(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
+    LMX_CUDA_CHECK(cudaStreamCreateWithFlags(&exchange_stream_, cudaStreamNonBlocking));
     memory_ = make_memory(index, stream_, *this);
     pinned_ = make_pinned(*this);
   }
@@ -107,6 +113,19 @@ class RuntimeDevice final : public CudaDevice {
   void* stream() override {
     select();  // the caller's thread will launch kernels
     return stream_;
+  }
+  void* exchange_stream() override {
+    select();
+    return exchange_stream_;
+  }
+  // A stream that waits for an event waits for what the event has recorded until then, so one event serves all calls.
+  void order(void* earlier, void* later) override {
+    if (earlier == later) return;
+    select();
+    const std::lock_guard lock(mutex_);
+    if (!event_) LMX_CUDA_CHECK(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming));
+    LMX_CUDA_CHECK(cudaEventRecord(event_, static_cast<cudaStream_t>(earlier)));
+    LMX_CUDA_CHECK(cudaStreamWaitEvent(static_cast<cudaStream_t>(later), event_, 0));
   }
   void select() override {
     thread_local int current = -1;
@@ -125,9 +144,12 @@ class RuntimeDevice final : public CudaDevice {
     LMX_CHECK(!loop_work(), "a loop that may be replayed copies between the host and the device");
     if (from.numel() == 0) return;
     select();
+    const bool up = from.device().kind == Device::Kind::cpu, within = to.device().kind == from.device().kind;
+    // CUDA waits for a copy to memory that is not page-locked.
+    const std::shared_ptr<const WaitGuard> guard = up || within ? nullptr : wait_guard();
+    const std::shared_ptr<void> waiting = guard ? guard->begin() : nullptr;
     LMX_CUDA_CHECK(
         cudaMemcpyAsync(to.raw(), from.raw(), static_cast<size_t>(from.bytes()), cudaMemcpyDefault, stream_));
-    const bool up = from.device().kind == Device::Kind::cpu, within = to.device().kind == from.device().kind;
     count_moved(within ? &DeviceCounts::copies : up ? &DeviceCounts::uploads : &DeviceCounts::downloads, from.bytes());
     if (!within) keep(up ? from : to);  // memory of the device is freed in the order of the stream
   }
@@ -139,6 +161,10 @@ class RuntimeDevice final : public CudaDevice {
   std::shared_ptr<Fence> fence() override {
     select();
     return std::make_shared<EventFence>(stream_, *this);
+  }
+  std::shared_ptr<Fence> exchange_fence() override {
+    select();
+    return std::make_shared<EventFence>(exchange_stream_, *this);
   }
 
  private:
@@ -158,7 +184,8 @@ class RuntimeDevice final : public CudaDevice {
   }
 
   int index_;
-  cudaStream_t stream_ = nullptr;
+  cudaStream_t stream_ = nullptr, exchange_stream_ = nullptr;
+  cudaEvent_t event_ = nullptr;  // of order()
   std::shared_ptr<Allocator> memory_, pinned_;
   LoopGraphs graphs_;
   std::mutex mutex_;
@@ -175,6 +202,7 @@ CudaDeviceInfo device_info(int index) {
   info.major = properties.major;
   info.minor = properties.minor;
   info.memory = static_cast<int64_t>(properties.totalGlobalMem);
+  info.id = hexadecimal({properties.uuid.bytes, sizeof properties.uuid.bytes});
   LMX_CUDA_CHECK(cudaDriverGetVersion(&info.driver));
   LMX_CUDA_CHECK(cudaRuntimeGetVersion(&info.runtime));
   return info;

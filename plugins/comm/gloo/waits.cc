@@ -5,11 +5,11 @@
 namespace lmx_gloo {
 
 Waits::Waits(Watchdog& watchdog) : watchdog_(watchdog) {
-  watchdog_.on_failure([this] { interrupt(); });
+  watchdog_.on_failure(this, [this] { interrupt(); });
 }
 
 Waits::~Waits() {
-  watchdog_.on_failure(nullptr);
+  watchdog_.on_failure(this, nullptr);
 }
 
 void Waits::until_received(Buffer& buffer, int from) {

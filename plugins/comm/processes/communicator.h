@@ -6,11 +6,12 @@
 
 #include "link.h"
 #include "lmx/comm.h"
+#include "lmx/device_comm.h"
 #include "watchdog.h"
 
 namespace lmx::processes {
 
-class ProcessCommunicator : public Communicator {
+class ProcessCommunicator : public Communicator, public Liveness {
  public:
   // `native`: sums are the all-reduce of the message library.
   ProcessCommunicator(std::unique_ptr<Link> link, bool native, Watchdog& watchdog, int threads);
@@ -22,6 +23,12 @@ class ProcessCommunicator : public Communicator {
   void finish() { barrier_as(Move::finish); }
   std::vector<std::unique_ptr<Connection>> connections(int n) override { return link_->connections(n); }
   std::shared_ptr<void> waiting() override { return std::make_shared<Waiting>(watchdog_, Move::turn); }
+  void on_failure(const void* owner, std::function<void()> interrupt) override {
+    watchdog_.on_failure(owner, std::move(interrupt));
+  }
+  std::shared_ptr<void> waiting_for_device() override { return std::make_shared<DeviceWaiting>(watchdog_); }
+  void end_if_another_failed() const override { watchdog_.end_if_another_failed(); }
+  [[noreturn]] void lost_connection(const std::string& what) const override { watchdog_.lost_connection(what); }
 
  protected:
   Tensor do_all_gather(const Tensor& own, const RankRows& rows) override;

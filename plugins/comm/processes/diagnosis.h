@@ -7,10 +7,23 @@
 
 namespace lmx::processes {
 
-enum class Move : int32_t { none, all_gather, all_to_all, broadcast, barrier, all_reduce, send, receive, turn, finish };
+enum class Move : int32_t {
+  none,
+  all_gather,
+  all_to_all,
+  broadcast,
+  barrier,
+  all_reduce,
+  send,
+  receive,
+  turn,
+  finish,
+  device
+};
 const char* name_of(Move move);
 inline bool is_collective(Move move) {
-  return move != Move::none && move != Move::send && move != Move::receive && move != Move::turn;
+  return move != Move::none && move != Move::send && move != Move::receive && move != Move::turn &&
+         move != Move::device;
 }
 
 // The message of a heartbeat.

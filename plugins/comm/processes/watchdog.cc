@@ -42,6 +42,9 @@ constexpr double kForTheReport = 2;
 // rank waits longer than that for lower ranks, so that exactly one rank reports.
 constexpr double kSameFailure = 1, kToHearLower = 1.8;
 
+// A device is waited for in every step, and most waits are part of computing.
+constexpr double kLongDeviceWait = 1;
+
 // How long a rank waits before it ends because of another one, so that the other one reports first.
 constexpr timespec kTimeToReport{4, 0};
 
@@ -109,10 +112,13 @@ void Watchdog::lost_connection(const std::string& what) const {
   throw RunError(str("[", settings_.name, "] ", what));
 }
 
-void Watchdog::on_failure(std::function<void()> interrupt) {
+void Watchdog::on_failure(const void* owner, std::function<void()> interrupt) {
   const std::lock_guard lock(interrupt_mutex_);
-  interrupt_ = std::move(interrupt);
-  if (interrupt_ && failed_rank_ >= 0) interrupt_();
+  if (interrupt && failed_rank_ >= 0) interrupt();
+  if (interrupt)
+    interrupts_[owner] = std::move(interrupt);
+  else
+    interrupts_.erase(owner);
 }
 
 void Watchdog::enter(Move move) {
@@ -131,6 +137,16 @@ void Watchdog::leave() {
 void Watchdog::progress() {
   const std::lock_guard lock(mutex_);
   moved_ = Clock::now();
+}
+
+void Watchdog::enter_device() {
+  const std::lock_guard lock(mutex_);
+  if (device_waits_++ == 0) device_since_ = Clock::now();
+}
+
+void Watchdog::leave_device() {
+  const std::lock_guard lock(mutex_);
+  --device_waits_;
 }
 
 bool Watchdog::fail() {
@@ -200,6 +216,7 @@ void Watchdog::advance_clock() {
   const auto stopped = std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(time_.stopped_s()));
   const std::lock_guard lock(mutex_);
   moved_ = std::min(time_.last(), moved_ + stopped);
+  device_since_ = std::min(time_.last(), device_since_ + stopped);
 }
 
 // A rank that was itself stopped has received the SIGCONT that continued it, which is not a warning.
@@ -237,7 +254,13 @@ Beat Watchdog::own_beat() {
   const std::lock_guard lock(mutex_);
   Beat beat = own_;
   beat.number = ++own_.number;
-  beat.still_s = seconds_between(moved_, Clock::now());
+  const auto now = Clock::now();
+  beat.still_s = seconds_between(moved_, now);
+  const double device_s = device_waits_ > 0 ? seconds_between(std::max(moved_, device_since_), now) : 0;
+  if (beat.move == Move::none && device_s > kLongDeviceWait) {
+    beat.move = Move::device;
+    beat.still_s = device_s;
+  }
   return beat;
 }
 
@@ -326,7 +349,7 @@ void Watchdog::consider() {
     if (failed_since_ < 0) {
       failed_since_ = clock_;
       const std::lock_guard lock(interrupt_mutex_);
-      if (interrupt_) interrupt_();
+      for (const auto& [owner, interrupt] : interrupts_) interrupt();
     }
     if (clock_ - failed_since_ > kToHearOthers + kToBeRead / 2) end_silent();
     if (clock_ - failed_since_ > kSecondsToEnd) _exit(1);

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <chrono>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <thread>
@@ -36,6 +37,10 @@ class Watchdog {
   void enter(Move move);  // this rank begins to wait
   void leave();           // this rank computes again
   void progress();        // this rank has sent or received data
+  // The same as enter() and leave() for a wait for a device, which several threads may do at a time. Waits of less than
+  // a second count as computing.
+  void enter_device();
+  void leave_device();
   // Records that this rank has an error and informs the others, which then expect nothing more of it. Returns true if
   // this rank must report the error. If several ranks fail within a second, the lowest of them reports; rank 0 decides
   // that at once, other ranks first wait for lower ones. A rank that fails later does not report, because another rank
@@ -52,8 +57,8 @@ class Watchdog {
   // the lost rank; throws RunError if there is none.
   [[noreturn]] void lost_connection(const std::string& what) const;
   // The watchdog's thread calls `interrupt` when another rank has announced its failure, for waits that do not poll
-  // end_if_another_failed(). Null ends that.
-  void on_failure(std::function<void()> interrupt);
+  // end_if_another_failed(). One function for each `owner`; null ends that.
+  void on_failure(const void* owner, std::function<void()> interrupt);
   // stop() ends the heartbeats. The caller then makes a barrier, so that no message is pending, and calls drain().
   void stop();
   void drain();
@@ -85,13 +90,15 @@ class Watchdog {
   std::vector<double> heard_;   // time of each rank's last heartbeat, by clock_
   std::vector<Peer> peers_;
 
-  std::mutex mutex_;  // protects own_, moved_ and lost_, which other threads write too
+  std::mutex mutex_;  // protects the following five, which other threads write too
   Beat own_;
-  std::vector<bool> lost_;   // of each rank: its connection has broken, and it is no process of this host
-  Clock::time_point moved_;  // last time this rank began to wait or to compute, or moved data
+  int device_waits_ = 0;
+  Clock::time_point device_since_;  // the first of these waits has begun
+  std::vector<bool> lost_;          // of each rank: its connection has broken, and it is no process of this host
+  Clock::time_point moved_;         // last time this rank began to wait or to compute, or moved data
   std::atomic<int> failed_rank_{-1};
   std::mutex interrupt_mutex_;
-  std::function<void()> interrupt_;
+  std::map<const void*, std::function<void()>> interrupts_;
   std::atomic<bool> lower_speaks_{false}, another_has_spoken_{false};
   std::atomic<bool> stop_{false}, hurry_{false};
   int wake_ = -1;  // eventfd
@@ -101,6 +108,17 @@ class Watchdog {
   int warnings_ = 0;
   Diagnosis verdict_;
   std::thread thread_;
+};
+
+class DeviceWaiting {
+ public:
+  explicit DeviceWaiting(Watchdog& watchdog) : watchdog_(watchdog) { watchdog_.enter_device(); }
+  ~DeviceWaiting() { watchdog_.leave_device(); }
+  DeviceWaiting(const DeviceWaiting&) = delete;
+  DeviceWaiting& operator=(const DeviceWaiting&) = delete;
+
+ private:
+  Watchdog& watchdog_;
 };
 
 // Calls enter() and leave() around an operation.

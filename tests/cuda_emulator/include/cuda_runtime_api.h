@@ -68,8 +68,12 @@ enum cudaDeviceAttr {
 };
 
 // Fewer fields than CUDA's, in another order: they are accessed by their names alone.
+struct cudaUUID_t {
+  char bytes[16];
+};
 struct cudaDeviceProp {
   char name[256];
+  struct cudaUUID_t uuid;
   size_t totalGlobalMem;
   int major, minor;
 };

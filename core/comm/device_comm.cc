@@ -1,0 +1,42 @@
+#include "lmx/device_comm.h"
+
+#include "backend/cuda.h"
+#include "lmx/error.h"
+
+namespace lmx {
+
+DeviceMoves::~DeviceMoves() = default;
+Liveness::~Liveness() = default;
+
+namespace {
+
+CudaDevice& cuda_device_of(Device device) {
+  LMX_CHECK(device.kind == Device::Kind::cuda, name_of(device), " has no streams");
+  return cuda_device(device.index);
+}
+
+}  // namespace
+
+std::string identity_of(Device device) {
+  return cuda_device_info(device.index).id;
+}
+
+ExchangeStream::ExchangeStream(Device device) : device_(cuda_device_of(device)) {}
+
+void* ExchangeStream::stream() const {
+  return device_.exchange_stream();
+}
+void ExchangeStream::begin() {
+  device_.order(device_.stream(), device_.exchange_stream());
+}
+void ExchangeStream::end() {
+  device_.order(device_.exchange_stream(), device_.stream());
+}
+void ExchangeStream::guard_waits(std::function<std::shared_ptr<void>()> begin, std::function<void()> end) {
+  device_.guard_waits(begin ? std::make_shared<WaitGuard>(WaitGuard{std::move(begin), std::move(end)}) : nullptr);
+}
+void ExchangeStream::wait() {
+  device_.exchange_fence()->wait();
+}
+
+}  // namespace lmx

@@ -1,0 +1,131 @@
+#include "nccl_communicator.h"
+
+#include "lmx/error.h"
+#include "lmx/log.h"
+#include "ranks.h"
+
+namespace lmx_nccl {
+
+using lmx::Device;
+using lmx::MemClass;
+using lmx::RankRows;
+using lmx::Shape;
+using lmx::Tensor;
+
+namespace {
+
+Shape with_rows(const Tensor& like, int64_t rows) {
+  Shape shape = like.shape();
+  shape[0] = rows;
+  return shape;
+}
+
+bool all_equal(const RankRows& rows) {
+  for (int r = 1; r < rows.ranks(); ++r)
+    if (rows[r] != rows[0]) return false;
+  return true;
+}
+
+}  // namespace
+
+NcclCommunicator::NcclCommunicator(lmx::Communicator& host, bool native, double start_s)
+    : Communicator(host.allocator(), host.threads()), host_(host), native_(native), start_s_(start_s) {}
+
+void NcclCommunicator::join(Device device) {
+  if (link_) {
+    LMX_CHECK(device == device_, "rank ", rank(), " has joined with ", name_of(device_), " and now has ",
+              name_of(device));
+    return;
+  }
+  require_exchange(host_, device);
+  device_ = device;
+  if (device.kind == Device::Kind::cpu) return;
+  host_.use_device(allocator(device), allocator());
+  const Library& nccl = library();
+  link_ = std::make_unique<NcclLink>(nccl, device, host_, start_s_);
+  host_.clear_ledger();
+  if (rank() == 0) lmx::log_debug(lmx::str("[nccl] NCCL ", version_text(nccl.version), " connects ", size(), " GPUs"));
+}
+
+void NcclCommunicator::finish() {
+  if (link_) link_->finish();
+  link_.reset();
+}
+
+NcclLink* NcclCommunicator::link_for(const Tensor& t) const {
+  if (link_) link_->require_working();
+  if (t.device().kind == Device::Kind::cpu) return nullptr;
+  LMX_CHECK(link_ && t.device() == device_, "rank ", rank(), " exchanges a tensor on ", name_of(t.device()),
+            " before it has joined with that device");
+  return link_.get();
+}
+
+Tensor NcclCommunicator::do_all_gather(const Tensor& own, const RankRows& rows) {
+  NcclLink* const link = link_for(own);
+  if (!link) return by_host(host_.all_gather(own, rows, ""));
+  const std::vector<int64_t> begins = rows.begins();
+  Tensor all = Tensor::empty(allocator(device_), with_rows(own, begins.back()), own.dtype(), MemClass::communication);
+  if (all_equal(rows)) {
+    link->run("all_gather", [&] { link->all_gather(own, all); });
+    return all;
+  }
+  const auto part = [&](int r) {
+    return all.slice(begins[static_cast<size_t>(r)], begins[static_cast<size_t>(r) + 1]);
+  };
+  part(rank()).copy_from(own);
+  link->run("all_gather", [&] {
+    for (int r = 0; r < size(); ++r) {
+      if (r == rank()) continue;
+      Tensor in = part(r);
+      link->send(own, r);
+      link->receive(in, r);
+    }
+  });
+  return all;
+}
+
+std::vector<Tensor> NcclCommunicator::do_all_to_all(const Tensor& own, const RankRows& to, const RankRows& from) {
+  NcclLink* const link = link_for(own);
+  if (!link) return by_host(host_.all_to_all(own, to, from, ""));
+  const std::vector<int64_t> begins = to.begins();
+  const auto part = [&](int r) {
+    return own.slice(begins[static_cast<size_t>(r)], begins[static_cast<size_t>(r) + 1]);
+  };
+  std::vector<Tensor> got;
+  for (int r = 0; r < size(); ++r)
+    got.push_back(
+        r == rank() ? part(r)
+                    : Tensor::empty(allocator(device_), with_rows(own, from[r]), own.dtype(), MemClass::communication));
+  link->run("all_to_all", [&] {
+    for (int r = 0; r < size(); ++r) {
+      if (r == rank()) continue;
+      link->send(part(r), r);
+      link->receive(got[static_cast<size_t>(r)], r);
+    }
+  });
+  return got;
+}
+
+Tensor NcclCommunicator::do_broadcast(const Tensor& t, int root) {
+  NcclLink* const link = link_for(t);
+  if (!link) return by_host(host_.broadcast(t, root, ""));
+  Tensor got = rank() == root ? t : Tensor::empty(allocator(device_), t.shape(), t.dtype(), MemClass::communication);
+  link->run("broadcast", [&] { link->broadcast(t, got, root); });
+  return got;
+}
+
+void NcclCommunicator::do_barrier() {
+  if (link_) link_->require_working();
+  host_.barrier();
+}
+
+Tensor NcclCommunicator::do_all_reduce(const Tensor& t) {
+  if (!native_) return {};
+  NcclLink* const link = link_for(t);
+  if (!link) return by_host(host_.all_reduce(t, ""));
+  Tensor sum = Tensor::empty(allocator(device_), t.shape(), t.dtype(), MemClass::communication);
+  link->run("all_reduce", [&] { link->all_reduce(t, sum); });
+  return sum;
+}
+
+}  // namespace lmx_nccl

@@ -1,0 +1,11 @@
+#include <nccl.h>
+
+#include "drift_table.h"
+
+namespace nccl_drift {
+
+Table nvidia() {
+  return table();
+}
+
+}  // namespace nccl_drift
