@@ -172,6 +172,30 @@ TEST_F(PlanCommand, TakesItsTimesFromARun) {
   expect_refused({"--machine", "desk_10gbe", "--from", path("none")}, {"none", "config.yaml"});
 }
 
+// The values are times, so only their presence is tested.
+TEST_F(PlanCommand, CalibratesTheMachineOnWhichItRuns) {
+  for (const std::vector<std::string>& comm :
+       {std::vector<std::string>{}, {"comm.name=gloo", "comm.ranks=2", "comm.heartbeat_s=1"}}) {
+    if (!comm.empty() && !LMX_HAS_GLOO) continue;
+    std::vector<std::string> words{"--calibrate", path("here.yaml")};
+    words.insert(words.end(), comm.begin(), comm.end());
+    const Outcome o = plan(path("tiny.yaml"), words);
+    ASSERT_EQ(o.code, 0) << o.err;
+    EXPECT_THAT(o.out, HasSubstr("here.yaml"));
+    // The recurrent weight: 4 sequences, 64 gates, 8 inputs (batch.micro is a rank's whole share with two ranks).
+    EXPECT_THAT(read_file(folder_ / "here.yaml"), Names("measured by lmx plan --calibrate", "m: 4", "n: 64", "k: 8"));
+    const Json all = rows(path("tiny.yaml"), {"--machine", path("here.yaml"), "--ranks", "1,2"});
+    ASSERT_EQ(all.size(), 2u);
+    for (const Json& row : all) EXPECT_GT(row["compute_s"].get<double>(), 0);
+    fs::remove(path("here.yaml"));
+  }
+  expect_refused({"--calibrate", path("m.yaml"), "comm.name=virtual", "comm.ranks=2"},
+                 {"--calibrate", "threads of one"});
+  expect_refused({"--calibrate", path("m.txt")}, {"m.txt", ".yaml"});
+  expect_refused({"--calibrate", path("m.yaml"), "--ranks", "2"}, {"--ranks", "--calibrate"});
+  EXPECT_FALSE(fs::exists(path("m.yaml")));
+}
+
 TEST_F(PlanCommand, FewerBytesPayOnSlowNetworks) {
   const Outcome o =
       plan(shipped("patwary_word_1b.yaml"), {"--machine", "desk_10gbe", "--ranks", "16", "sync=allreduce,one_bit"});

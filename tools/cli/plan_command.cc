@@ -1,8 +1,10 @@
 // lmx plan
+#include <filesystem>
 #include <iostream>
 #include <memory>
 
 #include "app/corpora/zipf.h"
+#include "app/plan/calibrate.h"
 #include "app/plan/output.h"
 #include "app/plan/plan.h"
 #include "app/run/search_path.h"
@@ -11,6 +13,8 @@
 #include "cli/output/checks.h"
 #include "cli/output/json_output.h"
 #include "lmx/error.h"
+#include "lmx/launch.h"
+#include "recipe/comm_config.h"
 
 namespace lmx_cli {
 namespace {
@@ -18,7 +22,7 @@ namespace {
 struct Options {
   PluginDirectories directories;
   lmx::plan::Request request;
-  std::string collectives, types, anchor, out;
+  std::string collectives, types, anchor, out, calibrate;
   double epoch_tokens = 0;
   bool no_overlap = false, json = false;
 };
@@ -38,7 +42,44 @@ lmx::WordLaw parse_law(const std::string& text) {
   };
 }
 
+// The command line with which further ranks are started.
+std::vector<std::string> command_line(const Options& o) {
+  std::vector<std::string> words{"lmx", "plan", o.request.recipe};
+  words.insert(words.end(), o.request.compose.overrides.begin(), o.request.compose.overrides.end());
+  words.insert(words.end(), {"--calibrate", o.calibrate});
+  for (const std::string& folder : o.request.compose.search_path) words.insert(words.end(), {"--config-dir", folder});
+  for (const std::string& folder : o.directories.directories) words.insert(words.end(), {"--plugin-dir", folder});
+  return words;
+}
+
+void calibrate(const CLI::App& command, const Options& o) {
+  if (!o.calibrate.ends_with(".yaml"))
+    throw lmx::UserError(lmx::str("[plan] --calibrate ", o.calibrate, ": a machine is a file that ends in .yaml"));
+  refuse_given(command, {"--machine", "--ranks", "--out", "--anchor", "--from", "--json"}, "with --calibrate");
+  const std::string name = std::filesystem::path(o.request.recipe).stem().string();
+  const lmx::Recipe recipe = lmx::read_recipe(lmx::compose(o.request.recipe, with_plugins(o.request.compose)), name);
+  if (lmx::train::comm_ranks(recipe.comm, "comm") > 1 && lmx::train::in_one_process(recipe.comm, "comm"))
+    throw lmx::UserError(
+        "[plan] --calibrate measures ranks that are processes, and those of this recipe are threads of one: set "
+        "comm=self, or comm=mpi or comm=gloo with comm.ranks=N");
+  const auto group = lmx::train::make_comm_group(recipe.comm, "comm", lmx::train::comm_env(recipe, command_line(o)));
+  group->run([&](lmx::Communicator& comm) {
+    const lmx::plan::Machine machine = lmx::plan::calibrate(recipe, comm, lmx::detect_launch().local_size);
+    if (comm.rank() != 0) return;
+    lmx::write_file_atomically(o.calibrate, lmx::to_yaml(lmx::write_config(machine)));
+    std::cout << "machine " << o.calibrate << ": " << machine.name << "\n";
+  });
+}
+
 void plan(const CLI::App& command, Options o) {
+  if (!o.calibrate.empty()) {
+    check_place(command, "--calibrate", o.calibrate);
+    o.directories.load();
+    return calibrate(command, o);
+  }
+  if (o.request.machine.empty())
+    throw lmx::UserError(
+        "[plan] --machine NAME is missing: a file of a folder `machine` of recipes, or the path of one");
   if (!o.out.empty()) lmx::plan::check_ending(o.out);
   check_place(command, "--out", o.out);
   o.directories.load();
@@ -114,8 +155,12 @@ void add_plan(CLI::App& app) {
       ->add_option(
           "--machine", o->request.machine,
           "a file of a folder `machine` of recipes (patwary_titanx, h100_node, ...), or the path of such a file")
-      ->required()
       ->type_name("NAME|FILE");
+  command
+      ->add_option("--calibrate", o->calibrate,
+                   "measure this machine with the recipe's products and the links between its ranks (comm=...), and "
+                   "write it as a machine for --machine; trains nothing")
+      ->type_name("FILE.yaml");
   command
       ->add_option("--ranks", o->request.ranks,
                    "numbers of ranks, such as 8,16,32 (default: the recipe's); each rank keeps its share of the batch, "

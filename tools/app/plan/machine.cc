@@ -14,9 +14,15 @@ void add_keys(const Node& node, const std::string& path, std::vector<std::string
     const std::string inner = path.empty() ? key : path + "." + key;
     if (value.kind == Node::Kind::map)
       add_keys(value, inner, keys);
+    else if (value.kind == Node::Kind::list)
+      keys.push_back(inner);
     else if (!value.text.empty() && value.text != "false" && parse_double(value.text) != 0.0)
       keys.push_back(inner);
   }
+}
+
+bool products_empty(const DeviceConfig& device) {
+  return device.products.items.empty();
 }
 
 bool has_source(const Node& sources, std::string key) {
@@ -45,9 +51,27 @@ void DeviceConfig::fields(Fields& f) {
   f.group("efficiency", efficiency, "the part of the peak that large products reach");
   f.field("half_size", half_size, "a product whose smallest size is this reaches half of that rate", kNonNegative);
   f.field("launch_us", launch_us, "microseconds that each kernel takes at least", kNonNegative);
+  f.subtree("products", products, "measured products: [{m: 640, n: 8192, k: 512, precision: fp32, us: 900}, ...]");
+}
+
+void MeasuredProduct::fields(Fields& f) {
+  f.required("m", m, "rows of the first factor", kPositive);
+  f.required("n", n, "columns of the second factor", kPositive);
+  f.required("k", k, "inner size", kPositive);
+  f.choice("precision", precision, {"fp32", "bf16", "fp16"}, "type of the factors");
+  f.field("us", us, "microseconds", {0, 1e12, true});
+}
+
+void DeviceConfig::read_products(const std::string& path) {
+  measured_.clear();
+  for (size_t i = 0; i < products.items.size(); ++i)
+    measured_.push_back(read_config<MeasuredProduct>(products.items[i], str(path, ".", i)));
 }
 
 double DeviceConfig::product_s(int64_t m, int64_t n, int64_t k, DType compute) const {
+  const char* precision = compute == DType::bf16 ? "bf16" : compute == DType::f16 ? "fp16" : "fp32";
+  for (const MeasuredProduct& p : measured_)
+    if (p.m == m && p.n == n && p.k == k && p.precision == precision) return p.us * 1e-6;
   const double a = static_cast<double>(m), b = static_cast<double>(n), c = static_cast<double>(k);
   const double least = std::min({a, b, c}), element = compute == DType::f32 ? 4 : 2;
   const double rate = 1e12 * peak_tflops.of(compute) * efficiency.of(compute) * least / (least + half_size);
@@ -82,6 +106,7 @@ void Machine::fields(Fields& f) {
 void Machine::check(const std::string& where) const {
   Node values = write_config(*this);
   for (const char* key : {"title", "sources"}) values.erase(key);
+  if (Node* own = values.find("device"); own && products_empty(device)) own->erase("products");
   std::vector<std::string> keys, missing;
   add_keys(values, "", keys);
   std::erase(keys, "device.name");
@@ -99,7 +124,9 @@ void Machine::check(const std::string& where) const {
 }
 
 Machine read_machine(const Node& node) {
-  return read_config<Machine>(node, "machine");
+  auto machine = read_config<Machine>(node, "machine");
+  machine.device.read_products("machine.device.products");
+  return machine;
 }
 
 }  // namespace lmx::plan

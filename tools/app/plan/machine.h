@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "lmx/config.h"
 #include "lmx/dtype.h"
@@ -16,6 +17,14 @@ struct ByPrecision {
   double of(DType compute) const { return compute == DType::bf16 ? bf16 : compute == DType::f16 ? fp16 : fp32; }
 };
 
+// A measured product (m, k) (k, n) with operands of one type.
+struct MeasuredProduct {
+  int64_t m = 0, n = 0, k = 0;
+  std::string precision;  // fp32, bf16, fp16
+  double us = 0;          // microseconds
+  void fields(Fields& f);
+};
+
 // The processor of one rank.
 struct DeviceConfig {
   std::string name;
@@ -23,7 +32,10 @@ struct DeviceConfig {
   ByPrecision peak_tflops, efficiency;
   double half_size = 0;
   double launch_us = 0;
+  Node products = Node::list({});  // of MeasuredProduct, which product_s() returns where the sizes are equal
   void fields(Fields& f);
+  // Reads `products`. UserError: not a list of measured products.
+  void read_products(const std::string& path);
   // Seconds of a product (m, k) (k, n). With d, the smallest of the three sizes, the rate is
   //
   //   peak efficiency d / (d + half_size)
@@ -32,6 +44,9 @@ struct DeviceConfig {
   // at least the time in which memory delivers its operands and takes its result.
   double product_s(int64_t m, int64_t n, int64_t k, DType compute) const;
   double memory_s(double bytes) const { return bytes / (memory_gb_s * 1e9); }
+
+ private:
+  std::vector<MeasuredProduct> measured_;
 };
 
 // A link, in one direction.

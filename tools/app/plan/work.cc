@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 
 #include "lmx/optim.h"
 
@@ -39,21 +40,30 @@ ForwardShape pass_shape(const Shares& s) {
   return {s.forward_tokens / s.length, s.length};
 }
 
+// The products of a forward pass: the model's, and at last the loss's.
+std::vector<Product> forward_products(const Network& network, const Shares& shares) {
+  std::vector<Product> products = network.model->products(pass_shape(shares));
+  const int64_t width = network.model->feature_size(), tokens = shares.forward_tokens;
+  const int64_t words = std::max<int64_t>(1, network.loss->macs_per_token(tokens) / width);
+  products.push_back({tokens, words, width, 1, network.loss->parameters().front().name});
+  return products;
+}
+
 std::vector<Stage> stages_of(const Network& network, const Shares& shares, const DeviceConfig& device, DType compute) {
-  const std::vector<Product> products = network.model->products(pass_shape(shares));
+  std::vector<Product> products = forward_products(network, shares);
+  const Product loss = products.back();
+  products.pop_back();
   double macs = 0;
   for (const Product& p : products) macs += static_cast<double>(p.macs());
   const double kept = static_cast<double>(shares.forward_tokens * network.model->activation_bytes_per_token(compute));
   std::vector<Stage> stages;
   for (const Product& p : products)
     stages.push_back(stage_of(p, kept * static_cast<double>(p.macs()) / std::max(macs, 1.0), device, compute));
-  const int64_t width = network.model->feature_size(), tokens = shares.forward_tokens;
-  const int64_t words = std::max<int64_t>(1, network.loss->macs_per_token(tokens) / width);
-  const double logits = 4 * static_cast<double>(tokens * words);
-  Stage loss = stage_of({tokens, words, width, 1, network.loss->parameters().front().name}, 0, device, compute);
-  loss.forward_s += device.memory_s(kLogitMoves * logits);
-  loss.backward_s += device.memory_s(kLogitMoves * logits);
-  stages.push_back(loss);
+  const double logits = kLogitMoves * 4 * static_cast<double>(loss.m * loss.n);
+  Stage last = stage_of(loss, 0, device, compute);
+  last.forward_s += device.memory_s(logits);
+  last.backward_s += device.memory_s(logits);
+  stages.push_back(last);
   return stages;
 }
 
@@ -94,6 +104,17 @@ double update_bytes(const Recipe& r, const Network& network, const Shares& share
 }
 
 }  // namespace
+
+std::vector<ProductShape> product_shapes(const Network& network, const Shares& shares) {
+  std::set<ProductShape> shapes;
+  for (const Product& p : forward_products(network, shares)) {
+    const bool repeated = p.times > 1;
+    shapes.insert({p.m, p.n, p.k, repeated});
+    shapes.insert({p.m, p.k, p.n, repeated});
+    shapes.insert({p.n, p.k, p.m * (p.weight.empty() ? 1 : p.times), false});
+  }
+  return {shapes.begin(), shapes.end()};
+}
 
 Work work_of(const Recipe& recipe, const Network& network, const Shares& shares, const DeviceConfig& device,
              const WordLaw& law) {

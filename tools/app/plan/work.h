@@ -20,6 +20,15 @@ struct Work {
   double compute_s() const { return static_cast<double>(passes) * (forward_s + backward_s) + update_s; }
 };
 
+// A product that a pass computes, forward or backward.
+struct ProductShape {
+  int64_t m = 0, n = 0, k = 0;
+  bool repeated = false;  // with the same second factor at each time step, which is packed once
+  auto operator<=>(const ProductShape&) const = default;
+};
+// All of them, each once: the products whose times a plan needs.
+std::vector<ProductShape> product_shapes(const train::Network& network, const Shares& shares);
+
 // Estimates, from docs/plan.md:
 //
 // - A product of a forward pass takes DeviceConfig::product_s(). Backward computes two of the same size: the gradient
