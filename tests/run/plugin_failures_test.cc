@@ -1,5 +1,7 @@
 // The output and the records of a run whose plugin fails, or whose plugin's build changes.
+#include <fcntl.h>
 #include <gmock/gmock.h>
+#include <sys/stat.h>
 
 #include <cstdlib>
 #include <nlohmann/json.hpp>
@@ -65,6 +67,33 @@ TEST_F(PluginFailures, ACrashNamesThePluginAndEndsTheRunsStatus) {
   EXPECT_EQ(status()["step"], 0);
   EXPECT_THAT(status()["reason"].get<std::string>(), Names("model plugin 'test_model'"));
   EXPECT_THAT(status()["time"].get<std::string>(), testing::ContainsRegex("^20[0-9-]+T[0-9:]+"));
+}
+
+// Rank 0 is stopped while it writes the run's files: its log is a pipe that is full. Another rank must not begin its
+// first step before, because its crash would find no status.json.
+TEST_F(PluginFailures, ARankThatCrashesFirstWaitsForTheStatus) {
+  constexpr int kPipeBytes = 4096;
+  std::filesystem::create_directory(path("a"));
+  const std::string log = path("a/log.txt");
+  ASSERT_EQ(mkfifo(log.c_str(), 0600), 0);
+  const int pipe = open(log.c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC);
+  ASSERT_GE(pipe, 0);
+  fcntl(pipe, F_SETPIPE_SZ, kPipeBytes);
+  const std::string line(64, '.');
+  while (::write(pipe, line.data(), line.size()) > 0) {
+  }
+  const pid_t child = start({LMX_BINARY_DIR "/bin/lmx", "run", path("plugin.yaml"), "--resume", path("a"), "--ranks",
+                             "2", "--plugin-dir", folder_of(5)});
+  EXPECT_TRUE(wait_until(child, [&] { return std::filesystem::exists(path("a/provenance.json")); }));
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));  // the other rank would crash in this time
+  char text[kPipeBytes];
+  while (wait_until(child, [&] { return read(pipe, text, sizeof text) > 0; })) {
+  }
+  EXPECT_NE(wait_for(child), 0);
+  close(pipe);
+  ASSERT_TRUE(std::filesystem::exists(path("a/status.json")));
+  EXPECT_EQ(status()["state"], "failed");
+  EXPECT_THAT(status()["reason"].get<std::string>(), Names("model plugin 'test_model'"));
 }
 
 struct FailingCall {

@@ -108,6 +108,31 @@ TEST(Documents, ReadmeListsEveryPage) {
   }
 }
 
+// The lines that begin with one of `words`, without it.
+std::vector<std::string> lines_after(const std::string& text, const std::vector<std::string>& words) {
+  std::vector<std::string> found;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);)
+    for (const std::string& word : words)
+      if (line.starts_with(word)) found.push_back(line.substr(word.size()));
+  return found;
+}
+
+// Podman and Apptainer build the same image: from the same base, with the same commands in the same order.
+TEST(Documents, BothImagesHaveTheSameSteps) {
+  const std::string container = text_of(kRoot / "tools/Containerfile"), apptainer = text_of(kRoot / "tools/lmx.def");
+  const std::vector<std::string> commands = lines_after(container, {"RUN "});
+  EXPECT_EQ(commands.size(), 2u);
+  EXPECT_EQ(lines_after(apptainer, {"    cd ", "    apt-get "}).size(), commands.size());
+  for (const std::string& command : commands)
+    EXPECT_NE(apptainer.find("%post\n    " + command + "\n"), std::string::npos) << command;
+  std::vector<std::string> bases = lines_after(container, {"FROM "});
+  ASSERT_EQ(bases.size(), 2u);
+  bases[0] = bases[0].substr(0, bases[0].find(" AS "));
+  EXPECT_EQ(lines_after(apptainer, {"From: "}), bases);
+  EXPECT_EQ(lines_after(apptainer, {"Bootstrap: "}), std::vector<std::string>(2, "docker"));
+}
+
 TEST(Documents, TheVersionIsTheSameEverywhere) {
   const std::string version = lmx::kVersion;
   std::smatch first;

@@ -10,6 +10,7 @@
 #include "app/compose/compose.h"
 #include "app/inference/average.h"
 #include "app/print/shell.h"
+#include "app/restart/restarts.h"
 #include "app/run/dry_run.h"
 #include "app/run/run.h"
 #include "app/run/search_path.h"
@@ -22,6 +23,7 @@
 #include "lmx/config.h"
 #include "lmx/data.h"
 #include "lmx/error.h"
+#include "recipe/comm_config.h"
 #include "recipe/recipe.h"
 #include "runfiles/checkpoint.h"
 
@@ -35,7 +37,8 @@ struct Options {
   std::vector<std::string> changes;
   int64_t ranks = 0;  // 0: the recipe's number of ranks
   int64_t until = 0;  // 0: run to the end
-  bool dry_run = false;
+  int64_t restarts = 0;
+  bool dry_run = false, fewer_ranks = false;
 };
 
 std::string number(double value) {
@@ -132,7 +135,39 @@ std::vector<std::string> apply_changes(Options& o) {
   return keys;
 }
 
+// Returns the number of ranks that lmx starts itself. UserError: there is only one, or the recipe does not set it.
+int64_t ranks_to_lose(const Options& o) {
+  if (o.restarts == 0)
+    throw lmx::UserError("[run] --fewer-ranks says how a run is started again; name also --restarts N");
+  o.directories.load();
+  lmx::ComposeOptions compose = o.compose;
+  compose.overrides.insert(compose.overrides.end(), o.changes.begin(), o.changes.end());
+  const lmx::Node tree = compose_on_ranks(o.recipe, with_plugins(compose), o.ranks);
+  const lmx::Node* comm = tree.find("comm");
+  const int64_t ranks = comm ? lmx::train::comm_ranks(*comm, "comm") : 1;
+  if (ranks > 1) return ranks;
+  throw lmx::UserError(lmx::str("[run] --fewer-ranks needs a run of several ranks that lmx starts, but this one has ",
+                                ranks == 1 ? "one rank" : "no comm.ranks",
+                                "; add --ranks N, or comm=gloo comm.ranks=N"));
+}
+
+int supervise(const Options& o) {
+  const auto words = [&](const std::string& resume, int64_t ranks) {
+    Options start = o;
+    start.resume = resume;
+    if (ranks && o.ranks) start.ranks = ranks;
+    if (ranks && !o.ranks) start.compose.overrides.push_back(lmx::str("++comm.ranks=", ranks));
+    std::vector<std::string> all = command_line(start);
+    all.erase(all.begin());  // "lmx"
+    if (!o.trace.empty()) all.insert(all.end(), {"--trace", o.trace});
+    return all;
+  };
+  return run_with_restarts({o.restarts, o.resume, o.fewer_ranks ? ranks_to_lose(o) : 0, words});
+}
+
 void run(Options o) {
+  if (o.fewer_ranks && o.restarts == 0) ranks_to_lose(o);
+  if (o.restarts && !o.dry_run) throw ExitCode{supervise(o)};
   const std::vector<std::string> words = command_line(o), changed = apply_changes(o);
   o.directories.load();
   lmx::Node tree = compose_on_ranks(o.recipe, with_plugins(o.compose), o.ranks);
@@ -167,6 +202,7 @@ void add_run(CLI::App& app) {
        {"lmx run recipes/quickstart.yaml --resume auto", "continue its newest run, or start one"},
        {"lmx run recipes/quickstart.yaml --resume RUN --change optimizer.lr=0.001",
         "continue with a lower learning rate"},
+       {"lmx run recipes/quickstart.yaml --restarts 3", "start it again if it fails, from its last checkpoint"},
        {"lmx run recipes/quickstart.yaml init.from=RUN", "a new run that starts from the weights of another"}});
   const auto o = std::make_shared<Options>();
   command->add_option("RECIPE", o->recipe, "a recipe, a YAML file")->required()->type_name("");
@@ -197,6 +233,12 @@ void add_run(CLI::App& app) {
   command->add_option("--ranks", o->ranks, "N virtual ranks in this process: comm=virtual comm.ranks=N")
       ->type_name("N")
       ->check(positive());
+  command
+      ->add_option("--restarts", o->restarts,
+                   "start the run again after a failure, at most N times, from its last checkpoint")
+      ->type_name("N")
+      ->check(positive());
+  command->add_flag("--fewer-ranks", o->fewer_ranks, "with --restarts: each restart uses one rank less");
   command->add_option("--trace", o->trace, "write a Chrome trace of the run's phases")->type_name("FILE");
   o->directories.add_to(*command);
   command->callback([o] { run(*o); });

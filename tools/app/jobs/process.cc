@@ -65,20 +65,27 @@ struct Image {
   char** argv;
   char** envp;
   const cpu_set_t* cores;  // null: all
-  int log;
+  int log;                 // -1: the output of the parent
   pid_t parent;
+  int at_parents_end;
+  const sigset_t* mask;  // of the parent, before it blocked the signals that it notes
 };
 
 // Runs in the child, between fork and exec. A separate process group keeps the terminal's Ctrl-C from the child; the
-// parent forwards it once. If the parent dies, the kernel kills the child, because no other process would control its
-// run.
+// parent forwards it once. If the parent dies, the kernel sends the child a signal, because no other process would
+// control its run.
 [[noreturn]] void become(const Image& image) {
+  for (const int number : kNoted) {
+    struct sigaction present {};
+    if (sigaction(number, nullptr, &present) == 0 && present.sa_handler != SIG_IGN) signal(number, SIG_DFL);
+  }
+  pthread_sigmask(SIG_SETMASK, image.mask, nullptr);
   setpgid(0, 0);
-  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  prctl(PR_SET_PDEATHSIG, image.at_parents_end);
   if (getppid() != image.parent) _exit(127);
   if (image.cores) sched_setaffinity(0, sizeof *image.cores, image.cores);
-  dup2(image.log, 1);
-  dup2(image.log, 2);
+  for (const int stream : {1, 2})
+    if (image.log >= 0) dup2(image.log, stream);
   const int none = open("/dev/null", O_RDONLY);
   dup2(none, 0);
   execve(image.argv[0], image.argv, image.envp);
@@ -100,14 +107,27 @@ Child::Child(const std::vector<std::string>& words, const std::string& log, cons
   std::vector<std::string> arguments = words, settings = environment_with(around);
   const std::vector<char*> argv = pointers(arguments), envp = pointers(settings);
   const cpu_set_t cores = set_of(around.cores);
-  const int file = open(log.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
-  if (file < 0) throw lmx::RunError(lmx::str("[jobs] cannot write ", log, ": ", std::strerror(errno)));
-  const Image image{const_cast<char**>(argv.data()), const_cast<char**>(envp.data()),
-                    around.cores.empty() ? nullptr : &cores, file, getpid()};
+  const int file = log.empty() ? -1 : open(log.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+  if (!log.empty() && file < 0) throw lmx::RunError(lmx::str("[jobs] cannot write ", log, ": ", std::strerror(errno)));
+  sigset_t mask;
+  const Image image{const_cast<char**>(argv.data()),
+                    const_cast<char**>(envp.data()),
+                    around.cores.empty() ? nullptr : &cores,
+                    file,
+                    getpid(),
+                    around.at_parents_end,
+                    &mask};
+  // A signal that the parent sends at once must not reach the handler of the parent in the child, where it would be
+  // lost.
+  sigset_t noted;
+  sigemptyset(&noted);
+  for (const int number : kNoted) sigaddset(&noted, number);
+  pthread_sigmask(SIG_BLOCK, &noted, &mask);
   pid_ = fork();
   if (pid_ == 0) become(image);
   const int reason = errno;
-  close(file);
+  pthread_sigmask(SIG_SETMASK, &mask, nullptr);
+  if (file >= 0) close(file);
   if (pid_ < 0) throw lmx::RunError(lmx::str("[jobs] cannot start ", words[0], ": ", std::strerror(reason)));
 }
 

@@ -18,11 +18,13 @@ namespace lmx_cli::jobs {
 struct Surroundings {
   std::vector<int> cores;  // it may only run on these; empty: on all of its parent's
   std::vector<std::pair<std::string, std::string>> environment;  // variables to set
+  int at_parents_end = SIGKILL;                                  // the signal that the child gets if its parent dies
 };
 
 class Child {
  public:
-  // Starts `words[0]`, an absolute path, and appends its output to the file `log`. RunError: it cannot be started.
+  // Starts `words[0]`, an absolute path, and appends its output to the file `log`. Without a `log` the child has the
+  // output of this process. RunError: it cannot be started.
   Child(const std::vector<std::string>& words, const std::string& log, const Surroundings& around = {});
   ~Child();  // kills it if it still runs
   Child(Child&& other) noexcept;

@@ -4,10 +4,12 @@
 #include <unistd.h>
 
 #include <array>
+#include <cerrno>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstring>
+#include <ctime>
 #include <string_view>
 
 #include "lmx/config.h"
@@ -62,7 +64,7 @@ struct StatusFile {
   const std::atomic<int64_t>* step;
 };
 std::atomic<const StatusFile*> g_status{nullptr};
-std::atomic<bool> g_crashed{false};
+std::atomic<pid_t> g_crashed{0};  // the first thread that crashed
 
 // Writes a time such as "2026-11-23T06:00:00+0000". UTC needs no time zone table.
 void add_time(Text& text) {
@@ -93,9 +95,19 @@ void write_status(const StatusFile& file, std::string_view reason) {
   rename(file.temporary.c_str(), file.path.c_str());
 }
 
+// Virtual ranks often crash together. The first thread ends the process when it has written the status; a disk that
+// hangs must not keep the process alive.
+void wait_for_report() {
+  constexpr int kLongestS = 5;
+  timespec left{.tv_sec = kLongestS, .tv_nsec = 0};
+  while (nanosleep(&left, &left) != 0 && errno == EINTR) {
+  }
+}
+
 // The reason consists of literals and a plugin's name, which is an identifier, so JSON needs no escaping.
 void handle(int number, siginfo_t*, void* context) {
-  if (!g_crashed.exchange(true)) {
+  pid_t first = 0;
+  if (g_crashed.compare_exchange_strong(first, gettid())) {
     Text reason, line;
     for (const Signal& s : kSignals)
       if (s.number == number) reason << "crashed: " << s.name;
@@ -110,6 +122,8 @@ void handle(int number, siginfo_t*, void* context) {
     line << "\n";
     write_all(STDERR_FILENO, line.view());
     if (const StatusFile* file = g_status.load()) write_status(*file, reason.view());
+  } else if (first != gettid()) {
+    wait_for_report();
   }
   std::signal(number, SIG_DFL);
   raise(number);

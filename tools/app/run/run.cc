@@ -16,6 +16,7 @@
 #include "app/run/rank_trace.h"
 #include "app/run/resume.h"
 #include "app/runs/run_directory.h"
+#include "app/runs/supervision.h"
 #include "app/text/text_codec.h"
 #include "app/translation/translate.h"
 #include "backend/cuda.h"
@@ -402,6 +403,7 @@ RunResult run_rank(const RunPlan& plan, Communicator& comm) {
   std::optional<LogFile> log;
   if (session.leads()) {
     if (directory.empty()) directory = create_run_directory(plan.recipe.run.dir, plan.name);
+    report_run(directory);
     lock.emplace(directory);
     log.emplace(directory + "/log.txt");
     remove_unfinished_checkpoints(directory);
@@ -417,6 +419,7 @@ RunResult run_rank(const RunPlan& plan, Communicator& comm) {
       write_file_atomically(directory + "/" + kCostsFile, session.shared->costs->to_json());
     Provenance provenance = provenance_of(session, plan.init, plan.options);
     provenance.changes = changes_of(resumed);
+    provenance.restart = restart_of_this_start();
     const std::vector<std::string> rebuilt = changed_plugins(directory, provenance.plugins);
     write_provenance(directory, provenance);
     announce(session, plan.init, plan.group, directory);

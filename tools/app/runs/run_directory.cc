@@ -201,6 +201,10 @@ void write_provenance(const std::string& directory, const Provenance& p) {
   if (!p.init.nothing()) start["init"] = init_json(p.init);
   for (const RecipeChange& c : p.changes)
     start["changes"].push_back({{"key", c.key}, {"before", c.before}, {"now", c.now}, {"step", c.step}});
+  if (p.restart) {
+    start["restart"] = {{"number", p.restart->number}, {"of", p.restart->of}, {"reason", p.restart->reason}};
+    if (p.restart->ranks > 0) start["restart"]["ranks"] = p.restart->ranks;
+  }
   all["starts"].push_back(start);
   write_file_atomically(path, json_text(all));
 }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "app/runs/init_report.h"
+#include "app/runs/supervision.h"
 #include "backend/cuda.h"
 #include "base/file_lock.h"
 #include "lmx/config.h"
@@ -76,6 +77,7 @@ struct Provenance {
   int64_t parameters = 0;
   InitReport init;
   std::vector<RecipeChange> changes;
+  std::optional<Restart> restart;  // `--restarts` has started the run again
 };
 // Writes provenance.json: the data, software and hardware of the run. Resumed runs append to its list "starts".
 void write_provenance(const std::string& directory, const Provenance& p);
