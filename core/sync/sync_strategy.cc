@@ -9,6 +9,16 @@ namespace lmx {
 
 TrafficModel::~TrafficModel() = default;
 SyncReport::~SyncReport() = default;
+SentBytes TrafficModel::sent_bytes(const Traffic& t) const {
+  SentBytes sent;
+  for (int to = 0; to < t.ranks; ++to) {
+    if (to == t.rank) continue;
+    const int64_t bytes = expected_bytes(t, to);
+    sent.all += bytes;
+    if (to / t.ranks_per_node != t.rank / t.ranks_per_node) sent.between_nodes += bytes;
+  }
+  return sent;
+}
 std::vector<std::vector<std::string>> SyncStrategy::units(const std::vector<ParameterSpec>& params) const {
   std::vector<std::vector<std::string>> alone;
   for (const ParameterSpec& spec : params) alone.push_back({spec.name});

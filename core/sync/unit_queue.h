@@ -28,12 +28,13 @@ struct UnitTime {
   int64_t sent = 0, received = 0;
 };
 
-// The expected exchange of a unit in a step of several ranks: bytes that one rank sends, in how many collectives, and
-// bytes that it keeps.
+// The expected exchange of a unit in a step of several ranks: bytes that one rank sends, in how many collectives, bytes
+// that it keeps, and the part of the sent bytes that crosses nodes (0 if the nodes have different numbers of ranks).
 struct UnitPlan {
   std::vector<std::string> params;
   int64_t sent = 0, collectives = 0;
   KeptBytes kept;
+  int64_t sent_between_nodes = 0;
 };
 
 }  // namespace lmx

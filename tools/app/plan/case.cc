@@ -53,7 +53,7 @@ Case::Case(Node tree, const std::string& name, int ranks, bool keeps_batch, cons
   check_patterns(recipe_, network.specs);
   if (SyncRules::asynchronous(recipe_.sync, "sync"))
     throw UserError("[plan] the workers of this recipe are asynchronous; lmx plan estimates steps of ranks in step");
-  const SyncRules sync(recipe_.sync, "sync", network.specs, 0, ranks, RandomKey());
+  const SyncRules sync(recipe_.sync, "sync", SyncEnv{"", network.specs, 0, ranks, RandomKey()});
   sync.check_loss(*network.loss);
   shares_ = shares_of(recipe_, planned_batcher(recipe_.batcher)->plan(), network.loss->plan(), ranks);
   units_ = exchange_of(sync, network, shares_, law);
