@@ -25,7 +25,7 @@ const std::shared_ptr<Allocator>& Communicator::allocator(Device device) const {
 // Ranks of one process pass tensors of any memory by reference. A group of processes sends from the host's memory,
 // unless it moves the tensors of devices itself.
 Tensor Communicator::to_group(const Tensor& t) const {
-  const bool taken = shares_memory() || t.device() == Device{} || dynamic_cast<const DeviceMoves*>(this);
+  const bool taken = carrier_->shares_memory() || t.device() == Device{} || dynamic_cast<const DeviceMoves*>(carrier_);
   return taken ? t : copy_to(t, allocator_);
 }
 Tensor Communicator::from_group(const Tensor& t, Device device) const {
@@ -41,9 +41,16 @@ std::shared_ptr<void> Communicator::waiting() {
 std::vector<std::unique_ptr<Connection>> Communicator::connections(int) {
   return {};
 }
-void Communicator::count(const std::string& group, const std::string& collective, int64_t sent, int64_t received,
-                         double seconds) {
-  ledger_.push_back({step_, group, collective, sent, received, seconds});
+void Communicator::count(LedgerEntry line) {
+  line.step = ledger_->step;
+  ledger_->lines.push_back(std::move(line));
+}
+
+int64_t Communicator::rows_elsewhere(const RankRows& rows) const {
+  if (nodes().count() == 1) return 0;
+  int64_t elsewhere = rows.total();
+  for (const int r : nodes().node(rank())) elsewhere -= rows[r];
+  return elsewhere;
 }
 
 namespace {
@@ -53,17 +60,24 @@ using Clock = std::chrono::steady_clock;
 // Measures one call for a line of the ledger; done() adds the line with the bytes of the call.
 class Entry {
  public:
-  Entry(std::vector<LedgerEntry>& ledger, int64_t step, const std::string& group, const char* collective)
-      : ledger_(ledger), line_{step, group, collective, 0, 0, 0}, start_(Clock::now()) {}
-  void done(int64_t sent, int64_t received) {
-    line_.sent = sent;
-    line_.received = received;
+  Entry(std::vector<LedgerEntry>& lines, int64_t step, const std::string& group, const char* collective)
+      : lines_(lines), line_{.step = step, .group = group, .collective = collective}, start_(Clock::now()) {}
+  // The arguments are bytes: all, and those that cross nodes.
+  void sent(int64_t all, int64_t between_nodes) {
+    line_.sent = all;
+    line_.sent_between_nodes = between_nodes;
+  }
+  void received(int64_t all, int64_t between_nodes) {
+    line_.received = all;
+    line_.received_between_nodes = between_nodes;
+  }
+  void done() {
     line_.seconds = std::chrono::duration<double>(Clock::now() - start_).count();
-    ledger_.push_back(std::move(line_));
+    lines_.push_back(std::move(line_));
   }
 
  private:
-  std::vector<LedgerEntry>& ledger_;
+  std::vector<LedgerEntry>& lines_;
   LedgerEntry line_;
   Clock::time_point start_;
 };
@@ -89,9 +103,12 @@ Tensor Communicator::all_gather(const Tensor& own, const RankRows& rows, const s
   LMX_CHECK(rows.ranks() == size(), rows.ranks(), " sizes for ", size(), " ranks");
   LMX_CHECK(own.dim(0) == rows[rank()], "rank ", rank(), " gathers ", describe(own), ", announced ", rows[rank()],
             " rows");
-  Entry entry(ledger_, step_, group, "all_gather");
+  Entry entry(ledger_->lines, ledger_->step, group, "all_gather");
   Tensor all = size() == 1 ? own : from_group(do_all_gather(to_group(own), rows), own.device());
-  entry.done(own.bytes() * (size() - 1), all.bytes() - own.bytes());
+  const auto here = static_cast<int64_t>(nodes().node(rank()).size());
+  entry.sent(own.bytes() * (size() - 1), own.bytes() * (size() - here));
+  entry.received(all.bytes() - own.bytes(), row_bytes(own) * rows_elsewhere(rows));
+  entry.done();
   return all;
 }
 
@@ -100,24 +117,32 @@ std::vector<Tensor> Communicator::all_to_all(const Tensor& own, const RankRows& 
   LMX_CHECK(to.ranks() == size() && from.ranks() == size(), to.ranks(), " and ", from.ranks(), " sizes for ", size(),
             " ranks");
   LMX_CHECK(own.dim(0) == to.total(), "rank ", rank(), " sends ", to.total(), " rows of ", describe(own));
-  Entry entry(ledger_, step_, group, "all_to_all");
+  Entry entry(ledger_->lines, ledger_->step, group, "all_to_all");
   const int64_t bytes = row_bytes(own);
   std::vector<Tensor> got = size() == 1 ? std::vector<Tensor>{own} : do_all_to_all(to_group(own), to, from);
   for (Tensor& t : got) t = from_group(t, own.device());
-  entry.done(bytes * (to.total() - to[rank()]), bytes * (from.total() - from[rank()]));
+  entry.sent(bytes * (to.total() - to[rank()]), bytes * rows_elsewhere(to));
+  entry.received(bytes * (from.total() - from[rank()]), bytes * rows_elsewhere(from));
+  entry.done();
   return got;
 }
 
 Tensor Communicator::broadcast(const Tensor& t, int root, const std::string& group) {
   LMX_CHECK(root >= 0 && root < size(), "broadcast from rank ", root, " of ", size());
-  Entry entry(ledger_, step_, group, "broadcast");
+  Entry entry(ledger_->lines, ledger_->step, group, "broadcast");
   Tensor got = t;
   if (size() > 1) {
     got = do_broadcast(to_group(t), root);
     got = rank() == root ? t : from_group(got, t.device());
   }
   // Counts one copy for each receiving rank at the root, as if the root sent all of them. A tree sends the same total.
-  entry.done(rank() == root ? t.bytes() * (size() - 1) : 0, rank() == root ? 0 : t.bytes());
+  const auto here = static_cast<int64_t>(nodes().node(rank()).size());
+  if (rank() == root) {
+    entry.sent(t.bytes() * (size() - 1), t.bytes() * (size() - here));
+  } else {
+    entry.received(t.bytes(), nodes().apart(root, rank()) ? t.bytes() : 0);
+  }
+  entry.done();
   return got;
 }
 
@@ -131,24 +156,29 @@ Tensor Communicator::all_reduce(const Tensor& t, const std::string& group) {
   if (size() == 1) return all_gather(flat, RankRows::same(1, flat.numel()), group).reshape(t.shape());
   const int64_t n = flat.numel();
   {
-    Entry entry(ledger_, step_, group, "all_reduce");
+    Entry entry(ledger_->lines, ledger_->step, group, "all_reduce");
     const Tensor sum = from_group(do_all_reduce(to_group(flat)), t.device());
     const int64_t own = chunk_begin(n, rank() + 1, size()) - chunk_begin(n, rank(), size()),
                   bytes = static_cast<int64_t>(size_of(t.dtype())) * (n - own + (size() - 1) * own);
     if (sum.defined()) {
-      entry.done(bytes, bytes);
+      const int next = (rank() + 1) % size(), last = (rank() + size() - 1) % size();
+      entry.sent(bytes, nodes().apart(rank(), next) ? bytes : 0);
+      entry.received(bytes, nodes().apart(rank(), last) ? bytes : 0);
+      entry.done();
       return sum.reshape(t.shape());
     }
   }
-  const RankRows chunks = RankRows::divided(size(), n);
+  return all_gather(reduce_scatter(flat, group), RankRows::divided(size(), n), group).reshape(t.shape());
+}
+
+Tensor Communicator::reduce_scatter(const Tensor& t, const std::string& group) {
+  const RankRows chunks = RankRows::divided(size(), t.numel());
   Tensor sum = Tensor::empty(allocator(t.device()), {chunks[rank()]}, t.dtype(), MemClass::communication);
-  {
-    const std::vector<Tensor> parts = all_to_all(flat, chunks, RankRows::same(size(), chunks[rank()]), group);
-    Context ctx = comm::context_of(sum);
-    fill(ctx, sum, 0);
-    for (const Tensor& part : parts) add_tensor(ctx, sum, part);
-  }
-  return all_gather(sum, chunks, group).reshape(t.shape());
+  const std::vector<Tensor> parts = all_to_all(t.reshape({-1}), chunks, RankRows::same(size(), chunks[rank()]), group);
+  Context ctx = comm::context_of(sum);
+  fill(ctx, sum, 0);
+  for (const Tensor& part : parts) add_tensor(ctx, sum, part);
+  return sum;
 }
 
 std::vector<double> Communicator::gather_numbers(std::span<const double> own, const std::string& group) {

@@ -1,4 +1,5 @@
 // Sums of gradients over ranks, in encoded form.
+#include <algorithm>
 #include <numeric>
 
 #include "comm/exchange.h"
@@ -6,11 +7,39 @@
 
 namespace lmx {
 
+namespace {
+
+// Elements [begin, end) of a message that several blocks form together, all of one block.
+struct Piece {
+  size_t block;
+  int64_t begin, end;
+};
+
+// The pieces of the blocks in elements [begin, end) of a message. `sizes`: elements of each block.
+std::vector<Piece> pieces_in(std::span<const int64_t> sizes, int64_t begin, int64_t end) {
+  std::vector<Piece> pieces;
+  int64_t at = 0;
+  for (size_t i = 0; i < sizes.size(); at += sizes[i++]) {
+    const Piece piece{i, std::max(begin, at), std::min(end, at + sizes[i])};
+    if (piece.begin < piece.end) pieces.push_back(piece);
+  }
+  return pieces;
+}
+
+int64_t chunk_size(int64_t n, int r, int parts) {
+  return chunk_begin(n, r + 1, parts) - chunk_begin(n, r, parts);
+}
+
+}  // namespace
+
 struct Reducer::Impl : comm::Exchange {
+  int levels = 1;
   bool plain() const { return config.kind == "none"; }
   Tensor reduce_own_rows(Context& ctx, const std::string& name, const RowSparse& own, const std::vector<int32_t>& index,
                          const GatheredIndices* gathered);
-  std::vector<Tensor> reduce_joined(Context& ctx, std::span<const Block> blocks);
+  std::vector<Tensor> reduce_joined(Context& ctx, std::span<const Block> blocks, bool by_level);
+  Tensor sum_by_level(Context& ctx, std::span<const Block> blocks, const Tensor& message);
+  Tensor sum_between_nodes(Context& ctx, std::span<const Block> blocks, const Tensor& own, int64_t begin);
 };
 
 Tensor Reducer::Impl::reduce_own_rows(Context& ctx, const std::string& name, const RowSparse& own,
@@ -29,18 +58,19 @@ Tensor Reducer::Impl::reduce_own_rows(Context& ctx, const std::string& name, con
   });
 }
 
-// Without a codec several blocks are joined into one, so that the results are views of the sum and need no copy.
-std::vector<Tensor> Reducer::Impl::reduce_joined(Context& ctx, std::span<const Block> blocks) {
-  if (blocks.size() == 1) return {ctx.comm->all_reduce(blocks[0].own, group)};
-  int64_t total = 0;
+// Several blocks are joined into one message, so that the results are views of the sum and need no copy.
+std::vector<Tensor> Reducer::Impl::reduce_joined(Context& ctx, std::span<const Block> blocks, bool by_level) {
+  int64_t total = 0, at = 0;
   for (const Block& b : blocks) total += b.own.numel();
-  Tensor message = ctx.empty({total}, blocks[0].own.dtype(), MemClass::communication);
-  int64_t at = 0;
-  for (const Block& b : blocks) {
-    message.slice(at, at + b.own.numel()).copy_from(b.own.reshape({-1}));
-    at += b.own.numel();
+  Tensor message = blocks[0].own.reshape({-1});
+  if (blocks.size() > 1) {
+    message = ctx.empty({total}, message.dtype(), MemClass::communication);
+    for (const Block& b : blocks) {
+      message.slice(at, at + b.own.numel()).copy_from(b.own.reshape({-1}));
+      at += b.own.numel();
+    }
   }
-  const Tensor sum = ctx.comm->all_reduce(message, group);
+  const Tensor sum = by_level ? sum_by_level(ctx, blocks, message) : ctx.comm->all_reduce(message, group);
   std::vector<Tensor> out;
   at = 0;
   for (const Block& b : blocks) {
@@ -50,8 +80,32 @@ std::vector<Tensor> Reducer::Impl::reduce_joined(Context& ctx, std::span<const B
   return out;
 }
 
-Reducer::Reducer(const CodecConfig& config, std::string group) : impl_(std::make_unique<Impl>()) {
+Tensor Reducer::Impl::sum_by_level(Context& ctx, std::span<const Block> blocks, const Tensor& message) {
+  Communicator& node = ctx.comm->in_node();
+  const int64_t begin = chunk_begin(message.numel(), node.rank(), node.size());
+  const Tensor sum = sum_between_nodes(ctx, blocks, node.reduce_scatter(message, group), begin);
+  const Tensor all = node.all_gather(sum, RankRows::divided(node.size(), message.numel()), group);
+  // Ranks that share memory keep one of their equal sums.
+  return ctx.comm->once_tensor(MemClass::communication, [&] { return all; });
+}
+
+// `own`: the sum of this node for the elements of the message from `begin` on. The number of collectives does not
+// depend on the number of blocks, which differs among the ranks of a node.
+Tensor Reducer::Impl::sum_between_nodes(Context& ctx, std::span<const Block> blocks, const Tensor& own, int64_t begin) {
+  Context between = ctx;
+  between.comm = &ctx.comm->between_nodes();
+  if (plain()) return between.comm->all_reduce(own, group);
+  std::vector<int64_t> sizes;
+  for (const Block& b : blocks) sizes.push_back(b.own.numel());
+  std::vector<comm::BlockTransfer> transfers;
+  for (const Piece& p : pieces_in(sizes, begin, begin + own.numel()))
+    transfers.push_back(dense_transfer(between, blocks[p.block].name, own.slice(p.begin - begin, p.end - begin)));
+  return run(between, transfers);
+}
+
+Reducer::Reducer(const CodecConfig& config, std::string group, int levels) : impl_(std::make_unique<Impl>()) {
   impl_->config = config;
+  impl_->levels = levels;
   impl_->group = std::move(group);
   impl_->codec = make_codec(config);
 }
@@ -73,7 +127,11 @@ std::vector<Tensor> Reducer::reduce(Context& ctx, std::span<const Block> blocks)
     for (const Block& b : blocks) out.push_back(impl_->residuals.settle(ctx, b.name, b.own));
     return out;
   }
-  if (impl_->plain()) return impl_->reduce_joined(ctx, blocks);
+  const RankNodes& nodes = ctx.comm->nodes();
+  LMX_CHECK(impl_->levels == 1 || nodes.per_node() > 0, "two levels and nodes with different numbers of ranks");
+  const bool one_node = nodes.count() == 1, by_level = impl_->levels == 2 && !one_node && nodes.per_node() > 1;
+  if (by_level || impl_->plain() || (impl_->levels == 2 && one_node))
+    return impl_->reduce_joined(ctx, blocks, by_level);
   std::vector<comm::BlockTransfer> transfers;
   for (const Block& b : blocks) transfers.push_back(impl_->dense_transfer(ctx, b.name, b.own));
   const Tensor sums = impl_->run(ctx, transfers);
@@ -116,34 +174,41 @@ Tensor Reducer::gather(Context& ctx, const std::string& name, const Tensor& own,
   });
 }
 
-int64_t Reducer::sent_bytes(int rank, int ranks, int64_t rows, int64_t width) const {
-  if (ranks == 1) return 0;
+int64_t Reducer::sent_bytes(int from, int to, int ranks, int64_t rows, int64_t width) const {
   if (impl_->codec->elementwise()) rows *= width, width = 1;
-  int64_t sum = 0;
-  for (int r = 0; r < ranks; ++r) {
-    const int64_t bytes = impl_->bytes(comm::part_of(rows, width, r, ranks));
-    sum += r == rank ? (ranks - 1) * bytes : bytes;
-  }
-  return sum;
+  return impl_->bytes(comm::part_of(rows, width, to, ranks)) + impl_->bytes(comm::part_of(rows, width, from, ranks));
 }
 
-int64_t Reducer::sent_row_bytes(int rank, std::span<const int64_t> own, std::span<const int64_t> all,
+int64_t Reducer::sent_bytes_by_level(int from, int to, int ranks, int per_node, std::span<const int64_t> blocks) const {
+  const int64_t total = std::accumulate(blocks.begin(), blocks.end(), int64_t{0});
+  const auto plain_sum = [&](int a, int b, int parts) {
+    return 4 * (chunk_size(total, a, parts) + chunk_size(total, b, parts));
+  };
+  const auto encoded_sum = [&](int a, int b, int parts, int64_t begin, int64_t end) {
+    if (impl_->plain()) return sent_bytes(a, b, parts, end - begin, 1);
+    int64_t bytes = 0;
+    for (const Piece& p : pieces_in(blocks, begin, end)) bytes += sent_bytes(a, b, parts, p.end - p.begin, 1);
+    return bytes;
+  };
+  if (impl_->levels == 1 || per_node == 1) return encoded_sum(from, to, ranks, 0, total);
+  if (per_node >= ranks) return plain_sum(from, to, ranks);
+  const int place = from % per_node;
+  if (from / per_node == to / per_node) return plain_sum(place, to % per_node, per_node);
+  if (place != to % per_node) return 0;
+  return encoded_sum(from / per_node, to / per_node, ranks / per_node, chunk_begin(total, place, per_node),
+                     chunk_begin(total, place + 1, per_node));
+}
+
+int64_t Reducer::sent_row_bytes(int from, int to, std::span<const int64_t> own, std::span<const int64_t> all,
                                 int64_t width) const {
   const auto ranks = static_cast<int>(all.size());
-  const int64_t own_rows = std::accumulate(own.begin(), own.end(), int64_t{0}),
-                all_rows = std::accumulate(all.begin(), all.end(), int64_t{0});
-  if (ranks == 1 || impl_->codec->elementwise()) return sent_bytes(rank, ranks, all_rows, width);
+  const auto sum = [](std::span<const int64_t> rows) { return std::accumulate(rows.begin(), rows.end(), int64_t{0}); };
+  if (impl_->codec->elementwise()) return sent_bytes(from, to, ranks, sum(all), width);
   const bool columns = comm::table_by_columns(width, ranks);
-  int64_t sum = 0;
-  for (int r = 0; r < ranks; ++r) {
-    const auto i = static_cast<size_t>(r);
-    if (r == rank) {
-      sum += (ranks - 1) * impl_->bytes(comm::table_part(columns ? all_rows : all[i], width, r, ranks));
-    } else {
-      sum += impl_->bytes(comm::table_part(columns ? own_rows : own[i], width, r, ranks));
-    }
-  }
-  return sum;
+  const int64_t pushed = columns ? sum(own) : own[static_cast<size_t>(to)],
+                summed = columns ? sum(all) : all[static_cast<size_t>(from)];
+  return impl_->bytes(comm::table_part(pushed, width, to, ranks)) +
+         impl_->bytes(comm::table_part(summed, width, from, ranks));
 }
 
 std::map<std::string, CodecHealth> Reducer::take_health() {

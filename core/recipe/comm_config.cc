@@ -34,10 +34,22 @@ Node full_comm_config(const Node& comm, const std::string& path) {
   return full;
 }
 
-int64_t comm_ranks(const Node& comm, const std::string& path) {
+namespace {
+
+int64_t number_of(const Node& comm, const std::string& path, const char* key, int64_t without) {
   const Node full = full_comm_config(comm, path);
-  const Node* ranks = full.find("ranks");
-  return ranks ? parse_int(ranks->text).value_or(1) : 1;
+  const Node* value = full.find(key);
+  return value ? parse_int(value->text).value_or(without) : without;
+}
+
+}  // namespace
+
+int64_t comm_ranks(const Node& comm, const std::string& path) {
+  return number_of(comm, path, "ranks", 1);
+}
+
+RankNodes comm_nodes(const Node& comm, const std::string& path, int ranks) {
+  return {ranks, number_of(comm, path, "ranks_per_node", 0)};
 }
 
 CommEnv comm_env(const Recipe& recipe, const std::vector<std::string>& command_line) {

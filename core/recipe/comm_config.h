@@ -13,6 +13,8 @@ namespace lmx::train {
 Node full_comm_config(const Node& comm, const std::string& path);
 // The number of ranks that `comm:` sets; 0: the number that the launcher started.
 int64_t comm_ranks(const Node& comm, const std::string& path);
+// The nodes of that many ranks, as the key `ranks_per_node` of `comm:` sets them; without it one node.
+RankNodes comm_nodes(const Node& comm, const std::string& path, int ranks);
 CommEnv comm_env(const Recipe& recipe, const std::vector<std::string>& command_line);
 // Whether the ranks of `comm:` are threads of this process.
 bool in_one_process(const Node& comm, const std::string& path);

@@ -170,7 +170,7 @@ struct SyncRules::Impl {
   std::vector<Unit> units;
   std::map<std::string, size_t> unit_of;
   size_t next = 0;  // the first unit that has not been posted in this step
-  int ranks = 1;
+  int ranks = 1, ranks_per_node = 1;
   std::string path;  // of `sync` in the recipe
   Context ctx;       // of the step, for units
   ParameterStore* params = nullptr;
@@ -232,16 +232,16 @@ void SyncRules::Impl::travel(size_t i) {
   time.end = now();
 }
 
-SyncRules::SyncRules(const Node& sync, const std::string& path, const std::vector<ParameterSpec>& params, int rank,
-                     int ranks, RandomKey key)
-    : impl_(std::make_unique<Impl>()) {
-  impl_->ranks = ranks;
+SyncRules::SyncRules(const Node& sync, const std::string& path, const SyncEnv& all) : impl_(std::make_unique<Impl>()) {
+  const std::vector<ParameterSpec>& params = all.params;
+  impl_->ranks = all.ranks;
+  impl_->ranks_per_node = all.ranks_per_node;
   impl_->path = path;
   std::vector<ParameterSpec> left = params;
   std::map<std::string, const Rule*> takers;  // by parameter: the rule that matched it
   const std::vector<Rule> rules = read_rules(sync, path);
   for (const Rule& rule : rules) {
-    SyncEnv env{rule.name, {}, rank, ranks, key.fold(rule.name)};
+    SyncEnv env{rule.name, {}, all.rank, all.ranks, all.key.fold(rule.name), all.ranks_per_node};
     std::vector<ParameterSpec> others;
     for (const ParameterSpec& spec : left) (rule.params.matches(spec.name) ? env.params : others).push_back(spec);
     if (env.params.empty()) fail_empty(rule, params, takers);
@@ -316,12 +316,14 @@ std::vector<UnitPlan> SyncRules::plan(const std::vector<ParameterSpec>& params,
   if (impl_->ranks < 2) return plans;
   for (const Impl::Unit& unit : impl_->units) {
     Traffic traffic{.rank = 0, .ranks = impl_->ranks, .dense = {}, .sparse = {}};
+    if (impl_->ranks_per_node > 0) traffic.ranks_per_node = impl_->ranks_per_node;
     for (const ParameterSpec& spec : params) {
       if (std::find(unit.names.begin(), unit.names.end(), spec.name) == unit.names.end()) continue;
       unit.strategy->plan(traffic, spec, rows(spec));
     }
-    plans.push_back({unit.names, unit.strategy->expected_bytes(traffic), unit.strategy->collectives(traffic),
-                     unit.strategy->moved_bytes(traffic), unit.strategy->kept_bytes(traffic)});
+    const SentBytes sent = unit.strategy->sent_bytes(traffic);
+    plans.push_back({unit.names, sent.all, unit.strategy->collectives(traffic), unit.strategy->moved_bytes(traffic),
+                     unit.strategy->kept_bytes(traffic), sent.between_nodes});
   }
   return plans;
 }

@@ -21,8 +21,8 @@ namespace lmx {
 // parameters, two rules that set the key of the candidates.
 class SyncRules {
  public:
-  SyncRules(const Node& sync, const std::string& path, const std::vector<ParameterSpec>& params, int rank, int ranks,
-            RandomKey key);
+  // `all`: all parameters, and the key of all rules.
+  SyncRules(const Node& sync, const std::string& path, const SyncEnv& all);
   ~SyncRules();
   SyncRules(const SyncRules&) = delete;
   void begin_step(Context& ctx, ParameterStore& params, std::span<const Batch> share, StepPlan& plan);

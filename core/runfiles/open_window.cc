@@ -33,7 +33,12 @@ OpenWindow window_from(const Json& json) {
   w.times.exposed = json.at("times").at(1).get<double>();
   for (const Json& row : json.at("traffic"))
     w.traffic[{row.at(0).get<std::string>(), row.at(1).get<std::string>()}] = {
-        row.at(2).get<int64_t>(), row.at(3).get<int64_t>(), row.at(4).get<int64_t>(), row.at(5).get<double>()};
+        row.at(2).get<int64_t>(),
+        row.at(3).get<int64_t>(),
+        row.at(4).get<int64_t>(),
+        row.at(5).get<double>(),
+        row.size() > 6 ? row.at(6).get<int64_t>() : 0,
+        row.size() > 6 ? row.at(7).get<int64_t>() : 0};
   for (const auto& [name, health] : json.at("health").items()) w.health[name] = health_from(health);
   return w;
 }
@@ -54,8 +59,12 @@ void OpenWindow::add(const OpenWindow& later) {
 
 std::string OpenWindow::to_json() const {
   Json rows = Json::array(), errors = Json::object();
-  for (const auto& [key, sum] : traffic)
+  for (const auto& [key, sum] : traffic) {
     rows.push_back({key.first, key.second, sum.calls, sum.sent, sum.received, sum.seconds});
+    if (sum.sent_between_nodes + sum.received_between_nodes == 0) continue;
+    rows.back().push_back(sum.sent_between_nodes);
+    rows.back().push_back(sum.received_between_nodes);
+  }
   for (const auto& [name, h] : health) errors[name] = health_json(h);
   return Json{{"steps", steps}, {"times", {times.busy, times.exposed}}, {"traffic", rows}, {"health", errors}}.dump();
 }

@@ -23,10 +23,14 @@ void TrafficSum::add(const TrafficSum& other) {
   sent += other.sent;
   received += other.received;
   seconds += other.seconds;
+  sent_between_nodes += other.sent_between_nodes;
+  received_between_nodes += other.received_between_nodes;
 }
 
 void TrafficCounter::add(const std::vector<LedgerEntry>& entries) {
-  for (const LedgerEntry& e : entries) window_[{e.group, e.collective}].add({1, e.sent, e.received, e.seconds});
+  for (const LedgerEntry& e : entries)
+    window_[{e.group, e.collective}].add(
+        {1, e.sent, e.received, e.seconds, e.sent_between_nodes, e.received_between_nodes});
 }
 
 void TrafficCounter::record(const TrafficTable& table, int64_t steps) {
@@ -36,7 +40,8 @@ void TrafficCounter::record(const TrafficTable& table, int64_t steps) {
 
 std::string TrafficCounter::to_json() const {
   nlohmann::json table = nlohmann::json::array();
-  for (const auto& [key, sum] : recorded_) table.push_back({key.first, key.second, sum.calls, sum.sent, sum.received});
+  for (const auto& [key, sum] : recorded_)
+    table.push_back({key.first, key.second, sum.calls, sum.sent, sum.received, sum.sent_between_nodes});
   return nlohmann::json{{"steps", recorded_steps_}, {"table", table}}.dump();
 }
 
@@ -60,12 +65,15 @@ double seconds_at_servers(const TrafficTable& table) {
   return seconds;
 }
 
-Record rank_record(int64_t step, int rank, const TrafficTable& table, const MemoryStats& memory) {
+Record rank_record(int64_t step, int rank, const TrafficTable& table, const MemoryStats& memory, int nodes) {
   Record record{step, "rank", {{"rank", static_cast<double>(rank)}}};
   for (const auto& [key, sum] : table) {
     const std::string name = str("comm/", key.first, "/", key.second, "/");
     record.values.emplace_back(name + "sent_bytes", static_cast<double>(sum.sent));
     record.values.emplace_back(name + "received_bytes", static_cast<double>(sum.received));
+    if (nodes == 1) continue;
+    record.values.emplace_back(name + "sent_between_nodes_bytes", static_cast<double>(sum.sent_between_nodes));
+    record.values.emplace_back(name + "received_between_nodes_bytes", static_cast<double>(sum.received_between_nodes));
   }
   for (int c = 0; c < kMemClasses; ++c)
     record.values.emplace_back(str("memory/", name_of(static_cast<MemClass>(c)), "_peak_bytes"),
@@ -102,7 +110,7 @@ struct Spread {
   }
 };
 struct SpreadLine {
-  Spread calls, sent, received;
+  Spread calls, sent, received, between;
 };
 
 // Values by group and collective; ("all", "") is the total of a rank.
@@ -111,20 +119,23 @@ std::map<std::pair<std::string, std::string>, SpreadLine> spread_of(const std::v
   for (const std::string& text : ranks) {
     const nlohmann::json rank = nlohmann::json::parse(text);
     const double steps = std::max(1.0, rank["steps"].get<double>());
-    double calls = 0, sent = 0, received = 0;
+    double calls = 0, sent = 0, received = 0, between = 0;
     for (const nlohmann::json& row : rank["table"]) {
       SpreadLine& line = lines[{row[0].get<std::string>(), row[1].get<std::string>()}];
       line.calls.add(row[2].get<double>() / steps);
       line.sent.add(row[3].get<double>() / steps);
       line.received.add(row[4].get<double>() / steps);
+      line.between.add(row[5].get<double>() / steps);
       calls += row[2].get<double>() / steps;
       sent += row[3].get<double>() / steps;
       received += row[4].get<double>() / steps;
+      between += row[5].get<double>() / steps;
     }
     SpreadLine& all = lines[{kAllTraffic, ""}];
     all.calls.add(calls);
     all.sent.add(sent);
     all.received.add(received);
+    all.between.add(between);
   }
   return lines;
 }
@@ -133,16 +144,19 @@ std::map<std::pair<std::string, std::string>, SpreadLine> spread_of(const std::v
 
 std::vector<std::string> traffic_lines(const std::vector<std::string>& ranks) {
   const auto n = static_cast<double>(ranks.size());
+  const auto lines = spread_of(ranks);
+  const bool levels = lines.at({kAllTraffic, ""}).between.most > 0;
   std::vector<std::vector<std::string>> rows{
       {"group", "collective", "calls", "sent", "most sent", "received", "most received"}};
+  if (levels) rows[0].insert(rows[0].end(), {"sent to other nodes", "most sent"});
   const auto bytes = [](double value) { return bytes_text(std::llround(value)); };
   const auto add = [&](const std::string& group, const std::string& collective, const SpreadLine& l) {
     char calls[32];
     std::snprintf(calls, sizeof calls, "%.3g", l.calls.sum / n);
     rows.push_back({group, collective, calls, bytes(l.sent.sum / n), bytes(l.sent.most), bytes(l.received.sum / n),
                     bytes(l.received.most)});
+    if (levels) rows.back().insert(rows.back().end(), {bytes(l.between.sum / n), bytes(l.between.most)});
   };
-  const auto lines = spread_of(ranks);
   for (const auto& [key, line] : lines)
     if (key.first != kAllTraffic) add(key.first, key.second, line);
   add("all", "", lines.at({kAllTraffic, ""}));

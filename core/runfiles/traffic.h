@@ -16,6 +16,7 @@ namespace lmx::train {
 struct TrafficSum {
   int64_t calls = 0, sent = 0, received = 0;
   double seconds = 0;
+  int64_t sent_between_nodes = 0, received_between_nodes = 0;  // the part of the bytes that crosses nodes
   void add(const TrafficSum& other);
 };
 using TrafficTable = std::map<std::pair<std::string, std::string>, TrafficSum>;  // by group and collective
@@ -40,7 +41,8 @@ class TrafficCounter {
 
 // The record of one rank, with split "rank":
 // {"step":50,"split":"rank","rank":3,"comm/tables/all_gather/sent_bytes":..., "memory/communication_peak_bytes":...}.
-Record rank_record(int64_t step, int rank, const TrafficTable& table, const MemoryStats& memory);
+// `nodes`: of the run. If there are several, sent_between_nodes_bytes and received_between_nodes_bytes follow.
+Record rank_record(int64_t step, int rank, const TrafficTable& table, const MemoryStats& memory, int nodes);
 
 // Quantisation errors of the codecs, summed over the lines of all ranks' records (health_values() in lmx/codec.h).
 std::map<std::string, CodecHealth> health_of(const std::vector<std::string>& lines);
@@ -54,7 +56,7 @@ TrafficSum sum_of_steps(const TrafficTable& table);
 double seconds_at_servers(const TrafficTable& table);
 
 // Lines of text from the to_json() of each rank. For each group and collective: calls, bytes sent and bytes received
-// per rank and step, as mean and maximum over ranks.
+// per rank and step, as mean and maximum over ranks; if any cross nodes, also the bytes sent to other nodes.
 std::vector<std::string> traffic_lines(const std::vector<std::string>& ranks);
 
 }  // namespace lmx::train

@@ -8,7 +8,7 @@
 namespace lmx {
 
 SumStrategy::SumStrategy(SumConfig config, SyncEnv env)
-    : config_(std::move(config)), env_(std::move(env)), reducer_(config_.codec, env_.group) {
+    : config_(std::move(config)), env_(std::move(env)), reducer_(config_.codec, env_.group, config_.levels) {
   for (const ParameterSpec& p : env_.params)
     if (p.sparse) tables_.insert(p.name);
 }
@@ -72,25 +72,28 @@ void SumStrategy::reduce_table(Context& ctx, Var& param) {
   grad.pieces.push_back({std::move(index), std::move(sum), true});
 }
 
-int64_t SumStrategy::table_bytes(const Traffic& t, const Traffic::Sparse& s) const {
+int64_t SumStrategy::table_bytes(const Traffic& t, const Traffic::Sparse& s, int to) const {
   const int64_t told = index_bytes(t, config_.gather == "raw" ? s.indices : s.unique);
   if (s.union_rows == 0) return told;
+  const int64_t elements = s.union_rows * s.width;
+  if (reducer_.codec().elementwise())
+    return told + reducer_.sent_bytes_by_level(t.rank, to, t.ranks, t.ranks_per_node, std::span(&elements, 1));
   const auto me = static_cast<size_t>(t.rank);
-  return told + reducer_.sent_row_bytes(t.rank, s.pushed.empty() ? even_shares(s.unique[me], t.ranks) : s.pushed[me],
+  return told + reducer_.sent_row_bytes(t.rank, to,
+                                        s.pushed.empty() ? even_shares(s.unique[me], t.ranks) : s.pushed[me],
                                         s.owned.empty() ? even_shares(s.union_rows, t.ranks) : s.owned, s.width);
 }
 
-int64_t SumStrategy::expected_bytes(const Traffic& t) const {
-  if (t.ranks == 1) return 0;
-  int64_t bytes = 0, joined = 0;
+int64_t SumStrategy::expected_bytes(const Traffic& t, int to) const {
+  int64_t bytes = 0;
+  std::vector<int64_t> sizes;
   for (const Traffic::Dense& d : t.dense) {
-    if (config_.codec.kind == "none")
-      joined += d.rows * d.width;
-    else
-      bytes += reducer_.sent_bytes(t.rank, t.ranks, d.rows, d.width);
+    if (!reducer_.codec().elementwise()) bytes += reducer_.sent_bytes(t.rank, to, t.ranks, d.rows, d.width);
+    sizes.push_back(d.rows * d.width);
   }
-  bytes += reducer_.sent_bytes(t.rank, t.ranks, joined, 1);
-  for (const Traffic::Sparse& s : t.sparse) bytes += table_bytes(t, s);
+  if (reducer_.codec().elementwise())
+    bytes += reducer_.sent_bytes_by_level(t.rank, to, t.ranks, t.ranks_per_node, sizes);
+  for (const Traffic::Sparse& s : t.sparse) bytes += table_bytes(t, s, to);
   return bytes;
 }
 
@@ -101,8 +104,11 @@ int64_t SumStrategy::table_collectives(const Traffic::Sparse& s) const {
 
 int64_t SumStrategy::collectives(const Traffic& t) const {
   if (t.ranks == 1) return 0;
-  int64_t n = t.dense.empty() ? 0 : 2;  // a bucket is one message
-  for (const Traffic::Sparse& s : t.sparse) n += table_collectives(s);
+  // A bucket is one message. With two levels, each sum has both directions inside a node and between nodes.
+  const bool by_level = config_.levels == 2 && t.ranks_per_node > 1 && t.ranks_per_node < t.ranks;
+  const int64_t sum = by_level ? 4 : 2;
+  int64_t n = t.dense.empty() ? 0 : sum;
+  for (const Traffic::Sparse& s : t.sparse) n += table_collectives(s) + (by_level && s.union_rows > 0 ? 2 : 0);
   return n;
 }
 
@@ -124,8 +130,16 @@ std::map<std::string, CodecHealth> SumStrategy::take_health() {
   return reducer_.take_health();
 }
 
+// With two levels a rank exchanges encoded parts with one rank of each node only.
 int64_t SumStrategy::pair_bytes() const {
-  return config_.codec.kind == "none" ? 0 : SyncStrategy::pair_bytes();
+  return config_.codec.kind == "none" || config_.levels == 2 ? 0 : SyncStrategy::pair_bytes();
+}
+
+std::string SumStrategy::describe(int ranks) const {
+  if (config_.levels == 1) return {};
+  if (env_.ranks_per_node >= ranks) return "two levels, but all ranks are in one node";
+  return str("two levels: ", ranks / env_.ranks_per_node, " nodes of ", env_.ranks_per_node,
+             env_.ranks_per_node == 1 ? " rank" : " ranks");
 }
 
 std::vector<std::string> SumStrategy::warnings(bool loss_scaled) const {

@@ -9,6 +9,16 @@ namespace lmx {
 
 TrafficModel::~TrafficModel() = default;
 SyncReport::~SyncReport() = default;
+SentBytes TrafficModel::sent_bytes(const Traffic& t) const {
+  SentBytes sent;
+  for (int to = 0; to < t.ranks; ++to) {
+    if (to == t.rank) continue;
+    const int64_t bytes = expected_bytes(t, to);
+    sent.all += bytes;
+    if (to / t.ranks_per_node != t.rank / t.ranks_per_node) sent.between_nodes += bytes;
+  }
+  return sent;
+}
 std::vector<std::vector<std::string>> SyncStrategy::units(const std::vector<ParameterSpec>& params) const {
   std::vector<std::vector<std::string>> alone;
   for (const ParameterSpec& spec : params) alone.push_back({spec.name});
@@ -51,7 +61,7 @@ KeptBytes TrafficModel::kept_bytes(const Traffic& t) const {
 }
 int64_t TrafficModel::moved_bytes(const Traffic& t) const {
   const KeptBytes kept = kept_bytes(t);
-  return t.ranks == 1 ? 0 : 2 * expected_bytes(t) + 2 * kept.sums + kept.gathered;
+  return t.ranks == 1 ? 0 : 2 * sent_bytes(t).all + 2 * kept.sums + kept.gathered;
 }
 int64_t TrafficModel::pair_bytes() const {
   return 110;

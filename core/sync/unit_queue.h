@@ -29,11 +29,13 @@ struct UnitTime {
 };
 
 // The expected exchange of a unit in a step of several ranks: bytes that one rank sends, in how many collectives, bytes
-// of its memory that it reads and writes beside them, and bytes that it keeps (TrafficModel).
+// of its memory that it reads and writes beside them, bytes that it keeps, and the part of the sent bytes that crosses
+// nodes (0 if the nodes have different numbers of ranks).
 struct UnitPlan {
   std::vector<std::string> params;
   int64_t sent = 0, collectives = 0, moved = 0;
   KeptBytes kept;
+  int64_t sent_between_nodes = 0;
 };
 
 }  // namespace lmx

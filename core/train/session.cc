@@ -101,7 +101,8 @@ Session::Session(const Recipe& r, Communicator& c, const SessionStart& start)
       params(shared->params.replica()) {
   schedule = make_schedule(r.schedule, "schedule", learning_rate(r.optimizer, "optimizer") * shared->lr_factor);
   const RandomKey key = RandomKey(static_cast<uint64_t>(r.seed)).fold("sync");
-  sync = std::make_unique<SyncRules>(r.sync, "sync", network.specs, c.rank(), c.size(), key);
+  sync = std::make_unique<SyncRules>(r.sync, "sync",
+                                     SyncEnv{"", network.specs, c.rank(), c.size(), key, c.nodes().per_node()});
   sync->check_loss(*network.loss);
   if (batcher.carries_state()) carried = std::make_unique<CarriedState>(ctx, *network.model, first_sequence, sequences);
   if (!sync->servers().empty()) make_workers();

@@ -188,6 +188,12 @@ inline void check_native(Communicator& comm) {
       const lmx::LedgerEntry& line = comm.ledger()[i];
       require(comm.size() == 1 || line.collective == "all_reduce", "native: " + line.collective);
       require(line.sent == (i ? 8 : 4) * elements && line.received == line.sent, str("native: sent ", line.sent));
+      // Counted as a ring: all bytes go to the next rank and come from the one before.
+      const int ranks = comm.size(), next = (comm.rank() + 1) % ranks, last = (comm.rank() + ranks - 1) % ranks;
+      require(line.sent_between_nodes == (comm.nodes().apart(comm.rank(), next) ? line.sent : 0),
+              str("native: sent ", line.sent_between_nodes, " to other nodes"));
+      require(line.received_between_nodes == (comm.nodes().apart(comm.rank(), last) ? line.received : 0),
+              str("native: received ", line.received_between_nodes, " from other nodes"));
     }
     for (int64_t i = 0; i < n; ++i) {
       double sum = 0;

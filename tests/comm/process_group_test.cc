@@ -39,7 +39,7 @@ TEST_P(ProcessGroupsOf, EveryMove) {
 }
 
 TEST_P(ProcessGroupsOf, NativeSums) {
-  Job job(started("native", ranks(), "reduce: native"));
+  Job job(started("native", ranks(), "reduce: native, ranks_per_node: 2"));
   EXPECT_EQ(job.wait(), 0) << job.err();
   EXPECT_EQ(job.err(), "");
 }

@@ -237,15 +237,18 @@ TEST(Reducer, ARankEncodesItsOwnRowsAlone) {
 TEST(Reducer, OneBitStaysNearOneBitAnEntry) {
   const Reducer reducer({.kind = "one_bit"}, "g");
   const auto bits = [&](int64_t rows, int64_t width, int ranks) {
-    return 8 * static_cast<double>(reducer.sent_bytes(0, ranks, rows, width)) /
-           (2 * static_cast<double>((ranks - 1) * rows * width) / ranks);
+    int64_t sent = 0;
+    for (int to = 1; to < ranks; ++to) sent += reducer.sent_bytes(0, to, ranks, rows, width);
+    return 8 * static_cast<double>(sent) / (2 * static_cast<double>((ranks - 1) * rows * width) / ranks);
   };
   EXPECT_LT(bits(512, 2048, 192), 1.25);
   EXPECT_LT(bits(128, 1024, 64), 1.6);
   EXPECT_LT(bits(2048, 2048, 4), 1.05);
   EXPECT_LT(bits(1'000'000, 1, 64), 1.05);  // a vector is partitioned between rows
   const std::vector<int64_t> own(64, 10), all(64, 500);
-  EXPECT_LT(8 * static_cast<double>(reducer.sent_row_bytes(0, own, all, 512)) / (63 * (10.0 + 500.0) * 512), 1.1);
+  int64_t sent = 0;
+  for (int to = 1; to < 64; ++to) sent += reducer.sent_row_bytes(0, to, own, all, 512);
+  EXPECT_LT(8 * static_cast<double>(sent) / (63 * (10.0 + 500.0) * 512), 1.1);
 }
 
 StateDict copied(const StateDict& state) {
@@ -410,16 +413,17 @@ TEST(Reducer, GathersBlocksOfAnySize) {
 
 TEST(Reducer, SentBytes) {
   const Reducer none({}, "g"), fp16({.kind = "fp16"}, "g"), one_bit({.kind = "one_bit"}, "g");
-  EXPECT_EQ(none.sent_bytes(0, 1, 10, 3), 0);
-  EXPECT_EQ(none.sent_bytes(0, 4, 8, 3), 2 * 3 * 24 * 4 / 4);
-  EXPECT_EQ(fp16.sent_bytes(0, 4, 8, 3), 3 * 24 * 4 / 4);
+  EXPECT_EQ(none.sent_bytes(0, 3, 4, 8, 3), 2 * 24 * 4 / 4);
+  EXPECT_EQ(fp16.sent_bytes(0, 3, 4, 8, 3), 24 * 4 / 4);
   // Each rank owns eight columns: rank 0 sends the columns of rank 1, and the sum of its columns.
-  EXPECT_EQ(one_bit.sent_bytes(0, 2, 7, 16), 2 * (64 + 7));
-  EXPECT_EQ(one_bit.sent_row_bytes(1, std::vector<int64_t>{2, 0}, std::vector<int64_t>{7, 1}, 16), (64 + 2) + (64 + 8));
+  EXPECT_EQ(one_bit.sent_bytes(0, 1, 2, 7, 16), 2 * (64 + 7));
+  EXPECT_EQ(one_bit.sent_row_bytes(1, 0, std::vector<int64_t>{2, 0}, std::vector<int64_t>{7, 1}, 16),
+            (64 + 2) + (64 + 8));
   // 3 and 4 rows, partitioned by the index of the table's row: rank 1 sends its two rows to rank 0, and the sum of the
   // one that it owns.
-  EXPECT_EQ(one_bit.sent_bytes(0, 2, 7, 1), 2 * (8 + 1));
-  EXPECT_EQ(one_bit.sent_row_bytes(1, std::vector<int64_t>{2, 0}, std::vector<int64_t>{17, 1}, 1), (8 + 1) + (8 + 1));
+  EXPECT_EQ(one_bit.sent_bytes(0, 1, 2, 7, 1), 2 * (8 + 1));
+  EXPECT_EQ(one_bit.sent_row_bytes(1, 0, std::vector<int64_t>{2, 0}, std::vector<int64_t>{17, 1}, 1),
+            (8 + 1) + (8 + 1));
 }
 
 TEST(Reducer, Messages) {

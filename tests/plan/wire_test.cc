@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <vector>
 
@@ -21,6 +22,15 @@ LinksConfig links_of(int64_t ranks_per_node, double node, double network, bool s
   links.network = {network, 0};
   links.shared = shared;
   return links;
+}
+
+// Bytes that go to all other ranks alike, in two collectives.
+Sent evenly(int64_t bytes, int ranks, const LinksConfig& links) {
+  const int64_t inner = std::min<int64_t>(links.ranks_per_node, ranks);
+  return {bytes, bytes * (ranks - inner) / std::max(1, ranks - 1), 2};
+}
+Transfer even_transfer(int64_t bytes, int ranks, const LinksConfig& links, Algorithm algorithm) {
+  return transfer(evenly(bytes, ranks, links), ranks, links, algorithm);
 }
 
 struct Counted {
@@ -54,7 +64,7 @@ TEST(PlanWire, PairwiseIsWhatEachRoundSends) {
   for (const auto& [ranks, per_node] : {std::pair{2, 1}, {2, 2}, {4, 2}, {8, 8}, {12, 4}, {16, 8}, {24, 8}}) {
     const LinksConfig links = links_of(per_node, 10, 2);
     const int64_t sent = 1'000'000 * (ranks - 1);
-    const Transfer t = transfer(sent, 2, ranks, links, Algorithm::pairwise);
+    const Transfer t = even_transfer(sent, ranks, links, Algorithm::pairwise);
     const Counted counted = count_rounds(1e6, ranks, links);
     EXPECT_NEAR(t.seconds, counted.seconds, 1e-12) << ranks << " ranks, " << per_node;
     EXPECT_NEAR(static_cast<double>(t.network_bytes), counted.network_bytes / ranks, 1) << ranks;
@@ -64,17 +74,17 @@ TEST(PlanWire, PairwiseIsWhatEachRoundSends) {
 
 TEST(PlanWire, RingIsLimitedByTheSlowestLink) {
   const LinksConfig links = links_of(4, 10, 2);
-  EXPECT_NEAR(transfer(8'000'000, 2, 4, links, Algorithm::ring).seconds, 8e6 / 10e9, 1e-12);
-  EXPECT_NEAR(transfer(8'000'000, 2, 8, links, Algorithm::ring).seconds, 8e6 / 2e9, 1e-12);
+  EXPECT_NEAR(even_transfer(8'000'000, 4, links, Algorithm::ring).seconds, 8e6 / 10e9, 1e-12);
+  EXPECT_NEAR(even_transfer(8'000'000, 8, links, Algorithm::ring).seconds, 8e6 / 2e9, 1e-12);
   const LinksConfig fast = links_of(4, 1, 2);
-  EXPECT_NEAR(transfer(8'000'000, 2, 8, fast, Algorithm::ring).seconds, 8e6 / 1e9, 1e-12);
+  EXPECT_NEAR(even_transfer(8'000'000, 8, fast, Algorithm::ring).seconds, 8e6 / 1e9, 1e-12);
 }
 
 TEST(PlanWire, AHierarchySendsALNthOfTheBytesBetweenNodes) {
   const LinksConfig links = links_of(4, 10, 2);
   const int64_t n = 64'000'000, sent = 2 * n * 15 / 16;  // a sum of n bytes on 16 ranks
-  const Transfer pairwise = transfer(sent, 2, 16, links, Algorithm::pairwise);
-  const Transfer t = transfer(sent, 2, 16, links, Algorithm::hierarchical);
+  const Transfer pairwise = even_transfer(sent, 16, links, Algorithm::pairwise);
+  const Transfer t = even_transfer(sent, 16, links, Algorithm::hierarchical);
   EXPECT_NEAR(static_cast<double>(pairwise.network_bytes) / 4, static_cast<double>(t.network_bytes), 2);
   // Inside a node 2 (L-1)/L n; a node sends 2 (M-1)/M n for its L ranks, with M nodes.
   const double inside = 2.0 * 3 / 4 * static_cast<double>(n), across = 2.0 * 3 / 4 * static_cast<double>(n);
@@ -82,9 +92,19 @@ TEST(PlanWire, AHierarchySendsALNthOfTheBytesBetweenNodes) {
   EXPECT_LT(t.seconds, pairwise.seconds);
 }
 
+// Two levels of a strategy: 2 (L-1)/L n inside a node of L ranks, 2 (M-1)/G n to the M - 1 other nodes.
+TEST(PlanWire, AStrategyOfTwoLevelsSendsWhatItStates) {
+  const LinksConfig links = links_of(4, 10, 2);
+  const int64_t n = 64'000'000, inside = 2 * n * 3 / 4, across = 2 * n * 3 / 16;
+  const Transfer t = transfer({inside + across, across, 4}, 16, links, Algorithm::pairwise);
+  EXPECT_EQ(t.network_bytes, across);
+  EXPECT_EQ(t.node_bytes, inside);
+  EXPECT_NEAR(t.seconds, static_cast<double>(inside) / 10e9 + 4 * static_cast<double>(across) / 2e9, 1e-9);
+}
+
 TEST(PlanWire, ASharedLinkIsDividedByItsRanks) {
-  const double alone = transfer(3'000'000, 2, 4, links_of(4, 10, 2), Algorithm::pairwise).seconds;
-  const double shared = transfer(3'000'000, 2, 4, links_of(4, 10, 2, true), Algorithm::pairwise).seconds;
+  const double alone = even_transfer(3'000'000, 4, links_of(4, 10, 2), Algorithm::pairwise).seconds;
+  const double shared = even_transfer(3'000'000, 4, links_of(4, 10, 2, true), Algorithm::pairwise).seconds;
   EXPECT_NEAR(shared, 4 * alone, 1e-12);
 }
 
@@ -92,7 +112,7 @@ TEST(PlanWire, LatencyCountsTheRoundsOfEachCollective) {
   LinksConfig links = links_of(8, 1e6, 1e6);
   links.node.latency_us = 3;
   links.network.latency_us = 10;
-  const auto rounds = [&](int ranks, Algorithm a) { return transfer(0, 2, ranks, links, a).seconds * 1e6; };
+  const auto rounds = [&](int ranks, Algorithm a) { return even_transfer(0, ranks, links, a).seconds * 1e6; };
   EXPECT_NEAR(rounds(8, Algorithm::pairwise), 2 * 7 * 3, 1e-9);
   EXPECT_NEAR(rounds(16, Algorithm::pairwise), 2 * 15 * 10, 1e-9);
   EXPECT_NEAR(rounds(16, Algorithm::ring), 2 * 15 * 10, 1e-9);
@@ -101,7 +121,7 @@ TEST(PlanWire, LatencyCountsTheRoundsOfEachCollective) {
 }
 
 TEST(PlanWire, OneRankSendsNothing) {
-  EXPECT_EQ(transfer(0, 0, 1, links_of(1, 1, 1), Algorithm::ring).seconds, 0);
+  EXPECT_EQ(even_transfer(0, 1, links_of(1, 1, 1), Algorithm::ring).seconds, 0);
 }
 
 TEST(PlanWire, UnknownCollectivesNameTheNearest) {

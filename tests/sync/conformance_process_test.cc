@@ -13,31 +13,38 @@
 namespace lmx::sync_test {
 namespace {
 
-uint64_t digest_of_virtual_ranks(int ranks, Device device = {}) {
+uint64_t digest_of_virtual_ranks(int ranks, int per_node, Device device = {}) {
   uint64_t digest = 0;
-  make_group(ranks)->run([&](Communicator& comm) {
+  make_group(ranks, per_node)->run([&](Communicator& comm) {
     const uint64_t own = conformance(comm, device).digest;
     if (comm.rank() == 0) digest = own;
   });
   return digest;
 }
 
-class Processes : public testing::TestWithParam<std::tuple<const char*, int>> {};
+class Processes : public testing::TestWithParam<std::tuple<const char*, int, int>> {};
 
 TEST_P(Processes, ConformAndEqualVirtualRanksInEveryBit) {
-  const auto [group, ranks] = GetParam();
+  const auto [group, ranks, per_node] = GetParam();
   if (const std::string why = lmx_test::why_no_job(group); !why.empty()) GTEST_SKIP() << why;
-  lmx_test::Job job({LMX_CONFORMANCE_RANK, group, std::to_string(ranks)});
-  const uint64_t digest = digest_of_virtual_ranks(ranks);
+  lmx_test::Job job({LMX_CONFORMANCE_RANK, group, std::to_string(ranks), std::to_string(per_node)});
+  const uint64_t digest = digest_of_virtual_ranks(ranks, per_node);
   EXPECT_EQ(job.wait(240), 0);
   EXPECT_EQ(job.err(), "");
   EXPECT_EQ(job.out(), str("digest ", digest, "\n"));
 }
-using Case = std::tuple<const char*, int>;
+// The last number: ranks of each node; 0: those of a host, which is one node here.
+using Case = std::tuple<const char*, int, int>;
 INSTANTIATE_TEST_SUITE_P(All, Processes,
-                         testing::Values(Case{"mpi", 1}, Case{"mpi", 2}, Case{"mpi", 3}, Case{"mpi", 4}, Case{"mpi", 8},
-                                         Case{"gloo", 1}, Case{"gloo", 2}, Case{"gloo", 3}, Case{"gloo", 4}),
-                         [](const auto& each) { return str(std::get<0>(each.param), std::get<1>(each.param)); });
+                         testing::Values(Case{"mpi", 1, 0}, Case{"mpi", 2, 0}, Case{"mpi", 3, 0}, Case{"mpi", 4, 0},
+                                         Case{"mpi", 8, 0}, Case{"mpi", 2, 1}, Case{"mpi", 4, 2}, Case{"gloo", 1, 0},
+                                         Case{"gloo", 2, 0}, Case{"gloo", 3, 0}, Case{"gloo", 4, 0}, Case{"gloo", 2, 1},
+                                         Case{"gloo", 4, 2}),
+                         [](const auto& each) {
+                           const int per_node = std::get<2>(each.param);
+                           return str(std::get<0>(each.param), std::get<1>(each.param),
+                                      per_node ? str("_nodes_of_", per_node) : "");
+                         });
 
 // The same on a device for each process, whose tensors NCCL exchanges. Virtual ranks share one device.
 class DeviceProcesses : public lmx_test::DeviceTest, public testing::WithParamInterface<int> {};
@@ -46,8 +53,8 @@ TEST_P(DeviceProcesses, ConformAndEqualVirtualRanksInEveryBit) {
   if (const std::string why = lmx_test::why_no_job("gloo"); !why.empty()) GTEST_SKIP() << why;
   const int ranks = GetParam();
   lmx_test::Job job({"env", "LMX_NCCL_LIBRARY=" LMX_NCCL_EMULATED, str("LMX_EMULATED_DEVICES=", ranks),
-                     LMX_CONFORMANCE_RANK, "nccl", std::to_string(ranks), "cuda"});
-  const uint64_t digest = digest_of_virtual_ranks(ranks, {.kind = Device::Kind::cuda});
+                     LMX_CONFORMANCE_RANK, "nccl", std::to_string(ranks), "0", "cuda"});
+  const uint64_t digest = digest_of_virtual_ranks(ranks, 0, {.kind = Device::Kind::cuda});
   EXPECT_EQ(job.wait(580), 0);
   EXPECT_EQ(job.err(), "");
   EXPECT_EQ(job.out(), str("digest ", digest, "\n"));

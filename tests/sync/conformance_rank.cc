@@ -1,5 +1,5 @@
-// One rank of the jobs that conformance_process_test.cc starts: `conformance_rank GROUP RANKS [DEVICE]`. Failures are
-// printed to stderr; rank 0 prints the digest of all results. Exits with 1 if a check failed on any rank.
+// One rank of the jobs that conformance_process_test.cc starts: `conformance_rank GROUP RANKS PER_NODE [DEVICE]`.
+// Failures are printed to stderr; rank 0 prints the digest of all results. Exits with 1 if a check failed on any rank.
 #include <sys/prctl.h>
 #include <unistd.h>
 
@@ -13,9 +13,10 @@
 namespace lmx::sync_test {
 namespace {
 
-int run(const std::string& group, const std::string& ranks, const std::string& device) {
+int run(const std::string& group, const std::string& ranks, const std::string& per_node, const std::string& device) {
   Registry::instance().add_default_directories();
-  const Node node = parse_yaml(str("{name: ", group, ", ranks: ", ranks, "}"), "conformance_rank");
+  const Node node =
+      parse_yaml(str("{name: ", group, ", ranks: ", ranks, ", ranks_per_node: ", per_node, "}"), "conformance_rank");
   const PluginInfo& plugin = Registry::instance().find(PluginKind::comm, node, "comm");
   int64_t failed = 0;
   create<CommFactory>(plugin, node, "comm", CommEnv{1, {}})->run([&](Communicator& comm) {
@@ -34,9 +35,9 @@ int run(const std::string& group, const std::string& ranks, const std::string& d
 int main(int argc, char** argv) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   alarm(600);
-  if (argc < 3) return 64;
+  if (argc < 4) return 64;
   try {
-    return lmx::sync_test::run(argv[1], argv[2], argc > 3 ? argv[3] : "cpu");
+    return lmx::sync_test::run(argv[1], argv[2], argv[3], argc > 4 ? argv[4] : "cpu");
   } catch (const lmx::EndProcess& e) {
     if (!e.said) std::cerr << "error: " << e.what() << "\n";
     return e.code;

@@ -8,13 +8,13 @@
 
 namespace lmx::sync_test {
 
-inline std::unique_ptr<CommGroup> make_group(int ranks) {
+inline std::unique_ptr<CommGroup> make_group(int ranks, int per_node = 0) {
   static const bool once = [] {
     Registry::instance().add_default_directories();
     return true;
   }();
   static_cast<void>(once);
-  Node config = parse_yaml(str("name: virtual\nranks: ", ranks), "group.yaml");
+  Node config = parse_yaml(str("name: virtual\nranks: ", ranks, "\nranks_per_node: ", per_node), "group.yaml");
   const PluginInfo& plugin = Registry::instance().find(PluginKind::comm, config, "comm");
   return create<CommFactory>(plugin, config, "comm", CommEnv{});
 }

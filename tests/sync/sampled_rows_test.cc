@@ -51,7 +51,8 @@ class Worker {
     loss_ = make_loss(parse_yaml(loss, "r.yaml"), "loss", {words, width, nullptr, model});
     const std::vector<ParameterSpec> specs = all_parameters(model, *loss_);
     for (const ParameterSpec& p : specs) params_.add(ctx_, p, RandomKey(4));
-    sync_ = std::make_unique<SyncRules>(parse_yaml(rule, "r.yaml"), "sync", specs, ctx_.rank, ctx_.ranks, RandomKey(2));
+    sync_ = std::make_unique<SyncRules>(parse_yaml(rule, "r.yaml"), "sync",
+                                        SyncEnv{"", specs, ctx_.rank, ctx_.ranks, RandomKey(2)});
   }
   // `idle`: this rank has no sequences.
   void step(int64_t step, bool idle = false) {
@@ -223,7 +224,8 @@ TEST(SampledRows, AVocabularyOfFewerWordsThanRanks) {
     ctx.allocator = comm.allocator();
     ctx.comm = &comm;
     const std::vector<ParameterSpec> params{{"softmax.weight", {3, 2}, {}, true}, {"w", {2, 2}, {}, false}};
-    SyncRules sync(parse_yaml(rule("p: 90, q: 90, hidden_q: 50"), "r.yaml"), "sync", params, ctx.rank, 8, RandomKey(2));
+    SyncRules sync(parse_yaml(rule("p: 90, q: 90, hidden_q: 50"), "r.yaml"), "sync",
+                   SyncEnv{"", params, ctx.rank, 8, RandomKey(2)});
     ParameterStore store;
     for (const ParameterSpec& p : params) store.add(ctx, p, RandomKey(1));
     StepPlan plan;

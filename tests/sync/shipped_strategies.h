@@ -48,6 +48,10 @@ inline std::vector<Case> conformance_cases() {
   for (const std::string& c : codecs) {
     for (const char* strategy : {"allgather", "allgather_dense"}) cases.push_back({strategy, "codec: " + c});
   }
+  for (const std::string& c : codecs) {
+    cases.push_back({"allreduce", "levels: 2\ncodec: " + c});
+    cases.push_back({"allreduce", "levels: 2\nbucket_mb: 0\ncodec: " + c});
+  }
   for (const std::vector<std::string>& list : {codecs, one_bit}) {
     for (const std::string& c : list) {
       cases.push_back({"allreduce", "codec: " + c});
@@ -124,30 +128,22 @@ class ShippedCheck {
 
   void check_received() {
     for (const UnitTraffic& unit : run_.exchanged()) {
-      const int64_t expected = expected_received(unit.traffic);
-      if (unit.received != expected)
-        fail(str("received ", unit.received, " bytes for ", unit.name, ", expected ", expected));
+      const SentBytes expected = expected_received(unit.traffic);
+      if (unit.received != expected.all || unit.received_between_nodes != expected.between_nodes)
+        fail(str("received ", unit.received, " bytes for ", unit.name, ", ", unit.received_between_nodes,
+                 " from other nodes, expected ", expected.all, " and ", expected.between_nodes));
     }
   }
 
-  // The bytes received, by the formulas of all ranks. Each other rank sends its gathered data G - 1 times, once to this
-  // rank. A sum receives as much as it sends: the chunks that a rank sends come back summed, and its own chunk is
-  // received G - 1 times and sent G - 1 times.
-  int64_t expected_received(const Traffic& own) const {
-    if (own.ranks == 1) return 0;
+  // The bytes received, by the formulas of all ranks, and those of them that come from other nodes.
+  SentBytes expected_received(const Traffic& own) const {
+    SentBytes bytes;
     Traffic t = own;
-    t.dense.clear();
-    for (Traffic::Sparse& s : t.sparse) {
-      s.union_rows = 0;  // only the gather remains
-      s.owned.assign(s.owned.size(), 0);
+    for (t.rank = 0; t.rank < t.ranks; ++t.rank) {
+      if (t.rank == own.rank) continue;
+      bytes.all += run_.expected_bytes(t, own.rank);
+      if (comm_.nodes().apart(t.rank, own.rank)) bytes.between_nodes += run_.expected_bytes(t, own.rank);
     }
-    const auto gathered = [&](int rank) {
-      t.rank = rank;
-      return run_.expected_bytes(t);
-    };
-    int64_t bytes = run_.expected_bytes(own) - gathered(own.rank);
-    for (int r = 0; r < own.ranks; ++r)
-      if (r != own.rank) bytes += gathered(r) / (own.ranks - 1);
     return bytes;
   }
 

@@ -43,6 +43,27 @@ TEST(Recipe, IllegalPairsAreRefusedWithTheReason) {
   EXPECT_THAT(refused("{name: seeded, seeds: log3}"), Names("power_0.64"));
   EXPECT_THAT(refused("{name: allreduce, bucket_mb: -1}"), Names("sync.all.bucket_mb"));
   EXPECT_THAT(refused("{name: allreduce, bukcet_mb: 1}"), Names("'bucket_mb'?"));
+  EXPECT_THAT(refused("{name: allreduce, levles: 2}"), Names("'levels'?"));
+  EXPECT_THAT(refused("{name: allreduce, levels: 3}"), Names("sync.all.levels"));
+  EXPECT_THAT(refused("{name: allreduce, levels: 2, codec: {kind: one_bit}}"),
+              Names("sync.all.levels", "residuals", "levels: 1"));
+}
+
+TEST(Levels, NodesWithDifferentNumbersOfRanksAreRefused) {
+  make_group(1);
+  const Node config = parse_yaml("{name: allreduce, levels: 2}", "r.yaml");
+  const PluginInfo& plugin = Registry::instance().find(PluginKind::sync, config, "sync.all");
+  const auto create_for = [&](int per_node) {
+    return create<SyncFactory>(plugin, config, "sync.all", SyncEnv{"all", parameters(), 0, 4, RandomKey(3), per_node});
+  };
+  EXPECT_EQ(create_for(2)->describe(4), "two levels: 2 nodes of 2 ranks");
+  EXPECT_EQ(create_for(4)->describe(4), "two levels, but all ranks are in one node");
+  try {
+    create_for(RankNodes(4, 3).per_node());
+    FAIL() << "nodes of 3 and 1 ranks were accepted";
+  } catch (const UserError& e) {
+    EXPECT_THAT(e.what(), Names("[sync.all] levels: 2", "comm.ranks_per_node", "levels: 1"));
+  }
 }
 
 TEST(Recipe, SettingsThatNothingReadsAreRefused) {

@@ -30,7 +30,8 @@ class Sync : public testing::Test {
   Node rules(const std::string& yaml) { return parse_yaml(yaml, "r.yaml"); }
   std::string refused(const std::string& yaml) {
     return message<UserError>([&] {
-      SyncRules(rules(yaml), "sync", specs({"embedding.weight", "lstm.0.bias", "softmax.weight"}), 0, 1, RandomKey());
+      SyncRules(rules(yaml), "sync",
+                SyncEnv{"", specs({"embedding.weight", "lstm.0.bias", "softmax.weight"}), 0, 1, RandomKey()});
     });
   }
   std::unique_ptr<Communicator> self_ = make_self_communicator(1);
@@ -53,8 +54,8 @@ TEST(SelfCommunicator, IsTheIdentity) {
 TEST_F(Sync, PlansWhatUnitsMove) {
   const std::vector<ParameterSpec> params{{"table", {100, 3}, {}, true}, {"w", {4, 2}, {}, false}};
   const auto plan = [&](const std::string& strategy, int ranks) {
-    const SyncRules sync(rules("all: {params: '.*', strategy: " + strategy + "}"), "sync", params, 0, ranks,
-                         RandomKey());
+    const SyncRules sync(rules("all: {params: '.*', strategy: " + strategy + "}"), "sync",
+                         SyncEnv{"", params, 0, ranks, RandomKey()});
     return sync.plan(params, [](const ParameterSpec& spec) {
       return spec.sparse ? TableRows{10, 6, 20} : TableRows{};
     });
@@ -78,8 +79,8 @@ TEST_F(Sync, PlansWhatUnitsMove) {
 TEST_F(Sync, PlansTheRowsThatAreSelected) {
   const std::vector<ParameterSpec> params{{"lstm.0.w", {40, 5}, {}, false}, {"softmax.weight", {1000, 3}, {}, false}};
   const auto plan = [&](const std::string& keys) {
-    const SyncRules sync(rules("all: {params: '.*', strategy: sampled_rows, bucket_mb: 0" + keys + "}"), "sync", params,
-                         0, 4, RandomKey());
+    const SyncRules sync(rules("all: {params: '.*', strategy: sampled_rows, bucket_mb: 0" + keys + "}"), "sync",
+                         SyncEnv{"", params, 0, 4, RandomKey()});
     return sync.plan(params, [](const ParameterSpec&) { return TableRows{20, 15, 50, 20}; });
   };
   const std::vector<UnitPlan> some = plan(", p: 10, q: 20, hidden_q: 25"), more = plan(", p: 10, q: 60, hidden_q: 100");
@@ -112,7 +113,8 @@ TEST_F(Sync, GroupsOfSeedsNeedALossThatDraws) {
     return make_loss(parse_yaml(yaml, "r"), "loss", LossEnv{.vocab_size = 50, .feature_size = 4});
   };
   const auto draws_none = loss("{name: full_softmax}"), two_stage = loss("{name: two_stage_softmax}");
-  EXPECT_THAT(message<UserError>([&] { seeded.check_loss(*draws_none); }), Names("sync.all", "sampled_softmax", "two_stage_softmax"));
+  EXPECT_THAT(message<UserError>([&] { seeded.check_loss(*draws_none); }),
+              Names("sync.all", "sampled_softmax", "two_stage_softmax"));
   seeded.check_loss(*two_stage);
   const SyncRules rows(rules("all: {params: '.*', strategy: sampled_rows}"), "sync", specs({"softmax.weight"}), 0, 2,
                        RandomKey());

@@ -26,8 +26,8 @@ uint64_t digest(const Values& values) {
   return hash >> 11;
 }
 
-std::unique_ptr<CommGroup> virtual_group(int ranks) {
-  const Node config = parse_yaml(str("{name: virtual, ranks: ", ranks, "}"), "check");
+std::unique_ptr<CommGroup> virtual_group(int ranks, int per_node) {
+  const Node config = parse_yaml(str("{name: virtual, ranks: ", ranks, ", ranks_per_node: ", per_node, "}"), "check");
   return create<CommFactory>(Registry::instance().find(PluginKind::comm, config, "comm"), config, "comm",
                              CommEnv{1, {}});
 }
@@ -38,7 +38,7 @@ RankRun::RankRun(Communicator& comm, const Subject& s) : comm_(comm), specs_(par
   ctx_.allocator = ctx_.host = comm.allocator();
   ctx_.comm = &comm;
   comm::compute_with_ranks_on(ctx_, s.device);
-  const SyncEnv env{"check", specs_, ctx_.rank, ctx_.ranks, RandomKey(3)};
+  const SyncEnv env{"check", specs_, ctx_.rank, ctx_.ranks, RandomKey(3), comm.nodes().per_node()};
   rule_ = create<SyncFactory>(s.plugin, s.config, "sync.check", env);
   for (const ParameterSpec& p : specs_) vars_.emplace(p.name, Var(ctx_.zeros(p.shape), true, p.name));
   if (!server()) units_ = strategy().units({specs_.rbegin(), specs_.rend()});
@@ -70,10 +70,14 @@ void RankRun::reduce_unit(const Given& given, const std::vector<std::string>& na
   }
   comm_.clear_ledger();
   strategy().reduce(ctx_, unit);
-  UnitTraffic own{names.at(0), 0, 0, 0, traffic_of(ctx_.rank, ctx_.ranks, given.of, specs, selected_)};
+  UnitTraffic own{.name = names.at(0)};
+  own.traffic = traffic_of(ctx_.rank, ctx_.ranks, given.of, specs, selected_);
+  own.traffic.ranks_per_node = comm_.nodes().per_node();
   for (const LedgerEntry& e : comm_.ledger()) {
     own.sent += e.sent;
     own.received += e.received;
+    own.sent_between_nodes += e.sent_between_nodes;
+    own.received_between_nodes += e.received_between_nodes;
     own.collectives += e.collective == "all_reduce" ? 2 : 1;  // a group's own sum goes both ways too
   }
   exchanged_.push_back(std::move(own));

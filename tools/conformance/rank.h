@@ -17,8 +17,8 @@ bool same_bits(const Values& a, const Values& b);
 // Returns a hash of 53 bits, which a double represents exactly.
 uint64_t digest(const Values& values);
 
-// Creates a group of virtual ranks.
-std::unique_ptr<lmx::CommGroup> virtual_group(int ranks);
+// Creates a group of virtual ranks. `per_node`: ranks of each node; 0: one node.
+std::unique_ptr<lmx::CommGroup> virtual_group(int ranks, int per_node = 0);
 
 // The gradients of a step: those of step `of` (see own_of()), multiplied by `factor`.
 struct Given {
@@ -30,7 +30,8 @@ struct Given {
 struct UnitTraffic {
   std::string name;  // the unit's first parameter
   int64_t sent = 0, received = 0, collectives = 0;
-  lmx::Traffic traffic;  // the argument of expected_bytes() and collectives()
+  int64_t sent_between_nodes = 0, received_between_nodes = 0;
+  lmx::Traffic traffic = {};  // the argument of expected_bytes() and collectives()
 };
 
 // The strategy and the parameters of one rank.
@@ -57,7 +58,8 @@ class RankRun {
   const lmx::Gradient& gradient(const std::string& name) const { return vars_.at(name).grad(); }
   const SelectedRows& selected() const { return selected_; }
   const std::vector<UnitTraffic>& exchanged() const { return exchanged_; }
-  int64_t expected_bytes(const lmx::Traffic& traffic) const { return rule_->expected_bytes(traffic); }
+  lmx::SentBytes sent_bytes(const lmx::Traffic& traffic) const { return rule_->sent_bytes(traffic); }
+  int64_t expected_bytes(const lmx::Traffic& traffic, int to) const { return rule_->expected_bytes(traffic, to); }
   int64_t expected_collectives(const lmx::Traffic& traffic) const { return rule_->collectives(traffic); }
 
   // Returns the states of all ranks, as load() receives them from a checkpoint. Collective.

@@ -126,7 +126,7 @@ Traffic traffic_of(int rank, int ranks, int step, const std::vector<ParameterSpe
                    const SelectedRows& selected) {
   Traffic t;
   t.rank = rank;
-  t.ranks = ranks;
+  t.ranks = t.ranks_per_node = ranks;
   for (const ParameterSpec& p : unit) {
     if (p.sparse) {
       t.sparse.push_back(sparse_of(ranks, step, p, selected));

@@ -24,7 +24,8 @@ class SyncCheck {
       return;
     }
     conclude("units", "every parameter belongs to one unit");
-    conclude("ledger", "as many bytes as expected_bytes() returns, and as many collectives, on 1 to 4 ranks");
+    conclude("ledger",
+             "as many bytes as expected_bytes() returns, and as many collectives, on 1 to 4 ranks and 2 nodes");
     conclude("ranks", "the same bits on all ranks");
     conclude("determinism", "a second run gives the same bits");
     conclude("state", seen_.kept ? str(seen_.kept, " tensors saved and loaded; the run continues in the same bits")
@@ -45,11 +46,17 @@ class SyncCheck {
  private:
   template <class Body>
   void on_all_groups(const Body& body) {
-    for (int ranks = 1; ranks <= kMostRanks; ++ranks) {
-      std::vector<Observation> by_rank(static_cast<size_t>(ranks));
-      virtual_group(ranks)->run([&](Communicator& comm) { body(comm, by_rank[static_cast<size_t>(comm.rank())]); });
-      for (const Observation& own : by_rank) seen_.merge(own);
-    }
+    for (int ranks = 1; ranks <= kMostRanks; ++ranks) on_group(ranks, 0, body);
+    on_group(kMostRanks, kMostRanks / 2, body);
+  }
+
+  template <class Body>
+  void on_group(int ranks, int per_node, const Body& body) {
+    std::vector<Observation> by_rank(static_cast<size_t>(ranks));
+    virtual_group(ranks, per_node)->run([&](Communicator& comm) {
+      body(comm, by_rank[static_cast<size_t>(comm.rank())]);
+    });
+    for (const Observation& own : by_rank) seen_.merge(own);
   }
 
   std::string result(const std::string& check, const std::string& passed) const {

@@ -108,16 +108,22 @@ class StepCheck {
   // All ranks together receive as many bytes as they send.
   void check_ledger() {
     for (const UnitTraffic& unit : run_.exchanged()) {
-      const int64_t expected = run_.expected_bytes(unit.traffic);
-      if (unit.sent != expected)
+      const SentBytes expected = run_.sent_bytes(unit.traffic);
+      if (unit.sent != expected.all)
         add("ledger",
-            str(unit.sent, " bytes sent for the unit of ", unit.name, ", expected_bytes() returns ", expected));
+            str(unit.sent, " bytes sent for the unit of ", unit.name, ", expected_bytes() returns ", expected.all));
+      if (unit.sent_between_nodes != expected.between_nodes)
+        add("ledger", str(unit.sent_between_nodes, " bytes sent to other nodes for the unit of ", unit.name,
+                          ", expected_bytes() returns ", expected.between_nodes));
       if (const int64_t n = run_.expected_collectives(unit.traffic); unit.collectives != n)
         add("ledger", str(unit.collectives, " collectives for the unit of ", unit.name, ", collectives() returns ", n));
-      const auto open = static_cast<double>(unit.sent - unit.received);
-      double all = 0;
-      for (const double of_rank : comm_.gather_numbers(std::span(&open, 1), "control")) all += of_rank;
-      if (all != 0) add("ledger", str("the ranks have sent ", all, " bytes for ", unit.name, " that no rank received"));
+      for (const int64_t own : {unit.sent - unit.received, unit.sent_between_nodes - unit.received_between_nodes}) {
+        const auto open = static_cast<double>(own);
+        double all = 0;
+        for (const double of_rank : comm_.gather_numbers(std::span(&open, 1), "control")) all += of_rank;
+        if (all != 0)
+          add("ledger", str("the ranks have sent ", all, " bytes for ", unit.name, " that no rank received"));
+      }
     }
   }
 

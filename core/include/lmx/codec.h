@@ -98,6 +98,14 @@ LMX_API std::unique_ptr<Codec> make_codec(const CodecConfig& config);
 // stores column means once for each part; its parts are columns if that makes the largest part smaller, else rows.
 // Without a codec this is Communicator::all_reduce. A group of one rank exchanges nothing, so nothing is encoded.
 //
+// With two levels, values are first summed inside each node and then between nodes (Mikami et al. 2018, "2D-Torus
+// all-reduce"): the ranks of a node reduce-scatter, the ranks with the same place in every node sum their chunk, and
+// the ranks of the node gather the sums. A rank sends 2 (G/N - 1) / (G/N) n elements inside its node, and 2 (N - 1)/G n
+// to other nodes, for N nodes. The sum of each node is in rank order from +0, and these are added in node order from
+// +0, so every group with the same nodes gives the same bits. The codec encodes what crosses nodes, with the sums of
+// the nodes as values; inside a node everything is f32. For one node the codec is not used. REQUIRES: nodes of equal
+// size; a codec without error feedback.
+//
 // With error feedback both encodings keep their quantisation error as a residual (Seide 2014, section 3): each rank for
 // its own values, and the owner of a part for its sum. For a table, each rank encodes the rows for which it has a
 // gradient and keeps their residuals; the residual of a row is added when this rank next has a gradient for that row.
@@ -107,7 +115,7 @@ LMX_API std::unique_ptr<Codec> make_codec(const CodecConfig& config);
 // once.
 class LMX_API Reducer {
  public:
-  Reducer(const CodecConfig& config, std::string group);
+  Reducer(const CodecConfig& config, std::string group, int levels = 1);
   ~Reducer();
   const Codec& codec() const;
   // `name` identifies the values, for residuals and health. `own` is (n, D) or (n), f32 (without a codec also f64); a
@@ -126,11 +134,16 @@ class LMX_API Reducer {
   // Does not sum: returns the ranks' blocks (rows_r, D), decoded, one after the other. Elementwise codecs only.
   Tensor gather(Context& ctx, const std::string& name, const Tensor& own, std::span<const int64_t> rows);
 
-  // Bytes that rank `rank` of `ranks` sends when a block is reduced.
-  int64_t sent_bytes(int rank, int ranks, int64_t rows, int64_t width) const;
-  // The same for reduce_rows(). `own`, `all`: rows of this rank, and of all ranks together, by index modulo the number
-  // of ranks.
-  int64_t sent_row_bytes(int rank, std::span<const int64_t> own, std::span<const int64_t> all, int64_t width) const;
+  // Bytes that rank `from` of `ranks` sends to rank `to` when a block is reduced in one level.
+  int64_t sent_bytes(int from, int to, int ranks, int64_t rows, int64_t width) const;
+  // The same in the levels of this reducer, for f32 blocks of these numbers of elements that are reduced in one
+  // message. `per_node`: ranks of each node; nodes are consecutive ranks. REQUIRES: a codec that encodes values one by
+  // one.
+  int64_t sent_bytes_by_level(int from, int to, int ranks, int per_node, std::span<const int64_t> blocks) const;
+  // The same as sent_bytes() for reduce_rows(). `own`, `all`: rows of rank `from`, and of all ranks together, by index
+  // modulo the number of ranks.
+  int64_t sent_row_bytes(int from, int to, std::span<const int64_t> own, std::span<const int64_t> all,
+                         int64_t width) const;
   std::map<std::string, CodecHealth> take_health();
   // Residuals must belong to steps whose update was made. commit(): the last step was applied. discard(): it was not;
   // its residuals are deleted, and the residuals before that step are restored.

@@ -23,10 +23,46 @@ namespace lmx {
 // One line of the ledger: bytes that this rank sent to and received from others in one collective.
 struct LedgerEntry {
   int64_t step = 0;
-  std::string group;       // the parameter group ("tables") or purpose ("control")
-  std::string collective;  // "all_gather", "all_to_all", "all_reduce" (native), "broadcast", "pull", "push", ...
+  std::string group = {};       // the parameter group ("tables") or purpose ("control")
+  std::string collective = {};  // "all_gather", "all_to_all", "all_reduce" (native), "broadcast", "pull", "push", ...
   int64_t sent = 0, received = 0;
-  double seconds = 0;  // in the call, including waiting
+  double seconds = 0;                                          // in the call, including waiting
+  int64_t sent_between_nodes = 0, received_between_nodes = 0;  // the part of the bytes that crosses nodes
+
+  void add_sent(int64_t bytes, bool crosses) {
+    sent += bytes;
+    if (crosses) sent_between_nodes += bytes;
+  }
+  void add_received(int64_t bytes, bool crosses) {
+    received += bytes;
+    if (crosses) received_between_nodes += bytes;
+  }
+};
+
+// The nodes of the ranks of a group. A node is a machine, whose ranks exchange data faster with each other than with
+// those of other nodes. Nodes are numbered in the order of their lowest ranks.
+class LMX_API RankNodes {
+ public:
+  // Nodes of `per_node` consecutive ranks; the last one has the remaining ranks. 0: all ranks are in one node.
+  RankNodes(int ranks, int64_t per_node);
+  // Ranks of one host are in one node. `hosts`: by rank.
+  explicit RankNodes(const std::vector<std::string>& hosts);
+  int count() const { return static_cast<int>(members_.size()); }
+  // The number of ranks of each node; 0: nodes have different numbers of ranks.
+  int per_node() const { return per_node_; }
+  int node_of(int rank) const { return node_of_[static_cast<size_t>(rank)]; }
+  bool apart(int a, int b) const { return node_of(a) != node_of(b); }
+  // The ranks of the node of `rank`, ascending.
+  const std::vector<int>& node(int rank) const { return members_[static_cast<size_t>(node_of(rank))]; }
+  // The ranks that have the same place in their nodes as `rank`, one of each node, in the order of the nodes.
+  // REQUIRES: per_node() > 0.
+  std::vector<int> peers(int rank) const;
+
+ private:
+  void finish();
+  std::vector<int> node_of_;
+  std::vector<std::vector<int>> members_;
+  int per_node_ = 0;
 };
 
 // The first element of part r if n elements are divided into `parts` parts: r n / parts, so sizes differ by at most
@@ -107,8 +143,21 @@ class LMX_API Communicator {
   void use_device(std::shared_ptr<Allocator> memory, std::shared_ptr<Allocator> host) {
     device_memory_ = std::move(memory);
     allocator_ = std::move(host);
+    in_node_.reset();  // a part has the same memory
+    between_nodes_.reset();
   }
   int threads() const { return threads_; }  // threads of a parallel region of this rank
+
+  // Nodes and parts
+  // ---------------------------------------------------------------------------------------------------- The nodes of
+  // the ranks. By default all ranks are in one node.
+  const RankNodes& nodes() const;
+  // Parts of this group as groups of their own, which live as long as this one and use its ledger: the ranks of this
+  // rank's node, and the ranks with the same place in every node (REQUIRES: nodes().per_node() > 0). Ranks are numbered
+  // from 0 in the order of the lists of RankNodes. All ranks of the whole group call the same operations of their parts
+  // at the same time. Parts add in rank order, also if `comm.reduce: native` is set, and have no connections.
+  Communicator& in_node();
+  Communicator& between_nodes();
 
   // Returns the ranks' tensors (rows_r, ...) one after the other, in rank order. `rows`: the leading size of each
   // rank's tensor. Without `rows` the sizes are gathered first (8 bytes for each rank).
@@ -127,9 +176,12 @@ class LMX_API Communicator {
   // Composed of the operations above. --------------------------------------------------------------------------------
   // The sum over ranks, in rank order from +0, f32 or f64. Chunk r of the flat elements (chunk_begin) is sent to rank
   // r, which sums it; the sums are gathered. Each rank sends n - chunk + (G-1) chunk elements: 2 (G-1)/G n if G divides
-  // n. If `comm.reduce: native` is set, the group may use its own reduction, which adds in its own order. The ledger
-  // then counts the same number of bytes, which is that of a ring, as "all_reduce".
+  // n, the least that is possible (Patarasuk and Yuan 2009). If `comm.reduce: native` is set, the group may use its own
+  // reduction, which adds in its own order. The ledger then counts the same number of bytes as "all_reduce", as if each
+  // rank sent all of them to the next rank in a ring.
   Tensor all_reduce(const Tensor& t, const std::string& group);
+  // Chunk r of that sum on rank r, flat.
+  Tensor reduce_scatter(const Tensor& t, const std::string& group);
   // The elements of `own` of every rank, in rank order.
   std::vector<double> gather_numbers(std::span<const double> own, const std::string& group);
   std::vector<std::string> gather_texts(const std::string& own, const std::string& group);
@@ -155,16 +207,18 @@ class LMX_API Communicator {
   // Null if ranks have no simulated time.
   virtual TurnClock* turns() { return nullptr; }
 
-  const std::vector<LedgerEntry>& ledger() const { return ledger_; }
+  const std::vector<LedgerEntry>& ledger() const { return ledger_->lines; }
   // Enters bytes that no message of this communicator carries: ranks share the memory of a server, or another object
-  // has sent the bytes for this rank. `seconds`: how long this rank has waited for them.
-  void count(const std::string& group, const std::string& collective, int64_t sent, int64_t received,
-             double seconds = 0);
-  void set_step(int64_t step) { step_ = step; }
-  void clear_ledger() { ledger_.clear(); }
+  // has sent the bytes for this rank. `line.seconds`: how long this rank has waited for them. The step of the line is
+  // set here.
+  void count(LedgerEntry line);
+  void set_step(int64_t step) { ledger_->step = step; }
+  void clear_ledger() { ledger_->lines.clear(); }
 
  protected:
   explicit Communicator(std::shared_ptr<Allocator> allocator, int threads = 1);
+  // To be called before the first operation.
+  void set_nodes(std::shared_ptr<const RankNodes> nodes) { nodes_ = std::move(nodes); }
   // The operations without the ledger. `own` is contiguous.
   virtual Tensor do_all_gather(const Tensor& own, const RankRows& rows) = 0;
   virtual std::vector<Tensor> do_all_to_all(const Tensor& own, const RankRows& to, const RankRows& from) = 0;
@@ -176,13 +230,21 @@ class LMX_API Communicator {
   virtual std::shared_ptr<void> do_once(const std::function<std::shared_ptr<void>()>& make) { return make(); }
 
  private:
+  friend class CommunicatorPart;
+  struct Ledger {
+    std::vector<LedgerEntry> lines;
+    int64_t step = 0;
+  };
   Tensor to_group(const Tensor& t) const;
   Tensor from_group(const Tensor& t, Device device) const;
+  int64_t rows_elsewhere(const RankRows& rows) const;  // rows of the ranks of other nodes
 
   std::shared_ptr<Allocator> allocator_, device_memory_;
   int threads_;
-  std::vector<LedgerEntry> ledger_;
-  int64_t step_ = 0;
+  const Communicator* carrier_ = this;                           // a part: the whole group, which carries its data
+  std::shared_ptr<Ledger> ledger_ = std::make_shared<Ledger>();  // a part shares that of the whole group
+  mutable std::shared_ptr<const RankNodes> nodes_;               // null: all ranks are in one node
+  std::unique_ptr<Communicator> in_node_, between_nodes_;        // null: not used so far
 };
 
 // All ranks of a run, including those of this process. A plugin of kind comm creates it.

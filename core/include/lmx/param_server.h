@@ -74,8 +74,9 @@ class LMX_API ServerStrategy : public SyncRule {
 
   StateDict state() const override;
   void load(Context& ctx, const std::vector<StateDict>& ranks) override;
-  // Bytes that this rank sends in one step of every worker: requests and pushes as a worker, replies as a shard.
-  int64_t expected_bytes(const Traffic& traffic) const override;
+  // Bytes that this rank sends to rank `to` in one step of both workers: requests and pushes as a worker, replies as a
+  // shard.
+  int64_t expected_bytes(const Traffic& traffic, int to) const override;
   int64_t pair_bytes() const override;
   std::vector<std::string> warnings(bool loss_scaled) const override;
   std::string describe(int ranks) const override;

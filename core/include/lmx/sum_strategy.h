@@ -13,6 +13,7 @@ struct SumConfig {
   CodecConfig codec;
   double bucket_mb = 0;           // megabytes, encoded, of dense gradients in one message; 0: each gradient separately
   std::string gather = "unique";  // gathered indices: unique, or raw: with repetitions, as backward produced them
+  int levels = 1;                 // 2: sums are made inside nodes, then between nodes (Reducer)
 };
 
 // Dense gradients are encoded and summed in buckets. Row-sparse gradients are reduced in the seven steps of Patwary
@@ -32,17 +33,18 @@ class LMX_API SumStrategy : public SyncStrategy {
   void rescale(double factor) override { reducer_.rescale(factor); }
   StateDict state() const override;
   void load(Context& ctx, const std::vector<StateDict>& ranks) override;
-  int64_t expected_bytes(const Traffic& traffic) const override;
+  int64_t expected_bytes(const Traffic& traffic, int to) const override;
   int64_t collectives(const Traffic& traffic) const override;
   int64_t moved_bytes(const Traffic& traffic) const override;
   std::map<std::string, CodecHealth> take_health() override;
   int64_t pair_bytes() const override;
   std::vector<std::string> warnings(bool loss_scaled) const override;
+  std::string describe(int ranks) const override;
 
  protected:
   virtual void reduce_table(Context& ctx, Var& param);
-  // Bytes and collectives of reduce_table().
-  virtual int64_t table_bytes(const Traffic& traffic, const Traffic::Sparse& table) const;
+  // Bytes to rank `to` and collectives of reduce_table().
+  virtual int64_t table_bytes(const Traffic& traffic, const Traffic::Sparse& table, int to) const;
   virtual int64_t table_collectives(const Traffic::Sparse& table) const;
   const SyncEnv& env() const { return env_; }
   Reducer& reducer() { return reducer_; }
@@ -56,9 +58,9 @@ class LMX_API SumStrategy : public SyncStrategy {
   Reducer reducer_;
 };
 
-// Bytes that a rank sends to announce its `indices` to the others: see gather_indices().
+// Bytes that a rank sends to each other one to announce its `indices`: see gather_indices().
 inline int64_t index_bytes(const Traffic& traffic, const std::vector<int64_t>& indices) {
-  return (traffic.ranks - 1) * (8 + 4 * indices[static_cast<size_t>(traffic.rank)]);
+  return 8 + 4 * indices[static_cast<size_t>(traffic.rank)];
 }
 
 }  // namespace lmx

@@ -21,6 +21,7 @@ namespace lmx {
 // The sizes that determine one rank's traffic for a unit of parameters; expected_bytes() is a function of them alone.
 struct Traffic {
   int rank = 0, ranks = 1;
+  int ranks_per_node = ranks;  // nodes are consecutive ranks
   struct Dense {
     int64_t rows = 0, width = 1;  // of the parameter: (rows, width), or (rows) with width 1
     // If only some rows are exchanged, the same on all ranks: the number of these rows with an index that is r modulo
@@ -57,6 +58,11 @@ struct KeptBytes {
   int64_t sums = 0, gathered = 0;
 };
 
+// Bytes that a rank sends in a step, and the part of them that crosses nodes.
+struct SentBytes {
+  int64_t all = 0, between_nodes = 0;
+};
+
 class SyncStrategy;
 class ServerStrategy;
 
@@ -71,8 +77,10 @@ enum class CandidateKey : uint8_t {
 class LMX_API TrafficModel {
  public:
   virtual ~TrafficModel();
-  // Bytes that this rank sends for a unit in a step, in all collectives together.
-  virtual int64_t expected_bytes(const Traffic& traffic) const = 0;
+  // Bytes that this rank sends to rank `to`, another one, for a unit in a step, in all collectives together.
+  virtual int64_t expected_bytes(const Traffic& traffic, int to) const = 0;
+  // The bytes that this rank sends to all other ranks, from expected_bytes().
+  SentBytes sent_bytes(const Traffic& traffic) const;
   // The collectives, one after the other, in which a rank sends them: each costs the latency of its messages. Default:
   // 2 for each dense parameter (a sum) and 4 for each table (numbers of rows, indices, rows and their sums).
   virtual int64_t collectives(const Traffic& traffic) const;
@@ -156,7 +164,8 @@ struct SyncEnv {
   std::string group;                  // the rule's key in `sync:`
   std::vector<ParameterSpec> params;  // the parameters that it matched, in order of declaration
   int rank = 0, ranks = 1;
-  RandomKey key;  // of the run, specific to this rule
+  RandomKey key;               // of the run, specific to this rule
+  int ranks_per_node = ranks;  // 0: nodes have different numbers of ranks
 };
 using SyncFactory = std::unique_ptr<SyncRule> (*)(const Node& config, const std::string& path, const SyncEnv& env);
 

@@ -56,7 +56,7 @@ class Rest {
 
 }  // namespace
 
-Link::Link(Communicator& comm) : comm_(comm) {
+Link::Link(Communicator& comm) : comm_(comm), nodes_(comm.nodes()) {
   std::vector<std::unique_ptr<Connection>> ends = comm.connections(2);
   if (ends.size() != 2)
     throw UserError(str("[sync] a parameter server needs ranks of one process, --ranks ", comm.size(),
@@ -94,13 +94,13 @@ void Link::start(const std::vector<Stand>& workers, const std::vector<int32_t>& 
   thread_ = std::thread([this] { loop(); });
 }
 
-Link::Traffic& Link::traffic(End& end, const Rule* rule, Event kind) {
+LedgerEntry& Link::traffic(End& end, const Rule* rule, Event kind) {
   return end.traffic[{rule ? rule->group : "control", rule ? (kind == Event::pull ? "pull" : "push") : "turn"}];
 }
 
 void Link::send(End& end, const Tensor& t, int to, int tag, const Rule* rule, Event kind) {
-  Traffic& traffic = this->traffic(end, rule, kind);
-  traffic.sent += t.bytes();
+  LedgerEntry& traffic = this->traffic(end, rule, kind);
+  traffic.add_sent(t.bytes(), crosses(to));
   // The thread must not wait for other ranks; two waiting threads could block each other.
   if (&end == &beside_) return end.connection->post(t, to, tag);
   const Clock::time_point start = Clock::now();
@@ -109,14 +109,14 @@ void Link::send(End& end, const Tensor& t, int to, int tag, const Rule* rule, Ev
 }
 
 void Link::receive(End& end, Tensor& t, int from, int tag, const Rule* rule, Event kind) {
-  Traffic& traffic = this->traffic(end, rule, kind);
+  LedgerEntry& traffic = this->traffic(end, rule, kind);
   const Clock::time_point start = Clock::now();
   end.connection->receive(t, from, tag);
-  traffic.received += t.bytes();
+  traffic.add_received(t.bytes(), crosses(from));
   if (&end == &own_) traffic.seconds += seconds_since(start);  // only the worker's waits delay its steps
 }
 
-void Link::wait(std::unique_lock<std::mutex>& lock, Traffic& traffic, const std::function<bool()>& condition) {
+void Link::wait(std::unique_lock<std::mutex>& lock, LedgerEntry& traffic, const std::function<bool()>& condition) {
   const Clock::time_point start = Clock::now();
   const std::shared_ptr<void> waiting = comm_.waiting();
   changed_.wait(lock, [&] { return error_ || condition(); });
@@ -197,7 +197,11 @@ std::vector<int32_t> Link::take_order() {
 void Link::count(Communicator& comm) {
   const std::lock_guard lock(mutex_);
   for (End* end : {&own_, &beside_}) {
-    for (const auto& [key, sum] : end->traffic) comm.count(key.first, key.second, sum.sent, sum.received, sum.seconds);
+    for (auto& [key, line] : end->traffic) {
+      line.group = key.first;
+      line.collective = key.second;
+      comm.count(std::move(line));
+    }
     end->traffic.clear();
   }
 }

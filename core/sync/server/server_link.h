@@ -70,14 +70,10 @@ class Link {
   void count(Communicator& comm);
 
  private:
-  struct Traffic {
-    int64_t sent = 0, received = 0;
-    double seconds = 0;
-  };
   // A connection, with the bytes that it has exchanged by group and purpose.
   struct End {
     std::unique_ptr<Connection> connection;
-    std::map<std::pair<std::string, std::string>, Traffic> traffic;
+    std::map<std::pair<std::string, std::string>, LedgerEntry> traffic;
   };
   struct Rule {
     std::string group;
@@ -100,12 +96,15 @@ class Link {
   void decide();
   bool may_go(int worker, const Ask& ask) const;
   void answer(int worker, int64_t turn);
-  Traffic& traffic(End& end, const Rule* rule, Event kind);
+  LedgerEntry& traffic(End& end, const Rule* rule, Event kind);
   // Called by the worker; `traffic` gets the seconds.
-  void wait(std::unique_lock<std::mutex>& lock, Traffic& traffic, const std::function<bool()>& condition);
+  void wait(std::unique_lock<std::mutex>& lock, LedgerEntry& traffic, const std::function<bool()>& condition);
   size_t index(int rank) const { return static_cast<size_t>(rank); }
 
+  bool crosses(int other) const { return nodes_.apart(other, comm_.rank()); }
+
   Communicator& comm_;
+  const RankNodes& nodes_;
   End own_, beside_;    // of the worker; of the thread, protected by mutex_
   int parameters_ = 0;  // largest number of parameters of a rule
   int64_t turn_ = -1;   // number of the worker's turn; negative: none

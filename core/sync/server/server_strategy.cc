@@ -19,9 +19,9 @@ namespace {
 
 constexpr const char *kReplica = "replica/", *kResidual = "residual/";
 
-// The bytes that a shard has exchanged with the workers of other ranks.
+// The lines of the ledger for what a shard has exchanged with the workers of other ranks.
 struct Served {
-  int64_t pull_sent = 0, pull_received = 0, push_received = 0;
+  LedgerEntry pull, push;
 };
 
 // By rank; if the other ranks are in other processes, only the own entry is used. Only the worker whose turn it is may
@@ -60,8 +60,8 @@ struct ServerStrategy::Impl {
     return std::lower_bound(chosen->begin(), chosen->end(), last) -
            std::lower_bound(chosen->begin(), chosen->end(), first);
   }
-  // Counts the bytes of one parameter's rows that are pulled from the shards of other ranks.
-  void count_pull(const Tensor& value, const std::vector<int32_t>* chosen, int64_t& asked, int64_t& got);
+  // Adds to `line` the bytes of one parameter's rows that are pulled from the shards of other ranks.
+  void count_pull(const Tensor& value, const std::vector<int32_t>* chosen, const RankNodes& nodes, LedgerEntry& line);
 
   ServerConfig config;
   SyncEnv env;
@@ -107,24 +107,25 @@ std::map<std::string, std::vector<int32_t>> ServerStrategy::choose_rows(Context&
   return {};
 }
 
-void ServerStrategy::Impl::count_pull(const Tensor& value, const std::vector<int32_t>* chosen, int64_t& asked,
-                                      int64_t& got) {
+void ServerStrategy::Impl::count_pull(const Tensor& value, const std::vector<int32_t>* chosen, const RankNodes& nodes,
+                                      LedgerEntry& line) {
   for (int r = 0; r < env.ranks; ++r) {
     if (r == env.rank) continue;
     const int64_t n = count(chosen, value.dim(0), r), bytes = 4 * n * row_width(value.shape()),
                   request = chosen ? server::request_bytes(n) : 0;
+    const bool crosses = nodes.apart(r, env.rank);
     Served& served = shards->served[static_cast<size_t>(r)];
-    served.pull_received += request;
-    served.pull_sent += bytes;
-    asked += request;
-    got += bytes;
+    served.pull.add_received(request, crosses);
+    served.pull.add_sent(bytes, crosses);
+    line.add_sent(request, crosses);
+    line.add_received(bytes, crosses);
   }
 }
 
 void ServerStrategy::pull(Context& ctx) {
   Impl& s = *impl_;
   if (s.remote) return s.remote->pull(s.rows, *s.tools.replica);
-  int64_t asked = 0, got = 0;
+  LedgerEntry line{.group = s.env.group, .collective = "pull"};
   for (const ParameterSpec& spec : s.env.params) {
     const Tensor& from = s.tools.server->at(spec.name).value();
     Var& replica = s.tools.replica->at(spec.name);
@@ -135,10 +136,10 @@ void ServerStrategy::pull(Context& ctx) {
       replica.value().copy_from(from);
     }
     replica.changed();
-    s.count_pull(from, chosen, asked, got);
+    s.count_pull(from, chosen, ctx.comm->nodes(), line);
   }
   for (const auto& shard : s.shards->of) shard->pulled(ctx.rank);
-  if (ctx.ranks > 1) ctx.comm->count(s.env.group, "pull", asked, got);
+  if (ctx.ranks > 1) ctx.comm->count(std::move(line));
 }
 
 void ServerStrategy::select(Context& ctx) {
@@ -158,7 +159,7 @@ void ServerStrategy::push(Context& ctx, double lr, const ClipResult& clipped) {
   for (const ParameterSpec& spec : s.env.params)
     s.pushes.add(ctx, s.tools.replica->at(spec.name), clipped.factor(spec.name), parts);
   if (s.remote) return s.remote->push(parts, lr);
-  int64_t sent = 0;
+  LedgerEntry line{.group = s.env.group, .collective = "push"};
   for (int r = 0; r < ctx.ranks; ++r) {
     const auto i = static_cast<size_t>(r);
     int64_t bytes = 0;
@@ -166,38 +167,46 @@ void ServerStrategy::push(Context& ctx, double lr, const ClipResult& clipped) {
       bytes += server::push_bytes(s.pushes.codec(), p.sparse, p.count,
                                   row_width(s.tools.server->at(p.name).value().shape()));
     if (r != ctx.rank) {
-      sent += bytes;
-      s.shards->served[i].push_received += bytes;
+      const bool crosses = ctx.comm->nodes().apart(r, ctx.rank);
+      line.add_sent(bytes, crosses);
+      s.shards->served[i].push.add_received(bytes, crosses);
     }
     s.shards->of[i]->apply(ctx.rank, std::move(parts[i]), lr);
   }
-  if (ctx.ranks > 1) ctx.comm->count(s.env.group, "push", sent, 0);
+  if (ctx.ranks > 1) ctx.comm->count(std::move(line));
 }
 
 void ServerStrategy::count_served(Context& ctx) {
   Served& own = impl_->shards->served[static_cast<size_t>(ctx.rank)];
-  if (own.pull_sent + own.pull_received > 0)
-    ctx.comm->count(impl_->env.group, "pull", own.pull_sent, own.pull_received);
-  if (own.push_received > 0) ctx.comm->count(impl_->env.group, "push", 0, own.push_received);
+  for (auto& [name, line] : {std::pair("pull", &own.pull), std::pair("push", &own.push)}) {
+    line->group = impl_->env.group;
+    line->collective = name;
+    if (line->sent + line->received > 0) ctx.comm->count(*line);
+  }
   own = {};
 }
 
 // Ranks of one process share the values already; the ledger counts the bytes that they would send to each other.
 void ServerStrategy::publish(Context& ctx) {
   Impl& s = *impl_;
-  int64_t own = 0, all = 0;
+  LedgerEntry line{.group = s.env.group, .collective = "all_gather"};
   for (const ParameterSpec& spec : s.env.params) {
     Tensor& t = s.tools.server->at(spec.name).value();
+    std::vector<int64_t> rows;
+    for (int r = 0; r < ctx.ranks; ++r) rows.push_back(s.count(nullptr, t.dim(0), r));
     if (s.remote) {
-      std::vector<int64_t> rows;
-      for (int r = 0; r < ctx.ranks; ++r) rows.push_back(s.count(nullptr, t.dim(0), r));
       const int64_t first = s.begin(t.dim(0), ctx.rank), last = s.begin(t.dim(0), ctx.rank + 1);
       t.copy_from(ctx.comm->all_gather(t.slice(first, last), rows, s.env.group));
+      continue;
     }
-    own += 4 * row_width(t.shape()) * s.count(nullptr, t.dim(0), ctx.rank);
-    all += t.bytes();
+    for (int r = 0; r < ctx.ranks; ++r) {
+      const bool crosses = ctx.comm->nodes().apart(r, ctx.rank);
+      if (r == ctx.rank) continue;
+      line.add_sent(4 * row_width(t.shape()) * rows[static_cast<size_t>(ctx.rank)], crosses);
+      line.add_received(4 * row_width(t.shape()) * rows[static_cast<size_t>(r)], crosses);
+    }
   }
-  if (ctx.ranks > 1 && !s.remote) ctx.comm->count(s.env.group, "all_gather", own * (ctx.ranks - 1), all - own);
+  if (ctx.ranks > 1 && !s.remote) ctx.comm->count(std::move(line));
   ctx.comm->once<int>([&] {
     for (const ParameterSpec& spec : s.env.params) s.tools.server->at(spec.name).changed();
     return 0;
@@ -237,21 +246,17 @@ void ServerStrategy::load(Context& ctx, const std::vector<StateDict>& ranks) {
   }
 }
 
-int64_t ServerStrategy::expected_bytes(const Traffic& t) const {
+int64_t ServerStrategy::expected_bytes(const Traffic& t, int to) const {
   const Codec& codec = impl_->pushes.codec();
-  const auto me = static_cast<size_t>(t.rank);
+  const auto me = static_cast<size_t>(t.rank), other = static_cast<size_t>(to);
   const auto part = [&](int64_t n, int r) { return chunk_begin(n, r + 1, t.ranks) - chunk_begin(n, r, t.ranks); };
   int64_t bytes = 0;
-  for (int r = 0; r < t.ranks; ++r) {
-    const auto other = static_cast<size_t>(r);
-    if (r == t.rank) continue;
-    for (const Traffic::Dense& d : t.dense)
-      bytes += server::push_bytes(codec, false, part(d.rows, r), d.width) + 4 * part(d.rows, t.rank) * d.width;
-    for (const Traffic::Sparse& p : t.sparse) {
-      if (part(p.vocabulary, r) > 0) bytes += server::push_bytes(codec, true, p.pushed[me][other], p.width);
-      bytes += 4 * p.width * (p.pulled.empty() ? part(p.vocabulary, t.rank) : p.pulled[other][me]);
-      if (!p.pulled.empty()) bytes += server::request_bytes(p.pulled[me][other]);
-    }
+  for (const Traffic::Dense& d : t.dense)
+    bytes += server::push_bytes(codec, false, part(d.rows, to), d.width) + 4 * part(d.rows, t.rank) * d.width;
+  for (const Traffic::Sparse& p : t.sparse) {
+    if (part(p.vocabulary, to) > 0) bytes += server::push_bytes(codec, true, p.pushed[me][other], p.width);
+    bytes += 4 * p.width * (p.pulled.empty() ? part(p.vocabulary, t.rank) : p.pulled[other][me]);
+    if (!p.pulled.empty()) bytes += server::request_bytes(p.pulled[me][other]);
   }
   return bytes;
 }

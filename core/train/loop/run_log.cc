@@ -142,7 +142,7 @@ void RunLog::add_scale(Record& record) const {
 
 // This rank's record: bytes, memory and quantisation errors.
 Record RunLog::own_record() {
-  Record record = rank_record(run_.at.step, s_.ctx.rank, run_.at.open.traffic, s_.memory());
+  Record record = rank_record(run_.at.step, s_.ctx.rank, run_.at.open.traffic, s_.memory(), s_.comm.nodes().count());
   record.values.emplace_back("steps", static_cast<double>(run_.at.open.steps));
   traffic_.record(run_.at.open.traffic, run_.at.open.steps);
   size_t number = 0;
@@ -185,6 +185,10 @@ Record RunLog::step_record(const std::vector<std::string>& ranks) {
                  {"tokens", tokens_until(run_.at.step)},
                  {"comm_sent_bytes", static_cast<double>(sent.sent)},
                  {"comm_received_bytes", static_cast<double>(sent.received)}}};
+  if (s_.comm.nodes().count() > 1) {
+    record.values.emplace_back("comm_sent_between_nodes_bytes", static_cast<double>(sent.sent_between_nodes));
+    record.values.emplace_back("comm_received_between_nodes_bytes", static_cast<double>(sent.received_between_nodes));
+  }
   for (const auto& [name, sum] : w.terms)
     record.values.emplace_back("loss/" + name, w.tokens ? sum / static_cast<double>(w.tokens) : NAN);
   for (const auto& [name, rows] : w.rows)

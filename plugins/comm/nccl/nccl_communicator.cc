@@ -29,7 +29,9 @@ bool all_equal(const RankRows& rows) {
 }  // namespace
 
 NcclCommunicator::NcclCommunicator(lmx::Communicator& host, bool native, double start_s)
-    : Communicator(host.allocator(), host.threads()), host_(host), native_(native), start_s_(start_s) {}
+    : Communicator(host.allocator(), host.threads()), host_(host), native_(native), start_s_(start_s) {
+  set_nodes(std::make_shared<const lmx::RankNodes>(host.nodes()));
+}
 
 void NcclCommunicator::join(Device device) {
   if (link_) {

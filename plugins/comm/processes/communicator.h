@@ -15,6 +15,7 @@ class ProcessCommunicator : public Communicator, public Liveness {
  public:
   // `native`: sums are the all-reduce of the message library.
   ProcessCommunicator(std::unique_ptr<Link> link, bool native, Watchdog& watchdog, int threads);
+  using Communicator::set_nodes;
   int rank() const override { return rank_; }
   int size() const override { return size_; }
   // Operations progress in the calling thread, which sleeps between two polls.

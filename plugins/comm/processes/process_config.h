@@ -6,7 +6,7 @@
 namespace lmx::processes {
 
 struct ProcessConfig {
-  int64_t ranks = 0;
+  int64_t ranks = 0, ranks_per_node = 0;
   std::string reduce = "ordered";
   double heartbeat_s = 1, timeout_s = 30, lag_s = 300;
   void fields(Fields& f) {
@@ -14,6 +14,11 @@ struct ProcessConfig {
             "number of processes; lmx starts them if no launcher (mpirun, srun, torchrun) has started this one; 0: the "
             "number of the launcher",
             kNonNegative);
+    f.field(
+        "ranks_per_node", ranks_per_node,
+        "consecutive ranks that count as one node, for sync levels and for the bytes between nodes; 0: the ranks of "
+        "a host",
+        kNonNegative);
     f.choice("reduce", reduce, {"ordered", "native"},
              "addition in an all-reduce: by lmx in rank order, with the same bits in every group, or by the message "
              "library in any order");

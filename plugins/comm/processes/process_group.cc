@@ -64,6 +64,8 @@ void ProcessGroup::run(const std::function<void(Communicator&)>& body) {
   Watchdog watchdog(launch_.rank, transport_->beats(), placements, settings_);
   ProcessCommunicator comm(transport_->link(watchdog), config_.reduce == "native", watchdog,
                            threads_for(fair_threads(placements, launch_.rank)));
+  comm.set_nodes(config_.ranks_per_node > 0 ? std::make_shared<const RankNodes>(launch_.world, config_.ranks_per_node)
+                                            : std::make_shared<const RankNodes>(hosts_of(placements)));
   start.reset();
   try {
     body(comm);

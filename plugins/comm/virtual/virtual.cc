@@ -21,10 +21,13 @@ namespace {
 
 struct VirtualConfig {
   int64_t ranks = 2;
-  int64_t at_once = 0;
+  int64_t at_once = 0, ranks_per_node = 0;
   void fields(Fields& f) {
     f.field("ranks", ranks, "ranks of the run", {1, 65536});
     f.field("at_once", at_once, "ranks that compute at the same time; 0: as many as the machine has cores for",
+            kNonNegative);
+    f.field("ranks_per_node", ranks_per_node,
+            "consecutive ranks that count as one node, for sync levels and for the bytes between nodes; 0: all ranks",
             kNonNegative);
   }
   Traits traits() const { return {{trait::kOneProcess, "true"}}; }
@@ -76,10 +79,15 @@ struct Round {
 
 // State that the ranks of a group share. Guarded by the mutex of `scheduler`.
 struct Hall {
-  Hall(int n, int slots)
-      : ranks(n), scheduler(n, slots), clock(static_cast<size_t>(n), 0.0), away(static_cast<size_t>(n), 0) {}
+  Hall(int n, int slots, std::shared_ptr<const RankNodes> nodes_of_ranks)
+      : ranks(n),
+        nodes(std::move(nodes_of_ranks)),
+        scheduler(n, slots),
+        clock(static_cast<size_t>(n), 0.0),
+        away(static_cast<size_t>(n), 0) {}
 
   int ranks;
+  std::shared_ptr<const RankNodes> nodes;
   RankScheduler scheduler;
   std::shared_ptr<Allocator> pool = Allocator::cpu();
   std::shared_ptr<Round> round;
@@ -114,7 +122,9 @@ struct Hall {
 class VirtualCommunicator final : public Communicator, private TurnClock {
  public:
   VirtualCommunicator(Hall& hall, int rank, int threads, int all_threads)
-      : Communicator(Allocator::counting(hall.pool), threads), hall_(hall), rank_(rank), all_threads_(all_threads) {}
+      : Communicator(Allocator::counting(hall.pool), threads), hall_(hall), rank_(rank), all_threads_(all_threads) {
+    set_nodes(hall.nodes);
+  }
   int rank() const override { return rank_; }
   int size() const override { return hall_.ranks; }
   bool shares_memory() const override { return true; }
@@ -233,7 +243,9 @@ class VirtualCommunicator final : public Communicator, private TurnClock {
 
 class VirtualGroup final : public CommGroup {
  public:
-  VirtualGroup(const VirtualConfig& config, const CommEnv& env) : ranks_(static_cast<int>(config.ranks)) {
+  VirtualGroup(const VirtualConfig& config, const CommEnv& env)
+      : ranks_(static_cast<int>(config.ranks)),
+        nodes_(std::make_shared<const RankNodes>(ranks_, config.ranks_per_node)) {
     const int cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
     threads_ = env.threads > 0 ? env.threads : 1;
     const int fit = std::max(1, cores / threads_);
@@ -242,10 +254,11 @@ class VirtualGroup final : public CommGroup {
   }
   int size() const override { return ranks_; }
   std::string describe() const override {
-    return str(ranks_, ranks_ == 1 ? " virtual rank" : " virtual ranks", ", ", at_once_, " at a time");
+    return str(ranks_, ranks_ == 1 ? " virtual rank" : " virtual ranks",
+               nodes_->count() > 1 ? str(" in ", nodes_->count(), " nodes") : "", ", ", at_once_, " at a time");
   }
   void run(const std::function<void(Communicator&)>& body) override {
-    Hall hall(ranks_, at_once_);
+    Hall hall(ranks_, at_once_, nodes_);
     std::vector<std::thread> threads;
     const std::string refused = start(hall, threads, body);
     for (std::thread& t : threads) t.join();
@@ -286,6 +299,7 @@ class VirtualGroup final : public CommGroup {
   }
 
   int ranks_, threads_ = 1, at_once_ = 1, all_threads_ = 1;
+  std::shared_ptr<const RankNodes> nodes_;
 };
 
 std::unique_ptr<CommGroup> make_virtual(const Node& config, const std::string& path, const CommEnv& env) {

@@ -62,9 +62,9 @@ class Allgather final : public SumStrategy {
     grad.pieces.push_back({std::move(index), std::move(sum), true});
   }
 
-  int64_t table_bytes(const Traffic& t, const Traffic::Sparse& s) const override {
+  int64_t table_bytes(const Traffic& t, const Traffic::Sparse& s, int) const override {
     const int64_t rows = s.indices[static_cast<size_t>(t.rank)];
-    return index_bytes(t, s.indices) + (t.ranks - 1) * reducer().codec().bytes(rows, s.width);
+    return index_bytes(t, s.indices) + reducer().codec().bytes(rows, s.width);
   }
   int64_t table_collectives(const Traffic::Sparse&) const override { return 3; }  // numbers, indices, rows
 };

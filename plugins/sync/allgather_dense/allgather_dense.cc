@@ -68,8 +68,8 @@ class AllgatherDense final : public SumStrategy {
     grad.dense = ctx.comm->once_tensor(MemClass::communication, [&] { return sum_matrices(ctx, all, param.shape()); });
   }
 
-  int64_t table_bytes(const Traffic& t, const Traffic::Sparse& s) const override {
-    return (t.ranks - 1) * reducer().codec().bytes(s.vocabulary, s.width);
+  int64_t table_bytes(const Traffic&, const Traffic::Sparse& s, int) const override {
+    return reducer().codec().bytes(s.vocabulary, s.width);
   }
   int64_t table_collectives(const Traffic::Sparse&) const override { return 1; }
 

@@ -87,8 +87,9 @@ std::vector<ParameterSpec> with_tables(std::vector<ParameterSpec> params, const 
 class SummedRows final : public SumStrategy {
  public:
   SummedRows(const SampledRowsConfig& config, const SyncEnv& env, RowSelector selector)
-      : SumStrategy(SumConfig{.codec = config.server.codec, .bucket_mb = config.bucket_mb},
-                    SyncEnv{env.group, with_tables(env.params, selector), env.rank, env.ranks, env.key}),
+      : SumStrategy(
+            SumConfig{.codec = config.server.codec, .bucket_mb = config.bucket_mb},
+            SyncEnv{env.group, with_tables(env.params, selector), env.rank, env.ranks, env.key, env.ranks_per_node}),
         selector_(std::move(selector)) {}
 
   std::vector<std::vector<std::string>> units(const std::vector<ParameterSpec>& params) const override {
@@ -120,16 +121,15 @@ class SummedRows final : public SumStrategy {
     unit.dense.push_back({height, width, even_shares(own, unit.ranks)});
   }
 
-  int64_t expected_bytes(const Traffic& traffic) const override {
-    if (traffic.ranks == 1) return 0;
+  int64_t expected_bytes(const Traffic& traffic, int to) const override {
     Traffic rest = traffic;
     int64_t bytes = 0;
     std::erase_if(rest.dense, [&](const Traffic::Dense& d) {
       if (d.owned.empty()) return false;
-      bytes += reducer().sent_row_bytes(traffic.rank, d.owned, d.owned, d.width);
+      bytes += reducer().sent_row_bytes(traffic.rank, to, d.owned, d.owned, d.width);
       return true;
     });
-    return bytes + SumStrategy::expected_bytes(rest);
+    return bytes + SumStrategy::expected_bytes(rest, to);
   }
   int64_t collectives(const Traffic& traffic) const override {
     if (traffic.ranks == 1) return 0;

@@ -72,9 +72,9 @@ class TopK : public lmx::SyncStrategy {
     for (const auto& [name, t] : ranks.at(static_cast<size_t>(ctx.rank)))
       kept_[name].assign(t.values<float>().begin(), t.values<float>().end());
   }
-  int64_t expected_bytes(const lmx::Traffic& t) const override {
+  int64_t expected_bytes(const lmx::Traffic& t, int) const override {
     int64_t bytes = 0;
-    const auto add = [&](int64_t n) { bytes += (t.ranks - 1) * 2 * (8 + 4 * count(n)); };
+    const auto add = [&](int64_t n) { bytes += 2 * (8 + 4 * count(n)); };
     for (const auto& dense : t.dense) add(dense.rows * dense.width);
     for (const auto& table : t.sparse) add(table.vocabulary * table.width);
     return bytes;

@@ -98,9 +98,10 @@ void judge(const Recipe& r, const MemoryCheck& check, bool warns) {
                  ". memory.budget=N (GB) makes this an error"));
 }
 
-MemoryCheck estimate_of(const Recipe& r, int ranks) {
+MemoryCheck estimate_of(const Recipe& r, const Communicator& comm) {
+  const int ranks = comm.size();
   const Network network = make_network(r, data::vocabulary_size(r.data), nullptr);
-  const SyncRules sync(r.sync, "sync", network.specs, 0, ranks, RandomKey());
+  const SyncRules sync(r.sync, "sync", SyncEnv{"", network.specs, 0, ranks, RandomKey(), comm.nodes().per_node()});
   const BatchPlan batch = planned_batcher(r.batcher)->plan();
   return check_memory(r, network, sync, shares_of(r, batch, network.loss->plan(), ranks));
 }
@@ -112,7 +113,7 @@ MemoryCheck estimate_of(const Recipe& r, int ranks) {
 void require_memory(const Recipe& r, Communicator& comm) {
   const auto check = comm.once<std::optional<MemoryCheck>>([&]() -> std::optional<MemoryCheck> {
     try {
-      return estimate_of(r, comm.size());
+      return estimate_of(r, comm);
     } catch (const UserError&) {
       return std::nullopt;
     }

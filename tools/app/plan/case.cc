@@ -26,6 +26,12 @@ void set_ranks(Node& tree, int ranks) {
   comm->set("ranks", Node::scalar(std::to_string(ranks), mark));
 }
 
+// The ranks of each node; 0: the last node has fewer.
+int nodes_of(const LinksConfig& links, int ranks) {
+  const auto inner = static_cast<int>(std::min<int64_t>(links.ranks_per_node, ranks));
+  return ranks % inner == 0 ? inner : 0;
+}
+
 Recipe read_on(Node tree, const std::string& name, int ranks, bool keeps_batch) {
   const int before = ranks_of(tree);
   set_ranks(tree, ranks);
@@ -49,7 +55,8 @@ Case::Case(Node tree, const std::string& name, int ranks, bool keeps_batch, cons
   check_patterns(recipe_, network.specs);
   if (SyncRules::asynchronous(recipe_.sync, "sync"))
     throw UserError("[plan] the workers of this recipe are asynchronous; lmx plan estimates steps of ranks in step");
-  const SyncRules sync(recipe_.sync, "sync", network.specs, 0, ranks, RandomKey());
+  const SyncRules sync(recipe_.sync, "sync",
+                       SyncEnv{"", network.specs, 0, ranks, RandomKey(), nodes_of(machine.links, ranks)});
   sync.check_loss(*network.loss);
   shares_ = shares_of(recipe_, planned_batcher(recipe_.batcher)->plan(), network.loss->plan(), ranks);
   units_ = exchange_of(sync, network, shares_, law);
@@ -71,7 +78,8 @@ Row Case::row(const LinksConfig& links, Algorithm algorithm, double speed) const
   work.update_s *= speed;
   std::vector<UnitWork> units;
   for (const UnitPlan& unit : units_) {
-    const Transfer moved = transfer(unit.sent, unit.collectives, shares_.ranks, links, algorithm);
+    const Transfer moved =
+        transfer({unit.sent, unit.sent_between_nodes, unit.collectives}, shares_.ranks, links, algorithm);
     row.sent_bytes += unit.sent;
     row.node_bytes += moved.node_bytes;
     row.network_bytes += moved.network_bytes;

@@ -36,33 +36,35 @@ Algorithm algorithm_named(const std::string& name) {
   throw UserError(str("[plan] no collectives '", name, "'", did_you_mean(name, {kNames.begin(), kNames.end()})));
 }
 
-Transfer transfer(int64_t sent, int64_t collectives, int ranks, const LinksConfig& links, Algorithm algorithm) {
+Transfer transfer(const Sent& sent, int ranks, const LinksConfig& links, Algorithm algorithm) {
   if (ranks < 2) return {};
   const int64_t inner = std::min<int64_t>(links.ranks_per_node, ranks), nodes = (ranks + inner - 1) / inner;
-  const double bytes = static_cast<double>(sent), calls = static_cast<double>(collectives);
+  const double bytes = static_cast<double>(sent.bytes), calls = static_cast<double>(sent.collectives);
   const double others = ranks - 1, g = ranks, local = static_cast<double>(inner);
   const double latency = nodes > 1 ? links.network.latency_s() : links.node.latency_s();
-  const double crossing = nodes > 1 ? (g - local) / others : 0;  // part of the other ranks that are on other nodes
   const double share = links.shared ? local : 1;
-  double seconds = 0, across = bytes * crossing;  // `across`: bytes that a rank sends to other nodes
-  if (algorithm == Algorithm::pairwise) {
+  const double two_levels = (local - 1) * links.node.latency_s() + static_cast<double>(nodes - 1) * latency;
+  double seconds = 0, across = nodes > 1 ? bytes * (g - local) / others : 0;  // sent by a rank to other nodes
+  const double stated = static_cast<double>(sent.between_nodes);
+  if (algorithm != Algorithm::hierarchical && ranks % inner == 0 && stated < 0.99 * across) {
+    across = stated;
+    // Half of the collectives are inside the nodes, half between them.
+    seconds =
+        links.node.seconds(bytes - across) * share + links.network.seconds(across * local) + calls / 2 * two_levels;
+  } else if (algorithm == Algorithm::pairwise) {
     seconds = pairwise_s(bytes / others, ranks, inner, links) + calls * others * latency;
-  } else {
-    // One rank of each node sends to the next node in a ring. In a hierarchy a node sends as much altogether.
+  } else if (algorithm == Algorithm::hierarchical) {
     across /= local;
-    const double network = links.network.seconds(across * local);
-    if (algorithm == Algorithm::hierarchical) {
-      const double inside = bytes * g / others * (local - 1) / local;
-      seconds = links.node.seconds(inside) * share + network +
-                calls * ((local - 1) * links.node.latency_s() + static_cast<double>(nodes - 1) * latency);
-    } else {
-      const double rounds = algorithm == Algorithm::ring ? others : std::ceil(std::log2(g));
-      const double ring = nodes > 1 ? links.network.seconds(bytes) : 0;
-      seconds = std::max(links.node.seconds(bytes) * share, ring) + calls * rounds * latency;
-    }
+    const double inside = bytes * g / others * (local - 1) / local;
+    seconds = links.node.seconds(inside) * share + links.network.seconds(across * local) + calls * two_levels;
+  } else {
+    across /= local;  // one rank of each node sends to the next node
+    const double rounds = algorithm == Algorithm::ring ? others : std::ceil(std::log2(g));
+    const double ring = nodes > 1 ? links.network.seconds(bytes) : 0;
+    seconds = std::max(links.node.seconds(bytes) * share, ring) + calls * rounds * latency;
   }
   const auto network_bytes = std::llround(across);
-  return {seconds, sent - network_bytes, network_bytes};
+  return {seconds, sent.bytes - network_bytes, network_bytes};
 }
 
 }  // namespace lmx::plan

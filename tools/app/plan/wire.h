@@ -22,11 +22,19 @@ enum class Algorithm : uint8_t { pairwise, ring, tree, hierarchical };
 Algorithm algorithm_named(const std::string& name);  // UserError: with the nearest name
 const char* name_of(Algorithm algorithm);
 
+// What a rank sends for a unit, as its strategy states it: bytes, the part of them for ranks of other nodes,
+// collectives.
+struct Sent {
+  int64_t bytes = 0, between_nodes = 0, collectives = 0;
+};
+
 // The exchange of a unit.
 struct Transfer {
   double seconds = 0;
   int64_t node_bytes = 0, network_bytes = 0;  // that a rank sends inside its node and to other nodes, on average
 };
-Transfer transfer(int64_t sent, int64_t collectives, int ranks, const LinksConfig& links, Algorithm algorithm);
+// A strategy that itself exchanges less between nodes than inside them (allreduce with two levels) is a hierarchy of
+// lmx's own collectives in any case but `hierarchical`: one level after the other.
+Transfer transfer(const Sent& sent, int ranks, const LinksConfig& links, Algorithm algorithm);
 
 }  // namespace lmx::plan

@@ -16,7 +16,9 @@ bool is_axis(const std::string& key) {
 
 // Returns whether a record contains the sum over its steps.
 bool is_sum_over_window(const std::string& key) {
-  static const std::set<std::string> kSums{"comm_sent_bytes", "comm_received_bytes", "comm_s", "comm_exposed_s"};
+  static const std::set<std::string> kSums{
+      "comm_sent_bytes", "comm_received_bytes", "comm_sent_between_nodes_bytes", "comm_received_between_nodes_bytes",
+      "comm_s",          "comm_exposed_s"};
   return kSums.contains(key);
 }
 

@@ -44,13 +44,15 @@ void print_json(const Report& r) {
   json["translation"] = record_json(r.translation);
   if (r.translation) json["translation"]["split"] = r.translation->split;
   json["traffic"] = Json::array();
-  for (const auto& [key, line] : r.traffic)
+  for (const auto& [key, line] : r.traffic) {
     json["traffic"].push_back({{"group", key.first},
                                {"collective", key.second},
                                {"sent_bytes_per_rank_and_step", line.mean},
                                {"sent_bytes_per_step_max", line.max},
                                {"received_bytes_per_rank_and_step", line.received},
                                {"sent_bytes_total", line.total}});
+    if (line.between_nodes) json["traffic"].back()["sent_between_nodes_bytes_per_rank_and_step"] = *line.between_nodes;
+  }
   json["comm_times"] = times_json(r);
   json["memory"] = Json::object();
   for (const auto& [name, line] : r.memory)

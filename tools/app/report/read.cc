@@ -105,6 +105,7 @@ void read_staleness(Report& report, const std::vector<RunRecord>& records) {
 void read_ranks(Report& report, const std::vector<RunRecord>& records) {
   struct Sum {
     double sent = 0, received = 0;
+    std::optional<double> between_nodes;
   };
   std::map<int64_t, std::map<std::pair<std::string, std::string>, Sum>> by_rank;
   std::map<int64_t, double> steps;
@@ -120,6 +121,7 @@ void read_ranks(Report& report, const std::vector<RunRecord>& records) {
       Sum& sum = by_rank[rank][{key.substr(first + 1, middle - first - 1), key.substr(middle + 1, last - middle - 1)}];
       if (key.ends_with("/sent_bytes")) sum.sent += value;
       if (key.ends_with("/received_bytes")) sum.received += value;
+      if (key.ends_with("/sent_between_nodes_bytes")) sum.between_nodes = sum.between_nodes.value_or(0) + value;
     }
   }
   if (!by_rank.empty()) report.ranks = by_rank.size();
@@ -128,6 +130,9 @@ void read_ranks(Report& report, const std::vector<RunRecord>& records) {
       if (sum.sent == 0 && sum.received == 0) continue;  // a group of one rank
       TrafficLine& line = report.traffic[key];
       const double per_step = sum.sent / std::max(1.0, steps[rank]);
+      if (sum.between_nodes)
+        line.between_nodes = line.between_nodes.value_or(0) +
+                             *sum.between_nodes / std::max(1.0, steps[rank]) / static_cast<double>(report.ranks);
       line.mean += per_step / static_cast<double>(report.ranks);
       line.max = std::max(line.max, per_step);
       line.total += sum.sent;

@@ -24,6 +24,8 @@ using Json = nlohmann::ordered_json;
 struct TrafficLine {
   double mean = 0, max = 0, total = 0;  // sent: per step, mean and maximum of ranks; of all ranks and steps
   double received = 0;                  // per step, mean of ranks
+  // Sent to other nodes, per step, mean of ranks; nullopt: all ranks of the run are in one node.
+  std::optional<double> between_nodes = {};
 };
 
 struct MemoryLine {

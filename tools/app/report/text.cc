@@ -82,13 +82,18 @@ void print_traffic(const Report& r) {
   if (r.traffic.empty()) return;
   Rows rows{{"GROUP", "COLLECTIVE", "SENT A RANK AND STEP", "MOST OF A RANK", "RECEIVED", "ALL RANKS AND STEPS"}};
   TrafficLine all;
+  for (const auto& [key, line] : r.traffic)
+    if (line.between_nodes) all.between_nodes = all.between_nodes.value_or(0) + *line.between_nodes;
+  if (all.between_nodes) rows[0].push_back("SENT TO OTHER NODES");
   for (const auto& [key, line] : r.traffic) {
     rows.push_back({key.first, key.second, bytes(line.mean), bytes(line.max), bytes(line.received), bytes(line.total)});
+    if (all.between_nodes) rows.back().push_back(bytes(line.between_nodes.value_or(0)));
     all.mean += line.mean;
     all.received += line.received;
     all.total += line.total;
   }
   rows.push_back({"all", "", bytes(all.mean), "", bytes(all.received), bytes(all.total)});
+  if (all.between_nodes) rows.back().push_back(bytes(*all.between_nodes));
   std::cout << "\n" << table(rows);
 }
 

@@ -130,7 +130,8 @@ DryRun dry_run(const Node& composed, const std::string& name) {
   const auto ranks = static_cast<int>(std::max<int64_t>(1, comm_ranks(r.comm, "comm")));
   const BatchPlan batch = planned_batcher(r.batcher)->plan();
   const Shares shares = shares_of(r, batch, network.loss->plan(), ranks);
-  const SyncRules sync(r.sync, "sync", network.specs, 0, ranks, RandomKey());
+  const SyncRules sync(r.sync, "sync",
+                       SyncEnv{"", network.specs, 0, ranks, RandomKey(), comm_nodes(r.comm, "comm", ranks).per_node()});
   int64_t total = 0;
   const std::string parameters = parameter_lines(network, total);
   std::string text = str("recipe ", name, "\n", "parameters ", count_text(total), "\n", parameters);
