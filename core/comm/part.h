@@ -1,4 +1,4 @@
-// A part of a group as a group of its own.
+// A part of a group, which is a group itself.
 #pragma once
 
 #include <vector>

@@ -183,7 +183,8 @@ TEST_F(PlanCommand, CalibratesTheMachineOnWhichItRuns) {
     ASSERT_EQ(o.code, 0) << o.err;
     EXPECT_THAT(o.out, HasSubstr("here.yaml"));
     // The recurrent weight: 4 sequences, 64 gates, 8 inputs (batch.micro is a rank's whole share with two ranks).
-    EXPECT_THAT(read_file(folder_ / "here.yaml"), Names("measured by lmx plan --calibrate", "m: 4", "n: 64", "k: 8"));
+    EXPECT_THAT(read_file(folder_ / "here.yaml"),
+                Names("measured by lmx plan --calibrate", "m: 4\n      'n': 64\n      k: 8"));
     const Json all = rows(path("tiny.yaml"), {"--machine", path("here.yaml"), "--ranks", "1,2"});
     ASSERT_EQ(all.size(), 2u);
     for (const Json& row : all) EXPECT_GT(row["compute_s"].get<double>(), 0);

@@ -107,8 +107,8 @@ TEST_F(Sync, OneRuleAtMostSaysWhoDrawsTheSameCandidates) {
 }
 
 TEST_F(Sync, GroupsOfSeedsNeedALossThatDraws) {
-  const SyncRules seeded(rules("all: {params: '.*', strategy: seeded}"), "sync", specs({"softmax.weight"}), 0, 2,
-                         RandomKey());
+  const SyncRules seeded(rules("all: {params: '.*', strategy: seeded}"), "sync",
+                         SyncEnv{"", specs({"softmax.weight"}), 0, 2, RandomKey()});
   const auto loss = [](const std::string& yaml) {
     return make_loss(parse_yaml(yaml, "r"), "loss", LossEnv{.vocab_size = 50, .feature_size = 4});
   };
@@ -116,8 +116,8 @@ TEST_F(Sync, GroupsOfSeedsNeedALossThatDraws) {
   EXPECT_THAT(message<UserError>([&] { seeded.check_loss(*draws_none); }),
               Names("sync.all", "sampled_softmax", "two_stage_softmax"));
   seeded.check_loss(*two_stage);
-  const SyncRules rows(rules("all: {params: '.*', strategy: sampled_rows}"), "sync", specs({"softmax.weight"}), 0, 2,
-                       RandomKey());
+  const SyncRules rows(rules("all: {params: '.*', strategy: sampled_rows}"), "sync",
+                       SyncEnv{"", specs({"softmax.weight"}), 0, 2, RandomKey()});
   rows.check_loss(*draws_none);  // the loss also samples rows
   rows.check_loss(*two_stage);
   // The rule already selects the rows of this loss.
@@ -131,7 +131,7 @@ TEST_F(Sync, GroupsOfSeedsNeedALossThatDraws) {
 TEST_F(Sync, FirstMatchWins) {
   SyncRules both(
       rules("tables: {params: 'embedding|softmax', strategy: allreduce}\nrest: {params: '.*', strategy: allreduce}"),
-      "sync", specs({"embedding.weight", "lstm.0.bias"}), 0, 1, RandomKey());
+      "sync", SyncEnv{"", specs({"embedding.weight", "lstm.0.bias"}), 0, 1, RandomKey()});
   ParameterStore params;
   StepPlan plan;
   for (const ParameterSpec& spec : specs({"embedding.weight", "lstm.0.bias"})) params.add(ctx_, spec, RandomKey(1));
@@ -158,7 +158,7 @@ TEST_F(Sync, UnitsGoInOneOrderOnAllRanks) {
     ctx.allocator = comm.allocator();
     const auto all = specs({"a", "b", "c", "d"});
     SyncRules one(rules("{x: {params: 'a|c', strategy: allreduce, bucket_mb: 0}, y: {params: '.*', strategy: unique}}"),
-                  "sync", all, comm.rank(), comm.size(), RandomKey());
+                  "sync", SyncEnv{"", all, comm.rank(), comm.size(), RandomKey()});
     ParameterStore params;
     StepPlan plan;
     for (const ParameterSpec& spec : all) params.add(ctx, spec, RandomKey(1));
@@ -201,7 +201,7 @@ TEST_F(Sync, NamesOfRulesAreIdentifiers) {
 
 TEST_F(Sync, FullConfigKeepsParamsFirst) {
   const Node full = SyncRules::full_config(rules("rest: {strategy: allreduce, params: x}"), "sync");
-  EXPECT_THAT(full.find("rest")->keys(), ElementsAre("params", "strategy", "bucket_mb", "codec"));
+  EXPECT_THAT(full.find("rest")->keys(), ElementsAre("params", "strategy", "bucket_mb", "levels", "codec"));
 }
 
 }  // namespace

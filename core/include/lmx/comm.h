@@ -148,14 +148,14 @@ class LMX_API Communicator {
   }
   int threads() const { return threads_; }  // threads of a parallel region of this rank
 
-  // Nodes and parts
-  // ---------------------------------------------------------------------------------------------------- The nodes of
-  // the ranks. By default all ranks are in one node.
+  // The nodes of the ranks. By default all ranks are in one node.
   const RankNodes& nodes() const;
-  // Parts of this group as groups of their own, which live as long as this one and use its ledger: the ranks of this
-  // rank's node, and the ranks with the same place in every node (REQUIRES: nodes().per_node() > 0). Ranks are numbered
-  // from 0 in the order of the lists of RankNodes. All ranks of the whole group call the same operations of their parts
-  // at the same time. Parts add in rank order, also if `comm.reduce: native` is set, and have no connections.
+
+  // Parts of this group, which are groups themselves: the ranks of this rank's node, and the ranks with the same place
+  // in every node (REQUIRES: nodes().per_node() > 0). They live as long as this group and use its ledger. Ranks are
+  // numbered from 0 in the order of the lists of RankNodes. All ranks of the whole group call the same operations of
+  // their parts at the same time. Parts add in rank order, also if `comm.reduce: native` is set, and have no
+  // connections.
   Communicator& in_node();
   Communicator& between_nodes();
 

@@ -1,4 +1,4 @@
-// What a run has recorded, as input of a plan.
+// The records of a run as input of a plan.
 #pragma once
 
 #include <map>

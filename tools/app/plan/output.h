@@ -19,7 +19,7 @@ nlohmann::ordered_json json_of(const Plan& plan);
 std::string csv_of(const Plan& plan);
 // Tokens a second over ranks, a curve for each variant.
 std::string svg_of(const Plan& plan);
-// A page of its own: both charts, the table, the machine with the source of each value.
+// A complete page: both charts, the table, the machine with the source of each value.
 std::string html_of(const Plan& plan);
 
 // The content of a file of this name, by its ending: .json, .csv, .svg, .html. UserError: another ending.

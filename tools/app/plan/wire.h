@@ -22,8 +22,8 @@ enum class Algorithm : uint8_t { pairwise, ring, tree, hierarchical };
 Algorithm algorithm_named(const std::string& name);  // UserError: with the nearest name
 const char* name_of(Algorithm algorithm);
 
-// What a rank sends for a unit, as its strategy states it: bytes, the part of them for ranks of other nodes,
-// collectives.
+// The data of a unit that a rank sends, as its strategy states them: bytes, the part of them for ranks of other nodes,
+// and the number of collectives.
 struct Sent {
   int64_t bytes = 0, between_nodes = 0, collectives = 0;
 };

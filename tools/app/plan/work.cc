@@ -34,7 +34,7 @@ Stage stage_of(const Product& p, double bytes, const DeviceConfig& device, DType
           std::max(backward, (times * (kBackwardLaunches - 1) + 1) * launch)};
 }
 
-// What one forward pass is computed over.
+// The sizes of one forward pass.
 ForwardShape pass_shape(const Shares& s) {
   if (s.pairs) return {std::max<int64_t>(1, s.forward_tokens / kSentence), kSentence};
   return {s.forward_tokens / s.length, s.length};

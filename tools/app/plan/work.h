@@ -35,8 +35,8 @@ std::vector<ProductShape> product_shapes(const train::Network& network, const Sh
 // of
 //   its input, and that of its weight, which a recurrence computes for all time steps at once.
 // - Each byte of an activation that is kept for backward is written and read once in forward; in backward it is read,
-//   and its gradient is written and read. A launch takes at least launch_us; a product has one of its own, and one
-//   follows for the element-wise part.
+//   and its gradient is written and read. A launch takes at least launch_us; a product is one launch, and the
+//   element-wise part after it is another one.
 // - The loss reads and writes its logits twice in each direction.
 // - The optimizer reads value, gradient and state and writes value and state, of all rows that the step changes;
 // clipping
