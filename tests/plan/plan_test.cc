@@ -197,6 +197,15 @@ TEST_F(PlanCommand, CalibratesTheMachineOnWhichItRuns) {
   EXPECT_FALSE(fs::exists(path("m.yaml")));
 }
 
+// Two levels on nodes of 8: an eighth of the bytes crosses nodes. Thousands of ranks need no more memory than a few.
+TEST_F(PlanCommand, TwoLevelsSendLessBetweenTenThousandRanks) {
+  const Json all = rows(shipped("patwary_word_1b.yaml"),
+                        {"--machine", "h100_node", "--ranks", "10000", "sync=allreduce,allreduce_levels"});
+  ASSERT_EQ(all.size(), 2u);
+  EXPECT_LT(all[1]["network_bytes"].get<double>(), 0.3 * all[0]["network_bytes"].get<double>());
+  EXPECT_LT(all[1]["exposed_s"].get<double>(), all[0]["exposed_s"].get<double>());
+}
+
 TEST_F(PlanCommand, FewerBytesPayOnSlowNetworks) {
   const Outcome o =
       plan(shipped("patwary_word_1b.yaml"), {"--machine", "desk_10gbe", "--ranks", "16", "sync=allreduce,one_bit"});
@@ -246,6 +255,7 @@ TEST_F(PlanCommand, RefusesWhatItCannotPlan) {
   expect_refused({"--machine", "h100_node", "sync=param_server"}, {"asynchronous"});
   expect_refused({"--machine", "h100_node", "--types", "8"}, {"FACTOR,EXPONENT", "'8'"});
   expect_refused({"--machine", "h100_node", "--ranks", "0"}, {"--ranks"});
+  expect_refused({"--machine", "puri_v100", "precision=bf16"}, {"bf16", "machine.device.peak_tflops.bf16"});
   expect_refused({}, {"--machine"});
 }
 

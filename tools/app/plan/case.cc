@@ -50,6 +50,7 @@ int ranks_of(const Node& tree) {
 Case::Case(Node tree, const std::string& name, int ranks, bool keeps_batch, const Machine& machine,
            const Request& request)
     : recipe_(read_on(std::move(tree), name, ranks, keeps_batch)), machine_(&machine), request_(&request) {
+  machine.device.require_products(compute_of(recipe_));
   const WordLaw law = request.law.value_or(zipf_law());
   const Network network = make_network(recipe_, data::vocabulary_size(recipe_.data), nullptr);
   check_patterns(recipe_, network.specs);

@@ -21,6 +21,10 @@ void add_keys(const Node& node, const std::string& path, std::vector<std::string
   }
 }
 
+const char* precision_of(DType compute) {
+  return compute == DType::bf16 ? "bf16" : compute == DType::f16 ? "fp16" : "fp32";
+}
+
 bool products_empty(const DeviceConfig& device) {
   return device.products.items.empty();
 }
@@ -69,13 +73,21 @@ void DeviceConfig::read_products(const std::string& path) {
 }
 
 double DeviceConfig::product_s(int64_t m, int64_t n, int64_t k, DType compute) const {
-  const char* precision = compute == DType::bf16 ? "bf16" : compute == DType::f16 ? "fp16" : "fp32";
+  const char* precision = precision_of(compute);
   for (const MeasuredProduct& p : measured_)
     if (p.m == m && p.n == n && p.k == k && p.precision == precision) return p.us * 1e-6;
   const double a = static_cast<double>(m), b = static_cast<double>(n), c = static_cast<double>(k);
   const double least = std::min({a, b, c}), element = compute == DType::f32 ? 4 : 2;
   const double rate = 1e12 * peak_tflops.of(compute) * efficiency.of(compute) * least / (least + half_size);
   return std::max(2 * a * b * c / rate, memory_s(element * (a * c + b * c + a * b)));
+}
+
+void DeviceConfig::require_products(DType compute) const {
+  if (peak_tflops.of(compute) > 0 && efficiency.of(compute) > 0) return;
+  const char* precision = precision_of(compute);
+  throw UserError(str("[plan] the machine has no rate of products with precision ", precision,
+                      ": set machine.device.peak_tflops.", precision, " and machine.device.efficiency.", precision,
+                      ", or choose another precision"));
 }
 
 void LinkConfig::fields(Fields& f) {

@@ -44,6 +44,8 @@ struct DeviceConfig {
   // at least the time in which memory delivers its operands and takes its result.
   double product_s(int64_t m, int64_t n, int64_t k, DType compute) const;
   double memory_s(double bytes) const { return bytes / (memory_gb_s * 1e9); }
+  // UserError: the device has no rate of products of this type.
+  void require_products(DType compute) const;
 
  private:
   std::vector<MeasuredProduct> measured_;

@@ -145,7 +145,7 @@ std::string reason_of(const Row& best, const Row& next) {
   const double compute = scale * next.time.compute_s - best.time.compute_s - wait;
   const double exposed = scale * next.time.exposed_s - best.time.exposed_s;
   char factor[32];
-  std::snprintf(factor, sizeof factor, "%.3g", best.tokens_s() / next.tokens_s());
+  std::snprintf(factor, sizeof factor, "%.4g", best.tokens_s() / next.tokens_s());
   std::string why = str(seconds_text(compute), " less computation");
   if (exposed >= compute && exposed >= wait)
     why = str(seconds_text(exposed), " less communication that nothing hides");

@@ -8,23 +8,20 @@
 namespace {
 
 // The keys of a rule `{params: ".*", strategy: @name@, ...}` in a recipe's `sync:`.
-struct @Name @Config {
+struct @Name@Config {
   double scale = 1;
-  void fields(lmx::Fields & f) {
-    f.field("scale", scale, "what a table's summed gradient is multiplied by", {0, 1e6, true});
-  }
+  void fields(lmx::Fields& f) { f.field("scale", scale, "what a table's summed gradient is multiplied by", {0, 1e6, true}); }
 };
 
-class @Name @ : public lmx::SyncStrategy {
+class @Name@ : public lmx::SyncStrategy {
  public:
-  @Name @(const @Name @Config& config, const lmx::SyncEnv& env) : c_(config), group_(env.group) {
+  @Name@(const @Name@Config& config, const lmx::SyncEnv& env) : c_(config), group_(env.group) {
     for (const lmx::ParameterSpec& p : env.params)
       if (p.sparse) tables_.insert(p.name);
   }
 
-  // All ranks call it for the same parameters in the same order. A rank without sequences has no gradient: it takes
-  // part.
-  void reduce(lmx::Context & ctx, std::span<lmx::Var> unit) override {
+  // All ranks call it for the same parameters in the same order. A rank without sequences has no gradient: it takes part.
+  void reduce(lmx::Context& ctx, std::span<lmx::Var> unit) override {
     for (lmx::Var& param : unit) tables_.contains(param.name()) ? reduce_table(ctx, param) : reduce_dense(ctx, param);
   }
 
@@ -44,13 +41,13 @@ class @Name @ : public lmx::SyncStrategy {
   }
 
  private:
-  void reduce_dense(lmx::Context & ctx, lmx::Var & param) {
+  void reduce_dense(lmx::Context& ctx, lmx::Var& param) {
     lmx::Gradient& g = param.grad();
     if (!g.dense.defined()) g.dense = ctx.zeros(param.shape(), lmx::DType::f32, lmx::MemClass::gradients);
     g.dense = ctx.comm->all_reduce(g.dense, group_);
   }
 
-  void reduce_table(lmx::Context & ctx, lmx::Var & param) {
+  void reduce_table(lmx::Context& ctx, lmx::Var& param) {
     lmx::Gradient& g = param.grad();
     lmx::Shape none = param.shape();
     none[0] = 0;
@@ -69,16 +66,16 @@ class @Name @ : public lmx::SyncStrategy {
     g.pieces.push_back(std::move(sum));
   }
 
-  @Name @Config c_;
+  @Name@Config c_;
   std::string group_;             // of the ledger
   std::set<std::string> tables_;  // parameters whose gradients are row-sparse
 };
 
-std::unique_ptr<lmx::SyncRule> make_ @name
-    @(const lmx::Node& config, const std::string& path, const lmx::SyncEnv& env) {
-  return std::make_unique<@Name @>(lmx::read_config<@Name @Config>(config, path), env);
+std::unique_ptr<lmx::SyncRule> make_@name@(const lmx::Node& config, const std::string& path,
+                                           const lmx::SyncEnv& env) {
+  return std::make_unique<@Name@>(lmx::read_config<@Name@Config>(config, path), env);
 }
 
 }  // namespace
 
-LMX_PLUGIN(sync, @name @, @Name @Config, make_ @name @)
+LMX_PLUGIN(sync, @name@, @Name@Config, make_@name@)
