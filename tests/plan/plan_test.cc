@@ -18,7 +18,7 @@ using testing::Not;
 class PlanCommand : public RunTest {
  protected:
   // `sync=` chooses a file only where a defaults list has the group.
-  PlanCommand() { write("tiny.yaml", std::string("defaults: [sync: allreduce, _self_]\n") + kTinyRecipe); }
+  PlanCommand() { write("tiny.yaml", std::string("defaults: [sync: allreduce, comm: self, _self_]\n") + kTinyRecipe); }
 
   Outcome plan(const std::string& recipe, std::vector<std::string> more) const {
     more.insert(more.begin(), {LMX_BINARY_DIR "/bin/lmx", "plan", recipe});
@@ -151,6 +151,9 @@ TEST_F(PlanCommand, AnAnchorSetsTheStepOfTheFirstVariant) {
                         {"--machine", "desk_10gbe", "--ranks", "1,2", "--anchor", "2:0.25", "sync=allreduce,one_bit"});
   EXPECT_NEAR(all[1]["step_s"], 0.25, 1e-9);
   expect_refused({"--machine", "desk_10gbe", "--ranks", "2", "--anchor", "2:0.00000001"}, {"--anchor", "2 ranks"});
+  expect_refused({"--machine", "desk_10gbe", "--ranks", "2", "--anchor", "2:1e12"}, {"--anchor", "2 ranks"});
+  expect_refused({"--machine", "desk_10gbe", "--anchor", "5000000000:1"}, {"RANKS:SECONDS"});
+  expect_refused({"--machine", "desk_10gbe", "--spread", "nan"}, {"--spread"});
   expect_refused({"--machine", "desk_10gbe", "--anchor", "x"}, {"RANKS:SECONDS", "'x'"});
 }
 
@@ -195,6 +198,22 @@ TEST_F(PlanCommand, CalibratesTheMachineOnWhichItRuns) {
   expect_refused({"--calibrate", path("m.txt")}, {"m.txt", ".yaml"});
   expect_refused({"--calibrate", path("m.yaml"), "--ranks", "2"}, {"--ranks", "--calibrate"});
   EXPECT_FALSE(fs::exists(path("m.yaml")));
+}
+
+TEST_F(PlanCommand, EachVariantHasItsMachineAndItsCollectives) {
+  const Json all = rows(shipped("patwary_word_1b.yaml"), {"--machine", "patwary_titanx", "--ranks", "16", "sync=unique",
+                                                          "machine.links.network.gb_s=1,4"});
+  EXPECT_GT(all[0]["exposed_s"].get<double>(), 2 * all[1]["exposed_s"].get<double>());
+  const Outcome o = plan(path("tiny.yaml"), {"--machine", "a100_node", "--ranks", "16", "comm=mpi",
+                                             "deterministic=false", "comm.reduce=ordered,native"});
+  EXPECT_THAT(o.out, Names("collectives: pairwise with comm.reduce=ordered, ring with comm.reduce=native"));
+  expect_refused({"--machine", "a100_node", "--ranks", "8", "comm=mpi", "comm.ranks=4,8"}, {"comm.ranks", "--ranks"});
+}
+
+TEST_F(PlanCommand, EqualVariantsHaveNoWinner) {
+  const Outcome o = plan(path("tiny.yaml"), {"--machine", "a100_node", "--ranks", "1,1", "sync=unique,one_bit"});
+  EXPECT_THAT(o.out, HasSubstr("1 rank: all variants that fit are equally fast\n"));
+  EXPECT_EQ(rows(path("tiny.yaml"), {"--machine", "a100_node", "--ranks", "4,2,4"}).size(), 2u);
 }
 
 // Two levels on nodes of 8: an eighth of the bytes crosses nodes. Thousands of ranks need no more memory than a few.

@@ -61,7 +61,8 @@ Counted count_rounds(double part, int ranks, const LinksConfig& links) {
 }
 
 TEST(PlanWire, PairwiseIsWhatEachRoundSends) {
-  for (const auto& [ranks, per_node] : {std::pair{2, 1}, {2, 2}, {4, 2}, {8, 8}, {12, 4}, {16, 8}, {24, 8}}) {
+  for (const auto& [ranks, per_node] :
+       {std::pair{2, 1}, {2, 2}, {4, 2}, {8, 8}, {12, 4}, {16, 8}, {24, 8}, {9, 8}, {12, 8}, {20, 8}, {7, 3}}) {
     const LinksConfig links = links_of(per_node, 10, 2);
     const int64_t sent = 1'000'000 * (ranks - 1);
     const Transfer t = even_transfer(sent, ranks, links, Algorithm::pairwise);
@@ -70,6 +71,13 @@ TEST(PlanWire, PairwiseIsWhatEachRoundSends) {
     EXPECT_NEAR(static_cast<double>(t.network_bytes), counted.network_bytes / ranks, 1) << ranks;
     EXPECT_EQ(t.node_bytes + t.network_bytes, sent);
   }
+}
+
+TEST(PlanWire, OneRankOfEachNodeSendsTheBytesOfARing) {
+  const LinksConfig links = links_of(4, 10, 2);
+  EXPECT_EQ(even_transfer(8'000'000, 16, links, Algorithm::ring).network_bytes, 2'000'000);
+  EXPECT_EQ(even_transfer(8'000'000, 4, links, Algorithm::ring).network_bytes, 0);
+  EXPECT_THROW(even_transfer(8, 6, links, Algorithm::hierarchical), lmx::UserError);
 }
 
 TEST(PlanWire, RingIsLimitedByTheSlowestLink) {

@@ -1,4 +1,5 @@
 // lmx plan
+#include <cmath>
 #include <filesystem>
 #include <iostream>
 #include <memory>
@@ -27,6 +28,16 @@ struct Options {
   bool no_overlap = false, json = false;
 };
 
+// The ranges of CLI11 accept NaN.
+CLI::Validator finite() {
+  return CLI::Validator(
+      [](const std::string& text) {
+        const auto value = lmx::parse_double(text);
+        return value && std::isfinite(*value) ? std::string() : "expected a number, got " + text;
+      },
+      "");
+}
+
 // "8.17,0.64": U = min(V, 8.17 N^0.64).
 lmx::WordLaw parse_law(const std::string& text) {
   const size_t comma = text.find(',');
@@ -37,8 +48,8 @@ lmx::WordLaw parse_law(const std::string& text) {
         "[plan] --types takes FACTOR,EXPONENT of the number of different words in N tokens, FACTOR N^EXPONENT, ",
         "such as 8.17,0.64, got '", text, "'"));
   return [law = lmx::PowerLaw{*factor, *exponent, {}, 0}](int64_t tokens, int64_t vocabulary) {
-    const double types = law.at(static_cast<double>(tokens));
-    return std::min({static_cast<int64_t>(types), tokens, vocabulary});
+    const double most = static_cast<double>(std::min(tokens, vocabulary));
+    return static_cast<int64_t>(std::min(law.at(static_cast<double>(tokens)), most));
   };
 }
 
@@ -106,14 +117,14 @@ void add_assumptions(CLI::App& command, const std::shared_ptr<Options>& o) {
       .add_option("--spread", o->request.spread,
                   "standard deviation of the time of a sub-batch, as a part of its mean: ranks wait for the slowest")
       ->type_name("X")
-      ->check(CLI::Range(0.0, 10.0));
+      ->check(CLI::Range(0.0, 10.0) & finite());
   command
       .add_option("--fill", o->request.fill, "the part of its token budget that a mean sub-batch of sentences holds")
       ->type_name("X")
-      ->check(CLI::Range(0.01, 1.0));
+      ->check(CLI::Range(0.01, 1.0) & finite());
   command.add_option("--epoch-tokens", o->epoch_tokens, "tokens of the training text, if the corpus is not here")
       ->type_name("N")
-      ->check(CLI::PositiveNumber);
+      ->check(CLI::PositiveNumber & finite());
   command
       .add_option("--types", o->types,
                   "different words in N tokens: FACTOR,EXPONENT of FACTOR N^EXPONENT (default: Zipf's law)")
@@ -168,7 +179,7 @@ void add_plan(CLI::App& app) {
       ->type_name("N,...")
       ->delimiter(',')
       ->allow_extra_args(false)
-      ->check(CLI::Range(1, 1'000'000));
+      ->check(CLI::Range(int64_t{1}, lmx::plan::kMostRanks));
   add_assumptions(*command, o);
   command->add_option("--config-dir", o->request.compose.search_path, "another folder of config groups (repeatable)")
       ->type_name("DIR")

@@ -17,11 +17,7 @@ struct Field {
   const Plan& plan;
   std::vector<const std::pair<std::string, Case>*> variants;
 
-  double tokens_s(size_t v, double gb_s) const {
-    LinksConfig links = plan.machine.links;
-    links.network.gb_s = gb_s;
-    return variants[v]->second.row(links, plan.algorithm, plan.speed).tokens_s();
-  }
+  double tokens_s(size_t v, double gb_s) const { return variants[v]->second.row(plan.speed, gb_s).tokens_s(); }
   // The fastest variant, or `before` if it is as fast: variants that exchange the same are equal.
   size_t fastest(double gb_s, size_t before) const {
     size_t best = before;
@@ -43,9 +39,8 @@ struct Field {
 void add_bandwidths(Plan& plan, const std::vector<std::pair<std::string, Case>>& variants) {
   Field field{plan, {}};
   for (const auto& variant : variants)
-    if (!variant.second.row(plan.machine.links, plan.algorithm, plan.speed).out_of_memory)
-      field.variants.push_back(&variant);
-  if (field.variants.empty() || variants[0].second.ranks() <= plan.machine.links.ranks_per_node) return;
+    if (!variant.second.row(plan.speed).out_of_memory) field.variants.push_back(&variant);
+  if (field.variants.empty() || variants[0].second.one_node()) return;
   const int ranks = variants[0].second.ranks();
   for (size_t v = 0; v < field.variants.size(); ++v) {
     Curve curve{field.variants[v]->first, ranks, {}};

@@ -47,48 +47,54 @@ int ranks_of(const Node& tree) {
   return comm ? static_cast<int>(std::max<int64_t>(1, comm_ranks(*comm, "comm"))) : 1;
 }
 
-Case::Case(Node tree, const std::string& name, int ranks, bool keeps_batch, const Machine& machine,
-           const Request& request)
-    : recipe_(read_on(std::move(tree), name, ranks, keeps_batch)), machine_(&machine), request_(&request) {
-  machine.device.require_products(compute_of(recipe_));
+Case::Case(const Variant& variant, const std::string& name, int ranks, const Request& request)
+    : recipe_(read_on(variant.tree, name, ranks, variant.keeps_batch)),
+      machine_(variant.machine),
+      algorithm_(variant.algorithm),
+      fill_(request.fill),
+      spread_{request.spread},
+      overlap_(request.overlap) {
+  machine_.device.require_products(compute_of(recipe_));
   const WordLaw law = request.law.value_or(zipf_law());
   const Network network = make_network(recipe_, data::vocabulary_size(recipe_.data), nullptr);
   check_patterns(recipe_, network.specs);
   if (SyncRules::asynchronous(recipe_.sync, "sync"))
     throw UserError("[plan] the workers of this recipe are asynchronous; lmx plan estimates steps of ranks in step");
   const SyncRules sync(recipe_.sync, "sync",
-                       SyncEnv{"", network.specs, 0, ranks, RandomKey(), nodes_of(machine.links, ranks)});
+                       SyncEnv{"", network.specs, 0, ranks, RandomKey(), nodes_of(machine_.links, ranks)});
   sync.check_loss(*network.loss);
   shares_ = shares_of(recipe_, planned_batcher(recipe_.batcher)->plan(), network.loss->plan(), ranks);
   units_ = exchange_of(sync, network, shares_, law);
   memory_ = rank_memory(recipe_, network, shares_, communication_bytes(units_, ranks));
-  work_ = work_of(recipe_, network, shares_, machine.device, law);
+  work_ = work_of(recipe_, network, shares_, machine_.device, law);
 }
 
-Row Case::row(const LinksConfig& links, Algorithm algorithm, double speed) const {
+Row Case::row(double speed, double network_gb_s) const {
+  LinksConfig links = machine_.links;
+  if (network_gb_s > 0) links.network.gb_s = network_gb_s;
   Row row;
   row.ranks = shares_.ranks;
   row.batch = recipe_.batch.global;
-  row.step_tokens = static_cast<double>(shares_.step_tokens) * (shares_.pairs ? request_->fill : 1);
+  row.step_tokens = static_cast<double>(shares_.step_tokens) * (shares_.pairs ? fill_ : 1);
   row.memory = memory_;
-  row.out_of_memory = static_cast<double>(memory_.total()) > machine_->device.memory_gb * 1e9;
+  row.out_of_memory = static_cast<double>(memory_.total()) > machine_.device.memory_gb * 1e9;
   Work work = work_;
-  const double part = shares_.pairs ? speed * request_->fill : speed;  // a pass over less tokens takes less time
+  const double part = shares_.pairs ? speed * fill_ : speed;  // a pass over less tokens takes less time
   work.forward_s *= part;
   work.backward_s *= part;
   work.update_s *= speed;
   std::vector<UnitWork> units;
   for (const UnitPlan& unit : units_) {
     const Transfer moved =
-        transfer({unit.sent, unit.sent_between_nodes, unit.collectives}, shares_.ranks, links, algorithm);
+        transfer({unit.sent, unit.sent_between_nodes, unit.collectives}, shares_.ranks, links, algorithm_);
     row.sent_bytes += unit.sent;
     row.node_bytes += moved.node_bytes;
     row.network_bytes += moved.network_bytes;
     double ready = 0;
     for (const std::string& name : unit.params) ready = std::max(ready, work_.ready_s.at(name));
-    units.push_back({ready * part, moved.seconds, machine_->device.memory_s(static_cast<double>(unit.moved))});
+    units.push_back({ready * part, moved.seconds, machine_.device.memory_s(static_cast<double>(unit.moved))});
   }
-  row.time = step_time(work, units, shares_.ranks, Spread{request_->spread}, request_->overlap);
+  row.time = step_time(work, units, shares_.ranks, spread_, overlap_);
   return row;
 }
 

@@ -5,17 +5,18 @@
 #include <vector>
 
 #include "app/plan/plan.h"
+#include "app/plan/variants.h"
 #include "recipe/recipe.h"
 
 namespace lmx::plan {
 
 class Case {
  public:
-  // `tree`: the composed recipe without `machine`.
-  Case(Node tree, const std::string& name, int ranks, bool keeps_batch, const Machine& machine, const Request& request);
+  Case(const Variant& variant, const std::string& name, int ranks, const Request& request);
   int ranks() const { return shares_.ranks; }
-  // `speed`: see Plan::speed.
-  Row row(const LinksConfig& links, Algorithm algorithm, double speed) const;
+  bool one_node() const { return shares_.ranks <= machine_.links.ranks_per_node; }
+  // `speed`: see Plan::speed. `network_gb_s`: the bandwidth between nodes; 0: the machine's.
+  Row row(double speed, double network_gb_s = 0) const;
   const Recipe& recipe() const { return recipe_; }
   const Shares& shares() const { return shares_; }
   bool pairs() const { return shares_.pairs; }  // items of a batch are sub-batches of sentence pairs
@@ -26,8 +27,11 @@ class Case {
   RankMemory memory_;
   Work work_;
   std::vector<UnitPlan> units_;
-  const Machine* machine_;
-  const Request* request_;
+  Machine machine_;
+  Algorithm algorithm_;
+  double fill_ = 1;
+  Spread spread_;
+  bool overlap_ = true;
 };
 
 // The number of ranks in `comm:` of a composed recipe; 1 if it has none.

@@ -55,6 +55,8 @@ Measured read_measured(const std::string& run) {
   if (steps.size() > 2) steps.erase(steps.begin());  // the first step allocates memory
   const double exposed = m.ranks > 1 ? lmx_cli::comm_times(records).exposed : 0;
   m.compute_s = std::max(0.0, median(steps) - exposed);
+  if (!(m.compute_s > 0))
+    throw UserError(str("[plan] --from ", run, ": its steps took no longer than the communication in them"));
   m.spread = spread_of(lmx_cli::sub_batches(records));
   for (auto& [table, rows] : m.rows) rows /= counts[table];
   return m;

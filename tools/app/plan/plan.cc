@@ -11,85 +11,21 @@
 #include "app/plan/bandwidth.h"
 #include "app/plan/case.h"
 #include "app/plan/measured.h"
-#include "app/points/grid.h"
+#include "app/plan/variants.h"
 #include "lmx/error.h"
-#include "recipe/comm_config.h"
 
 namespace lmx::plan {
 namespace {
 
-bool is_file(const std::string& machine) {
-  return machine.ends_with(".yaml") || machine.find('/') != std::string::npos;
-}
-
-// A variant of the recipe, composed, with its machine.
-struct Variant {
-  std::string label;
-  Node tree;
-  bool keeps_batch = false;  // an override sets batch.global
-};
-
-ComposeOptions with_machine(const Request& request) {
-  ComposeOptions options = request.compose;
-  if (is_file(request.machine)) {
-    for (const std::string& word : options.overrides)
-      if (word.starts_with("machine."))
-        throw UserError(str("[plan] '", word, "' changes a machine of the search path, and --machine names a file; ",
-                            "change the file"));
-    return options;
-  }
-  const std::string choice = "+machine=" + request.machine;
-  const Mark mark{str("option '--machine ", request.machine, "'")};
-  options.overrides.insert(options.overrides.begin(), choice);
-  options.places[choice] = {mark, mark};
-  return options;
-}
-
-bool sets_batch(const std::string& word) {
-  const size_t begin = std::min(word.find_first_not_of("+"), word.size());
-  return word.compare(begin, 13, "batch.global=") == 0;
-}
-
-std::vector<Variant> variants_of(const Request& request) {
-  const ComposeOptions options = with_machine(request);
-  std::vector<SweepAxis> axes = sweep_axes(request.recipe, options);
-  std::erase_if(axes, [](const SweepAxis& axis) { return !axis.key_mark.file.empty(); });  // the recipe's own sweep
-  std::vector<Variant> variants;
-  for (const std::vector<std::string>& overrides : sweep_grid(axes, 1000)) {
-    Variant v;
-    for (size_t a = 0; a < axes.size(); ++a)
-      if (axes[a].values.size() > 1) v.label += str(v.label.empty() ? "" : " ", overrides[a]);
-    v.keeps_batch = std::any_of(overrides.begin(), overrides.end(), sets_batch);
-    ComposeOptions one = options;
-    one.overrides = overrides;
-    v.tree = compose(request.recipe, one);
-    if (is_file(request.machine)) v.tree.set("machine", parse_yaml_file(request.machine));
-    variants.push_back(std::move(v));
-  }
-  return variants;
-}
-
-Machine take_machine(Node& tree) {
-  const Machine machine = read_machine(*tree.find("machine"));
-  tree.erase("machine");
-  return machine;
-}
-
-// Whether the recipe leaves the order of sums to the library.
-Algorithm algorithm_of(const Node& tree) {
-  const Node* comm = tree.find("comm");
-  if (!comm) return Algorithm::pairwise;
-  const std::string key = train::unordered_sums(*comm, "comm");
-  return key.empty() ? Algorithm::pairwise : Algorithm::ring;
-}
-
 // The factor of all times of computation with which `c` takes the anchor's time.
-double speed_of(const Case& c, const LinksConfig& links, Algorithm algorithm, const Anchor& anchor) {
-  const auto seconds = [&](double speed) { return c.row(links, algorithm, speed).time.step_s(); };
-  double low = 1e-6, high = 1e6;
-  if (seconds(low) > anchor.step_s)
-    throw UserError(str("[plan] --anchor: communication alone takes ", seconds(low), " s of a step on ", c.ranks(),
-                        " ranks, so that no speed of the device gives ", anchor.step_s, " s"));
+double speed_of(const Case& c, const Anchor& anchor) {
+  constexpr double kLeast = 1e-6, kMost = 1e6;
+  const auto seconds = [&](double speed) { return c.row(speed).time.step_s(); };
+  if (seconds(kLeast) > anchor.step_s || seconds(kMost) < anchor.step_s)
+    throw UserError(str("[plan] --anchor: no speed of the device gives steps of ", anchor.step_s, " s on ", c.ranks(),
+                        " ranks: the plan takes ", seconds(1), " s, of which ", seconds(kLeast),
+                        " s are communication that nothing hides"));
+  double low = kLeast, high = kMost;
   for (int i = 0; i < 200; ++i) {
     const double middle = std::sqrt(low * high);
     (seconds(middle) < anchor.step_s ? low : high) = middle;
@@ -112,12 +48,15 @@ WordLaw law_of(const Measured& m, const Case& c) {
 }
 
 // Takes speed, law and spread from the run, where the request does not state them.
-double take_measured(Request& request, const Machine& machine, Algorithm algorithm) {
+double take_measured(Request& request, const Variant& variant) {
   const Measured m = read_measured(request.from);
-  const auto planned = [&] { return Case(m.recipe, "run", m.ranks, true, machine, request); };
+  Variant own = variant;
+  own.tree = m.recipe;
+  own.keeps_batch = true;
+  const auto planned = [&] { return Case(own, "run", m.ranks, request); };
   if (!request.law) request.law = law_of(m, planned());
   if (request.spread <= 0) request.spread = m.spread;
-  return m.compute_s / planned().row(machine.links, algorithm, 1).time.compute_s;
+  return m.compute_s / planned().row(1).time.compute_s;
 }
 
 void add_hours(Row& row, const Recipe& r, const std::optional<double>& epoch_tokens, const Machine& machine) {
@@ -155,6 +94,7 @@ std::string reason_of(const Row& best, const Row& next) {
 }
 
 Winner winner_of(const std::vector<const Row*>& rows) {
+  constexpr double kEqual = 1.001;
   std::vector<const Row*> fit;
   for (const Row* row : rows)
     if (!row->out_of_memory) fit.push_back(row);
@@ -162,6 +102,10 @@ Winner winner_of(const std::vector<const Row*>& rows) {
   if (fit.empty()) return {rows[0]->ranks, "", "every variant needs more memory than the device has"};
   if (fit.size() == 1)
     return {rows[0]->ranks, fit[0]->variant, "every other variant needs more memory than the device has"};
+  if (fit.front()->tokens_s() < kEqual * fit.back()->tokens_s())
+    return {rows[0]->ranks, "", "all variants that fit are equally fast"};
+  if (fit[0]->tokens_s() < kEqual * fit[1]->tokens_s())
+    return {rows[0]->ranks, fit[0]->variant, str("as fast as ", fit[1]->variant)};
   return {rows[0]->ranks, fit[0]->variant, reason_of(*fit[0], *fit[1])};
 }
 
@@ -175,6 +119,8 @@ std::vector<std::string> notes_of(const Request& request, const Recipe& r, bool 
   if (!corpus)
     notes.push_back(
         "the corpus of `data:` is not here, so the hours of an epoch are unknown; --epoch-tokens states its size");
+  if (r.precision != "fp32")
+    notes.push_back("memory for 16-bit products as on this machine's processor, which may keep them in fp32");
   if (r.batch.micro > 0) notes.push_back(str("forward passes of ", r.batch.micro, " sequences (batch.micro)"));
   return notes;
 }
@@ -186,29 +132,28 @@ Anchor parse_anchor(const std::string& text) {
   const std::optional<int64_t> ranks = parse_int(text.substr(0, colon));
   const std::optional<double> seconds =
       colon == std::string::npos ? std::nullopt : parse_double(text.substr(colon + 1));
-  if (!ranks || !seconds || *ranks < 1 || !(*seconds > 0))
+  if (!ranks || !seconds || *ranks < 1 || *ranks > kMostRanks || !(*seconds > 0) || !std::isfinite(*seconds))
     throw UserError(str("[plan] --anchor takes RANKS:SECONDS of a measured step, such as 8:0.348, got '", text, "'"));
   return {*ranks, *seconds};
 }
 
 Plan make_plan(const Request& asked) {
   Request request = asked;
-  std::vector<Variant> variants = variants_of(request);
+  bool swept = false;
+  const std::vector<Variant> variants = variants_of(request, swept);
   Plan plan;
   plan.recipe = std::filesystem::path(request.recipe).stem().string();
   plan.machine_name = request.machine;
-  for (Variant& v : variants) plan.machine = take_machine(v.tree);
-  plan.algorithm = request.algorithm.value_or(algorithm_of(variants[0].tree));
+  plan.machine = variants[0].machine;
   std::vector<int64_t> ranks = request.ranks;
   if (ranks.empty()) ranks = {ranks_of(variants[0].tree)};
   std::sort(ranks.begin(), ranks.end());
-  const LinksConfig& links = plan.machine.links;
+  ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
   const auto make_case = [&](const Variant& v, int64_t n) {
-    return Case(v.tree, plan.recipe, static_cast<int>(n), v.keeps_batch, plan.machine, request);
+    return Case(v, plan.recipe, static_cast<int>(n), request);
   };
-  if (!request.from.empty()) plan.speed = take_measured(request, plan.machine, plan.algorithm);
-  if (request.anchor)
-    plan.speed = speed_of(make_case(variants[0], request.anchor->ranks), links, plan.algorithm, *request.anchor);
+  if (!request.from.empty()) plan.speed = take_measured(request, variants[0]);
+  if (request.anchor) plan.speed = speed_of(make_case(variants[0], request.anchor->ranks), *request.anchor);
   std::optional<double> epoch = request.epoch_tokens;
   std::vector<std::pair<std::string, Case>> largest;
   std::map<int64_t, std::vector<const Row*>> by_ranks;
@@ -220,11 +165,13 @@ Plan make_plan(const Request& asked) {
       if (plan.rows.empty()) {
         if (!epoch) epoch = check_dataset(c.recipe().data).train_tokens;
         plan.notes = notes_of(request, c.recipe(), c.pairs(), epoch.has_value());
+        if (swept) plan.notes.push_back("the recipe's own values: the axes of its sweep are not planned");
       }
-      Row& row = plan.rows.emplace_back(c.row(links, plan.algorithm, plan.speed));
+      Row& row = plan.rows.emplace_back(c.row(plan.speed));
       row.variant = v.label;
+      row.algorithm = v.algorithm;
       row.efficiency = row.tokens_s() / row.ranks / (plan.rows[first].tokens_s() / plan.rows[first].ranks);
-      add_hours(row, c.recipe(), epoch, plan.machine);
+      add_hours(row, c.recipe(), epoch, v.machine);
       by_ranks[n].push_back(&row);
       if (n == ranks.back()) largest.emplace_back(v.label, std::move(c));
     }

@@ -21,6 +21,7 @@ struct Anchor {
   int64_t ranks = 0;
   double step_s = 0;
 };
+inline constexpr int64_t kMostRanks = 20'000;
 Anchor parse_anchor(const std::string& text);  // "8:0.348". UserError: another form
 
 struct Request {
@@ -42,6 +43,7 @@ struct Row {
   std::string
       variant;  // its values that differ between variants, "sync=unique precision=fp16"; "" if there is one only
   int ranks = 1;
+  Algorithm algorithm = Algorithm::pairwise;
   int64_t batch = 0;       // items of a step (batch.global)
   double step_tokens = 0;  // target tokens of a step, of all ranks
   RankMemory memory;
@@ -76,8 +78,7 @@ struct Curve {
 
 struct Plan {
   std::string recipe, machine_name;
-  Machine machine;
-  Algorithm algorithm = Algorithm::pairwise;
+  Machine machine;        // of the first variant
   double speed = 1;       // factor of all times of computation, from the anchor or the run
   std::vector<Row> rows;  // by variant, then by ranks
   std::vector<Winner> winners;

@@ -22,14 +22,14 @@ double mean_of_largest(int n) {
 
 }  // namespace
 
-double Spread::slowest(int ranks, int64_t passes) const {
+double Spread::slowest(int ranks, double passes) const {
   if (ranks < 2 || relative <= 0) return 1;
-  return 1 + relative / std::sqrt(static_cast<double>(passes)) * mean_of_largest(ranks);
+  return 1 + relative / std::sqrt(passes) * mean_of_largest(ranks);
 }
 
 StepTime step_time(const Work& work, const std::vector<UnitWork>& units, int ranks, const Spread& spread,
                    bool overlap) {
-  const double factor = spread.slowest(ranks, work.passes), passes = static_cast<double>(work.passes);
+  const double factor = spread.slowest(ranks, work.passes), passes = work.passes;
   const double mean = passes * (work.forward_s + work.backward_s), ended = mean * factor;
   const double backward = ended - work.backward_s;  // begin of the last backward on the slowest rank
   StepTime t;

@@ -14,7 +14,7 @@ struct Spread {
   double relative = 0;  // standard deviation of the time of a pass, divided by its mean
   // The mean of the slowest of `ranks` sums of `passes` times, divided by the mean of a sum. The sums are taken as
   // normally distributed.
-  double slowest(int ranks, int64_t passes) const;
+  double slowest(int ranks, double passes) const;
 };
 
 // The exchange of one unit, as the scheduler of a run sees it.
@@ -29,7 +29,7 @@ struct StepTime {
   double wait_s = 0;     // of it: what the slowest rank needs more than the mean one
   double comm_s = 0;     // all exchanges
   double exposed_s = 0;  // the part of it during which no rank computes
-  double hidden_s() const { return comm_s - exposed_s; }
+  double hidden_s() const { return comm_s - exposed_s > 1e-12 ? comm_s - exposed_s : 0; }  // without rounding errors
   double step_s() const { return compute_s + exposed_s; }
 };
 

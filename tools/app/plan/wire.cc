@@ -12,16 +12,29 @@ namespace {
 constexpr std::array kNames{"pairwise", "ring", "tree", "hierarchical"};
 
 // Seconds of the G-1 rounds in which rank r sends `part` bytes to rank r + s. A node holds L neighbours. In round s,
-// min(s, G - s, L) of them send to another node.
-double pairwise_s(double part, int ranks, int64_t node_ranks, const LinksConfig& links) {
+// L - s of them send to a neighbour, and L - (G - s) to one by way of rank 0, where these numbers are positive; the
+// others send to another node.
+double pairwise_s(double part, int64_t ranks, int64_t node_ranks, const LinksConfig& links) {
   const double inside = links.node.seconds(part) * (links.shared ? static_cast<double>(node_ranks) : 1);
+  const auto round = [&](int64_t s) {
+    const int64_t here = std::max<int64_t>(0, node_ranks - s) + std::max<int64_t>(0, node_ranks - (ranks - s));
+    const double across = links.network.seconds(part * static_cast<double>(std::max<int64_t>(0, node_ranks - here)));
+    return std::max(here > 0 ? inside : 0, across);
+  };
   double seconds = 0;
-  for (int64_t s = 1; s < ranks; ++s) {
-    const int64_t crossing = ranks > node_ranks ? std::min({s, ranks - s, node_ranks}) : 0;
-    const double across = links.network.seconds(part * static_cast<double>(crossing));
-    seconds += std::max(crossing < node_ranks ? inside : 0, across);
-  }
+  for (int64_t s = 1; s < std::min(node_ranks, ranks); ++s) seconds += round(s);
+  // From here to the last L - 1 rounds, every rank of a node sends to another one.
+  const int64_t equal = std::max<int64_t>(0, ranks - 2 * node_ranks + 1);
+  if (equal > 0) seconds += static_cast<double>(equal) * round(node_ranks);
+  for (int64_t s = node_ranks + equal; s < ranks; ++s) seconds += round(s);
   return seconds;
+}
+
+// The mean over the ranks of the part of the other ranks that are on other nodes.
+double crossing_part(int64_t ranks, int64_t node_ranks) {
+  const int64_t last = ranks % node_ranks, full = ranks / node_ranks;
+  const int64_t pairs = full * node_ranks * (ranks - node_ranks) + last * (ranks - last);
+  return static_cast<double>(pairs) / (static_cast<double>(ranks) * static_cast<double>(ranks - 1));
 }
 
 }  // namespace
@@ -44,7 +57,7 @@ Transfer transfer(const Sent& sent, int ranks, const LinksConfig& links, Algorit
   const double latency = nodes > 1 ? links.network.latency_s() : links.node.latency_s();
   const double share = links.shared ? local : 1;
   const double two_levels = (local - 1) * links.node.latency_s() + static_cast<double>(nodes - 1) * latency;
-  double seconds = 0, across = nodes > 1 ? bytes * (g - local) / others : 0;  // sent by a rank to other nodes
+  double seconds = 0, across = bytes * crossing_part(ranks, inner);  // sent by a rank to other nodes, on average
   const double stated = static_cast<double>(sent.between_nodes);
   if (algorithm != Algorithm::hierarchical && ranks % inner == 0 && stated < 0.99 * across) {
     across = stated;
@@ -54,11 +67,14 @@ Transfer transfer(const Sent& sent, int ranks, const LinksConfig& links, Algorit
   } else if (algorithm == Algorithm::pairwise) {
     seconds = pairwise_s(bytes / others, ranks, inner, links) + calls * others * latency;
   } else if (algorithm == Algorithm::hierarchical) {
+    if (ranks % inner != 0)
+      throw UserError(str("[plan] --collectives hierarchical needs the same number of ranks in every node, and ", ranks,
+                          " ranks do not fill nodes of ", inner));
     across /= local;
     const double inside = bytes * g / others * (local - 1) / local;
     seconds = links.node.seconds(inside) * share + links.network.seconds(across * local) + calls * two_levels;
   } else {
-    across /= local;  // one rank of each node sends to the next node
+    across = nodes > 1 ? bytes / local : 0;  // one rank of each node sends all its bytes to the next node
     const double rounds = algorithm == Algorithm::ring ? others : std::ceil(std::log2(g));
     const double ring = nodes > 1 ? links.network.seconds(bytes) : 0;
     seconds = std::max(links.node.seconds(bytes) * share, ring) + calls * rounds * latency;

@@ -21,14 +21,14 @@ struct Stage {
   double forward_s = 0, backward_s = 0;
 };
 
-// `bytes`: kept activations that belong to the product.
-Stage stage_of(const Product& p, double bytes, const DeviceConfig& device, DType compute) {
+// `bytes`: kept activations that belong to the product. A frozen weight needs no gradient.
+Stage stage_of(const Product& p, bool frozen, double bytes, const DeviceConfig& device, DType compute) {
   const double times = static_cast<double>(p.times), launch = device.launch_us * 1e-6;
   const double forward = times * device.product_s(p.m, p.n, p.k, compute) + device.memory_s(kForwardMoves * bytes);
   double backward = times * device.product_s(p.m, p.k, p.n, compute) + device.memory_s(kBackwardMoves * bytes);
   if (p.weight.empty())
     backward += times * device.product_s(p.n, p.k, p.m, compute);
-  else
+  else if (!frozen)
     backward += device.product_s(p.n, p.k, p.m * p.times, compute);
   return {p.weight, std::max(forward, times * kForwardLaunches * launch),
           std::max(backward, (times * (kBackwardLaunches - 1) + 1) * launch)};
@@ -56,11 +56,15 @@ std::vector<Stage> stages_of(const Network& network, const Shares& shares, const
   double macs = 0;
   for (const Product& p : products) macs += static_cast<double>(p.macs());
   const double kept = static_cast<double>(shares.forward_tokens * network.model->activation_bytes_per_token(compute));
+  std::set<std::string> frozen;
+  for (const ParameterSpec& spec : network.specs)
+    if (spec.frozen) frozen.insert(spec.name);
   std::vector<Stage> stages;
   for (const Product& p : products)
-    stages.push_back(stage_of(p, kept * static_cast<double>(p.macs()) / std::max(macs, 1.0), device, compute));
+    stages.push_back(stage_of(p, frozen.contains(p.weight), kept * static_cast<double>(p.macs()) / std::max(macs, 1.0),
+                              device, compute));
   const double logits = kLogitMoves * 4 * static_cast<double>(loss.m * loss.n);
-  Stage last = stage_of(loss, 0, device, compute);
+  Stage last = stage_of(loss, frozen.contains(loss.weight), 0, device, compute);
   last.forward_s += device.memory_s(logits);
   last.backward_s += device.memory_s(logits);
   stages.push_back(last);
@@ -68,9 +72,11 @@ std::vector<Stage> stages_of(const Network& network, const Shares& shares, const
 }
 
 // A parameter that no product names (a bias, a gain) is complete with the matrix that is declared before it. A table of
-// the input is complete at the end.
-std::map<std::string, double> ready_times(const std::vector<ParameterSpec>& specs, const std::vector<Stage>& stages,
-                                          double backward_s) {
+// the input is complete at the end, also if the output layer shares it.
+std::map<std::string, double> ready_times(const Network& network, const std::vector<Stage>& stages, double backward_s) {
+  std::set<std::string> tables;
+  for (const ParameterSpec& spec : network.model->parameters())
+    if (spec.sparse) tables.insert(spec.name);
   std::map<std::string, double> named, ready;
   double now = 0;
   for (auto stage = stages.rbegin(); stage != stages.rend(); ++stage) {
@@ -78,10 +84,12 @@ std::map<std::string, double> ready_times(const std::vector<ParameterSpec>& spec
     if (!stage->weight.empty()) named[stage->weight] = now;
   }
   double last = backward_s;
-  for (const ParameterSpec& spec : specs) {
+  for (const ParameterSpec& spec : network.specs) {
     const auto found = named.find(spec.name);
-    if (found != named.end() && !(spec.sparse && spec.name != stages.back().weight)) last = found->second;
-    if (found == named.end() && spec.shape.rank() > 1) last = backward_s;
+    if (tables.contains(spec.name) || (found == named.end() && spec.shape.rank() > 1))
+      last = backward_s;
+    else if (found != named.end())
+      last = found->second;
     ready[spec.name] = last;
   }
   return ready;
@@ -120,12 +128,12 @@ Work work_of(const Recipe& recipe, const Network& network, const Shares& shares,
              const WordLaw& law) {
   const std::vector<Stage> stages = stages_of(network, shares, device, compute_of(recipe));
   Work work;
-  work.passes = std::max<int64_t>(1, (shares.own_tokens + shares.forward_tokens - 1) / shares.forward_tokens);
+  work.passes = std::max(1.0, static_cast<double>(shares.own_tokens) / static_cast<double>(shares.forward_tokens));
   for (const Stage& stage : stages) {
     work.forward_s += stage.forward_s;
     work.backward_s += stage.backward_s;
   }
-  work.ready_s = ready_times(network.specs, stages, work.backward_s);
+  work.ready_s = ready_times(network, stages, work.backward_s);
   work.update_s = device.memory_s(update_bytes(recipe, network, shares, law));
   return work;
 }

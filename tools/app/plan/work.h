@@ -13,11 +13,11 @@ namespace lmx::plan {
 
 // Seconds on one device, without other ranks.
 struct Work {
-  int64_t passes = 1;                     // forward and backward passes of a rank's step, one after the other
+  double passes = 1;                      // forward and backward passes of a rank's step; the last one may be a part
   double forward_s = 0, backward_s = 0;   // of one pass
   std::map<std::string, double> ready_s;  // by parameter: from the begin of backward until its gradient is complete
   double update_s = 0;                    // clipping and optimizer
-  double compute_s() const { return static_cast<double>(passes) * (forward_s + backward_s) + update_s; }
+  double compute_s() const { return passes * (forward_s + backward_s) + update_s; }
 };
 
 // A product that a pass computes, forward or backward.

@@ -1,0 +1,85 @@
+#include "app/plan/variants.h"
+
+#include <algorithm>
+
+#include "app/points/grid.h"
+#include "lmx/error.h"
+#include "recipe/comm_config.h"
+
+namespace lmx::plan {
+namespace {
+
+constexpr size_t kMost = 1000;
+
+bool is_file(const std::string& machine) {
+  return machine.ends_with(".yaml") || machine.find('/') != std::string::npos;
+}
+
+// The key of an override, without the signs before it.
+std::string key_of(const std::string& word) {
+  const size_t begin = std::min(word.find_first_not_of("+~"), word.size());
+  return word.substr(begin, word.find('=', begin) - begin);
+}
+
+ComposeOptions with_machine(const Request& request) {
+  ComposeOptions options = request.compose;
+  if (is_file(request.machine)) {
+    for (const std::string& word : options.overrides)
+      if (key_of(word).starts_with("machine"))
+        throw UserError(str("[plan] '", word, "' changes a machine of the search path, and --machine ", request.machine,
+                            " names a file; change the value in that file"));
+    return options;
+  }
+  const std::string choice = "+machine=" + request.machine;
+  const Mark mark{str("option '--machine ", request.machine, "'")};
+  options.overrides.insert(options.overrides.begin(), choice);
+  options.places[choice] = {mark, mark};
+  return options;
+}
+
+bool sets_batch(const std::string& word) {
+  const std::string key = key_of(word);
+  return key == "batch" || key == "batch.global";
+}
+
+// Whether the recipe leaves the order of sums to the library, whose collectives are rings.
+Algorithm algorithm_of(const Node& tree) {
+  const Node* comm = tree.find("comm");
+  return comm && !train::unordered_sums(*comm, "comm").empty() ? Algorithm::ring : Algorithm::pairwise;
+}
+
+// The numbers of ranks come from --ranks; a rank's share of the batch follows from the recipe's own number.
+void refuse_ranks(const std::vector<SweepAxis>& axes, const Request& request) {
+  if (request.ranks.empty()) return;
+  for (const SweepAxis& axis : axes)
+    if (axis.values.size() > 1 && (axis.key == "comm" || axis.key == "comm.ranks"))
+      throw UserError(str("[plan] ", axis.key,
+                          " has several values, and --ranks states the numbers of ranks; leave out one of them"));
+}
+
+}  // namespace
+
+std::vector<Variant> variants_of(const Request& request, bool& swept) {
+  const ComposeOptions options = with_machine(request);
+  std::vector<SweepAxis> axes = sweep_axes(request.recipe, options);
+  swept = std::erase_if(axes, [](const SweepAxis& axis) { return !axis.key_mark.file.empty(); }) > 0;
+  refuse_ranks(axes, request);
+  std::vector<Variant> variants;
+  for (const std::vector<std::string>& overrides : sweep_grid(axes, kMost)) {
+    Variant v;
+    for (size_t a = 0; a < axes.size(); ++a)
+      if (axes[a].values.size() > 1) v.label += str(v.label.empty() ? "" : " ", overrides[a]);
+    v.keeps_batch = std::any_of(overrides.begin(), overrides.end(), sets_batch);
+    ComposeOptions one = options;
+    one.overrides = overrides;
+    v.tree = compose(request.recipe, one);
+    if (is_file(request.machine)) v.tree.set("machine", parse_yaml_file(request.machine));
+    v.machine = read_machine(*v.tree.find("machine"));
+    v.tree.erase("machine");
+    v.algorithm = request.algorithm.value_or(algorithm_of(v.tree));
+    variants.push_back(std::move(v));
+  }
+  return variants;
+}
+
+}  // namespace lmx::plan

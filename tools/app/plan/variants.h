@@ -1,0 +1,23 @@
+// The variants of a recipe that a request spans, each with its machine.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "app/plan/plan.h"
+
+namespace lmx::plan {
+
+struct Variant {
+  std::string label;  // its values that differ between variants
+  Node tree;          // the composed recipe
+  Machine machine;    // overrides may change it
+  Algorithm algorithm = Algorithm::pairwise;
+  bool keeps_batch = false;  // an override sets batch.global
+};
+// In the order of the grid; `swept`: the recipe has axes of a sweep, which are not part of a plan. UserError: a wrong
+// override, a machine that does not exist, a number of ranks that differs between variants although the request states
+// the numbers.
+std::vector<Variant> variants_of(const Request& request, bool& swept);
+
+}  // namespace lmx::plan
