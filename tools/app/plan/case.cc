@@ -42,11 +42,6 @@ Recipe read_on(Node tree, const std::string& name, int ranks, bool keeps_batch) 
 
 }  // namespace
 
-int ranks_of(const Node& tree) {
-  const Node* comm = tree.find("comm");
-  return comm ? static_cast<int>(std::max<int64_t>(1, comm_ranks(*comm, "comm"))) : 1;
-}
-
 Case::Case(const Variant& variant, const std::string& name, int ranks, const Request& request)
     : recipe_(read_on(variant.tree, name, ranks, variant.keeps_batch)),
       machine_(variant.machine),

@@ -34,7 +34,4 @@ class Case {
   bool overlap_ = true;
 };
 
-// The number of ranks in `comm:` of a composed recipe; 1 if it has none.
-int ranks_of(const Node& tree);
-
 }  // namespace lmx::plan

@@ -4,7 +4,7 @@
 #include <filesystem>
 #include <vector>
 
-#include "app/plan/case.h"
+#include "app/plan/variants.h"
 #include "app/records/run_records.h"
 #include "app/report/comm_times.h"
 #include "app/report/sub_batches.h"

@@ -49,21 +49,28 @@ Algorithm algorithm_of(const Node& tree) {
 }
 
 // The numbers of ranks come from --ranks; a rank's share of the batch follows from the recipe's own number.
-void refuse_ranks(const std::vector<SweepAxis>& axes, const Request& request) {
+void refuse_ranks(const std::vector<SweepAxis>& axes, const std::vector<Variant>& variants, const Request& request) {
   if (request.ranks.empty()) return;
+  const int first = ranks_of(variants[0].tree);
+  const bool differ =
+      std::any_of(variants.begin(), variants.end(), [&](const Variant& v) { return ranks_of(v.tree) != first; });
   for (const SweepAxis& axis : axes)
-    if (axis.values.size() > 1 && (axis.key == "comm" || axis.key == "comm.ranks"))
-      throw UserError(str("[plan] ", axis.key,
-                          " has several values, and --ranks states the numbers of ranks; leave out one of them"));
+    if (differ && axis.values.size() > 1 && (axis.key == "comm" || axis.key.starts_with("comm.")))
+      throw UserError(str("[plan] the values of ", axis.key,
+                          " have different numbers of ranks, and --ranks states the numbers; leave out one of them"));
 }
 
 }  // namespace
+
+int ranks_of(const Node& tree) {
+  const Node* comm = tree.find("comm");
+  return comm ? static_cast<int>(std::max<int64_t>(1, train::comm_ranks(*comm, "comm"))) : 1;
+}
 
 std::vector<Variant> variants_of(const Request& request, bool& swept) {
   const ComposeOptions options = with_machine(request);
   std::vector<SweepAxis> axes = sweep_axes(request.recipe, options);
   swept = std::erase_if(axes, [](const SweepAxis& axis) { return !axis.key_mark.file.empty(); }) > 0;
-  refuse_ranks(axes, request);
   std::vector<Variant> variants;
   for (const std::vector<std::string>& overrides : sweep_grid(axes, kMost)) {
     Variant v;
@@ -79,6 +86,7 @@ std::vector<Variant> variants_of(const Request& request, bool& swept) {
     v.algorithm = request.algorithm.value_or(algorithm_of(v.tree));
     variants.push_back(std::move(v));
   }
+  refuse_ranks(axes, variants, request);
   return variants;
 }
 

@@ -20,4 +20,7 @@ struct Variant {
 // the numbers.
 std::vector<Variant> variants_of(const Request& request, bool& swept);
 
+// The number of ranks in `comm:` of a composed recipe; 1 if it has none.
+int ranks_of(const Node& tree);
+
 }  // namespace lmx::plan
