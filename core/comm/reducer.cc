@@ -199,14 +199,11 @@ int64_t Reducer::sent_bytes_by_level(int from, int to, int ranks, int per_node, 
                      chunk_begin(total, place + 1, per_node));
 }
 
-int64_t Reducer::sent_row_bytes(int from, int to, std::span<const int64_t> own, std::span<const int64_t> all,
-                                int64_t width) const {
-  const auto ranks = static_cast<int>(all.size());
-  const auto sum = [](std::span<const int64_t> rows) { return std::accumulate(rows.begin(), rows.end(), int64_t{0}); };
-  if (impl_->codec->elementwise()) return sent_bytes(from, to, ranks, sum(all), width);
+int64_t Reducer::sent_row_bytes(int from, int to, const RankRows& own, const RankRows& all, int64_t width) const {
+  const int ranks = all.ranks();
+  if (impl_->codec->elementwise()) return sent_bytes(from, to, ranks, all.total(), width);
   const bool columns = comm::table_by_columns(width, ranks);
-  const int64_t pushed = columns ? sum(own) : own[static_cast<size_t>(to)],
-                summed = columns ? sum(all) : all[static_cast<size_t>(from)];
+  const int64_t pushed = columns ? own.total() : own[to], summed = columns ? all.total() : all[from];
   return impl_->bytes(comm::table_part(pushed, width, to, ranks)) +
          impl_->bytes(comm::table_part(summed, width, from, ranks));
 }

@@ -79,9 +79,9 @@ int64_t SumStrategy::table_bytes(const Traffic& t, const Traffic::Sparse& s, int
   if (reducer_.codec().elementwise())
     return told + reducer_.sent_bytes_by_level(t.rank, to, t.ranks, t.ranks_per_node, std::span(&elements, 1));
   const auto me = static_cast<size_t>(t.rank);
-  return told + reducer_.sent_row_bytes(t.rank, to,
-                                        s.pushed.empty() ? even_shares(s.unique[me], t.ranks) : s.pushed[me],
-                                        s.owned.empty() ? even_shares(s.union_rows, t.ranks) : s.owned, s.width);
+  const RankRows own = s.pushed.empty() ? RankRows::divided(t.ranks, s.unique[me]) : RankRows(s.pushed[me]);
+  const RankRows all = s.owned.empty() ? RankRows::divided(t.ranks, s.union_rows) : RankRows(s.owned);
+  return told + reducer_.sent_row_bytes(t.rank, to, own, all, s.width);
 }
 
 int64_t SumStrategy::expected_bytes(const Traffic& t, int to) const {

@@ -142,8 +142,7 @@ class LMX_API Reducer {
   int64_t sent_bytes_by_level(int from, int to, int ranks, int per_node, std::span<const int64_t> blocks) const;
   // The same as sent_bytes() for reduce_rows(). `own`, `all`: rows of rank `from`, and of all ranks together, by index
   // modulo the number of ranks.
-  int64_t sent_row_bytes(int from, int to, std::span<const int64_t> own, std::span<const int64_t> all,
-                         int64_t width) const;
+  int64_t sent_row_bytes(int from, int to, const RankRows& own, const RankRows& all, int64_t width) const;
   std::map<std::string, CodecHealth> take_health();
   // Residuals must belong to steps whose update was made. commit(): the last step was applied. discard(): it was not;
   // its residuals are deleted, and the residuals before that step are restored.
