@@ -2,8 +2,10 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <functional>
+#include <utility>
 #include <vector>
 
 #include "lmx/batcher.h"
@@ -50,6 +52,15 @@ struct RankMemory {
     return gradients + (in_turn ? std::max(activations, communication) : activations + communication);
   }
   int64_t total() const { return shared() + own(); }
+  // The classes with their names for users.
+  std::array<std::pair<const char*, int64_t>, 6> classes() const {
+    return {{{"parameters", parameters},
+             {"gradients", gradients},
+             {"optimizer", optimizer},
+             {"activations", activations},
+             {"weights packed for products", copies},
+             {"communication", communication}}};
+  }
 };
 RankMemory rank_memory(const Recipe& recipe, const train::Network& network, const Shares& shares,
                        int64_t communication);

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <optional>
-#include <utility>
 #include <vector>
 
 #include "backend/cuda.h"
@@ -57,23 +56,17 @@ std::string MemoryCheck::missing() const {
 }
 
 std::string MemoryCheck::largest() const {
-  std::vector<std::pair<int64_t, const char*>> classes{{rank.parameters, "parameters"},
-                                                       {rank.gradients, "gradients"},
-                                                       {rank.optimizer, "optimizer"},
-                                                       {rank.activations, "activations"},
-                                                       {rank.copies, "weights packed for products"},
-                                                       {rank.communication, "communication"}};
-  std::stable_sort(classes.begin(), classes.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
-  return str(classes[0].second, ' ', bytes_text(classes[0].first), ", ", classes[1].second, ' ',
-             bytes_text(classes[1].first), ranks > 1 ? " of each rank" : "");
+  auto classes = rank.classes();
+  std::stable_sort(classes.begin(), classes.end(), [](const auto& a, const auto& b) { return a.second > b.second; });
+  return str(classes[0].first, ' ', bytes_text(classes[0].second), ", ", classes[1].first, ' ',
+             bytes_text(classes[1].second), ranks > 1 ? " of each rank" : "");
 }
 
 MemoryCheck check_memory(const Recipe& r, const Network& network, const SyncRules& sync, const Shares& shares) {
   MemoryCheck check;
   check.ranks = shares.ranks;
-  const int64_t communication =
-      shares.ranks > 1 ? communication_bytes(exchange_of(sync, network, shares), shares.ranks) : 0;
-  check.rank = rank_memory(r, network, shares, communication);
+  const std::vector<UnitPlan> exchange = exchange_of(sync, network, shares);
+  check.rank = rank_memory(r, network, shares, communication_bytes(exchange, shares.ranks));
   // Ranks in one process share the parameters and the state of the optimizer.
   check.here = ranks_here(r, shares.ranks);
   if (check.rank.in_turn) check.pairs = sync.pair_bytes() * shares.ranks * shares.ranks;

@@ -9,6 +9,7 @@
 #include "app/memory/estimate.h"
 #include "app/memory/machine_memory.h"
 #include "app/plan/work.h"
+#include "app/records/median.h"
 #include "data/data_config.h"
 #include "lmx/autograd.h"
 #include "lmx/error.h"
@@ -36,9 +37,7 @@ double median_s(const std::function<void()>& body) {
     times.push_back(std::chrono::duration<double>(Clock::now() - begin).count());
     total += times.back();
   }
-  const auto middle = times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2);
-  std::nth_element(times.begin(), middle, times.end());
-  return *middle;
+  return lmx_cli::median(std::move(times));
 }
 
 Tensor noise(Context& ctx, const Shape& shape) {
@@ -61,7 +60,7 @@ double product_s(Context& ctx, const ProductShape& p) {
 }
 
 // The largest rate is the peak; `half_size` is the median of what each product's rate implies.
-void fit_curve(DeviceConfig& device, const std::vector<MeasuredProduct>& products, const std::string& precision) {
+void fit_curve(DeviceConfig& device, const std::vector<MeasuredProduct>& products, DType compute) {
   std::vector<std::pair<double, double>> rates;  // smallest size, operations a second
   double peak = 0;
   for (const MeasuredProduct& p : products) {
@@ -71,14 +70,9 @@ void fit_curve(DeviceConfig& device, const std::vector<MeasuredProduct>& product
   }
   std::vector<double> halves;
   for (const auto& [size, rate] : rates) halves.push_back(size * (peak / rate - 1));
-  std::nth_element(halves.begin(), halves.begin() + static_cast<std::ptrdiff_t>(halves.size() / 2), halves.end());
-  device.half_size = halves[halves.size() / 2];
-  (precision == "bf16"   ? device.peak_tflops.bf16
-   : precision == "fp16" ? device.peak_tflops.fp16
-                         : device.peak_tflops.fp32) = peak / 1e12;
-  (precision == "bf16"   ? device.efficiency.bf16
-   : precision == "fp16" ? device.efficiency.fp16
-                         : device.efficiency.fp32) = 1;
+  device.half_size = lmx_cli::median(std::move(halves));
+  device.peak_tflops.of(compute) = peak / 1e12;
+  device.efficiency.of(compute) = 1;
 }
 
 DeviceConfig measure_device(const Recipe& recipe, Context& ctx, int ranks) {
@@ -90,7 +84,7 @@ DeviceConfig measure_device(const Recipe& recipe, Context& ctx, int ranks) {
   std::vector<MeasuredProduct> products;
   for (const ProductShape& shape : product_shapes(network, shares))
     products.push_back({shape.m, shape.n, shape.k, recipe.precision, 1e6 * product_s(ctx, shape)});
-  fit_curve(device, products, recipe.precision);
+  fit_curve(device, products, ctx.compute);
   for (const MeasuredProduct& p : products) device.products.items.push_back(write_config(p));
   {
     Tensor a = ctx.zeros({kStream / ranks}, DType::f32);
@@ -123,8 +117,7 @@ double between_barriers_s(Communicator& comm, const std::function<void()>& body)
     barriers.push_back(std::chrono::duration<double>(Clock::now() - alone).count());
     times.back() = std::max(times.back() - barriers.back(), std::chrono::duration<double>(middle - begin).count());
   }
-  std::nth_element(times.begin(), times.begin() + kExchanges / 2, times.end());
-  return times[kExchanges / 2];
+  return lmx_cli::median(std::move(times));
 }
 
 // Seconds of an exchange in which this rank sends `floats` floats to each rank for which `with` holds.

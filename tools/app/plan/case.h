@@ -19,7 +19,6 @@ class Case {
   Row row(double speed, double network_gb_s = 0) const;
   const Recipe& recipe() const { return recipe_; }
   const Shares& shares() const { return shares_; }
-  bool pairs() const { return shares_.pairs; }  // items of a batch are sub-batches of sentence pairs
 
  private:
   Recipe recipe_;

@@ -1,7 +1,7 @@
 // A plan as JSON, CSV, SVG and HTML.
-#include <array>
 #include <cmath>
 #include <filesystem>
+#include <utility>
 
 #include "app/plan/output.h"
 #include "app/records/json_number.h"
@@ -12,14 +12,9 @@
 namespace lmx::plan {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using lmx_cli::Json;
 using lmx_cli::json_number;
-
-constexpr std::array kEndings{".json", ".csv", ".svg", ".html"};
-
-void put(Json& object, const char* key, const std::optional<double>& value) {
-  if (value) object[key] = json_number(*value);
-}
+using lmx_cli::put;
 
 Json row_json(const Row& row) {
   const RankMemory& m = row.memory;
@@ -155,24 +150,34 @@ std::string html_of(const Plan& plan) {
   if (!plan.curves.empty()) text += bandwidth_chart(plan);
   text +=
       "\n<h2>Values</h2>\n" + html_table(json_of(plan)) + "<p>Rows in red do not fit into the device's memory.</p>\n";
-  Node machine = write_config(plan.machine);
-  text += "<h2>Machine</h2>\n<pre>" + lmx_cli::escaped(to_yaml(machine)) + "</pre>\n</body></html>\n";
+  text +=
+      "<h2>Machine</h2>\n<pre>" + lmx_cli::escaped(to_yaml(write_config(plan.machine))) + "</pre>\n</body></html>\n";
   return text;
 }
 
-void check_ending(const std::string& path) {
+namespace {
+
+std::string json_text(const Plan& plan) {
+  return json_of(plan).dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+// The writer of the format that the ending of the path names. UserError: no format has this ending.
+std::string (*writer_of(const std::string& path))(const Plan&) {
   const std::string ending = std::filesystem::path(path).extension().string();
-  for (const char* known : kEndings)
-    if (ending == known) return;
+  for (const auto& [known, writer] :
+       {std::pair{".json", &json_text}, {".csv", &csv_of}, {".svg", &svg_of}, {".html", &html_of}})
+    if (ending == known) return writer;
   throw UserError(str("[plan] --out ", path, ": a plan is written as .json, .csv, .svg or .html"));
 }
 
+}  // namespace
+
+void check_ending(const std::string& path) {
+  writer_of(path);
+}
+
 std::string file_of(const Plan& plan, const std::string& path) {
-  check_ending(path);
-  const std::string ending = std::filesystem::path(path).extension().string();
-  if (ending == ".json") return json_of(plan).dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
-  if (ending == ".csv") return csv_of(plan);
-  return ending == ".svg" ? svg_of(plan) : html_of(plan);
+  return writer_of(path)(plan);
 }
 
 }  // namespace lmx::plan

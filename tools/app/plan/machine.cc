@@ -8,25 +8,19 @@
 namespace lmx::plan {
 namespace {
 
-// Adds the keys of all values below `node` that are not the default of an absent one: 0, "" and false.
+// Adds the keys of all values below `node` that are not the default of an absent one: 0, "", false and an empty list.
 void add_keys(const Node& node, const std::string& path, std::vector<std::string>& keys) {
   for (const auto& [key, value] : node.entries) {
     const std::string inner = path.empty() ? key : path + "." + key;
     if (value.kind == Node::Kind::map)
       add_keys(value, inner, keys);
-    else if (value.kind == Node::Kind::list)
-      keys.push_back(inner);
-    else if (!value.text.empty() && value.text != "false" && parse_double(value.text) != 0.0)
+    else if (!value.items.empty() || (!value.text.empty() && value.text != "false" && parse_double(value.text) != 0.0))
       keys.push_back(inner);
   }
 }
 
 const char* precision_of(DType compute) {
   return compute == DType::bf16 ? "bf16" : compute == DType::f16 ? "fp16" : "fp32";
-}
-
-bool products_empty(const DeviceConfig& device) {
-  return device.products.items.empty();
 }
 
 bool has_source(const Node& sources, std::string key) {
@@ -118,16 +112,12 @@ void Machine::fields(Fields& f) {
 void Machine::check(const std::string& where) const {
   Node values = write_config(*this);
   for (const char* key : {"title", "sources"}) values.erase(key);
-  if (Node* own = values.find("device"); own && products_empty(device)) own->erase("products");
-  std::vector<std::string> keys, missing;
+  std::vector<std::string> keys;
   add_keys(values, "", keys);
-  std::erase(keys, "device.name");
-  std::erase(keys, "price.currency");
   for (const std::string& key : keys)
-    if (!has_source(sources, key)) missing.push_back(key);
-  if (!missing.empty())
-    throw UserError(str(where, ": no source of ", missing.front(), "; state where the value comes from in sources: {",
-                        missing.front(), ": \"...\"}"));
+    if (key != "device.name" && key != "price.currency" && !has_source(sources, key))
+      throw UserError(
+          str(where, ": no source of ", key, "; state where the value comes from in sources: {", key, ": \"...\"}"));
   for (const auto& [key, rate] : {std::pair{"device.memory_gb", device.memory_gb},
                                   {"device.memory_gb_s", device.memory_gb_s},
                                   {"links.node.gb_s", links.node.gb_s},

@@ -15,6 +15,7 @@ struct ByPrecision {
   double fp32 = 0, bf16 = 0, fp16 = 0;
   void fields(Fields& f);
   double of(DType compute) const { return compute == DType::bf16 ? bf16 : compute == DType::f16 ? fp16 : fp32; }
+  double& of(DType compute) { return compute == DType::bf16 ? bf16 : compute == DType::f16 ? fp16 : fp32; }
 };
 
 // A measured product (m, k) (k, n) with operands of one type.

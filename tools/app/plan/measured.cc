@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "app/plan/variants.h"
+#include "app/records/median.h"
 #include "app/records/run_records.h"
 #include "app/report/comm_times.h"
 #include "app/report/sub_batches.h"
@@ -15,12 +16,6 @@ namespace lmx::plan {
 namespace {
 
 constexpr std::string_view kRows = "rows/";
-
-double median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
 
 // A normal distribution has 68 % of its values within one standard deviation of the mean. The ends of a histogram are
 // rare pauses of the machine.
@@ -54,7 +49,7 @@ Measured read_measured(const std::string& run) {
   if (steps.empty()) throw UserError(str("[plan] --from ", run, ": the run has no record of a training step"));
   if (steps.size() > 2) steps.erase(steps.begin());  // the first step allocates memory
   const double exposed = m.ranks > 1 ? lmx_cli::comm_times(records).exposed : 0;
-  m.compute_s = std::max(0.0, median(steps) - exposed);
+  m.compute_s = lmx_cli::median(steps) - exposed;
   if (!(m.compute_s > 0))
     throw UserError(str("[plan] --from ", run, ": its steps took no longer than the communication in them"));
   m.spread = spread_of(lmx_cli::sub_batches(records));

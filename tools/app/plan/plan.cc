@@ -5,7 +5,6 @@
 #include <cstdio>
 #include <filesystem>
 #include <map>
-#include <set>
 
 #include "app/datasets/open.h"
 #include "app/plan/bandwidth.h"
@@ -164,7 +163,7 @@ Plan make_plan(const Request& asked) {
       Case c = make_case(v, n);
       if (plan.rows.empty()) {
         if (!epoch) epoch = check_dataset(c.recipe().data).train_tokens;
-        plan.notes = notes_of(request, c.recipe(), c.pairs(), epoch.has_value());
+        plan.notes = notes_of(request, c.recipe(), c.shares().pairs, epoch.has_value());
         if (swept) plan.notes.push_back("the recipe's own values: the axes of its sweep are not planned");
       }
       Row& row = plan.rows.emplace_back(c.row(plan.speed));

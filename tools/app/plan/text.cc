@@ -74,8 +74,8 @@ std::string text_of(const Plan& plan) {
   std::string text =
       str("plan of ", plan.recipe, " on ", plan.machine_name, ": ", plan.machine.name, "\n", lmx_cli::table(rows));
   for (const Winner& w : plan.winners)
-    text += w.variant.empty() ? str(w.ranks, w.ranks == 1 ? " rank: " : " ranks: ", w.reason, "\n")
-                              : str(w.ranks, w.ranks == 1 ? " rank: " : " ranks: ", w.variant, ": ", w.reason, "\n");
+    text +=
+        str(w.ranks, w.ranks == 1 ? " rank: " : " ranks: ", w.variant, w.variant.empty() ? "" : ": ", w.reason, "\n");
   for (const Crossing& c : plan.crossings)
     text += str("on ", c.ranks, " ranks ", c.below, " pays below ", bandwidth_text(c.gb_s), " between nodes, ", c.above,
                 " above\n");

@@ -10,10 +10,18 @@
 
 namespace lmx_cli {
 
-inline nlohmann::ordered_json json_number(double value) {
+using Json = nlohmann::ordered_json;
+
+inline Json json_number(double value) {
   if (std::isnan(value)) return "NaN";
   if (std::isinf(value)) return value > 0 ? "Infinity" : "-Infinity";
   return value;
+}
+
+// Sets `key` to `value` if there is one. Numbers go through json_number(): all digits, and strings for NaN and
+// infinities.
+inline void put(Json& object, const char* key, const std::optional<double>& value) {
+  if (value) object[key] = json_number(*value);
 }
 
 // Returns nullopt if `json` is neither a number nor one of "NaN", "Infinity", "-Infinity".

@@ -210,7 +210,7 @@ class Supervisor {
   const jobs::OrphanReaper reaper_;
   const lmx::train::Supervision files_;
   std::string resume_;  // of the next start
-  std::string run_;     // the run's folder, as soon as it is known
+  std::string run_;     // the run's folder; "" until it is known
   int64_t ranks_;       // of the last start that was not refused; 0 without --fewer-ranks
   bool fewer_;          // whether the next restart uses fewer ranks
   int forwarded_ = 0;   // number of signals that the children have received

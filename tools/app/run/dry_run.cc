@@ -56,10 +56,7 @@ std::string parameter_lines(const Network& network, int64_t& total) {
 std::string class_lines(const MemoryCheck& check) {
   const RankMemory& m = check.rank;
   std::string lines;
-  for (const auto& [name, bytes] :
-       {std::pair{"parameters", m.parameters}, std::pair{"gradients", m.gradients}, std::pair{"optimizer", m.optimizer},
-        std::pair{"activations", m.activations}, std::pair{"weights packed for products", m.copies},
-        std::pair{"communication", m.communication}})
+  for (const auto& [name, bytes] : m.classes())
     if (bytes > 0 || name == std::string("optimizer")) lines += str("  ", name, " ", bytes_text(bytes), "\n");
   lines += str("  total ", bytes_text(m.total()),
                m.in_turn && m.communication > 0 ? ": activations go before communication comes\n" : "\n");

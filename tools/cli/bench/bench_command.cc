@@ -7,6 +7,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "app/records/median.h"
 #include "cli/bench/bench_batchers.h"
 #include "cli/bench/bench_compose.h"
 #include "cli/bench/bench_device.h"

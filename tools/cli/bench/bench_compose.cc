@@ -7,6 +7,7 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
+#include "app/records/median.h"
 #include "app/run/search_path.h"
 #include "cli/bench/bench_numbers.h"
 #include "cli/commands.h"
