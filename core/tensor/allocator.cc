@@ -7,6 +7,7 @@
 #include <bit>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <iterator>
 
 #include "base/text.h"
@@ -134,6 +135,7 @@ void* CachingAllocator::reuse(size_t size) {
   const auto found = cache_.lower_bound(size);
   if (found == cache_.end() || found->first > size + size / 2) return nullptr;
   const size_t whole = found->first;
+  if (lowest_first()) std::pop_heap(found->second.begin(), found->second.end(), std::greater<>());
   void* block = found->second.back();
   found->second.pop_back();
   if (found->second.empty()) cache_.erase(found);
@@ -181,7 +183,9 @@ void CachingAllocator::release(void* block, size_t bytes, MemClass c) noexcept {
   const size_t size = larger == larger_.end() ? block_size(bytes) : larger->second;
   if (larger != larger_.end()) larger_.erase(larger);
   freed(block, size);
-  cache_[size].push_back(block);
+  std::vector<void*>& blocks = cache_[size];
+  blocks.push_back(block);
+  if (lowest_first()) std::push_heap(blocks.begin(), blocks.end(), std::greater<>());
   cached_ += static_cast<int64_t>(size);
 }
 

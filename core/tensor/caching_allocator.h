@@ -64,6 +64,9 @@ class CachingAllocator : public Allocator {
   virtual void give_back(void* block) = 0;
   virtual void given_back() {}       // called when every cached block was given back, before the next take()
   virtual void requested() const {}  // called before each allocation
+  // Whether a request gets the free block with the lowest address, so that the same requests get the same addresses in
+  // every step. Otherwise it gets the block that was freed last, which is still in the caches of a CPU.
+  virtual bool lowest_first() const { return false; }
   // Called for each block that was freed, before it can be used again.
   virtual void freed(void*, size_t) noexcept {}
   // The memory of the device and how much of it is free, for an error message; "": unknown.
