@@ -5,6 +5,7 @@
 #include <set>
 
 #include "lmx/optim.h"
+#include "lmx/recomputing_model.h"
 
 namespace lmx::plan {
 namespace {
@@ -21,17 +22,31 @@ struct Stage {
   double forward_s = 0, backward_s = 0;
 };
 
-// `bytes`: kept activations that belong to the product. A frozen weight needs no gradient.
-Stage stage_of(const Product& p, bool frozen, double bytes, const DeviceConfig& device, DType compute) {
+// Activation bytes that belong to a product: kept until backward, or computed a second time then, together with the
+// product.
+struct Activations {
+  double kept = 0, recomputed = 0;
+  bool again = false;
+};
+
+// A frozen weight needs no gradient.
+Stage stage_of(const Product& p, bool frozen, const Activations& bytes, const DeviceConfig& device, DType compute) {
   const double times = static_cast<double>(p.times), launch = device.launch_us * 1e-6;
-  const double forward = times * device.product_s(p.m, p.n, p.k, compute) + device.memory_s(kForwardMoves * bytes);
-  double backward = times * device.product_s(p.m, p.k, p.n, compute) + device.memory_s(kBackwardMoves * bytes);
+  const double all = bytes.kept + bytes.recomputed;
+  const double forward = times * device.product_s(p.m, p.n, p.k, compute) + device.memory_s(kForwardMoves * all);
+  double backward = times * device.product_s(p.m, p.k, p.n, compute) + device.memory_s(kBackwardMoves * all);
   if (p.weight.empty())
     backward += times * device.product_s(p.n, p.k, p.m, compute);
   else if (!frozen)
     backward += device.product_s(p.n, p.k, p.m * p.times, compute);
-  return {p.weight, std::max(forward, times * kForwardLaunches * launch),
-          std::max(backward, (times * (kBackwardLaunches - 1) + 1) * launch)};
+  Stage stage{p.weight, std::max(forward, times * kForwardLaunches * launch),
+              std::max(backward, (times * (kBackwardLaunches - 1) + 1) * launch)};
+  if (bytes.again) {
+    const double again = times * device.product_s(p.m, p.n, p.k, compute);
+    stage.backward_s +=
+        std::max(again + device.memory_s(kForwardMoves * bytes.recomputed), times * kForwardLaunches * launch);
+  }
+  return stage;
 }
 
 // The sizes of one forward pass.
@@ -55,16 +70,21 @@ std::vector<Stage> stages_of(const Network& network, const Shares& shares, const
   products.pop_back();
   double macs = 0;
   for (const Product& p : products) macs += static_cast<double>(p.macs());
-  const double kept = static_cast<double>(shares.forward_tokens * network.model->activation_bytes_per_token(compute));
+  const double tokens = static_cast<double>(shares.forward_tokens);
+  const double kept = tokens * static_cast<double>(network.model->activation_bytes_per_token(compute));
+  const auto* again = dynamic_cast<const RecomputingModel*>(network.model.get());
+  const double recomputed = again ? tokens * static_cast<double>(again->recomputed_bytes_per_token(compute)) : 0;
   std::set<std::string> frozen;
   for (const ParameterSpec& spec : network.specs)
     if (spec.frozen) frozen.insert(spec.name);
   std::vector<Stage> stages;
-  for (const Product& p : products)
-    stages.push_back(stage_of(p, frozen.contains(p.weight), kept * static_cast<double>(p.macs()) / std::max(macs, 1.0),
-                              device, compute));
+  for (const Product& p : products) {
+    const double part = static_cast<double>(p.macs()) / std::max(macs, 1.0);
+    const Activations bytes{kept * part, recomputed * part, again && again->recomputes(p)};
+    stages.push_back(stage_of(p, frozen.contains(p.weight), bytes, device, compute));
+  }
   const double logits = kLogitMoves * 4 * static_cast<double>(loss.m * loss.n);
-  Stage last = stage_of(loss, frozen.contains(loss.weight), 0, device, compute);
+  Stage last = stage_of(loss, frozen.contains(loss.weight), {}, device, compute);
   last.forward_s += device.memory_s(logits);
   last.backward_s += device.memory_s(logits);
   stages.push_back(last);
