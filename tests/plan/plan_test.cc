@@ -73,6 +73,52 @@ TEST_F(PlanCommand, TheIterationsOfFigureThreeAreWithinTenPercent) {
   }
 }
 
+// Patwary 2018, Tables III to V: hours of an epoch, given that of the fewest GPUs with all techniques. docs/plan.md
+// shows the other cells, which are further away.
+TEST_F(PlanCommand, TheHoursOfPatwarysTablesAreWithinTenPercent) {
+  struct Table {
+    const char *recipe, *anchor, *epoch_tokens;
+    std::vector<std::string> more;
+    std::map<std::pair<std::string, int>, double> hours;
+  };
+  const std::string with = "sync=unique_fp16", without = "sync=allgather", word = "sync=unique_seeded_fp16",
+                    dense = "sync=allgather_dense";
+  for (const Table& t : {Table{"patwary_word_1b.yaml",
+                               "8:0.3484",
+                               "772.2e6",
+                               {"--types", "8.17,0.64", "--ranks", "8,16,24", word + ",allgather_dense"},
+                               {{{word, 8}, 14.6}, {{word, 16}, 8.1}, {{dense, 16}, 41.1}, {{dense, 24}, 40.4}}},
+                         {"patwary_char_1b.yaml",
+                          "8:3.09",
+                          "4.148e9",
+                          {"--ranks", "8,16,24", with + ",allgather"},
+                          {{{with, 8}, 23.2},
+                           {{with, 16}, 12.9},
+                           {{with, 24}, 8.2},
+                           {{without, 8}, 25.7},
+                           {{without, 16}, 14.5},
+                           {{without, 24}, 10.6}}},
+                         {"patwary_tieba.yaml", "6:10.465", "4.29e9", {"--ranks", "24", with}, {{{"", 24}, 28}}},
+                         {"patwary_tieba.yaml",
+                          "6:10.465",
+                          "34.36e9",
+                          {"--ranks", "192", with, "batch.global=768,12288"},
+                          {{{"batch.global=12288", 192}, 34}}}}) {
+    std::vector<std::string> words{"--machine", "patwary_titanx", "--collectives",  "ring",
+                                   "--anchor",  t.anchor,         "--epoch-tokens", t.epoch_tokens};
+    words.insert(words.end(), t.more.begin(), t.more.end());
+    size_t compared = 0;
+    for (const Json& row : rows(shipped(t.recipe), words)) {
+      const auto paper = t.hours.find({row["variant"].get<std::string>(), row["ranks"].get<int>()});
+      if (paper == t.hours.end()) continue;
+      EXPECT_NEAR(row["hours_per_epoch"].get<double>() / paper->second, 1, 0.1)
+          << row["variant"] << ' ' << row["ranks"];
+      ++compared;
+    }
+    EXPECT_EQ(compared, t.hours.size());
+  }
+}
+
 // Every rank uses all words of this text in each step: 19 of its 20 ids, so the number of rows is known exactly.
 TEST_F(PlanCommand, SendsTheBytesOfTheLedger) {
   std::string recipe = read_file(folder_ / "tiny.yaml");
