@@ -291,7 +291,6 @@ TEST_F(PlanCommand, MachinesStateTheSourceOfEachValue) {
 }
 
 TEST_F(PlanCommand, RefusesWhatItCannotPlan) {
-  expect_refused({"--machine", "h100_node", "sync=param_server"}, {"asynchronous"});
   expect_refused({"--machine", "h100_node", "--types", "8"}, {"FACTOR,EXPONENT", "'8'"});
   expect_refused({"--machine", "h100_node", "--ranks", "0"}, {"--ranks"});
   expect_refused({"--machine", "puri_v100", "precision=bf16"}, {"bf16", "machine.device.peak_tflops.bf16"});

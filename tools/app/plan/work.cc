@@ -115,20 +115,19 @@ std::map<std::string, double> ready_times(const Network& network, const std::vec
   return ready;
 }
 
-double update_bytes(const Recipe& r, const Network& network, const Shares& shares, const WordLaw& law) {
+// Adds the times of an update that changes some rows.
+void add_update(Work& work, const Recipe& r, const Network& network, const DeviceConfig& device,
+                const ChangedRows& rows) {
   const std::unique_ptr<Optimizer> optimizer = make_optimizer(r.optimizer, "optimizer");
-  double bytes = 0;
   for (const ParameterSpec& spec : network.specs) {
     if (spec.frozen) continue;
-    const int64_t samples = shares.samples * shares.ranks;
-    const double rows =
-        static_cast<double>(spec.sparse ? law(shares.step_tokens + samples, spec.shape[0]) : spec.shape[0]);
-    const double part = rows / static_cast<double>(spec.shape[0]);
+    const double part = static_cast<double>(rows(spec)) / static_cast<double>(spec.shape[0]);
     const double values = 4 * static_cast<double>(spec.shape.numel()),
                  state = static_cast<double>(optimizer->state_bytes(spec));
-    bytes += part * (2 * (values + state) + values + (r.clip.kind == Node::Kind::null ? 0 : values));
+    work.update_s += device.memory_s(part * (2 * (values + state) + values));
+    if (r.clip.kind != Node::Kind::null) work.clip_s += device.memory_s(part * values);
   }
-  return bytes;
+  work.update_s += work.clip_s;
 }
 
 }  // namespace
@@ -145,7 +144,7 @@ std::vector<ProductShape> product_shapes(const Network& network, const Shares& s
 }
 
 Work work_of(const Recipe& recipe, const Network& network, const Shares& shares, const DeviceConfig& device,
-             const WordLaw& law) {
+             const ChangedRows& rows) {
   const std::vector<Stage> stages = stages_of(network, shares, device, compute_of(recipe));
   Work work;
   work.passes = std::max(1.0, static_cast<double>(shares.own_tokens) / static_cast<double>(shares.forward_tokens));
@@ -154,7 +153,7 @@ Work work_of(const Recipe& recipe, const Network& network, const Shares& shares,
     work.backward_s += stage.backward_s;
   }
   work.ready_s = ready_times(network, stages, work.backward_s);
-  work.update_s = device.memory_s(update_bytes(recipe, network, shares, law));
+  add_update(work, recipe, network, device, rows);
   return work;
 }
 
