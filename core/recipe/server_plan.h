@@ -17,8 +17,8 @@ struct ServerPlan {
   int64_t moved = 0;                               // TrafficModel::moved_bytes(): of a rank, as a worker and as a shard
   std::map<std::string, int64_t> rows;             // by parameter: rows that a push changes
 };
-// Of all rules together; zeros if ranks are in step. `rows`: of one worker, whose rows are then those of `all`. All
-// workers count as alike.
+// The sum over all rules; zeros if ranks are in step. All workers count as alike. `rows`: those of one worker, also as
+// `all`, since no other worker's rows take part in its exchange.
 ServerPlan plan_servers(const SyncRules& sync, const std::function<TableRows(const ParameterSpec&)>& rows);
 
 }  // namespace lmx

@@ -1,5 +1,5 @@
 // Given counts of words as a law of the number of different words.
-#include "app/plan/counts.h"
+#include "app/memory/word_counts.h"
 
 #include <gmock/gmock.h>
 
@@ -16,7 +16,7 @@ class PlanCounts : public PlanCommand {
   std::string refused(const std::string& text) const {
     write("c.txt", text);
     try {
-      lmx::plan::law_of_counts(path("c.txt"));
+      lmx::law_of_counts(path("c.txt"));
     } catch (const lmx::UserError& e) {
       return e.what();
     }
@@ -28,7 +28,7 @@ TEST_F(PlanCounts, AreTheExpectedNumberOfDifferentWords) {
   std::string text;
   for (int word = 0; word < 400; ++word) text += lmx::str("w", word, "\t", word < 200 ? 3 : 1, "\n");
   write("v.tsv", text);
-  const lmx::WordLaw law = lmx::plan::law_of_counts(path("v.tsv"));
+  const lmx::WordLaw law = lmx::law_of_counts(path("v.tsv"));
   // Probabilities 3 / 800 and 1 / 800.
   const auto words = [](double n) {
     return 200 * (1 - std::pow(1 - 0.00375, n)) + 200 * (1 - std::pow(1 - 0.00125, n));
@@ -45,8 +45,7 @@ TEST_F(PlanCounts, TheOrderOfTheFileDoesNotMatter) {
   write("a.txt", "1\n5\n2\r\n\n");
   write("b.txt", "the 5\nof 2\nand 1\n");
   for (const int64_t vocabulary : {2, 3, 9})
-    EXPECT_EQ(lmx::plan::law_of_counts(path("a.txt"))(2, vocabulary),
-              lmx::plan::law_of_counts(path("b.txt"))(2, vocabulary));
+    EXPECT_EQ(lmx::law_of_counts(path("a.txt"))(2, vocabulary), lmx::law_of_counts(path("b.txt"))(2, vocabulary));
 }
 
 TEST_F(PlanCounts, WrongFilesNameTheLine) {

@@ -36,7 +36,7 @@ TEST_F(PlanRecomputation, AreTheProductsThatARunComputesAgain) {
   EXPECT_NEAR(planned, 2 * static_cast<double>(again), 1e-6 * planned);
 }
 
-// What is computed again is also moved again, so checkpointing never makes a pass faster.
+// Values that are computed again are also moved again, so checkpointing never makes a pass faster.
 TEST_F(PlanRecomputation, CostsTimeInEachLimit) {
   for (const std::string limit : {"machine.device.peak_tflops.fp32=0.001", "machine.device.memory_gb_s=0.001"})
     EXPECT_GT(planned_s({limit, "model.checkpoint=true"}), 1.1 * planned_s({limit, "model.checkpoint=false"})) << limit;

@@ -28,7 +28,7 @@ lmx::plan::LinksConfig links_of(int64_t ranks_per_node, bool shared = false) {
   return links;
 }
 
-// Of the node's links, then between nodes, then of a shard.
+// A message: seconds on the links of the node, between nodes, and of a shard.
 WorkerStep step_of(double compute, const ServerMessage& pull, const ServerMessage& push) {
   WorkerStep step;
   step.compute_s = compute;

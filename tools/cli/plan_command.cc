@@ -5,8 +5,8 @@
 #include <memory>
 
 #include "app/corpora/zipf.h"
+#include "app/memory/word_counts.h"
 #include "app/plan/calibrate.h"
-#include "app/plan/counts.h"
 #include "app/plan/output.h"
 #include "app/plan/plan.h"
 #include "app/run/search_path.h"
@@ -98,7 +98,7 @@ void plan(const CLI::App& command, Options o) {
   o.request.compose = with_plugins(o.request.compose);
   if (!o.collectives.empty()) o.request.algorithm = lmx::plan::algorithm_named(o.collectives);
   if (!o.types.empty()) o.request.law = parse_law(o.types);
-  if (!o.counts.empty()) o.request.law = lmx::plan::law_of_counts(o.counts);
+  if (!o.counts.empty()) o.request.law = lmx::law_of_counts(o.counts);
   if (!o.anchor.empty()) o.request.anchor = lmx::plan::parse_anchor(o.anchor);
   if (o.epoch_tokens > 0) o.request.epoch_tokens = o.epoch_tokens;
   o.request.overlap = !o.no_overlap;

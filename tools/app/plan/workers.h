@@ -57,8 +57,8 @@ int64_t simulated_steps(int ranks);
 // The rules of a run (core/sync/server): a worker asks for its turn, and shards answer all requests in the order of the
 // turns; so a pull waits until every earlier push has arrived and is applied. Messages that share a link follow each
 // other. A worker continues after a push without waiting for it, and computes only after its pull is complete.
-// All shards are alike and get an equal part of every message, so one of them stands for all. The link of a rank or a
-// node carries the messages of its own workers; it also carries those for its shards, which are as many in the other
+// All shards are alike and get an equal part of every message, so the plan simulates one of them. The link of a rank or
+// a node carries the messages of its own workers; it also carries those for its shards, which are as many in the other
 // direction.
 WorkersTime simulate_workers(const WorkerStep& step, const WorkerTimes& times, const LinksConfig& links);
 

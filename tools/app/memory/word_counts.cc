@@ -1,4 +1,4 @@
-#include "app/plan/counts.h"
+#include "app/memory/word_counts.h"
 
 #include <algorithm>
 #include <cmath>
@@ -10,7 +10,7 @@
 
 #include "lmx/error.h"
 
-namespace lmx::plan {
+namespace lmx {
 namespace {
 
 // In falling order.
@@ -59,4 +59,4 @@ WordLaw law_of_counts(const std::string& path) {
   };
 }
 
-}  // namespace lmx::plan
+}  // namespace lmx

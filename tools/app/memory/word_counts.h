@@ -5,7 +5,7 @@
 
 #include "app/memory/estimate.h"
 
-namespace lmx::plan {
+namespace lmx {
 
 // Reads the counts of words: one a line, alone or after the word, as in the vocab.tsv of prepared text. In the law, the
 // tokens of a text are independent, and each is word w with the probability p(w) = count(w) / sum of all counts. So N
@@ -13,4 +13,4 @@ namespace lmx::plan {
 // ones, are one word, <unk>. UserError, with file and line: not readable, a line without a count, no positive count.
 WordLaw law_of_counts(const std::string& path);
 
-}  // namespace lmx::plan
+}  // namespace lmx
