@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "lmx/error.h"
+#include "lmx/recomputing_model.h"
 
 namespace lmx {
 
@@ -36,6 +37,8 @@ int64_t Model::copy_bytes(DType) const {
 std::vector<std::string> Model::warnings(const ForwardShape&) const {
   return {};
 }
+
+RecomputingModel::~RecomputingModel() = default;
 
 int64_t Model::macs_per_pair(int64_t, int64_t target) const {
   return macs_per_token() * target;

@@ -174,6 +174,17 @@ int64_t RecurrentModel::activation_bytes_per_token(DType compute) const {
   return bytes;
 }
 
+bool RecurrentModel::recomputes(const Product&) const {
+  return config_.checkpoint;
+}
+
+int64_t RecurrentModel::recomputed_bytes_per_token(DType compute) const {
+  int64_t bytes = 0;
+  for (int64_t l = 0; config_.checkpoint && l < config_.layers; ++l)
+    bytes += saved_per_token(input_size(l), compute) + 4 * output_size();
+  return bytes;
+}
+
 // Peak of the bytes that products need in the backward pass of a piece of `rows` rows. In mixed precision a recurrent
 // weight is first rounded and packed into an f32 copy; afterwards the piece's gradients are rounded for their products.
 int64_t RecurrentModel::product_bytes(int64_t layer, int64_t rows, DType compute) const {

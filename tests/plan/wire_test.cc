@@ -116,6 +116,18 @@ TEST(PlanWire, ASharedLinkIsDividedByItsRanks) {
   EXPECT_NEAR(shared, 4 * alone, 1e-12);
 }
 
+// A rank's link carries each byte to the memory of its host and from that of the other; the network's time adds to it.
+TEST(PlanWire, StagedDataIsCopiedOneAfterTheOther) {
+  LinksConfig links = links_of(4, 10, 2);
+  links.staged = true;
+  EXPECT_NEAR(even_transfer(8'000'000, 4, links, Algorithm::ring).seconds, 2 * 8e6 / 10e9, 1e-12);
+  EXPECT_NEAR(even_transfer(8'000'000, 8, links, Algorithm::ring).seconds, 8e6 / 2e9 + 2 * 8e6 / 10e9, 1e-12);
+  // Three rounds of 1 MB between nodes of one rank.
+  links = links_of(1, 10, 2);
+  links.staged = true;
+  EXPECT_NEAR(even_transfer(3'000'000, 4, links, Algorithm::pairwise).seconds, 3 * (1e6 / 2e9 + 2 * 1e6 / 10e9), 1e-12);
+}
+
 TEST(PlanWire, LatencyCountsTheRoundsOfEachCollective) {
   LinksConfig links = links_of(8, 1e6, 1e6);
   links.node.latency_us = 3;

@@ -62,6 +62,7 @@ const std::map<std::string, std::string> kHeaderRoom{
     {"plugin.h", "plugin"},
     {"pointwise.h", "backend"},
     {"random.h", "base"},
+    {"recomputing_model.h", "model"},
     {"recurrent.h", "model"},
     {"row_sampling.h", "nn"},
     {"row_sync.h", "comm"},

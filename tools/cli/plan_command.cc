@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "app/corpora/zipf.h"
+#include "app/memory/word_counts.h"
 #include "app/plan/calibrate.h"
 #include "app/plan/output.h"
 #include "app/plan/plan.h"
@@ -23,7 +24,7 @@ namespace {
 struct Options {
   PluginDirectories directories;
   lmx::plan::Request request;
-  std::string collectives, types, anchor, out, calibrate;
+  std::string collectives, types, counts, anchor, out, calibrate;
   double epoch_tokens = 0;
   bool no_overlap = false, json = false;
 };
@@ -97,6 +98,7 @@ void plan(const CLI::App& command, Options o) {
   o.request.compose = with_plugins(o.request.compose);
   if (!o.collectives.empty()) o.request.algorithm = lmx::plan::algorithm_named(o.collectives);
   if (!o.types.empty()) o.request.law = parse_law(o.types);
+  if (!o.counts.empty()) o.request.law = lmx::law_of_counts(o.counts);
   if (!o.anchor.empty()) o.request.anchor = lmx::plan::parse_anchor(o.anchor);
   if (o.epoch_tokens > 0) o.request.epoch_tokens = o.epoch_tokens;
   o.request.overlap = !o.no_overlap;
@@ -129,6 +131,11 @@ void add_assumptions(CLI::App& command, const std::shared_ptr<Options>& o) {
       .add_option("--types", o->types,
                   "different words in N tokens: FACTOR,EXPONENT of FACTOR N^EXPONENT (default: Zipf's law)")
       ->type_name("A,B");
+  command
+      .add_option("--counts", o->counts,
+                  "counts of the words of the text, one a line, alone or after the word (vocab.tsv of prepared text)")
+      ->type_name("FILE")
+      ->excludes("--types");
   command
       .add_option("--anchor", o->anchor,
                   "a measured step that sets the speed of the device: the first variant on RANKS ranks takes SECONDS")

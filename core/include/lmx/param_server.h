@@ -56,6 +56,7 @@ class LMX_API ServerStrategy : public SyncRule {
   ~ServerStrategy() override;
   ServerStrategy* server() final { return this; }
   const ServerConfig& config() const;
+  const SyncEnv& env() const;
 
   // Collective. To be called once, before the functions below.
   void attach(Context& ctx, const ServerTools& tools);
@@ -74,6 +75,13 @@ class LMX_API ServerStrategy : public SyncRule {
 
   StateDict state() const override;
   void load(Context& ctx, const std::vector<StateDict>& ranks) override;
+  // The bytes of one step of a worker that pass between it and one shard: the request (0 if all rows are pulled), the
+  // values that the shard replies, and the push. In the traffic of a plan, `pushed` and `pulled` of a table may have a
+  // single row, which is that of every worker.
+  struct StepBytes {
+    int64_t request = 0, reply = 0, push = 0;
+  };
+  StepBytes step_bytes(const Traffic& traffic, int worker, int shard) const;
   // Bytes that this rank sends to rank `to` in one step of both workers: requests and pushes as a worker, replies as a
   // shard.
   int64_t expected_bytes(const Traffic& traffic, int to) const override;
@@ -89,7 +97,6 @@ class LMX_API ServerStrategy : public SyncRule {
   // are pulled, and all rows of the gradient are pushed.
   virtual std::map<std::string, std::vector<int32_t>> choose_rows(Context& ctx, std::span<const Batch> share,
                                                                   StepPlan& plan);
-  const SyncEnv& env() const;
 
  private:
   struct Impl;

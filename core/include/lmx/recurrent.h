@@ -11,6 +11,7 @@
 #include "lmx/config.h"
 #include "lmx/model.h"
 #include "lmx/ops.h"
+#include "lmx/recomputing_model.h"
 
 namespace lmx {
 
@@ -29,7 +30,7 @@ struct LMX_API RecurrentConfig {
   void check(const std::string& where) const;  // UserError: a weight_norm that is not a valid pattern
 };
 
-class LMX_API RecurrentModel : public Model {
+class LMX_API RecurrentModel : public Model, public RecomputingModel {
  public:
   // `name`: of the plugin; names of parameters begin with it. UserError: a weight_norm that is not a valid pattern, or
   // matches no matrix of a layer.
@@ -44,6 +45,8 @@ class LMX_API RecurrentModel : public Model {
   std::vector<Product> products(const ForwardShape& shape) const final;
   int64_t activation_bytes_per_token(DType compute) const final;
   int64_t activation_bytes(int64_t sequences, int64_t steps, DType compute) const final;
+  bool recomputes(const Product& product) const final;
+  int64_t recomputed_bytes_per_token(DType compute) const final;
   int64_t copy_bytes(DType compute) const final;
   std::vector<std::string> warnings(const ForwardShape& shape) const final;
 

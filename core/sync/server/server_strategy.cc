@@ -246,19 +246,31 @@ void ServerStrategy::load(Context& ctx, const std::vector<StateDict>& ranks) {
   }
 }
 
-int64_t ServerStrategy::expected_bytes(const Traffic& t, int to) const {
+ServerStrategy::StepBytes ServerStrategy::step_bytes(const Traffic& t, int worker, int shard) const {
   const Codec& codec = impl_->pushes.codec();
-  const auto me = static_cast<size_t>(t.rank), other = static_cast<size_t>(to);
-  const auto part = [&](int64_t n, int r) { return chunk_begin(n, r + 1, t.ranks) - chunk_begin(n, r, t.ranks); };
-  int64_t bytes = 0;
-  for (const Traffic::Dense& d : t.dense)
-    bytes += server::push_bytes(codec, false, part(d.rows, to), d.width) + 4 * part(d.rows, t.rank) * d.width;
-  for (const Traffic::Sparse& p : t.sparse) {
-    if (part(p.vocabulary, to) > 0) bytes += server::push_bytes(codec, true, p.pushed[me][other], p.width);
-    bytes += 4 * p.width * (p.pulled.empty() ? part(p.vocabulary, t.rank) : p.pulled[other][me]);
-    if (!p.pulled.empty()) bytes += server::request_bytes(p.pulled[me][other]);
+  const auto own = [&](int64_t n) { return chunk_begin(n, shard + 1, t.ranks) - chunk_begin(n, shard, t.ranks); };
+  // The worker's row of a table of [worker][shard].
+  const auto of = [&](const std::vector<std::vector<int64_t>>& rows) -> const std::vector<int64_t>& {
+    return rows[rows.size() == 1 ? 0 : static_cast<size_t>(worker)];
+  };
+  const auto at = static_cast<size_t>(shard);
+  StepBytes bytes;
+  for (const Traffic::Dense& d : t.dense) {
+    bytes.push += server::push_bytes(codec, false, own(d.rows), d.width);
+    bytes.reply += 4 * own(d.rows) * d.width;
+  }
+  for (const Traffic::Sparse& s : t.sparse) {
+    const int64_t pushed = s.pushed.empty() ? own(s.unique[static_cast<size_t>(worker)]) : of(s.pushed)[at];
+    if (own(s.vocabulary) > 0) bytes.push += server::push_bytes(codec, true, pushed, s.width);
+    bytes.reply += 4 * s.width * (s.pulled.empty() ? own(s.vocabulary) : of(s.pulled)[at]);
+    if (!s.pulled.empty()) bytes.request += server::request_bytes(of(s.pulled)[at]);
   }
   return bytes;
+}
+
+int64_t ServerStrategy::expected_bytes(const Traffic& t, int to) const {
+  const StepBytes sent = step_bytes(t, t.rank, to), answered = step_bytes(t, to, t.rank);
+  return sent.request + sent.push + answered.reply;
 }
 
 int64_t ServerStrategy::pair_bytes() const {

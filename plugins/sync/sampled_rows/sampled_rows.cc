@@ -188,6 +188,16 @@ class ServedRows final : public ServerStrategy {
   }
   bool plans_rows(const std::string& param) const override { return selector_.kind(param) == Kind::softmax; }
   CandidateKey candidate_key() const override { return key_of(selector_); }
+  int64_t candidate_sets(int ranks) const override { return selector_.sets_candidate_key() ? ranks : 1; }
+
+  // Rows count as divided evenly among the shards.
+  void plan(Traffic& unit, const ParameterSpec& spec, const TableRows& touched) const override {
+    if (selector_.kind(spec.name) == Kind::whole) return ServerStrategy::plan(unit, spec, touched);
+    const int64_t own = selector_.expected(spec.name, touched.words, 1);
+    const std::vector<int64_t> each(static_cast<size_t>(unit.ranks), own);
+    const std::vector<std::vector<int64_t>> shards{even_shares(own, unit.ranks)};
+    unit.sparse.push_back({spec.shape[0], row_width(spec.shape), each, each, own, {}, shards, shards});
+  }
 
  protected:
   std::map<std::string, std::vector<int32_t>> choose_rows(Context& ctx, std::span<const Batch> share,

@@ -34,14 +34,17 @@ WordLaw zipf_law() {
   return [](int64_t tokens, int64_t vocabulary) { return expected_words(tokens, vocabulary); };
 }
 
-std::vector<UnitPlan> exchange_of(const SyncRules& sync, const Network& network, const Shares& s, const WordLaw& law) {
-  const auto of_output = [](const ParameterSpec& spec) { return spec.name.starts_with("softmax"); };
+TableRows table_rows(const SyncRules& sync, const Network& network, const Shares& s, const ParameterSpec& spec,
+                     const WordLaw& law) {
+  const auto of_output = [](const ParameterSpec& p) { return p.name.starts_with("softmax"); };
   const bool tied = std::none_of(network.specs.begin(), network.specs.end(), of_output);
-  return sync.plan(network.specs, [&](const ParameterSpec& spec) {
-    const int64_t samples = tied || of_output(spec) ? s.samples : 0;  // an input table has no candidates
-    const int64_t own = s.own_tokens + samples, all = s.step_tokens + sync.candidate_sets() * samples;
-    return TableRows{own, law(own, spec.shape[0]), law(all, spec.shape[0]), s.own_tokens};
-  });
+  const int64_t samples = tied || of_output(spec) ? s.samples : 0;  // an input table has no candidates
+  const int64_t own = s.own_tokens + samples, all = s.step_tokens + sync.candidate_sets() * samples;
+  return {own, law(own, spec.shape[0]), law(all, spec.shape[0]), s.own_tokens};
+}
+
+std::vector<UnitPlan> exchange_of(const SyncRules& sync, const Network& network, const Shares& s, const WordLaw& law) {
+  return sync.plan(network.specs, [&](const ParameterSpec& spec) { return table_rows(sync, network, s, spec, law); });
 }
 
 int64_t communication_bytes(const std::vector<UnitPlan>& exchange, int ranks) {

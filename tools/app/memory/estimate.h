@@ -36,6 +36,10 @@ inline constexpr int64_t kSentence = 28;
 using WordLaw = std::function<int64_t(int64_t tokens, int64_t vocabulary)>;
 WordLaw zipf_law();
 
+// The expected rows of a parameter in a step.
+TableRows table_rows(const SyncRules& sync, const train::Network& network, const Shares& shares,
+                     const ParameterSpec& spec, const WordLaw& law);
+
 // The exchange of each unit in a step, in its order. Empty for one rank and for asynchronous rules.
 std::vector<UnitPlan> exchange_of(const SyncRules& sync, const train::Network& network, const Shares& shares,
                                   const WordLaw& law = zipf_law());

@@ -7,7 +7,7 @@ namespace {
 
 // From 1 Mbit/s to 1 TB/s.
 constexpr double kLeast = 1.25e-4, kMost = 1000;
-constexpr int kSteps = 240;
+constexpr int kSteps = 240, kCurveStep = 4;  // a curve has a point for each fourth step
 
 double at(int i) {
   return kLeast * std::pow(kMost / kLeast, static_cast<double>(i) / kSteps);
@@ -21,12 +21,15 @@ struct Field {
   // The fastest variant, or `before` if it is as fast: variants that exchange the same are equal.
   size_t fastest(double gb_s, size_t before) const {
     size_t best = before;
-    for (size_t v = 0; v < variants.size(); ++v)
-      if (tokens_s(v, gb_s) > tokens_s(best, gb_s) * (1 + 1e-9)) best = v;
+    double most = tokens_s(before, gb_s);
+    for (size_t v = 0; v < variants.size(); ++v) {
+      const double own = v == before ? 0 : tokens_s(v, gb_s);
+      if (own > most * (1 + 1e-9)) best = v, most = own;
+    }
     return best;
   }
   double crossing(size_t below, size_t above, double low, double high) const {
-    for (int i = 0; i < 60; ++i) {
+    for (int i = 0; i < 40; ++i) {
       const double middle = std::sqrt(low * high);
       (tokens_s(below, middle) >= tokens_s(above, middle) ? low : high) = middle;
     }
@@ -38,21 +41,25 @@ struct Field {
 
 void add_bandwidths(Plan& plan, const std::vector<std::pair<std::string, Case>>& variants) {
   Field field{plan, {}};
-  for (const auto& variant : variants)
-    if (!variant.second.row(plan.speed).out_of_memory) field.variants.push_back(&variant);
+  int step = 1;
+  for (const auto& variant : variants) {
+    const Row row = variant.second.row(plan.speed);
+    if (row.workers) step = kCurveStep;  // each of their rows is a simulation
+    if (!row.out_of_memory) field.variants.push_back(&variant);
+  }
   if (field.variants.empty() || variants[0].second.one_node()) return;
   const int ranks = variants[0].second.ranks();
   for (size_t v = 0; v < field.variants.size(); ++v) {
     Curve curve{field.variants[v]->first, ranks, {}};
-    for (int i = 0; i <= kSteps; i += 4) curve.points.emplace_back(at(i), field.tokens_s(v, at(i)));
+    for (int i = 0; i <= kSteps; i += kCurveStep) curve.points.emplace_back(at(i), field.tokens_s(v, at(i)));
     plan.curves.push_back(std::move(curve));
   }
   size_t best = field.fastest(at(0), 0);
-  for (int i = 1; i <= kSteps; ++i) {
+  for (int i = step; i <= kSteps; i += step) {
     const size_t next = field.fastest(at(i), best);
     if (next == best) continue;
     plan.crossings.push_back({ranks, field.variants[best]->first, field.variants[next]->first,
-                              field.crossing(best, next, at(i - 1), at(i))});
+                              field.crossing(best, next, at(i - step), at(i))});
     best = next;
   }
 }

@@ -40,6 +40,17 @@ Recipe read_on(Node tree, const std::string& name, int ranks, bool keeps_batch) 
   return recipe;
 }
 
+// The exchange of one worker; no other worker's rows take part in it.
+ServerPlan server_exchange(const SyncRules& sync, const Network& network, const Shares& shares, const WordLaw& law) {
+  Shares own = shares;
+  own.step_tokens = shares.own_tokens;
+  return plan_servers(sync, [&](const ParameterSpec& spec) {
+    TableRows rows = table_rows(sync, network, own, spec, law);
+    rows.all = rows.own;
+    return rows;
+  });
+}
+
 }  // namespace
 
 Case::Case(const Variant& variant, const std::string& name, int ranks, const Request& request)
@@ -53,15 +64,58 @@ Case::Case(const Variant& variant, const std::string& name, int ranks, const Req
   const WordLaw law = request.law.value_or(zipf_law());
   const Network network = make_network(recipe_, data::vocabulary_size(recipe_.data), nullptr);
   check_patterns(recipe_, network.specs);
-  if (SyncRules::asynchronous(recipe_.sync, "sync"))
-    throw UserError("[plan] the workers of this recipe are asynchronous; lmx plan estimates steps of ranks in step");
   const SyncRules sync(recipe_.sync, "sync",
                        SyncEnv{"", network.specs, 0, ranks, RandomKey(), nodes_of(machine_.links, ranks)});
   sync.check_loss(*network.loss);
   shares_ = shares_of(recipe_, planned_batcher(recipe_.batcher)->plan(), network.loss->plan(), ranks);
+  if (!sync.servers().empty()) {
+    plan_workers(sync, network, law);
+    return;
+  }
   units_ = exchange_of(sync, network, shares_, law);
   memory_ = rank_memory(recipe_, network, shares_, communication_bytes(units_, ranks));
-  work_ = work_of(recipe_, network, shares_, machine_.device, law);
+  work_ = work_of(recipe_, network, shares_, machine_.device, [&](const ParameterSpec& spec) {
+    return spec.sparse ? law(shares_.step_tokens + shares_.samples * ranks, spec.shape[0]) : spec.shape[0];
+  });
+}
+
+void Case::plan_workers(const SyncRules& sync, const Network& network, const WordLaw& law) {
+  const int ranks = shares_.ranks;
+  Served served{server_exchange(sync, network, shares_, law), {}, {}};
+  if (ranks > 1) {
+    const SyncRules alone(recipe_.sync, "sync", SyncEnv{"", network.specs, 0, 1, RandomKey(), 1});
+    served.alone = server_exchange(alone, network, shares_, law);
+  } else {
+    served.alone = served.exchange;
+  }
+  served.times = WorkerTimes::of(sync.servers().front()->config(), ranks, simulated_steps(ranks), recipe_.seed);
+  work_ = work_of(recipe_, network, shares_, machine_.device,
+                  [&](const ParameterSpec& spec) { return served.exchange.rows.at(spec.name); });
+  // A process has all values twice, as a store for its shard and as its replica, and the optimizer's state of its
+  // shard. It holds a push and the replies to a pull while they are sent.
+  memory_ = rank_memory(recipe_, network, shares_, served.exchange.pushed + served.exchange.replied);
+  memory_.parameters *= 2;
+  memory_.optimizer /= ranks;
+  served_ = std::move(served);
+}
+
+void Case::add_workers(Row& row, const Work& work, const LinksConfig& links, double update_s) const {
+  const auto simulate = [&](const ServerPlan& exchange, const WorkerTimes& times, int ranks) {
+    WorkerStep step = WorkerStep::of(exchange, ranks, machine_.device, links, update_s);
+    step.compute_s = work.passes * (work.forward_s + work.backward_s) + work.clip_s;
+    return simulate_workers(step, times, links);
+  };
+  const ServerPlan& exchange = served_->exchange;
+  const WorkersTime time = simulate(exchange, served_->times, row.ranks);
+  const WorkersTime alone = simulate(served_->alone, {{{1, 1, 1, 1}}, {}}, 1);
+  row.sent_bytes = exchange.requested + exchange.replied + exchange.pushed;
+  const int64_t inner = std::min<int64_t>(links.ranks_per_node, row.ranks);
+  row.network_bytes =
+      row.ranks > 1 ? std::llround(static_cast<double>(row.sent_bytes) * crossing_part(row.ranks, inner)) : 0;
+  row.node_bytes = row.sent_bytes - row.network_bytes;
+  row.time.compute_s = time.step_s - time.exposed_s;
+  row.time.comm_s = row.time.exposed_s = time.exposed_s;
+  row.workers = {time.updates_s, time.staleness, time.most_stale, row.ranks * alone.step_s / time.step_s};
 }
 
 Row Case::row(double speed, double network_gb_s) const {
@@ -78,6 +132,11 @@ Row Case::row(double speed, double network_gb_s) const {
   work.forward_s *= part;
   work.backward_s *= part;
   work.update_s *= speed;
+  work.clip_s *= speed;
+  if (served_) {
+    add_workers(row, work, links, work.update_s - work.clip_s);
+    return row;
+  }
   std::vector<UnitWork> units;
   for (const UnitPlan& unit : units_) {
     const Transfer moved =

@@ -1,11 +1,13 @@
 // One variant of a recipe on a number of ranks: its sizes, from which its times on any links follow.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "app/plan/plan.h"
 #include "app/plan/variants.h"
+#include "app/plan/workers.h"
 #include "recipe/recipe.h"
 
 namespace lmx::plan {
@@ -21,6 +23,16 @@ class Case {
   const Shares& shares() const { return shares_; }
 
  private:
+  void plan_workers(const SyncRules& sync, const train::Network& network, const WordLaw& law);
+  // Adds times and bytes of the workers of a server. `work`: with the speed of the device.
+  void add_workers(Row& row, const Work& work, const LinksConfig& links, double update_s) const;
+
+  // An asynchronous variant: the exchange of a worker, that of a worker alone, and the durations of steps.
+  struct Served {
+    ServerPlan exchange, alone;
+    WorkerTimes times;
+  };
+
   Recipe recipe_;
   Shares shares_;
   RankMemory memory_;
@@ -31,6 +43,7 @@ class Case {
   double fill_ = 1;
   Spread spread_;
   bool overlap_ = true;
+  std::optional<Served> served_;
 };
 
 }  // namespace lmx::plan

@@ -1,4 +1,5 @@
 // A plan as JSON, CSV, SVG and HTML.
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <utility>
@@ -46,6 +47,12 @@ Json row_json(const Row& row) {
   put(one, "hours_per_epoch", row.epoch_hours);
   put(one, "hours", row.total_hours);
   put(one, "price_per_epoch", row.epoch_price);
+  if (row.workers)
+    for (const auto& [key, value] : {std::pair{"updates_per_s", row.workers->updates_s},
+                                     {"staleness_mean", row.workers->staleness},
+                                     {"staleness_max", static_cast<double>(row.workers->most_stale)},
+                                     {"speedup", row.workers->speedup}})
+      one[key] = json_number(value);
   return one;
 }
 
@@ -93,15 +100,23 @@ std::string bandwidth_chart(const Plan& plan) {
   return lmx_cli::svg(chart);
 }
 
+// The keys of all rows, without objects: only asynchronous rows have those of workers.
+std::vector<std::string> columns_of(const Json& rows) {
+  std::vector<std::string> keys;
+  for (const Json& row : rows)
+    for (const auto& [key, value] : row.items())
+      if (!value.is_object() && std::find(keys.begin(), keys.end(), key) == keys.end()) keys.push_back(key);
+  return keys;
+}
+
 std::string html_table(const Json& rows) {
+  const std::vector<std::string> columns = columns_of(rows);
   std::string text = "<table><tr>";
-  for (const auto& [key, value] : rows[0].items())
-    if (!value.is_object()) text += "<th>" + lmx_cli::escaped(key) + "</th>";
+  for (const std::string& key : columns) text += "<th>" + lmx_cli::escaped(key) + "</th>";
   text += "</tr>\n";
   for (const Json& row : rows) {
     text += row["out_of_memory"].get<bool>() ? "<tr class='out'>" : "<tr>";
-    for (const auto& [key, value] : rows[0].items()) {
-      if (value.is_object()) continue;
+    for (const std::string& key : columns) {
       const Json& cell = row.contains(key) ? row[key] : Json("");
       text += "<td>" + lmx_cli::escaped(cell.is_string() ? cell.get<std::string>() : cell.dump()) + "</td>";
     }
@@ -120,15 +135,13 @@ Json json_of(const Plan& plan) {
 
 std::string csv_of(const Plan& plan) {
   const Json rows = json_of(plan);
+  const std::vector<std::string> columns = columns_of(rows);
   std::string text;
-  for (const auto& [key, value] : rows[0].items())
-    if (!value.is_object()) text += (text.empty() ? "" : ",") + key;
+  for (const std::string& key : columns) text += (text.empty() ? "" : ",") + key;
   for (const Json& row : rows) {
     std::string line;
-    for (const auto& [key, value] : rows[0].items()) {
-      if (value.is_object()) continue;
+    for (const std::string& key : columns)
       line += (line.empty() ? "" : ",") + (row.contains(key) ? csv_cell(row[key]) : "");
-    }
     text += "\n" + line;
   }
   return text + "\n";

@@ -94,6 +94,17 @@ void LinksConfig::fields(Fields& f) {
   f.group("node", node, "the link of a rank to the others of its node");
   f.field("shared", shared, "the ranks of a node share that link");
   f.group("network", network, "the link of a node to all others, which its ranks share");
+  f.field("staged", staged,
+          "data passes through the memory of hosts, so a rank's link is used to send it there and to receive it from "
+          "there, one after the other and after the network");
+}
+
+double LinksConfig::inside_s(double bytes, int64_t ranks) const {
+  return node.seconds(bytes) * static_cast<double>(shared ? ranks : 1) * (staged ? 2 : 1);
+}
+
+double LinksConfig::across_s(double bytes, double own, int64_t ranks) const {
+  return network.seconds(bytes) + (staged ? inside_s(own, ranks) : 0);
 }
 
 void PriceConfig::fields(Fields& f) {

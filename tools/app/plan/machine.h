@@ -65,7 +65,14 @@ struct LinksConfig {
   LinkConfig node;      // of a rank, to the other ranks of its node
   bool shared = false;  // the ranks of a node share one such link: a bus, the memory of the host
   LinkConfig network;   // of a node, to all other nodes; its ranks share it
+  // Devices cannot reach each other's memory: data is copied to the memory of the host, over the network if the
+  // receiver is on another node, and to the other device, one after the other.
+  bool staged = false;
   void fields(Fields& f);
+  // Seconds in which each rank of a node sends `bytes` to another rank of it; `ranks`: those that share the link.
+  double inside_s(double bytes, int64_t ranks) const;
+  // Seconds in which a node sends `bytes`, of which one rank sends `own`, to other nodes.
+  double across_s(double bytes, double own, int64_t ranks) const;
 };
 
 struct PriceConfig {

@@ -110,11 +110,14 @@ Winner winner_of(const std::vector<const Row*>& rows) {
 
 std::vector<std::string> notes_of(const Request& request, const Recipe& r, bool pairs, bool corpus) {
   std::vector<std::string> notes;
-  if (!request.law) notes.push_back("words follow Zipf's law; --types states another law");
+  if (!request.law) notes.push_back("words follow Zipf's law; --types or --counts states another law");
   if (pairs) notes.push_back(str("sentences of ", kSentence, " tokens on both sides"));
   if (pairs && request.fill == 1)
     notes.push_back("every sub-batch holds as many tokens as its budget allows; --fill states the mean part");
-  if (request.spread <= 0) notes.push_back("all passes of a rank take the same time; --spread states their deviation");
+  if (SyncRules::asynchronous(r.sync, "sync"))
+    notes.push_back("the steps of a worker vary as the rule's clock says (sync.RULE.delay), around the planned time");
+  else if (request.spread <= 0)
+    notes.push_back("all passes of a rank take the same time; --spread states their deviation");
   if (!corpus)
     notes.push_back(
         "the corpus of `data:` is not here, so the hours of an epoch are unknown; --epoch-tokens states its size");

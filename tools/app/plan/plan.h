@@ -38,7 +38,15 @@ struct Request {
   std::string from;  // a run whose records set the speed of the device, the rows of tables and the spread; "": none
 };
 
-// A variant of the recipe on a number of ranks.
+// Workers of a parameter server, which are asynchronous.
+struct Workers {
+  double updates_s = 0;  // updates a second, by all workers
+  double staleness = 0;  // mean number of updates between a worker's pull and its push
+  int64_t most_stale = 0;
+  double speedup = 1;  // tokens a second, to those of one worker alone on the machine
+};
+
+// A variant of the recipe on a number of ranks. A step of asynchronous workers is one step of each of them.
 struct Row {
   std::string
       variant;  // its values that differ between variants, "sync=unique precision=fp16"; "" if there is one only
@@ -50,7 +58,8 @@ struct Row {
   bool out_of_memory = false;
   int64_t sent_bytes = 0, node_bytes = 0, network_bytes = 0;  // of a rank in a step; the first is the sum of the others
   StepTime time;
-  double efficiency = 1;  // tokens a second of a rank, to those of the same variant on the fewest ranks
+  std::optional<Workers> workers;  // of an asynchronous variant
+  double efficiency = 1;           // tokens a second of a rank, to those of the same variant on the fewest ranks
   std::optional<double> epoch_hours, total_hours;  // to the end of an epoch, and of the training
   std::optional<double> epoch_price;
   double tokens_s() const { return step_tokens / time.step_s(); }
@@ -86,7 +95,7 @@ struct Plan {
   std::vector<Curve> curves;        // likewise
   std::vector<std::string> notes;   // assumptions that the plan depends on
 };
-// UserError: an invalid recipe or machine, a variant that is asynchronous, an anchor that no speed reaches, a run that
+// UserError: an invalid recipe or machine, an anchor that no speed reaches, a run that
 // has no times.
 Plan make_plan(const Request& request);
 

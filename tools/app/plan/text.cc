@@ -1,6 +1,8 @@
 // The table that `lmx plan` prints.
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <set>
 
 #include "app/plan/output.h"
 #include "app/print/terminal.h"
@@ -29,16 +31,26 @@ std::string memory_of(const Row& row) {
   return str(bytes_text(row.memory.total()), row.out_of_memory ? " (out of memory)" : "");
 }
 
-std::vector<std::string> cells_of(const Row& row, bool variants, bool prices) {
+// The columns that only some plans have.
+struct Columns {
+  bool variants = false, workers = false, prices = false;
+};
+
+std::vector<std::string> cells_of(const Row& row, const Columns& columns) {
   std::vector<std::string> cells;
-  if (variants) cells.push_back(row.variant);
+  if (columns.variants) cells.push_back(row.variant);
   for (const std::string& cell :
        {std::to_string(row.ranks), count_text(row.batch), memory_of(row), bytes_text(row.node_bytes),
         bytes_text(row.network_bytes), seconds(row.time.compute_s), seconds(row.time.hidden_s()),
         seconds(row.time.exposed_s), seconds(row.time.step_s()), count_text(std::llround(row.tokens_s())),
         short_number(100 * row.efficiency, "%.0f") + " %", optional(row.epoch_hours), optional(row.total_hours)})
     cells.push_back(cell);
-  if (prices) cells.push_back(row.epoch_price ? short_number(*row.epoch_price, "%.0f") : "-");
+  if (columns.workers && row.workers)
+    cells.insert(cells.end(), {short_number(row.workers->updates_s), short_number(row.workers->staleness),
+                               short_number(row.workers->speedup)});
+  else if (columns.workers)
+    cells.insert(cells.end(), {"-", "-", "-"});
+  if (columns.prices) cells.push_back(row.epoch_price ? short_number(*row.epoch_price, "%.0f") : "-");
   return cells;
 }
 
@@ -47,30 +59,33 @@ std::string bandwidth_text(double gb_s) {
   return gbit >= 1 ? short_number(gbit) + " Gbit/s" : short_number(1000 * gbit) + " Mbit/s";
 }
 
-// "pairwise", or the name for each variant.
+// "pairwise", or the name for each variant; "" if all variants are asynchronous.
 std::string collectives_of(const Plan& plan) {
   std::string all;
-  bool equal = true;
+  std::set<std::string> names;
   for (const Row& row : plan.rows) {
-    equal = equal && row.algorithm == plan.rows[0].algorithm;
+    if (row.workers) continue;
+    names.insert(name_of(row.algorithm));
     if (row.ranks == plan.rows[0].ranks)
       all += str(all.empty() ? "" : ", ", name_of(row.algorithm), row.variant.empty() ? "" : " with ", row.variant);
   }
-  return equal ? name_of(plan.rows[0].algorithm) : all;
+  return names.size() == 1 ? *names.begin() : all;
 }
 
 }  // namespace
 
 std::string text_of(const Plan& plan) {
-  const bool variants = plan.rows.size() > 0 && !plan.rows[0].variant.empty(),
-             prices = plan.machine.price.node_hour > 0;
+  const Columns columns{plan.rows.size() > 0 && !plan.rows[0].variant.empty(),
+                        std::any_of(plan.rows.begin(), plan.rows.end(), [](const Row& r) { return !!r.workers; }),
+                        plan.machine.price.node_hour > 0};
   std::vector<std::vector<std::string>> rows{{}};
-  if (variants) rows[0].push_back("VARIANT");
+  if (columns.variants) rows[0].push_back("VARIANT");
   for (const char* head : {"RANKS", "BATCH", "MEMORY", "IN NODE", "NETWORK", "COMPUTE", "HIDDEN", "EXPOSED", "STEP",
                            "TOKENS/S", "EFFICIENCY", "HOURS/EPOCH", "HOURS"})
     rows[0].push_back(head);
-  if (prices) rows[0].push_back(plan.machine.price.currency + "/EPOCH");
-  for (const Row& row : plan.rows) rows.push_back(cells_of(row, variants, prices));
+  if (columns.workers) rows[0].insert(rows[0].end(), {"UPDATES/S", "STALENESS", "SPEED-UP"});
+  if (columns.prices) rows[0].push_back(plan.machine.price.currency + "/EPOCH");
+  for (const Row& row : plan.rows) rows.push_back(cells_of(row, columns));
   std::string text =
       str("plan of ", plan.recipe, " on ", plan.machine_name, ": ", plan.machine.name, "\n", lmx_cli::table(rows));
   for (const Winner& w : plan.winners)
@@ -81,7 +96,7 @@ std::string text_of(const Plan& plan) {
                 " above\n");
   if (plan.speed != 1)
     text += str("computation takes ", short_number(plan.speed), " times as long as the machine's file says\n");
-  text += "collectives: " + collectives_of(plan) + "\n";
+  if (const std::string names = collectives_of(plan); !names.empty()) text += "collectives: " + names + "\n";
   for (const std::string& note : plan.notes) text += "assumed: " + note + "\n";
   return text;
 }

@@ -15,10 +15,11 @@ constexpr std::array kNames{"pairwise", "ring", "tree", "hierarchical"};
 // L - s of them send to a neighbour, and L - (G - s) to one by way of rank 0, where these numbers are positive; the
 // others send to another node.
 double pairwise_s(double part, int64_t ranks, int64_t node_ranks, const LinksConfig& links) {
-  const double inside = links.node.seconds(part) * (links.shared ? static_cast<double>(node_ranks) : 1);
+  const double inside = links.inside_s(part, node_ranks);
   const auto round = [&](int64_t s) {
     const int64_t here = std::max<int64_t>(0, node_ranks - s) + std::max<int64_t>(0, node_ranks - (ranks - s));
-    const double across = links.network.seconds(part * static_cast<double>(std::max<int64_t>(0, node_ranks - here)));
+    const int64_t crossing = std::max<int64_t>(0, node_ranks - here);
+    const double across = crossing > 0 ? links.across_s(part * static_cast<double>(crossing), part, crossing) : 0;
     return std::max(here > 0 ? inside : 0, across);
   };
   double seconds = 0;
@@ -30,14 +31,13 @@ double pairwise_s(double part, int64_t ranks, int64_t node_ranks, const LinksCon
   return seconds;
 }
 
-// The mean over the ranks of the part of the other ranks that are on other nodes.
+}  // namespace
+
 double crossing_part(int64_t ranks, int64_t node_ranks) {
   const int64_t last = ranks % node_ranks, full = ranks / node_ranks;
   const int64_t pairs = full * node_ranks * (ranks - node_ranks) + last * (ranks - last);
   return static_cast<double>(pairs) / (static_cast<double>(ranks) * static_cast<double>(ranks - 1));
 }
-
-}  // namespace
 
 const char* name_of(Algorithm algorithm) {
   return kNames[static_cast<size_t>(algorithm)];
@@ -55,7 +55,6 @@ Transfer transfer(const Sent& sent, int ranks, const LinksConfig& links, Algorit
   const double bytes = static_cast<double>(sent.bytes), calls = static_cast<double>(sent.collectives);
   const double others = ranks - 1, g = ranks, local = static_cast<double>(inner);
   const double latency = nodes > 1 ? links.network.latency_s() : links.node.latency_s();
-  const double share = links.shared ? local : 1;
   const double two_levels = (local - 1) * links.node.latency_s() + static_cast<double>(nodes - 1) * latency;
   double seconds = 0, across = bytes * crossing_part(ranks, inner);  // sent by a rank to other nodes, on average
   const double stated = static_cast<double>(sent.between_nodes);
@@ -63,7 +62,7 @@ Transfer transfer(const Sent& sent, int ranks, const LinksConfig& links, Algorit
     across = stated;
     // Half of the collectives are inside the nodes, half between them.
     seconds =
-        links.node.seconds(bytes - across) * share + links.network.seconds(across * local) + calls / 2 * two_levels;
+        links.inside_s(bytes - across, inner) + links.across_s(across * local, across, inner) + calls / 2 * two_levels;
   } else if (algorithm == Algorithm::pairwise) {
     seconds = pairwise_s(bytes / others, ranks, inner, links) + calls * others * latency;
   } else if (algorithm == Algorithm::hierarchical) {
@@ -72,12 +71,12 @@ Transfer transfer(const Sent& sent, int ranks, const LinksConfig& links, Algorit
                           " ranks do not fill nodes of ", inner));
     across /= local;
     const double inside = bytes * g / others * (local - 1) / local;
-    seconds = links.node.seconds(inside) * share + links.network.seconds(across * local) + calls * two_levels;
+    seconds = links.inside_s(inside, inner) + links.across_s(across * local, across, inner) + calls * two_levels;
   } else {
     across = nodes > 1 ? bytes / local : 0;  // one rank of each node sends all its bytes to the next node
     const double rounds = algorithm == Algorithm::ring ? others : std::ceil(std::log2(g));
-    const double ring = nodes > 1 ? links.network.seconds(bytes) : 0;
-    seconds = std::max(links.node.seconds(bytes) * share, ring) + calls * rounds * latency;
+    const double ring = nodes > 1 ? links.across_s(bytes, bytes, 1) : 0;
+    seconds = std::max(links.inside_s(bytes, inner), ring) + calls * rounds * latency;
   }
   const auto network_bytes = std::llround(across);
   return {seconds, sent.bytes - network_bytes, network_bytes};

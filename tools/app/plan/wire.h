@@ -37,4 +37,8 @@ struct Transfer {
 // lmx's own collectives in any case but `hierarchical`: one level after the other.
 Transfer transfer(const Sent& sent, int ranks, const LinksConfig& links, Algorithm algorithm);
 
+// The mean over the ranks of the part of the other ranks that are on other nodes of `node_ranks` ranks. At least two
+// ranks.
+double crossing_part(int64_t ranks, int64_t node_ranks);
+
 }  // namespace lmx::plan

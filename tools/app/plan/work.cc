@@ -5,6 +5,7 @@
 #include <set>
 
 #include "lmx/optim.h"
+#include "lmx/recomputing_model.h"
 
 namespace lmx::plan {
 namespace {
@@ -21,17 +22,31 @@ struct Stage {
   double forward_s = 0, backward_s = 0;
 };
 
-// `bytes`: kept activations that belong to the product. A frozen weight needs no gradient.
-Stage stage_of(const Product& p, bool frozen, double bytes, const DeviceConfig& device, DType compute) {
+// Activation bytes that belong to a product: kept until backward, or computed a second time then, together with the
+// product.
+struct Activations {
+  double kept = 0, recomputed = 0;
+  bool again = false;
+};
+
+// A frozen weight needs no gradient.
+Stage stage_of(const Product& p, bool frozen, const Activations& bytes, const DeviceConfig& device, DType compute) {
   const double times = static_cast<double>(p.times), launch = device.launch_us * 1e-6;
-  const double forward = times * device.product_s(p.m, p.n, p.k, compute) + device.memory_s(kForwardMoves * bytes);
-  double backward = times * device.product_s(p.m, p.k, p.n, compute) + device.memory_s(kBackwardMoves * bytes);
+  const double all = bytes.kept + bytes.recomputed;
+  const double forward = times * device.product_s(p.m, p.n, p.k, compute) + device.memory_s(kForwardMoves * all);
+  double backward = times * device.product_s(p.m, p.k, p.n, compute) + device.memory_s(kBackwardMoves * all);
   if (p.weight.empty())
     backward += times * device.product_s(p.n, p.k, p.m, compute);
   else if (!frozen)
     backward += device.product_s(p.n, p.k, p.m * p.times, compute);
-  return {p.weight, std::max(forward, times * kForwardLaunches * launch),
-          std::max(backward, (times * (kBackwardLaunches - 1) + 1) * launch)};
+  Stage stage{p.weight, std::max(forward, times * kForwardLaunches * launch),
+              std::max(backward, (times * (kBackwardLaunches - 1) + 1) * launch)};
+  if (bytes.again) {
+    const double again = times * device.product_s(p.m, p.n, p.k, compute);
+    stage.backward_s +=
+        std::max(again + device.memory_s(kForwardMoves * bytes.recomputed), times * kForwardLaunches * launch);
+  }
+  return stage;
 }
 
 // The sizes of one forward pass.
@@ -55,16 +70,21 @@ std::vector<Stage> stages_of(const Network& network, const Shares& shares, const
   products.pop_back();
   double macs = 0;
   for (const Product& p : products) macs += static_cast<double>(p.macs());
-  const double kept = static_cast<double>(shares.forward_tokens * network.model->activation_bytes_per_token(compute));
+  const double tokens = static_cast<double>(shares.forward_tokens);
+  const double kept = tokens * static_cast<double>(network.model->activation_bytes_per_token(compute));
+  const auto* again = dynamic_cast<const RecomputingModel*>(network.model.get());
+  const double recomputed = again ? tokens * static_cast<double>(again->recomputed_bytes_per_token(compute)) : 0;
   std::set<std::string> frozen;
   for (const ParameterSpec& spec : network.specs)
     if (spec.frozen) frozen.insert(spec.name);
   std::vector<Stage> stages;
-  for (const Product& p : products)
-    stages.push_back(stage_of(p, frozen.contains(p.weight), kept * static_cast<double>(p.macs()) / std::max(macs, 1.0),
-                              device, compute));
+  for (const Product& p : products) {
+    const double part = static_cast<double>(p.macs()) / std::max(macs, 1.0);
+    const Activations bytes{kept * part, recomputed * part, again && again->recomputes(p)};
+    stages.push_back(stage_of(p, frozen.contains(p.weight), bytes, device, compute));
+  }
   const double logits = kLogitMoves * 4 * static_cast<double>(loss.m * loss.n);
-  Stage last = stage_of(loss, frozen.contains(loss.weight), 0, device, compute);
+  Stage last = stage_of(loss, frozen.contains(loss.weight), {}, device, compute);
   last.forward_s += device.memory_s(logits);
   last.backward_s += device.memory_s(logits);
   stages.push_back(last);
@@ -95,20 +115,19 @@ std::map<std::string, double> ready_times(const Network& network, const std::vec
   return ready;
 }
 
-double update_bytes(const Recipe& r, const Network& network, const Shares& shares, const WordLaw& law) {
+// Adds the times of an update that changes some rows.
+void add_update(Work& work, const Recipe& r, const Network& network, const DeviceConfig& device,
+                const ChangedRows& rows) {
   const std::unique_ptr<Optimizer> optimizer = make_optimizer(r.optimizer, "optimizer");
-  double bytes = 0;
   for (const ParameterSpec& spec : network.specs) {
     if (spec.frozen) continue;
-    const int64_t samples = shares.samples * shares.ranks;
-    const double rows =
-        static_cast<double>(spec.sparse ? law(shares.step_tokens + samples, spec.shape[0]) : spec.shape[0]);
-    const double part = rows / static_cast<double>(spec.shape[0]);
+    const double part = static_cast<double>(rows(spec)) / static_cast<double>(spec.shape[0]);
     const double values = 4 * static_cast<double>(spec.shape.numel()),
                  state = static_cast<double>(optimizer->state_bytes(spec));
-    bytes += part * (2 * (values + state) + values + (r.clip.kind == Node::Kind::null ? 0 : values));
+    work.update_s += device.memory_s(part * (2 * (values + state) + values));
+    if (r.clip.kind != Node::Kind::null) work.clip_s += device.memory_s(part * values);
   }
-  return bytes;
+  work.update_s += work.clip_s;
 }
 
 }  // namespace
@@ -125,7 +144,7 @@ std::vector<ProductShape> product_shapes(const Network& network, const Shares& s
 }
 
 Work work_of(const Recipe& recipe, const Network& network, const Shares& shares, const DeviceConfig& device,
-             const WordLaw& law) {
+             const ChangedRows& rows) {
   const std::vector<Stage> stages = stages_of(network, shares, device, compute_of(recipe));
   Work work;
   work.passes = std::max(1.0, static_cast<double>(shares.own_tokens) / static_cast<double>(shares.forward_tokens));
@@ -134,7 +153,7 @@ Work work_of(const Recipe& recipe, const Network& network, const Shares& shares,
     work.backward_s += stage.backward_s;
   }
   work.ready_s = ready_times(network, stages, work.backward_s);
-  work.update_s = device.memory_s(update_bytes(recipe, network, shares, law));
+  add_update(work, recipe, network, device, rows);
   return work;
 }
 

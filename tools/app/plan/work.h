@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -17,8 +18,12 @@ struct Work {
   double forward_s = 0, backward_s = 0;   // of one pass
   std::map<std::string, double> ready_s;  // by parameter: from the begin of backward until its gradient is complete
   double update_s = 0;                    // clipping and optimizer
+  double clip_s = 0;                      // the part of it for clipping
   double compute_s() const { return passes * (forward_s + backward_s) + update_s; }
 };
+
+// The number of rows of a parameter that an update changes.
+using ChangedRows = std::function<int64_t(const ParameterSpec&)>;
 
 // A product that a pass computes, forward or backward.
 struct ProductShape {
@@ -37,12 +42,14 @@ std::vector<ProductShape> product_shapes(const train::Network& network, const Sh
 // - Each byte of an activation that is kept for backward is written and read once in forward; in backward it is read,
 //   and its gradient is written and read. A launch takes at least launch_us; a product is one launch, and the
 //   element-wise part after it is another one.
+// - Backward computes the products of a layer with activation checkpointing once more, and writes and reads the
+//   activations that it did not keep once more.
 // - The loss reads and writes its logits twice in each direction.
 // - The optimizer reads value, gradient and state and writes value and state, of all rows that the step changes;
 // clipping
 //   reads the gradients once more.
 //
 Work work_of(const Recipe& recipe, const train::Network& network, const Shares& shares, const DeviceConfig& device,
-             const WordLaw& law);
+             const ChangedRows& rows);
 
 }  // namespace lmx::plan
