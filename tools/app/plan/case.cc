@@ -3,10 +3,9 @@
 #include <algorithm>
 #include <cmath>
 
-#include "data/data_config.h"
+#include "app/memory/outline.h"
 #include "lmx/error.h"
 #include "recipe/comm_config.h"
-#include "recipe/planned_batcher.h"
 
 namespace lmx::plan {
 namespace {
@@ -51,15 +50,14 @@ Case::Case(const Variant& variant, const std::string& name, int ranks, const Req
       overlap_(request.overlap) {
   machine_.device.require_products(compute_of(recipe_));
   const WordLaw law = request.law.value_or(zipf_law());
-  const Network network = make_network(recipe_, data::vocabulary_size(recipe_.data), nullptr);
-  check_patterns(recipe_, network.specs);
   if (SyncRules::asynchronous(recipe_.sync, "sync"))
     throw UserError("[plan] the workers of this recipe are asynchronous; lmx plan estimates steps of ranks in step");
-  const SyncRules sync(recipe_.sync, "sync",
-                       SyncEnv{"", network.specs, 0, ranks, RandomKey(), nodes_of(machine_.links, ranks)});
-  sync.check_loss(*network.loss);
-  shares_ = shares_of(recipe_, planned_batcher(recipe_.batcher)->plan(), network.loss->plan(), ranks);
-  units_ = exchange_of(sync, network, shares_, law);
+  const Outline outline = outline_of(recipe_, ranks, nodes_of(machine_.links, ranks));
+  const Network& network = outline.network;
+  shares_ = outline.shares;
+  for (const auto& [name, rule] : SyncRules::full_config(recipe_.sync, "sync").entries)
+    strategies_[name] = strategy_text(rule);
+  units_ = exchange_of(*outline.sync, network, shares_, law);
   memory_ = rank_memory(recipe_, network, shares_, communication_bytes(units_, ranks));
   work_ = work_of(recipe_, network, shares_, machine_.device, law);
 }
@@ -87,7 +85,10 @@ Row Case::row(double speed, double network_gb_s) const {
     row.network_bytes += moved.network_bytes;
     double ready = 0;
     for (const std::string& name : unit.params) ready = std::max(ready, work_.ready_s.at(name));
-    units.push_back({ready * part, moved.seconds, machine_.device.memory_s(static_cast<double>(unit.moved))});
+    const double own = machine_.device.exchange_s(strategies_.at(unit.rule), shares_.ranks, unit.moved);
+    const double delay = machine_.device.beside * own + links.node.delay_s(static_cast<double>(moved.node_bytes)) +
+                         links.network.delay_s(static_cast<double>(moved.network_bytes));
+    units.push_back({ready * part, moved.seconds, own, delay});
   }
   row.time = step_time(work, units, shares_.ranks, spread_, overlap_);
   return row;

@@ -30,18 +30,21 @@ double Spread::slowest(int ranks, double passes) const {
 StepTime step_time(const Work& work, const std::vector<UnitWork>& units, int ranks, const Spread& spread,
                    bool overlap) {
   const double factor = spread.slowest(ranks, work.passes), passes = work.passes;
-  const double mean = passes * (work.forward_s + work.backward_s), ended = mean * factor;
+  const double mean = passes * (work.forward_s + work.backward_s);
+  double ended = mean * factor;
   const double backward = ended - work.backward_s;  // begin of the last backward on the slowest rank
   StepTime t;
   double free = 0;
   for (const UnitWork& unit : units) {
-    const double ready = overlap ? backward + std::min(unit.ready_s, work.backward_s) : ended;
-    const double seconds = unit.transfer_s + unit.local_s;
-    free = std::max(free, ready) + seconds;
+    const double ready = overlap ? backward + std::min(unit.ready_s, work.backward_s) + t.delay_s : ended;
+    const double seconds = unit.transfer_s + unit.local_s, begin = std::max(free, ready);
+    free = begin + seconds;
     t.comm_s += seconds;
+    if (overlap && seconds > 0) t.delay_s += unit.delay_s * std::clamp((ended + t.delay_s - begin) / seconds, 0.0, 1.0);
   }
+  ended += t.delay_s;
   t.exposed_s = std::max(0.0, free - ended);
-  t.wait_s = ended - mean;
+  t.wait_s = mean * (factor - 1);
   t.compute_s = ended + work.update_s;
   return t;
 }

@@ -24,8 +24,11 @@ struct Stage {
 // `bytes`: kept activations that belong to the product. A frozen weight needs no gradient.
 Stage stage_of(const Product& p, bool frozen, double bytes, const DeviceConfig& device, DType compute) {
   const double times = static_cast<double>(p.times), launch = device.launch_us * 1e-6;
-  const double forward = times * device.product_s(p.m, p.n, p.k, compute) + device.memory_s(kForwardMoves * bytes);
-  double backward = times * device.product_s(p.m, p.k, p.n, compute) + device.memory_s(kBackwardMoves * bytes);
+  const auto products = [&](int64_t n, int64_t k) {
+    return times * device.product_s(p.m, n, k, compute) + (p.times > 1 ? device.pack_s(p.m, n, k, compute) : 0);
+  };
+  const double forward = products(p.n, p.k) + device.memory_s(kForwardMoves * bytes);
+  double backward = products(p.k, p.n) + device.memory_s(kBackwardMoves * bytes);
   if (p.weight.empty())
     backward += times * device.product_s(p.n, p.k, p.m, compute);
   else if (!frozen)
