@@ -9,6 +9,7 @@
 
 #include "app/memory/machine_memory.h"
 #include "app/memory/outline.h"
+#include "app/plan/passes.h"
 #include "app/plan/rehearsal.h"
 #include "app/plan/timing.h"
 #include "app/plan/work.h"
@@ -117,6 +118,14 @@ DeviceConfig measure_device(const std::vector<Recipe>& recipes, Context& ctx, in
   return device;
 }
 
+void measure_passes(const std::vector<Recipe>& recipes, Context& ctx, int ranks_here, DeviceConfig& device) {
+  std::vector<MeasuredPass> found;
+  for (const Recipe& r : recipes)
+    if (const auto pass = measure_pass(*ctx.comm, r, outline_of(r, ctx.ranks, ctx.ranks), found, ranks_here))
+      found.push_back(*pass);
+  for (const MeasuredPass& p : found) device.passes.items.push_back(write_config(p));
+}
+
 // Rank 0 runs the exchanges of all recipes; the others wait. Collective.
 void measure_exchanges(const std::vector<Recipe>& recipes, Context& ctx, double stretch, DeviceConfig& device) {
   std::vector<MeasuredExchange> found;
@@ -179,8 +188,10 @@ Machine calibrate(const std::vector<Recipe>& recipes, Communicator& comm, int ra
   m.name = str("measured: ", comm.size(), comm.size() == 1 ? " rank" : " ranks", " on ", nodes,
                nodes == 1 ? " node" : " nodes");
   comm.barrier();
-  m.device = measure_device(recipes, ctx, std::min(ranks_per_node, comm.size()));
+  const int ranks_here = std::min(ranks_per_node, comm.size());
+  m.device = measure_device(recipes, ctx, ranks_here);
   ctx.compute = DType::f32;
+  measure_passes(recipes, ctx, ranks_here, m.device);
   const Sharing sharing = measure_sharing(ctx);
   m.device.beside = sharing.beside;
   measure_exchanges(recipes, ctx, sharing.stretch, m.device);

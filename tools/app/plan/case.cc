@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "app/memory/outline.h"
+#include "app/plan/passes.h"
 #include "lmx/error.h"
 #include "recipe/comm_config.h"
 
@@ -55,11 +56,14 @@ Case::Case(const Variant& variant, const std::string& name, int ranks, const Req
   const Outline outline = outline_of(recipe_, ranks, nodes_of(machine_.links, ranks));
   const Network& network = outline.network;
   shares_ = outline.shares;
-  for (const auto& [name, rule] : SyncRules::full_config(recipe_.sync, "sync").entries)
-    strategies_[name] = strategy_text(rule);
+  for (const auto& [key, rule] : SyncRules::full_config(recipe_.sync, "sync").entries)
+    strategies_[key] = strategy_text(rule);
   units_ = exchange_of(*outline.sync, network, shares_, law);
   memory_ = rank_memory(recipe_, network, shares_, communication_bytes(units_, ranks));
   work_ = work_of(recipe_, network, shares_, machine_.device, law);
+  if (const auto pass =
+          machine_.device.pass(pass_text(recipe_), rules_text(recipe_), shares_.forward_tokens, shares_.length))
+    work_.set_pass(1e-6 * pass->forward_us, 1e-6 * pass->backward_us);
 }
 
 Row Case::row(double speed, double network_gb_s) const {
@@ -88,7 +92,7 @@ Row Case::row(double speed, double network_gb_s) const {
     const double own = machine_.device.exchange_s(strategies_.at(unit.rule), shares_.ranks, unit.moved);
     const double delay = machine_.device.beside * own + links.node.delay_s(static_cast<double>(moved.node_bytes)) +
                          links.network.delay_s(static_cast<double>(moved.network_bytes));
-    units.push_back({ready * part, moved.seconds, own, delay});
+    units.push_back({ready * part, moved.seconds, own, machine_.device.beside, delay});
   }
   row.time = step_time(work, units, shares_.ranks, spread_, overlap_);
   return row;

@@ -56,6 +56,8 @@ void DeviceConfig::fields(Fields& f) {
   f.subtree("products", products, "measured products: [{m: 640, n: 8192, k: 512, precision: fp32, us: 900}, ...]");
   f.subtree("exchanges", exchanges,
             "measured work of a rank on units of gradients: [{strategy: ..., ranks: 4, moved: 1e6, us: 900}, ...]");
+  f.subtree("passes", passes,
+            "measured passes: [{network: ..., tokens: 640, length: 20, forward_us: 900, backward_us: 1800}, ...]");
 }
 
 void MeasuredProduct::fields(Fields& f) {
@@ -65,6 +67,15 @@ void MeasuredProduct::fields(Fields& f) {
   f.choice("precision", precision, {"fp32", "bf16", "fp16"}, "type of the factors");
   f.field("us", us, "microseconds", {0, 1e12, true});
   f.field("pack_us", pack_us, "microseconds to pack the second factor of a recurrence's products", kNonNegative);
+}
+
+void MeasuredPass::fields(Fields& f) {
+  f.field("network", network, "model, loss and precision with their options");
+  f.field("rules", rules, "the rules of sync that choose the rows of the loss");
+  f.required("tokens", tokens, "target tokens", kPositive);
+  f.required("length", length, "tokens of a sequence", kPositive);
+  f.field("forward_us", forward_us, "microseconds of the forward pass", kNonNegative);
+  f.field("backward_us", backward_us, "microseconds of the backward pass", kNonNegative);
 }
 
 void MeasuredExchange::fields(Fields& f) {
@@ -82,6 +93,15 @@ void add_settings(const Node& node, const std::string& path, std::string& text) 
   for (size_t i = 0; i < node.items.size(); ++i) add_settings(node.items[i], str(path, ".", i), text);
 }
 
+double ratio(int64_t a, int64_t b) {
+  return static_cast<double>(std::max<int64_t>(1, a)) / static_cast<double>(std::max<int64_t>(1, b));
+}
+
+// By which the larger of two sizes exceeds the other one, on a logarithmic scale.
+double factor(int64_t a, int64_t b) {
+  return std::abs(std::log(ratio(a, b)));
+}
+
 template <class T>
 std::vector<T> read_list(const Node& list, const std::string& path) {
   std::vector<T> all;
@@ -91,18 +111,27 @@ std::vector<T> read_list(const Node& list, const std::string& path) {
 
 }  // namespace
 
-std::string strategy_text(const Node& rule) {
-  Node settings = rule;
-  settings.erase("params");
-  settings.erase("strategy");
-  std::string text = rule.find("strategy")->text;
+std::string settings_text(const Node& component) {
+  Node settings = component;
+  settings.erase("name");
+  const Node* name = component.find("name");
+  std::string text = name ? name->text : "";
   add_settings(settings, "", text);
   return text;
+}
+
+std::string strategy_text(const Node& rule) {
+  Node component = rule;
+  component.erase("params");
+  component.erase("strategy");
+  component.set("name", *rule.find("strategy"));
+  return settings_text(component);
 }
 
 void DeviceConfig::read_measured(const std::string& path) {
   measured_ = read_list<MeasuredProduct>(products, path + ".products");
   measured_exchanges_ = read_list<MeasuredExchange>(exchanges, path + ".exchanges");
+  measured_passes_ = read_list<MeasuredPass>(passes, path + ".passes");
 }
 
 const MeasuredProduct* DeviceConfig::measured(int64_t m, int64_t n, int64_t k, DType compute) const {
@@ -119,15 +148,26 @@ double DeviceConfig::pack_s(int64_t m, int64_t n, int64_t k, DType compute) cons
 
 double DeviceConfig::exchange_s(const std::string& strategy, int64_t ranks, int64_t moved) const {
   const MeasuredExchange* best = nullptr;
-  const auto distance = [&](const MeasuredExchange& e) {
-    const double sizes = std::abs(std::log(static_cast<double>(std::max<int64_t>(1, moved)) /
-                                           static_cast<double>(std::max<int64_t>(1, e.moved))));
-    return std::pair(e.ranks != ranks, sizes);
-  };
+  const auto distance = [&](const MeasuredExchange& e) { return std::pair(e.ranks != ranks, factor(moved, e.moved)); };
   for (const MeasuredExchange& e : measured_exchanges_)
     if (e.strategy == strategy && (!best || distance(e) < distance(*best))) best = &e;
   if (!best) return memory_s(static_cast<double>(moved));
-  return best->us * 1e-6 * static_cast<double>(moved) / static_cast<double>(std::max<int64_t>(1, best->moved));
+  return best->us * 1e-6 * ratio(moved, best->moved);
+}
+
+std::optional<MeasuredPass> DeviceConfig::pass(const std::string& network, const std::string& rules, int64_t tokens,
+                                               int64_t length) const {
+  const MeasuredPass* best = nullptr;
+  const auto distance = [&](const MeasuredPass& p) { return std::pair(p.rules.empty(), factor(tokens, p.tokens)); };
+  for (const MeasuredPass& p : measured_passes_) {
+    if (p.network != network || p.length != length || !(p.rules.empty() || p.rules == rules)) continue;
+    if (!best || distance(p) < distance(*best)) best = &p;
+  }
+  if (!best) return {};
+  MeasuredPass scaled = *best;
+  scaled.forward_us *= ratio(tokens, best->tokens);
+  scaled.backward_us *= ratio(tokens, best->tokens);
+  return scaled;
 }
 
 double DeviceConfig::product_s(int64_t m, int64_t n, int64_t k, DType compute) const {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -27,6 +28,15 @@ struct MeasuredProduct {
   void fields(Fields& f);
 };
 
+// A forward and a backward pass of a model and its loss.
+struct MeasuredPass {
+  std::string network;             // pass_text() of the recipe (passes.h)
+  std::string rules;               // rules_text() if strategies choose the rows of the loss, else ""
+  int64_t tokens = 0, length = 0;  // of the pass; of a sequence
+  double forward_us = 0, backward_us = 0;
+  void fields(Fields& f);
+};
+
 // A rank's own work on the exchange of a unit: to encode, add, decode, sort and copy, without the links.
 struct MeasuredExchange {
   std::string strategy;  // strategy_text() of the rule of the unit
@@ -38,6 +48,8 @@ struct MeasuredExchange {
 // The settings of a rule of `sync:`, without the pattern of its parameters: "unique codec.kind=fp16 codec.scale=1024
 // gather=unique". `rule`: as SyncRules::full_config() returns it.
 std::string strategy_text(const Node& rule);
+// The settings of a component in one line, its name first: "lstm cells=2048 embedding=512".
+std::string settings_text(const Node& component);
 
 // The processor of one rank.
 struct DeviceConfig {
@@ -49,8 +61,9 @@ struct DeviceConfig {
   double beside = 0;                // see fields()
   Node products = Node::list({});   // of MeasuredProduct, which product_s() returns where the sizes are equal
   Node exchanges = Node::list({});  // of MeasuredExchange, for exchange_s()
+  Node passes = Node::list({});     // of MeasuredPass, for pass()
   void fields(Fields& f);
-  // Reads `products` and `exchanges`. UserError: not lists of measurements.
+  // Reads `products`, `exchanges` and `passes`. UserError: not lists of measurements.
   void read_measured(const std::string& path);
   // Seconds of a product (m, k) (k, n). With d, the smallest of the three sizes, the rate is
   //
@@ -64,6 +77,10 @@ struct DeviceConfig {
   // Seconds of a rank's own work on the exchange of a unit. From the measured exchange of the same strategy whose size
   // is nearest, in proportion to `moved`; exchanges of as many ranks come first. Without one: memory_s(moved).
   double exchange_s(const std::string& strategy, int64_t ranks, int64_t moved) const;
+  // The measured pass of the same network and length over the nearest number of tokens, in proportion to `tokens`. A
+  // pass with the same rules comes before one that does not depend on rules. Empty: none was measured.
+  std::optional<MeasuredPass> pass(const std::string& network, const std::string& rules, int64_t tokens,
+                                   int64_t length) const;
   double memory_s(double bytes) const { return bytes / (memory_gb_s * 1e9); }
   // UserError: the device has no rate of products of this type.
   void require_products(DType compute) const;
@@ -72,6 +89,7 @@ struct DeviceConfig {
   const MeasuredProduct* measured(int64_t m, int64_t n, int64_t k, DType compute) const;
   std::vector<MeasuredProduct> measured_;
   std::vector<MeasuredExchange> measured_exchanges_;
+  std::vector<MeasuredPass> measured_passes_;
 };
 
 // A link, in one direction.

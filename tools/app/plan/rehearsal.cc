@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
-#include <random>
 
 #include "app/memory/machine_memory.h"
 #include "app/memory/outline.h"
+#include "app/plan/random_batch.h"
 #include "lmx/parallel.h"
 #include "lmx/row_sync.h"
 #include "recipe/comm_config.h"
@@ -17,20 +17,6 @@ namespace {
 using namespace train;
 
 constexpr int kMostRanks = 4, kSteps = 4;
-
-// Words that follow Zipf's law: the probability of rank w is about 1 / (w ln V) if u is uniform and w = V^u.
-std::vector<int32_t> zipf_words(uint64_t seed, int64_t count, int64_t vocabulary) {
-  std::mt19937_64 random(seed);
-  std::uniform_real_distribution<double> uniform;
-  std::vector<int32_t> words(static_cast<size_t>(count));
-  for (int32_t& w : words)
-    w = std::min(static_cast<int32_t>(vocabulary), static_cast<int32_t>(std::pow(vocabulary, uniform(random)))) - 1;
-  return words;
-}
-
-Tensor i32(const std::vector<int32_t>& values, const Shape& shape) {
-  return Tensor::from<int32_t>(Allocator::cpu(), shape, values);
-}
 
 Tensor noise(Context& ctx, const Shape& shape, float start) {
   Tensor t = ctx.empty(shape, DType::f32, MemClass::gradients);
@@ -61,7 +47,7 @@ class Rehearsal {
       ctx_.comm->set_step(step);
       StepPlan plan;
       plan.step = step;
-      const Batch batch = make_batch(step);
+      const Batch batch = random_batch(outline_, outline_.shares.own_tokens, seed_of(step, 2 * ctx_.rank));
       rules_.begin_step(ctx_, params_, std::span(&batch, 1), plan);
       for (const ParameterSpec& spec : outline_.network.specs)
         if (!spec.frozen) set_gradient(spec, batch, plan);
@@ -77,19 +63,6 @@ class Rehearsal {
 
  private:
   uint64_t seed_of(int step, int part) const { return static_cast<uint64_t>((step * 1000 + part) * 2 + 1); }
-
-  Batch make_batch(int step) const {
-    const Shares& s = outline_.shares;
-    const uint64_t seed = seed_of(step, 2 * ctx_.rank);
-    Batch batch;
-    const Shape shape{s.sequences, s.length};
-    batch.inputs = i32(zipf_words(seed, s.own_tokens, s.vocab), shape);
-    batch.targets = i32(zipf_words(seed + 1, s.own_tokens, s.vocab), shape);
-    if (outline_.network.model->translates()) batch.source = batch.inputs.reshape({s.own_tokens});
-    for (int64_t i = 0; i < s.sequences; ++i) batch.slots.push_back(ctx_.rank * s.sequences + i);
-    batch.fresh.assign(static_cast<size_t>(s.sequences), 1);
-    return batch;
-  }
 
   // The words of the batch, and the candidates of the ranks that sample the same ones.
   std::vector<int32_t> words_of(const ParameterSpec& spec, const Batch& batch, int step) const {

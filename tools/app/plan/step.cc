@@ -37,10 +37,14 @@ StepTime step_time(const Work& work, const std::vector<UnitWork>& units, int ran
   double free = 0;
   for (const UnitWork& unit : units) {
     const double ready = overlap ? backward + std::min(unit.ready_s, work.backward_s) + t.delay_s : ended;
-    const double seconds = unit.transfer_s + unit.local_s, begin = std::max(free, ready);
+    const double alone = unit.transfer_s + unit.local_s, begin = std::max(free, ready);
+    const double shared = alone + unit.beside * unit.local_s;  // beside a computation that needs the same core
+    double part = 0;                                           // of the exchange that is beside backward
+    if (overlap && shared > 0) part = std::clamp((ended + t.delay_s - begin) / shared, 0.0, 1.0);
+    const double seconds = part * shared + (1 - part) * alone;
     free = begin + seconds;
     t.comm_s += seconds;
-    if (overlap && seconds > 0) t.delay_s += unit.delay_s * std::clamp((ended + t.delay_s - begin) / seconds, 0.0, 1.0);
+    t.delay_s += part * unit.delay_s;
   }
   ended += t.delay_s;
   t.exposed_s = std::max(0.0, free - ended);

@@ -22,7 +22,8 @@ struct UnitWork {
   double ready_s = 0;     // from the begin of the last backward until all its gradients are complete
   double transfer_s = 0;  // on the links
   double local_s = 0;     // the rank's own work: to encode, add and decode
-  double delay_s = 0;     // by which the exchange delays a backward beside it
+  double beside = 0;      // DeviceConfig::beside: beside backward its own work takes 1 + beside times as long
+  double delay_s = 0;     // by which the whole exchange delays a backward beside it
 };
 
 struct StepTime {

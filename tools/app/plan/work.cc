@@ -116,6 +116,12 @@ double update_bytes(const Recipe& r, const Network& network, const Shares& share
 
 }  // namespace
 
+void Work::set_pass(double forward, double backward) {
+  for (auto& [name, seconds] : ready_s) seconds *= backward / std::max(backward_s, 1e-12);
+  forward_s = forward;
+  backward_s = backward;
+}
+
 std::vector<ProductShape> product_shapes(const Network& network, const Shares& shares) {
   std::set<ProductShape> shapes;
   for (const Product& p : forward_products(network, shares)) {

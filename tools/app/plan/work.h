@@ -17,6 +17,8 @@ struct Work {
   double forward_s = 0, backward_s = 0;   // of one pass
   std::map<std::string, double> ready_s;  // by parameter: from the begin of backward until its gradient is complete
   double update_s = 0;                    // clipping and optimizer
+  // Replaces the times of a pass by measured ones. The gradients stay complete after the same parts of backward.
+  void set_pass(double forward, double backward);
   double compute_s() const { return passes * (forward_s + backward_s) + update_s; }
 };
 
