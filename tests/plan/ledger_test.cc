@@ -43,7 +43,7 @@ std::string model_of(const Choices& c) {
                     cells = std::to_string(c.number("cells", 4, 17));
   const std::string layers = std::to_string(c.number("layers", 1, 2));
   return c.text("model", {"{name: lstm, embedding: " + embedding + ", cells: " + cells + ", layers: " + layers + "}",
-                          "{name: lstm, embedding: " + embedding + ", cells: " + cells + ", projection: 5}",
+                          "{name: lstm, embedding: " + embedding + ", cells: " + cells + ", projection: 3}",
                           "{name: rhn, embedding: " + embedding + ", cells: " + cells + ", depth: 2}",
                           "{name: mlstm, embedding: " + embedding + ", cells: " + cells + "}"});
 }

@@ -60,7 +60,7 @@ Case::Case(const Variant& variant, const std::string& name, int ranks, const Req
     strategies_[key] = strategy_text(rule);
   units_ = exchange_of(*outline.sync, network, shares_, law);
   memory_ = rank_memory(recipe_, network, shares_, communication_bytes(units_, ranks));
-  work_ = work_of(recipe_, network, shares_, machine_.device, law);
+  work_ = work_of(recipe_, network, shares_, machine_.device, law, units_);
   if (const auto pass =
           machine_.device.pass(pass_text(recipe_), rules_text(recipe_), shares_.forward_tokens, shares_.length))
     work_.set_pass(1e-6 * pass->forward_us, 1e-6 * pass->backward_us);

@@ -5,6 +5,7 @@
 
 #include "app/memory/machine_memory.h"
 #include "app/plan/random_batch.h"
+#include "app/records/median.h"
 #include "lmx/error.h"
 #include "lmx/model.h"
 
@@ -15,7 +16,7 @@ using namespace train;
 using Clock = std::chrono::steady_clock;
 
 constexpr double kWindow = 1.0;  // seconds of passes of one shape
-constexpr int kLeast = 2, kMost = 6;
+constexpr size_t kLeast = 3, kMost = 7;
 
 struct PassTime {
   double forward = 0, both = 0;
@@ -110,16 +111,16 @@ std::optional<MeasuredPass> measure_pass(Communicator& comm, const Recipe& recip
     Passes passes(comm, recipe, outline);
     if (passes.begin_step()) pass = with_rules;
     passes.run();  // the first pass allocates memory
-    std::vector<PassTime> times;
+    std::vector<double> forward, backward;
     double total = 0;
-    while (static_cast<int>(times.size()) < kLeast || (total < kWindow && static_cast<int>(times.size()) < kMost)) {
-      times.push_back(passes.run());
-      total += times.back().both;
+    while (forward.size() < kLeast || (total < kWindow && forward.size() < kMost)) {
+      const PassTime t = passes.run();
+      forward.push_back(t.forward);
+      backward.push_back(t.both - t.forward);
+      total += t.both;
     }
-    for (const PassTime& t : times) {
-      pass.forward_us += 1e6 * t.forward / static_cast<double>(times.size());
-      pass.backward_us += 1e6 * (t.both - t.forward) / static_cast<double>(times.size());
-    }
+    pass.forward_us = 1e6 * lmx_cli::median(std::move(forward));
+    pass.backward_us = 1e6 * lmx_cli::median(std::move(backward));
   } catch (const UserError&) {
     return {};
   }

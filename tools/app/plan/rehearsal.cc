@@ -1,8 +1,10 @@
 #include "app/plan/rehearsal.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <map>
+#include <thread>
 
 #include "app/memory/machine_memory.h"
 #include "app/memory/outline.h"
@@ -97,6 +99,31 @@ class Rehearsal {
   SyncRules rules_;
 };
 
+// Moves memory on another core while it lives, as the other ranks of a machine do during an exchange.
+class MemoryTraffic {
+ public:
+  explicit MemoryTraffic(bool active) {
+    if (active) thread_ = std::thread([this] { work(); });
+  }
+  ~MemoryTraffic() {
+    ended_ = true;
+    if (thread_.joinable()) thread_.join();
+  }
+  MemoryTraffic(const MemoryTraffic&) = delete;
+
+ private:
+  void work() {
+    constexpr size_t kFloats = size_t{1} << 24;  // beyond every cache
+    std::vector<float> from(kFloats, 1.0F), to(kFloats);
+    while (!ended_) {
+      std::copy(from.begin(), from.end(), to.begin());
+      std::swap(from, to);
+    }
+  }
+  std::atomic<bool> ended_{false};
+  std::thread thread_;
+};
+
 // The sizes of `ranks` ranks with the share of a rank of the job.
 Outline outline_on(const Recipe& recipe, int job, int ranks) {
   const Shares share = outline_of(recipe, job, job).shares;
@@ -116,7 +143,7 @@ bool fits(const Recipe& recipe, const Outline& outline, const std::vector<UnitPl
 
 }  // namespace
 
-std::vector<MeasuredExchange> rehearse_exchange(const Recipe& recipe, int job) {
+std::vector<MeasuredExchange> rehearse_exchange(const Recipe& recipe, int job, bool shares_memory) {
   if (SyncRules::asynchronous(recipe.sync, "sync")) return {};
   const int ranks = std::clamp(job, 2, kMostRanks);
   const Outline outline = outline_on(recipe, job, ranks);
@@ -135,6 +162,7 @@ std::vector<MeasuredExchange> rehearse_exchange(const Recipe& recipe, int job) {
   const int threads = num_threads();
   set_num_threads(1);
   std::vector<double> seconds;
+  const MemoryTraffic others(shares_memory);
   make_comm_group(comm, "comm", CommEnv{.threads = 1})->run([&](Communicator& c) {
     const std::vector<double> own = Rehearsal(c, recipe, outline, params).run();
     if (c.rank() == 0) seconds = own;  // it also computes what processes compute each for themselves

@@ -98,18 +98,35 @@ std::map<std::string, double> ready_times(const Network& network, const std::vec
   return ready;
 }
 
-double update_bytes(const Recipe& r, const Network& network, const Shares& shares, const WordLaw& law) {
+// The part of each parameter's rows that a step changes. With several ranks it follows from the sums that the exchange
+// keeps, so that strategies which send some rows only are planned like all others.
+std::map<std::string, double> changed_parts(const Network& network, const Shares& shares, const WordLaw& law,
+                                            const std::vector<UnitPlan>& units) {
+  std::map<std::string, double> parts, bytes;
+  for (const ParameterSpec& spec : network.specs) {
+    const double height = static_cast<double>(spec.shape[0]);
+    const int64_t tokens = shares.step_tokens + shares.samples * shares.ranks;
+    parts[spec.name] = spec.sparse ? static_cast<double>(law(tokens, spec.shape[0])) / height : 1;
+    bytes[spec.name] = 4 * static_cast<double>(spec.shape.numel());
+  }
+  for (const UnitPlan& unit : units) {
+    double whole = 0;
+    for (const std::string& name : unit.params) whole += bytes.at(name);
+    for (const std::string& name : unit.params)
+      parts[name] = std::min(1.0, static_cast<double>(unit.kept.sums) / std::max(whole, 1.0));
+  }
+  return parts;
+}
+
+double update_bytes(const Recipe& r, const Network& network, const std::map<std::string, double>& parts) {
   const std::unique_ptr<Optimizer> optimizer = make_optimizer(r.optimizer, "optimizer");
   double bytes = 0;
   for (const ParameterSpec& spec : network.specs) {
     if (spec.frozen) continue;
-    const int64_t samples = shares.samples * shares.ranks;
-    const double rows =
-        static_cast<double>(spec.sparse ? law(shares.step_tokens + samples, spec.shape[0]) : spec.shape[0]);
-    const double part = rows / static_cast<double>(spec.shape[0]);
     const double values = 4 * static_cast<double>(spec.shape.numel()),
                  state = static_cast<double>(optimizer->state_bytes(spec));
-    bytes += part * (2 * (values + state) + values + (r.clip.kind == Node::Kind::null ? 0 : values));
+    const double clip = r.clip.kind == Node::Kind::null ? 0 : values;
+    bytes += parts.at(spec.name) * (2 * (values + state) + values + clip);
   }
   return bytes;
 }
@@ -134,7 +151,7 @@ std::vector<ProductShape> product_shapes(const Network& network, const Shares& s
 }
 
 Work work_of(const Recipe& recipe, const Network& network, const Shares& shares, const DeviceConfig& device,
-             const WordLaw& law) {
+             const WordLaw& law, const std::vector<UnitPlan>& units) {
   const std::vector<Stage> stages = stages_of(network, shares, device, compute_of(recipe));
   Work work;
   work.passes = std::max(1.0, static_cast<double>(shares.own_tokens) / static_cast<double>(shares.forward_tokens));
@@ -143,7 +160,7 @@ Work work_of(const Recipe& recipe, const Network& network, const Shares& shares,
     work.backward_s += stage.backward_s;
   }
   work.ready_s = ready_times(network, stages, work.backward_s);
-  work.update_s = device.memory_s(update_bytes(recipe, network, shares, law));
+  work.update_s = device.memory_s(update_bytes(recipe, network, changed_parts(network, shares, law, units)));
   return work;
 }
 

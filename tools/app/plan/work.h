@@ -43,8 +43,8 @@ std::vector<ProductShape> product_shapes(const train::Network& network, const Sh
 // - The optimizer reads value, gradient and state and writes value and state, of all rows that the step changes;
 // clipping
 //   reads the gradients once more.
-//
+// `units`: exchange_of() with the same law.
 Work work_of(const Recipe& recipe, const train::Network& network, const Shares& shares, const DeviceConfig& device,
-             const WordLaw& law);
+             const WordLaw& law, const std::vector<UnitPlan>& units);
 
 }  // namespace lmx::plan
