@@ -1,14 +1,12 @@
 #include "app/plan/rehearsal.h"
 
 #include <algorithm>
-#include <atomic>
-#include <cmath>
 #include <map>
-#include <thread>
 
 #include "app/memory/machine_memory.h"
 #include "app/memory/outline.h"
 #include "app/plan/random_batch.h"
+#include "app/records/median.h"
 #include "lmx/parallel.h"
 #include "lmx/row_sync.h"
 #include "recipe/comm_config.h"
@@ -42,9 +40,9 @@ class Rehearsal {
     ctx_.allocator = ctx_.host = comm.allocator();
   }
 
-  // Processor time of each unit, the least of all steps but the first, which allocates memory.
+  // Processor time of each unit, the median of all steps but the first, which allocates memory.
   std::vector<double> run() {
-    std::vector<double> seconds;
+    std::vector<std::vector<double>> times;
     for (int step = 0; step < kSteps; ++step) {
       ctx_.comm->set_step(step);
       StepPlan plan;
@@ -56,10 +54,11 @@ class Rehearsal {
       rules_.finish();
       rules_.after_step(ctx_);
       params_.clear_gradients();
-      seconds.resize(rules_.timeline().size(), INFINITY);
-      for (size_t i = 0; step > 0 && i < seconds.size(); ++i)
-        seconds[i] = std::min(seconds[i], rules_.timeline()[i].cpu);
+      times.resize(rules_.timeline().size());
+      for (size_t i = 0; step > 0 && i < times.size(); ++i) times[i].push_back(rules_.timeline()[i].cpu);
     }
+    std::vector<double> seconds;
+    for (std::vector<double>& unit : times) seconds.push_back(lmx_cli::median(std::move(unit)));
     return seconds;
   }
 
@@ -99,31 +98,6 @@ class Rehearsal {
   SyncRules rules_;
 };
 
-// Moves memory on another core while it lives, as the other ranks of a machine do during an exchange.
-class MemoryTraffic {
- public:
-  explicit MemoryTraffic(bool active) {
-    if (active) thread_ = std::thread([this] { work(); });
-  }
-  ~MemoryTraffic() {
-    ended_ = true;
-    if (thread_.joinable()) thread_.join();
-  }
-  MemoryTraffic(const MemoryTraffic&) = delete;
-
- private:
-  void work() {
-    constexpr size_t kFloats = size_t{1} << 24;  // beyond every cache
-    std::vector<float> from(kFloats, 1.0F), to(kFloats);
-    while (!ended_) {
-      std::copy(from.begin(), from.end(), to.begin());
-      std::swap(from, to);
-    }
-  }
-  std::atomic<bool> ended_{false};
-  std::thread thread_;
-};
-
 // The sizes of `ranks` ranks with the share of a rank of the job.
 Outline outline_on(const Recipe& recipe, int job, int ranks) {
   const Shares share = outline_of(recipe, job, job).shares;
@@ -143,7 +117,7 @@ bool fits(const Recipe& recipe, const Outline& outline, const std::vector<UnitPl
 
 }  // namespace
 
-std::vector<MeasuredExchange> rehearse_exchange(const Recipe& recipe, int job, bool shares_memory) {
+std::vector<MeasuredExchange> rehearse_exchange(const Recipe& recipe, int job) {
   if (SyncRules::asynchronous(recipe.sync, "sync")) return {};
   const int ranks = std::clamp(job, 2, kMostRanks);
   const Outline outline = outline_on(recipe, job, ranks);
@@ -162,7 +136,6 @@ std::vector<MeasuredExchange> rehearse_exchange(const Recipe& recipe, int job, b
   const int threads = num_threads();
   set_num_threads(1);
   std::vector<double> seconds;
-  const MemoryTraffic others(shares_memory);
   make_comm_group(comm, "comm", CommEnv{.threads = 1})->run([&](Communicator& c) {
     const std::vector<double> own = Rehearsal(c, recipe, outline, params).run();
     if (c.rank() == 0) seconds = own;  // it also computes what processes compute each for themselves
