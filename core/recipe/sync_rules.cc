@@ -7,6 +7,7 @@
 #include <set>
 #include <utility>
 
+#include "base/clock.h"
 #include "config/messages.h"
 #include "lmx/config.h"
 #include "lmx/error.h"
@@ -156,6 +157,7 @@ struct SyncRules::Impl {
   struct Unit {
     SyncStrategy* strategy;
     const PluginInfo* plugin;
+    std::string rule;
     std::vector<std::string> names;
     size_t missing = 0;  // gradients of this step that are not complete yet
   };
@@ -192,7 +194,7 @@ void SyncRules::Impl::add_units(const Named& rule, const std::vector<ParameterSp
   for (const std::vector<std::string>& names : found) {
     for (const std::string& name : names)
       LMX_CHECK(left.erase(name) == 1, "a strategy's units hold '", name, "', not its own or twice");
-    units.push_back({&strategy, rule.plugin, names});
+    units.push_back({&strategy, rule.plugin, rule.first, names});
   }
   LMX_CHECK(left.empty(), "a strategy's units leave out '", *left.begin(), "'");
 }
@@ -221,6 +223,7 @@ void SyncRules::Impl::travel(size_t i) {
   const Span span(ctx.tracer, "sync");
   UnitTime& time = timeline[i];
   time.begin = now();
+  const double cpu = thread_cpu_s();
   std::vector<Var> vars;
   for (const std::string& name : units[i].names) vars.push_back(params->at(name));
   const size_t entered = ctx.comm->ledger().size();
@@ -230,6 +233,7 @@ void SyncRules::Impl::travel(size_t i) {
     time.received += ctx.comm->ledger()[e].received;
   }
   time.end = now();
+  time.cpu = thread_cpu_s() - cpu;
 }
 
 SyncRules::SyncRules(const Node& sync, const std::string& path, const SyncEnv& all) : impl_(std::make_unique<Impl>()) {
@@ -280,7 +284,7 @@ void SyncRules::begin_step(Context& ctx, ParameterStore& params, std::span<const
   impl_->next = 0;
   impl_->start = std::chrono::steady_clock::now();
   impl_->timeline.clear();
-  for (const Impl::Unit& unit : impl_->units) impl_->timeline.push_back({unit.names[0], 0, 0, 0, 0, 0});
+  for (const Impl::Unit& unit : impl_->units) impl_->timeline.push_back({.first = unit.names[0]});
   for (Impl::Unit& unit : impl_->units) unit.missing = unit.names.size();
 }
 
@@ -322,8 +326,8 @@ std::vector<UnitPlan> SyncRules::plan(const std::vector<ParameterSpec>& params,
       unit.strategy->plan(traffic, spec, rows(spec));
     }
     const SentBytes sent = unit.strategy->sent_bytes(traffic);
-    plans.push_back({unit.names, sent.all, unit.strategy->collectives(traffic), unit.strategy->moved_bytes(traffic),
-                     unit.strategy->kept_bytes(traffic), sent.between_nodes});
+    plans.push_back({unit.rule, unit.names, sent.all, unit.strategy->collectives(traffic),
+                     unit.strategy->moved_bytes(traffic), unit.strategy->kept_bytes(traffic), sent.between_nodes});
   }
   return plans;
 }

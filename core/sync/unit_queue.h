@@ -21,17 +21,19 @@ struct CommTimes {
 };
 
 // A unit of the last step on this rank: when its gradients were complete and when its exchange began and ended, in
-// seconds since begin_step(), and its bytes.
+// seconds since begin_step(), its bytes, and the processor time of the thread that exchanged it.
 struct UnitTime {
-  std::string first;  // name of its first parameter
+  std::string first = {};  // name of its first parameter
   double ready = 0, begin = 0, end = 0;
   int64_t sent = 0, received = 0;
+  double cpu = 0;
 };
 
 // The expected exchange of a unit in a step of several ranks: bytes that one rank sends, in how many collectives, bytes
 // of its memory that it reads and writes beside them, bytes that it keeps, and the part of the sent bytes that crosses
 // nodes (0 if the nodes have different numbers of ranks).
 struct UnitPlan {
+  std::string rule;  // its name in `sync:`
   std::vector<std::string> params;
   int64_t sent = 0, collectives = 0, moved = 0;
   KeptBytes kept;

@@ -43,6 +43,21 @@ TEST(PlanStep, WithoutOverlapAllIsExposed) {
   EXPECT_NEAR(t.hidden_s(), 0, 1e-12);
 }
 
+// A rank that shares its core: the exchange takes away what it needs, as far as backward is still running.
+TEST(PlanStep, ExchangesThatNeedTheSameCoreDelayBackward) {
+  // The first unit is within backward. Its 0.2 s put off the second gradient; that exchange is after backward.
+  const std::vector<UnitWork> units{{0.5, 0.3, 0.1, 0, 0.2}, {2, 0.7, 0, 0, 0.5}};
+  const StepTime t = step_time(work_of(1, 2, 0), units, 4, {}, true);
+  EXPECT_NEAR(t.delay_s, 0.2, 1e-12);
+  EXPECT_NEAR(t.compute_s, 3.2, 1e-12);
+  EXPECT_NEAR(t.exposed_s, 0.7, 1e-12);
+  // Half of an exchange from 2.5 to 3.5 s is beside backward.
+  EXPECT_NEAR(step_time(work_of(1, 2, 0), {{1.5, 1, 0, 0, 0.4}}, 4, {}, true).delay_s, 0.2, 1e-12);
+  EXPECT_EQ(step_time(work_of(1, 2, 0), units, 4, {}, false).delay_s, 0);
+  // Own work of 0.6 s takes 1.2 s beside backward: 1 s of it until the end of backward, the last sixth alone.
+  EXPECT_NEAR(step_time(work_of(1, 2, 0), {{1, 0, 0.6, 1, 0}}, 4, {}, true).exposed_s, 0.1, 1e-12);
+}
+
 TEST(PlanStep, OnlyTheLastBackwardHidesExchanges) {
   const std::vector<UnitWork> units{{0.5, 1, 0}};
   const StepTime t = step_time(work_of(1, 2, 0, 16), units, 4, {}, true);

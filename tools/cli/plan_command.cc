@@ -9,6 +9,7 @@
 #include "app/plan/calibrate.h"
 #include "app/plan/output.h"
 #include "app/plan/plan.h"
+#include "app/plan/variants.h"
 #include "app/run/search_path.h"
 #include "base/files.h"
 #include "cli/commands.h"
@@ -69,14 +70,20 @@ void calibrate(const CLI::App& command, const Options& o) {
     throw lmx::UserError(lmx::str("[plan] --calibrate ", o.calibrate, ": a machine is a file that ends in .yaml"));
   refuse_given(command, {"--machine", "--ranks", "--out", "--anchor", "--from", "--json"}, "with --calibrate");
   const std::string name = std::filesystem::path(o.request.recipe).stem().string();
-  const lmx::Recipe recipe = lmx::read_recipe(lmx::compose(o.request.recipe, with_plugins(o.request.compose)), name);
+  std::vector<lmx::Recipe> recipes;
+  for (const lmx::Node& tree : lmx::plan::variant_trees(o.request.recipe, with_plugins(o.request.compose)))
+    recipes.push_back(lmx::read_recipe(tree, name));
+  const lmx::Recipe& recipe = recipes[0];
+  for (const lmx::Recipe& other : recipes)
+    if (lmx::to_yaml(other.comm) != lmx::to_yaml(recipe.comm))
+      throw lmx::UserError("[plan] --calibrate measures the links of one group of ranks; give one value of comm");
   if (lmx::train::comm_ranks(recipe.comm, "comm") > 1 && lmx::train::in_one_process(recipe.comm, "comm"))
     throw lmx::UserError(
         "[plan] --calibrate measures ranks that are processes, and those of this recipe are threads of one: set "
         "comm=self, or comm=mpi or comm=gloo with comm.ranks=N");
   const auto group = lmx::train::make_comm_group(recipe.comm, "comm", lmx::train::comm_env(recipe, command_line(o)));
   group->run([&](lmx::Communicator& comm) {
-    const lmx::plan::Machine machine = lmx::plan::calibrate(recipe, comm, lmx::detect_launch().local_size);
+    const lmx::plan::Machine machine = lmx::plan::calibrate(recipes, comm, lmx::detect_launch().local_size);
     if (comm.rank() != 0) return;
     lmx::write_file_atomically(o.calibrate, lmx::to_yaml(lmx::write_config(machine)));
     std::cout << "machine " << o.calibrate << ": " << machine.name << "\n";

@@ -7,12 +7,10 @@
 
 #include "backend/cuda.h"
 #include "base/text.h"
-#include "data/data_config.h"
 #include "lmx/error.h"
 #include "lmx/launch.h"
 #include "lmx/log.h"
 #include "recipe/comm_config.h"
-#include "recipe/planned_batcher.h"
 
 namespace lmx {
 
@@ -62,14 +60,14 @@ std::string MemoryCheck::largest() const {
              bytes_text(classes[1].second), ranks > 1 ? " of each rank" : "");
 }
 
-MemoryCheck check_memory(const Recipe& r, const Network& network, const SyncRules& sync, const Shares& shares) {
+MemoryCheck check_memory(const Recipe& r, const Outline& o) {
   MemoryCheck check;
-  check.ranks = shares.ranks;
-  const std::vector<UnitPlan> exchange = exchange_of(sync, network, shares);
-  check.rank = rank_memory(r, network, shares, communication_bytes(exchange, shares.ranks));
+  check.ranks = o.shares.ranks;
+  const std::vector<UnitPlan> exchange = exchange_of(*o.sync, o.network, o.shares);
+  check.rank = rank_memory(r, o.network, o.shares, communication_bytes(exchange, o.shares.ranks));
   // Ranks in one process share the parameters and the state of the optimizer.
-  check.here = ranks_here(r, shares.ranks);
-  if (check.rank.in_turn) check.pairs = sync.pair_bytes() * shares.ranks * shares.ranks;
+  check.here = ranks_here(r, o.shares.ranks);
+  if (check.rank.in_turn) check.pairs = o.sync->pair_bytes() * o.shares.ranks * o.shares.ranks;
   check.machine = check.rank.in_turn ? check.rank.shared() + check.here * check.rank.own() + check.pairs
                                      : check.here * check.rank.total();
   find_memory(r, check);
@@ -92,11 +90,7 @@ void judge(const Recipe& r, const MemoryCheck& check, bool warns) {
 }
 
 MemoryCheck estimate_of(const Recipe& r, const Communicator& comm) {
-  const int ranks = comm.size();
-  const Network network = make_network(r, data::vocabulary_size(r.data), nullptr);
-  const SyncRules sync(r.sync, "sync", SyncEnv{"", network.specs, 0, ranks, RandomKey(), comm.nodes().per_node()});
-  const BatchPlan batch = planned_batcher(r.batcher)->plan();
-  return check_memory(r, network, sync, shares_of(r, batch, network.loss->plan(), ranks));
+  return check_memory(r, outline_of(r, comm.size(), comm.nodes().per_node()));
 }
 
 }  // namespace

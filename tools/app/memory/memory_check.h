@@ -6,6 +6,7 @@
 
 #include "app/memory/estimate.h"
 #include "app/memory/machine_memory.h"
+#include "app/memory/outline.h"
 
 namespace lmx {
 
@@ -25,9 +26,7 @@ struct MemoryCheck {
   // The classes that take most, largest first: "activations 300 GB, parameters 40 GB".
   std::string largest() const;
 };
-// The loss must fit the rules (SyncRules::check_loss).
-MemoryCheck check_memory(const Recipe& recipe, const train::Network& network, const SyncRules& sync,
-                         const Shares& shares);
+MemoryCheck check_memory(const Recipe& recipe, const Outline& outline);
 
 // To be called by each rank before a run allocates or writes anything. Rank 0 prints a warning if the estimate is
 // larger than the memory. UserError: it is larger than `memory.budget` of the recipe. Collective.

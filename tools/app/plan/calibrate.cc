@@ -1,44 +1,30 @@
 #include "app/plan/calibrate.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <functional>
+#include <map>
 #include <numeric>
+#include <set>
 
-#include "app/memory/estimate.h"
 #include "app/memory/machine_memory.h"
+#include "app/memory/outline.h"
+#include "app/plan/passes.h"
+#include "app/plan/rehearsal.h"
+#include "app/plan/timing.h"
 #include "app/plan/work.h"
 #include "app/records/median.h"
-#include "data/data_config.h"
+#include "base/clock.h"
 #include "lmx/autograd.h"
 #include "lmx/error.h"
 #include "lmx/matmul.h"
-#include "recipe/planned_batcher.h"
 
 namespace lmx::plan {
 namespace {
 
 using namespace train;
-using Clock = std::chrono::steady_clock;
 
-constexpr double kShortest = 0.05;  // seconds that a measurement is repeated
-constexpr int kLeastTimes = 5;
 constexpr int64_t kStream = int64_t{1} << 26;  // floats of the arrays that are added: beyond every cache
-
-// The median of the seconds of `body`, after one call that is not counted.
-double median_s(const std::function<void()>& body) {
-  body();
-  std::vector<double> times;
-  double total = 0;
-  while (total < kShortest || times.size() < kLeastTimes) {
-    const auto begin = Clock::now();
-    body();
-    times.push_back(std::chrono::duration<double>(Clock::now() - begin).count());
-    total += times.back();
-  }
-  return lmx_cli::median(std::move(times));
-}
 
 Tensor noise(Context& ctx, const Shape& shape) {
   Tensor t = ctx.empty(shape, DType::f32);
@@ -47,16 +33,19 @@ Tensor noise(Context& ctx, const Shape& shape) {
   return t;
 }
 
-double product_s(Context& ctx, const ProductShape& p) {
+MeasuredProduct measure_product(Context& ctx, const ProductShape& p, const std::string& precision) {
+  MeasuredProduct result{p.m, p.n, p.k, precision};
   Tensor c = ctx.zeros({p.m, p.n}, DType::f32);
-  const Tensor b = noise(ctx, {p.k, p.n});
-  if (p.repeated) {
-    const PackedMatrix packed(ctx, b, false, p.m);
-    const Tensor a = as_operand(ctx, noise(ctx, {p.m, p.k}));
-    return median_s([&] { packed.multiply(ctx, a, c); });
+  const Tensor b = noise(ctx, {p.k, p.n}), a = noise(ctx, {p.m, p.k});
+  if (!p.repeated) {
+    result.us = 1e6 * together_s(*ctx.comm, [&] { matmul(ctx, a, false, b, false, c); });
+    return result;
   }
-  const Tensor a = noise(ctx, {p.m, p.k});
-  return median_s([&] { matmul(ctx, a, false, b, false, c); });
+  result.pack_us = 1e6 * together_s(*ctx.comm, [&] { PackedMatrix(ctx, b, false, p.m); });
+  const PackedMatrix packed(ctx, b, false, p.m);
+  const Tensor operand = as_operand(ctx, a);
+  result.us = 1e6 * together_s(*ctx.comm, [&] { packed.multiply(ctx, operand, c); });
+  return result;
 }
 
 // The largest rate is the peak; `half_size` is the median of what each product's rate implies.
@@ -75,76 +64,135 @@ void fit_curve(DeviceConfig& device, const std::vector<MeasuredProduct>& product
   device.efficiency.of(compute) = 1;
 }
 
-DeviceConfig measure_device(const Recipe& recipe, Context& ctx, int ranks) {
-  const Network network = make_network(recipe, data::vocabulary_size(recipe.data), nullptr);
-  const Shares shares = shares_of(recipe, planned_batcher(recipe.batcher)->plan(), network.loss->plan(), ranks);
+// How the ranks of a machine share its cores. The body: a product that stays in the cache.
+struct Sharing {
+  double stretch = 1;  // time of a computation while all ranks compute, relative to that of one alone
+  double beside = 0;   // DeviceConfig::beside
+};
+Sharing measure_sharing(Context& ctx) {
+  constexpr int64_t kSize = 256;
+  const Tensor a = noise(ctx, {kSize, kSize}), b = noise(ctx, {kSize, kSize});
+  Tensor c = ctx.zeros({kSize, kSize}, DType::f32);
+  const auto product = [&] { matmul(ctx, a, false, b, false, c); };
+  constexpr int kRounds = 3;  // another program may use the machine in one of them
+  constexpr double kBusy = 0.3;
+  double all = INFINITY, one = INFINITY;
+  std::vector<double> beside;
+  for (int round = 0; round < kRounds; ++round) {
+    all = std::min(all, together_s(*ctx.comm, product));
+    one = std::min(one, alone_s(*ctx.comm, product));
+  }
+  const double stretch = std::max(1.0, all / one);
+  for (int round = 0; round < kRounds; ++round) {
+    const Beside busy = beside_s(*ctx.comm, product, [] {
+      const double end = thread_cpu_s() + kBusy;
+      while (thread_cpu_s() < end) {
+      }
+    });
+    // The other thread has computed kBusy seconds, which take kBusy * stretch if all ranks compute.
+    beside.push_back(std::clamp((busy.seconds - busy.calls * all) / (kBusy * stretch), 0.0, 1.0));
+  }
+  return {stretch, lmx_cli::median(std::move(beside))};
+}
+
+DeviceConfig measure_device(const std::vector<Recipe>& recipes, Context& ctx, int ranks_here) {
   DeviceConfig device;
   device.name = str("CPU (", cpu_isa(), ")");
-  device.memory_gb = static_cast<double>(machine_memory().bytes) / 1e9 / ranks;
-  std::vector<MeasuredProduct> products;
-  for (const ProductShape& shape : product_shapes(network, shares))
-    products.push_back({shape.m, shape.n, shape.k, recipe.precision, 1e6 * product_s(ctx, shape)});
-  fit_curve(device, products, ctx.compute);
-  for (const MeasuredProduct& p : products) device.products.items.push_back(write_config(p));
+  device.memory_gb = static_cast<double>(machine_memory().bytes) / 1e9 / ranks_here;
+  std::map<std::string, std::pair<DType, std::set<ProductShape>>> shapes;  // by precision
+  for (const Recipe& r : recipes) {
+    const Outline outline = outline_of(r, ctx.ranks, ctx.ranks);
+    shapes[r.precision].first = compute_of(r);
+    for (const ProductShape& shape : product_shapes(outline.network, outline.shares))
+      shapes[r.precision].second.insert(shape);
+  }
+  for (const auto& [precision, all] : shapes) {
+    ctx.compute = all.first;
+    std::vector<MeasuredProduct> products;
+    for (const ProductShape& shape : all.second) products.push_back(measure_product(ctx, shape, precision));
+    fit_curve(device, products, ctx.compute);
+    for (const MeasuredProduct& p : products) device.products.items.push_back(write_config(p));
+  }
   {
-    Tensor a = ctx.zeros({kStream / ranks}, DType::f32);
-    const Tensor b = noise(ctx, {kStream / ranks});
-    const double seconds = median_s([&] { add_tensor(ctx, a, b); });
+    Tensor a = ctx.zeros({kStream / ranks_here}, DType::f32);
+    const Tensor b = noise(ctx, {kStream / ranks_here});
+    const double seconds = together_s(*ctx.comm, [&] { add_tensor(ctx, a, b); });
     device.memory_gb_s = 3 * 4 * static_cast<double>(a.numel()) / seconds / 1e9;
   }
   Tensor one = ctx.zeros({1}, DType::f32);
   const Tensor other = noise(ctx, {1});
-  device.launch_us = 1e6 / 1000 * median_s([&] {
+  device.launch_us = 1e6 / 1000 * together_s(*ctx.comm, [&] {
                        for (int i = 0; i < 1000; ++i) add_tensor(ctx, one, other);
                      });
   return device;
 }
 
-constexpr int kExchanges = 7;
-
-// The median of the seconds between two barriers, without those of a barrier itself. Collective.
-double between_barriers_s(Communicator& comm, const std::function<void()>& body) {
-  std::vector<double> times, barriers;
-  for (int i = 0; i < kExchanges; ++i) {
-    comm.barrier();
-    const auto begin = Clock::now();
-    body();
-    const auto middle = Clock::now();
-    comm.barrier();
-    times.push_back(std::chrono::duration<double>(Clock::now() - begin).count());
-    const auto alone = Clock::now();
-    comm.barrier();
-    barriers.push_back(std::chrono::duration<double>(Clock::now() - alone).count());
-    times.back() = std::max(times.back() - barriers.back(), std::chrono::duration<double>(middle - begin).count());
-  }
-  return lmx_cli::median(std::move(times));
+void measure_passes(const std::vector<Recipe>& recipes, Context& ctx, int ranks_here, DeviceConfig& device) {
+  std::vector<MeasuredPass> found;
+  for (const Recipe& r : recipes)
+    if (const auto pass = measure_pass(*ctx.comm, r, outline_of(r, ctx.ranks, ctx.ranks), found, ranks_here))
+      found.push_back(*pass);
+  for (const MeasuredPass& p : found) device.passes.items.push_back(write_config(p));
 }
 
-// Seconds of an exchange in which this rank sends `floats` floats to each rank for which `with` holds.
-double exchange_s(Context& ctx, const std::function<bool(int)>& with, int64_t floats) {
+// Rank 0 runs the exchanges of all recipes; the others wait. Collective.
+void measure_exchanges(const std::vector<Recipe>& recipes, Context& ctx, double stretch, DeviceConfig& device) {
+  std::vector<MeasuredExchange> found;
+  for (const Recipe& r : recipes)
+    if (ctx.rank == 0)
+      for (const MeasuredExchange& e : rehearse_exchange(r, ctx.ranks)) {
+        const bool known = std::any_of(found.begin(), found.end(), [&](const MeasuredExchange& f) {
+          return f.strategy == e.strategy && f.ranks == e.ranks && f.moved == e.moved;
+        });
+        if (!known) found.push_back(e);
+      }
+  for (MeasuredExchange& e : found) {
+    e.us *= stretch;
+    device.exchanges.items.push_back(write_config(e));
+  }
+  ctx.comm->barrier();
+}
+
+// An exchange in which this rank sends `floats` floats to each rank for which `with` holds.
+std::function<void()> exchange(Context& ctx, const std::function<bool(int)>& with, int64_t floats) {
   std::vector<int64_t> rows;
   for (int r = 0; r < ctx.comm->size(); ++r) rows.push_back(r != ctx.comm->rank() && with(r) ? floats : 0);
   const Tensor own = noise(ctx, {std::accumulate(rows.begin(), rows.end(), int64_t{0})});
-  return between_barriers_s(*ctx.comm, [&] { ctx.comm->all_to_all(own, rows, rows, "calibration"); });
+  return [comm = ctx.comm, rows, own] { comm->all_to_all(own, rows, rows, "calibration"); };
 }
 
 // `partners`: ranks with which each rank exchanges; `sharing`: ranks that share the link.
 LinkConfig measure_link(Context& ctx, const std::function<bool(int)>& with, int partners, int sharing) {
-  constexpr int64_t kSmall = 1, kLarge = int64_t{1} << 19;
-  const double small = exchange_s(ctx, with, kSmall), large = exchange_s(ctx, with, kLarge);
+  constexpr int64_t kSmall = 1, kMedium = int64_t{1} << 17, kLarge = int64_t{1} << 22;
+  constexpr double kEnough = 0.5;  // seconds of an exchange
+  Communicator& comm = *ctx.comm;
+  const double small = between_barriers_s(comm, exchange(ctx, with, kSmall));
+  const double medium = between_barriers_s(comm, exchange(ctx, with, kMedium));
+  // All ranks choose the same size, as large as the link can send in that time.
+  const double factor = kEnough / comm.gather_numbers(std::span(&medium, 1), "calibration")[0];
+  const int64_t floats = std::clamp(static_cast<int64_t>(factor * static_cast<double>(kMedium)), kMedium, kLarge);
+  const std::function<void()> large = exchange(ctx, with, floats);
   LinkConfig link;
-  const double bytes = 4.0 * static_cast<double>(kLarge - kSmall) * partners * sharing;
-  link.gb_s = bytes / std::max(large - small, 1e-9) / 1e9;
-  link.latency_us = 1e6 * small / std::max(1, ctx.comm->size() - 1);  // its rounds follow each other
+  const double bytes = 4.0 * static_cast<double>(floats - kSmall) * partners;
+  link.gb_s = bytes * sharing / std::max(between_barriers_s(comm, large) - small, 1e-9) / 1e9;
+  link.latency_us = 1e6 * small / std::max(1, comm.size() - 1);  // its rounds follow each other
+  const Tensor a = noise(ctx, {256, 256});
+  Tensor c = ctx.zeros({256, 256}, DType::f32);
+  const auto product = [&] { matmul(ctx, a, false, a, false, c); };
+  const double one = together_s(comm, product);
+  constexpr int kTimes = 3;
+  const Beside beside = beside_s(comm, product, [&] {
+    for (int i = 0; i < kTimes; ++i) large();
+  });
+  link.delay_s_gb = std::max(0.0, beside.seconds - beside.calls * one) / (kTimes * bytes * 1e-9);
   return link;
 }
 
 }  // namespace
 
-Machine calibrate(const Recipe& recipe, Communicator& comm, int ranks_per_node) {
+Machine calibrate(const std::vector<Recipe>& recipes, Communicator& comm, int ranks_per_node) {
   Context ctx;
   ctx.comm = &comm;
-  ctx.compute = compute_of(recipe);
   ctx.rank = comm.rank();
   ctx.ranks = comm.size();
   const int nodes = (comm.size() + ranks_per_node - 1) / ranks_per_node, own_node = comm.rank() / ranks_per_node;
@@ -152,7 +200,13 @@ Machine calibrate(const Recipe& recipe, Communicator& comm, int ranks_per_node) 
   m.name = str("measured: ", comm.size(), comm.size() == 1 ? " rank" : " ranks", " on ", nodes,
                nodes == 1 ? " node" : " nodes");
   comm.barrier();
-  m.device = measure_device(recipe, ctx, std::min(ranks_per_node, comm.size()));
+  const int ranks_here = std::min(ranks_per_node, comm.size());
+  m.device = measure_device(recipes, ctx, ranks_here);
+  ctx.compute = DType::f32;
+  measure_passes(recipes, ctx, ranks_here, m.device);
+  const Sharing sharing = measure_sharing(ctx);
+  m.device.beside = sharing.beside;
+  measure_exchanges(recipes, ctx, sharing.stretch, m.device);
   m.links.ranks_per_node = ranks_per_node;
   m.sources = Node::map();
   m.sources.set("device", Node::string("measured by lmx plan --calibrate"));
@@ -166,7 +220,7 @@ Machine calibrate(const Recipe& recipe, Communicator& comm, int ranks_per_node) 
     m.links.network = measure_link(
         ctx, [&](int r) { return r / ranks_per_node != own_node; }, outside, ranks_per_node);
   // A link that this job does not have.
-  const LinkConfig memory{m.device.memory_gb_s / 2, m.device.launch_us};
+  const LinkConfig memory{m.device.memory_gb_s / 2, m.device.launch_us, 0};
   if (inside == 0) m.links.node = outside > 0 ? m.links.network : memory;
   if (outside == 0) m.links.network = m.links.node;
   if (inside == 0) m.sources.set("links.node", Node::string("not measured: every rank is alone on its node"));

@@ -1,15 +1,18 @@
 // Measures the machine on which it runs, as a file of the group `machine`.
 #pragma once
 
+#include <vector>
+
 #include "app/plan/machine.h"
 #include "lmx/comm.h"
 #include "recipe/recipe.h"
 
 namespace lmx::plan {
 
-// Measures, on all ranks at the same time, since they share the machine: the products of the recipe's passes, the
-// bandwidth of the memory, and the least time of an op; then the links between the ranks. Nothing is trained. The
-// values are rank 0's. `ranks_per_node`: as the launcher states it. Collective.
-Machine calibrate(const Recipe& recipe, Communicator& comm, int ranks_per_node);
+// Measures, on all ranks at the same time, since they share the machine: the products of the recipes' passes, the
+// bandwidth of the memory, and the least time of an op; how the ranks share cores; their own work on exchanges with the
+// recipes' strategies (rehearsal.h); and the links between the ranks. Nothing is trained. The values are rank 0's.
+// `ranks_per_node`: as the launcher states it. Collective.
+Machine calibrate(const std::vector<Recipe>& recipes, Communicator& comm, int ranks_per_node);
 
 }  // namespace lmx::plan

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <cmath>
 
-#include "data/data_config.h"
+#include "app/memory/outline.h"
+#include "app/plan/passes.h"
 #include "lmx/error.h"
 #include "recipe/comm_config.h"
-#include "recipe/planned_batcher.h"
 
 namespace lmx::plan {
 namespace {
@@ -62,21 +62,21 @@ Case::Case(const Variant& variant, const std::string& name, int ranks, const Req
       overlap_(request.overlap) {
   machine_.device.require_products(compute_of(recipe_));
   const WordLaw law = request.law.value_or(zipf_law());
-  const Network network = make_network(recipe_, data::vocabulary_size(recipe_.data), nullptr);
-  check_patterns(recipe_, network.specs);
-  const SyncRules sync(recipe_.sync, "sync",
-                       SyncEnv{"", network.specs, 0, ranks, RandomKey(), nodes_of(machine_.links, ranks)});
-  sync.check_loss(*network.loss);
-  shares_ = shares_of(recipe_, planned_batcher(recipe_.batcher)->plan(), network.loss->plan(), ranks);
-  if (!sync.servers().empty()) {
-    plan_workers(sync, network, law);
-    return;
+  const Outline outline = outline_of(recipe_, ranks, nodes_of(machine_.links, ranks));
+  const Network& network = outline.network;
+  shares_ = outline.shares;
+  for (const auto& [key, rule] : SyncRules::full_config(recipe_.sync, "sync").entries)
+    strategies_[key] = strategy_text(rule);
+  if (!outline.sync->servers().empty()) {
+    plan_workers(*outline.sync, network, law);
+  } else {
+    units_ = exchange_of(*outline.sync, network, shares_, law);
+    memory_ = rank_memory(recipe_, network, shares_, communication_bytes(units_, ranks));
+    work_ = work_of(recipe_, network, shares_, machine_.device, changed_parts(network, shares_, law, units_));
   }
-  units_ = exchange_of(sync, network, shares_, law);
-  memory_ = rank_memory(recipe_, network, shares_, communication_bytes(units_, ranks));
-  work_ = work_of(recipe_, network, shares_, machine_.device, [&](const ParameterSpec& spec) {
-    return spec.sparse ? law(shares_.step_tokens + shares_.samples * ranks, spec.shape[0]) : spec.shape[0];
-  });
+  if (const auto pass =
+          machine_.device.pass(pass_text(recipe_), rules_text(recipe_), shares_.forward_tokens, shares_.length))
+    work_.set_pass(1e-6 * pass->forward_us, 1e-6 * pass->backward_us);
 }
 
 void Case::plan_workers(const SyncRules& sync, const Network& network, const WordLaw& law) {
@@ -89,8 +89,10 @@ void Case::plan_workers(const SyncRules& sync, const Network& network, const Wor
     served.alone = served.exchange;
   }
   served.times = WorkerTimes::of(sync.servers().front()->config(), ranks, simulated_steps(ranks), recipe_.seed);
-  work_ = work_of(recipe_, network, shares_, machine_.device,
-                  [&](const ParameterSpec& spec) { return served.exchange.rows.at(spec.name); });
+  ChangedParts parts;
+  for (const ParameterSpec& spec : network.specs)
+    parts[spec.name] = static_cast<double>(served.exchange.rows.at(spec.name)) / static_cast<double>(spec.shape[0]);
+  work_ = work_of(recipe_, network, shares_, machine_.device, parts);
   // A process has all values twice, as a store for its shard and as its replica, and the optimizer's state of its
   // shard. It holds a push and the replies to a pull while they are sent.
   memory_ = rank_memory(recipe_, network, shares_, served.exchange.pushed + served.exchange.replied);
@@ -146,7 +148,10 @@ Row Case::row(double speed, double network_gb_s) const {
     row.network_bytes += moved.network_bytes;
     double ready = 0;
     for (const std::string& name : unit.params) ready = std::max(ready, work_.ready_s.at(name));
-    units.push_back({ready * part, moved.seconds, machine_.device.memory_s(static_cast<double>(unit.moved))});
+    const double own = machine_.device.exchange_s(strategies_.at(unit.rule), shares_.ranks, unit.moved);
+    const double delay = machine_.device.beside * own + links.node.delay_s(static_cast<double>(moved.node_bytes)) +
+                         links.network.delay_s(static_cast<double>(moved.network_bytes));
+    units.push_back({ready * part, moved.seconds, own, machine_.device.beside, delay});
   }
   row.time = step_time(work, units, shares_.ranks, spread_, overlap_);
   return row;

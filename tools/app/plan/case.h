@@ -1,6 +1,7 @@
 // One variant of a recipe on a number of ranks: its sizes, from which its times on any links follow.
 #pragma once
 
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -38,6 +39,7 @@ class Case {
   RankMemory memory_;
   Work work_;
   std::vector<UnitPlan> units_;
+  std::map<std::string, std::string> strategies_;  // by rule: strategy_text()
   Machine machine_;
   Algorithm algorithm_;
   double fill_ = 1;

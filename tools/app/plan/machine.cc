@@ -1,6 +1,7 @@
 #include "app/plan/machine.h"
 
 #include <algorithm>
+#include <cmath>
 #include <vector>
 
 #include "lmx/error.h"
@@ -49,7 +50,14 @@ void DeviceConfig::fields(Fields& f) {
   f.group("efficiency", efficiency, "the part of the peak that large products reach");
   f.field("half_size", half_size, "a product whose smallest size is this reaches half of that rate", kNonNegative);
   f.field("launch_us", launch_us, "microseconds that each kernel takes at least", kNonNegative);
+  f.field("beside", beside,
+          "part of a rank's own work on an exchange that delays a computation beside it; 0: it has a core of its own",
+          {0, 1, false});
   f.subtree("products", products, "measured products: [{m: 640, n: 8192, k: 512, precision: fp32, us: 900}, ...]");
+  f.subtree("exchanges", exchanges,
+            "measured work of a rank on units of gradients: [{strategy: ..., ranks: 4, moved: 1e6, us: 900}, ...]");
+  f.subtree("passes", passes,
+            "measured passes: [{network: ..., tokens: 640, length: 20, forward_us: 900, backward_us: 1800}, ...]");
 }
 
 void MeasuredProduct::fields(Fields& f) {
@@ -58,18 +66,112 @@ void MeasuredProduct::fields(Fields& f) {
   f.required("k", k, "inner size", kPositive);
   f.choice("precision", precision, {"fp32", "bf16", "fp16"}, "type of the factors");
   f.field("us", us, "microseconds", {0, 1e12, true});
+  f.field("pack_us", pack_us, "microseconds to pack the second factor of a recurrence's products", kNonNegative);
 }
 
-void DeviceConfig::read_products(const std::string& path) {
-  measured_.clear();
-  for (size_t i = 0; i < products.items.size(); ++i)
-    measured_.push_back(read_config<MeasuredProduct>(products.items[i], str(path, ".", i)));
+void MeasuredPass::fields(Fields& f) {
+  f.field("network", network, "model, loss and precision with their options");
+  f.field("rules", rules, "the rules of sync that choose the rows of the loss");
+  f.required("tokens", tokens, "target tokens", kPositive);
+  f.required("length", length, "tokens of a sequence", kPositive);
+  f.field("forward_us", forward_us, "microseconds of the forward pass", kNonNegative);
+  f.field("backward_us", backward_us, "microseconds of the backward pass", kNonNegative);
+}
+
+void MeasuredExchange::fields(Fields& f) {
+  f.field("strategy", strategy, "the strategy and its options");
+  f.required("ranks", ranks, "ranks of the exchange", kPositive);
+  f.field("moved", moved, "bytes of memory that the strategy states to read and write", kPositive);
+  f.field("us", us, "microseconds of a rank's own work", kNonNegative);
+}
+
+namespace {
+
+void add_settings(const Node& node, const std::string& path, std::string& text) {
+  if (node.kind == Node::Kind::scalar) text += str(" ", path, "=", node.text);
+  for (const auto& [key, value] : node.entries) add_settings(value, path.empty() ? key : path + "." + key, text);
+  for (size_t i = 0; i < node.items.size(); ++i) add_settings(node.items[i], str(path, ".", i), text);
+}
+
+double ratio(int64_t a, int64_t b) {
+  return static_cast<double>(std::max<int64_t>(1, a)) / static_cast<double>(std::max<int64_t>(1, b));
+}
+
+// By which the larger of two sizes exceeds the other one, on a logarithmic scale.
+double factor(int64_t a, int64_t b) {
+  return std::abs(std::log(ratio(a, b)));
+}
+
+template <class T>
+std::vector<T> read_list(const Node& list, const std::string& path) {
+  std::vector<T> all;
+  for (size_t i = 0; i < list.items.size(); ++i) all.push_back(read_config<T>(list.items[i], str(path, ".", i)));
+  return all;
+}
+
+}  // namespace
+
+std::string settings_text(const Node& component) {
+  Node settings = component;
+  settings.erase("name");
+  const Node* name = component.find("name");
+  std::string text = name ? name->text : "";
+  add_settings(settings, "", text);
+  return text;
+}
+
+std::string strategy_text(const Node& rule) {
+  Node component = rule;
+  component.erase("params");
+  component.erase("strategy");
+  component.set("name", *rule.find("strategy"));
+  return settings_text(component);
+}
+
+void DeviceConfig::read_measured(const std::string& path) {
+  measured_ = read_list<MeasuredProduct>(products, path + ".products");
+  measured_exchanges_ = read_list<MeasuredExchange>(exchanges, path + ".exchanges");
+  measured_passes_ = read_list<MeasuredPass>(passes, path + ".passes");
+}
+
+const MeasuredProduct* DeviceConfig::measured(int64_t m, int64_t n, int64_t k, DType compute) const {
+  const char* precision = precision_of(compute);
+  for (const MeasuredProduct& p : measured_)
+    if (p.m == m && p.n == n && p.k == k && p.precision == precision) return &p;
+  return nullptr;
+}
+
+double DeviceConfig::pack_s(int64_t m, int64_t n, int64_t k, DType compute) const {
+  const MeasuredProduct* p = measured(m, n, k, compute);
+  return p ? p->pack_us * 1e-6 : 0;
+}
+
+double DeviceConfig::exchange_s(const std::string& strategy, int64_t ranks, int64_t moved) const {
+  const MeasuredExchange* best = nullptr;
+  const auto distance = [&](const MeasuredExchange& e) { return std::pair(e.ranks != ranks, factor(moved, e.moved)); };
+  for (const MeasuredExchange& e : measured_exchanges_)
+    if (e.strategy == strategy && (!best || distance(e) < distance(*best))) best = &e;
+  if (!best) return memory_s(static_cast<double>(moved));
+  return best->us * 1e-6 * ratio(moved, best->moved);
+}
+
+std::optional<MeasuredPass> DeviceConfig::pass(const std::string& network, const std::string& rules, int64_t tokens,
+                                               int64_t length) const {
+  const MeasuredPass* best = nullptr;
+  const auto distance = [&](const MeasuredPass& p) { return std::pair(p.rules.empty(), factor(tokens, p.tokens)); };
+  for (const MeasuredPass& p : measured_passes_) {
+    if (p.network != network || p.length != length || !(p.rules.empty() || p.rules == rules)) continue;
+    if (!best || distance(p) < distance(*best)) best = &p;
+  }
+  if (!best) return {};
+  MeasuredPass scaled = *best;
+  scaled.forward_us *= ratio(tokens, best->tokens);
+  scaled.backward_us *= ratio(tokens, best->tokens);
+  return scaled;
 }
 
 double DeviceConfig::product_s(int64_t m, int64_t n, int64_t k, DType compute) const {
-  const char* precision = precision_of(compute);
-  for (const MeasuredProduct& p : measured_)
-    if (p.m == m && p.n == n && p.k == k && p.precision == precision) return p.us * 1e-6;
+  if (const MeasuredProduct* p = measured(m, n, k, compute)) return p->us * 1e-6;
   const double a = static_cast<double>(m), b = static_cast<double>(n), c = static_cast<double>(k);
   const double least = std::min({a, b, c}), element = compute == DType::f32 ? 4 : 2;
   const double rate = 1e12 * peak_tflops.of(compute) * efficiency.of(compute) * least / (least + half_size);
@@ -87,6 +189,9 @@ void DeviceConfig::require_products(DType compute) const {
 void LinkConfig::fields(Fields& f) {
   f.field("gb_s", gb_s, "10^9 bytes a second in one direction", {0, 1e6, true});
   f.field("latency_us", latency_us, "microseconds from the call of one rank to the receipt by another", kNonNegative);
+  f.field("delay_s_gb", delay_s_gb,
+          "seconds by which sending 10^9 bytes delays a computation beside it; 0: the network does it alone",
+          kNonNegative);
 }
 
 void LinksConfig::fields(Fields& f) {
@@ -138,7 +243,7 @@ void Machine::check(const std::string& where) const {
 
 Machine read_machine(const Node& node) {
   auto machine = read_config<Machine>(node, "machine");
-  machine.device.read_products("machine.device.products");
+  machine.device.read_measured("machine.device");
   return machine;
 }
 

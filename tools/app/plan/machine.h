@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,8 +24,32 @@ struct MeasuredProduct {
   int64_t m = 0, n = 0, k = 0;
   std::string precision;  // fp32, bf16, fp16
   double us = 0;          // microseconds
+  double pack_us = 0;     // to pack the second factor, once for all products of a recurrence
   void fields(Fields& f);
 };
+
+// A forward and a backward pass of a model and its loss.
+struct MeasuredPass {
+  std::string network;             // pass_text() of the recipe (passes.h)
+  std::string rules;               // rules_text() if strategies choose the rows of the loss, else ""
+  int64_t tokens = 0, length = 0;  // of the pass; of a sequence
+  double forward_us = 0, backward_us = 0;
+  void fields(Fields& f);
+};
+
+// A rank's own work on the exchange of a unit: to encode, add, decode, sort and copy, without the links.
+struct MeasuredExchange {
+  std::string strategy;  // strategy_text() of the rule of the unit
+  int64_t ranks = 0;
+  int64_t moved = 0;  // TrafficModel::moved_bytes() of the unit
+  double us = 0;      // microseconds
+  void fields(Fields& f);
+};
+// The settings of a rule of `sync:`, without the pattern of its parameters: "unique codec.kind=fp16 codec.scale=1024
+// gather=unique". `rule`: as SyncRules::full_config() returns it.
+std::string strategy_text(const Node& rule);
+// The settings of a component in one line, its name first: "lstm cells=2048 embedding=512".
+std::string settings_text(const Node& component);
 
 // The processor of one rank.
 struct DeviceConfig {
@@ -33,10 +58,13 @@ struct DeviceConfig {
   ByPrecision peak_tflops, efficiency;
   double half_size = 0;
   double launch_us = 0;
-  Node products = Node::list({});  // of MeasuredProduct, which product_s() returns where the sizes are equal
+  double beside = 0;                // see fields()
+  Node products = Node::list({});   // of MeasuredProduct, which product_s() returns where the sizes are equal
+  Node exchanges = Node::list({});  // of MeasuredExchange, for exchange_s()
+  Node passes = Node::list({});     // of MeasuredPass, for pass()
   void fields(Fields& f);
-  // Reads `products`. UserError: not a list of measured products.
-  void read_products(const std::string& path);
+  // Reads `products`, `exchanges` and `passes`. UserError: not lists of measurements.
+  void read_measured(const std::string& path);
   // Seconds of a product (m, k) (k, n). With d, the smallest of the three sizes, the rate is
   //
   //   peak efficiency d / (d + half_size)
@@ -44,20 +72,34 @@ struct DeviceConfig {
   // (Hockney and Jesshope 1988, section 1.3: a rate that is half of its maximum at `half_size`), but the product takes
   // at least the time in which memory delivers its operands and takes its result.
   double product_s(int64_t m, int64_t n, int64_t k, DType compute) const;
+  // Seconds to pack the second factor of such a product; 0: not measured.
+  double pack_s(int64_t m, int64_t n, int64_t k, DType compute) const;
+  // Seconds of a rank's own work on the exchange of a unit. From the measured exchange of the same strategy whose size
+  // is nearest, in proportion to `moved`; exchanges of as many ranks come first. Without one: memory_s(moved).
+  double exchange_s(const std::string& strategy, int64_t ranks, int64_t moved) const;
+  // The measured pass of the same network and length over the nearest number of tokens, in proportion to `tokens`. A
+  // pass with the same rules comes before one that does not depend on rules. Empty: none was measured.
+  std::optional<MeasuredPass> pass(const std::string& network, const std::string& rules, int64_t tokens,
+                                   int64_t length) const;
   double memory_s(double bytes) const { return bytes / (memory_gb_s * 1e9); }
   // UserError: the device has no rate of products of this type.
   void require_products(DType compute) const;
 
  private:
+  const MeasuredProduct* measured(int64_t m, int64_t n, int64_t k, DType compute) const;
   std::vector<MeasuredProduct> measured_;
+  std::vector<MeasuredExchange> measured_exchanges_;
+  std::vector<MeasuredPass> measured_passes_;
 };
 
 // A link, in one direction.
 struct LinkConfig {
   double gb_s = 0, latency_us = 0;
+  double delay_s_gb = 0;  // see fields()
   void fields(Fields& f);
   double seconds(double bytes) const { return bytes / (gb_s * 1e9); }
   double latency_s() const { return latency_us * 1e-6; }
+  double delay_s(double bytes) const { return bytes * 1e-9 * delay_s_gb; }
 };
 
 struct LinksConfig {

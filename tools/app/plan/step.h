@@ -21,12 +21,15 @@ struct Spread {
 struct UnitWork {
   double ready_s = 0;     // from the begin of the last backward until all its gradients are complete
   double transfer_s = 0;  // on the links
-  double local_s = 0;     // reading, adding and writing on the device, after the transfer
+  double local_s = 0;     // the rank's own work: to encode, add and decode
+  double beside = 0;      // DeviceConfig::beside: beside backward its own work takes 1 + beside times as long
+  double delay_s = 0;     // by which the whole exchange delays a backward beside it
 };
 
 struct StepTime {
   double compute_s = 0;  // passes and update, of the slowest rank
   double wait_s = 0;     // of it: what the slowest rank needs more than the mean one
+  double delay_s = 0;    // of it: by exchanges beside backward that need the same cores
   double comm_s = 0;     // all exchanges
   double exposed_s = 0;  // the part of it during which no rank computes
   double hidden_s() const { return comm_s - exposed_s > 1e-12 ? comm_s - exposed_s : 0; }  // without rounding errors

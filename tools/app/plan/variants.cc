@@ -60,6 +60,18 @@ void refuse_ranks(const std::vector<SweepAxis>& axes, const std::vector<Variant>
                           " have different numbers of ranks, and --ranks states the numbers; leave out one of them"));
 }
 
+// The axes of the command line, without those of the recipe's sweep.
+std::vector<SweepAxis> own_axes(const std::string& recipe, const ComposeOptions& options, bool& swept) {
+  std::vector<SweepAxis> axes = sweep_axes(recipe, options);
+  swept = std::erase_if(axes, [](const SweepAxis& axis) { return !axis.key_mark.file.empty(); }) > 0;
+  return axes;
+}
+
+Node compose_with(const std::string& recipe, ComposeOptions options, const std::vector<std::string>& overrides) {
+  options.overrides = overrides;
+  return compose(recipe, options);
+}
+
 }  // namespace
 
 int ranks_of(const Node& tree) {
@@ -67,19 +79,24 @@ int ranks_of(const Node& tree) {
   return comm ? static_cast<int>(std::max<int64_t>(1, train::comm_ranks(*comm, "comm"))) : 1;
 }
 
+std::vector<Node> variant_trees(const std::string& recipe, const ComposeOptions& options) {
+  bool swept = false;
+  std::vector<Node> trees;
+  for (const std::vector<std::string>& overrides : sweep_grid(own_axes(recipe, options, swept), kMost))
+    trees.push_back(compose_with(recipe, options, overrides));
+  return trees;
+}
+
 std::vector<Variant> variants_of(const Request& request, bool& swept) {
   const ComposeOptions options = with_machine(request);
-  std::vector<SweepAxis> axes = sweep_axes(request.recipe, options);
-  swept = std::erase_if(axes, [](const SweepAxis& axis) { return !axis.key_mark.file.empty(); }) > 0;
+  const std::vector<SweepAxis> axes = own_axes(request.recipe, options, swept);
   std::vector<Variant> variants;
   for (const std::vector<std::string>& overrides : sweep_grid(axes, kMost)) {
     Variant v;
     for (size_t a = 0; a < axes.size(); ++a)
       if (axes[a].values.size() > 1) v.label += str(v.label.empty() ? "" : " ", overrides[a]);
     v.keeps_batch = std::any_of(overrides.begin(), overrides.end(), sets_batch);
-    ComposeOptions one = options;
-    one.overrides = overrides;
-    v.tree = compose(request.recipe, one);
+    v.tree = compose_with(request.recipe, options, overrides);
     if (is_file(request.machine)) v.tree.set("machine", parse_yaml_file(request.machine));
     v.machine = read_machine(*v.tree.find("machine"));
     v.tree.erase("machine");

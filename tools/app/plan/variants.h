@@ -20,6 +20,9 @@ struct Variant {
 // the numbers.
 std::vector<Variant> variants_of(const Request& request, bool& swept);
 
+// The composed recipe of each variant, if no machine is chosen.
+std::vector<Node> variant_trees(const std::string& recipe, const ComposeOptions& options);
+
 // The number of ranks in `comm:` of a composed recipe; 1 if it has none.
 int ranks_of(const Node& tree);
 

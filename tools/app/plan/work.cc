@@ -33,8 +33,11 @@ struct Activations {
 Stage stage_of(const Product& p, bool frozen, const Activations& bytes, const DeviceConfig& device, DType compute) {
   const double times = static_cast<double>(p.times), launch = device.launch_us * 1e-6;
   const double all = bytes.kept + bytes.recomputed;
-  const double forward = times * device.product_s(p.m, p.n, p.k, compute) + device.memory_s(kForwardMoves * all);
-  double backward = times * device.product_s(p.m, p.k, p.n, compute) + device.memory_s(kBackwardMoves * all);
+  const auto products = [&](int64_t n, int64_t k) {
+    return times * device.product_s(p.m, n, k, compute) + (p.times > 1 ? device.pack_s(p.m, n, k, compute) : 0);
+  };
+  const double forward = products(p.n, p.k) + device.memory_s(kForwardMoves * all);
+  double backward = products(p.k, p.n) + device.memory_s(kBackwardMoves * all);
   if (p.weight.empty())
     backward += times * device.product_s(p.n, p.k, p.m, compute);
   else if (!frozen)
@@ -115,14 +118,13 @@ std::map<std::string, double> ready_times(const Network& network, const std::vec
   return ready;
 }
 
-// Adds the times of an update that changes some rows.
+// Adds the times of an update that changes these parts.
 void add_update(Work& work, const Recipe& r, const Network& network, const DeviceConfig& device,
-                const ChangedRows& rows) {
+                const ChangedParts& parts) {
   const std::unique_ptr<Optimizer> optimizer = make_optimizer(r.optimizer, "optimizer");
   for (const ParameterSpec& spec : network.specs) {
     if (spec.frozen) continue;
-    const double part = static_cast<double>(rows(spec)) / static_cast<double>(spec.shape[0]);
-    const double values = 4 * static_cast<double>(spec.shape.numel()),
+    const double part = parts.at(spec.name), values = 4 * static_cast<double>(spec.shape.numel()),
                  state = static_cast<double>(optimizer->state_bytes(spec));
     work.update_s += device.memory_s(part * (2 * (values + state) + values));
     if (r.clip.kind != Node::Kind::null) work.clip_s += device.memory_s(part * values);
@@ -131,6 +133,31 @@ void add_update(Work& work, const Recipe& r, const Network& network, const Devic
 }
 
 }  // namespace
+
+ChangedParts changed_parts(const Network& network, const Shares& shares, const WordLaw& law,
+                           const std::vector<UnitPlan>& units) {
+  ChangedParts parts;
+  std::map<std::string, double> bytes;
+  for (const ParameterSpec& spec : network.specs) {
+    const double height = static_cast<double>(spec.shape[0]);
+    const int64_t tokens = shares.step_tokens + shares.samples * shares.ranks;
+    parts[spec.name] = spec.sparse ? static_cast<double>(law(tokens, spec.shape[0])) / height : 1;
+    bytes[spec.name] = 4 * static_cast<double>(spec.shape.numel());
+  }
+  for (const UnitPlan& unit : units) {
+    double whole = 0;
+    for (const std::string& name : unit.params) whole += bytes.at(name);
+    for (const std::string& name : unit.params)
+      parts[name] = std::min(1.0, static_cast<double>(unit.kept.sums) / std::max(whole, 1.0));
+  }
+  return parts;
+}
+
+void Work::set_pass(double forward, double backward) {
+  for (auto& [name, seconds] : ready_s) seconds *= backward / std::max(backward_s, 1e-12);
+  forward_s = forward;
+  backward_s = backward;
+}
 
 std::vector<ProductShape> product_shapes(const Network& network, const Shares& shares) {
   std::set<ProductShape> shapes;
@@ -144,7 +171,7 @@ std::vector<ProductShape> product_shapes(const Network& network, const Shares& s
 }
 
 Work work_of(const Recipe& recipe, const Network& network, const Shares& shares, const DeviceConfig& device,
-             const ChangedRows& rows) {
+             const ChangedParts& parts) {
   const std::vector<Stage> stages = stages_of(network, shares, device, compute_of(recipe));
   Work work;
   work.passes = std::max(1.0, static_cast<double>(shares.own_tokens) / static_cast<double>(shares.forward_tokens));
@@ -153,7 +180,7 @@ Work work_of(const Recipe& recipe, const Network& network, const Shares& shares,
     work.backward_s += stage.backward_s;
   }
   work.ready_s = ready_times(network, stages, work.backward_s);
-  add_update(work, recipe, network, device, rows);
+  add_update(work, recipe, network, device, parts);
   return work;
 }
 

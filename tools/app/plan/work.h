@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -19,11 +18,17 @@ struct Work {
   std::map<std::string, double> ready_s;  // by parameter: from the begin of backward until its gradient is complete
   double update_s = 0;                    // clipping and optimizer
   double clip_s = 0;                      // the part of it for clipping
+  // Replaces the times of a pass by measured ones. The gradients stay complete after the same parts of backward.
+  void set_pass(double forward, double backward);
   double compute_s() const { return passes * (forward_s + backward_s) + update_s; }
 };
 
-// The number of rows of a parameter that an update changes.
-using ChangedRows = std::function<int64_t(const ParameterSpec&)>;
+// The part of each parameter's rows that an update changes.
+using ChangedParts = std::map<std::string, double>;
+// With several ranks it follows from the sums that the exchange keeps, so that strategies which send some rows only are
+// planned like all others. `units`: exchange_of() with the same law.
+ChangedParts changed_parts(const train::Network& network, const Shares& shares, const WordLaw& law,
+                           const std::vector<UnitPlan>& units);
 
 // A product that a pass computes, forward or backward.
 struct ProductShape {
@@ -37,8 +42,7 @@ std::vector<ProductShape> product_shapes(const train::Network& network, const Sh
 // Estimates, from docs/plan.md:
 //
 // - A product of a forward pass takes DeviceConfig::product_s(). Backward computes two of the same size: the gradient
-// of
-//   its input, and that of its weight, which a recurrence computes for all time steps at once.
+//   of its input, and that of its weight, which a recurrence computes for all time steps at once.
 // - Each byte of an activation that is kept for backward is written and read once in forward; in backward it is read,
 //   and its gradient is written and read. A launch takes at least launch_us; a product is one launch, and the
 //   element-wise part after it is another one.
@@ -46,10 +50,8 @@ std::vector<ProductShape> product_shapes(const train::Network& network, const Sh
 //   activations that it did not keep once more.
 // - The loss reads and writes its logits twice in each direction.
 // - The optimizer reads value, gradient and state and writes value and state, of all rows that the step changes;
-// clipping
-//   reads the gradients once more.
-//
+//   clipping reads the gradients once more.
 Work work_of(const Recipe& recipe, const train::Network& network, const Shares& shares, const DeviceConfig& device,
-             const ChangedRows& rows);
+             const ChangedParts& parts);
 
 }  // namespace lmx::plan

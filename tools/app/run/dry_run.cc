@@ -11,7 +11,6 @@
 #include "app/run/init.h"
 #include "base/text.h"
 #include "config/error_collector.h"
-#include "data/data_config.h"
 #include "data/dataset.h"
 #include "lmx/error.h"
 #include "lmx/launch.h"
@@ -21,7 +20,6 @@
 #include "ops/losses/output_layer.h"
 #include "recipe/comm_config.h"
 #include "recipe/components.h"
-#include "recipe/planned_batcher.h"
 #include "recipe/sync_rules.h"
 #include "train/evaluate.h"
 
@@ -121,20 +119,17 @@ std::vector<std::string> missing_data(const Recipe& r, const Network& network, c
 
 DryRun dry_run(const Node& composed, const std::string& name) {
   const Recipe r = read_recipe(composed, name);
-  const int64_t vocab = data::vocabulary_size(r.data);
-  const Network network = make_network(r, vocab, nullptr);
-  check_patterns(r, network.specs);
   const auto ranks = static_cast<int>(std::max<int64_t>(1, comm_ranks(r.comm, "comm")));
-  const BatchPlan batch = planned_batcher(r.batcher)->plan();
-  const Shares shares = shares_of(r, batch, network.loss->plan(), ranks);
-  const SyncRules sync(r.sync, "sync",
-                       SyncEnv{"", network.specs, 0, ranks, RandomKey(), comm_nodes(r.comm, "comm", ranks).per_node()});
+  const Outline outline = outline_of(r, ranks, comm_nodes(r.comm, "comm", ranks).per_node());
+  const Network& network = outline.network;
+  const SyncRules& sync = *outline.sync;
+  const Shares& shares = outline.shares;
   int64_t total = 0;
   const std::string parameters = parameter_lines(network, total);
   std::string text = str("recipe ", name, "\n", "parameters ", count_text(total), "\n", parameters);
   text += str("batch ", r.batch.global,
               shares.pairs ? " sub-batches = at most " : " sequences = ", count_text(shares.step_tokens),
-              shares.pairs ? " target" : "", " tokens, vocabulary ", count_text(vocab), "\n");
+              shares.pairs ? " target" : "", " tokens, vocabulary ", count_text(shares.vocab), "\n");
   const int64_t model =
       shares.pairs ? network.model->macs_per_pair(kSentence, kSentence) / kSentence : network.model->macs_per_token();
   const int64_t macs = model + network.loss->macs_per_token(shares.forward_tokens);
@@ -143,12 +138,12 @@ DryRun dry_run(const Node& composed, const std::string& name) {
                 6e-9 * static_cast<double>(macs) * static_cast<double>(shares.step_tokens));
   text += str("arithmetic ", flops, " GFLOP a step, forward and backward, in matrix products",
               shares.pairs ? str(" (sentences of ", kSentence, " tokens on both sides)") : "", "\n");
-  sync.check_loss(*network.loss);
-  const MemoryCheck memory = check_memory(r, network, sync, shares);
+  const MemoryCheck memory = check_memory(r, outline);
   text += memory_text(r, sync, shares, memory);
   for (const std::string& line : describe(take_parameters(r.init, network.specs, nullptr, nullptr)))
     text += line + "\n";
-  for (const std::string& line : warnings_of(r, network, sync, ranks, batch)) text += str("warning: ", line, "\n");
+  for (const std::string& line : warnings_of(r, network, sync, ranks, outline.batch))
+    text += str("warning: ", line, "\n");
   text += memory.device_line;
   DryRun result{std::move(text),
                 count_text(total),

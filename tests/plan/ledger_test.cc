@@ -1,0 +1,178 @@
+// The bytes and the collectives of a plan against the ledger of a step of virtual ranks, over random recipes.
+//
+// Bytes depend on the numbers of rows of tables, which a plan estimates. Here it gets those of the step, so its bytes
+// must be exact. The rows of one_bit's tables are left out: a plan divides them evenly among the ranks.
+#include <gmock/gmock.h>
+
+#include <map>
+#include <set>
+
+#include "app/datasets/open.h"
+#include "app/memory/outline.h"
+#include "recipe/comm_config.h"
+#include "train/fixture.h"
+#include "train/loop/step.h"
+
+namespace lmx_test {
+namespace {
+
+using namespace lmx;
+using namespace lmx::train;
+
+constexpr int64_t kVocabulary = 300;
+
+// A choice from a list, for one purpose of one recipe.
+class Choices {
+ public:
+  explicit Choices(uint64_t seed) : key_(RandomKey(seed).fold("plan against ledger")) {}
+  template <class T>
+  T of(const char* purpose, const std::vector<T>& all) const {
+    return all[key_.fold(purpose).below(0, all.size())];
+  }
+  std::string text(const char* purpose, const std::vector<std::string>& all) const { return of(purpose, all); }
+  int64_t number(const char* purpose, int64_t first, int64_t last) const {
+    return first + static_cast<int64_t>(key_.fold(purpose).below(0, static_cast<uint64_t>(last - first + 1)));
+  }
+
+ private:
+  RandomKey key_;
+};
+
+std::string model_of(const Choices& c) {
+  const std::string embedding = std::to_string(c.number("embedding", 3, 13)),
+                    cells = std::to_string(c.number("cells", 4, 17));
+  const std::string layers = std::to_string(c.number("layers", 1, 2));
+  return c.text("model", {"{name: lstm, embedding: " + embedding + ", cells: " + cells + ", layers: " + layers + "}",
+                          "{name: lstm, embedding: " + embedding + ", cells: " + cells + ", projection: 3}",
+                          "{name: rhn, embedding: " + embedding + ", cells: " + cells + ", depth: 2}",
+                          "{name: mlstm, embedding: " + embedding + ", cells: " + cells + "}"});
+}
+
+// A rule for the input table, one for the output layer if its loss samples, and one for the rest.
+std::string rules_of(const Choices& c, bool samples) {
+  const std::string codec = c.text("codec", {"{kind: none}", "{kind: fp16, scale: 64}", "{kind: bf16}"});
+  const std::string bucket = c.text("bucket", {"0", "0.0005", "0.002", "150"});
+  const std::string gather = c.text("gather", {"unique", "raw"});
+  const std::string unique = "{params: .*embedding.*, strategy: unique, gather: " + gather + ", codec: " + codec + "}";
+  const std::string input =
+      c.text("tables", {unique, unique, "{params: .*embedding.*, strategy: allgather, codec: " + codec + "}",
+                        "{params: .*embedding.*, strategy: allgather_dense}"});
+  const std::string output = "{params: ^softmax, strategy: seeded, codec: " + codec + ", gather: " + gather +
+                             ", seeds: " + c.text("seeds", {"all", "one", "log2", "power_0.64"}) + "}";
+  const std::string rest =
+      c.text("rest", {"{params: .*, strategy: allreduce, bucket_mb: " + bucket + ", codec: " + codec + "}",
+                      "{params: .*, strategy: allreduce, levels: 2, bucket_mb: " + bucket + ", codec: " + codec + "}",
+                      "{params: .*, strategy: one_bit, bucket_mb: " + bucket + "}"});
+  return "{input: " + input + (samples ? ", output: " + output : "") + ", rest: " + rest + "}";
+}
+
+struct Drawn {
+  std::string text;
+  int ranks = 1;
+  bool samples = false;
+};
+
+Drawn recipe_of(uint64_t seed) {
+  const Choices c(seed);
+  Drawn d;
+  d.samples = c.number("samples", 0, 1) == 1;
+  d.ranks = static_cast<int>(c.number("ranks", 1, 6));
+  std::vector<int> divisors;
+  for (int n = 1; n <= d.ranks; ++n)
+    if (d.ranks % n == 0) divisors.push_back(n);
+  // Up to 9 sequences of 7 words for each rank, and fewer for some; a rank may have none.
+  const int64_t sequences = d.ranks * c.number("sequences", 1, 9) - c.number("fewer", 0, d.ranks - 1);
+  d.text = str("data: {name: synthetic, vocab_size: ", kVocabulary, ", train_tokens: ", 8 * sequences + 400,
+               ", valid_tokens: 300, test_tokens: 200, branching: 24, classes: 5}\n",
+               "batcher: {name: random_windows, sequence_length: 7}\n", "batch: {global: ", sequences,
+               ", micro: ", c.of("micro", std::vector<int64_t>{0, std::min<int64_t>(2, sequences)}), "}\n",
+               "model: ", model_of(c),
+               "\nloss: ", d.samples ? "{name: sampled_softmax, samples: 20}" : "{name: full_softmax}",
+               "\noptimizer: {name: sgd, lr: 0.1}\nschedule: {name: constant}\nsync: ", rules_of(c, d.samples),
+               "\ncomm: {name: virtual, ranks: ", d.ranks, ", ranks_per_node: ", c.of("nodes", divisors),
+               "}\ntrain: {steps: 1}\nseed: ", seed, "\nthreads: 1\n");
+  return d;
+}
+
+struct Sum {
+  int64_t bytes = 0, between_nodes = 0, collectives = 0;
+  bool operator==(const Sum&) const = default;
+};
+std::ostream& operator<<(std::ostream& out, const Sum& s) {
+  return out << s.bytes << " bytes, " << s.between_nodes << " of them between nodes, in " << s.collectives;
+}
+
+// The rows of a table's gradient before the exchange.
+struct Rows {
+  int64_t raw = 0;
+  std::set<int32_t> own;
+};
+using RowsByTable = std::map<std::string, Rows>;
+
+// The exchange of one step on rank 0, and the rows of each rank.
+Sum counted(const Recipe& recipe, std::vector<RowsByTable>& rows) {
+  Sum sum;
+  const auto group = make_comm_group(recipe.comm, "comm", comm_env(recipe, {}));
+  group->run([&](Communicator& comm) {
+    Session session(recipe, comm, SessionStart{.open = [&] { return open_dataset(recipe.data); }});
+    RunState run(session, "", Position(), 0);
+    StepRunner steps(run, StepOf::group);
+    const std::vector<Batch> share = steps.draw(0);
+    const StepPlan plan = steps.begin(share, 0);
+    steps.forward_backward(share, plan);
+    for (const ParameterSpec& spec : session.network.specs) {
+      if (!spec.sparse) continue;
+      Rows& table = rows[static_cast<size_t>(comm.rank())][spec.name];
+      for (const RowSparse& piece : session.params.at(spec.name).grad().pieces) {
+        table.raw += static_cast<int64_t>(piece.indices.size());
+        table.own.insert(piece.indices.begin(), piece.indices.end());
+      }
+    }
+    const size_t before = comm.ledger().size();
+    session.sync->finish();
+    if (comm.rank() != 0) return;
+    for (size_t i = before; i < comm.ledger().size(); ++i) {
+      const LedgerEntry& e = comm.ledger()[i];
+      sum.bytes += e.sent;
+      sum.between_nodes += e.sent_between_nodes;
+      ++sum.collectives;
+    }
+  });
+  return sum;
+}
+
+Sum planned(const Recipe& recipe, const Drawn& d, const std::vector<RowsByTable>& rows) {
+  const Outline o = outline_of(recipe, d.ranks, comm_nodes(recipe.comm, "comm", d.ranks).per_node());
+  const auto rows_of = [&](const ParameterSpec& spec) {
+    if (!spec.sparse) return TableRows{};
+    std::set<int32_t> all;
+    for (const RowsByTable& rank : rows) all.insert(rank.at(spec.name).own.begin(), rank.at(spec.name).own.end());
+    const Rows& own = rows[0].at(spec.name);
+    return TableRows{own.raw, static_cast<int64_t>(own.own.size()), static_cast<int64_t>(all.size()), 0};
+  };
+  Sum sum;
+  for (const UnitPlan& unit : o.sync->plan(o.network.specs, rows_of)) {
+    sum.bytes += unit.sent;
+    sum.between_nodes += unit.sent_between_nodes;
+    sum.collectives += unit.collectives;
+  }
+  return sum;
+}
+
+TEST(PlanLedger, RandomRecipesSendWhatTheirPlansState) {
+  load_plugins();
+  int exchanging = 0;
+  for (uint64_t seed = 1; seed <= 60; ++seed) {
+    const Drawn d = recipe_of(seed);
+    SCOPED_TRACE(d.text);
+    const Recipe recipe = read_recipe(parse_yaml(d.text, str("recipe ", seed)), "random");
+    std::vector<RowsByTable> rows(static_cast<size_t>(d.ranks));
+    const Sum ledger = counted(recipe, rows);
+    EXPECT_EQ(planned(recipe, d, rows), ledger);
+    exchanging += ledger.bytes > 0;
+  }
+  EXPECT_GT(exchanging, 40);
+}
+
+}  // namespace
+}  // namespace lmx_test

@@ -1,0 +1,53 @@
+// A machine's measured exchanges and products.
+#include "app/plan/machine.h"
+
+#include <gtest/gtest.h>
+
+#include "recipe/sync_rules.h"
+#include "train/fixture.h"
+
+namespace lmx_test {
+namespace {
+
+using namespace lmx::plan;
+
+DeviceConfig device_of(const std::string& exchanges) {
+  DeviceConfig device;
+  device.memory_gb_s = 10;
+  device.exchanges = lmx::parse_yaml(exchanges, "machine");
+  device.read_measured("machine.device");
+  return device;
+}
+
+TEST(PlanMachine, TheNearestExchangeOfTheStrategySetsTheRate) {
+  const DeviceConfig device = device_of(
+      "[{strategy: a, ranks: 4, moved: 1000, us: 10}, {strategy: a, ranks: 4, moved: 1000000, us: 2000},"
+      " {strategy: a, ranks: 2, moved: 5000, us: 500}, {strategy: b, ranks: 4, moved: 1000, us: 7}]");
+  EXPECT_NEAR(device.exchange_s("a", 4, 1000), 10e-6, 1e-15);
+  EXPECT_NEAR(device.exchange_s("a", 4, 2000), 20e-6, 1e-15);
+  EXPECT_NEAR(device.exchange_s("a", 4, 500'000), 1000e-6, 1e-12);
+  EXPECT_NEAR(device.exchange_s("a", 2, 1000), 100e-6, 1e-15);  // as many ranks come first
+  EXPECT_NEAR(device.exchange_s("a", 8, 5000), 500e-6, 1e-15);
+  EXPECT_NEAR(device.exchange_s("c", 4, 1'000'000), 1e6 / 10e9, 1e-15);
+}
+
+// The text names every option, so that a codec's exchange is not taken for that of another one.
+TEST(PlanMachine, AStrategyIsNamedWithItsOptions) {
+  lmx::train::load_plugins();
+  const auto text = [](const char* rules) {
+    return strategy_text(lmx::SyncRules::full_config(lmx::parse_yaml(rules, "rules"), "sync").entries[0].second);
+  };
+  const std::string plain = text("{r: {params: .*, strategy: unique}}");
+  EXPECT_EQ(plain, text("{other: {params: ^a, strategy: unique, gather: unique}}"));
+  EXPECT_NE(plain, text("{r: {params: .*, strategy: unique, gather: raw}}"));
+  EXPECT_NE(plain, text("{r: {params: .*, strategy: unique, codec: {kind: fp16}}}"));
+  EXPECT_TRUE(plain.starts_with("unique ")) << plain;
+}
+
+TEST(PlanMachine, ExchangesAreCheckedWhenTheyAreRead) {
+  EXPECT_THROW(device_of("[{strategy: a, ranks: 0, moved: 1, us: 1}]"), lmx::UserError);
+  EXPECT_THROW(device_of("[{strategy: a, ranks: 2, moved: 1, seconds: 1}]"), lmx::UserError);
+}
+
+}  // namespace
+}  // namespace lmx_test

@@ -1,0 +1,19 @@
+// What estimates need of a recipe on a number of ranks, made without its data.
+#pragma once
+
+#include <memory>
+
+#include "app/memory/estimate.h"
+
+namespace lmx {
+
+struct Outline {
+  train::Network network;
+  std::unique_ptr<SyncRules> sync;  // as on rank 0
+  BatchPlan batch;
+  Shares shares;
+};
+// `ranks_per_node`: as in SyncEnv. UserError: the recipe's components, patterns or rules do not fit each other.
+Outline outline_of(const Recipe& recipe, int ranks, int ranks_per_node);
+
+}  // namespace lmx

@@ -1,0 +1,130 @@
+#include "app/plan/passes.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+
+#include "app/memory/machine_memory.h"
+#include "app/plan/random_batch.h"
+#include "lmx/error.h"
+#include "lmx/model.h"
+
+namespace lmx::plan {
+namespace {
+
+using namespace train;
+using Clock = std::chrono::steady_clock;
+
+constexpr double kWindow = 1.0;  // seconds of passes of one shape
+constexpr int kLeast = 3, kMost = 7;
+
+struct PassTime {
+  double forward = 0, both = 0;
+};
+
+double since(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+class Passes {
+ public:
+  Passes(Communicator& comm, const Recipe& recipe, const Outline& outline)
+      : outline_(outline), ctx_(make_context(recipe, comm)), batch_(batch_of(outline, comm.rank())) {
+    ctx_.tape = &tape_;
+    add_parameters(ctx_, params_, outline.network, recipe.seed);
+  }
+
+  // Chooses the rows for the loss, as the first part of a step. Returns whether there are any.
+  bool begin_step() {
+    outline_.sync->begin_step(ctx_, params_, std::span(&batch_, 1), plan_);
+    return !plan_.rows.empty();
+  }
+
+  // The time of the slowest rank.
+  PassTime run() {
+    ctx_.comm->barrier();
+    const auto begin = Clock::now();
+    ModelState state = outline_.network.initial_state(ctx_, batch_.sequences());
+    LossTerms terms(loss_terms(*outline_.network.model));
+    const Var features = forward_training(*outline_.network.model, ctx_, params_, batch_, state, terms);
+    const Tensor targets = batch_.targets.reshape({batch_.tokens()});
+    const LossValue loss = outline_.network.loss->forward(ctx_, params_, features, targets, plan_);
+    PassTime own{since(begin), 0};
+    tape_.backward(ctx_, terms.total(ctx_, loss.loss), 1 / static_cast<double>(batch_.tokens()));
+    own.both = since(begin);
+    params_.clear_gradients();
+    const double numbers[] = {own.forward, own.both};
+    const std::vector<double> all = ctx_.comm->gather_numbers(numbers, "calibration");
+    PassTime slowest;
+    for (size_t i = 0; i < all.size(); i += 2) {
+      slowest.forward = std::max(slowest.forward, all[i]);
+      slowest.both = std::max(slowest.both, all[i + 1]);
+    }
+    return slowest;
+  }
+
+ private:
+  static Batch batch_of(const Outline& outline, int rank) {
+    return random_batch(outline, outline.shares.forward_tokens, static_cast<uint64_t>(2 * rank + 1));
+  }
+
+  const Outline& outline_;
+  Context ctx_;
+  Tape tape_;
+  ParameterStore params_;
+  Batch batch_;
+  StepPlan plan_;
+};
+
+bool fits(const Recipe& recipe, const Outline& outline, int ranks_here) {
+  const RankMemory rank = rank_memory(recipe, outline.network, outline.shares, 0);
+  const int64_t have = machine_memory().bytes;
+  return have == 0 || (rank.total() - rank.optimizer) * ranks_here < have / 2;
+}
+
+bool is_known(const std::vector<MeasuredPass>& known, const MeasuredPass& pass) {
+  return std::any_of(known.begin(), known.end(), [&](const MeasuredPass& k) {
+    return k.network == pass.network && k.rules == pass.rules && k.tokens == pass.tokens && k.length == pass.length;
+  });
+}
+
+}  // namespace
+
+std::string pass_text(const Recipe& recipe) {
+  return str(settings_text(recipe.model), " ", settings_text(recipe.loss), " ", recipe.precision);
+}
+
+std::string rules_text(const Recipe& recipe) {
+  std::string text;
+  for (const auto& [name, rule] : SyncRules::full_config(recipe.sync, "sync").entries)
+    text += str(text.empty() ? "" : "; ", strategy_text(rule));
+  return text;
+}
+
+std::optional<MeasuredPass> measure_pass(Communicator& comm, const Recipe& recipe, const Outline& outline,
+                                         const std::vector<MeasuredPass>& known, int ranks_here) {
+  MeasuredPass pass{pass_text(recipe), "", outline.shares.forward_tokens, outline.shares.length};
+  MeasuredPass with_rules = pass;
+  with_rules.rules = rules_text(recipe);
+  if (is_known(known, pass) || is_known(known, with_rules) || !fits(recipe, outline, ranks_here)) return {};
+  try {
+    Passes passes(comm, recipe, outline);
+    if (passes.begin_step()) pass = with_rules;
+    passes.run();  // the first pass allocates memory
+    // The least time: another program that uses the machine only adds to it.
+    PassTime least{INFINITY, INFINITY};
+    double total = 0;
+    for (int n = 0; n < kLeast || (total < kWindow && n < kMost); ++n) {
+      const PassTime t = passes.run();
+      if (t.both < least.both) least = t;
+      total += t.both;
+    }
+    pass.forward_us = 1e6 * least.forward;
+    pass.backward_us = 1e6 * (least.both - least.forward);
+  } catch (const UserError&) {
+    return {};
+  }
+  return pass;
+}
+
+}  // namespace lmx::plan

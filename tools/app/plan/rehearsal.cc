@@ -1,0 +1,152 @@
+#include "app/plan/rehearsal.h"
+
+#include <algorithm>
+#include <map>
+
+#include "app/memory/machine_memory.h"
+#include "app/memory/outline.h"
+#include "app/plan/random_batch.h"
+#include "app/records/median.h"
+#include "lmx/parallel.h"
+#include "lmx/row_sync.h"
+#include "recipe/comm_config.h"
+
+namespace lmx::plan {
+namespace {
+
+using namespace train;
+
+constexpr int kMostRanks = 4, kSteps = 4;
+
+Tensor noise(Context& ctx, const Shape& shape, float start) {
+  Tensor t = ctx.empty(shape, DType::f32, MemClass::gradients);
+  float x = start;
+  for (float& v : t.values<float>()) v = x = x > 0.5F ? x - 0.93F : x + 0.013F;
+  return t;
+}
+
+// One virtual rank.
+class Rehearsal {
+ public:
+  Rehearsal(Communicator& comm, const Recipe& recipe, const Outline& outline, const ParameterStore& params)
+      : outline_(outline),
+        params_(params.replica()),
+        rules_(recipe.sync, "sync",
+               SyncEnv{"", outline.network.specs, comm.rank(), comm.size(), RandomKey(), comm.nodes().per_node()}) {
+    ctx_.comm = &comm;
+    ctx_.rank = comm.rank();
+    ctx_.ranks = comm.size();
+    ctx_.compute = compute_of(recipe);
+    ctx_.allocator = ctx_.host = comm.allocator();
+  }
+
+  // Processor time of each unit, the median of all steps but the first, which allocates memory.
+  std::vector<double> run() {
+    std::vector<std::vector<double>> times;
+    for (int step = 0; step < kSteps; ++step) {
+      ctx_.comm->set_step(step);
+      StepPlan plan;
+      plan.step = step;
+      const Batch batch = random_batch(outline_, outline_.shares.own_tokens, seed_of(step, 2 * ctx_.rank));
+      rules_.begin_step(ctx_, params_, std::span(&batch, 1), plan);
+      for (const ParameterSpec& spec : outline_.network.specs)
+        if (!spec.frozen) set_gradient(spec, batch, plan);
+      rules_.finish();
+      rules_.after_step(ctx_);
+      params_.clear_gradients();
+      times.resize(rules_.timeline().size());
+      for (size_t i = 0; step > 0 && i < times.size(); ++i) times[i].push_back(rules_.timeline()[i].cpu);
+    }
+    std::vector<double> seconds;
+    for (std::vector<double>& unit : times) seconds.push_back(lmx_cli::median(std::move(unit)));
+    return seconds;
+  }
+
+ private:
+  uint64_t seed_of(int step, int part) const { return static_cast<uint64_t>((step * 1000 + part) * 2 + 1); }
+
+  // The words of the batch, and the candidates of the ranks that sample the same ones.
+  std::vector<int32_t> words_of(const ParameterSpec& spec, const Batch& batch, int step) const {
+    const Tensor& from = spec.output ? batch.targets : batch.inputs;
+    std::vector<int32_t> words(from.values<int32_t>().begin(), from.values<int32_t>().end());
+    if (!spec.output || !outline_.shares.draws()) return words;
+    const auto set = static_cast<int>(ctx_.rank % rules_.candidate_sets());
+    const auto samples = zipf_words(seed_of(step, 999 - set), outline_.shares.samples, outline_.shares.vocab);
+    words.insert(words.end(), samples.begin(), samples.end());
+    return words;
+  }
+
+  void set_gradient(const ParameterSpec& spec, const Batch& batch, const StepPlan& plan) {
+    Gradient& grad = params_.at(spec.name).grad();
+    const float start = 0.1F * static_cast<float>(1 + ctx_.rank);
+    const auto planned = plan.rows.find(spec.name);
+    if (!spec.sparse && planned == plan.rows.end()) {
+      grad.dense = noise(ctx_, spec.shape, start);
+      return;
+    }
+    RowSparse piece;
+    piece.unique = planned != plan.rows.end();
+    piece.indices = piece.unique ? planned->second : words_of(spec, batch, static_cast<int>(plan.step));
+    const auto rows = static_cast<int64_t>(piece.indices.size());
+    piece.rows = noise(ctx_, spec.shape.rank() == 1 ? Shape{rows} : Shape{rows, row_width(spec.shape)}, start);
+    grad.pieces.push_back(std::move(piece));
+  }
+
+  const Outline& outline_;
+  Context ctx_;
+  ParameterStore params_;
+  SyncRules rules_;
+};
+
+// The sizes of `ranks` ranks with the share of a rank of the job.
+Outline outline_on(const Recipe& recipe, int job, int ranks) {
+  const Shares share = outline_of(recipe, job, job).shares;
+  Outline outline = outline_of(recipe, ranks, ranks);
+  outline.shares = share;
+  outline.shares.ranks = ranks;
+  outline.shares.step_tokens = share.own_tokens * ranks;
+  return outline;
+}
+
+bool fits(const Recipe& recipe, const Outline& outline, const std::vector<UnitPlan>& units) {
+  const int ranks = outline.shares.ranks;
+  const RankMemory one = rank_memory(recipe, outline.network, outline.shares, communication_bytes(units, ranks));
+  const int64_t need = one.parameters + ranks * (one.gradients + one.communication), have = machine_memory().bytes;
+  return have == 0 || need < have / 2;
+}
+
+}  // namespace
+
+std::vector<MeasuredExchange> rehearse_exchange(const Recipe& recipe, int job) {
+  if (SyncRules::asynchronous(recipe.sync, "sync")) return {};
+  const int ranks = std::clamp(job, 2, kMostRanks);
+  const Outline outline = outline_on(recipe, job, ranks);
+  const std::vector<UnitPlan> units = exchange_of(*outline.sync, outline.network, outline.shares);
+  if (!fits(recipe, outline, units)) return {};
+  Context ctx;
+  ParameterStore params;
+  for (ParameterSpec spec : outline.network.specs) {
+    spec.init.kind = "zeros";
+    params.add(ctx, spec, RandomKey());
+  }
+  Node comm = Node::map();
+  comm.set("name", Node::string("virtual"));
+  comm.set("ranks", Node::scalar(std::to_string(ranks)));
+  // One thread for each rank, also for what the ranks compute once, as in a group of processes.
+  const int threads = num_threads();
+  set_num_threads(1);
+  std::vector<double> seconds;
+  make_comm_group(comm, "comm", CommEnv{.threads = 1})->run([&](Communicator& c) {
+    const std::vector<double> own = Rehearsal(c, recipe, outline, params).run();
+    if (c.rank() == 0) seconds = own;  // it also computes what processes compute each for themselves
+  });
+  set_num_threads(threads);
+  const Node rules = SyncRules::full_config(recipe.sync, "sync");
+  std::vector<MeasuredExchange> all;
+  for (size_t i = 0; i < units.size(); ++i)
+    if (units[i].moved > 0)
+      all.push_back({strategy_text(*rules.find(units[i].rule)), ranks, units[i].moved, 1e6 * seconds[i]});
+  return all;
+}
+
+}  // namespace lmx::plan
