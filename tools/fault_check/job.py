@@ -54,6 +54,17 @@ class Job:
         own = re.compile(r"error: |warning: |run |device |\d[\d,]* parameters|batch |step |lr_rule|\s*$|peak memory|most of|  |resum|sync")
         return [line for line in self.said().splitlines() if not own.match(line)]
 
+    def folders(self):
+        """The folders in shared memory that the ranks' variables name: where they meet, or Open MPI's files."""
+        found = set()
+        for pid in self.ranks().values():
+            try:
+                with open(f"/proc/{pid}/environ", "rb") as file:
+                    found |= set(re.findall(r"/dev/shm/lmx-\w+-\w+", file.read().decode(errors="replace")))
+            except OSError:
+                continue
+        return found
+
     def ranks(self):
         """The pid of each rank on this machine, by the rank number of its launcher."""
         found = {}
@@ -65,7 +76,7 @@ class Job:
                     words = file.read().split(b"\0")
             except OSError:
                 continue
-            rank = env.get(b"OMPI_COMM_WORLD_RANK") or env.get(b"LMX_RANK") or env.get(b"SLURM_PROCID")
+            rank = env.get(b"OMPI_COMM_WORLD_RANK") or env.get(b"LMX_RANK") or env.get(b"SLURM_PROCID") or env.get(b"RANK")
             if rank is not None and ("run.dir=" + self.folder).encode() in words and words[0].endswith(b"lmx"):
                 found[int(rank)] = int(path.split("/")[2])
         return found
