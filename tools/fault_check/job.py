@@ -26,7 +26,11 @@ class Job:
                                             start_new_session=True)
 
     def checkpoints(self):
-        return sorted(int(f.rsplit("-", 1)[1]) for f in glob.glob(self.folder + "/checkpoints/step-*[0-9]"))
+        return self.checkpoints_of(self.folder)
+
+    @staticmethod
+    def checkpoints_of(folder):
+        return sorted(int(f.rsplit("-", 1)[1]) for f in glob.glob(folder + "/checkpoints/step-*[0-9]"))
 
     def wait_for_checkpoints(self, limit_s=60):
         """Waits until it has written two checkpoints. Returns None, or the problem."""
