@@ -1,8 +1,10 @@
 """Ranks of comm=gloo that are lost at given moments, and what they leave."""
 import glob
 import os
+import re
 import secrets
 import shlex
+import shutil
 import signal
 import subprocess
 import time
@@ -199,3 +201,22 @@ def gloo_srun(check):
         check.disturb(job, lambda: kill(job.ranks()[3]))
         check.expect(job, 20, r"rank 3 of 4 on host node1", codes=(1, 137, 143), others=SRUN)
     check.expect_resumable(job)
+
+
+@case
+def gloo_torchrun(check):
+    """torchrun itself, which starts all ranks again after one was killed"""
+    if not shutil.which("torchrun"):
+        raise Skipped("needs torchrun")
+    job = Job(check.folder, ["torchrun", "--nproc-per-node", "2", "--max-restarts", "1", "--no-python"]
+              + check.run(*GLOO, "--resume", "auto", steps=400), {"LMX_JOB_SECRET": secrets.token_hex(16)})
+    check.disturb(job, lambda: kill(job.ranks()[1]))
+    seconds = job.wait(60)
+    check.line = f"{seconds:.1f} s to the end, exit {job.code}"
+    check.require(job.code == 0, f"exit code {job.code}: {job.said()[-900:]}")
+    check.require("2 processes (Gloo, started by torchrun)" in job.said(), job.said()[-900:])
+    check.require("resumed from" in job.said(), "the run was not resumed")
+    check.require(len(job.errors()) == 1 and re.search(r"rank 1 of 2 on host", job.errors()[0]), f"messages: {job.errors()}")
+    check.require(job.checkpoints()[-1:] == [400], f"checkpoints {job.checkpoints()}")
+    until(lambda: not job.ranks(), 5)
+    check.require(not job.ranks(), f"ranks are left: {job.ranks()}")
