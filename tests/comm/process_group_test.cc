@@ -123,6 +123,28 @@ TEST_P(ProcessGroups, ARankThatNeverLeaves) {
   expect_end(started("stays", 3, "heartbeat_s: 0.1, timeout_s: 1", 2), 3, 1, Names("rank 0 of 3:", "another rank"));
 }
 
+TEST_P(ProcessGroups, AMessageOfAnotherLengthIsNamed) {
+  std::vector<std::pair<int, int>> cases{{60, 64}, {2000, 20'000}};
+  // MPI itself refuses a message that is too long, and compares the pieces of a long one.
+  if (std::string(GetParam()) == "gloo")
+    cases = {{60, 64},         {64, 60},         {1024, 1023},           {1025, 1024},
+             {20'000'000, 64}, {64, 20'000'000}, {20'000'000, 16 << 20}, {16 << 20, 20'000'000}};
+  for (const char* scenario : {"gathered_lengths_differ", "message_lengths_differ"}) {
+    std::vector<std::unique_ptr<Job>> jobs;  // all at once, because each of them ends in seconds
+    for (const auto& [sent, expected] : cases) {
+      std::vector<std::string> words = started(scenario, 2, "", sent);
+      words.insert(words.begin(), {"env", str("LMX_TEST_EXPECTED=", expected)});
+      jobs.push_back(std::make_unique<Job>(words));
+    }
+    for (size_t i = 0; i < cases.size(); ++i) {
+      ASSERT_TRUE(jobs[i]->wait_for_ranks(2)) << jobs[i]->err();
+      expect_one_message(
+          *jobs[i], 1,
+          HasSubstr(str("rank 1 sent ", cases[i].first, " bytes where rank 0 expected ", cases[i].second)));
+    }
+  }
+}
+
 TEST_P(ProcessGroups, DifferentCollectives) {
   expect_end(started("one_differs", 3, "heartbeat_s: 0.1", 2), 3, 1, Names("in barrier", "rank 2 is in all_gather"));
 }

@@ -133,6 +133,42 @@ void traffic(Communicator& comm, int megabytes) {
               megabytes, static_cast<long long>(sent));
 }
 
+// Time of an all_gather in which each rank sends `bytes`. Also run by hand.
+void short_traffic(Communicator& comm, int bytes) {
+  constexpr int kTimes = 20'000;
+  const lmx::Tensor own = lmx::Tensor::zeros(comm.allocator(), {int64_t{bytes}}, lmx::DType::u8);
+  const lmx::RankRows rows = lmx::RankRows::same(comm.size(), bytes);
+  comm.barrier();
+  const auto start = std::chrono::steady_clock::now();
+  for (int i = 0; i < kTimes; ++i) comm.all_gather(own, rows, "test");
+  const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - start;
+  if (comm.rank() == 0)
+    std::printf("%.3f us for an all_gather of %d bytes of each rank\n", spent.count() / kTimes * 1e6, bytes);
+}
+
+// Rank 1 sends `sent` bytes to rank 0, which expects LMX_TEST_EXPECTED bytes.
+void gathered_lengths_differ(Communicator& comm, int sent) {
+  ready(comm);
+  const int64_t own = comm.rank() == 1 ? sent : 8;
+  const int64_t expected = std::atoi(std::getenv("LMX_TEST_EXPECTED"));
+  comm.all_gather(lmx::Tensor::zeros(comm.allocator(), {own}, lmx::DType::u8),
+                  std::vector<int64_t>{8, comm.rank() == 1 ? sent : expected}, "test");
+  comm.barrier();
+}
+
+// The same outside of collectives, after a message of the right length.
+void message_lengths_differ(Communicator& comm, int sent) {
+  ready(comm);
+  const int64_t expected = std::atoi(std::getenv("LMX_TEST_EXPECTED"));
+  const std::unique_ptr<lmx::Connection> own = std::move(comm.connections(1).front());
+  for (const int64_t length : {int64_t{8}, comm.rank() == 1 ? int64_t{sent} : expected}) {
+    lmx::Tensor t = lmx::Tensor::zeros(comm.allocator(), {length}, lmx::DType::u8);
+    if (comm.rank() == 1) own->send(t, 0, 3);
+    if (comm.rank() == 0) own->receive(t, 1, 3);
+  }
+  comm.barrier();
+}
+
 // Takes a step at intervals, until the job ends.
 void loop(Communicator& comm, int) {
   ready(comm);
@@ -261,6 +297,9 @@ const std::map<std::string, std::function<void(Communicator&, int)>> kScenarios{
     {"devices_differ", devices_differ},
     {"huge", [](Communicator& comm, int) { huge(comm); }},
     {"traffic", traffic},
+    {"short_traffic", short_traffic},
+    {"gathered_lengths_differ", gathered_lengths_differ},
+    {"message_lengths_differ", message_lengths_differ},
     {"loop", loop},
     {"one_throws", one_throws},
     {"all_throw", all_throw},

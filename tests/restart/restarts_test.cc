@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "comm/job.h"
+#include "comm/mpi_here.h"
 #include "names.h"
 #include "process/run_fixture.h"
 
@@ -17,7 +18,7 @@ using testing::Not;
 using Words = std::vector<std::string>;
 
 constexpr int kSteps = 400;
-constexpr int kGlooSteps = 120;  // each step of several processes takes longer
+constexpr int kGroupSteps = 120;  // each step of several processes takes longer
 
 class RestartsTest : public RunTest {
  protected:
@@ -43,21 +44,25 @@ class RestartsTest : public RunTest {
     for (pid_t child = 0; list >> child;) all.push_back(child);
     return all;
   }
-  // Waits until the run has the checkpoint of `step`. Returns the lmx that trains.
+  // Waits until the run has the checkpoint of `step`. Returns the lmx that trains. Throws if there is none: kill(-1)
+  // would end every process.
   pid_t training_at(const Job& job, const std::string& dir, int step = 20) const {
     const fs::path saved = folder_ / dir / "checkpoints" / ("step-" + std::to_string(step));
     EXPECT_TRUE(wait_until(job.pid(), [&] { return fs::exists(saved); })) << job.err();
     const std::vector<pid_t> children = children_of(job.pid());
-    EXPECT_EQ(children.size(), 1u) << job.err();
-    return children.empty() ? -1 : children.front();
+    if (children.size() != 1) throw std::runtime_error("not one child: " + job.err());
+    return children.front();
   }
-  // The ranks' processes below an lmx that has started them.
+  // The process of a rank below an lmx that has started the ranks, itself or by mpirun.
   static pid_t rank_of(pid_t starter, int rank) {
-    for (const pid_t child : children_of(starter)) {
-      const std::string variables = '\0' + read_file("/proc/" + std::to_string(child) + "/environ");
-      if (variables.find('\0' + ("LMX_RANK=" + std::to_string(rank)) + '\0') != std::string::npos) return child;
-    }
-    return -1;
+    for (std::vector<pid_t> level = children_of(starter), next; !level.empty(); level = std::exchange(next, {}))
+      for (const pid_t child : level) {
+        const std::string variables = '\0' + read_file("/proc/" + std::to_string(child) + "/environ");
+        for (const char* name : {"LMX_RANK=", "OMPI_COMM_WORLD_RANK="})
+          if (variables.find('\0' + (name + std::to_string(rank)) + '\0') != std::string::npos) return child;
+        for (const pid_t grandchild : children_of(child)) next.push_back(grandchild);
+      }
+    throw std::runtime_error("rank " + std::to_string(rank) + " has no process");
   }
   json json_of(const std::string& dir, const char* file) const { return json::parse(read_file(folder_ / dir / file)); }
   std::string log(const std::string& dir) const { return read_file(folder_ / dir / "log.txt"); }
@@ -95,31 +100,63 @@ TEST_F(RestartsTest, AKilledProcessLeavesNoTraceInTheResult) {
   EXPECT_THAT(job.out(), Names("run " + path("cut"), "valid ppl"));
 }
 
-TEST_F(RestartsTest, ALostRankLeavesNoTraceInTheResult) {
-  const Words gloo = longer({"comm={name: gloo, ranks: 3}", "checkpoint.every=20"}, kGlooSteps);
-  const Outcome whole = run("whole", gloo);
-  if (whole.err.find("no Gloo") != std::string::npos) GTEST_SKIP() << whole.err;
-  ASSERT_EQ(whole.code, 0) << whole.err;
-  Job job(this->job("cut", joined(gloo, {"--restarts", "1"})));
+// Runs of several processes.
+class GroupRestarts : public RestartsTest, public testing::WithParamInterface<const char*> {
+ protected:
+  void SetUp() override {
+    RestartsTest::SetUp();
+    if (IsSkipped()) return;
+    if (const std::string why = why_no_mpi(); GetParam() == std::string("mpi") && !why.empty()) GTEST_SKIP() << why;
+    const Outcome whole = run("whole", of_ranks(3));
+    if (whole.err.find("no Gloo") != std::string::npos) GTEST_SKIP() << whole.err;
+    ASSERT_EQ(whole.code, 0) << whole.err;
+    ASSERT_FALSE(model("whole", kGroupSteps).empty());
+  }
+  static Words of_ranks(int ranks) {
+    return longer(
+        {std::string("comm={name: ") + GetParam() + ", ranks: " + std::to_string(ranks) + "}", "checkpoint.every=20"},
+        kGroupSteps);
+  }
+  void expect_whole(Job& job) const {
+    EXPECT_EQ(job.wait(), 0) << job.err();
+    EXPECT_TRUE(model("cut", kGroupSteps) == model("whole", kGroupSteps));
+    EXPECT_EQ(json_of("cut", "provenance.json")["starts"].size(), 2u);
+    EXPECT_EQ(processes_of("cut"), 0);
+  }
+};
+INSTANTIATE_TEST_SUITE_P(All, GroupRestarts, testing::Values("gloo", "mpi"),
+                         [](const auto& each) { return std::string(each.param); });
+
+TEST_P(GroupRestarts, ALostRankLeavesNoTraceInTheResult) {
+  Job job(this->job("cut", joined(of_ranks(3), {"--restarts", "1"})));
   kill(rank_of(training_at(job, "cut"), 2), SIGKILL);
-  EXPECT_EQ(job.wait(), 0) << job.err();
-  EXPECT_FALSE(model("whole", kGlooSteps).empty());
-  EXPECT_TRUE(model("cut", kGlooSteps) == model("whole", kGlooSteps));
+  expect_whole(job);
   EXPECT_THAT(log("cut"), Names("restart 1 of 1", "rank 2", "continues from step"));
-  EXPECT_EQ(json_of("cut", "provenance.json")["starts"].size(), 2u);
 }
 
-// Its ranks save a checkpoint when the lmx that started them is killed; the next start waits for them.
-TEST_F(RestartsTest, TheLmxThatStartedTheRanksIsKilled) {
-  const Words gloo = longer({"comm={name: gloo, ranks: 2}", "checkpoint.every=20"}, kGlooSteps);
-  const Outcome whole = run("whole", gloo);
-  if (whole.err.find("no Gloo") != std::string::npos) GTEST_SKIP() << whole.err;
-  Job job(this->job("cut", joined(gloo, {"--restarts", "1"})));
-  kill(training_at(job, "cut"), SIGKILL);
-  EXPECT_EQ(job.wait(), 0) << job.err();
-  EXPECT_FALSE(model("whole", kGlooSteps).empty());
-  EXPECT_TRUE(model("cut", kGlooSteps) == model("whole", kGlooSteps));
+// Its ranks save a checkpoint when the lmx that started them is killed; mpirun ends them a second later. The supervisor
+// waits for all of them before it starts the run again, here for one that cannot end because it is stopped.
+TEST_P(GroupRestarts, TheLmxThatStartedTheRanksIsKilled) {
+  Job job(this->job("cut", joined(of_ranks(3), {"--restarts", "1"})));
+  const pid_t starter = training_at(job, "cut"), rank = rank_of(starter, 1);
+  if (GetParam() == std::string("gloo")) kill(rank, SIGSTOP);
+  kill(starter, SIGKILL);
+  if (GetParam() == std::string("gloo")) {
+    std::this_thread::sleep_for(std::chrono::seconds(2));
+    EXPECT_EQ(kill(rank, 0), 0);
+    EXPECT_THAT(log("cut"), Not(HasSubstr("restart 1 of 1")));
+    kill(rank, SIGCONT);
+  }
+  expect_whole(job);
   EXPECT_THAT(log("cut"), HasSubstr("restart 1 of 1"));
+}
+
+TEST_P(GroupRestarts, FewerRanks) {
+  Job job(this->job("cut", joined(of_ranks(3), {"--restarts", "1", "--fewer-ranks"})));
+  kill(rank_of(training_at(job, "cut"), 2), SIGKILL);
+  EXPECT_EQ(job.wait(), 0) << job.err();
+  EXPECT_THAT(log("cut"), Names("restart 1 of 1", "with 2 ranks instead of 3", "2 processes"));
+  EXPECT_FALSE(model("cut", kGroupSteps).empty());
 }
 
 TEST_F(RestartsTest, FewerRanksTrainTheSameBatches) {
@@ -141,7 +178,7 @@ TEST_F(RestartsTest, FewerRanksTrainTheSameBatches) {
   EXPECT_NEAR(last("cut")["ppl"].get<double>() / last("whole")["ppl"].get<double>(), 1, 1e-3);
 }
 
-// Each worker of a parameter server has its own state.
+// Each worker of a parameter server has its own state. After the refusal no restart uses fewer ranks.
 TEST_F(RestartsTest, ARunThatRefusesFewerRanksKeepsTheirNumber) {
   const Words workers{"sync.rest.params=.*",
                       "sync.rest.strategy=param_server",
@@ -150,13 +187,20 @@ TEST_F(RestartsTest, ARunThatRefusesFewerRanksKeepsTheirNumber) {
                       "--ranks",
                       "3"};
   ASSERT_EQ(run("whole", longer(workers)).code, 0);
-  Job job(this->job("cut", longer(joined(workers, {"--restarts", "1", "--fewer-ranks"}))));
+  Job job(this->job("cut", longer(joined(workers, {"--restarts", "2", "--fewer-ranks"}))));
   kill(training_at(job, "cut"), SIGKILL);
+  kill(training_at(job, "cut", 200), SIGKILL);
   EXPECT_EQ(job.wait(), 0) << job.err();
-  EXPECT_THAT(log("cut"), Names("does not continue with 2 ranks", "it continues with 3", "3 virtual ranks"));
+  const std::string text = log("cut"), refusal = "does not continue with 2 ranks";
+  EXPECT_THAT(text, Names("restart 1 of 2", "with 2 ranks instead of 3", refusal, "it continues with 3",
+                          "3 virtual ranks", "restart 2 of 2"));
+  EXPECT_EQ(text.find(refusal), text.rfind(refusal));
+  EXPECT_THAT(text.substr(text.find("restart 2 of 2")), Not(HasSubstr("instead of")));
   EXPECT_FALSE(model("whole", kSteps).empty());
   EXPECT_TRUE(model("cut", kSteps) == model("whole", kSteps));
-  EXPECT_FALSE(json_of("cut", "provenance.json")["starts"].back()["restart"].contains("ranks"));
+  const json starts = json_of("cut", "provenance.json")["starts"];
+  ASSERT_EQ(starts.size(), 3u);  // a refused start is not recorded
+  for (const json& start : {starts[1], starts[2]}) EXPECT_FALSE(start["restart"].contains("ranks"));
 }
 
 TEST_F(RestartsTest, AFailureThatComesBackEndsTheRun) {

@@ -24,11 +24,18 @@ class Hosts:
         # the bridge.
         self.on("head", "ip link add br0 address 02:00:0a:61:00:fe type bridge && ip addr add 10.97.0.254/24 dev br0 && ip link set br0 up")
         for k in range(n):
-            self._make(f"node{k}", ["--pid", "--mount-proc"])
-            self.on("head", f"ip link add p{k} type veth peer name eth0 netns {self.pids[f'node{k}']}"
-                            f" && ip link set p{k} master br0 up")
-            self.on(f"node{k}", f"ip addr add 10.97.0.{k + 1}/24 dev eth0 && ip link set eth0 up")
+            self.boot(k)
         self._write_agent()
+
+    def boot(self, k):
+        """Starts host k, also again after kill_everything()."""
+        name = f"node{k}"
+        if name in self.holders:
+            self.holders[name].wait()
+            os.unlink(f"{self.folder}/{name}.ready")
+        self._make(name, ["--pid", "--mount-proc"])
+        self.on("head", f"ip link add p{k} type veth peer name eth0 netns {self.pids[name]} && ip link set p{k} master br0 up")
+        self.on(name, f"ip addr add 10.97.0.{k + 1}/24 dev eth0 && ip link set eth0 up")
 
     def _make(self, name, flags):
         command = ["setpriv", "--pdeathsig", "KILL", "unshare", "--net", "--uts", "--ipc", "--mount", *flags, "--fork",

@@ -26,7 +26,11 @@ class Job:
                                             start_new_session=True)
 
     def checkpoints(self):
-        return sorted(int(f.rsplit("-", 1)[1]) for f in glob.glob(self.folder + "/checkpoints/step-*[0-9]"))
+        return self.checkpoints_of(self.folder)
+
+    @staticmethod
+    def checkpoints_of(folder):
+        return sorted(int(f.rsplit("-", 1)[1]) for f in glob.glob(folder + "/checkpoints/step-*[0-9]"))
 
     def wait_for_checkpoints(self, limit_s=60):
         """Waits until it has written two checkpoints. Returns None, or the problem."""
@@ -54,6 +58,17 @@ class Job:
         own = re.compile(r"error: |warning: |run |device |\d[\d,]* parameters|batch |step |lr_rule|\s*$|peak memory|most of|  |resum|sync")
         return [line for line in self.said().splitlines() if not own.match(line)]
 
+    def folders(self):
+        """The folders in shared memory that the ranks' variables name: where they meet, or Open MPI's files."""
+        found = set()
+        for pid in self.ranks().values():
+            try:
+                with open(f"/proc/{pid}/environ", "rb") as file:
+                    found |= set(re.findall(r"/dev/shm/lmx-\w+-\w+", file.read().decode(errors="replace")))
+            except OSError:
+                continue
+        return found
+
     def ranks(self):
         """The pid of each rank on this machine, by the rank number of its launcher."""
         found = {}
@@ -65,7 +80,7 @@ class Job:
                     words = file.read().split(b"\0")
             except OSError:
                 continue
-            rank = env.get(b"OMPI_COMM_WORLD_RANK") or env.get(b"LMX_RANK") or env.get(b"SLURM_PROCID")
+            rank = env.get(b"OMPI_COMM_WORLD_RANK") or env.get(b"LMX_RANK") or env.get(b"SLURM_PROCID") or env.get(b"RANK")
             if rank is not None and ("run.dir=" + self.folder).encode() in words and words[0].endswith(b"lmx"):
                 found[int(rank)] = int(path.split("/")[2])
         return found

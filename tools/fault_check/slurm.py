@@ -16,7 +16,8 @@ PartitionName=test Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 
 
 def available():
-    return all(shutil.which(p) for p in ("munged", "slurmctld", "slurmd", "srun"))
+    tools = all(shutil.which(p) for p in ("munged", "slurmctld", "slurmd", "srun"))
+    return tools and subprocess.run(["unshare", "--net", "--pid", "--fork", "true"], stderr=subprocess.DEVNULL).returncode == 0
 
 
 class Slurm(Hosts):
@@ -42,10 +43,13 @@ class Slurm(Hosts):
         until(lambda: os.path.exists(f"{self.folder}/munge.sock"), 10)
         self._start("head", ["slurmctld", "-D", "-i"])
         for k in range(n):
-            self._start(f"node{k}", ["slurmd", "-D"])
+            self.start_node(k)
         if not until(lambda: self._idle() == n, 30):
             self.close()
             raise RuntimeError("the Slurm cluster did not come up")
+
+    def start_node(self, k):
+        self._start(f"node{k}", ["slurmd", "-D"])
 
     def _start(self, name, command):
         log = open(f"{self.folder}/{os.path.basename(command[0])}.{name}.out", "w")

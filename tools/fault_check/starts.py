@@ -16,7 +16,7 @@ FEW = 20  # steps of a run that must complete
 @contextmanager
 def cluster(n):
     if not slurm.available():
-        raise Skipped("needs slurmctld, slurmd and munge")
+        raise Skipped("needs slurmctld, slurmd, munge and namespaces")
     made = slurm.Slurm(n)
     try:
         yield made

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "inbox.h"
+#include "lengths.h"
 #include "lmx/error.h"
 
 namespace lmx_gloo {
@@ -21,22 +22,25 @@ using lmx::Tensor;
 using lmx::processes::Move;
 using lmx::processes::Waiting;
 
-// Each message is announced by its tag, because Gloo cannot show which messages have arrived.
-using Notice = int64_t;
+// Each message is announced by its tag and its length, because Gloo cannot show which messages have arrived, and does
+// not check their lengths.
+struct Notice {
+  int64_t tag, bytes;
+};
 constexpr uint64_t kNotices = 0;
 
-// Slot of the messages with this tag. The tag -1 is not used.
-uint64_t slot_of(int tag) {
-  return 2 + static_cast<uint64_t>(static_cast<uint32_t>(tag));
+// Slot of the data of the messages with this tag, which is not negative. The slot kNotices is not used.
+uint64_t slot_of_data(int tag, const Tensor& t) {
+  return slot_of(tag + 1, t.bytes());
 }
 
 // One message to another rank with its announcement, until both are sent.
 struct Outgoing {
-  Outgoing(gloo::Context& context, const Tensor& t, int rank, int tag) : tensor(t), notice(tag), to(rank) {
+  Outgoing(gloo::Context& context, const Tensor& t, int rank, int tag) : tensor(t), notice{tag, t.bytes()}, to(rank) {
     announcement = context.createUnboundBuffer(&notice, sizeof notice);
     data = buffer_of(context, tensor);
     announcement->send(to, kNotices, 0, sizeof notice);
-    data->send(to, slot_of(tag), 0, static_cast<size_t>(tensor.bytes()));
+    data->send(to, slot_of_data(tag, tensor), 0, static_cast<size_t>(tensor.bytes()));
   }
   Outgoing(const Outgoing&) = delete;
   Outgoing& operator=(const Outgoing&) = delete;
@@ -95,31 +99,84 @@ class Mailbox {
 
   void receive(Tensor& t, int from, int tag) {
     const std::unique_ptr<Buffer> buffer = buffer_of(*context_, t);
-    waits_.call(from, [&] { buffer->recv(from, slot_of(tag), 0, static_cast<size_t>(t.bytes())); });
-    waits_.until_received(*buffer, from);
+    waits_.call(from, [&] { buffer->recv(from, slot_of_data(tag, t), 0, static_cast<size_t>(t.bytes())); });
+    const Awaited awaited(*this, {from, tag, t.bytes(), buffer.get()});
+    waits_.until_received(*buffer, from, [&] { awaited.check(); });
     // The announcement was sent first, but another thread reads it.
     std::unique_lock lock(mutex_);
-    std::deque<int>& senders = arrived_[tag];
-    const auto own = [&] { return std::find(senders.begin(), senders.end(), from); };
-    noted_.wait(lock, [&] { return own() != senders.end(); });
-    senders.erase(own());
+    noted_.wait(lock, [&] { return first_from(from, tag) != arrived_[tag].end(); });
+    const auto own = first_from(from, tag);
+    check_length(from, own->bytes, context_->rank, t.bytes());
+    arrived_[tag].erase(own);
   }
 
   int probe(int tag) {
     waits_.watchdog().end_if_another_failed();
     const std::lock_guard lock(mutex_);
-    const std::deque<int>& senders = arrived_[tag];
-    return senders.empty() ? -1 : senders.front();
+    const std::deque<Arrival>& messages = arrived_[tag];
+    return messages.empty() ? -1 : messages.front().from;
   }
 
   Waits& waits() { return waits_; }
 
  private:
+  struct Arrival {
+    int from;
+    int64_t bytes;
+  };
+  struct Wanted {
+    int from, tag;
+    int64_t bytes;
+    Buffer* buffer;
+  };
+  // A message that a rank waits for, as long as this object exists. If a message of another length is announced in its
+  // place, the wait ends.
+  class Awaited {
+   public:
+    Awaited(Mailbox& box, const Wanted& wanted) : box_(box), wanted_(wanted) {
+      const std::lock_guard lock(box_.mutex_);
+      box_.wanted_.push_back(&wanted_);
+      box_.end_if_different(wanted_);
+    }
+    ~Awaited() {
+      const std::lock_guard lock(box_.mutex_);
+      std::erase(box_.wanted_, &wanted_);
+    }
+    Awaited(const Awaited&) = delete;
+    Awaited& operator=(const Awaited&) = delete;
+
+    // Throws if that has ended the wait.
+    void check() const {
+      const std::lock_guard lock(box_.mutex_);
+      if (box_.is_different(wanted_))
+        check_length(wanted_.from, box_.first_from(wanted_.from, wanted_.tag)->bytes, box_.context_->rank,
+                     wanted_.bytes);
+    }
+
+   private:
+    Mailbox& box_;
+    const Wanted wanted_;
+  };
+
+  // These three are called with the mutex locked.
+  std::deque<Arrival>::iterator first_from(int from, int tag) {
+    std::deque<Arrival>& messages = arrived_[tag];
+    return std::find_if(messages.begin(), messages.end(), [&](const Arrival& a) { return a.from == from; });
+  }
+  bool is_different(const Wanted& wanted) {
+    const auto first = first_from(wanted.from, wanted.tag);
+    return first != arrived_[wanted.tag].end() && first->bytes != wanted.bytes;
+  }
+  void end_if_different(const Wanted& wanted) {
+    if (is_different(wanted)) wanted.buffer->abortWaitRecv();
+  }
+
   void note(int from, const std::byte* message) {
-    Notice tag = 0;
-    std::memcpy(&tag, message, sizeof tag);
+    Notice notice{};
+    std::memcpy(&notice, message, sizeof notice);
     const std::lock_guard lock(mutex_);
-    arrived_[static_cast<int>(tag)].push_back(from);
+    arrived_[static_cast<int>(notice.tag)].push_back({from, notice.bytes});
+    for (const Wanted* wanted : wanted_) end_if_different(*wanted);
     noted_.notify_all();
   }
 
@@ -148,7 +205,8 @@ class Mailbox {
   Waits& waits_;
   std::mutex mutex_;
   std::condition_variable noted_, posted_or_stopped_, sent_;
-  std::map<int, std::deque<int>> arrived_;  // senders of the announced messages, by tag
+  std::map<int, std::deque<Arrival>> arrived_;  // announced messages, by tag
+  std::vector<const Wanted*> wanted_;           // messages that a receiver waits for
   std::deque<std::unique_ptr<Outgoing>> posted_;
   bool stop_ = false;
   std::thread reaper_;

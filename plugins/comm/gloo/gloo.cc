@@ -141,8 +141,9 @@ class GlooTransport final : public lmx::processes::Transport {
     PatientFileStore store(folder);
     connect(store, "127.0.0.1");
     if (launch_.rank != 0) return;
-    // If lmx is killed, no file remains.
-    for (const auto& entry : std::filesystem::directory_iterator(folder)) std::filesystem::remove(entry.path());
+    // If lmx is killed, nothing remains.
+    std::error_code error;
+    std::filesystem::remove_all(folder, error);
   }
 
   void meet_at_store() {

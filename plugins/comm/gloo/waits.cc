@@ -12,12 +12,20 @@ Waits::~Waits() {
   watchdog_.on_failure(this, nullptr);
 }
 
-void Waits::until_received(Buffer& buffer, int from) {
-  wait(buffer, from, [&] { return buffer.waitRecv(kForever); });
+void Waits::until_received(Buffer& buffer, int from, const std::function<void()>& if_ended) {
+  std::string why;
+  if (completes(
+          buffer, [&] { return buffer.waitRecv(kForever); }, why))
+    return;
+  if (if_ended) if_ended();
+  lost(from, why);
 }
 
 void Waits::until_sent(Buffer& buffer, int to) {
-  wait(buffer, to, [&] { return buffer.waitSend(kForever); });
+  std::string why;
+  if (!completes(
+          buffer, [&] { return buffer.waitSend(kForever); }, why))
+    lost(to, why);
 }
 
 void Waits::call(int other, const std::function<void()>& body) {
@@ -28,13 +36,13 @@ void Waits::call(int other, const std::function<void()>& body) {
   }
 }
 
-void Waits::wait(Buffer& buffer, int other, const std::function<bool()>& body) {
+bool Waits::completes(Buffer& buffer, const std::function<bool()>& body, std::string& why) {
   {
     const std::lock_guard lock(mutex_);
     if (!interrupted_) waiting_.insert(&buffer);
   }
   bool complete = false;
-  std::string why = "interrupted";
+  why = "interrupted";
   try {
     complete = !interrupted_ && body();
   } catch (const std::exception& e) {
@@ -44,7 +52,7 @@ void Waits::wait(Buffer& buffer, int other, const std::function<bool()>& body) {
     const std::lock_guard lock(mutex_);
     waiting_.erase(&buffer);
   }
-  if (!complete) lost(other, why);
+  return complete;
 }
 
 void Waits::interrupt() {

@@ -36,14 +36,16 @@ class Waits {
   Waits(const Waits&) = delete;
   Waits& operator=(const Waits&) = delete;
 
-  void until_received(Buffer& buffer, int from);
+  // `if_ended` is called if the wait has ended without the message; it may throw the reason.
+  void until_received(Buffer& buffer, int from, const std::function<void()>& if_ended = {});
   void until_sent(Buffer& buffer, int to);
   // Runs a call of Gloo that needs the connection to rank `other`; -1: to any rank.
   void call(int other, const std::function<void()>& body);
   Watchdog& watchdog() { return watchdog_; }
 
  private:
-  void wait(Buffer& buffer, int other, const std::function<bool()>& body);
+  // Runs `body`, a wait for this buffer. Returns false if it has ended early, and the reason in `why`.
+  bool completes(Buffer& buffer, const std::function<bool()>& body, std::string& why);
   void interrupt();
   [[noreturn]] void lost(int other, const std::string& why);
 
