@@ -10,6 +10,7 @@
 #include "app/cells/runner.h"
 #include "app/datasets/open.h"
 #include "app/experiment/results.h"
+#include "app/jobs/slurm.h"
 #include "app/print/shell.h"
 #include "app/print/terminal.h"
 #include "app/records/run_records.h"
@@ -35,7 +36,9 @@ struct Options {
   PluginDirectories directories;
   std::string name, scale, out;
   std::vector<std::string> overrides, only;
-  int64_t jobs = 1;
+  std::string launcher;  // "": virtual ranks, as the file says
+  std::vector<std::string> slurm;
+  int64_t jobs = 0;
   bool dry_run = false, keep_checkpoints = false, json = false;
 };
 
@@ -61,12 +64,16 @@ struct Prepared {
   explicit Prepared(const Options& o)
       : experiment(read_experiment(experiment_file(o.name))),
         scale(scale_of(experiment, o.scale)),
-        cells(make_cells(experiment, scale, o.overrides)),
-        out(o.out.empty() ? str("runs/experiments/", experiment.id, "/", scale.id) : o.out) {
+        cells(make_cells(experiment, scale, {o.overrides, !o.launcher.empty()})),
+        out(o.out.empty() ? default_folder(o) : o.out) {
     check_formulas(experiment, scale, cells);
     planned = plan_cells(experiment, scale, cells);
   }
   Prepared(const Prepared&) = delete;
+  // Launched cells have other recipes than those with virtual ranks, and so another folder.
+  std::string default_folder(const Options& o) const {
+    return str("runs/experiments/", experiment.id, "/", scale.id, o.launcher.empty() ? "" : "-" + o.launcher);
+  }
   Prepared& operator=(const Prepared&) = delete;
 
   const Experiment experiment;
@@ -156,6 +163,9 @@ void write_results(const Results& r, const Finished& finished) {
 }
 
 void run(const Options& o) {
+  if (o.launcher != "slurm" && !o.slurm.empty())
+    throw UserError(str("[experiment] --slurm=", o.slurm[0],
+                        " is an option for sbatch, and cells run on this machine; write --launcher slurm, too"));
   o.directories.load();
   const Prepared p(o);
   const std::vector<std::string> wanted = wanted_cells(p.cells, o.only);
@@ -171,10 +181,13 @@ void run(const Options& o) {
     std::cout << (problems.empty() ? "data: available" : "data: not ready" + text) << "\n";
     return;
   }
-  Runner runner(p.experiment, p.cells, {p.out, o.jobs, o.keep_checkpoints, o.directories.directories});
+  const bool slurm = o.launcher == "slurm";
+  if (slurm) jobs::slurm::require();
+  Runner runner(p.experiment, p.cells, {p.out, o.jobs, o.keep_checkpoints, o.directories.directories, slurm, o.slurm});
   const Ending ending = runner.run(wanted);
   if (ending.signal) {
-    lmx::log_info("interrupted; the same command continues from here");
+    lmx::log_info(slurm ? "interrupted; the jobs continue, and the same command watches them again"
+                        : "interrupted; the same command continues from here");
     throw ExitCode{128 + ending.signal};
   }
   write_results(results_of(p, runner.finished(), ending), runner.finished());
@@ -204,6 +217,13 @@ void add_common(CLI::App& command, const std::shared_ptr<Options>& o) {
       .add_option("--out", o->out,
                   "folder of cells and results (runs/experiments/NAME/SCALE); its finished cells are kept")
       ->type_name("DIR");
+  command
+      .add_option(
+          "--launcher", o->launcher,
+          "start ranks as processes, with the recipe's own comm or comm=mpi, gloo, nccl among OVERRIDES, so that "
+          "times count: local (on this machine) or slurm (a job for each cell)")
+      ->type_name("NAME")
+      ->check(CLI::IsMember({"local", "slurm"}));
   o->directories.add_to(command);
 }
 
@@ -215,15 +235,21 @@ void add_run_command(CLI::App& group) {
       {{"lmx experiment run patwary2018/table3_memory", "its table, with the paper's numbers and the measured ones"},
        {"lmx experiment run figure7_seeds --only 'all-*'", "some of the cells"},
        {"lmx experiment run figure7_seeds --dry-run", "checks and lists the cells; runs nothing"},
-       {"lmx experiment run table3_memory --scale paper", "at the paper's size, if its corpus is available"}});
+       {"lmx experiment run table3_memory --scale paper", "at the paper's size, if its corpus is available"},
+       {"lmx experiment run table1_ladder --scale paper --launcher slurm --slurm=--nodes=16",
+        "on a cluster, so that times count"}});
   add_common(*command, o);
   command->add_option("--only", o->only, "a cell, or a pattern with * (repeatable)")
       ->type_name("CELL")
       ->allow_extra_args(false);
-  command->add_option("--jobs", o->jobs, "cells that run at the same time; they divide the cores")
+  command
+      ->add_option("--jobs", o->jobs,
+                   "cells that run at the same time; they divide the cores (default: 1; with --launcher slurm all)")
       ->type_name("N")
-      ->check(positive())
-      ->capture_default_str();
+      ->check(positive());
+  command->add_option("--slurm", o->slurm, "an option of sbatch, such as --slurm=--nodes=2 (repeatable)")
+      ->type_name("OPTION")
+      ->allow_extra_args(false);
   command->add_flag("--dry-run,-n", o->dry_run, "compose and check every cell; run nothing");
   command->add_flag("--keep-checkpoints", o->keep_checkpoints, "also keep the checkpoints of finished cells");
   command->callback([o] { run(*o); });

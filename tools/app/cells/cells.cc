@@ -14,6 +14,7 @@
 #include "base/text.h"
 #include "config/error_collector.h"
 #include "lmx/error.h"
+#include "recipe/comm_config.h"
 #include "recipe/recipe.h"
 
 namespace lmx_cli::experiments {
@@ -130,6 +131,8 @@ void add_variables(const Experiment& e, Cell& cell, const Node& map, const std::
   }
 }
 
+constexpr const char* kVirtual = "comm=virtual";
+
 struct Override {
   std::string text;
   lmx::Mark mark;
@@ -141,6 +144,7 @@ void add_overrides(std::vector<Override>& overrides, const Cell& cell, const Nod
     throw UserError(at(list, path) + "expected a list such as [seed=2, batch.global=64]");
   for (const Node& node : list.items) {
     if (node.kind != Node::Kind::scalar) throw UserError(at(node, path) + "expected a text such as seed=2");
+    if (cell.launched && node.text == kVirtual) continue;
     overrides.push_back({filled(cell, node.text), node.mark});
   }
 }
@@ -184,6 +188,18 @@ void compose_cell(const Experiment& e, const Scale& scale, const std::vector<std
     for (std::string& message : messages) message = placed(scale, cell, overrides, message);
     lmx::fail_together(messages, "mistakes");
   }
+}
+
+// The ranks of a launched cell must be processes.
+void check_launched(const Scale& scale, const Cell& cell) {
+  const Node none = Node::map();
+  const Node* comm = cell.composed.find("comm");
+  if (!comm) comm = &none;
+  if (!lmx::train::in_one_process(*comm, "comm") || lmx::train::comm_ranks(*comm, "comm") <= 1) return;
+  throw UserError(
+      str(to_string(scale.mark), ": cell ", cell.id,
+          ": --launcher starts ranks as processes, and those of its recipe are threads of one; add comm=mpi, "
+          "comm=gloo or comm=nccl to the command"));
 }
 
 }  // namespace
@@ -231,7 +247,7 @@ std::vector<Sample> CellScope::select(const std::string& measure, const std::vec
       str("'", measure, "[...]' asks for other cells; a formula of one cell names measures without brackets"));
 }
 
-std::vector<Cell> make_cells(const Experiment& experiment, const Scale& scale, const std::vector<std::string>& more) {
+std::vector<Cell> make_cells(const Experiment& experiment, const Scale& scale, const CellOptions& options) {
   std::vector<Cell> cells = empty_cells(experiment, scale);
   if (experiment.types.wanted) {
     Cell types;
@@ -242,11 +258,14 @@ std::vector<Cell> make_cells(const Experiment& experiment, const Scale& scale, c
   std::map<std::string, std::string> first;  // recipe -> cell
   for (Cell& cell : cells) {
     cell.planned = !cell.types && plan_config(experiment, scale).given;
+    cell.launched = options.launched;
+    cell.variables["launched"] = options.launched ? 1 : 0;
     for (const auto& [axis, label] : cell.place)
       if (const auto number = lmx::parse_double(label)) cell.variables[axis] = *number;
     add_variables(experiment, cell, scale.variables, "scales." + scale.id + ".variables");
     if (!cell.types) add_variables(experiment, cell, experiment.variables, "variables");
-    compose_cell(experiment, scale, more, cell);
+    compose_cell(experiment, scale, options.overrides, cell);
+    if (options.launched && cell.runs && !cell.types) check_launched(scale, cell);
     if (cell.types || !cell.runs) continue;
     const auto [found, fresh] = first.emplace(cell.yaml, cell.id);
     if (!fresh) cell.same_as = found->second;

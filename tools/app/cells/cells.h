@@ -18,6 +18,7 @@ struct Cell {
   std::vector<std::pair<std::string, std::string>> place;  // axis, value
   bool runs = true;                                        // false: the cell only has formulas
   bool planned = false;                                    // the planner can compute its measures
+  bool launched = false;                                   // its ranks are processes, so that its times count
   bool types = false;                                      // counts the text's words instead of training
   std::map<std::string, double> variables;  // axis values that are numbers, and the variables of the file
   std::vector<std::string> overrides;
@@ -30,9 +31,17 @@ struct Cell {
   const std::string* value(const std::string& axis) const;
 };
 
-// `more`: overrides of every cell, after the cell's own. UserError with the position in the experiment's file: unknown
-// axes or values, invalid formulas, errors that `lmx config` reports. REQUIRES: plugins are loaded.
-std::vector<Cell> make_cells(const Experiment& experiment, const Scale& scale, const std::vector<std::string>& more);
+struct CellOptions {
+  std::vector<std::string> overrides;  // of every cell, after the cell's own
+  // The ranks are processes (--launcher): overrides `comm=virtual` of the file are left out, and the variable
+  // `launched` is 1 instead of 0.
+  bool launched = false;
+};
+
+// UserError with the position in the experiment's file: unknown
+// axes or values, invalid formulas, errors that `lmx config` reports, ranks that are threads although the cells are
+// launched. REQUIRES: plugins are loaded.
+std::vector<Cell> make_cells(const Experiment& experiment, const Scale& scale, const CellOptions& options);
 
 // Returns whether a cell is at one of the values of `choice`, a map `axis: value` or `axis: [values]`. UserError:
 // unknown axis or value.

@@ -17,7 +17,7 @@ using lmx::UserError;
 
 double tolerance_of(const std::string& kind, double within) {
   if (within >= 0) return within;
-  return kind == "formula" ? 0.01 : kind == "quality" ? 0.02 : kind == "planned" ? 0.1 : 0;
+  return kind == "formula" ? 0.01 : kind == "quality" ? 0.02 : kind == "planned" || kind == "hardware" ? 0.1 : 0;
 }
 
 std::string at(const Node& node, const std::string& path) {
@@ -261,10 +261,12 @@ void Measure::fields(Fields& f) {
   f.subtree("formula", formula,
             "the expected value, or axis: {value: formula}; also the value of cells that do not run");
   f.choice("class", kind, kClasses, "how near the value must be to the formula and the paper");
-  f.field("within", within, "relative distance that is allowed; -1: exact 0, formula 0.01, quality 0.02, planned 0.1",
+  f.field("within", within,
+          "relative distance that is allowed; -1: exact 0, formula 0.01, quality 0.02, planned and hardware 0.1",
           {-1, 1e6});
   f.subtree("paper", paper, "cell: the paper's number");
-  f.choice("comparable", comparable, {"paper", "always", "never"}, "at which scale the paper's numbers mean the same");
+  f.choice("comparable", comparable, {"paper", "always", "never", "launched"},
+           "at which scale the paper's numbers mean the same; launched: at the paper's, with --launcher");
   f.field("reason", reason, "the reason why they differ at the other scales");
   f.subtree("only", only, "axis: values; cells that have this measure");
 }
@@ -284,13 +286,15 @@ double Measure::tolerance() const {
 
 void Check::fields(Fields& f) {
   f.required("claim", claim, "the paper's statement, in one sentence");
-  f.choice("class", kind, kClasses, "exact, formula, shape, quality, planned; hardware is reported only");
+  f.choice("class", kind, kClasses,
+           "exact, formula, shape, quality, planned; hardware is reported only, unless --launcher starts the cells");
   f.choice("scale", scale, {"both", "desk", "paper"},
            "the scale at which the claim is judged, if the other scale has other cells");
   f.field("paper", paper, "the paper's number, for the table");
   f.subtree("value", value, "formula over measures");
   f.subtree("expect", expect, "formula that value must be near");
-  f.field("within", within, "how near, relative; -1: exact 0, formula 0.01, quality 0.02, planned 0.1", {-1, 1e6});
+  f.field("within", within, "how near, relative; -1: exact 0, formula 0.01, quality 0.02, planned and hardware 0.1",
+          {-1, 1e6});
   f.subtree("at_least", at_least, "formula below which value refutes the claim");
   f.subtree("at_most", at_most, "formula above which value refutes the claim");
   f.subtree("ascending", ascending, "formulas whose values must rise from one to the next");

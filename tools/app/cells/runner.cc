@@ -7,10 +7,10 @@
 #include <numbers>
 #include <optional>
 
+#include "app/cells/launcher.h"
 #include "app/cells/progress.h"
 #include "app/inference/average.h"
 #include "app/inference/evaluate_run.h"
-#include "app/jobs/cores.h"
 #include "app/jobs/pool.h"
 #include "app/probe/probe_texts.h"
 #include "app/records/line_file.h"
@@ -37,7 +37,6 @@ struct Runner::Impl {
   jobs::DirectoryLock lock;
   Finished finished;
   Ending ending;
-  std::optional<jobs::Cores> cores;  // only during run()
 
   Impl(const Experiment& e, const std::vector<Cell>& all, RunnerOptions o)
       : experiment(e), cells(all), options(std::move(o)), lock(options.out), finished(cells, options.out) {}
@@ -46,7 +45,7 @@ struct Runner::Impl {
   std::string recipe(const Cell& cell) const { return finished.recipe(cell); }
   std::string log(const Cell& cell) const { return finished.log(cell); }
   std::vector<std::string> command(const Cell& cell) const;
-  void start(const Cell& cell, jobs::Pool& pool);
+  bool start(const Cell& cell, CellLauncher& launcher);
   void reap(const jobs::Ended& ended, Progress& progress);
   int64_t evaluate(const Cell& cell, const std::string& parameters, const std::string& prefix, RunRecord& record) const;
   RunRecord probe_corpus(const Cell& cell, const std::string& corpus) const;
@@ -73,12 +72,13 @@ std::vector<std::string> Runner::Impl::command(const Cell& cell) const {
           folder(cell) + "/metrics.jsonl"};
 }
 
-// Writes the recipe atomically: a recipe cut off by a kill would look like that of another experiment.
-void Runner::Impl::start(const Cell& cell, jobs::Pool& pool) {
+// Writes the recipe atomically: a recipe cut off by a kill would look like that of another experiment. Returns false if
+// there is no room for the cell.
+bool Runner::Impl::start(const Cell& cell, CellLauncher& launcher) {
   std::error_code error;
   if (cell.types) fs::create_directories(folder(cell), error);
   lmx::write_file_atomically(recipe(cell), cell.yaml);
-  pool.start({cell.id, command(cell), log(cell), cores->take(cell.demand)});
+  return launcher.start({cell, command(cell), log(cell)});
 }
 
 // Evaluates `parameters` (last, or a file) on a split and stores each result under `prefix` + key. Returns the step of
@@ -149,7 +149,6 @@ void Runner::Impl::finish(const Cell& cell, double seconds) {
 
 void Runner::Impl::reap(const jobs::Ended& ended, Progress& progress) {
   const Cell& cell = *std::find_if(cells.begin(), cells.end(), [&](const Cell& c) { return c.id == ended.id; });
-  cores->give_back(ended.cores);
   const jobs::RunStatus status = cell.types ? jobs::RunStatus{} : jobs::read_status(folder(cell));
   if (ended.code == 0) {
     finish(cell, ended.seconds);
@@ -179,7 +178,6 @@ const Finished& Runner::finished() const {
 }
 
 Ending Runner::run(const std::vector<std::string>& wanted) {
-  jobs::Pool pool;
   std::deque<const Cell*> waiting;
   for (const Cell& cell : impl_->cells) {
     const bool asked = std::find(wanted.begin(), wanted.end(), cell.id) != wanted.end();
@@ -187,18 +185,19 @@ Ending Runner::run(const std::vector<std::string>& wanted) {
     if (!asked || !cell.runs || impl_->finished.done(cell)) continue;
     if (std::find(waiting.begin(), waiting.end(), &source) == waiting.end()) waiting.push_back(&source);
   }
-  impl_->cores.emplace(impl_->options.jobs, waiting.size());
-  Progress progress({waiting.begin(), waiting.end()}, impl_->options.out + "/cells/");
-  while (!waiting.empty() || pool.size() > 0) {
-    while (!waiting.empty() && !pool.signal() && pool.size() < static_cast<size_t>(impl_->options.jobs) &&
-           impl_->cores->free_for(waiting.front()->demand)) {
-      impl_->start(*waiting.front(), pool);
+  const RunnerOptions& o = impl_->options;
+  const std::unique_ptr<CellLauncher> launcher =
+      o.slurm ? slurm_cells({o.out + "/slurm", o.jobs, o.scheduler}) : local_cells(o.jobs, waiting.size());
+  Progress progress({waiting.begin(), waiting.end()}, o.out + "/cells/");
+  const auto interrupted = [&] { return (impl_->ending.signal = launcher->signal()) != 0; };
+  while (!waiting.empty() || launcher->running() > 0) {
+    while (!waiting.empty() && !interrupted() && impl_->start(*waiting.front(), *launcher)) {
       progress.started(*waiting.front());
       waiting.pop_front();
     }
-    if (pool.size() == 0) break;
-    const std::optional<jobs::Ended> ended = pool.poll();
-    impl_->ending.signal = pool.signal();
+    if (launcher->running() == 0 || (interrupted() && launcher->outlives())) break;
+    const std::optional<jobs::Ended> ended = launcher->poll();
+    if (interrupted() && launcher->outlives()) break;
     if (ended) {
       impl_->reap(*ended, progress);
     } else {
@@ -207,8 +206,8 @@ Ending Runner::run(const std::vector<std::string>& wanted) {
     progress.show();
   }
   progress.done();
-  static_cast<void>(pool.poll());  // collects a signal that came last
-  impl_->ending.signal = pool.signal();
+  static_cast<void>(launcher->poll());  // collects a signal that came last
+  static_cast<void>(interrupted());
   return impl_->ending;
 }
 

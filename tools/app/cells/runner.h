@@ -14,9 +14,11 @@ namespace lmx_cli::experiments {
 
 struct RunnerOptions {
   std::string out;
-  int64_t jobs = 1;
+  int64_t jobs = 0;  // cells at a time; 0: one, or with `slurm` all
   bool keep_checkpoints = false;
   std::vector<std::string> plugin_directories;
+  bool slurm = false;                  // cells are jobs of Slurm, not processes of this machine
+  std::vector<std::string> scheduler;  // options of sbatch
 };
 
 struct Ending {

@@ -46,6 +46,8 @@ class ResultScope : public Scope {
       : experiment_(experiment), cells_(cells), results_(results) {}
   // Returns a constant: a variable with the same value in all cells.
   double variable(const std::string& name) const override;
+  // Returns whether the ranks are processes, so that times are judged.
+  bool launched() const { return !cells_.empty() && cells_[0].launched; }
   // Does not mix origins: if a selection contains measured cells, the others are left out; likewise if it contains
   // planned cells, those of formulas.
   std::vector<Sample> select(const std::string& measure, const std::vector<std::string>& selection,

@@ -99,11 +99,18 @@ Distances distances_of(const Measure& m, const Results& results) {
   return all;
 }
 
+// Times count if the ranks were processes.
+bool is_comparable(const Measure& m, const Results& results) {
+  const bool launched = !results.cells.empty() && results.cells[0].launched;
+  if (m.kind == "hardware" && !launched) return false;
+  const bool at_paper = results.scale.id == "paper" && (m.comparable == "paper" || m.comparable == "launched");
+  return m.comparable == "always" || (at_paper && (launched || m.comparable == "paper"));
+}
+
 void judge_paper(const Measure& m, Results& results) {
   if (!given(m.paper)) return;
   Verdict v{m.title + ": the paper's numbers, cell by cell", m.kind, "", "", "", "", m.reason};
-  const bool comparable =
-      m.kind != "hardware" && (m.comparable == "always" || (m.comparable == "paper" && results.scale.id == "paper"));
+  const bool comparable = is_comparable(m, results);
   const Distances d = distances_of(m, results);
   if (!comparable || d.cells == 0) {
     v.verdict = d.cells == 0 && comparable ? kNotMeasured : kNotComparable;
