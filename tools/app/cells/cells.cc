@@ -170,6 +170,14 @@ std::string placed(const Scale& scale, const Cell& cell, const std::vector<Overr
   return str(to_string(scale.mark), ": cell ", cell.id, ": ", message);
 }
 
+void take_ranks(const Node& full, Cell& cell) {
+  cell.demand = jobs::demand_of(full);
+  const Node* comm = full.find("comm");
+  if (!comm) return;
+  cell.ranks = std::max<int64_t>(1, lmx::train::comm_ranks(*comm, "comm"));
+  cell.virtual_ranks = cell.ranks > 1 && lmx::train::in_one_process(*comm, "comm");
+}
+
 void compose_cell(const Experiment& e, const Scale& scale, const std::vector<std::string>& more, Cell& cell) {
   std::vector<Override> overrides = overrides_of(e, scale, cell);
   for (const std::string& text : more) overrides.push_back({text, {"command line", 0, 0}});
@@ -182,7 +190,7 @@ void compose_cell(const Experiment& e, const Scale& scale, const std::vector<std
     cell.composed = lmx::compose(cell.recipe_file, with_plugins(options));
     const Node full = lmx::full_recipe(cell.composed, cell.id);
     cell.yaml = to_yaml(full);
-    if (!cell.types) cell.demand = jobs::demand_of(full);  // one process counts words, for any number of ranks
+    if (!cell.types) take_ranks(full, cell);  // one process counts words, for any number of ranks
   } catch (const UserError& error) {
     std::vector<std::string> messages = lmx::messages_of(error);
     for (std::string& message : messages) message = placed(scale, cell, overrides, message);
@@ -192,10 +200,7 @@ void compose_cell(const Experiment& e, const Scale& scale, const std::vector<std
 
 // The ranks of a launched cell must be processes.
 void check_launched(const Scale& scale, const Cell& cell) {
-  const Node none = Node::map();
-  const Node* comm = cell.composed.find("comm");
-  if (!comm) comm = &none;
-  if (!lmx::train::in_one_process(*comm, "comm") || lmx::train::comm_ranks(*comm, "comm") <= 1) return;
+  if (!cell.virtual_ranks) return;
   throw UserError(
       str(to_string(scale.mark), ": cell ", cell.id,
           ": --launcher starts ranks as processes, and those of its recipe are threads of one; add comm=mpi, "

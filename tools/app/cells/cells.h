@@ -26,7 +26,9 @@ struct Cell {
   lmx::Node composed;  // the recipe as in its files
   std::string yaml;    // the recipe with every default, as it runs; without run.dir
   jobs::Demand demand;
-  std::string same_as;  // an earlier cell with the same recipe, whose run this cell shares; "": none
+  int64_t ranks = 1;
+  bool virtual_ranks = false;  // its ranks are threads of one process, so that its times mean nothing
+  std::string same_as;         // an earlier cell with the same recipe, whose run this cell shares; "": none
 
   const std::string* value(const std::string& axis) const;
 };

@@ -19,6 +19,7 @@
 #include "app/jobs/slurm.h"
 #include "app/print/shell.h"
 #include "app/records/line_file.h"
+#include "app/records/recipe_values.h"
 #include "base/files.h"
 #include "lmx/error.h"
 #include "lmx/log.h"
@@ -33,11 +34,6 @@ using lmx::str;
 
 constexpr auto kAskEvery = std::chrono::seconds(2);
 constexpr const char* kPreempted = "130";  // the exit code of a run that has written a checkpoint because of a signal
-
-std::string text_at(const lmx::Node& tree, const char* path) {
-  const lmx::Node* node = tree.at_path(path);
-  return node ? node->text : "";
-}
 
 class SlurmCells : public CellLauncher {
  public:

@@ -1,6 +1,7 @@
 // results.json: the results for programs.
 #include <nlohmann/json.hpp>
 
+#include "app/experiment/comparison.h"
 #include "app/experiment/results.h"
 #include "app/records/json_number.h"
 #include "lmx/error.h"
@@ -87,10 +88,19 @@ std::string json(const Results& r) {
            {"scale", r.scale.id},
            {"cells", Json::array()},
            {"rows", Json::array()},
+           {"comparisons", Json::array()},
            {"verdicts", Json::array()},
            {"notes", r.experiment.notes}};
   for (const Cell& cell : r.cells) out["cells"].push_back(cell_json(r, cell));
   for (const Row& row : r.rows) out["rows"].push_back(row_json(r, row));
+  for (const Comparison& c : comparisons(r))
+    out["comparisons"].push_back({{"measure", c.measure->id},
+                                  {"cell", c.cell},
+                                  {"paper", c.paper},
+                                  {"ours", c.ours},
+                                  {"class", c.origin},
+                                  {"off", c.off},
+                                  {"verdict", c.verdict}});
   for (const Verdict& v : r.verdicts) out["verdicts"].push_back(verdict_json(v));
   return out.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
 }

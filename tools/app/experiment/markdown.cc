@@ -107,25 +107,6 @@ bool any_origin(const Results& r, Origin origin) {
   });
 }
 
-// Says what the planned numbers depend on: the machines, and the factors that the paper's cells have set.
-std::string planned_note(const Results& r) {
-  std::set<std::string> factors;
-  bool anchored = false, based = false;
-  for (const auto& [id, result] : r.by_cell) {
-    if (result.planned.columns.empty()) continue;
-    factors.insert(number_text(result.planned.speed, 3));
-    anchored |= result.planned.anchor;
-    based |= result.planned.base;
-  }
-  std::string note =
-      "Planned: by `lmx plan --machine " + plan_config(r.experiment, r.scale).machine + "`, not measured.";
-  if (anchored)
-    note += " Cells of the paper marked *set* set the speed of the device: computation takes " + joined(factors) +
-            " times as long as the machine's file says.";
-  if (based) note += " Efficiency is relative to the cells where it is marked *set*.";
-  return note + "\n\n";
-}
-
 std::string types_table(const Results& r) {
   const auto found = r.by_cell.find("types");
   if (found == r.by_cell.end()) return "";
@@ -155,6 +136,25 @@ std::string verdict_table(const Results& r) {
 
 }  // namespace
 
+std::string planned_note(const Results& r) {
+  if (!any_origin(r, Origin::planned)) return "";
+  std::set<std::string> factors;
+  bool anchored = false, based = false;
+  for (const auto& [id, result] : r.by_cell) {
+    if (result.planned.columns.empty()) continue;
+    factors.insert(number_text(result.planned.speed, 3));
+    anchored |= result.planned.anchor;
+    based |= result.planned.base;
+  }
+  std::string note =
+      "Planned: by `lmx plan --machine " + plan_config(r.experiment, r.scale).machine + "`, not measured.";
+  if (anchored)
+    note += " Cells of the paper marked *set* set the speed of the device: computation takes " + joined(factors) +
+            " times as long as the machine's file says.";
+  if (based) note += " Efficiency is relative to the cells where it is marked *set*.";
+  return note + "\n\n";
+}
+
 std::string markdown(const Results& r) {
   const Experiment& e = r.experiment;
   std::string out = "# " + e.title + "\n\n";
@@ -166,7 +166,7 @@ std::string markdown(const Results& r) {
   for (const std::string& axis : e.average) averaged += (averaged.empty() ? "" : ", ") + axis;
   if (!averaged.empty()) out += "; mean ± standard deviation over " + averaged;
   out += ".\n\n" + cells_table(r) + types_table(r);
-  if (any_origin(r, Origin::planned)) out += planned_note(r);
+  out += planned_note(r);
   if (any_origin(r, Origin::formula)) out += "*Italics*: by formula, not run.\n\n";
   out += verdict_table(r);
   for (const auto& [cell, why] : r.failed) out += "- cell " + cell + " failed: " + why + "\n";

@@ -61,7 +61,7 @@ struct Distances {
   size_t fixed = 0;                          // cells that agree because they set the speed of the planner
   void compare(const Measure& m, const std::vector<Sample>& samples, const std::string& paper, bool planned = false) {
     const double wanted = lmx::parse_double(paper).value_or(NAN), off = distance(mean(samples), wanted);
-    const Standing s = standing(m.tolerance() - off, error_of_mean(samples) / std::fabs(wanted));
+    const Standing s = standing_to_paper(m, samples, wanted);
     refuted += s == Standing::fails;
     open += s == Standing::open;
     single += samples.size() == 1 && m.kind == "quality" && !planned;
@@ -69,12 +69,6 @@ struct Distances {
     ++cells;
   }
 };
-
-// Why a row has no number: "diverged", "out of memory"; "": it has one, or has not run.
-std::string outcome_of(const Measure& m, const Results& results, const Row& row) {
-  if (out_of_memory(results, row, m)) return kOutOfMemory;
-  return diverged_runs(results, row) > 0 && origin_of(m, row.first()) == Origin::measured ? kDiverged : "";
-}
 
 Distances distances_of(const Measure& m, const Results& results) {
   Distances all;
@@ -97,14 +91,6 @@ Distances distances_of(const Measure& m, const Results& results) {
     if (const auto value = types->second.values.find(m.id); value != types->second.values.end())
       if (const Node* paper = m.paper.find("types")) all.compare(m, {{0, value->second}}, paper->text);
   return all;
-}
-
-// Times count if the ranks were processes.
-bool is_comparable(const Measure& m, const Results& results) {
-  const bool launched = !results.cells.empty() && results.cells[0].launched;
-  if (m.kind == "hardware" && !launched) return false;
-  const bool at_paper = results.scale.id == "paper" && (m.comparable == "paper" || m.comparable == "launched");
-  return m.comparable == "always" || (at_paper && (launched || m.comparable == "paper"));
 }
 
 void judge_paper(const Measure& m, Results& results) {
@@ -179,6 +165,23 @@ size_t diverged_runs(const Results& results, const Row& row) {
     const auto found = results.by_cell.find(cell->id);
     return found != results.by_cell.end() && found->second.diverged;
   }));
+}
+
+std::string outcome_of(const Measure& m, const Results& results, const Row& row) {
+  if (out_of_memory(results, row, m)) return kOutOfMemory;
+  return diverged_runs(results, row) > 0 && origin_of(m, row.first()) == Origin::measured ? kDiverged : "";
+}
+
+bool is_comparable(const Measure& m, const Results& results) {
+  const bool launched = !results.cells.empty() && results.cells[0].launched;
+  if (m.kind == "hardware" && !launched) return false;
+  const bool at_paper = results.scale.id == "paper" && (m.comparable == "paper" || m.comparable == "launched");
+  return m.comparable == "always" || (at_paper && (launched || m.comparable == "paper"));
+}
+
+Standing standing_to_paper(const Measure& measure, const std::vector<Sample>& samples, double paper) {
+  const double margin = measure.tolerance() - distance(mean(samples), paper);
+  return standing(margin, error_of_mean(samples) / std::fabs(paper));
 }
 
 bool out_of_memory(const Results& results, const Row& row, const Measure& measure) {

@@ -1,29 +1,25 @@
-// lmx experiment list | run | show
+// lmx experiment list | run | show; prepared.h has the other commands
 #include <algorithm>
 #include <filesystem>
 #include <iostream>
 #include <memory>
 #include <set>
 
-#include "app/cells/finished.h"
-#include "app/cells/planned.h"
+#include "app/cells/needs.h"
 #include "app/cells/runner.h"
-#include "app/datasets/open.h"
-#include "app/experiment/results.h"
+#include "app/experiment/comparison.h"
 #include "app/jobs/slurm.h"
 #include "app/print/shell.h"
 #include "app/print/terminal.h"
-#include "app/records/run_records.h"
+#include "app/records/recipe_values.h"
 #include "app/run/dry_run.h"
 #include "base/files.h"
 #include "cli/commands.h"
+#include "cli/experiment/prepared.h"
 #include "cli/output/checks.h"
 #include "cli/output/json_output.h"
-#include "lmx/data.h"
 #include "lmx/error.h"
 #include "lmx/log.h"
-#include "recipe/recipe.h"
-#include "runfiles/checkpoint.h"
 
 namespace lmx_cli {
 namespace {
@@ -34,13 +30,13 @@ using lmx::UserError;
 
 struct Options {
   PluginDirectories directories;
-  std::string name, scale, out;
-  std::vector<std::string> overrides, only;
-  std::string launcher;  // "": virtual ranks, as the file says
-  std::vector<std::string> slurm;
+  Choice choice;
+  std::vector<std::string> only, slurm;
   int64_t jobs = 0;
-  bool dry_run = false, keep_checkpoints = false, json = false;
+  bool dry_run = false, keep_checkpoints = false, json = false, check = false;
 };
+
+constexpr int kOutsideCode = 3;
 
 void list() {
   std::vector<std::vector<std::string>> rows{{"EXPERIMENT", "SCALES", "WHAT", "PAPER"}};
@@ -52,36 +48,6 @@ void list() {
   }
   std::cout << table(rows);
 }
-
-// The scale that is named or, without a name, desk; an experiment may have only the other one.
-const Scale& scale_of(const Experiment& e, const std::string& name) {
-  const bool desk = std::any_of(e.scales.begin(), e.scales.end(), [](const Scale& s) { return s.id == "desk"; });
-  return name.empty() && !desk ? e.scales[0] : e.scale(name.empty() ? "desk" : name);
-}
-
-// An experiment at a scale, checked, before anything runs. Objects refer to each other, so it is not copied.
-struct Prepared {
-  explicit Prepared(const Options& o)
-      : experiment(read_experiment(experiment_file(o.name))),
-        scale(scale_of(experiment, o.scale)),
-        cells(make_cells(experiment, scale, {o.overrides, !o.launcher.empty()})),
-        out(o.out.empty() ? default_folder(o) : o.out) {
-    check_formulas(experiment, scale, cells);
-    planned = plan_cells(experiment, scale, cells);
-  }
-  Prepared(const Prepared&) = delete;
-  // Launched cells have other recipes than those with virtual ranks, and so another folder.
-  std::string default_folder(const Options& o) const {
-    return str("runs/experiments/", experiment.id, "/", scale.id, o.launcher.empty() ? "" : "-" + o.launcher);
-  }
-  Prepared& operator=(const Prepared&) = delete;
-
-  const Experiment experiment;
-  const Scale& scale;
-  const std::vector<Cell> cells;
-  const std::string out;
-  std::map<std::string, PlannedCell> planned;
-};
 
 // Returns the ids of the cells that --only names, each an id or a pattern with *; all cells without --only.
 std::vector<std::string> wanted_cells(const std::vector<Cell>& cells, const std::vector<std::string>& only) {
@@ -98,23 +64,6 @@ std::vector<std::string> wanted_cells(const std::vector<Cell>& cells, const std:
     throw UserError(str("[experiment] no cell '", pattern, "'", lmx::did_you_mean(pattern, ids), "; there are ", all));
   }
   return wanted;
-}
-
-std::string at_path(const lmx::Node& tree, const char* path) {
-  const lmx::Node* node = tree.at_path(path);
-  return node ? node->text : "";
-}
-
-// Returns the errors in the data of these cells, each once.
-std::set<std::string> data_problems(const std::vector<Cell>& cells, const std::vector<std::string>& wanted) {
-  std::set<std::string> problems, checked;
-  for (const Cell& cell : cells) {
-    if (!cell.runs || std::find(wanted.begin(), wanted.end(), cell.id) == wanted.end()) continue;
-    const lmx::Node& data = *cell.composed.find("data");
-    if (!checked.insert(lmx::to_yaml(data)).second) continue;  // most cells use the same text
-    for (const std::string& finding : lmx::check_dataset(data).findings) problems.insert(finding);
-  }
-  return problems;
 }
 
 std::string command_of(const Cell& cell) {
@@ -136,19 +85,13 @@ void print_plan(const Prepared& p, const std::vector<std::string>& wanted) {
                              : cell.same_as.empty() ? "yes"
                                                     : "as " + cell.same_as;
     const std::string parameters = cell.types ? "" : lmx::dry_run(cell.composed, cell.id).parameters;
-    std::string ranks = at_path(full, "comm.ranks"), steps = at_path(full, "train.steps");
-    if (steps == "0") steps = at_path(full, "train.epochs") + " epochs";
+    std::string ranks = text_at(full, "comm.ranks"), steps = text_at(full, "train.steps");
+    if (steps == "0") steps = text_at(full, "train.epochs") + " epochs";
     rows.push_back({cell.id, runs, cell.types ? "" : ranks, cell.types ? "" : steps,
-                    cell.types ? "" : at_path(full, "batch.global"), parameters});
+                    cell.types ? "" : text_at(full, "batch.global"), parameters});
     if (cell.runs && cell.same_as.empty()) commands += "  " + command_of(cell) + "\n";
   }
   std::cout << e.id << ": " << e.title << "\n" << table(rows) << (commands.empty() ? "" : "commands:\n") << commands;
-}
-
-// Computes the rows and verdicts from all cells that are done, and from those that the planner computes.
-Results results_of(const Prepared& p, const Finished& finished, const Ending& ending = {}) {
-  return judge(p.experiment, p.scale, p.cells, measure_cells(p.experiment, p.cells, finished.all_records(), p.planned),
-               ending.failed);
 }
 
 // Writes results.json, table.md and figure.svg, and prints the table to stdout.
@@ -162,12 +105,24 @@ void write_results(const Results& r, const Finished& finished) {
   lmx::log_info(str("results: ", out, "/{results.json,table.md", figure ? ",figure.svg" : "", "}"));
 }
 
+// Ends with kOutsideCode if a cell is outside its tolerance, a claim is refuted, or nothing could be judged.
+void check(const Results& r) {
+  const std::vector<std::string> lines = outside(r);
+  std::string text;
+  for (const std::string& line : lines) text += "\n  " + line;
+  if (!lines.empty()) lmx::log(lmx::LogLevel::error, "outside the tolerance:" + text);
+  const bool judged = anything_judged(r);
+  if (!judged)
+    lmx::log(lmx::LogLevel::error, "[experiment] --check: nothing has been judged; run the experiment first");
+  if (!lines.empty() || !judged) throw ExitCode{kOutsideCode};
+}
+
 void run(const Options& o) {
-  if (o.launcher != "slurm" && !o.slurm.empty())
+  if (o.choice.launcher != "slurm" && !o.slurm.empty())
     throw UserError(str("[experiment] --slurm=", o.slurm[0],
                         " is an option for sbatch, and cells run on this machine; write --launcher slurm, too"));
   o.directories.load();
-  const Prepared p(o);
+  const Prepared p(o.choice);
   const std::vector<std::string> wanted = wanted_cells(p.cells, o.only);
   const std::set<std::string> problems = data_problems(p.cells, wanted);
   if (o.dry_run || !problems.empty()) {
@@ -181,7 +136,7 @@ void run(const Options& o) {
     std::cout << (problems.empty() ? "data: available" : "data: not ready" + text) << "\n";
     return;
   }
-  const bool slurm = o.launcher == "slurm";
+  const bool slurm = o.choice.launcher == "slurm";
   if (slurm) jobs::slurm::require();
   Runner runner(p.experiment, p.cells, {p.out, o.jobs, o.keep_checkpoints, o.directories.directories, slurm, o.slurm});
   const Ending ending = runner.run(wanted);
@@ -190,8 +145,9 @@ void run(const Options& o) {
                         : "interrupted; the same command continues from here");
     throw ExitCode{128 + ending.signal};
   }
-  write_results(results_of(p, runner.finished(), ending), runner.finished());
-  if (ending.failed.empty()) return;
+  const Results r = results_of(p, runner.finished(), ending);
+  write_results(r, runner.finished());
+  if (ending.failed.empty()) return o.check ? check(r) : void();
   std::string text;
   for (const auto& [cell, why] : ending.failed) text += str("\n  ", cell, ": ", why);
   throw lmx::RunError(
@@ -200,30 +156,36 @@ void run(const Options& o) {
 
 void show(const Options& o) {
   o.directories.load();
-  const Prepared p(o);
+  const Prepared p(o.choice);
   const Results r = results_of(p, Finished(p.cells, p.out));
   std::cout << (o.json ? json(r) : markdown(r)) << std::flush;
+  if (o.check) check(r);
 }
 
 void add_common(CLI::App& command, const std::shared_ptr<Options>& o) {
-  command.add_option("NAME", o->name, "an experiment of `lmx experiment list`, the last part of its name, or a file")
+  command
+      .add_option("NAME", o->choice.name,
+                  "an experiment of `lmx experiment list`, the last part of its name, or a file")
       ->required()
       ->type_name("");
-  command.add_option("OVERRIDES", o->overrides, "key=value ..., for every cell, after the cell's own overrides")
+  command.add_option("OVERRIDES", o->choice.overrides, "key=value ..., for every cell, after the cell's own overrides")
       ->type_name("");
-  command.add_option("--scale", o->scale, "desk or paper (default: desk, if the experiment has it)")
+  command.add_option("--scale", o->choice.scale, "desk or paper (default: desk, if the experiment has it)")
       ->type_name("SCALE");
   command
-      .add_option("--out", o->out,
+      .add_option("--out", o->choice.out,
                   "folder of cells and results (runs/experiments/NAME/SCALE); its finished cells are kept")
       ->type_name("DIR");
   command
       .add_option(
-          "--launcher", o->launcher,
+          "--launcher", o->choice.launcher,
           "start ranks as processes, with the recipe's own comm or comm=mpi, gloo, nccl among OVERRIDES, so that "
           "times count: local (on this machine) or slurm (a job for each cell)")
       ->type_name("NAME")
       ->check(CLI::IsMember({"local", "slurm"}));
+  command.add_flag(
+      "--check", o->check,
+      "exit with code 3 if a cell is outside its tolerance or a claim is refuted, or if nothing is judged");
   o->directories.add_to(command);
 }
 
@@ -260,7 +222,8 @@ void add_show_command(CLI::App& group) {
   CLI::App* command = group.add_subcommand(
       "show", "print the tables and verdicts of what has run and of what is planned; runs nothing");
   set_examples(*command, {{"lmx experiment show table3_memory --scale paper", "the planned cells, without the corpus"},
-                          {"lmx experiment show figure7_seeds --json", "the content of results.json"}});
+                          {"lmx experiment show figure7_seeds --json", "the content of results.json"},
+                          {"lmx experiment show NAME --check", "exit code 3 if a claim is refuted, for a CI"}});
   add_common(*command, o);
   add_json(*command, o->json);
   command->callback([o] { show(*o); });
@@ -279,6 +242,8 @@ void add_experiment(CLI::App& app) {
   list_command->callback([] { list(); });
   add_run_command(*group);
   add_show_command(*group);
+  experiments::add_experiment_all(*group);
+  experiments::add_experiment_doc(*group);
 }
 
 }  // namespace lmx_cli
