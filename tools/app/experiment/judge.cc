@@ -38,6 +38,7 @@ class Judge {
     const Estimate& e = verdict_.estimates.back();
     verdict_.measured += (verdict_.measured.empty() ? "" : ", ") + estimate_text(e, kDigits);
     if (!std::isfinite(e.value)) fails_ = true;
+    verdict_.planned |= e.planned;
     return e;
   }
   // Requires that `margin` is not below 0.

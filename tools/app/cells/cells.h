@@ -6,8 +6,8 @@
 #include <utility>
 #include <vector>
 
-#include "app/experiment/experiment.h"
-#include "app/experiment/expression.h"
+#include "app/cells/experiment.h"
+#include "app/cells/expression.h"
 #include "app/jobs/cores.h"
 #include "base/text.h"
 
@@ -17,6 +17,7 @@ struct Cell {
   std::string id;                                          // the axis values: "dense-24"; or "types"
   std::vector<std::pair<std::string, std::string>> place;  // axis, value
   bool runs = true;                                        // false: the cell only has formulas
+  bool planned = false;                                    // the planner can compute its measures
   bool types = false;                                      // counts the text's words instead of training
   std::map<std::string, double> variables;  // axis values that are numbers, and the variables of the file
   std::vector<std::string> overrides;
@@ -41,6 +42,9 @@ bool chosen(const Experiment& experiment, const Cell& cell, const lmx::Node& cho
 // cell's value; null if there is none.
 const lmx::Node* formula_for(const Experiment& experiment, const Cell& cell, const lmx::Node& formula,
                              const std::string& path);
+
+// Replaces ${name} of axes and variables. Other names belong to the recipe and are left unchanged.
+std::string filled(const Cell& cell, const std::string& text);
 
 // The axis values and variables of one cell.
 class CellScope : public Scope {

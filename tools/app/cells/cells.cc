@@ -1,4 +1,4 @@
-#include "app/experiment/cells.h"
+#include "app/cells/cells.h"
 
 #include "app/compose/compose.h"
 
@@ -130,27 +130,6 @@ void add_variables(const Experiment& e, Cell& cell, const Node& map, const std::
   }
 }
 
-// Replaces ${name} of axes and variables. Other names belong to the recipe and are left unchanged.
-std::string filled(const Cell& cell, const std::string& text) {
-  std::string out;
-  size_t from = 0;
-  for (size_t open; (open = text.find("${", from)) != std::string::npos;) {
-    const size_t close = text.find('}', open);
-    if (close == std::string::npos) break;
-    const std::string name = text.substr(open + 2, close - open - 2);
-    out += text.substr(from, open - from);
-    if (const std::string* label = cell.value(name)) {
-      out += *label;
-    } else if (const auto found = cell.variables.find(name); found != cell.variables.end()) {
-      out += plain_number(found->second);
-    } else {
-      out += text.substr(open, close + 1 - open);
-    }
-    from = close + 1;
-  }
-  return out + text.substr(from);
-}
-
 struct Override {
   std::string text;
   lmx::Mark mark;
@@ -209,6 +188,26 @@ void compose_cell(const Experiment& e, const Scale& scale, const std::vector<std
 
 }  // namespace
 
+std::string filled(const Cell& cell, const std::string& text) {
+  std::string out;
+  size_t from = 0;
+  for (size_t open; (open = text.find("${", from)) != std::string::npos;) {
+    const size_t close = text.find('}', open);
+    if (close == std::string::npos) break;
+    const std::string name = text.substr(open + 2, close - open - 2);
+    out += text.substr(from, open - from);
+    if (const std::string* label = cell.value(name)) {
+      out += *label;
+    } else if (const auto found = cell.variables.find(name); found != cell.variables.end()) {
+      out += plain_number(found->second);
+    } else {
+      out += text.substr(open, close + 1 - open);
+    }
+    from = close + 1;
+  }
+  return out + text.substr(from);
+}
+
 const std::string* Cell::value(const std::string& axis) const {
   for (const auto& [name, label] : place)
     if (name == axis) return &label;
@@ -242,6 +241,7 @@ std::vector<Cell> make_cells(const Experiment& experiment, const Scale& scale, c
   }
   std::map<std::string, std::string> first;  // recipe -> cell
   for (Cell& cell : cells) {
+    cell.planned = !cell.types && plan_config(experiment, scale).given;
     for (const auto& [axis, label] : cell.place)
       if (const auto number = lmx::parse_double(label)) cell.variables[axis] = *number;
     add_variables(experiment, cell, scale.variables, "scales." + scale.id + ".variables");
