@@ -1,5 +1,5 @@
 // The progress of an experiment, from the records of its cells.
-#include "app/experiment/progress.h"
+#include "app/cells/progress.h"
 
 #include <gtest/gtest.h>
 

@@ -413,40 +413,5 @@ TEST_F(Experiment, AVariableMayHaveAFormulaForEachCell) {
   EXPECT_THAT(o.out, Names("comm.ranks=2 batch.global=8 ", "comm.ranks=4 batch.global=20 "));
 }
 
-// The paper's Table V: its batches and learning rates, whose ratios differ from those of the desk scale in some rows.
-TEST_F(Experiment, WeakScalingAtThePapersScale) {
-  const Outcome o = run_process({LMX_BINARY_DIR "/bin/lmx", "experiment", "run",
-                                 LMX_SOURCE_DIR "/experiments/patwary2018/table5_weak_scaling.yaml", "--scale", "paper",
-                                 "--only", "*-1", "--dry-run"},
-                                environment());
-  ASSERT_EQ(o.code, 0) << o.err;
-  for (const char* row :
-       {"comm.ranks=6 batch.global=768 optimizer.lr=2e-04", "comm.ranks=24 batch.global=3072 optimizer.lr=4e-04",
-        "comm.ranks=192 batch.global=12288 optimizer.lr=5e-04"})
-    EXPECT_THAT(o.out, HasSubstr(row));
-}
-
-// All experiments in experiments/ are listed and can be composed at each of their scales; similar names are suggested.
-TEST_F(Experiment, EveryShippedExperimentComposes) {
-  auto here = environment();
-  size_t found = 0;
-  for (const auto& entry : fs::recursive_directory_iterator(LMX_SOURCE_DIR "/experiments")) {
-    if (entry.path().extension() != ".yaml") continue;
-    ++found;
-    for (const std::string scale : {"desk", "paper"}) {
-      const Outcome o = run_process(
-          {LMX_BINARY_DIR "/bin/lmx", "experiment", "run", entry.path().string(), "--scale", scale, "--dry-run"}, here);
-      EXPECT_EQ(o.code, 0) << entry.path() << " " << scale << ": " << o.err;
-    }
-  }
-  EXPECT_GE(found, 12u);
-  const std::string line = "cd '" LMX_SOURCE_DIR "' && '" LMX_BINARY_DIR "/bin/lmx' experiment ";
-  const Outcome list = run_process({"/bin/sh", "-c", line + "list"}, here);
-  EXPECT_THAT(list.out, Names("patwary2018/table3_memory", "xiao2017/table2"));
-  const Outcome nearest = run_process({"/bin/sh", "-c", line + "run table3_memori --dry-run"}, here);
-  EXPECT_EQ(nearest.code, 2);
-  EXPECT_THAT(nearest.err, Names("'table3_memory'?"));
-}
-
 }  // namespace
 }  // namespace lmx_test

@@ -1,5 +1,5 @@
 // The journals of sweeps and experiments, and the status file of a run.
-#include "app/experiment/journal.h"
+#include "app/cells/journal.h"
 #include "app/points/journal.h"
 #include "lmx/error.h"
 #include "scratch.h"

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <limits>
 
-#include "app/experiment/journal.h"
+#include "app/cells/journal.h"
 #include "scratch.h"
 
 namespace lmx::fuzz {

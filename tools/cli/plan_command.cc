@@ -4,7 +4,6 @@
 #include <iostream>
 #include <memory>
 
-#include "app/corpora/zipf.h"
 #include "app/memory/word_counts.h"
 #include "app/plan/calibrate.h"
 #include "app/plan/output.h"
@@ -38,21 +37,6 @@ CLI::Validator finite() {
         return value && std::isfinite(*value) ? std::string() : "expected a number, got " + text;
       },
       "");
-}
-
-// "8.17,0.64": U = min(V, 8.17 N^0.64).
-lmx::WordLaw parse_law(const std::string& text) {
-  const size_t comma = text.find(',');
-  const auto factor = lmx::parse_double(text.substr(0, comma));
-  const auto exponent = comma == std::string::npos ? std::nullopt : lmx::parse_double(text.substr(comma + 1));
-  if (!factor || !exponent || !(*factor > 0) || !(*exponent > 0 && *exponent <= 1))
-    throw lmx::UserError(lmx::str(
-        "[plan] --types takes FACTOR,EXPONENT of the number of different words in N tokens, FACTOR N^EXPONENT, ",
-        "such as 8.17,0.64, got '", text, "'"));
-  return [law = lmx::PowerLaw{*factor, *exponent, {}, 0}](int64_t tokens, int64_t vocabulary) {
-    const double most = static_cast<double>(std::min(tokens, vocabulary));
-    return static_cast<int64_t>(std::min(law.at(static_cast<double>(tokens)), most));
-  };
 }
 
 // The command line with which further ranks are started.
@@ -104,7 +88,7 @@ void plan(const CLI::App& command, Options o) {
   o.directories.load();
   o.request.compose = with_plugins(o.request.compose);
   if (!o.collectives.empty()) o.request.algorithm = lmx::plan::algorithm_named(o.collectives);
-  if (!o.types.empty()) o.request.law = parse_law(o.types);
+  if (!o.types.empty()) o.request.law = lmx::plan::parse_law(o.types);
   if (!o.counts.empty()) o.request.law = lmx::law_of_counts(o.counts);
   if (!o.anchor.empty()) o.request.anchor = lmx::plan::parse_anchor(o.anchor);
   if (o.epoch_tokens > 0) o.request.epoch_tokens = o.epoch_tokens;

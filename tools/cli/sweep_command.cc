@@ -6,6 +6,7 @@
 
 #include "app/compose/compose.h"
 #include "app/jobs/process.h"
+#include "app/jobs/slurm.h"
 #include "app/points/halving.h"
 #include "app/print/shell.h"
 #include "app/print/terminal.h"
@@ -284,7 +285,7 @@ void run(const CLI::App& command, const Options& o) {
     }
     return dry_run(o);
   }
-  if (o.launcher == "slurm") require_slurm();
+  if (o.launcher == "slurm") jobs::slurm::require();
   const std::string resumed = directory_to_resume(o);
   if (!resumed.empty() && !holds_sweep(resumed)) static_cast<void>(read_plan({resumed}));  // throws its message
   std::optional<Plan> fresh;
@@ -303,7 +304,7 @@ void run(const CLI::App& command, const Options& o) {
     const LaunchOptions launch{o.jobs, o.slurm};
     const bool slurm = o.launcher.empty() ? !journal.batches().empty() : o.launcher == "slurm";
     check_scheduler(o, slurm);
-    if (slurm) require_slurm();
+    if (slurm) jobs::slurm::require();
     const std::unique_ptr<Launcher> launcher =
         slurm ? slurm_launcher(plan, folder, launch, journal) : local_launcher(plan, folder, launch);
     result = run_points(plan, folder, journal, *launcher, {o.fail_fast, o.retry});

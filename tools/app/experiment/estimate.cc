@@ -15,9 +15,10 @@ Estimate estimate(const ResultScope& scope, const std::function<double(const Sco
   std::set<std::string> single;
   std::map<std::string, std::set<std::string>> rows;  // runs of each row that has several
   for (const ResultScope::Use& use : uses) {
+    e.planned |= use.planned;
     if (use.cells.size() > 1)
       rows[use.row].insert(use.cells.begin(), use.cells.end());
-    else if (use.chance)
+    else if (use.chance && !use.planned)
       single.insert(use.cells[0]);
   }
   e.single.assign(single.begin(), single.end());

@@ -17,6 +17,7 @@ struct Estimate {
   double error = 0;
   // Cells that are the only run in their row, for a measure that depends on chance. `error` lacks their contribution.
   std::vector<std::string> single;
+  bool planned = false;  // a number of the planner is part of it
 };
 
 // Evaluates `formula` over `scope`. UserError: the errors of `formula`.

@@ -73,6 +73,7 @@ class FigureMaker {
     if (layer.kind == "records") add_records(layer);
     if (layer.kind == "line") add_line(layer);
     if (layer.kind == "bars") add_bars(layer);
+    if (layer.kind == "paper") add_paper(layer);
   }
   bool drawn(const Layer& layer, const Cell& cell) const {
     return chosen(results_.experiment, cell, layer.only, layer.path + ".only");
@@ -88,6 +89,16 @@ class FigureMaker {
     const std::string* label = layer.by.empty() ? nullptr : cell.value(layer.by);
     return label ? *label : "";
   }
+  // The label of a row's series: "planned" if its number is the planner's.
+  std::string series_of(const Layer& layer, const Row& row) const {
+    const std::vector<std::string> names = names_in(layer.y.text);
+    const bool planned = std::any_of(names.begin(), names.end(), [&](const std::string& name) {
+      const Measure* m = results_.experiment.measure(name);
+      return m && origin_of(*m, row.first()) == Origin::planned;
+    });
+    const std::string label = label_of(layer, by(layer, row.first()));
+    return planned ? label + (label.empty() ? "planned" : " (planned)") : label;
+  }
   double spread_of(const Layer& layer, const Row& row) const {
     const Measure* m = results_.experiment.measure(layer.y.text);  // null for a formula
     return m ? spread(samples_of(results_, row, *m)) : 0;
@@ -99,7 +110,7 @@ class FigureMaker {
       const RowScope names(results_, row);
       const double x = evaluate(layer.x, layer.path + ".x", names), y = evaluate(layer.y, layer.path + ".y", names);
       if (std::isnan(y)) continue;
-      series(label_of(layer, by(layer, row.first())))
+      series(series_of(layer, row))
           .points.push_back({x, y, spread_of(layer, row), str(row.first().id, ": ", number_text(y, 4))});
     }
   }
@@ -149,12 +160,30 @@ class FigureMaker {
     for (const Row& row : results_.rows) {
       if (!drawn(layer, row.first())) continue;
       const double y = evaluate(layer.y, layer.path + ".y", RowScope(results_, row));
-      ChartSeries& bars = series(label_of(layer, by(layer, row.first())));
+      ChartSeries& bars = series(series_of(layer, row));
       bars.points.resize(chart_.names.size(), {0, NAN, 0, ""});
       const auto place =
           std::find(chart_.names.begin(), chart_.names.end(), *row.first().value(axis->id)) - chart_.names.begin();
       bars.points[static_cast<size_t>(place)] = {static_cast<double>(place), y, spread_of(layer, row),
                                                  str(row.first().id, ": ", number_text(y, 4))};
+    }
+  }
+
+  // Adds the paper's numbers of a measure, without a line between them.
+  void add_paper(const Layer& layer) {
+    const Measure* m = results_.experiment.measure(layer.y.text);
+    if (!m)
+      throw lmx::UserError(
+          str(to_string(layer.y.mark), ": ", layer.path, ".y: there is no measure '", layer.y.text, "'"));
+    for (const Row& row : results_.rows) {
+      const std::optional<double> number = lmx::parse_double(paper_text(row, *m));
+      if (!number || !drawn(layer, row.first())) continue;
+      const double x = evaluate(layer.x, layer.path + ".x", CellScope(row.first()));
+      const std::string own = by(layer, row.first());
+      ChartSeries& points =
+          series(layer.label.empty() ? own + (own.empty() ? "" : ", ") + "paper" : label_of(layer, own));
+      points.line = false;
+      points.points.push_back({x, *number, 0, str(row.first().id, ", paper: ", number_text(*number, 4))});
     }
   }
 

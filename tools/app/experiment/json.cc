@@ -1,6 +1,7 @@
 // results.json: the results for programs.
 #include <nlohmann/json.hpp>
 
+#include "app/experiment/comparison.h"
 #include "app/experiment/results.h"
 #include "app/records/json_number.h"
 #include "lmx/error.h"
@@ -10,10 +11,16 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-Json numbers(const std::map<std::string, double>& values) {
+// Returns the numbers of a cell that have this origin.
+Json numbers(const Results& r, const Cell& cell, Origin origin) {
   Json json = Json::object();
-  for (const auto& [name, value] : values) json[name] = json_number(value);
+  for (const auto& [name, value] : r.by_cell.at(cell.id).values)
+    if (origin_of(*r.experiment.measure(name), cell) == origin) json[name] = json_number(value);
   return json;
+}
+
+const char* name_of(Origin origin) {
+  return origin == Origin::measured ? "measured" : origin == Origin::planned ? "planned" : "formula";
 }
 
 Json cell_json(const Results& r, const Cell& cell) {
@@ -21,15 +28,23 @@ Json cell_json(const Results& r, const Cell& cell) {
   for (const auto& [axis, label] : cell.place) json["place"][axis] = label;
   const auto result = r.by_cell.find(cell.id);
   const auto failure = r.failed.find(cell.id);
-  json["state"] = !cell.runs                  ? "formula"
-                  : result != r.by_cell.end() ? (result->second.diverged ? kDiverged : "done")
-                  : failure != r.failed.end() ? "failed"
-                                              : "not run";
+  const bool any = result != r.by_cell.end();
+  json["state"] = !cell.runs ? (any && !result->second.planned.columns.empty() ? "planned" : "formula")
+                  : any && result->second.done ? (result->second.diverged ? kDiverged : "done")
+                  : failure != r.failed.end()  ? "failed"
+                                               : "not run";
   if (failure != r.failed.end()) json["reason"] = failure->second;
   if (!cell.same_as.empty()) json["same_as"] = cell.same_as;
-  if (result == r.by_cell.end()) return json;
-  json["measured"] = numbers(cell.runs ? result->second.values : std::map<std::string, double>{});
-  json["formula"] = numbers(result->second.formulas);
+  if (!any) return json;
+  json["measured"] = numbers(r, cell, Origin::measured);
+  if (!result->second.planned.columns.empty()) {
+    json["planned"] = numbers(r, cell, Origin::planned);
+    json["out_of_memory"] = result->second.planned.out_of_memory;
+    json["sets_speed"] = result->second.planned.anchor;
+    json["speed"] = json_number(result->second.planned.speed);
+  }
+  json["formula"] = Json::object();
+  for (const auto& [name, value] : result->second.formulas) json["formula"][name] = json_number(value);
   return json;
 }
 
@@ -38,19 +53,22 @@ Json row_json(const Results& r, const Row& row) {
   for (const Measure& m : r.experiment.measures) {
     const std::vector<Sample> samples = samples_of(r, row, m);
     const std::string paper = paper_text(row, m);
-    if (samples.empty() && paper.empty()) continue;
+    if (samples.empty() && paper.empty() && !out_of_memory(r, row, m)) continue;
     Json& entry = json["measures"][m.id] = Json::object();
     if (!samples.empty())
-      entry = {
-          {"mean", json_number(mean(samples))}, {"spread", json_number(spread(samples))}, {"runs", samples.size()}};
+      entry = {{"mean", json_number(mean(samples))},
+               {"spread", json_number(spread(samples))},
+               {"runs", samples.size()},
+               {"origin", name_of(origin_of(m, row.first()))}};
+    if (out_of_memory(r, row, m)) entry["out_of_memory"] = true;
     if (!paper.empty()) entry["paper"] = paper;
   }
   return json;
 }
 
 Json verdict_json(const Verdict& v) {
-  Json json{{"claim", v.claim},       {"class", v.kind},      {"paper", v.paper},  {"expected", v.expected},
-            {"measured", v.measured}, {"verdict", v.verdict}, {"reason", v.reason}};
+  Json json{{"claim", v.claim},       {"class", v.kind},      {"paper", v.paper},   {"expected", v.expected},
+            {"measured", v.measured}, {"verdict", v.verdict}, {"reason", v.reason}, {"planned", v.planned}};
   for (const Estimate& e : v.estimates) {
     json["values"].push_back(json_number(e.value));
     json["standard_errors"].push_back(e.single.empty() ? json_number(e.error) : Json());  // null: not measured
@@ -70,10 +88,19 @@ std::string json(const Results& r) {
            {"scale", r.scale.id},
            {"cells", Json::array()},
            {"rows", Json::array()},
+           {"comparisons", Json::array()},
            {"verdicts", Json::array()},
            {"notes", r.experiment.notes}};
   for (const Cell& cell : r.cells) out["cells"].push_back(cell_json(r, cell));
   for (const Row& row : r.rows) out["rows"].push_back(row_json(r, row));
+  for (const Comparison& c : comparisons(r))
+    out["comparisons"].push_back({{"measure", c.measure->id},
+                                  {"cell", c.cell},
+                                  {"paper", c.paper},
+                                  {"ours", c.ours},
+                                  {"class", c.origin},
+                                  {"off", c.off},
+                                  {"verdict", c.verdict}});
   for (const Verdict& v : r.verdicts) out["verdicts"].push_back(verdict_json(v));
   return out.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
 }

@@ -25,7 +25,7 @@ class Judge {
 
   Verdict take() {
     given(check_.ascending) ? judge_order() : judge_value();
-    if (judged_ && check_.kind != "hardware") conclude();
+    if (judged_ && (check_.kind != "hardware" || scope_.launched())) conclude();
     return std::move(verdict_);
   }
 
@@ -38,6 +38,7 @@ class Judge {
     const Estimate& e = verdict_.estimates.back();
     verdict_.measured += (verdict_.measured.empty() ? "" : ", ") + estimate_text(e, kDigits);
     if (!std::isfinite(e.value)) fails_ = true;
+    verdict_.planned |= e.planned;
     return e;
   }
   // Requires that `margin` is not below 0.
@@ -125,7 +126,8 @@ Verdict compare(const Check& check, const ResultScope& scope) {
   const bool comparable = given(check.unless) && evaluate(check.unless, check.path + ".unless", scope) != 0;
   if ((!check.incomparable.empty() && !comparable) || (v.verdict.empty() && check.kind == "hardware")) {
     v.verdict = kNotComparable;
-    v.reason = check.incomparable.empty() ? "numbers of hardware are reported only" : check.incomparable;
+    v.reason =
+        check.incomparable.empty() ? "without --launcher, numbers of hardware are reported only" : check.incomparable;
   }
   return v;
 }

@@ -20,6 +20,7 @@ struct Verdict {
   std::string verdict;  // one of the above, or "depends on ..."
   std::string reason;
   std::vector<Estimate> estimates = {};  // of `value`, or of each formula of `ascending`
+  bool planned = false;                  // numbers of the planner are part of it
 };
 
 // The verdicts `reproduced` and `refuted` need two standard errors of the measured difference, and several runs if the

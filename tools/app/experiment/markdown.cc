@@ -1,8 +1,10 @@
 // table.md: the cells, the paper's numbers, the verdicts.
 #include <algorithm>
+#include <set>
 
 #include "app/experiment/results.h"
 #include "app/print/markdown.h"
+#include "app/print/words.h"
 #include "base/text.h"
 #include "lmx/error.h"
 
@@ -13,8 +15,9 @@ using lmx::Node;
 using lmx::str;
 using Lines = std::vector<std::vector<std::string>>;
 
-std::string heading(const Measure& m) {
-  return m.unit.empty() ? m.title : m.title + " (" + m.unit + ")";
+std::string heading(const Measure& m, bool planned = false) {
+  const std::string unit = m.unit + (planned ? (m.unit.empty() ? "planned" : ", planned") : "");
+  return unit.empty() ? m.title : m.title + " (" + unit + ")";
 }
 
 std::string sample_text(const std::vector<Sample>& samples, int64_t digits) {
@@ -27,13 +30,14 @@ std::string sample_text(const std::vector<Sample>& samples, int64_t digits) {
 // The columns of a measure: measured, and also formula and paper if any row has one.
 struct Column {
   const Measure* measure;
-  bool formula = false, paper = false;
+  bool formula = false, paper = false, planned = false;
 };
 
 std::vector<Column> columns_of(const Results& r) {
   std::vector<Column> columns;
   for (const Measure& m : r.experiment.measures) {
     Column column{&m};
+    column.planned = all_planned(r, m);
     bool any = false;
     for (const Row& row : r.rows) {
       any = any || !samples_of(r, row, m).empty();
@@ -49,11 +53,21 @@ bool any_failed(const Results& r, const Row& row) {
   return std::any_of(row.cells.begin(), row.cells.end(), [&](const Cell* c) { return r.failed.contains(c->id); });
 }
 
-std::string row_text(const Results& r, const Row& row, const Measure& m) {
+// `column_planned`: the heading says that the numbers are planned.
+std::string planned_text(const Results& r, const Row& row, const Measure& m, bool column_planned) {
+  if (out_of_memory(r, row, m)) return kOutOfMemory;
+  const std::string text = sample_text(samples_of(r, row, m), m.digits);
+  if (text.empty()) return "";
+  return text + (fixed(r, row, m) ? " (*set*)" : column_planned ? "" : " (planned)");
+}
+
+std::string row_text(const Results& r, const Row& row, const Column& column) {
+  const Measure& m = *column.measure;
+  if (!applies(r.experiment, m, row.first())) return "";
+  if (origin_of(m, row.first()) == Origin::planned) return planned_text(r, row, m, column.planned);
   const std::vector<Sample> samples = samples_of(r, row, m);
   const size_t diverged = m.split == kOutcome ? 0 : diverged_runs(r, row);
-  if (samples.empty() && applies(r.experiment, m, row.first()))
-    return any_failed(r, row) ? "failed" : diverged > 0 ? kDiverged : "not run";
+  if (samples.empty()) return any_failed(r, row) ? "failed" : diverged > 0 ? kDiverged : "not run";
   std::string text = sample_text(samples, m.digits);
   if (!row.first().runs && !text.empty()) text = "*" + text + "*";
   size_t runs = 0;
@@ -69,20 +83,28 @@ std::string cells_table(const Results& r) {
   for (const Axis& axis : r.experiment.axes)
     if (!r.experiment.averages(axis.id)) lines[0].push_back(axis.id);
   for (const Column& c : columns) {
-    lines[0].push_back(heading(*c.measure));
+    lines[0].push_back(heading(*c.measure, c.planned));
     if (c.formula) lines[0].push_back("formula");
     if (c.paper) lines[0].push_back("paper");
   }
   for (const Row& row : r.rows) {
     std::vector<std::string> line = row.labels;
     for (const Column& c : columns) {
-      line.push_back(row_text(r, row, *c.measure));
+      line.push_back(row_text(r, row, c));
       if (c.formula) line.push_back(sample_text(samples_of(r, row, *c.measure, true), c.measure->digits));
       if (c.paper) line.push_back(paper_text(row, *c.measure));
     }
     lines.push_back(std::move(line));
   }
   return lines.size() > 1 ? markdown_table(lines, " --- ") + "\n" : "";
+}
+
+bool any_origin(const Results& r, Origin origin) {
+  return std::any_of(r.cells.begin(), r.cells.end(), [&](const Cell& cell) {
+    return std::any_of(r.experiment.measures.begin(), r.experiment.measures.end(), [&](const Measure& m) {
+      return applies(r.experiment, m, cell) && origin_of(m, cell) == origin;
+    });
+  });
 }
 
 std::string types_table(const Results& r) {
@@ -101,7 +123,8 @@ std::string types_table(const Results& r) {
 std::string verdict_table(const Results& r) {
   Lines lines{{"claim", "class", "paper", "expected", "measured", "verdict"}};
   for (const Verdict& v : r.verdicts)
-    lines.push_back({v.claim, v.kind, v.paper, v.expected, v.measured,
+    lines.push_back({v.claim, v.kind, v.paper, v.expected,
+                     v.measured + (v.planned && !v.measured.empty() ? " (planned)" : ""),
                      "**" + v.verdict + "**" + (v.reason.empty() ? "" : ": " + v.reason)});
   if (lines.size() == 1) return "";
   const bool errors = std::any_of(r.verdicts.begin(), r.verdicts.end(), [](const Verdict& v) {
@@ -112,6 +135,25 @@ std::string verdict_table(const Results& r) {
 }
 
 }  // namespace
+
+std::string planned_note(const Results& r) {
+  if (!any_origin(r, Origin::planned)) return "";
+  std::set<std::string> factors;
+  bool anchored = false, based = false;
+  for (const auto& [id, result] : r.by_cell) {
+    if (result.planned.columns.empty()) continue;
+    factors.insert(number_text(result.planned.speed, 3));
+    anchored |= result.planned.anchor;
+    based |= result.planned.base;
+  }
+  std::string note =
+      "Planned: by `lmx plan --machine " + plan_config(r.experiment, r.scale).machine + "`, not measured.";
+  if (anchored)
+    note += " Cells of the paper marked *set* set the speed of the device: computation takes " + joined(factors) +
+            " times as long as the machine's file says.";
+  if (based) note += " Efficiency is relative to the cells where it is marked *set*.";
+  return note + "\n\n";
+}
 
 std::string markdown(const Results& r) {
   const Experiment& e = r.experiment;
@@ -124,8 +166,8 @@ std::string markdown(const Results& r) {
   for (const std::string& axis : e.average) averaged += (averaged.empty() ? "" : ", ") + axis;
   if (!averaged.empty()) out += "; mean ± standard deviation over " + averaged;
   out += ".\n\n" + cells_table(r) + types_table(r);
-  const bool formulas = std::any_of(r.cells.begin(), r.cells.end(), [](const Cell& c) { return !c.runs; });
-  if (formulas) out += "*Italics*: by formula, not run.\n\n";
+  out += planned_note(r);
+  if (any_origin(r, Origin::formula)) out += "*Italics*: by formula, not run.\n\n";
   out += verdict_table(r);
   for (const auto& [cell, why] : r.failed) out += "- cell " + cell + " failed: " + why + "\n";
   for (const std::string& note : e.notes) out += "- " + note + "\n";

@@ -163,25 +163,62 @@ class MeasureScope final : public CellScope {
   const ResultScope& others_;
 };
 
-// Reads the measured values first, then evaluates the formulas, which may refer to measured values of other cells.
+// Takes the numbers in this order, because each kind may refer to the earlier ones, also of other cells: measures that
+// are always planned, measured values, planned values of cells that do not run, formulas of expected values.
 class Measuring {
  public:
   using Records = std::map<std::string, std::vector<RunRecord>>;
-  Measuring(const Experiment& experiment, const std::vector<Cell>& cells, const Records* records)
-      : experiment_(experiment), records_(records), others_(experiment, cells, results_) {
+  using Planned = std::map<std::string, PlannedCell>;
+  // Without `records` and `planned`, every measured or planned number is 1.
+  Measuring(const Experiment& experiment, const std::vector<Cell>& cells, const Records* records,
+            const Planned* planned)
+      : experiment_(experiment),
+        cells_(cells),
+        records_(records),
+        planned_(planned),
+        others_(experiment, cells, results_) {
+    for (const Cell& cell : cells)
+      if (planned && planned->contains(cell.id)) results_[cell.id].planned = planned->at(cell.id);
+    add_planned(true);
     for (const Cell& cell : cells)
       if (cell.runs && (!records || records->contains(cell.id))) measure(cell);
+    add_planned(false);
     for (const Cell& cell : cells)
-      if (!cell.runs || results_.contains(cell.id)) add_formulas(cell);
+      if (!cell.runs || (results_.contains(cell.id) && results_.at(cell.id).done)) add_formulas(cell);
   }
   std::map<std::string, CellResult> take() { return std::move(results_); }
 
  private:
+  // Measures are in the outer loop, so that a formula may refer to an earlier measure of any cell.
+  void add_planned(bool always) {
+    for (const Measure& m : experiment_.measures) {
+      for (const Cell& cell : cells_) {
+        if (m.only_planned != always || !applies(experiment_, m, cell) || origin_of(m, cell) != Origin::planned)
+          continue;
+        CellResult& result = results_[cell.id];
+        if (result.planned.out_of_memory && needs_memory(experiment_, m)) continue;
+        if (const auto value = planned_number(m, cell, result)) result.values[m.id] = *value;
+      }
+    }
+  }
+
+  std::optional<double> planned_number(const Measure& m, const Cell& cell, const CellResult& result) const {
+    if (!m.plan.empty()) return planned_ ? result.planned.columns.at(m.plan) / m.divide : 1;
+    try {
+      return evaluate(m.value, "measures." + m.id + ".value", MeasureScope(cell, result, experiment_, others_));
+    } catch (const UserError&) {
+      if (!planned_) throw;
+      return {};  // the formula is valid, so it refers to a cell that runs out of memory
+    }
+  }
+
   void measure(const Cell& cell) {
     CellResult& result = results_[cell.id];
+    result.done = true;
     result.diverged = records_ && has_diverged(records_->at(cell.id));
     for (const Measure& m : experiment_.measures) {
-      if (!applies(experiment_, m, cell) || (result.diverged && m.split != kOutcome)) continue;
+      if (!applies(experiment_, m, cell) || origin_of(m, cell) != Origin::measured) continue;
+      if (result.diverged && m.split != kOutcome) continue;
       double value = 1;
       if (m.key.empty())
         value = evaluate(m.value, "measures." + m.id + ".value", MeasureScope(cell, result, experiment_, others_));
@@ -203,37 +240,28 @@ class Measuring {
         if (!records_) throw;
         continue;  // the formula was valid with all cells, so it refers to a cell that has not run
       }
-      if (!cell.runs) result.values[m.id] = result.formulas[m.id];
+      if (origin_of(m, cell) == Origin::formula) result.values[m.id] = result.formulas[m.id];
     }
   }
 
   const Experiment& experiment_;
+  const std::vector<Cell>& cells_;
   const Records* records_;
+  const Planned* planned_;
   std::map<std::string, CellResult> results_;
   ResultScope others_;
 };
 
 }  // namespace
 
-const Node* formula_of(const Experiment& experiment, const Measure& measure, const Cell& cell) {
-  if (measure.formula.kind == Node::Kind::null) return nullptr;
-  return formula_for(experiment, cell, measure.formula, "measures." + measure.id + ".formula");
-}
-
-bool applies(const Experiment& experiment, const Measure& measure, const Cell& cell) {
-  const bool of_types = measure.split == "types" || measure.split == "fit";
-  if (of_types != cell.types) return false;
-  if (!cell.runs && !formula_of(experiment, measure, cell)) return false;
-  return chosen(experiment, cell, measure.only, "measures." + measure.id + ".only");
-}
-
 std::map<std::string, CellResult> measure_cells(const Experiment& experiment, const std::vector<Cell>& cells,
-                                                const std::map<std::string, std::vector<RunRecord>>& records) {
-  return Measuring(experiment, cells, &records).take();
+                                                const std::map<std::string, std::vector<RunRecord>>& records,
+                                                const std::map<std::string, PlannedCell>& planned) {
+  return Measuring(experiment, cells, &records, &planned).take();
 }
 
 std::map<std::string, CellResult> measure_nothing(const Experiment& experiment, const std::vector<Cell>& cells) {
-  return Measuring(experiment, cells, nullptr).take();
+  return Measuring(experiment, cells, nullptr, nullptr).take();
 }
 
 double ResultScope::variable(const std::string& name) const {
@@ -279,9 +307,12 @@ std::vector<const Cell*> ResultScope::choose(const std::string& measure,
       return !own || *own != label;
     });
   }
-  // Does not mix measured values with values of formulas.
-  if (std::any_of(cells.begin(), cells.end(), [](const Cell* c) { return c->runs; }))
-    std::erase_if(cells, [](const Cell* c) { return !c->runs; });
+  for (const Origin origin : {Origin::measured, Origin::planned}) {
+    const auto has = [&](const Cell* c) { return origin_of(*experiment_.measure(measure), *c) == origin; };
+    if (std::none_of(cells.begin(), cells.end(), has)) continue;
+    std::erase_if(cells, [&](const Cell* c) { return !has(c); });
+    break;
+  }
   return cells;
 }
 
@@ -320,6 +351,8 @@ std::vector<Sample> ResultScope::select(const std::string& measure, const std::v
     const auto found = results_.find(cell->id);
     if (found != results_.end() && found->second.diverged && !found->second.values.contains(measure))
       throw UserError(str("cell ", cell->id, " diverged"));
+    if (found != results_.end() && found->second.planned.out_of_memory && !found->second.values.contains(measure))
+      throw UserError(str("cell ", cell->id, " runs out of memory"));
     if (found == results_.end() || !found->second.values.contains(measure))
       throw UserError(str("cell ", cell->id, cell->runs ? " has not run" : " does not run; its formula comes later"));
     Sample sample{0, found->second.values.at(measure)};
@@ -341,17 +374,22 @@ ResultScope ResultScope::without(const std::string& cell) const {
   return scope;
 }
 
-// Returns one entry for each row, with its cells that run.
+// Returns one entry for each row, with its cells that run; and one for a planned row.
 std::vector<ResultScope::Use> ResultScope::rows_of(const Measure& measure,
                                                    const std::vector<const Cell*>& cells) const {
   const bool chance = measure.kind == "quality" || measure.kind == "hardware";
   std::vector<Use> rows;
   for (const Cell* cell : cells) {
-    if (!cell->runs || cell->types) continue;
+    const Origin origin = origin_of(measure, *cell);
+    if (origin == Origin::formula || cell->types) continue;
     const std::string id = row_of(experiment_, *cell);
+    if (origin == Origin::planned) {
+      rows.push_back({id, {}, false, true});
+      continue;
+    }
     const auto found = std::find_if(rows.begin(), rows.end(), [&](const Use& row) { return row.row == id; });
     if (found == rows.end())
-      rows.push_back({id, {cell->id}, chance});
+      rows.push_back({id, {cell->id}, chance, false});
     else
       found->cells.push_back(cell->id);
   }

@@ -7,31 +7,28 @@
 #include <string>
 #include <vector>
 
-#include "app/experiment/cells.h"
+#include "app/cells/cells.h"
+#include "app/cells/finished.h"
+#include "app/cells/planned.h"
 #include "app/records/run_records.h"
 
 namespace lmx_cli::experiments {
 
-// The record of how a cell's run ended: 1 if it diverged, otherwise 0.
-inline constexpr const char* kOutcome = "outcome";
-inline constexpr const char* kDiverged = "diverged";
-
 struct CellResult {
   std::map<std::string, double> values;    // by measure; for a cell that does not run, the values of its formulas
   std::map<std::string, double> formulas;  // of measures that have one
+  bool done = false;                       // its run has ended
   bool diverged = false;                   // then only measures of split `outcome` have values
+  PlannedCell planned;                     // without columns if nothing is planned
 };
 
-// Returns the formula for the expected value of a cell's measure; null if there is none.
-const lmx::Node* formula_of(const Experiment& experiment, const Measure& measure, const Cell& cell);
-// Returns whether `cell` has this measure.
-bool applies(const Experiment& experiment, const Measure& measure, const Cell& cell);
-
-// Measures all cells that have records, and all that do not run. UserError: a key that no record has; the message
-// suggests the nearest.
+// Measures all cells that have records, and all that do not run; `planned`: the result of plan_cells(). UserError: a
+// key that no record has; the message suggests the nearest.
 std::map<std::string, CellResult> measure_cells(const Experiment& experiment, const std::vector<Cell>& cells,
-                                                const std::map<std::string, std::vector<RunRecord>>& records);
-// The same before anything has run, with 1 for every measured number. Checks whether all formulas can be evaluated.
+                                                const std::map<std::string, std::vector<RunRecord>>& records,
+                                                const std::map<std::string, PlannedCell>& planned);
+// The same before anything has run, with 1 for every measured and every planned number. Checks whether all formulas can
+// be evaluated.
 std::map<std::string, CellResult> measure_nothing(const Experiment& experiment, const std::vector<Cell>& cells);
 
 // Formulas that compare cells: those of `checks` and of lines in the figure.
@@ -41,14 +38,18 @@ class ResultScope : public Scope {
   struct Use {
     std::string row;
     std::vector<std::string> cells;
-    bool chance;  // the measure depends on chance: its class is quality or hardware
+    bool chance;   // the measure depends on chance: its class is quality or hardware
+    bool planned;  // its number is planned; then `cells` is empty
   };
   ResultScope(const Experiment& experiment, const std::vector<Cell>& cells,
               const std::map<std::string, CellResult>& results)
       : experiment_(experiment), cells_(cells), results_(results) {}
   // Returns a constant: a variable with the same value in all cells.
   double variable(const std::string& name) const override;
-  // If a selection contains cells that run and cells that do not, the latter are left out.
+  // Returns whether the ranks are processes, so that times are judged.
+  bool launched() const { return !cells_.empty() && cells_[0].launched; }
+  // Does not mix origins: if a selection contains measured cells, the others are left out; likewise if it contains
+  // planned cells, those of formulas.
   std::vector<Sample> select(const std::string& measure, const std::vector<std::string>& selection,
                              const std::string& axis) const override;
   // Returns a copy that records its uses in `uses`, which must outlive it.

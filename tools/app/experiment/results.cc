@@ -37,29 +37,34 @@ void judge_formula(const Measure& m, Results& results) {
   size_t cells = 0;
   for (const Cell& cell : results.cells) {
     const auto found = results.by_cell.find(cell.id);
-    if (!cell.runs || found == results.by_cell.end() || !found->second.formulas.contains(m.id)) continue;
+    if (found == results.by_cell.end() || !found->second.formulas.contains(m.id) ||
+        !found->second.values.contains(m.id) || origin_of(m, cell) == Origin::formula)
+      continue;
     worst = std::max(worst, distance(found->second.values.at(m.id), found->second.formulas.at(m.id)));
     ++cells;
   }
   if (cells == 0) return;
   const std::string limit = m.tolerance() > 0 ? "at most " + percent_text(m.tolerance()) : "0";
-  results.verdicts.push_back({m.title + " is what its formula says, in every cell that ran", m.kind, "",
-                              "off by at most " + percent_text(worst), limit,
-                              worst <= m.tolerance() ? kReproduced : kRefuted,
-                              str(cells, cells == 1 ? " cell" : " cells")});
+  const bool planned = all_planned(results, m);
+  results.verdicts.push_back(
+      {m.title + " is what its formula says, in every cell that " + (planned ? "is planned" : "ran"), m.kind, "",
+       "off by at most " + percent_text(worst), limit, worst <= m.tolerance() ? kReproduced : kRefuted,
+       str(cells, cells == 1 ? " cell" : " cells")});
+  results.verdicts.back().planned = planned;
 }
 
 // The distances of a measure from the paper's numbers.
 struct Distances {
   double worst = 0;
-  size_t cells = 0, one_sided = 0;           // one_sided: diverged either here or in the paper, but not in both
+  size_t cells = 0, one_sided = 0;           // one_sided: without a number either here or in the paper, but not in both
   size_t refuted = 0, open = 0, single = 0;  // beyond the tolerance; within two standard errors of it; with one run
-  void compare(const Measure& m, const std::vector<Sample>& samples, const std::string& paper) {
+  size_t fixed = 0;                          // cells that agree because they set the speed of the planner
+  void compare(const Measure& m, const std::vector<Sample>& samples, const std::string& paper, bool planned = false) {
     const double wanted = lmx::parse_double(paper).value_or(NAN), off = distance(mean(samples), wanted);
-    const Standing s = standing(m.tolerance() - off, error_of_mean(samples) / std::fabs(wanted));
+    const Standing s = standing_to_paper(m, samples, wanted);
     refuted += s == Standing::fails;
     open += s == Standing::open;
-    single += samples.size() == 1 && m.kind == "quality";
+    single += samples.size() == 1 && m.kind == "quality" && !planned;
     worst = std::max(worst, off);
     ++cells;
   }
@@ -70,15 +75,16 @@ Distances distances_of(const Measure& m, const Results& results) {
   for (const Row& row : results.rows) {
     const std::string paper = paper_text(row, m);
     const std::vector<Sample> samples = samples_of(results, row, m);
-    const bool diverged = diverged_runs(results, row) > 0;
-    if (paper.empty() || (samples.empty() && !diverged)) continue;
-    if (diverged != (paper == kDiverged)) {
-      ++all.one_sided;
-      ++all.cells;
-    } else if (diverged) {
-      ++all.cells;
+    const std::string outcome = outcome_of(m, results, row);
+    if (paper.empty() || (samples.empty() && outcome.empty())) continue;
+    const bool number = paper != kDiverged && paper != kOutOfMemory;
+    if (fixed(results, row, m)) {
+      ++all.fixed;
+    } else if (number && outcome.empty()) {
+      all.compare(m, samples, paper, origin_of(m, row.first()) == Origin::planned);
     } else {
-      all.compare(m, samples, paper);
+      all.one_sided += paper != outcome;
+      ++all.cells;
     }
   }
   if (const auto types = results.by_cell.find("types"); types != results.by_cell.end())
@@ -90,8 +96,7 @@ Distances distances_of(const Measure& m, const Results& results) {
 void judge_paper(const Measure& m, Results& results) {
   if (!given(m.paper)) return;
   Verdict v{m.title + ": the paper's numbers, cell by cell", m.kind, "", "", "", "", m.reason};
-  const bool comparable =
-      m.kind != "hardware" && (m.comparable == "always" || (m.comparable == "paper" && results.scale.id == "paper"));
+  const bool comparable = is_comparable(m, results);
   const Distances d = distances_of(m, results);
   if (!comparable || d.cells == 0) {
     v.verdict = d.cells == 0 && comparable ? kNotMeasured : kNotComparable;
@@ -99,11 +104,15 @@ void judge_paper(const Measure& m, Results& results) {
     v.measured = "off by at most " + percent_text(d.worst);
     v.expected = "at most " + percent_text(m.tolerance());
     v.reason = str(d.cells, d.cells == 1 ? " cell" : " cells");
+    if (d.refuted > 0) v.reason += str(", ", d.refuted, " of them off by more than that");
     v.verdict = d.refuted + d.one_sided > 0 ? kRefuted : d.open + d.single > 0 ? kUndecided : kReproduced;
-    if (d.one_sided > 0) v.reason += str(", ", d.one_sided, " of them diverged here or in the paper, not in both");
+    if (d.one_sided > 0)
+      v.reason += str(", ", d.one_sided, all_planned(results, m) ? " of them ran out of memory" : " of them diverged",
+                      " here or in the paper, not in both");
     if (d.open > 0) v.reason += str(", ", d.open, " of them less than two standard errors from what is allowed");
     if (d.single > 0) v.reason += str(", ", d.single, " of them of one run: spread not measured");
   }
+  v.planned = all_planned(results, m);
   results.verdicts.push_back(v);
 }
 
@@ -126,9 +135,9 @@ void check_paper_cells(const Results& r, const Measure& m) {
   for (const Row& row : r.rows) known.push_back(row_of(r.experiment, row.first()));
   const std::vector<std::string> possible = possible_rows(r.experiment);
   for (const auto& [key, node] : m.paper.entries) {
-    if (!lmx::parse_double(node.text) && node.text != kDiverged)
-      throw lmx::UserError(
-          str(to_string(node.mark), ": measures.", m.id, ".paper.", key, ": expected a number, or ", kDiverged));
+    if (!lmx::parse_double(node.text) && node.text != kDiverged && node.text != kOutOfMemory)
+      throw lmx::UserError(str(to_string(node.mark), ": measures.", m.id, ".paper.", key, ": expected a number, ",
+                               kDiverged, " or ", kOutOfMemory));
     if (std::find(known.begin(), known.end(), key) != known.end()) continue;
     const bool other_scale = r.experiment.scales.size() > 1;
     if (other_scale && std::find(possible.begin(), possible.end(), key) != possible.end()) continue;
@@ -156,6 +165,46 @@ size_t diverged_runs(const Results& results, const Row& row) {
     const auto found = results.by_cell.find(cell->id);
     return found != results.by_cell.end() && found->second.diverged;
   }));
+}
+
+std::string outcome_of(const Measure& m, const Results& results, const Row& row) {
+  if (out_of_memory(results, row, m)) return kOutOfMemory;
+  return diverged_runs(results, row) > 0 && origin_of(m, row.first()) == Origin::measured ? kDiverged : "";
+}
+
+bool is_comparable(const Measure& m, const Results& results) {
+  const bool launched = !results.cells.empty() && results.cells[0].launched;
+  if (m.kind == "hardware" && !launched) return false;
+  const bool at_paper = results.scale.id == "paper" && (m.comparable == "paper" || m.comparable == "launched");
+  return m.comparable == "always" || (at_paper && (launched || m.comparable == "paper"));
+}
+
+Standing standing_to_paper(const Measure& measure, const std::vector<Sample>& samples, double paper) {
+  const double margin = measure.tolerance() - distance(mean(samples), paper);
+  return standing(margin, error_of_mean(samples) / std::fabs(paper));
+}
+
+bool out_of_memory(const Results& results, const Row& row, const Measure& measure) {
+  const auto found = results.by_cell.find(row.first().id);
+  return found != results.by_cell.end() && found->second.planned.out_of_memory &&
+         needs_memory(results.experiment, measure) && applies(results.experiment, measure, row.first()) &&
+         origin_of(measure, row.first()) == Origin::planned;
+}
+
+bool fixed(const Results& results, const Row& row, const Measure& measure) {
+  const auto found = results.by_cell.find(row.first().id);
+  return found != results.by_cell.end() && origin_of(measure, row.first()) == Origin::planned &&
+         is_fixed(results.experiment, measure, found->second.planned);
+}
+
+bool all_planned(const Results& results, const Measure& measure) {
+  bool planned = false;
+  for (const Row& row : results.rows) {
+    if (samples_of(results, row, measure).empty()) continue;
+    if (origin_of(measure, row.first()) != Origin::planned) return false;
+    planned = true;
+  }
+  return planned;
 }
 
 // The keys of `paper` are a row's labels, such as "dense-24".

@@ -16,6 +16,9 @@ struct Row {
   const Cell& first() const { return *cells[0]; }
 };
 
+// The paper's entry for a cell that does not fit into memory.
+inline constexpr const char* kOutOfMemory = "out of memory";
+
 struct Results {
   const Experiment& experiment;
   const Scale& scale;
@@ -38,10 +41,26 @@ Results judge(const Experiment& experiment, const Scale& scale, const std::vecto
 std::vector<Sample> samples_of(const Results& results, const Row& row, const Measure& measure, bool formula = false);
 // Returns how many runs of a row have diverged.
 size_t diverged_runs(const Results& results, const Row& row);
-// Returns the paper's number for a row, or "diverged"; empty if it has none.
+// Returns whether a row has no planned number because the planner finds that it runs out of memory.
+bool out_of_memory(const Results& results, const Row& row, const Measure& measure);
+// Returns whether the number of a row is fixed by the paper's own (is_fixed()).
+bool fixed(const Results& results, const Row& row, const Measure& measure);
+// Returns whether all numbers of a measure that the rows have are planned.
+bool all_planned(const Results& results, const Measure& measure);
+// Returns the paper's number for a row, or "diverged" or "out of memory"; empty if it has none.
 std::string paper_text(const Row& row, const Measure& measure);
 
+// Why a row has no number: "diverged", "out of memory"; "": it has one, or has not run.
+std::string outcome_of(const Measure& measure, const Results& results, const Row& row);
+// Returns whether the paper's numbers mean the same as those of these cells. Times count if the ranks are processes.
+bool is_comparable(const Measure& measure, const Results& results);
+// Compares the mean with the paper's number, by the tolerance of the measure and the spread of the samples.
+Standing standing_to_paper(const Measure& measure, const std::vector<Sample>& samples, double paper);
+
 std::string markdown(const Results& results);
+// A paragraph about the numbers that are planned: the machine, and the factors that the paper's cells have set. Empty
+// if nothing is planned.
+std::string planned_note(const Results& results);
 std::string json(const Results& results);
 std::string figure_svg(const Results& results, const std::map<std::string, std::vector<RunRecord>>& records);
 

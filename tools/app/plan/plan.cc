@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <map>
 
+#include "app/corpora/zipf.h"
 #include "app/datasets/open.h"
 #include "app/plan/bandwidth.h"
 #include "app/plan/case.h"
@@ -139,6 +140,20 @@ Anchor parse_anchor(const std::string& text) {
   return {*ranks, *seconds};
 }
 
+WordLaw parse_law(const std::string& text) {
+  const size_t comma = text.find(',');
+  const auto factor = parse_double(text.substr(0, comma));
+  const auto exponent = comma == std::string::npos ? std::nullopt : parse_double(text.substr(comma + 1));
+  if (!factor || !exponent || !(*factor > 0) || !(*exponent > 0 && *exponent <= 1))
+    throw UserError(
+        str("[plan] --types takes FACTOR,EXPONENT of the number of different words in N tokens, FACTOR N^EXPONENT, ",
+            "such as 8.17,0.64, got '", text, "'"));
+  return [law = PowerLaw{*factor, *exponent, {}, 0}](int64_t tokens, int64_t vocabulary) {
+    const double most = static_cast<double>(std::min(tokens, vocabulary));
+    return static_cast<int64_t>(std::min(law.at(static_cast<double>(tokens)), most));
+  };
+}
+
 Plan make_plan(const Request& asked) {
   Request request = asked;
   bool swept = false;
@@ -146,6 +161,7 @@ Plan make_plan(const Request& asked) {
   Plan plan;
   plan.recipe = std::filesystem::path(request.recipe).stem().string();
   plan.machine_name = request.machine;
+  plan.speed = request.speed;
   plan.machine = variants[0].machine;
   std::vector<int64_t> ranks = request.ranks;
   if (ranks.empty()) ranks = {ranks_of(variants[0].tree)};

@@ -23,6 +23,8 @@ struct Anchor {
 };
 inline constexpr int64_t kMostRanks = 20'000;
 Anchor parse_anchor(const std::string& text);  // "8:0.348". UserError: another form
+// "8.17,0.64" is the law U = min(V, 8.17 N^0.64) of the number of different words in N tokens. UserError: another form.
+WordLaw parse_law(const std::string& text);
 
 struct Request {
   std::string recipe, machine;         // machine: a name of the group `machine`, or a file
@@ -34,6 +36,7 @@ struct Request {
   double fill = 1;                     // part of its token budget that a mean sub-batch holds
   std::optional<double> epoch_tokens;  // default: those of the corpus, if it is available
   std::optional<WordLaw> law;          // default: Zipf's law
+  double speed = 1;                    // Plan::speed, if neither `anchor` nor `from` sets it
   std::optional<Anchor> anchor;
   std::string from;  // a run whose records set the speed of the device, the rows of tables and the spread; "": none
 };

@@ -44,8 +44,6 @@ struct LaunchOptions {
 
 // Runs points as processes on this machine; they divide its cores.
 std::unique_ptr<Launcher> local_launcher(const Plan& plan, const Folder& folder, const LaunchOptions& options);
-// UserError: there is no Slurm.
-void require_slurm();
 // Runs points in array jobs. `journal` must outlive the launcher.
 std::unique_ptr<Launcher> slurm_launcher(const Plan& plan, const Folder& folder, const LaunchOptions& options,
                                          Journal& journal);

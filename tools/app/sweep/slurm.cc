@@ -6,20 +6,16 @@
 //
 // The array's name is in the journal before it is submitted, so an array that was submitted just before this program
 // was killed is found again.
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <chrono>
-#include <cstdio>
-#include <cstdlib>
 #include <filesystem>
 #include <map>
 #include <set>
 #include <sstream>
 
 #include "app/jobs/pool.h"
+#include "app/jobs/slurm.h"
 #include "app/print/shell.h"
 #include "app/records/line_file.h"
 #include "app/sweep/launcher.h"
@@ -33,53 +29,13 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 using lmx::str;
-using lmx::UserError;
+
+namespace slurm = jobs::slurm;
+using slurm::Answer;
+using slurm::ask;
+using slurm::one_line;
 
 constexpr auto kAskEvery = std::chrono::seconds(2);
-// Slurm may not know a task any more although its exit code has not arrived yet (NFS). Ask this often before it counts
-// as lost.
-constexpr int kAsksBeforeLost = 3;
-
-struct Answer {
-  int code = 0;
-  std::string out, err;
-};
-
-// Runs a Slurm command to its end.
-Answer ask(const std::vector<std::string>& words) {
-  std::string line;
-  for (const std::string& word : words) line += shell_quoted(word) + " ";
-  char path[] = "/tmp/lmx_slurm_XXXXXX";
-  const int file = mkstemp(path);
-  if (file < 0) throw lmx::RunError("[sweep] cannot write in /tmp");
-  close(file);
-  line += str("2>", path);
-  Answer answer;
-  FILE* pipe = popen(line.c_str(), "r");
-  if (!pipe) throw lmx::RunError("[sweep] cannot start " + words[0]);
-  std::array<char, 4096> buffer{};
-  for (size_t n; (n = fread(buffer.data(), 1, buffer.size(), pipe)) > 0;) answer.out.append(buffer.data(), n);
-  const int status = pclose(pipe);
-  answer.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-  answer.err = jobs::read_text(path);
-  unlink(path);
-  return answer;
-}
-
-std::string one_line(std::string text) {
-  while (!text.empty() && text.back() == '\n') text.pop_back();
-  std::replace(text.begin(), text.end(), '\n', ' ');
-  return text;
-}
-
-// Returns the JobState of a task that is over; "" if Slurm no longer lists it.
-std::string state_of(const std::string& job, size_t task) {
-  const Answer a = ask({"scontrol", "show", "job", "-o", str(job, "_", task)});
-  const std::string key = "JobState=";
-  const size_t at = a.out.find(key);
-  if (a.code != 0 || at == std::string::npos) return {};
-  return a.out.substr(at + key.size(), a.out.find(' ', at) - at - key.size());
-}
 
 class SlurmLauncher : public Launcher {
  public:
@@ -102,7 +58,7 @@ class SlurmLauncher : public Launcher {
           array.tasks[t] = {point, Clock::now(), 0};
       }
       if (array.tasks.empty()) continue;
-      if (array.job.empty()) array.job = job_named(array.name);
+      if (array.job.empty()) array.job = slurm::job_named(array.name);
       if (array.job.empty() && !left_anything(array)) continue;  // it was never submitted
       arrays_.push_back(std::move(array));
     }
@@ -181,12 +137,6 @@ class SlurmLauncher : public Launcher {
     return false;
   }
 
-  static std::string job_named(const std::string& name) {
-    const Answer a = ask({"squeue", "-h", "-o", "%F", "--name", name});
-    if (a.code != 0) throw lmx::RunError("[sweep] squeue: " + one_line(a.err));
-    return a.out.substr(0, a.out.find('\n'));
-  }
-
   // Returns the command line of a task. Its output is appended to that of earlier starts.
   std::string task_line(const Work& work) const {
     const Point& point = plan_.points[work.point];
@@ -228,19 +178,13 @@ class SlurmLauncher : public Launcher {
     lmx::write_file_atomically(base(batch.number) + ".sh", script(batch.number));
     journal_.submitting(batch);
     const std::string limit = options_.jobs > 0 ? str("%", options_.jobs) : "";
-    std::vector<std::string> words{"sbatch",
-                                   "--parsable",
-                                   "--no-requeue",
-                                   "--job-name=" + batch.name,
-                                   str("--array=0-", works.size() - 1, limit),
-                                   str("--ntasks=", first.demand.processes),
+    std::vector<std::string> words{"--no-requeue", "--job-name=" + batch.name,
+                                   str("--array=0-", works.size() - 1, limit), str("--ntasks=", first.demand.processes),
                                    str("--output=", base(batch.number), ".%a.out")};
     if (first.demand.threads > 0) words.push_back(str("--cpus-per-task=", first.demand.threads));
     words.insert(words.end(), options_.scheduler.begin(), options_.scheduler.end());
     words.push_back(base(batch.number) + ".sh");
-    const Answer answer = ask(words);
-    if (answer.code != 0) throw UserError("[sweep] sbatch: " + one_line(answer.err));
-    array.job = one_line(answer.out.substr(0, answer.out.find(';')));
+    array.job = slurm::submit(std::move(words));
     journal_.submitted(batch.number, array.job);
     lmx::log_info(
         str("submitted ", works.size(), works.size() == 1 ? " point" : " points", " as array job ", array.job));
@@ -272,13 +216,13 @@ class SlurmLauncher : public Launcher {
     const std::string code = one_line(jobs::read_text(exit_file(array.number, task)));
     if (!code.empty()) {
       const auto value = static_cast<int>(lmx::parse_int(code).value_or(1));
-      const bool killed = value == 128 + SIGKILL && state_of(array.job, task) == "OUT_OF_MEMORY";
+      const bool killed = value == 128 + SIGKILL && slurm::state_of(str(array.job, "_", task)) == "OUT_OF_MEMORY";
       return Ending{value, killed, ""};
     }
     if (known) running.missed = 0;
     if (!answered || known) return {};
-    if (++running.missed < kAsksBeforeLost) return {};
-    const std::string state = array.job.empty() ? "" : state_of(array.job, task);
+    if (++running.missed < slurm::kAsksBeforeLost) return {};
+    const std::string state = array.job.empty() ? "" : slurm::state_of(str(array.job, "_", task));
     if (state == "OUT_OF_MEMORY") return Ending{128 + SIGKILL, true, ""};
     return Ending{128 + SIGKILL, false, state.empty() ? "Slurm has lost it" : state};
   }
@@ -295,13 +239,6 @@ class SlurmLauncher : public Launcher {
 };
 
 }  // namespace
-
-void require_slurm() {
-  const Answer version = ask({"sbatch", "--version"});
-  if (version.code != 0)
-    throw UserError("[sweep] --launcher slurm needs Slurm's sbatch, squeue and scontrol here: " +
-                    one_line(version.err));
-}
 
 std::unique_ptr<Launcher> slurm_launcher(const Plan& plan, const Folder& folder, const LaunchOptions& options,
                                          Journal& journal) {

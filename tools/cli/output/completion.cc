@@ -7,7 +7,7 @@
 #include <sstream>
 
 #include "app/corpora/corpora.h"
-#include "app/experiment/experiment.h"
+#include "app/cells/experiment.h"
 #include "backend/cuda.h"
 #include "cli/commands.h"
 #include "cli/output/completion_keys.h"

@@ -1,4 +1,4 @@
-#include "app/experiment/cells.h"
+#include "app/cells/cells.h"
 
 #include "app/compose/compose.h"
 
@@ -14,6 +14,7 @@
 #include "base/text.h"
 #include "config/error_collector.h"
 #include "lmx/error.h"
+#include "recipe/comm_config.h"
 #include "recipe/recipe.h"
 
 namespace lmx_cli::experiments {
@@ -130,26 +131,7 @@ void add_variables(const Experiment& e, Cell& cell, const Node& map, const std::
   }
 }
 
-// Replaces ${name} of axes and variables. Other names belong to the recipe and are left unchanged.
-std::string filled(const Cell& cell, const std::string& text) {
-  std::string out;
-  size_t from = 0;
-  for (size_t open; (open = text.find("${", from)) != std::string::npos;) {
-    const size_t close = text.find('}', open);
-    if (close == std::string::npos) break;
-    const std::string name = text.substr(open + 2, close - open - 2);
-    out += text.substr(from, open - from);
-    if (const std::string* label = cell.value(name)) {
-      out += *label;
-    } else if (const auto found = cell.variables.find(name); found != cell.variables.end()) {
-      out += plain_number(found->second);
-    } else {
-      out += text.substr(open, close + 1 - open);
-    }
-    from = close + 1;
-  }
-  return out + text.substr(from);
-}
+constexpr const char* kVirtual = "comm=virtual";
 
 struct Override {
   std::string text;
@@ -162,6 +144,7 @@ void add_overrides(std::vector<Override>& overrides, const Cell& cell, const Nod
     throw UserError(at(list, path) + "expected a list such as [seed=2, batch.global=64]");
   for (const Node& node : list.items) {
     if (node.kind != Node::Kind::scalar) throw UserError(at(node, path) + "expected a text such as seed=2");
+    if (cell.launched && node.text == kVirtual) continue;
     overrides.push_back({filled(cell, node.text), node.mark});
   }
 }
@@ -187,6 +170,14 @@ std::string placed(const Scale& scale, const Cell& cell, const std::vector<Overr
   return str(to_string(scale.mark), ": cell ", cell.id, ": ", message);
 }
 
+void take_ranks(const Node& full, Cell& cell) {
+  cell.demand = jobs::demand_of(full);
+  const Node* comm = full.find("comm");
+  if (!comm) return;
+  cell.ranks = std::max<int64_t>(1, lmx::train::comm_ranks(*comm, "comm"));
+  cell.virtual_ranks = cell.ranks > 1 && lmx::train::in_one_process(*comm, "comm");
+}
+
 void compose_cell(const Experiment& e, const Scale& scale, const std::vector<std::string>& more, Cell& cell) {
   std::vector<Override> overrides = overrides_of(e, scale, cell);
   for (const std::string& text : more) overrides.push_back({text, {"command line", 0, 0}});
@@ -199,7 +190,7 @@ void compose_cell(const Experiment& e, const Scale& scale, const std::vector<std
     cell.composed = lmx::compose(cell.recipe_file, with_plugins(options));
     const Node full = lmx::full_recipe(cell.composed, cell.id);
     cell.yaml = to_yaml(full);
-    if (!cell.types) cell.demand = jobs::demand_of(full);  // one process counts words, for any number of ranks
+    if (!cell.types) take_ranks(full, cell);  // one process counts words, for any number of ranks
   } catch (const UserError& error) {
     std::vector<std::string> messages = lmx::messages_of(error);
     for (std::string& message : messages) message = placed(scale, cell, overrides, message);
@@ -207,7 +198,36 @@ void compose_cell(const Experiment& e, const Scale& scale, const std::vector<std
   }
 }
 
+// The ranks of a launched cell must be processes.
+void check_launched(const Scale& scale, const Cell& cell) {
+  if (!cell.virtual_ranks) return;
+  throw UserError(
+      str(to_string(scale.mark), ": cell ", cell.id,
+          ": --launcher starts ranks as processes, and those of its recipe are threads of one; add comm=mpi, "
+          "comm=gloo or comm=nccl to the command"));
+}
+
 }  // namespace
+
+std::string filled(const Cell& cell, const std::string& text) {
+  std::string out;
+  size_t from = 0;
+  for (size_t open; (open = text.find("${", from)) != std::string::npos;) {
+    const size_t close = text.find('}', open);
+    if (close == std::string::npos) break;
+    const std::string name = text.substr(open + 2, close - open - 2);
+    out += text.substr(from, open - from);
+    if (const std::string* label = cell.value(name)) {
+      out += *label;
+    } else if (const auto found = cell.variables.find(name); found != cell.variables.end()) {
+      out += plain_number(found->second);
+    } else {
+      out += text.substr(open, close + 1 - open);
+    }
+    from = close + 1;
+  }
+  return out + text.substr(from);
+}
 
 const std::string* Cell::value(const std::string& axis) const {
   for (const auto& [name, label] : place)
@@ -232,7 +252,7 @@ std::vector<Sample> CellScope::select(const std::string& measure, const std::vec
       str("'", measure, "[...]' asks for other cells; a formula of one cell names measures without brackets"));
 }
 
-std::vector<Cell> make_cells(const Experiment& experiment, const Scale& scale, const std::vector<std::string>& more) {
+std::vector<Cell> make_cells(const Experiment& experiment, const Scale& scale, const CellOptions& options) {
   std::vector<Cell> cells = empty_cells(experiment, scale);
   if (experiment.types.wanted) {
     Cell types;
@@ -242,11 +262,15 @@ std::vector<Cell> make_cells(const Experiment& experiment, const Scale& scale, c
   }
   std::map<std::string, std::string> first;  // recipe -> cell
   for (Cell& cell : cells) {
+    cell.planned = !cell.types && plan_config(experiment, scale).given;
+    cell.launched = options.launched;
+    cell.variables["launched"] = options.launched ? 1 : 0;
     for (const auto& [axis, label] : cell.place)
       if (const auto number = lmx::parse_double(label)) cell.variables[axis] = *number;
     add_variables(experiment, cell, scale.variables, "scales." + scale.id + ".variables");
     if (!cell.types) add_variables(experiment, cell, experiment.variables, "variables");
-    compose_cell(experiment, scale, more, cell);
+    compose_cell(experiment, scale, options.overrides, cell);
+    if (options.launched && cell.runs && !cell.types) check_launched(scale, cell);
     if (cell.types || !cell.runs) continue;
     const auto [found, fresh] = first.emplace(cell.yaml, cell.id);
     if (!fresh) cell.same_as = found->second;

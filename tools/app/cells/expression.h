@@ -35,6 +35,9 @@ class Scope {
 // Evaluates the formula in `node`. UserError with file:line:column: an invalid formula, unknown names.
 double evaluate(const lmx::Node& node, const std::string& path, const Scope& scope);
 
+// Returns the names of variables and measures in a formula, without those of functions and of selections in brackets.
+std::vector<std::string> names_in(const std::string& formula);
+
 double mean(const std::vector<Sample>& samples);
 // Returns the standard deviation of a sample (n - 1); 0 for a single value.
 double spread(const std::vector<Sample>& samples);

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "app/experiment/cells.h"
+#include "app/cells/cells.h"
 
 namespace lmx_cli::experiments {
 

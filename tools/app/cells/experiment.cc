@@ -1,9 +1,10 @@
-#include "app/experiment/experiment.h"
+#include "app/cells/experiment.h"
 
 #include <algorithm>
 #include <cctype>
 #include <set>
 
+#include "app/cells/expression.h"
 #include "lmx/error.h"
 
 namespace lmx_cli::experiments {
@@ -16,7 +17,7 @@ using lmx::UserError;
 
 double tolerance_of(const std::string& kind, double within) {
   if (within >= 0) return within;
-  return kind == "formula" ? 0.01 : kind == "quality" ? 0.02 : 0;
+  return kind == "formula" ? 0.01 : kind == "quality" ? 0.02 : kind == "planned" || kind == "hardware" ? 0.1 : 0;
 }
 
 std::string at(const Node& node, const std::string& path) {
@@ -87,9 +88,32 @@ std::vector<Scale> read_scales(const Node& tree) {
     scales.push_back(lmx::read_config<Scale>(node, "scales." + id));
     scales.back().id = id;
     scales.back().mark = node.mark;
+    scales.back().plan = read_plan_config(scales.back().plan_tree, "scales." + id + ".plan");
   }
-  if (scales.empty()) throw UserError(at(tree, "scales") + "give at least `desk`");
+  if (scales.empty()) throw UserError(at(tree, "scales") + "give desk, paper or both");
   return scales;
+}
+
+// Sets what `plan` of the measures means for them; a formula over planned measures alone is planned, too.
+void find_planned(std::vector<Measure>& measures) {
+  std::set<std::string> all, can, only;
+  for (const Measure& m : measures) all.insert(m.id);
+  for (Measure& m : measures) {
+    m.can_be_planned = !m.plan.empty();
+    m.only_planned = m.can_be_planned && m.key.empty() && m.value.kind == Node::Kind::null;
+    std::set<std::string> named;
+    for (const std::string& name : names_in(m.value.text))
+      if (all.contains(name)) named.insert(name);
+    const auto within = [&](const std::set<std::string>& known) {
+      return !named.empty() && std::includes(known.begin(), known.end(), named.begin(), named.end());
+    };
+    if (m.plan.empty()) {
+      m.can_be_planned = within(can);
+      m.only_planned = within(only);
+    }
+    if (m.can_be_planned) can.insert(m.id);
+    if (m.only_planned) only.insert(m.id);
+  }
 }
 
 std::vector<Measure> read_measures(const Node& tree) {
@@ -103,6 +127,9 @@ std::vector<Measure> read_measures(const Node& tree) {
     if (measures.back().title.empty()) measures.back().title = id;
   }
   if (measures.empty()) throw UserError(at(tree, "measures") + "nothing is measured");
+  find_planned(measures);
+  for (Measure& m : measures)
+    if (m.only_planned && !tree.find(m.id)->find("class")) m.kind = "planned";
   return measures;
 }
 
@@ -145,7 +172,7 @@ Figure read_figure(const Node& tree) {
 // The top level of the file.
 struct ExperimentFields {
   Experiment e;
-  Node scales, axes, measures, checks, figure, types;
+  Node scales, axes, measures, checks, figure, types, plan;
   void fields(Fields& f) {
     f.required("title", e.title, "one line");
     f.field("paper", e.paper, "authors, year, title");
@@ -165,6 +192,7 @@ struct ExperimentFields {
     f.field("mean_of_last", e.mean_of_last,
             "checkpoints: evaluate the mean of each run's last ones, too (keys mean/...); 0: not", lmx::kNonNegative);
     f.subtree("types", types, "count unique words against tokens: a cell named types");
+    f.subtree("plan", plan, "how measures with a key `plan` are planned");
     f.subtree("measures", measures, "what is measured in each cell");
     f.subtree("checks", checks, "what the paper claims, and how it is judged");
     f.subtree("figure", figure, "figure.svg");
@@ -207,6 +235,7 @@ void Scale::fields(Fields& f) {
   f.subtree("overrides", overrides, "of every cell at this scale");
   f.subtree("variables", variables, "name: number, formula or axis: {value: formula}");
   f.subtree("cells", cells, "in the place of the experiment's own");
+  f.subtree("plan", plan_tree, "in the place of the experiment's own");
 }
 
 void Measure::fields(Fields& f) {
@@ -227,19 +256,26 @@ void Measure::fields(Fields& f) {
   f.field("divide", divide, "divisor, as 1e6 for MB", {0, 1e300, true});
   f.field("digits", digits, "significant digits in tables", {1, 17});
   f.subtree("value", value, "formula over other measures, in the place of a key");
+  f.field("plan", plan,
+          "column of lmx plan --json: the number of cells that do not run or, without key and value, of all cells");
   f.subtree("formula", formula,
             "the expected value, or axis: {value: formula}; also the value of cells that do not run");
   f.choice("class", kind, kClasses, "how near the value must be to the formula and the paper");
-  f.field("within", within, "relative distance that is allowed; -1: exact 0, formula 0.01, quality 0.02", {-1, 1e6});
+  f.field("within", within,
+          "relative distance that is allowed; -1: exact 0, formula 0.01, quality 0.02, planned and hardware 0.1",
+          {-1, 1e6});
   f.subtree("paper", paper, "cell: the paper's number");
-  f.choice("comparable", comparable, {"paper", "always", "never"}, "at which scale the paper's numbers mean the same");
+  f.choice("comparable", comparable, {"paper", "always", "never", "launched"},
+           "at which scale the paper's numbers mean the same; launched: at the paper's, with --launcher");
   f.field("reason", reason, "the reason why they differ at the other scales");
   f.subtree("only", only, "axis: values; cells that have this measure");
 }
 
 void Measure::check(const std::string& where_it_is) const {
-  if (key.empty() == (value.kind == Node::Kind::null))
-    throw UserError(where_it_is + ": give either `key`, of a run's records, or `value`, a formula");
+  const bool by_formula = value.kind != Node::Kind::null;
+  if ((!key.empty() && by_formula) || (key.empty() && !by_formula && plan.empty()))
+    throw UserError(where_it_is +
+                    ": give either `key`, of a run's records, or `value`, a formula, or `plan`, a column");
   if (deal > 0 && (split != "rank" || (key != "slowest" && key != "mean" && key != "quickest")))
     throw UserError(where_it_is + ": `deal` needs `split: rank`, and as `key` slowest, mean or quickest");
 }
@@ -250,13 +286,15 @@ double Measure::tolerance() const {
 
 void Check::fields(Fields& f) {
   f.required("claim", claim, "the paper's statement, in one sentence");
-  f.choice("class", kind, kClasses, "exact, formula, shape, quality; hardware is reported only");
+  f.choice("class", kind, kClasses,
+           "exact, formula, shape, quality, planned; hardware is reported only, unless --launcher starts the cells");
   f.choice("scale", scale, {"both", "desk", "paper"},
            "the scale at which the claim is judged, if the other scale has other cells");
   f.field("paper", paper, "the paper's number, for the table");
   f.subtree("value", value, "formula over measures");
   f.subtree("expect", expect, "formula that value must be near");
-  f.field("within", within, "how near, relative; -1: exact 0, formula 0.01, quality 0.02", {-1, 1e6});
+  f.field("within", within, "how near, relative; -1: exact 0, formula 0.01, quality 0.02, planned and hardware 0.1",
+          {-1, 1e6});
   f.subtree("at_least", at_least, "formula below which value refutes the claim");
   f.subtree("at_most", at_most, "formula above which value refutes the claim");
   f.subtree("ascending", ascending, "formulas whose values must rise from one to the next");
@@ -289,15 +327,16 @@ double Check::tolerance() const {
 }
 
 void Layer::fields(Fields& f) {
-  f.choice("kind", kind, {"cells", "records", "line", "bars"},
-           "cells: a point each; records: a curve each; line: y as a formula in x; bars: one each");
+  f.choice("kind", kind, {"cells", "records", "line", "bars", "paper"},
+           "cells: a point each; records: a curve each; line: y as a formula in x; bars: one each; paper: a point for "
+           "each of the paper's numbers");
   f.field("label", label, "in the legend, before the series' own name");
   f.field("by", by, "axis whose values make one series each");
   f.field("split", split, "records: which");
   f.field("x_key", x_key, "records: key along x");
   f.field("y_key", y_key, "records: key along y");
-  f.subtree("x", x, "cells: formula of a cell's place; line: [from, to]; bars: an axis");
-  f.subtree("y", y, "cells, bars: formula of a cell; line: formula in x");
+  f.subtree("x", x, "cells, paper: formula of a cell's place; line: [from, to]; bars: an axis");
+  f.subtree("y", y, "cells, bars: formula of a cell; line: formula in x; paper: a measure");
   f.subtree("only", only, "axis: values; cells that are drawn");
 }
 
@@ -349,6 +388,7 @@ Experiment read_experiment(const std::string& file) {
   e.measures = read_measures(read.measures);
   e.checks = read_checks(read.checks);
   e.figure = read_figure(read.figure);
+  e.plan = read_plan_config(read.plan, "plan");
   if (read.types.kind != Node::Kind::null) {
     e.types = lmx::read_config<TypesCell>(read.types, "types");
     e.types.wanted = true;

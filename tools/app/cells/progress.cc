@@ -1,4 +1,4 @@
-#include "app/experiment/progress.h"
+#include "app/cells/progress.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,4 +1,4 @@
-#include "app/experiment/journal.h"
+#include "app/cells/journal.h"
 
 #include <nlohmann/json.hpp>
 

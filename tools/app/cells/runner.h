@@ -1,8 +1,4 @@
-// Runs the cells of an experiment, each in a separate process, and records which are done.
-//
-//   <out>/cells/ID.yaml      the cell's recipe with every default, as it runs
-//   <out>/cells/ID/          its run (docs/run-files.md); ID.log: the output of the run
-//   <out>/journal.jsonl      one line per finished cell
+// Runs the cells of an experiment, each in a separate process, and records which are done (finished.h has the files).
 #pragma once
 
 #include <cstdint>
@@ -11,16 +7,18 @@
 #include <string>
 #include <vector>
 
-#include "app/experiment/cells.h"
-#include "app/records/run_records.h"
+#include "app/cells/cells.h"
+#include "app/cells/finished.h"
 
 namespace lmx_cli::experiments {
 
 struct RunnerOptions {
   std::string out;
-  int64_t jobs = 1;
+  int64_t jobs = 0;  // cells at a time; 0: one, or with `slurm` all
   bool keep_checkpoints = false;
   std::vector<std::string> plugin_directories;
+  bool slurm = false;                  // cells are jobs of Slurm, not processes of this machine
+  std::vector<std::string> scheduler;  // options of sbatch
 };
 
 struct Ending {
@@ -36,9 +34,7 @@ class Runner {
   ~Runner();
   // Runs each cell of `wanted` (ids) that is not done yet. A cell that has begun continues from its last checkpoint.
   Ending run(const std::vector<std::string>& wanted);
-  bool done(const Cell& cell) const;
-  // Returns the records of a finished cell. They include its evaluations on other splits, and whether its run diverged.
-  std::vector<RunRecord> records(const Cell& cell) const;
+  const Finished& finished() const;
 
  private:
   struct Impl;

@@ -6,12 +6,13 @@
 #include <utility>
 #include <vector>
 
+#include "app/cells/plan_config.h"
 #include "lmx/config.h"
 
 namespace lmx_cli::experiments {
 
 // How close a measured value must be (classes of the papers' numbers).
-inline const std::vector<std::string> kClasses{"exact", "formula", "shape", "quality", "hardware"};
+inline const std::vector<std::string> kClasses{"exact", "formula", "shape", "quality", "planned", "hardware"};
 
 // One size at which the experiment can run: desk, paper.
 struct Scale {
@@ -20,6 +21,8 @@ struct Scale {
   lmx::Node overrides;  // list; for every cell, before those of the axes
   lmx::Node variables;  // map: name -> number or formula
   lmx::Node cells;      // replaces the experiment's own `cells`
+  lmx::Node plan_tree;
+  PlanConfig plan;  // replaces the experiment's own `plan`
   lmx::Mark mark;
   void fields(lmx::Fields& f);
 };
@@ -33,7 +36,8 @@ struct Axis {
   std::vector<AxisValue> values;
 };
 
-// A number of a run: read from its records, or computed from other measures of the same cell.
+// A number of a cell: read from the records of its run, computed by the planner, or computed from other measures of the
+// same cell.
 struct Measure {
   std::string id, title, unit;
   std::string split = "valid", key, take = "last", ranks = "first";
@@ -41,6 +45,7 @@ struct Measure {
   double divide = 1;
   int64_t digits = 4, deal = 0;
   lmx::Node value;    // formula, used instead of a key
+  std::string plan;   // a column of the planner: the number of cells that do not run or, without a key, of all cells
   lmx::Node formula;  // expected value: a formula, or `axis: {value: formula}`; also used if the cell does not run
   std::string kind = "quality";
   double within = -1;  // relative; below 0: the default of the class
@@ -49,6 +54,9 @@ struct Measure {
   std::string reason;
   lmx::Node only;  // map: axis -> values; the cells that have this measure
   lmx::Mark mark;
+  // Whether cells that do not run can have a planned number, and whether all numbers are planned: as `plan` says, or
+  // because `value` is a formula over such measures alone.
+  bool can_be_planned = false, only_planned = false;
   void fields(lmx::Fields& f);
   void check(const std::string& where_it_is) const;
   double tolerance() const;
@@ -65,7 +73,8 @@ struct Check {
   double tolerance() const;
 };
 
-// One element of the figure: points of cells, curves of their records, or a line of a formula in x.
+// One element of the figure: points of cells, curves of their records, a line of a formula in x, or the numbers of the
+// paper.
 struct Layer {
   std::string kind = "cells", label, by, split = "valid", x_key = "step", y_key = "ppl";
   lmx::Node x, y, only;
@@ -95,6 +104,7 @@ struct Experiment {
   int64_t mean_of_last = 0;  // number of checkpoints whose mean is also evaluated; 0: none
   std::vector<Scale> scales;
   lmx::Node overrides, variables, cells;
+  PlanConfig plan;
   std::vector<Axis> axes;
   TypesCell types;
   std::vector<Measure> measures;
@@ -106,6 +116,11 @@ struct Experiment {
   const Measure* measure(const std::string& id) const;
   bool averages(const std::string& axis_id) const;
 };
+
+// The plan of a scale: its own, or the experiment's.
+inline const PlanConfig& plan_config(const Experiment& experiment, const Scale& scale) {
+  return scale.plan.given ? scale.plan : experiment.plan;
+}
 
 // UserError with file:line:column: unknown keys, wrong types, settings that contradict each other.
 Experiment read_experiment(const std::string& file);

@@ -1,4 +1,4 @@
-#include "app/experiment/runner.h"
+#include "app/cells/runner.h"
 
 #include <algorithm>
 #include <cmath>
@@ -7,12 +7,10 @@
 #include <numbers>
 #include <optional>
 
-#include "app/experiment/journal.h"
-#include "app/experiment/measure.h"
-#include "app/experiment/progress.h"
+#include "app/cells/launcher.h"
+#include "app/cells/progress.h"
 #include "app/inference/average.h"
 #include "app/inference/evaluate_run.h"
-#include "app/jobs/cores.h"
 #include "app/jobs/pool.h"
 #include "app/probe/probe_texts.h"
 #include "app/records/line_file.h"
@@ -37,45 +35,23 @@ struct Runner::Impl {
   const std::vector<Cell>& cells;
   RunnerOptions options;
   jobs::DirectoryLock lock;
-  Journal journal;
+  Finished finished;
   Ending ending;
-  std::optional<jobs::Cores> cores;  // only during run()
 
   Impl(const Experiment& e, const std::vector<Cell>& all, RunnerOptions o)
-      : experiment(e), cells(all), options(std::move(o)), lock(options.out), journal(options.out + "/journal.jsonl") {}
+      : experiment(e), cells(all), options(std::move(o)), lock(options.out), finished(cells, options.out) {}
 
-  std::string folder(const Cell& cell) const { return options.out + "/cells/" + source(cell).id; }
-  std::string recipe(const Cell& cell) const { return folder(cell) + ".yaml"; }
-  std::string log(const Cell& cell) const { return folder(cell) + ".log"; }
-  const Cell& source(const Cell& cell) const;
-  void check_recipes() const;
+  std::string folder(const Cell& cell) const { return finished.folder(cell); }
+  std::string recipe(const Cell& cell) const { return finished.recipe(cell); }
+  std::string log(const Cell& cell) const { return finished.log(cell); }
   std::vector<std::string> command(const Cell& cell) const;
-  void start(const Cell& cell, jobs::Pool& pool);
+  bool start(const Cell& cell, CellLauncher& launcher);
   void reap(const jobs::Ended& ended, Progress& progress);
   int64_t evaluate(const Cell& cell, const std::string& parameters, const std::string& prefix, RunRecord& record) const;
   RunRecord probe_corpus(const Cell& cell, const std::string& corpus) const;
   void finish(const Cell& cell, double seconds);
   void settle(const Cell& cell, const Journal::Entry& entry);
 };
-
-// Returns the cell whose run this one shares.
-const Cell& Runner::Impl::source(const Cell& cell) const {
-  if (cell.same_as.empty()) return cell;
-  return *std::find_if(cells.begin(), cells.end(), [&](const Cell& c) { return c.id == cell.same_as; });
-}
-
-void Runner::Impl::check_recipes() const {
-  std::string other;
-  for (const Cell& cell : cells) {
-    std::error_code error;
-    if (!cell.same_as.empty() || !cell.runs || !fs::exists(recipe(cell), error)) continue;
-    if (jobs::read_text(recipe(cell)) != cell.yaml) other += (other.empty() ? "" : ", ") + cell.id;
-  }
-  if (!other.empty())
-    throw UserError(str("[experiment] ", options.out, " holds cells that ran with another recipe: ", other,
-                        "; remove their files in ", options.out,
-                        "/cells and journal.jsonl's lines, or give another --out"));
-}
 
 std::vector<std::string> Runner::Impl::command(const Cell& cell) const {
   if (!cell.types) return jobs::run_command(recipe(cell), folder(cell), options.plugin_directories);
@@ -96,12 +72,13 @@ std::vector<std::string> Runner::Impl::command(const Cell& cell) const {
           folder(cell) + "/metrics.jsonl"};
 }
 
-// Writes the recipe atomically: a recipe cut off by a kill would look like that of another experiment.
-void Runner::Impl::start(const Cell& cell, jobs::Pool& pool) {
+// Writes the recipe atomically: a recipe cut off by a kill would look like that of another experiment. Returns false if
+// there is no room for the cell.
+bool Runner::Impl::start(const Cell& cell, CellLauncher& launcher) {
   std::error_code error;
   if (cell.types) fs::create_directories(folder(cell), error);
   lmx::write_file_atomically(recipe(cell), cell.yaml);
-  pool.start({cell.id, command(cell), log(cell), cores->take(cell.demand)});
+  return launcher.start({cell, command(cell), log(cell)});
 }
 
 // Evaluates `parameters` (last, or a file) on a split and stores each result under `prefix` + key. Returns the step of
@@ -144,7 +121,7 @@ RunRecord Runner::Impl::probe_corpus(const Cell& cell, const std::string& corpus
 
 // Records a cell in the journal, and deletes its checkpoints, which are no longer needed.
 void Runner::Impl::settle(const Cell& cell, const Journal::Entry& entry) {
-  journal.add(cell.id, entry);
+  finished.add(cell, entry);
   if (options.keep_checkpoints || cell.types) return;
   std::error_code error;
   fs::remove_all(folder(cell) + "/checkpoints", error);
@@ -172,7 +149,6 @@ void Runner::Impl::finish(const Cell& cell, double seconds) {
 
 void Runner::Impl::reap(const jobs::Ended& ended, Progress& progress) {
   const Cell& cell = *std::find_if(cells.begin(), cells.end(), [&](const Cell& c) { return c.id == ended.id; });
-  cores->give_back(ended.cores);
   const jobs::RunStatus status = cell.types ? jobs::RunStatus{} : jobs::read_status(folder(cell));
   if (ended.code == 0) {
     finish(cell, ended.seconds);
@@ -194,31 +170,34 @@ Runner::Runner(const Experiment& experiment, const std::vector<Cell>& cells, Run
     : impl_(std::make_unique<Impl>(experiment, cells, std::move(options))) {
   std::error_code error;
   fs::create_directories(impl_->options.out + "/cells", error);
-  impl_->check_recipes();
 }
 Runner::~Runner() = default;
 
+const Finished& Runner::finished() const {
+  return impl_->finished;
+}
+
 Ending Runner::run(const std::vector<std::string>& wanted) {
-  jobs::Pool pool;
   std::deque<const Cell*> waiting;
   for (const Cell& cell : impl_->cells) {
     const bool asked = std::find(wanted.begin(), wanted.end(), cell.id) != wanted.end();
-    const Cell& source = impl_->source(cell);
-    if (!asked || !cell.runs || impl_->journal.find(source.id)) continue;
+    const Cell& source = impl_->finished.source(cell);
+    if (!asked || !cell.runs || impl_->finished.done(cell)) continue;
     if (std::find(waiting.begin(), waiting.end(), &source) == waiting.end()) waiting.push_back(&source);
   }
-  impl_->cores.emplace(impl_->options.jobs, waiting.size());
-  Progress progress({waiting.begin(), waiting.end()}, impl_->options.out + "/cells/");
-  while (!waiting.empty() || pool.size() > 0) {
-    while (!waiting.empty() && !pool.signal() && pool.size() < static_cast<size_t>(impl_->options.jobs) &&
-           impl_->cores->free_for(waiting.front()->demand)) {
-      impl_->start(*waiting.front(), pool);
+  const RunnerOptions& o = impl_->options;
+  const std::unique_ptr<CellLauncher> launcher =
+      o.slurm ? slurm_cells({o.out + "/slurm", o.jobs, o.scheduler}) : local_cells(o.jobs, waiting.size());
+  Progress progress({waiting.begin(), waiting.end()}, o.out + "/cells/");
+  const auto interrupted = [&] { return (impl_->ending.signal = launcher->signal()) != 0; };
+  while (!waiting.empty() || launcher->running() > 0) {
+    while (!waiting.empty() && !interrupted() && impl_->start(*waiting.front(), *launcher)) {
       progress.started(*waiting.front());
       waiting.pop_front();
     }
-    if (pool.size() == 0) break;
-    const std::optional<jobs::Ended> ended = pool.poll();
-    impl_->ending.signal = pool.signal();
+    if (launcher->running() == 0 || (interrupted() && launcher->outlives())) break;
+    const std::optional<jobs::Ended> ended = launcher->poll();
+    if (interrupted() && launcher->outlives()) break;
     if (ended) {
       impl_->reap(*ended, progress);
     } else {
@@ -227,24 +206,9 @@ Ending Runner::run(const std::vector<std::string>& wanted) {
     progress.show();
   }
   progress.done();
-  static_cast<void>(pool.poll());  // collects a signal that came last
-  impl_->ending.signal = pool.signal();
+  static_cast<void>(launcher->poll());  // collects a signal that came last
+  static_cast<void>(interrupted());
   return impl_->ending;
-}
-
-bool Runner::done(const Cell& cell) const {
-  return impl_->journal.find(impl_->source(cell).id) != nullptr;
-}
-
-std::vector<RunRecord> Runner::records(const Cell& cell) const {
-  std::vector<RunRecord> records;
-  std::error_code error;  // a run that diverges at its first step has no records
-  if (fs::exists(impl_->folder(cell) + "/metrics.jsonl", error)) records = read_records(impl_->folder(cell));
-  const Journal::Entry* entry = impl_->journal.find(impl_->source(cell).id);
-  if (!entry) return records;
-  records.insert(records.end(), entry->evaluations.begin(), entry->evaluations.end());
-  if (!cell.types) records.push_back({0, kOutcome, {{kDiverged, entry->diverged.empty() ? 0.0 : 1.0}}});
-  return records;
 }
 
 }  // namespace lmx_cli::experiments

@@ -1,4 +1,4 @@
-#include "app/experiment/expression.h"
+#include "app/cells/expression.h"
 
 #include <algorithm>
 #include <cctype>
@@ -260,6 +260,28 @@ class Parser {
 };
 
 }  // namespace
+
+std::vector<std::string> names_in(const std::string& formula) {
+  const auto in_word = [&](size_t i) {
+    return i < formula.size() && (std::isalnum(static_cast<unsigned char>(formula[i])) || formula[i] == '_');
+  };
+  std::vector<std::string> names;
+  for (size_t i = 0; i < formula.size();) {
+    if (formula[i] == '[') {
+      i = std::min(formula.find(']', i), formula.size());
+    } else if (in_word(i)) {
+      const size_t begin = i;
+      while (in_word(i)) ++i;
+      const size_t next = std::min(formula.find_first_not_of(' ', i), formula.size());
+      const bool function = next < formula.size() && formula[next] == '(';
+      if (!function && !std::isdigit(static_cast<unsigned char>(formula[begin])))
+        names.push_back(formula.substr(begin, i - begin));
+    } else {
+      ++i;
+    }
+  }
+  return names;
+}
 
 // Sums differences from the first value, so that equal values have exactly their mean, and a spread of 0.
 double mean(const std::vector<Sample>& samples) {

@@ -6,8 +6,8 @@
 #include <utility>
 #include <vector>
 
-#include "app/experiment/experiment.h"
-#include "app/experiment/expression.h"
+#include "app/cells/experiment.h"
+#include "app/cells/expression.h"
 #include "app/jobs/cores.h"
 #include "base/text.h"
 
@@ -17,6 +17,8 @@ struct Cell {
   std::string id;                                          // the axis values: "dense-24"; or "types"
   std::vector<std::pair<std::string, std::string>> place;  // axis, value
   bool runs = true;                                        // false: the cell only has formulas
+  bool planned = false;                                    // the planner can compute its measures
+  bool launched = false;                                   // its ranks are processes, so that its times count
   bool types = false;                                      // counts the text's words instead of training
   std::map<std::string, double> variables;  // axis values that are numbers, and the variables of the file
   std::vector<std::string> overrides;
@@ -24,14 +26,24 @@ struct Cell {
   lmx::Node composed;  // the recipe as in its files
   std::string yaml;    // the recipe with every default, as it runs; without run.dir
   jobs::Demand demand;
-  std::string same_as;  // an earlier cell with the same recipe, whose run this cell shares; "": none
+  int64_t ranks = 1;
+  bool virtual_ranks = false;  // its ranks are threads of one process, so that its times mean nothing
+  std::string same_as;         // an earlier cell with the same recipe, whose run this cell shares; "": none
 
   const std::string* value(const std::string& axis) const;
 };
 
-// `more`: overrides of every cell, after the cell's own. UserError with the position in the experiment's file: unknown
-// axes or values, invalid formulas, errors that `lmx config` reports. REQUIRES: plugins are loaded.
-std::vector<Cell> make_cells(const Experiment& experiment, const Scale& scale, const std::vector<std::string>& more);
+struct CellOptions {
+  std::vector<std::string> overrides;  // of every cell, after the cell's own
+  // The ranks are processes (--launcher): overrides `comm=virtual` of the file are left out, and the variable
+  // `launched` is 1 instead of 0.
+  bool launched = false;
+};
+
+// UserError with the position in the experiment's file: unknown
+// axes or values, invalid formulas, errors that `lmx config` reports, ranks that are threads although the cells are
+// launched. REQUIRES: plugins are loaded.
+std::vector<Cell> make_cells(const Experiment& experiment, const Scale& scale, const CellOptions& options);
 
 // Returns whether a cell is at one of the values of `choice`, a map `axis: value` or `axis: [values]`. UserError:
 // unknown axis or value.
@@ -41,6 +53,9 @@ bool chosen(const Experiment& experiment, const Cell& cell, const lmx::Node& cho
 // cell's value; null if there is none.
 const lmx::Node* formula_for(const Experiment& experiment, const Cell& cell, const lmx::Node& formula,
                              const std::string& path);
+
+// Replaces ${name} of axes and variables. Other names belong to the recipe and are left unchanged.
+std::string filled(const Cell& cell, const std::string& text);
 
 // The axis values and variables of one cell.
 class CellScope : public Scope {

@@ -1,0 +1,216 @@
+// lmx experiment run --launcher: ranks that are processes, here and as jobs of Slurm.
+#include <gmock/gmock.h>
+
+#include <nlohmann/json.hpp>
+
+#include "names.h"
+#include "process/run_fixture.h"
+
+namespace lmx_test {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+using testing::HasSubstr;
+using testing::Not;
+
+constexpr const char* kTimes = R"yaml(title: Times of two numbers of ranks
+scales:
+  paper: {recipe: ../tiny.yaml, overrides: [comm=virtual]}
+axes: {G: [1, 2]}
+overrides: ["comm.ranks=${G}"]
+measures:
+  seconds: {key: train_s, class: hardware, comparable: launched, within: 1e6, paper: {"1": 0.01, "2": 0.01}}
+  close: {key: train_s, class: hardware, comparable: launched, paper: {"1": 1e-9}}
+checks:
+  - {claim: takes time, class: hardware, value: "seconds[1]", at_least: 0, incomparable: virtual, unless: launched}
+)yaml";
+
+// Slurm's commands on one machine: a job is a process whose name is a file of $QUEUE.
+constexpr const char* kSbatch = R"sh(#!/bin/bash
+[ "$1" = --version ] && exit 0
+script="${@: -1}"
+name=$(sed -n 's/^#SBATCH --job-name=//p' "$script")
+echo "$name" >> "$QUEUE/submitted"
+echo 7 > "$QUEUE/$name.job"
+(SLURM_JOB_ID=7 SLURM_JOB_NODELIST=localhost bash "$script"; rm "$QUEUE/$name.job") > /dev/null 2>&1 < /dev/null &
+echo 7
+)sh";
+constexpr const char* kSqueue = R"sh(#!/bin/bash
+IFS=, read -ra names <<< "${@: -1}"
+for name in "${names[@]}"; do
+  [ -e "$QUEUE/$name.job" ] || continue
+  case " $* " in *" %F "*) cat "$QUEUE/$name.job" ;; *) echo "$name" ;; esac
+done
+)sh";
+constexpr const char* kScontrol = "#!/bin/bash\n[ \"$2\" = hostnames ] && echo \"$3\"\nexit 0\n";
+// Starts the ranks as srun does.
+constexpr const char* kSrun = R"sh(#!/bin/bash
+while [ "$1" != -n ]; do shift; done
+n=$2
+shift 2
+pids=()
+for ((i = 0; i < n; i++)); do
+  SLURM_PROCID=$i SLURM_NTASKS=$n SLURM_LOCALID=$i SLURM_STEP_TASKS_PER_NODE=$n SLURM_STEP_NUM_TASKS=$n "$@" &
+  pids+=($!)
+done
+code=0
+for pid in "${pids[@]}"; do wait "$pid" || code=$?; done
+exit $code
+)sh";
+
+class LaunchedExperiment : public RunTest {
+ protected:
+  LaunchedExperiment() {
+    fs::create_directories(folder_ / "experiments");
+    fs::create_directories(folder_ / "bin");
+    fs::create_directories(folder_ / "queue");
+    write("tiny.yaml", std::string("defaults: [comm: virtual, _self_]\n") + kTinyRecipe);
+    write("experiments/times.yaml", kTimes);
+  }
+  std::vector<std::string> words(const std::string& command, std::vector<std::string> more) const {
+    more.insert(more.begin(), {LMX_BINARY_DIR "/bin/lmx", "experiment", command, path("experiments/times.yaml"),
+                               "--out", path("out")});
+    return more;
+  }
+  Outcome experiment(const std::vector<std::string>& more) const {
+    return run_process(words("run", more), environment());
+  }
+  Json results() const { return Json::parse(read_file(folder_ / "out/results.json")); }
+  static std::string verdict(const Json& results, const std::string& claim) {
+    for (const Json& v : results["verdicts"])
+      if (v["claim"].get<std::string>().starts_with(claim)) return v["verdict"];
+    return "no claim " + claim;
+  }
+  void expect_judged() const {
+    const Json r = results();
+    EXPECT_EQ(verdict(r, "takes time"), "reproduced");
+    EXPECT_EQ(verdict(r, "seconds: "), "reproduced");
+    EXPECT_EQ(verdict(r, "close: "), "refuted");
+    for (const Json& c : r["comparisons"]) EXPECT_EQ(c["class"], "measured");
+  }
+  std::map<std::string, std::string> with_fake_slurm() const {
+    for (const auto& [name, text] :
+         {std::pair{"sbatch", kSbatch}, {"squeue", kSqueue}, {"scontrol", kScontrol}, {"srun", kSrun}}) {
+      write(std::string("bin/") + name, text);
+      fs::permissions(folder_ / "bin" / name, fs::perms::owner_all);
+    }
+    auto settings = environment();
+    settings["PATH"] = path("bin") + ":" + std::getenv("PATH");
+    settings["QUEUE"] = path("queue");
+    return settings;
+  }
+  static constexpr int kNoSlurm = 77;
+};
+
+TEST_F(LaunchedExperiment, VirtualRanksHaveNoComparableTimes) {
+  ASSERT_EQ(experiment({"train.steps=10"}).code, 0);
+  const Json r = results();
+  EXPECT_EQ(verdict(r, "takes time"), "not comparable");
+  EXPECT_EQ(verdict(r, "seconds: "), "not comparable");
+  EXPECT_EQ(r["comparisons"][1]["class"], "virtual ranks");
+  EXPECT_THAT(read_file(folder_ / "out/cells/2.yaml"), HasSubstr("name: virtual"));
+}
+
+TEST_F(LaunchedExperiment, RanksHereAreProcesses) {
+  const Outcome refused = experiment({"--launcher", "local"});
+  EXPECT_EQ(refused.code, 2);
+  EXPECT_THAT(refused.err, Names("times.yaml:3:", "cell 2", "threads", "comm=gloo"));
+  if (!LMX_HAS_GLOO) GTEST_SKIP() << "this build has no Gloo";
+  const Outcome o = experiment({"--launcher", "local", "comm=gloo", "train.steps=10"});
+  ASSERT_EQ(o.code, 0) << o.err;
+  EXPECT_THAT(read_file(folder_ / "out/cells/2.yaml"), HasSubstr("name: gloo"));
+  expect_judged();
+}
+
+// The process that watches the jobs is killed; the same command finds them again.
+TEST_F(LaunchedExperiment, JobsOutliveTheCommand) {
+  if (!LMX_HAS_GLOO) GTEST_SKIP() << "this build has no Gloo";
+  auto settings = with_fake_slurm();
+  settings["LMX"] = LMX_BINARY_DIR "/bin/lmx";
+  settings["FILE"] = path("experiments/times.yaml");
+  settings["OUT"] = path("out");
+  const std::string script = R"sh(
+    run() { "$LMX" experiment run "$FILE" --out "$OUT" --launcher slurm --slurm=--nodes=3 comm=gloo train.steps=1500; }
+    run &
+    watcher=$!
+    until [ "$(wc -l < "$QUEUE/submitted")" = 2 ]; do sleep 0.05; done 2> /dev/null
+    kill -9 $watcher
+    wait $watcher
+    cp "$OUT/slurm/2.sh" "$OUT/script"
+    run
+  )sh";
+  const Outcome o = run_process({"timeout", "150", "bash", "-c", script}, settings);
+  ASSERT_EQ(o.code, 0) << o.err;
+  const std::string submitted = read_file(folder_ / "queue/submitted");
+  EXPECT_EQ(std::count(submitted.begin(), submitted.end(), '\n'), 2);
+  EXPECT_THAT(read_file(folder_ / "out/script"),
+              Names("#SBATCH --ntasks=2\n", "#SBATCH --requeue\n", "#SBATCH --signal=USR1@120\n", "#SBATCH --nodes=3\n",
+                    "srun --kill-on-bad-exit=1 -n 2 ", "--resume auto", "scontrol requeue", "LMX_JOB_SECRET"));
+  expect_judged();
+  EXPECT_TRUE(read_file(folder_ / "out/slurm/2.exit").empty());
+}
+
+// A job that fails is submitted again by the next command, and only then.
+TEST_F(LaunchedExperiment, AFailedJobIsSubmittedAgain) {
+  auto settings = with_fake_slurm();
+  write("bin/srun", "#!/bin/bash\necho 'error: no such node' >&2\nexit 5\n");
+  const auto again = words("run", {"--launcher", "slurm", "--only", "1", "comm=self", "train.steps=10"});
+  write("experiments/times.yaml", std::string(kTimes).replace(std::string(kTimes).find("[1, 2]"), 6, "[1]"));
+  const Outcome failed = run_process(again, settings);
+  EXPECT_EQ(failed.code, 1) << failed.out;
+  EXPECT_THAT(failed.err, Names("exit code 5", "no such node"));
+  write("bin/srun", kSrun);
+  const Outcome o = run_process(again, settings);
+  EXPECT_EQ(o.code, 0) << o.err;
+  const std::string submitted = read_file(folder_ / "queue/submitted");
+  EXPECT_EQ(std::count(submitted.begin(), submitted.end(), '\n'), 2);
+}
+
+TEST_F(LaunchedExperiment, OnARealSlurm) {
+  if (!LMX_HAS_GLOO) GTEST_SKIP() << "this build has no Gloo";
+  auto settings = environment();
+  settings["LMX"] = LMX_BINARY_DIR "/bin/lmx";
+  settings["FILE"] = path("experiments/times.yaml");
+  settings["OUT"] = path("out");
+  const std::string script =
+      R"sh("$LMX" experiment run "$FILE" --out "$OUT" --launcher slurm comm=gloo train.steps=20)sh";
+  const Outcome o = run_process(
+      {"timeout", "200", "bash", LMX_SOURCE_DIR "/tests/process/slurm_node.sh", "bash", "-c", script}, settings);
+  if (o.code == kNoSlurm) GTEST_SKIP() << o.err;
+  ASSERT_EQ(o.code, 0) << o.err;
+  expect_judged();
+  EXPECT_THAT(read_file(folder_ / "out/cells/2.yaml"), HasSubstr("name: gloo"));
+}
+
+TEST_F(LaunchedExperiment, OptionsThatHaveNoEffectAreRefused) {
+  const Outcome o = experiment({"--slurm=--nodes=2"});
+  EXPECT_EQ(o.code, 2);
+  EXPECT_THAT(o.err, Names("--slurm=--nodes=2", "--launcher slurm"));
+  auto settings = environment();
+  settings["PATH"] = "/nonexistent";
+  const Outcome none = run_process(words("run", {"--launcher", "slurm", "comm=gloo"}), settings);
+  EXPECT_EQ(none.code, 2);
+  EXPECT_THAT(none.err, Names("--launcher slurm", "sbatch"));
+}
+
+// --check: the exit code of a CI.
+TEST_F(LaunchedExperiment, CheckHasAnExitCode) {
+  const Outcome nothing = run_process(words("show", {"--check"}), environment());
+  EXPECT_EQ(nothing.code, 3);
+  EXPECT_THAT(nothing.err, HasSubstr("nothing has been judged"));
+  if (!LMX_HAS_GLOO) GTEST_SKIP() << "this build has no Gloo";
+  const std::vector<std::string> launched{"--launcher", "local", "comm=gloo", "train.steps=10", "--check"};
+  const Outcome outside = experiment(launched);
+  EXPECT_EQ(outside.code, 3) << outside.err;
+  EXPECT_THAT(outside.err, Names("outside the tolerance", "close of cell 1", "10 % allowed"));
+  EXPECT_THAT(outside.err, Not(HasSubstr("seconds of cell")));
+  std::string text = kTimes;
+  text.replace(text.find("paper: {\"1\": 1e-9}"), 18, "only: {G: 1}");
+  write("experiments/times.yaml", text);
+  const Outcome within = run_process(words("show", launched), environment());
+  EXPECT_EQ(within.code, 0) << within.err;
+}
+
+}  // namespace
+}  // namespace lmx_test

@@ -1,0 +1,116 @@
+// The experiments in experiments/: each composes at each of its scales, is in the documentation, and together they have
+// every table and figure of the papers.
+#include <gmock/gmock.h>
+
+#include <map>
+#include <regex>
+#include <sstream>
+
+#include "names.h"
+#include "process/run_fixture.h"
+
+namespace lmx_test {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::ContainsRegex;
+using testing::HasSubstr;
+
+// Files by id, "patwary2018/table3_memory".
+std::map<std::string, fs::path> shipped_experiments() {
+  std::map<std::string, fs::path> files;
+  for (const auto& entry : fs::recursive_directory_iterator(LMX_SOURCE_DIR "/experiments"))
+    if (entry.path().extension() == ".yaml")
+      files[(entry.path().parent_path().filename() / entry.path().stem()).string()] = entry.path();
+  return files;
+}
+
+// The value of a line "key: value" of the file; "" if there is none.
+std::string line_of(const fs::path& file, const std::string& key) {
+  std::istringstream lines(read_file(file));
+  for (std::string line; std::getline(lines, line);)
+    if (line.starts_with(key + ": ")) return line.substr(key.size() + 2);
+  return "";
+}
+
+class ShippedExperiments : public RunTest {
+ protected:
+  Outcome experiment(std::vector<std::string> words) const {
+    words.insert(words.begin(), {LMX_BINARY_DIR "/bin/lmx", "experiment"});
+    return run_process(words, environment());
+  }
+};
+
+// The paper's Table V: its batches and learning rates, whose ratios differ from those of the desk scale in some rows.
+TEST_F(ShippedExperiments, WeakScalingAtThePapersScale) {
+  const Outcome o = experiment({"run", LMX_SOURCE_DIR "/experiments/patwary2018/table5_weak_scaling.yaml", "--scale",
+                                "paper", "--only", "*-1", "--dry-run"});
+  ASSERT_EQ(o.code, 0) << o.err;
+  for (const char* row :
+       {"comm.ranks=6 batch.global=768 optimizer.lr=2e-04", "comm.ranks=24 batch.global=3072 optimizer.lr=4e-04",
+        "comm.ranks=192 batch.global=12288 optimizer.lr=5e-04"})
+    EXPECT_THAT(o.out, HasSubstr(row));
+}
+
+TEST_F(ShippedExperiments, Compose) {
+  const auto files = shipped_experiments();
+  EXPECT_GE(files.size(), 30u);
+  for (const auto& [id, file] : files) {
+    const std::string text = read_file(file);
+    size_t scales = 0;
+    for (const std::string scale : {"desk", "paper"}) {
+      if (text.find("\n  " + scale + ":\n    recipe: ") == std::string::npos) continue;
+      ++scales;
+      const Outcome o = experiment({"run", file.string(), "--scale", scale, "--dry-run"});
+      EXPECT_EQ(o.code, 0) << file << " " << scale << ": " << o.err;
+    }
+    EXPECT_GE(scales, 1u) << file;
+  }
+}
+
+// Planned cells need neither the corpus nor a run.
+TEST_F(ShippedExperiments, PlannedNumbersAreShown) {
+  size_t found = 0;
+  for (const auto& [id, file] : shipped_experiments()) {
+    if (read_file(file).find("\n    plan:\n") == std::string::npos) continue;
+    ++found;
+    const Outcome o = experiment({"show", file.string(), "--scale", "paper", "--out", path("none")});
+    EXPECT_EQ(o.code, 0) << file << ": " << o.err;
+    EXPECT_THAT(o.out, AllOf(HasSubstr("(planned)"), HasSubstr("*set*"), testing::Not(HasSubstr("nan")))) << file;
+  }
+  EXPECT_GE(found, 9u);
+}
+
+TEST_F(ShippedExperiments, AreListed) {
+  const std::string line = "cd '" LMX_SOURCE_DIR "' && '" LMX_BINARY_DIR "/bin/lmx' experiment ";
+  const Outcome list = run_process({"/bin/sh", "-c", line + "list"}, environment());
+  const std::string page = read_file(LMX_SOURCE_DIR "/docs/experiments.md");
+  for (const auto& [id, file] : shipped_experiments()) {
+    EXPECT_THAT(list.out, HasSubstr(id + " "));
+    EXPECT_THAT(page, HasSubstr("| `" + id + "` |")) << "docs/experiments.md lacks it";
+  }
+  const Outcome nearest = run_process({"/bin/sh", "-c", line + "run table3_memori --dry-run"}, environment());
+  EXPECT_EQ(nearest.code, 2);
+  EXPECT_THAT(nearest.err, Names("'table3_memory'?"));
+}
+
+// The tables and figures with results. The others show a model, a picture of a technique or the hardware.
+TEST_F(ShippedExperiments, HaveEveryTableAndFigureOfThePapers) {
+  const std::map<std::string, std::vector<std::string>> results{
+      {"patwary2018",
+       {"Table I", "Table III", "Table IV", "Table V", "Figure 1", "Figure 5", "Figure 6", "Figure 7", "Figure 8",
+        "section III-A", "compression-scaling"}},
+      {"xiao2017", {"Table 2 .PTB.", "Table 2 .FBIS.", "Table 2 .Xinhua.", "Figure 4", "Figure 5", "Figure 6"}},
+      {"puri2018", {"Figure 2b", "Figures 3a and 3b", "Figure 4", "Figure 5", "Figure 6b"}},
+      {"ott2018",
+       {"Table 1", "Table 2", "Tables 2 and 3", "Figure 1", "Figure 4", "Figure 5", "Figure 6", "English-French"}}};
+  std::map<std::string, std::string> places;
+  for (const auto& [id, file] : shipped_experiments())
+    places[id.substr(0, id.find('/'))] += "; " + line_of(file, "place") + ";";
+  for (const auto& [paper, wanted] : results)
+    for (const std::string& place : wanted)
+      EXPECT_TRUE(std::regex_search(places[paper], std::regex("[ ]" + place + "[ ,;]"))) << paper << ": " << place;
+}
+
+}  // namespace
+}  // namespace lmx_test

@@ -1,0 +1,80 @@
+#include "app/cells/needs.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "app/datasets/open.h"
+#include "app/plan/plan.h"
+#include "app/records/recipe_values.h"
+#include "app/run/search_path.h"
+#include "lmx/error.h"
+
+namespace lmx_cli::experiments {
+namespace {
+
+constexpr const char* kDesk = "desk_10gbe";
+
+// Hours of a cell's training; nothing if its length is not known, or if the planner refuses it (asynchronous recipes).
+std::optional<double> hours_of(const Cell& cell, const std::string& machine) {
+  lmx::plan::Request request;
+  request.recipe = cell.recipe_file;
+  request.machine = machine;
+  request.compose.overrides = cell.overrides;
+  if (cell.virtual_ranks && machine == kDesk) {
+    const double batch = number_at(lmx::parse_yaml(cell.yaml, cell.id), "batch.global");
+    request.compose.overrides.push_back("batch.global=" + plain_number(batch));
+    request.ranks = {1};
+  }
+  request.compose = with_plugins(request.compose);
+  try {
+    return lmx::plan::make_plan(request).rows[0].total_hours;
+  } catch (const lmx::UserError&) {
+    return {};
+  }
+}
+
+}  // namespace
+
+Needs needs_of(const Experiment& experiment, const Scale& scale, const std::vector<Cell>& cells,
+               const std::map<std::string, PlannedCell>& planned, const std::string& machine) {
+  const PlanConfig& plan = plan_config(experiment, scale);
+  const bool own = machine.empty() && plan.given;
+  Needs needs;
+  needs.experiment = experiment.id;
+  needs.scale = scale.id;
+  needs.machine = !machine.empty() ? machine : own ? plan.machine : scale.id == "desk" ? kDesk : "h100_node";
+  std::vector<std::string> ids;
+  for (const Cell& cell : cells) {
+    ids.push_back(cell.id);
+    const auto found = planned.find(cell.id);
+    needs.planned += !cell.runs && found != planned.end();
+    if (!cell.runs || !cell.same_as.empty()) continue;
+    ++needs.runs;
+    if (cell.types) continue;
+    needs.ranks = std::max(needs.ranks, cell.ranks);
+    std::optional<double> hours;
+    if (own && found != planned.end()) {  // with the speed that the paper's cell sets
+      const auto column = found->second.columns.find("hours");
+      if (column != found->second.columns.end()) hours = column->second;
+    } else {
+      hours = hours_of(cell, filled(cell, needs.machine));
+    }
+    needs.hours += hours.value_or(0);
+    needs.unknown += !hours;
+  }
+  needs.missing = data_problems(cells, ids);
+  return needs;
+}
+
+std::set<std::string> data_problems(const std::vector<Cell>& cells, const std::vector<std::string>& wanted) {
+  std::set<std::string> problems, checked;
+  for (const Cell& cell : cells) {
+    if (!cell.runs || std::find(wanted.begin(), wanted.end(), cell.id) == wanted.end()) continue;
+    const lmx::Node& data = *cell.composed.find("data");
+    if (!checked.insert(lmx::to_yaml(data)).second) continue;  // most cells use the same text
+    for (const std::string& finding : lmx::check_dataset(data).findings) problems.insert(finding);
+  }
+  return problems;
+}
+
+}  // namespace lmx_cli::experiments

@@ -1,0 +1,31 @@
+// The time and the data that a scale of an experiment needs.
+#pragma once
+
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "app/cells/planned.h"
+
+namespace lmx_cli::experiments {
+
+struct Needs {
+  std::string experiment, scale, machine;  // machine: on which the time is planned
+  size_t runs = 0, planned = 0;            // cells that train or count, and cells that only the planner computes
+  int64_t ranks = 1;                       // the most of a cell
+  double hours = 0;                        // of training, without evaluations, in the cells whose time is known
+  size_t unknown = 0;                      // cells whose time is not known
+  std::set<std::string> missing;           // data, with the way to get it
+};
+
+// Plans the time of the cells that run, one after the other: on `machine` or, if it is empty, on the machine of the
+// scale's plan, else on desk_10gbe (desk) or h100_node (paper). On desk_10gbe, virtual ranks are the work of one
+// computer. `planned`: the result of plan_cells().
+Needs needs_of(const Experiment& experiment, const Scale& scale, const std::vector<Cell>& cells,
+               const std::map<std::string, PlannedCell>& planned, const std::string& machine);
+
+// Returns the errors in the data of the cells with these ids that run, each once.
+std::set<std::string> data_problems(const std::vector<Cell>& cells, const std::vector<std::string>& wanted);
+
+}  // namespace lmx_cli::experiments

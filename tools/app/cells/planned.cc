@@ -1,0 +1,282 @@
+#include "app/cells/planned.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <set>
+#include <type_traits>
+
+#include "app/plan/output.h"
+#include "app/plan/plan.h"
+#include "app/records/json_number.h"
+#include "app/run/search_path.h"
+#include "lmx/error.h"
+
+namespace lmx_cli::experiments {
+namespace {
+
+using lmx::Node;
+using lmx::str;
+using lmx::UserError;
+
+bool given(const Node& node) {
+  return node.kind != Node::Kind::null;
+}
+
+// The columns whose value follows from the time of a step alone.
+const std::set<std::string> kFromStep{"step_s", "tokens_per_s", "hours_per_epoch", "hours", "price_per_epoch"};
+const std::set<std::string> kTimes{"compute_s", "wait_s", "comm_s", "hidden_s", "exposed_s", "efficiency"};
+constexpr const char* kEfficiency = "efficiency";
+
+bool is_time(const std::string& column) {
+  return kFromStep.contains(column) || kTimes.contains(column);
+}
+
+// The row of a plan under the names of its JSON.
+std::map<std::string, double> columns_of(const nlohmann::ordered_json& row) {
+  std::map<std::string, double> columns;
+  for (const auto& [key, value] : row.items()) {
+    if (value.is_boolean()) columns[key] = value.template get<bool>() ? 1 : 0;
+    if (const auto number = number_of(value)) columns[key] = *number;
+    if (value.is_object())
+      for (const auto& [part, bytes] : value.items()) columns[key + "/" + part] = bytes.template get<double>();
+  }
+  return columns;
+}
+
+class CellPlanner {
+ public:
+  CellPlanner(const Experiment& experiment, const PlanConfig& config, const std::vector<Cell>& cells)
+      : experiment_(experiment), config_(config), cells_(cells) {
+    for (const PlanAnchor& anchor : config.anchors) speeds_.push_back(speed_of(anchor));
+  }
+
+  std::map<std::string, PlannedCell> plan(const std::vector<const Measure*>& measures) {
+    std::map<std::string, PlannedCell> planned;
+    for (const Cell& cell : cells_) {
+      const bool wanted = std::any_of(measures.begin(), measures.end(), [&](const Measure* m) {
+        return chosen(experiment_, cell, m->only, "measures." + m->id + ".only");
+      });
+      if (cell.types || !wanted) continue;
+      const lmx::plan::Plan plan = plan_of(cell, request_of(cell));
+      PlannedCell& p = planned[cell.id];
+      p.columns = columns_of(lmx::plan::json_of(plan)[0]);
+      p.speed = plan.speed;
+      p.out_of_memory = p.columns.at("out_of_memory") != 0;
+      p.anchor = std::any_of(config_.anchors.begin(), config_.anchors.end(),
+                             [&](const PlanAnchor& anchor) { return anchor.cell == cell.id; });
+      set_efficiency(cell, p);
+    }
+    return planned;
+  }
+
+ private:
+  double number(const Cell& cell, const Node& node, const std::string& key, double otherwise) const {
+    if (!given(node)) return otherwise;
+    const std::string path = config_.path + "." + key;
+    const Node* formula = formula_for(experiment_, cell, node, path);
+    return formula ? evaluate(*formula, path, CellScope(cell)) : otherwise;
+  }
+  struct Bounds {
+    double otherwise, least, most;  // the default, and the permitted values
+  };
+  double number_in(const Cell& cell, const Node& node, const std::string& key, const Bounds& b) const {
+    const double value = number(cell, node, key, b.otherwise);
+    if (!(value >= b.least && value <= b.most))
+      throw UserError(str(to_string(node.mark), ": ", config_.path, ".", key, ": cell ", cell.id,
+                          ": expected a number from ", b.least, " to ", b.most, ", got ", value));
+    return value;
+  }
+
+  std::string machine(const Cell& cell) const {
+    const std::string name = filled(cell, config_.machine);
+    if (!name.ends_with(".yaml")) return name;
+    return (std::filesystem::path(experiment_.file).parent_path() / name).lexically_normal().string();
+  }
+
+  lmx::plan::Request request_of(const Cell& cell) const {
+    lmx::plan::Request r;
+    r.recipe = cell.recipe_file;
+    r.machine = machine(cell);
+    r.compose.overrides = cell.overrides;
+    for (const Node& node : config_.overrides.items) r.compose.overrides.push_back(filled(cell, node.text));
+    r.compose = with_plugins(r.compose);
+    if (given(config_.ranks))
+      r.ranks = {static_cast<int64_t>(
+          number_in(cell, config_.ranks, "ranks", {1, 1, static_cast<double>(lmx::plan::kMostRanks)}))};
+    placed(cell, [&] {
+      if (!config_.collectives.empty()) r.algorithm = lmx::plan::algorithm_named(filled(cell, config_.collectives));
+      if (!config_.types.empty()) r.law = lmx::plan::parse_law(filled(cell, config_.types));
+    });
+    r.overlap = number_in(cell, config_.overlap, "overlap", {1, 0, 1}) != 0;
+    r.spread = number_in(cell, config_.spread, "spread", {0, 0, 10});
+    r.fill = number_in(cell, config_.fill, "fill", {1, 0.01, 1});
+    if (given(config_.epoch_tokens))
+      r.epoch_tokens = number_in(cell, config_.epoch_tokens, "epoch_tokens", {1, 1, 1e18});
+    for (size_t i = 0; i < speeds_.size(); ++i) {
+      if (!chosen(experiment_, cell, config_.anchors[i].only, config_.anchors[i].path + ".only")) continue;
+      r.speed = speeds_[i];
+      break;
+    }
+    return r;
+  }
+
+  lmx::plan::Plan plan_of(const Cell& cell, const lmx::plan::Request& request) const {
+    return placed(cell, [&] {
+      lmx::plan::Plan plan = lmx::plan::make_plan(request);
+      if (plan.rows.size() != 1)
+        throw UserError(str("its overrides make ", plan.rows.size(), " variants, and a cell is one"));
+      return plan;
+    });
+  }
+  // Calls `work`; its errors get the place of the plan and the cell.
+  template <class Work>
+  std::invoke_result_t<Work> placed(const Cell& cell, const Work& work) const {
+    try {
+      return work();
+    } catch (const UserError& error) {
+      throw UserError(str(to_string(config_.mark), ": ", config_.path, ": cell ", cell.id, ": ", error.what()));
+    }
+  }
+
+  const Cell& cell_named(const std::string& id, const std::string& where) const {
+    std::vector<std::string> ids;
+    for (const Cell& cell : cells_) {
+      if (cell.id == id && !cell.types) return cell;
+      ids.push_back(cell.id);
+    }
+    throw UserError(str(where, ": this scale has no cell '", id, "'", lmx::did_you_mean(id, ids)));
+  }
+
+  // The factor of all times of computation with which the anchor's cell has the paper's number.
+  double speed_of(const PlanAnchor& anchor) const {
+    const std::string where = str(to_string(anchor.mark), ": ", anchor.path);
+    const Cell& cell = cell_named(anchor.cell, where + ".cell");
+    lmx::plan::Request request = request_of(cell);
+    const lmx::plan::Row planned = plan_of(cell, request).rows[0];
+    double step_s = number(cell, anchor.step_s, "step_s", 0);
+    if (given(anchor.tokens_per_s)) step_s = planned.step_tokens / number(cell, anchor.tokens_per_s, "tokens_per_s", 0);
+    if (given(anchor.hours_per_epoch)) {
+      if (!planned.epoch_hours)
+        throw UserError(str(where, ".hours_per_epoch: it needs `epoch_tokens`, because the corpus is not here"));
+      step_s =
+          number(cell, anchor.hours_per_epoch, "hours_per_epoch", 0) / *planned.epoch_hours * planned.time.step_s();
+    }
+    request.anchor = lmx::plan::Anchor{planned.ranks, step_s};
+    return plan_of(cell, request).speed;
+  }
+
+  // The cell to which the efficiency of `cell` refers; null if the plan has no base.
+  const Cell* base_of(const Cell& cell) const {
+    if (!given(config_.base)) return nullptr;
+    std::string id;
+    static_cast<void>(chosen(experiment_, cell, config_.base, config_.path + ".base"));
+    for (const auto& [axis, label] : cell.place) {
+      const Node* value = config_.base.find(axis);
+      id += (id.empty() ? "" : "-") + (value ? value->text : label);
+    }
+    return &cell_named(id, str(to_string(config_.base.mark), ": ", config_.path, ".base"));
+  }
+
+  void set_efficiency(const Cell& cell, PlannedCell& p) {
+    const Cell* base = base_of(cell);
+    if (!base) {
+      p.columns.erase(kEfficiency);
+      return;
+    }
+    auto found = per_rank_.find(base->id);
+    if (found == per_rank_.end()) {
+      const lmx::plan::Row planned = plan_of(*base, request_of(*base)).rows[0];
+      found = per_rank_.emplace(base->id, planned.tokens_s() / planned.ranks).first;
+    }
+    p.columns[kEfficiency] = p.columns.at("tokens_per_s") / p.columns.at("ranks") / found->second;
+    p.base = base == &cell;
+  }
+
+  const Experiment& experiment_;
+  const PlanConfig& config_;
+  const std::vector<Cell>& cells_;
+  std::vector<double> speeds_;              // of the anchors
+  std::map<std::string, double> per_rank_;  // tokens a second of a rank, of base cells
+};
+
+// Refuses a column that a cell does not have.
+void check_column(const Measure& m, const std::string& cell, const PlannedCell& planned) {
+  if (planned.columns.contains(m.plan)) return;
+  const std::string where = str(to_string(m.mark), ": measures.", m.id, ".plan: ");
+  if (m.plan == kEfficiency)
+    throw UserError(where + "efficiency needs `base` of the plan, the cell whose efficiency is 1");
+  if (m.plan == "hours_per_epoch" || m.plan == "hours")
+    throw UserError(str(where, "cell ", cell, " has no ", m.plan,
+                        "; state `epoch_tokens` of the plan, because the corpus is not here"));
+  if (m.plan == "price_per_epoch")
+    throw UserError(str(where, "cell ", cell, " has no price; it needs `epoch_tokens`, and a machine with a price"));
+  std::vector<std::string> known(kFromStep.begin(), kFromStep.end());
+  known.emplace_back(kEfficiency);
+  std::string all;
+  for (const auto& [column, value] : planned.columns) known.push_back(column);
+  throw UserError(str(where, "the planner has no column '", m.plan, "'", lmx::did_you_mean(m.plan, known),
+                      "; docs/json.md lists them"));
+}
+
+// The columns of the planner from which a measure is computed.
+std::set<std::string> columns_behind(const Experiment& e, const Measure& m) {
+  if (!m.plan.empty()) return {m.plan};
+  std::set<std::string> columns;
+  if (!given(m.value)) return columns;
+  for (const std::string& name : names_in(m.value.text))
+    if (const Measure* other = e.measure(name); other && other != &m) columns.merge(columns_behind(e, *other));
+  return columns;
+}
+
+}  // namespace
+
+const Node* formula_of(const Experiment& experiment, const Measure& measure, const Cell& cell) {
+  if (measure.formula.kind == Node::Kind::null) return nullptr;
+  return formula_for(experiment, cell, measure.formula, "measures." + measure.id + ".formula");
+}
+
+bool applies(const Experiment& experiment, const Measure& measure, const Cell& cell) {
+  const bool of_types = measure.split == "types" || measure.split == "fit";
+  if (of_types != cell.types || (measure.only_planned && !cell.planned)) return false;
+  if (!cell.runs && origin_of(measure, cell) == Origin::formula && !formula_of(experiment, measure, cell)) return false;
+  return chosen(experiment, cell, measure.only, "measures." + measure.id + ".only");
+}
+
+Origin origin_of(const Measure& measure, const Cell& cell) {
+  if (cell.types) return Origin::measured;
+  if (cell.planned && (measure.only_planned || (measure.can_be_planned && !cell.runs))) return Origin::planned;
+  return cell.runs ? Origin::measured : Origin::formula;
+}
+
+bool is_fixed(const Experiment& experiment, const Measure& measure, const PlannedCell& cell) {
+  if (measure.plan == kEfficiency) return cell.base;
+  if (!measure.plan.empty()) return cell.anchor && kFromStep.contains(measure.plan);
+  if (!given(measure.value)) return false;
+  const std::vector<std::string> names = names_in(measure.value.text);
+  return std::any_of(names.begin(), names.end(), [&](const std::string& name) {
+    const Measure* other = experiment.measure(name);
+    return other && other != &measure && is_fixed(experiment, *other, cell);
+  });
+}
+
+bool needs_memory(const Experiment& experiment, const Measure& measure) {
+  const std::set<std::string> columns = columns_behind(experiment, measure);
+  return std::any_of(columns.begin(), columns.end(), is_time);
+}
+
+std::map<std::string, PlannedCell> plan_cells(const Experiment& experiment, const Scale& scale,
+                                              const std::vector<Cell>& cells) {
+  const PlanConfig& config = plan_config(experiment, scale);
+  std::vector<const Measure*> measures;
+  for (const Measure& m : experiment.measures)
+    if (!m.plan.empty()) measures.push_back(&m);
+  if (!config.given || measures.empty()) return {};
+  std::map<std::string, PlannedCell> planned = CellPlanner(experiment, config, cells).plan(measures);
+  for (const Measure* m : measures)
+    for (const Cell& cell : cells)
+      if (applies(experiment, *m, cell) && origin_of(*m, cell) == Origin::planned)
+        check_column(*m, cell.id, planned.at(cell.id));
+  return planned;
+}
+
+}  // namespace lmx_cli::experiments

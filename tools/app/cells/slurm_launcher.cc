@@ -1,0 +1,162 @@
+// Cells as jobs of Slurm. This program only submits and watches them; they continue when it ends.
+//
+//   slurm/ID.sh      the batch script, in the form of docs/cluster.md
+//   slurm/ID.out     the output of the script; that of the cell is in cells/ID.log
+//   slurm/ID.exit    the exit code of the cell, as soon as it has one; removed when it has been read
+//
+// The name of a job follows from the folder and the cell, so that a job is found again after this program was killed.
+#include <signal.h>
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <functional>
+#include <list>
+#include <set>
+#include <sstream>
+
+#include "app/cells/launcher.h"
+#include "app/jobs/slurm.h"
+#include "app/print/shell.h"
+#include "app/records/line_file.h"
+#include "app/records/recipe_values.h"
+#include "base/files.h"
+#include "lmx/error.h"
+#include "lmx/log.h"
+
+namespace lmx_cli::experiments {
+namespace {
+
+namespace fs = std::filesystem;
+namespace slurm = jobs::slurm;
+using Clock = std::chrono::steady_clock;
+using lmx::str;
+
+constexpr auto kAskEvery = std::chrono::seconds(2);
+constexpr const char* kPreempted = "130";  // the exit code of a run that has written a checkpoint because of a signal
+
+class SlurmCells : public CellLauncher {
+ public:
+  explicit SlurmCells(const SlurmOptions& options) : options_(options) {
+    std::error_code error;
+    fs::create_directories(options.folder, error);
+    folder_ = fs::weakly_canonical(options.folder).string();
+  }
+
+  bool start(const CellJob& job) override {
+    if (options_.jobs > 0 && running_.size() >= static_cast<size_t>(options_.jobs)) return false;
+    Running running{job.cell.id, job_name(job.cell), "", job.log, Clock::now(), 0};
+    running.job = slurm::job_named(running.name);
+    if (!running.job.empty()) {
+      lmx::log_info(str("cell ", job.cell.id, " is job ", running.job, " already"));
+    } else if (jobs::read_text(exit_file(job.cell.id)).empty()) {
+      const std::string file = str(folder_, "/", job.cell.id, ".sh");
+      lmx::write_file_atomically(file, script(job, running.name));
+      running.job = slurm::submit({file});
+      lmx::log_info(str("cell ", job.cell.id, ": submitted as job ", running.job));
+    }
+    running_.push_back(std::move(running));
+    return true;
+  }
+
+  std::optional<jobs::Ended> poll() override {
+    if (jobs::SignalNote::count() > 0) signal_ = jobs::SignalNote::received();
+    const bool asking = Clock::now() - asked_ >= kAskEvery;
+    if (asking) look();
+    for (auto r = running_.begin(); r != running_.end(); ++r) {
+      const std::optional<int> code = end_of(*r);
+      if (!code) continue;
+      jobs::Ended ended{r->cell, *code, std::chrono::duration<double>(Clock::now() - r->since).count(), {}};
+      std::error_code error;
+      fs::remove(exit_file(r->cell), error);
+      running_.erase(r);
+      return ended;
+    }
+    return {};
+  }
+  size_t running() const override { return running_.size(); }
+  int signal() const override { return signal_; }
+  bool outlives() const override { return true; }
+
+ private:
+  struct Running {
+    std::string cell, name, job, log;
+    Clock::time_point since;
+    int missed = 0;  // number of queries for which Slurm has not known it
+  };
+
+  std::string exit_file(const std::string& cell) const { return str(folder_, "/", cell, ".exit"); }
+  // Unique to this experiment, because the name contains a hash of its folder.
+  std::string job_name(const Cell& cell) const {
+    std::ostringstream name;
+    name << "lmx-" << std::hex << std::hash<std::string>()(folder_) << "-" << cell.id;
+    return name.str();
+  }
+
+  std::string directives(const Cell& cell, const std::string& name) const {
+    std::vector<std::string> options{"--job-name=" + name, str("--ntasks=", cell.demand.processes)};
+    if (cell.demand.threads > 0) options.push_back(str("--cpus-per-task=", cell.demand.threads));
+    options.insert(options.end(), {str("--output=", folder_, "/", cell.id, ".out"), "--open-mode=append", "--requeue",
+                                   "--signal=USR1@120"});
+    options.insert(options.end(), options_.scheduler.begin(), options_.scheduler.end());
+    std::string text;
+    for (const std::string& option : options) text += "#SBATCH " + option + "\n";
+    return text;
+  }
+
+  // A run that ends with a checkpoint, because its time is over, is queued again.
+  std::string script(const CellJob& job, const std::string& name) const {
+    const lmx::Node full = lmx::parse_yaml(job.cell.yaml, job.cell.id);
+    const std::string comm = text_at(full, "comm.name");
+    const bool mpi = comm == "mpi" || (comm == "nccl" && text_at(full, "comm.host") == "mpi");
+    std::string command = str("srun ", mpi ? "--mpi=${SLURM_MPI_TYPE:-pmix} " : "", "--kill-on-bad-exit=1 -n ",
+                              job.cell.demand.processes);
+    for (const std::string& word : job.words) command += " " + shell_quoted(word);
+    const std::string done = shell_quoted(exit_file(job.cell.id));
+    return str("#!/bin/bash\n", directives(job.cell, name), "cd ", shell_quoted(fs::current_path().string()), "\n",
+               "export MASTER_ADDR=$(scontrol show hostnames \"$SLURM_JOB_NODELIST\" | head -n 1)\n",
+               "export MASTER_PORT=$((20000 + SLURM_JOB_ID % 20000))\n",
+               "export LMX_JOB_SECRET=$(openssl rand -hex 16)\n\n", command, " >> ", shell_quoted(job.log), " 2>&1\n",
+               "code=$?\n", "if [[ $code == ", kPreempted, " ]]; then scontrol requeue \"$SLURM_JOB_ID\"; exit; fi\n",
+               "echo \"$code\" > ", done, ".tmp && mv ", done, ".tmp ", done, "\nexit \"$code\"\n");
+  }
+
+  // Counts how often Slurm has not known a job.
+  void look() {
+    asked_ = Clock::now();
+    std::string names;
+    for (const Running& r : running_) names += (names.empty() ? "" : ",") + r.name;
+    if (names.empty()) return;
+    const slurm::Answer answer = slurm::ask({"squeue", "-h", "-o", "%j", "--name", names});
+    if (answer.code != 0) return;  // the controller is busy or starts again
+    std::set<std::string> known;
+    std::istringstream lines(answer.out);
+    for (std::string name; lines >> name;) known.insert(name);
+    for (Running& r : running_) r.missed = known.contains(r.name) ? 0 : r.missed + 1;
+  }
+
+  std::optional<int> end_of(const Running& r) const {
+    const std::string code = slurm::one_line(jobs::read_text(exit_file(r.cell)));
+    if (!code.empty()) return static_cast<int>(lmx::parse_int(code).value_or(1));
+    if (r.missed < slurm::kAsksBeforeLost) return {};
+    const std::string state = r.job.empty() ? "" : slurm::state_of(r.job);
+    jobs::append_line(r.log, str("error: [slurm] job ", r.job,
+                                 " has ended without an exit code: ", state.empty() ? "Slurm has lost it" : state));
+    return 128 + SIGKILL;
+  }
+
+  const SlurmOptions options_;
+  std::string folder_;
+  const jobs::SignalNote note_;
+  std::list<Running> running_;
+  Clock::time_point asked_;
+  int signal_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<CellLauncher> slurm_cells(const SlurmOptions& options) {
+  return std::make_unique<SlurmCells>(options);
+}
+
+}  // namespace lmx_cli::experiments

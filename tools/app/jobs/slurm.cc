@@ -1,0 +1,73 @@
+#include "app/jobs/slurm.h"
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <cstdlib>
+
+#include "app/print/shell.h"
+#include "app/records/line_file.h"
+#include "lmx/error.h"
+
+namespace lmx_cli::jobs::slurm {
+
+using lmx::str;
+
+Answer ask(const std::vector<std::string>& words) {
+  std::string line;
+  for (const std::string& word : words) line += shell_quoted(word) + " ";
+  char path[] = "/tmp/lmx_slurm_XXXXXX";
+  const int file = mkstemp(path);
+  if (file < 0) throw lmx::RunError("[slurm] cannot write in /tmp");
+  close(file);
+  line += str("2>", path);
+  Answer answer;
+  FILE* pipe = popen(line.c_str(), "r");
+  if (!pipe) throw lmx::RunError("[slurm] cannot start " + words[0]);
+  std::array<char, 4096> buffer{};
+  for (size_t n; (n = fread(buffer.data(), 1, buffer.size(), pipe)) > 0;) answer.out.append(buffer.data(), n);
+  const int status = pclose(pipe);
+  answer.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  answer.err = read_text(path);
+  unlink(path);
+  return answer;
+}
+
+std::string one_line(std::string text) {
+  while (!text.empty() && text.back() == '\n') text.pop_back();
+  std::replace(text.begin(), text.end(), '\n', ' ');
+  return text;
+}
+
+void require() {
+  const Answer version = ask({"sbatch", "--version"});
+  if (version.code != 0)
+    throw lmx::UserError("[slurm] --launcher slurm needs Slurm's sbatch, squeue and scontrol here: " +
+                         one_line(version.err));
+}
+
+std::string submit(std::vector<std::string> words) {
+  words.insert(words.begin(), {"sbatch", "--parsable"});
+  const Answer answer = ask(words);
+  if (answer.code != 0) throw lmx::UserError("[slurm] sbatch: " + one_line(answer.err));
+  return one_line(answer.out.substr(0, answer.out.find(';')));
+}
+
+std::string job_named(const std::string& name) {
+  const Answer a = ask({"squeue", "-h", "-o", "%F", "--name", name});
+  if (a.code != 0) throw lmx::RunError("[slurm] squeue: " + one_line(a.err));
+  return a.out.substr(0, a.out.find('\n'));
+}
+
+std::string state_of(const std::string& job) {
+  const Answer a = ask({"scontrol", "show", "job", "-o", job});
+  const std::string key = "JobState=";
+  const size_t at = a.out.find(key);
+  if (a.code != 0 || at == std::string::npos) return {};
+  return a.out.substr(at + key.size(), a.out.find(' ', at) - at - key.size());
+}
+
+}  // namespace lmx_cli::jobs::slurm

@@ -1,0 +1,149 @@
+// lmx experiment all
+#include <cstdio>
+#include <filesystem>
+#include <iostream>
+#include <memory>
+#include <set>
+
+#include "app/cells/needs.h"
+#include "app/print/terminal.h"
+#include "app/print/words.h"
+#include "cli/commands.h"
+#include "cli/experiment/prepared.h"
+#include "cli/output/json_output.h"
+#include "lmx/error.h"
+
+namespace lmx_cli::experiments {
+namespace {
+
+using lmx::str;
+
+struct Options {
+  PluginDirectories directories;
+  std::string scale, machine;
+  bool dry_run = false, json = false;
+};
+
+struct Listed {
+  Needs needs;
+  std::string title, place;
+};
+
+// Needs of every experiment at each of its scales.
+std::vector<Listed> all_needs(const Options& o) {
+  std::vector<Listed> all;
+  for (const auto& [id, file] : find_experiments()) {
+    const Experiment e = read_experiment(file);
+    for (const Scale& scale : e.scales) {
+      if (!o.scale.empty() && scale.id != o.scale) continue;
+      Choice choice;
+      choice.name = file;
+      choice.scale = scale.id;
+      const Prepared p(choice);
+      all.push_back({needs_of(p.experiment, p.scale, p.cells, p.planned, o.machine), e.title, e.place});
+      all.back().needs.experiment = id;
+    }
+  }
+  return all;
+}
+
+std::string hours_text(double hours) {
+  char text[32];
+  std::snprintf(text, sizeof text, hours < 0.1 ? "%.2g h" : "%.3g h", hours);
+  return hours >= 1000 ? str(static_cast<int64_t>(hours), " h") : text;
+}
+
+// "1.2 h", "1.2 h + 3 cells unknown", "seconds": nothing runs.
+std::string time_text(const Needs& n) {
+  if (n.runs == 0) return "seconds";
+  if (n.unknown == 0) return hours_text(n.hours);
+  const std::string unknown = str(n.unknown, n.unknown == 1 ? " cell" : " cells", " unknown");
+  return n.hours > 0 ? hours_text(n.hours) + " + " + unknown : unknown;
+}
+
+Json json_of(const std::vector<Listed>& all) {
+  Json list = Json::array(), totals = Json::object();
+  for (const Listed& l : all) {
+    const Needs& n = l.needs;
+    list.push_back({{"experiment", n.experiment},
+                    {"scale", n.scale},
+                    {"title", l.title},
+                    {"place", l.place},
+                    {"runs", n.runs},
+                    {"planned", n.planned},
+                    {"ranks", n.ranks},
+                    {"machine", n.machine},
+                    {"hours", json_number(n.hours)},
+                    {"unknown", n.unknown},
+                    {"missing_data", n.missing}});
+    Json& total = totals[n.scale];
+    if (total.is_null()) total = {{"runs", 0}, {"hours", 0.0}, {"unknown", 0}};
+    total["runs"] = total["runs"].get<size_t>() + n.runs;
+    total["hours"] = total["hours"].get<double>() + n.hours;
+    total["unknown"] = total["unknown"].get<size_t>() + n.unknown;
+  }
+  return {{"experiments", list}, {"total", totals}};
+}
+
+void print_list(const std::vector<Listed>& all) {
+  std::vector<std::vector<std::string>> rows{
+      {"EXPERIMENT", "SCALE", "RUNS", "PLANNED", "RANKS", "MACHINE", "TIME", "DATA"}};
+  std::map<std::string, Needs> totals;
+  std::set<std::string> missing;
+  for (const Listed& l : all) {
+    const Needs& n = l.needs;
+    rows.push_back({n.experiment, n.scale, str(n.runs), str(n.planned), n.runs > 0 ? str(n.ranks) : "-", n.machine,
+                    time_text(n),
+                    n.runs == 0         ? "none"
+                    : n.missing.empty() ? "available"
+                                        : "missing"});
+    Needs& total = totals[n.scale];
+    total.runs += n.runs;
+    total.planned += n.planned;
+    total.hours += n.hours;
+    total.unknown += n.unknown;
+    missing.insert(n.missing.begin(), n.missing.end());
+  }
+  for (const auto& [scale, total] : totals)
+    rows.push_back({"total", scale, str(total.runs), str(total.planned), "", "", time_text(total), ""});
+  std::cout << table(rows);
+  std::cout
+      << "The time is that of training on MACHINE, by `lmx plan`, one cell after the other. On desk_10gbe, virtual "
+         "ranks share one computer.\n";
+  if (!missing.empty()) std::cout << "missing data:\n";
+  for (const std::string& line : missing) std::cout << "  " << line << "\n";
+}
+
+void all(const Options& o) {
+  if (!o.dry_run)
+    throw lmx::UserError(
+        "[experiment] `lmx experiment all` lists what would run: write --dry-run; `lmx experiment run NAME` runs one "
+        "experiment");
+  o.directories.load();
+  const std::vector<Listed> needs = all_needs(o);
+  if (o.json) return print_json(json_of(needs));
+  print_list(needs);
+}
+
+}  // namespace
+
+void add_experiment_all(CLI::App& group) {
+  const auto o = std::make_shared<Options>();
+  CLI::App* command = group.add_subcommand("all", "list every experiment and scale with the time and data it needs");
+  set_examples(*command,
+               {{"lmx experiment all --dry-run", "time on each scale's machine, and how to get missing corpora"},
+                {"lmx experiment all --dry-run --scale paper --machine a100_node", "time on nodes of 8 A100"}});
+  command->add_flag("--dry-run,-n", o->dry_run, "compose and check every cell; run nothing (must be given)");
+  command->add_option("--scale", o->scale, "only this scale")
+      ->type_name("SCALE")
+      ->check(CLI::IsMember({"desk", "paper"}));
+  command
+      ->add_option("--machine", o->machine,
+                   "plan the time on this machine (default: the machine of the scale's plan, desk_10gbe, or h100_node)")
+      ->type_name("NAME");
+  add_json(*command, o->json);
+  o->directories.add_to(*command);
+  command->callback([o] { all(*o); });
+}
+
+}  // namespace lmx_cli::experiments

@@ -1,0 +1,249 @@
+// lmx experiment list | run | show; prepared.h has the other commands
+#include <algorithm>
+#include <filesystem>
+#include <iostream>
+#include <memory>
+#include <set>
+
+#include "app/cells/needs.h"
+#include "app/cells/runner.h"
+#include "app/experiment/comparison.h"
+#include "app/jobs/slurm.h"
+#include "app/print/shell.h"
+#include "app/print/terminal.h"
+#include "app/records/recipe_values.h"
+#include "app/run/dry_run.h"
+#include "base/files.h"
+#include "cli/commands.h"
+#include "cli/experiment/prepared.h"
+#include "cli/output/checks.h"
+#include "cli/output/json_output.h"
+#include "lmx/error.h"
+#include "lmx/log.h"
+
+namespace lmx_cli {
+namespace {
+
+using namespace experiments;
+using lmx::str;
+using lmx::UserError;
+
+struct Options {
+  PluginDirectories directories;
+  Choice choice;
+  std::vector<std::string> only, slurm;
+  int64_t jobs = 0;
+  bool dry_run = false, keep_checkpoints = false, json = false, check = false;
+};
+
+constexpr int kOutsideCode = 3;
+
+void list() {
+  std::vector<std::vector<std::string>> rows{{"EXPERIMENT", "SCALES", "WHAT", "PAPER"}};
+  for (const auto& [id, file] : find_experiments()) {
+    const Experiment e = read_experiment(file);
+    std::string scales;
+    for (const Scale& s : e.scales) scales += (scales.empty() ? "" : ", ") + s.id;
+    rows.push_back({id, scales, e.title, e.place});
+  }
+  std::cout << table(rows);
+}
+
+// Returns the ids of the cells that --only names, each an id or a pattern with *; all cells without --only.
+std::vector<std::string> wanted_cells(const std::vector<Cell>& cells, const std::vector<std::string>& only) {
+  std::vector<std::string> ids, wanted;
+  for (const Cell& cell : cells) ids.push_back(cell.id);
+  if (only.empty()) return ids;
+  for (const std::string& pattern : only) {
+    const size_t before = wanted.size();
+    for (const std::string& id : ids)
+      if (fits(pattern, id)) wanted.push_back(id);
+    if (wanted.size() > before) continue;
+    std::string all;
+    for (const std::string& id : ids) all += (all.empty() ? "" : ", ") + id;
+    throw UserError(str("[experiment] no cell '", pattern, "'", lmx::did_you_mean(pattern, ids), "; there are ", all));
+  }
+  return wanted;
+}
+
+std::string command_of(const Cell& cell) {
+  std::string text = command_name() + (cell.types ? " data stats " : " run ") + shell_quoted(cell.recipe_file);
+  for (const std::string& word : cell.overrides) text += " " + shell_quoted(word);
+  return text;
+}
+
+// Prints one line for each cell that would run. Composes each cell and builds it as far as possible without data.
+void print_plan(const Prepared& p, const std::vector<std::string>& wanted) {
+  const Experiment& e = p.experiment;
+  std::vector<std::vector<std::string>> rows{{"CELL", "RUNS", "RANKS", "STEPS", "SEQUENCES", "PARAMETERS"}};
+  std::string commands;
+  for (const Cell& cell : p.cells) {
+    if (std::find(wanted.begin(), wanted.end(), cell.id) == wanted.end()) continue;
+    const lmx::Node full = lmx::parse_yaml(cell.yaml, cell.id);
+    const std::string runs = cell.types             ? "counts"
+                             : !cell.runs           ? (p.planned.contains(cell.id) ? "planned" : "formula")
+                             : cell.same_as.empty() ? "yes"
+                                                    : "as " + cell.same_as;
+    const std::string parameters = cell.types ? "" : lmx::dry_run(cell.composed, cell.id).parameters;
+    std::string ranks = text_at(full, "comm.ranks"), steps = text_at(full, "train.steps");
+    if (steps == "0") steps = text_at(full, "train.epochs") + " epochs";
+    rows.push_back({cell.id, runs, cell.types ? "" : ranks, cell.types ? "" : steps,
+                    cell.types ? "" : text_at(full, "batch.global"), parameters});
+    if (cell.runs && cell.same_as.empty()) commands += "  " + command_of(cell) + "\n";
+  }
+  std::cout << e.id << ": " << e.title << "\n" << table(rows) << (commands.empty() ? "" : "commands:\n") << commands;
+}
+
+// Writes results.json, table.md and figure.svg, and prints the table to stdout.
+void write_results(const Results& r, const Finished& finished) {
+  const std::string& out = finished.out();
+  const bool figure = !r.experiment.figure.layers.empty();
+  lmx::write_file_atomically(out + "/results.json", json(r));
+  lmx::write_file_atomically(out + "/table.md", markdown(r));
+  if (figure) lmx::write_file_atomically(out + "/figure.svg", figure_svg(r, finished.all_records()));
+  std::cout << markdown(r) << std::flush;
+  lmx::log_info(str("results: ", out, "/{results.json,table.md", figure ? ",figure.svg" : "", "}"));
+}
+
+// Ends with kOutsideCode if a cell is outside its tolerance, a claim is refuted, or nothing could be judged.
+void check(const Results& r) {
+  const std::vector<std::string> lines = outside(r);
+  std::string text;
+  for (const std::string& line : lines) text += "\n  " + line;
+  if (!lines.empty()) lmx::log(lmx::LogLevel::error, "outside the tolerance:" + text);
+  const bool judged = anything_judged(r);
+  if (!judged)
+    lmx::log(lmx::LogLevel::error, "[experiment] --check: nothing has been judged; run the experiment first");
+  if (!lines.empty() || !judged) throw ExitCode{kOutsideCode};
+}
+
+void run(const Options& o) {
+  if (o.choice.launcher != "slurm" && !o.slurm.empty())
+    throw UserError(str("[experiment] --slurm=", o.slurm[0],
+                        " is an option for sbatch, and cells run on this machine; write --launcher slurm, too"));
+  o.directories.load();
+  const Prepared p(o.choice);
+  const std::vector<std::string> wanted = wanted_cells(p.cells, o.only);
+  const std::set<std::string> problems = data_problems(p.cells, wanted);
+  if (o.dry_run || !problems.empty()) {
+    print_plan(p, wanted);
+    std::string text;
+    for (const std::string& problem : problems) text += "\n  " + problem;
+    if (!o.dry_run)
+      throw UserError(
+          str("[experiment] the data is not ready:", text,
+              p.planned.empty() ? "" : "\n`lmx experiment show` prints the planned cells, which need none"));
+    std::cout << (problems.empty() ? "data: available" : "data: not ready" + text) << "\n";
+    return;
+  }
+  const bool slurm = o.choice.launcher == "slurm";
+  if (slurm) jobs::slurm::require();
+  Runner runner(p.experiment, p.cells, {p.out, o.jobs, o.keep_checkpoints, o.directories.directories, slurm, o.slurm});
+  const Ending ending = runner.run(wanted);
+  if (ending.signal) {
+    lmx::log_info(slurm ? "interrupted; the jobs continue, and the same command watches them again"
+                        : "interrupted; the same command continues from here");
+    throw ExitCode{128 + ending.signal};
+  }
+  const Results r = results_of(p, runner.finished(), ending);
+  write_results(r, runner.finished());
+  if (ending.failed.empty()) return o.check ? check(r) : void();
+  std::string text;
+  for (const auto& [cell, why] : ending.failed) text += str("\n  ", cell, ": ", why);
+  throw lmx::RunError(
+      str("[experiment] ", ending.failed.size(), ending.failed.size() == 1 ? " cell" : " cells", " failed:", text));
+}
+
+void show(const Options& o) {
+  o.directories.load();
+  const Prepared p(o.choice);
+  const Results r = results_of(p, Finished(p.cells, p.out));
+  std::cout << (o.json ? json(r) : markdown(r)) << std::flush;
+  if (o.check) check(r);
+}
+
+void add_common(CLI::App& command, const std::shared_ptr<Options>& o) {
+  command
+      .add_option("NAME", o->choice.name,
+                  "an experiment of `lmx experiment list`, the last part of its name, or a file")
+      ->required()
+      ->type_name("");
+  command.add_option("OVERRIDES", o->choice.overrides, "key=value ..., for every cell, after the cell's own overrides")
+      ->type_name("");
+  command.add_option("--scale", o->choice.scale, "desk or paper (default: desk, if the experiment has it)")
+      ->type_name("SCALE");
+  command
+      .add_option("--out", o->choice.out,
+                  "folder of cells and results (runs/experiments/NAME/SCALE); its finished cells are kept")
+      ->type_name("DIR");
+  command
+      .add_option(
+          "--launcher", o->choice.launcher,
+          "start ranks as processes, with the recipe's own comm or comm=mpi, gloo, nccl among OVERRIDES, so that "
+          "times count: local (on this machine) or slurm (a job for each cell)")
+      ->type_name("NAME")
+      ->check(CLI::IsMember({"local", "slurm"}));
+  command.add_flag(
+      "--check", o->check,
+      "exit with code 3 if a cell is outside its tolerance or a claim is refuted, or if nothing is judged");
+  o->directories.add_to(command);
+}
+
+void add_run_command(CLI::App& group) {
+  const auto o = std::make_shared<Options>();
+  CLI::App* command = group.add_subcommand("run", "run an experiment's cells and judge the paper's claims");
+  set_examples(
+      *command,
+      {{"lmx experiment run patwary2018/table3_memory", "its table, with the paper's numbers and the measured ones"},
+       {"lmx experiment run figure7_seeds --only 'all-*'", "some of the cells"},
+       {"lmx experiment run figure7_seeds --dry-run", "checks and lists the cells; runs nothing"},
+       {"lmx experiment run table3_memory --scale paper", "at the paper's size, if its corpus is available"},
+       {"lmx experiment run table1_ladder --scale paper --launcher slurm --slurm=--nodes=16",
+        "on a cluster, so that times count"}});
+  add_common(*command, o);
+  command->add_option("--only", o->only, "a cell, or a pattern with * (repeatable)")
+      ->type_name("CELL")
+      ->allow_extra_args(false);
+  command
+      ->add_option("--jobs", o->jobs,
+                   "cells that run at the same time; they divide the cores (default: 1; with --launcher slurm all)")
+      ->type_name("N")
+      ->check(positive());
+  command->add_option("--slurm", o->slurm, "an option of sbatch, such as --slurm=--nodes=2 (repeatable)")
+      ->type_name("OPTION")
+      ->allow_extra_args(false);
+  command->add_flag("--dry-run,-n", o->dry_run, "compose and check every cell; run nothing");
+  command->add_flag("--keep-checkpoints", o->keep_checkpoints, "also keep the checkpoints of finished cells");
+  command->callback([o] { run(*o); });
+}
+
+void add_show_command(CLI::App& group) {
+  const auto o = std::make_shared<Options>();
+  CLI::App* command = group.add_subcommand(
+      "show", "print the tables and verdicts of what has run and of what is planned; runs nothing");
+  set_examples(*command, {{"lmx experiment show table3_memory --scale paper", "the planned cells, without the corpus"},
+                          {"lmx experiment show figure7_seeds --json", "the content of results.json"},
+                          {"lmx experiment show NAME --check", "exit code 3 if a claim is refuted, for a CI"}});
+  add_common(*command, o);
+  add_json(*command, o->json);
+  command->callback([o] { show(*o); });
+}
+
+}  // namespace
+
+void add_experiment(CLI::App& app) {
+  CLI::App* group = app.add_subcommand("experiment", "a paper's tables and figures: claims against measurements");
+  set_examples(*group, {{"lmx experiment list", "all experiments"},
+                        {"lmx experiment run patwary2018/table3_memory", "starts the experiment, or continues it"},
+                        {"lmx experiment show patwary2018/table3_memory", "prints its tables; runs nothing"}});
+  CLI::App* list_command =
+      group->add_subcommand("list", "every experiment: scales, title, and the table or figure of the paper");
+  set_examples(*list_command, {{"lmx experiment list", "those below experiments/"}});
+  list_command->callback([] { list(); });
+  add_run_command(*group);
+  add_show_command(*group);
+  experiments::add_experiment_all(*group);
+  experiments::add_experiment_doc(*group);
+}
+
+}  // namespace lmx_cli

@@ -1,0 +1,42 @@
+// An experiment at a scale, as the commands of `lmx experiment` use it.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "app/cells/finished.h"
+#include "app/cells/planned.h"
+#include "app/cells/runner.h"
+#include "app/experiment/results.h"
+
+namespace lmx_cli::experiments {
+
+struct Choice {
+  std::string name, scale, out;  // scale "": desk, if the experiment has it; out "": the default folder
+  std::vector<std::string> overrides;
+  std::string launcher;  // "": virtual ranks, as the file says
+};
+
+// Everything is checked, and nothing has run. The members refer to each other, so it is not copied.
+struct Prepared {
+  explicit Prepared(const Choice& choice);
+  Prepared(const Prepared&) = delete;
+  Prepared& operator=(const Prepared&) = delete;
+
+  const Experiment experiment;
+  const Scale& scale;
+  const std::vector<Cell> cells;
+  const std::string out;
+  std::map<std::string, PlannedCell> planned;
+};
+
+// Computes the rows and verdicts from all cells that are done, and from those that the planner computes.
+Results results_of(const Prepared& prepared, const Finished& finished, const Ending& ending = {});
+
+// Parts of `lmx experiment`.
+void add_experiment_all(CLI::App& group);
+void add_experiment_doc(CLI::App& group);
+
+}  // namespace lmx_cli::experiments
