@@ -138,7 +138,8 @@ TEST(ShippedRecipes, DeskTextIsLikeThePapers) {
   EXPECT_THAT(lmx({"config", file_of("ott_paracrawl"), "scale=desk"}), HasSubstr("wrong_targets: 0.3"));
   EXPECT_THAT(lmx({"config", file_of("patwary_tieba"), "patwary/scale=desk"}), HasSubstr("corpus: zh_poetry"));
   EXPECT_THAT(lmx({"config", file_of("ott_wmt_enfr"), "scale=desk"}), HasSubstr("corpus: multi30k"));
-  EXPECT_THAT(lmx({"config", file_of("ott_wmt_enfr"), "scale=desk"}), Names("source_language: de", "target_language: en"));
+  EXPECT_THAT(lmx({"config", file_of("ott_wmt_enfr"), "scale=desk"}),
+              Names("source_language: de", "target_language: en"));
   EXPECT_THAT(lmx({"config", file_of("xiao_fbis"), "xiao/scale=desk"}), HasSubstr("corpus: zh_poetry"));
   EXPECT_THAT(lmx({"config", file_of("xiao_xinhua"), "xiao/scale=desk"}), Names("corpus: gutenberg", "cells: 256"));
 }
