@@ -26,12 +26,15 @@ std::vector<std::shared_ptr<Stream>> all_streams() {
   return all;
 }
 
+uint64_t operations_run = 0;
+
 void run_one(Stream& stream) {
   const Operation next = std::move(stream.queue.front());
   stream.queue.pop_front();
   if (next.stream) run_until(*next.stream, next.position);
   if (next.work) next.work();
   ++stream.done;
+  ++operations_run;
 }
 
 }  // namespace
@@ -82,6 +85,10 @@ void run_until(Stream& stream, uint64_t position) {
 void run_stream(cudaStream_t handle) {
   const std::shared_ptr<Stream> stream = stream_of(handle);
   run_until(*stream, stream->issued);
+}
+
+uint64_t device_time() {
+  return operations_run;
 }
 
 void run_all() {

@@ -49,6 +49,8 @@ void enqueue(cudaStream_t handle, std::function<void()> work);
 void run_until(Stream& stream, uint64_t position);
 void run_stream(cudaStream_t handle);
 void run_all();
+// The time of the device: the number of operations of all streams that it has run.
+uint64_t device_time();
 
 cudaError_t begin_capture(cudaStream_t handle, cudaStreamCaptureMode mode);
 cudaError_t end_capture(cudaStream_t handle, cudaGraph_t* graph);
@@ -65,6 +67,8 @@ struct CUstream_st {
 struct CUevent_st {
   std::shared_ptr<cuda_emulator::Stream> stream = nullptr;  // null: never recorded
   uint64_t position = 0;
+  bool timed = true;
+  std::shared_ptr<uint64_t> time = nullptr;  // of the device, when the stream has reached the event
   bool asked = false;  // cudaEventQuery() has said once that the event is not ready
   int device = 0;
 };
