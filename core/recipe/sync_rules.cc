@@ -214,7 +214,8 @@ void SyncRules::Impl::order_units(const std::vector<ParameterSpec>& all) {
 void SyncRules::Impl::post_ready() {
   for (; next < units.size() && units[next].missing == 0; ++next) {
     Unit& unit = units[next];
-    queue->post(std::move(unit.ready), [this, i = next] { travel(i); }, gradients(unit));
+    queue->post(
+        std::move(unit.ready), [this, i = next] { travel(i); }, gradients(unit));
   }
 }
 
@@ -282,7 +283,8 @@ SyncRules::SyncRules(const Node& sync, const std::string& path, const SyncEnv& a
 SyncRules::~SyncRules() = default;
 
 void SyncRules::begin_step(Context& ctx, ParameterStore& params, std::span<const Batch> share, StepPlan& plan) {
-  if (!impl_->queue && impl_->servers.empty()) impl_->queue = std::make_unique<train::UnitQueue>(ctx.comm->overlaps(), ctx.device);
+  if (!impl_->queue && impl_->servers.empty())
+    impl_->queue = std::make_unique<train::UnitQueue>(ctx.comm->overlaps(), ctx.device);
   for (const Named& rule : impl_->strategies)
     rule.call("begin_step()", [&](SyncRule& s) { s.begin_step(ctx, share, plan); });
   impl_->ctx = ctx;

@@ -273,9 +273,8 @@ void CachingAllocator::trim() {
 void CachingAllocator::shrink_cache(int64_t most) {
   const auto largest = [](const Queue& queue) { return queue.cache.empty() ? 0 : queue.cache.rbegin()->first; };
   while (cached_ > most) {
-    const auto from = std::max_element(queues_.begin(), queues_.end(), [&](const Queue& a, const Queue& b) {
-      return largest(a) < largest(b);
-    });
+    const auto from = std::max_element(queues_.begin(), queues_.end(),
+                                       [&](const Queue& a, const Queue& b) { return largest(a) < largest(b); });
     if (from->cache.empty()) break;
     const auto last = std::prev(from->cache.end());
     const auto size = static_cast<int64_t>(last->first);

@@ -111,11 +111,11 @@ class CachingAllocator : public Allocator {
 
   mutable std::mutex mutex_;
   std::array<Queue, kQueues> queues_;
-  std::unordered_map<void*, size_t> larger_;      // sizes of blocks in use that are larger than their request's class
-  std::unordered_map<void*, size_t> owners_;      // queues of the blocks in use that do not belong to queue 0
-  std::multimap<const void*, size_t> shared_;     // share(): addresses and queues
+  std::unordered_map<void*, size_t> larger_;   // sizes of blocks in use that are larger than their request's class
+  std::unordered_map<void*, size_t> owners_;   // queues of the blocks in use that do not belong to queue 0
+  std::multimap<const void*, size_t> shared_;  // share(): addresses and queues
   uint64_t frees_ = 0;
-  int64_t cached_ = 0;                          // bytes
+  int64_t cached_ = 0;  // bytes
   int64_t most_in_use_ = 0;
   MemoryCounter counter_;
   std::map<std::pair<size_t, MemClass>, int64_t> large_;  // how many large tensors are in use, by bytes and class

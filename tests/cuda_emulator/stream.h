@@ -69,7 +69,7 @@ struct CUevent_st {
   uint64_t position = 0;
   bool timed = true;
   std::shared_ptr<uint64_t> time = nullptr;  // of the device, when the stream has reached the event
-  bool asked = false;  // cudaEventQuery() has said once that the event is not ready
+  bool asked = false;                        // cudaEventQuery() has said once that the event is not ready
   int device = 0;
 };
 struct CUgraph_st {

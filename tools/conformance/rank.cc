@@ -74,7 +74,8 @@ void RankRun::post_unit(const Given& given, const std::vector<std::string>& name
     if (grad.dense.defined()) used.push_back(grad.dense);
     for (const RowSparse& piece : grad.pieces) used.push_back(piece.rows);
   }
-  queue_.post(queue_.now(), [this, given, specs] { reduce_unit(given, specs); }, used);
+  queue_.post(
+      queue_.now(), [this, given, specs] { reduce_unit(given, specs); }, used);
 }
 
 void RankRun::reduce_unit(const Given& given, const std::vector<ParameterSpec>& specs) {

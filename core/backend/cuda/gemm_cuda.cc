@@ -99,8 +99,7 @@ class Products {
     if (g.bias) d.set_bias(g);
     Tensor& workspace = workspaces_[static_cast<size_t>(work_stream())];
     if (!workspace.defined())
-      workspace =
-          Tensor::empty(cuda::device(ctx.device.index).memory(), {kWorkspace}, DType::u8, MemClass::other);
+      workspace = Tensor::empty(cuda::device(ctx.device.index).memory(), {kWorkspace}, DType::u8, MemClass::other);
     const Scale alpha = 1, beta = static_cast<Scale>(g.beta);
     const auto enqueue = [&](const cublasLtMatmulAlgo_t& algo) {
       return cublasLtMatmul(handle_, d.product.get(), &alpha, g.b, d.b.get(), g.a, d.a.get(), &beta, g.c, d.c.get(),
