@@ -1,5 +1,5 @@
 // The stream on which a thread enqueues its work of a device. An exchange of data with other devices, and the kernels
-// that encode, sum and decode the data, run on a stream of their own, beside the work that other threads enqueue.
+// that encode, sum and decode the data, run on a separate stream, in parallel with the work that other threads enqueue.
 #pragma once
 
 #include <cstddef>

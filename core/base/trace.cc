@@ -62,7 +62,8 @@ struct Tracer::Impl {
     const std::vector<double> times = device->times_us();
     const auto at = [&](const Moment& m) { return device_start_us + times.at(static_cast<size_t>(m.device)); };
     for (const Event& e : events)
-      if (e.begin.device >= 0 && e.end.device >= 0) all.push_back({e.name, at(e.begin), at(e.end), kDeviceRow + e.thread});
+      if (e.begin.device >= 0 && e.end.device >= 0)
+        all.push_back({e.name, at(e.begin), at(e.end), kDeviceRow + e.thread});
     return all;
   }
 };

@@ -53,12 +53,13 @@ void UnitQueue::begin_step() {
   start_ = now();
 }
 
-void UnitQueue::post(Moment ready, std::function<void()> job, const std::vector<Tensor>& used) {
+void UnitQueue::post(Moment ready, std::function<void()> job, std::vector<Tensor> used) {
   {
     const std::lock_guard lock(mutex_);
     if (error_) return;
     if (device_)
       for (const Tensor& t : used) shares_.push_back(device_->share(t, WorkStream::exchange));
+    used.clear();  // so that the job holds the last reference, unless another one lives longer than this call
     jobs_.push_back({std::move(job), std::move(ready), {}, {}});
   }
   changed_.notify_all();

@@ -74,7 +74,7 @@ class UnitQueue {
   Moment now() const;
   // `job` may use what this thread has computed until `ready`, and the tensors `used`, which any thread may free at any
   // time. Contexts of this thread have to be changed by use_stream_of_thread() before the job uses them.
-  void post(Moment ready, std::function<void()> job, const std::vector<Tensor>& used = {});
+  void post(Moment ready, std::function<void()> job, std::vector<Tensor> used = {});
   // Returns when every job is done or, on a device, enqueued. If a job throws, the remaining jobs are dropped, and
   // drain() throws that exception.
   void drain();

@@ -237,7 +237,7 @@ TEST_F(NcclRun, TrainsAndResumesInTheBitsOfVirtualRanks) {
   }
 }
 
-// The exchange runs on a stream of its own, and the host waits for it and for the loss together.
+// The exchange runs on a separate stream, and the host waits for it and for the loss together.
 TEST_F(NcclRun, AStepWaitsOnce) {
   for (const std::string strategy : {"unique", "one_bit"}) {
     const auto waits = [&](int steps) {
@@ -272,7 +272,7 @@ TEST_F(NcclRun, RecordsTheTimesOfTheDevice) {
   int records = 0, units = 0;
   std::istringstream lines(read_file(path("a") + "/metrics.jsonl"));
   for (std::string line; std::getline(lines, line);) {
-    const auto record = nlohmann::json::parse(line);
+    const auto record = nlohmann::ordered_json::parse(line);
     if (record["split"] != "rank") continue;
     ++records;
     double comm = 0, last_end = 0;

@@ -75,7 +75,7 @@ void RankRun::post_unit(const Given& given, const std::vector<std::string>& name
     for (const RowSparse& piece : grad.pieces) used.push_back(piece.rows);
   }
   queue_.post(
-      queue_.now(), [this, given, specs] { reduce_unit(given, specs); }, used);
+      queue_.now(), [this, given, specs] { reduce_unit(given, specs); }, std::move(used));
 }
 
 void RankRun::reduce_unit(const Given& given, const std::vector<ParameterSpec>& specs) {

@@ -57,8 +57,7 @@ std::string rank_rows(const Tracer& tracer, int rank) {
   Json rows = Json::array({name_of("process_name", rank, 0, own)});
   rows.push_back(
       {{"ph", "M"}, {"name", "process_sort_index"}, {"pid", rank}, {"tid", 0}, {"args", {{"sort_index", rank}}}});
-  for (int t = 0; t < threads; ++t)
-    rows.push_back(name_of("thread_name", rank, t, of_thread(own, t)));
+  for (int t = 0; t < threads; ++t) rows.push_back(name_of("thread_name", rank, t, of_thread(own, t)));
   for (const int t : on_device)
     rows.push_back(name_of("thread_name", rank, Tracer::kDeviceRow + t, of_thread(own + ", device", t)));
   rows.insert(rows.end(), spans.begin(), spans.end());
