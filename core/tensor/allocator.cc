@@ -7,6 +7,7 @@
 #include <bit>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <iterator>
 
 #include "base/text.h"
@@ -136,6 +137,7 @@ void* CachingAllocator::reuse(Queue& own, size_t size) {
   const auto found = own.cache.lower_bound(size);
   if (found == own.cache.end() || found->first > size + size / 2) return nullptr;
   const size_t whole = found->first;
+  if (lowest_first()) std::pop_heap(found->second.begin(), found->second.end(), std::greater<>());
   void* block = found->second.back();
   found->second.pop_back();
   if (found->second.empty()) own.cache.erase(found);
@@ -198,7 +200,9 @@ void CachingAllocator::release(void* block, size_t bytes, MemClass c) noexcept {
 
 void CachingAllocator::keep(void* block, size_t size, size_t queue) noexcept {
   freed(block, size, queue);
-  queues_[queue].cache[size].push_back(block);
+  std::vector<void*>& blocks = queues_[queue].cache[size];
+  blocks.push_back(block);
+  if (lowest_first()) std::push_heap(blocks.begin(), blocks.end(), std::greater<>());
   cached_ += static_cast<int64_t>(size);
 }
 

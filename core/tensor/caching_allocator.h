@@ -84,6 +84,9 @@ class CachingAllocator : public Allocator {
   virtual void finish_work() {}      // waits for the work of all queues
   virtual void given_back() {}       // called when every cached block was given back, before the next take()
   virtual void requested() const {}  // called before each allocation
+  // Whether a request gets the free block with the lowest address, so that the same requests get the same addresses in
+  // every step. Otherwise it gets the block that was freed last, which is still in the caches of a CPU.
+  virtual bool lowest_first() const { return false; }
   // Called for each block that was freed, before work of its queue can use it again.
   virtual void freed(void*, size_t, size_t /*queue*/) noexcept {}
   // The memory of the device and how much of it is free, for an error message; "": unknown.

@@ -20,6 +20,8 @@ TEST(Bench, RefusesWhatItDoesNotKnow) {
        Names("[bench] ", "'word_lstn'", "'word_lstm'?", "char_mlstm, char_rhn, nmt_transformer, batchers, compose")},
       {{"compose", "--recipe", "nowhere.yaml"}, Names("nowhere.yaml")},
       {{"--precision", "fp23"}, Names("[bench] ", "'fp23'", "'fp32'?", "fp32, bf16, fp16, all")},
+      {{"--scale", "papr"}, Names("[bench] ", "'papr'", "'paper'?", "cpu, paper")},
+      {{"compose", "--scale", "paper"}, Names("[bench] --scale paper: compose has no scales")},
       {{"--steps", "0"}, Names("[bench] --steps 0")},
       {{"--threads", "-1"}, Names("[bench] --threads -1")},
       {{"--device", "gpu"}, Names("[bench] --device 'gpu' is no device", "auto, cpu, cuda and cuda:N")},
@@ -98,6 +100,19 @@ TEST(Bench, QuickStepsHaveTheirLines) {
   }
 }
 
+// A paper's scale has other time steps, which --quick leaves as they are.
+TEST(Bench, ScalesHaveTheirTimeSteps) {
+  const auto tokens = [](const std::string& scale) {
+    const Outcome o = run_lmx(
+        {"bench", "char_rhn", "--quick", "--scale", scale, "--precision", "fp32", "--steps", "1", "--threads", "1"});
+    EXPECT_EQ(o.code, 0) << o.err;
+    const auto line = nlohmann::json::parse(o.out);
+    return line["tokens_per_s"].get<double>() * line["step_s"].get<double>();
+  };
+  EXPECT_NEAR(tokens("cpu"), 2 * 50, 2);
+  EXPECT_NEAR(tokens("paper"), 2 * 150, 2);
+}
+
 // The number behind `call` in a file of tools/peers.
 double peers_number(const std::string& file, const std::string& call) {
   std::smatch found;
@@ -125,8 +140,8 @@ TEST(Bench, TheTransformerDrawsTheDropoutsOfThePeers) {
 
 class DeviceBench : public DeviceTest {};
 
-// What one step may ask of a device. A change that needs more has to say why here. The numbers depend on the layers and
-// time steps, which --quick leaves as they are, and hardly on their widths.
+// What one step may ask of a device without CUDA graphs. A change that needs more has to say why here. The numbers
+// depend on the layers and time steps, which --quick leaves as they are, and hardly on their widths.
 TEST_F(DeviceBench, AStepNeedsFewLaunchesAndOneWait) {
   struct Limit {
     std::string workload, update;
@@ -141,7 +156,8 @@ TEST_F(DeviceBench, AStepNeedsFewLaunchesAndOneWait) {
   for (const Limit& limit : limits) {
     SCOPED_TRACE(limit.workload);
     const Outcome o = run_lmx({"bench", limit.workload, "--quick", "--device", "cuda", "--counts", "--precision",
-                               "fp32", "--steps", "1", "--threads", "1"});
+                               "fp32", "--steps", "1", "--threads", "1"},
+                              {{"LMX_CUDA_GRAPHS", "0"}});
     ASSERT_EQ(o.code, 0) << o.err;
     const auto counts = nlohmann::json::parse(o.out)["counts"];
     EXPECT_LE(counts["launches"], limit.loop + limit.others) << o.err;
@@ -154,6 +170,19 @@ TEST_F(DeviceBench, AStepNeedsFewLaunchesAndOneWait) {
   }
 }
 
+// The requests of a step get the same addresses in every step, so its two recurrent loops are replayed as CUDA graphs.
+TEST_F(DeviceBench, ALoopThatRepeatsIsOneLaunch) {
+  const std::map<std::string, int64_t> limits{{"word_lstm", 32}, {"char_mlstm", 38}, {"char_rhn", 53}};
+  for (const auto& [workload, limit] : limits) {
+    const Outcome o = run_lmx({"bench", workload, "--quick", "--device", "cuda", "--counts", "--precision", "fp32",
+                               "--steps", "3", "--threads", "1"});
+    ASSERT_EQ(o.code, 0) << o.err;
+    const auto counts = nlohmann::json::parse(o.out)["counts"];
+    EXPECT_EQ(counts["launches_by_name"]["graph"], 2) << workload;
+    EXPECT_LE(counts["launches"], limit) << workload << o.err;
+  }
+}
+
 // Kernels round their results for the next product (lmx/operand.h). Conversions remain for the weights after an update,
 // and for results of products that are inputs of products, as in an LSTM with a projection.
 TEST_F(DeviceBench, AStepInBf16HasFewConversions) {
@@ -161,7 +190,8 @@ TEST_F(DeviceBench, AStepInBf16HasFewConversions) {
       {"word_lstm", 53}, {"char_mlstm", 12}, {"char_rhn", 27}, {"nmt_transformer", 81}};
   for (const auto& [workload, limit] : limits) {
     const Outcome o = run_lmx({"bench", workload, "--quick", "--device", "cuda", "--counts", "--precision", "bf16",
-                               "--steps", "1", "--threads", "1"});
+                               "--steps", "1", "--threads", "1"},
+                              {{"LMX_CUDA_GRAPHS", "0"}});
     ASSERT_EQ(o.code, 0) << o.err;
     EXPECT_LE(nlohmann::json::parse(o.out)["counts"]["launches_by_name"]["convert"], limit) << workload;
   }
@@ -170,8 +200,9 @@ TEST_F(DeviceBench, AStepInBf16HasFewConversions) {
 TEST(Bench, HelpShowsEachDefault) {
   const Outcome o = run_lmx({"bench", "--help"});
   EXPECT_EQ(o.code, 0);
-  for (const char* part : {"compose}=word_lstm\n", "--precision P:{fp32,bf16,fp16,all}=all\n", "--device D=cpu ",
-                           "--steps N=10 ", "--threads N=0 ", "--trace FILE "})
+  for (const char* part :
+       {"compose}=word_lstm\n", "--scale S:{cpu,paper}=cpu ", "--precision P:{fp32,bf16,fp16,all}=all\n",
+        "--device D=cpu ", "--steps N=10 ", "--threads N=0 ", "--trace FILE "})
     EXPECT_THAT(o.out, HasSubstr(part));
 }
 

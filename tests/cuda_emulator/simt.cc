@@ -12,6 +12,7 @@
 #include <memory>
 #include <numeric>
 #include <random>
+#include <utility>
 #include <vector>
 
 #include "fault.h"
@@ -96,7 +97,7 @@ struct Gate {
 
 // A stack on which threads run, one after the other.
 struct Worker {
-  context::fiber self, scheduler;
+  context::fiber self;  // while it is suspended
 };
 
 class Block {
@@ -118,13 +119,12 @@ class Block {
     for (uint32_t i = 0; i < threads_; ++i) rank_[order_[i]] = i;
     started_ = ended_ = 0;
     barrier_ = {};
-    warps_.clear();
+    whole_warps_.resize((threads_ + kWarp - 1) / kWarp);
+    for (Gate& gate : whole_warps_) gate.come = 0, gate.waiting.clear();
+    part_warps_.clear();
     while (true) {
       if (!ready_.empty()) {
-        const uint32_t thread = ready_.front();
-        ready_.pop_front();
-        enter(thread);
-        resume(worker_of_[thread]);
+        resume(next_ready());
       } else if (started_ < threads_) {
         resume(idle_worker());
       } else {
@@ -143,10 +143,10 @@ class Block {
     wait(barrier_);
     return static_cast<int>(barrier_.votes[phase]);
   }
-  std::array<uint64_t, kWarp> wait_for_warp(uint32_t mask, uint64_t value, Together together) {
+  const std::array<uint64_t, kWarp>& wait_for_warp(uint32_t mask, uint64_t value, Together together) {
     const uint32_t lane = thread_ % kWarp;
     if (!(mask >> lane & 1u)) fault("lane ", lane, " takes part in an exchange whose mask excludes it");
-    Gate& gate = warps_[{thread_ / kWarp, mask}];
+    Gate& gate = gate_of(thread_ / kWarp, mask);
     if (gate.come > 0 && gate.together != together)
       fault("lane ", lane, " meets lane ", gate.waiting.front() % kWarp, ", which takes part in another exchange");
     const int phase = gate.phase;
@@ -160,16 +160,42 @@ class Block {
   uint32_t lane() const { return thread_ % kWarp; }
 
  private:
+  Gate& gate_of(uint32_t warp, uint32_t mask) { return mask == ~0u ? whole_warps_[warp] : part_warps_[{warp, mask}]; }
+
   void enter(uint32_t thread) {
     thread_ = thread;
     place.thread_index = {thread % launch_.block.x, thread / launch_.block.x % launch_.block.y,
                           thread / launch_.block.x / launch_.block.y};
   }
 
-  // Runs until the worker's thread waits, or until no thread is left to start.
+  // Enters the thread that continues next, and returns its worker.
+  Worker* next_ready() {
+    const uint32_t thread = ready_.front();
+    ready_.pop_front();
+    enter(thread);
+    return worker_of_[thread];
+  }
+
+  // Runs until all threads wait, or until a worker finds no thread that it could start: which worker that is may be
+  // another one than this.
   void resume(Worker* worker) {
     running_ = worker;
-    worker->self = std::move(worker->self).resume();
+    context::fiber last = std::move(worker->self).resume();
+    running_->self = std::move(last);
+  }
+
+  // Both suspend the running worker until the scheduler or another worker resumes it.
+  static void switch_to_scheduler() { keep(std::move(scheduler_).resume()); }
+  void switch_to(Worker* next) {
+    Worker* own = std::exchange(running_, next);
+    keep(std::move(next->self).resume_with([own](context::fiber&& suspended) {
+      own->self = std::move(suspended);
+      return context::fiber{};
+    }));
+  }
+  // `from`: the scheduler, or nothing if a worker has resumed this one.
+  static void keep(context::fiber&& from) {
+    if (from) scheduler_ = std::move(from);
   }
 
   Worker* idle_worker() {
@@ -178,12 +204,12 @@ class Block {
       Worker* made = workers_.back().get();
       made->self =
           context::fiber(std::allocator_arg, context::fixedsize_stack(kStack), [made](context::fiber&& scheduler) {
-            made->scheduler = std::move(scheduler);
+            scheduler_ = std::move(scheduler);
             while (true) {
               current->run_threads(made);
-              made->scheduler = std::move(made->scheduler).resume();
+              switch_to_scheduler();
             }
-            return std::move(made->scheduler);
+            return context::fiber{};
           });
       idle_.push_back(made);
     }
@@ -209,13 +235,18 @@ class Block {
     if (++gate.come == gate.need) {
       gate.come = 0;
       gate.phase ^= 1;
-      std::sort(gate.waiting.begin(), gate.waiting.end(), [&](uint32_t a, uint32_t b) { return rank_[a] < rank_[b]; });
-      if (current_order() == Order::scrambled) std::shuffle(gate.waiting.begin(), gate.waiting.end(), generator());
+      if (current_order() == Order::scrambled)
+        std::shuffle(gate.waiting.begin(), gate.waiting.end(), generator());
+      else
+        std::sort(gate.waiting.begin(), gate.waiting.end(),
+                  [&](uint32_t a, uint32_t b) { return rank_[a] < rank_[b]; });
       ready_.insert(runs_ahead() ? ready_.begin() : ready_.end(), gate.waiting.begin(), gate.waiting.end());
       gate.waiting.clear();
     }
-    Worker* worker = running_;
-    worker->scheduler = std::move(worker->scheduler).resume();
+    if (ready_.empty())
+      switch_to_scheduler();
+    else if (Worker* next = next_ready(); next != running_)
+      switch_to(next);
   }
 
   // Whether threads that have met continue before those that were ready earlier: a warp then computes as far as the
@@ -225,17 +256,18 @@ class Block {
     return current_order() == Order::descending;
   }
 
+  void report_deadlock_of(const Gate& gate, uint32_t mask) {
+    if (gate.come == 0) return;
+    enter(gate.waiting.front());
+    fault("an exchange among the lanes of mask ", mask, " that only ", gate.come, " of ", gate.need, " lanes reach");
+  }
   [[noreturn]] void report_deadlock() {
     if (barrier_.come > 0) {
       enter(barrier_.waiting.front());
       fault("a barrier that only ", barrier_.come, " of the block's ", threads_, " threads reach");
     }
-    for (const auto& [key, gate] : warps_)
-      if (gate.come > 0) {
-        enter(gate.waiting.front());
-        fault("an exchange among the lanes of mask ", key.second, " that only ", gate.come, " of ", gate.need,
-              " lanes reach");
-      }
+    for (const Gate& gate : whole_warps_) report_deadlock_of(gate, ~0u);
+    for (const auto& [key, gate] : part_warps_) report_deadlock_of(gate, key.second);
     fault("threads that never end");
   }
 
@@ -249,16 +281,19 @@ class Block {
   std::vector<Worker*> worker_of_;
   std::deque<uint32_t> ready_;
   Gate barrier_;
-  std::map<std::pair<uint32_t, uint32_t>, Gate> warps_;  // by warp and mask
+  std::vector<Gate> whole_warps_;                             // for exchanges among all lanes of a warp
+  std::map<std::pair<uint32_t, uint32_t>, Gate> part_warps_;  // by warp and mask
   Worker* running_ = nullptr;
   // Stacks are kept from launch to launch.
   static std::vector<std::unique_ptr<Worker>>& workers_;
   static std::vector<Worker*>& idle_;
+  static context::fiber& scheduler_;  // while a worker runs
 };
 
 Block* Block::current = nullptr;
 std::vector<std::unique_ptr<Worker>>& Block::workers_ = *new std::vector<std::unique_ptr<Worker>>;
 std::vector<Worker*>& Block::idle_ = *new std::vector<Worker*>;
+context::fiber& Block::scheduler_ = *new context::fiber;
 
 const Launch* running = nullptr;
 
@@ -296,7 +331,7 @@ void block_barrier() {
 int block_count(bool predicate) {
   return Block::current->wait_for_block(predicate);
 }
-std::array<uint64_t, kWarp> warp_exchange(unsigned int mask, uint64_t value) {
+const std::array<uint64_t, kWarp>& warp_exchange(unsigned int mask, uint64_t value) {
   return Block::current->wait_for_warp(mask, value, nullptr);
 }
 void warp_operation(unsigned int mask, uint64_t value, Together together) {

@@ -44,7 +44,12 @@ macro(lmx_find_cuda)
         list(APPEND CMAKE_CUDA_COMPILE_FEATURES cuda_std_20)
       endif()
       set(CMAKE_CUDA_STANDARD 20)
+      # In a project that requires CMake 3.25, Debian's module of that version fails without nvToolsExt, which CUDA 13
+      # does not have any more.
+      set(_lmx_required_cmake ${CMAKE_MINIMUM_REQUIRED_VERSION})
+      set(CMAKE_MINIMUM_REQUIRED_VERSION 3.24)
       find_package(CUDAToolkit REQUIRED)
+      set(CMAKE_MINIMUM_REQUIRED_VERSION ${_lmx_required_cmake})
       set(LMX_CUDA_FOUND ON)
     elseif(LMX_CUDA STREQUAL "ON")
       message(FATAL_ERROR "LMX_CUDA=ON, but nvcc was not found; install the CUDA toolkit or set CMAKE_CUDA_COMPILER")

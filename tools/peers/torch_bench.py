@@ -4,12 +4,15 @@
     python -m venv peers && peers/bin/pip install torch
     peers/bin/python tools/peers/torch_bench.py                                  every workload, fp32 and bf16, eager mode
     peers/bin/python tools/peers/torch_bench.py --compile char_rhn char_mlstm    torch.compile
+    peers/bin/python tools/peers/torch_bench.py --device cuda --scale paper --mode cell char_rhn    on a GPU
     tools/lmx bench word_lstm --precision fp32                                   lmx, in the same sitting
 
 Prints a JSON line for each workload and precision, with the fields of `lmx bench`: median seconds of an optimizer step, tokens a
 second, GFLOP/s of the products with weights (6 x multiply-adds of a forward pass), the number of parameters, and the peak memory of
 the process so far. The step contains drawing the batch, forward, backward, clipping and the update, as lmx's does.
-torch.compile does not take sparse gradients, so `word_lstm` runs in eager mode only.
+torch.compile does not take sparse gradients, so `word_lstm` runs in eager mode only. On a GPU the optimizers are fused, except with
+sparse gradients; the modes are: eager; compile, the whole model; reduce-overhead, the same with CUDA graphs; cell, one time step of a
+recurrent model with CUDA graphs off, because its states are inputs of the next step.
 """
 import argparse
 import json
@@ -33,6 +36,11 @@ class Workload:
     macs: int  # multiply-adds of a forward pass, in products with weights
     optimizer: torch.optim.Optimizer
     clipped: bool  # the global norm of the dense gradients is clipped to 1
+
+
+def fused(optimizer, parameters, *args, **options):
+    """On a GPU one kernel updates many parameters."""
+    return optimizer(parameters, *args, fused=torch.get_default_device().type == "cuda", **options)
 
 
 def ids(vocab, *shape):
@@ -93,12 +101,12 @@ class CharModel(nn.Module):
         tokens = batch * steps
         draw = lambda: ids(vocab, batch, steps)
         return Workload(self, lambda: (draw(), draw()), tokens, tokens * (macs + self.hidden * vocab),
-                        torch.optim.Adam(self.parameters(), rate), True)
+                        fused(torch.optim.Adam, self.parameters(), rate), True)
 
 
 class CharRhn(CharModel):
     """Zilly et al. 2016, Patwary et al. 2018: s' = h t + s (1 - t), ten times per character; the first one also uses the input."""
-    VOCAB, HIDDEN, DEPTH = 98, 512, 10
+    VOCAB, HIDDEN, DEPTH, BATCH, STEPS = 98, 512, 10, 32, 50
 
     def __init__(self):
         super().__init__(self.VOCAB, self.HIDDEN, self.HIDDEN)
@@ -109,21 +117,25 @@ class CharRhn(CharModel):
         projected = self.input(embedded)
         state, states = projected.new_zeros(len(embedded), self.hidden), []
         for t in range(embedded.shape[1]):
-            for depth, layer in enumerate(self.layers):
-                h, gate = (layer(state) + (projected[:, t] if depth == 0 else 0)).chunk(2, 1)
-                gate = gate.sigmoid()
-                state = h.tanh() * gate + state * (1 - gate)
+            state = self.cell(projected[:, t], state)
             states.append(state)
         return states
 
+    def cell(self, projected, state):
+        for depth, layer in enumerate(self.layers):
+            h, gate = (layer(state) + (projected if depth == 0 else 0)).chunk(2, 1)
+            gate = gate.sigmoid()
+            state = h.tanh() * gate + state * (1 - gate)
+        return state
+
     @classmethod
     def make(cls):
-        return cls().workload(cls.VOCAB, 32, 50, cls.HIDDEN * 2 * cls.HIDDEN * (cls.DEPTH + 1), 1e-3)
+        return cls().workload(cls.VOCAB, cls.BATCH, cls.STEPS, cls.HIDDEN * 2 * cls.HIDDEN * (cls.DEPTH + 1), 1e-3)
 
 
 class CharMlstm(CharModel):
     """Krause et al. 2016, Puri et al. 2018: the LSTM's gates use m = (W_mx x) * (W_mh h); weight norm on all four matrices."""
-    VOCAB, WIDTH, HIDDEN = 256, 64, 1024
+    VOCAB, WIDTH, HIDDEN, BATCH, STEPS = 256, 64, 1024, 32, 64
 
     def __init__(self):
         super().__init__(self.VOCAB, self.WIDTH, self.HIDDEN)
@@ -138,19 +150,22 @@ class CharMlstm(CharModel):
             h = c = gates.new_zeros(len(embedded), self.hidden)
             states = []
             for t in range(embedded.shape[1]):
-                i, f, o, u = (gates[:, t] + self.m(factors[:, t] * self.mh(h))).chunk(4, 1)
-                c = f.sigmoid() * c + i.sigmoid() * u.tanh()
-                h = o.sigmoid() * c.tanh()
+                h, c = self.cell(gates[:, t], factors[:, t], h, c)
                 states.append(h)
         return states
 
+    def cell(self, gates, factors, h, c):
+        i, f, o, u = (gates + self.m(factors * self.mh(h))).chunk(4, 1)
+        c = f.sigmoid() * c + i.sigmoid() * u.tanh()
+        return o.sigmoid() * c.tanh(), c
+
     @classmethod
     def make(cls):
-        return cls().workload(cls.VOCAB, 32, 64, 5 * cls.HIDDEN * (cls.WIDTH + cls.HIDDEN), 5e-4)
+        return cls().workload(cls.VOCAB, cls.BATCH, cls.STEPS, 5 * cls.HIDDEN * (cls.WIDTH + cls.HIDDEN), 5e-4)
 
 
 class NmtTransformer(nn.Module):
-    """Vaswani et al. 2017, base: nn.Transformer drops residual branches, attention weights and the FFN's activations."""
+    """Vaswani et al. 2017: nn.Transformer drops residual branches, attention weights and the FFN's activations."""
     VOCAB, D, FFN, HEADS, LAYERS, PAIRS, SOURCE, TARGET = 32_000, 512, 2048, 8, 6, 64, 24, 26
 
     def __init__(self):
@@ -172,7 +187,7 @@ class NmtTransformer(nn.Module):
         decoder = cls.LAYERS * (8 * cls.D**2 + 2 * cls.D * cls.FFN) + cls.D * cls.VOCAB
         macs = cls.PAIRS * (cls.SOURCE * encoder + cls.TARGET * decoder)
         draw = lambda length: ids(cls.VOCAB, cls.PAIRS, length)
-        optimizer = torch.optim.Adam(model.parameters(), 5e-4, betas=(0.9, 0.98), eps=1e-8)
+        optimizer = fused(torch.optim.Adam, model.parameters(), 5e-4, betas=(0.9, 0.98), eps=1e-8)
         return Workload(model, lambda: (draw(cls.SOURCE), draw(cls.TARGET), draw(cls.TARGET)), cls.PAIRS * cls.TARGET, macs,
                         optimizer, False)
 
@@ -181,18 +196,32 @@ WORKLOADS = {"word_lstm": WordLstm.workload, "char_rhn": CharRhn.make, "char_mls
              "nmt_transformer": NmtTransformer.workload}
 
 
-def median_step(workload, precision, compiled, steps):
-    forward = torch.compile(workload.model) if compiled else workload.model
+# The sizes of `lmx bench --scale paper`.
+PAPER = {WordLstm: {"BATCH": 128}, CharRhn: {"HIDDEN": 1792, "BATCH": 128, "STEPS": 150}, CharMlstm: {"HIDDEN": 4096, "BATCH": 128, "STEPS": 256},
+         NmtTransformer: {"D": 1024, "FFN": 4096, "HEADS": 16, "PAIRS": 192, "SOURCE": 27, "TARGET": 27}}
+
+
+def compiled(model, mode):
+    if mode == "cell":
+        model.cell = torch.compile(model.cell)
+    return torch.compile(model, mode="reduce-overhead" if mode == "reduce-overhead" else "default") if mode in ("compile", "reduce-overhead") else model
+
+
+def median_step(workload, precision, mode, device, steps):
+    forward = compiled(workload.model, mode)
+    wait = torch.cuda.synchronize if device == "cuda" else lambda: None
     seconds = []
     for _ in range(3 + steps):  # three to warm up
+        wait()
         start = time.perf_counter()
         workload.optimizer.zero_grad(set_to_none=True)
-        with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bf16"):
+        with torch.autocast(device, torch.bfloat16, enabled=precision == "bf16"):
             loss = forward(*workload.batch())
         loss.backward()
         if workload.clipped:
             nn.utils.clip_grad_norm_([p for p in workload.model.parameters() if p.grad is not None and not p.grad.is_sparse], 1.0)
         workload.optimizer.step()
+        wait()
         seconds.append(time.perf_counter() - start)
     return statistics.median(seconds[3:])
 
@@ -200,14 +229,17 @@ def median_step(workload, precision, compiled, steps):
 def measure(name, precision, args):
     torch.manual_seed(0)
     workload = WORKLOADS[name]()
-    line = {"peer": f"torch {torch.__version__}", "workload": name, "precision": precision, "mode": "compile" if args.compile else "eager",
-            "threads": torch.get_num_threads(), "params": sum(p.numel() for p in workload.model.parameters())}
+    line = {"peer": f"torch {torch.__version__}", "workload": name, "scale": args.scale, "precision": precision, "mode": args.mode,
+            "device": args.device, "threads": torch.get_num_threads(), "params": sum(p.numel() for p in workload.model.parameters())}
+    if args.mode == "cell" and not hasattr(workload.model, "cell"):
+        return {**line, "error": "the model has no cell of its own"}
     try:
-        step = median_step(workload, precision, args.compile, args.steps)
+        step = median_step(workload, precision, args.mode, args.device, args.steps)
     except RuntimeError as error:  # a mode that PyTorch cannot run is a result as well
         return {**line, "error": str(error).splitlines()[0]}
     return {**line, "step_s": round(step, 5), "tokens_per_s": round(workload.tokens / step, 1),
             "gflops": round(6 * workload.macs / step / 1e9, 1),
+            **({"peak_gpu_mb": torch.cuda.max_memory_allocated() // 2**20} if args.device == "cuda" else {}),
             "peak_rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024}
 
 
@@ -215,7 +247,11 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("workloads", nargs="*", metavar="WORKLOAD", help=f"{', '.join(WORKLOADS)}; all of them without one")
     parser.add_argument("--precision", choices=["fp32", "bf16", "all"], default="all")
-    parser.add_argument("--compile", action="store_true", help="torch.compile the model")
+    parser.add_argument("--mode", choices=["eager", "compile", "reduce-overhead", "cell"], default="eager")
+    parser.add_argument("--compile", dest="mode", action="store_const", const="compile", help="--mode compile")
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    parser.add_argument("--scale", choices=["cpu", "paper"], default="cpu", help="paper: the sizes of the papers, for a GPU")
+    parser.add_argument("--tf32", action="store_true", help="fp32 products on tensor cores, rounded to TF32 (lmx: tf32=true)")
     parser.add_argument("--threads", type=int, help="all cores without it")
     parser.add_argument("--steps", type=int, default=10)
     args = parser.parse_args()
@@ -223,6 +259,12 @@ def main():
         parser.error(f"no workload {', '.join(sorted(unknown))}; there are {', '.join(WORKLOADS)}")
     if args.threads:
         torch.set_num_threads(args.threads)
+    if args.tf32:
+        torch.set_float32_matmul_precision("high")
+    torch.set_default_device(args.device)
+    for workload, sizes in PAPER.items() if args.scale == "paper" else ():
+        for size, value in sizes.items():
+            setattr(workload, size, value)
     for name in args.workloads or WORKLOADS:
         for precision in ["fp32", "bf16"] if args.precision == "all" else [args.precision]:
             print(json.dumps(measure(name, precision, args)), flush=True)

@@ -80,6 +80,7 @@ class CudaMemory final : public CachingAllocator {
                graphs > 0 ? str("CUDA graphs take ", bytes_text(graphs), " and ") : std::string(),
                bytes_text(static_cast<int64_t>(free)), " are free");
   }
+  bool lowest_first() const override { return true; }  // CUDA graphs are replayed with the addresses that they had
   void requested() const override {
     LMX_CHECK(!loop_work(), "a loop that may be replayed allocates memory of the device");
   }

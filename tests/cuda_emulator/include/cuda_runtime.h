@@ -71,8 +71,9 @@ constexpr unsigned int kWarp = 32;
 void block_barrier();
 // block_barrier(), which also counts the threads whose `predicate` is true.
 int block_count(bool predicate);
-// Waits for the lanes of `mask`, each of which brings `value`, and returns the values of all 32 lanes.
-std::array<uint64_t, kWarp> warp_exchange(unsigned int mask, uint64_t value);
+// Waits for the lanes of `mask`, each of which brings `value`, and returns the values of all 32 lanes, which are kept
+// until the calling lane waits again.
+const std::array<uint64_t, kWarp>& warp_exchange(unsigned int mask, uint64_t value);
 // The same for an operation of the lanes of `mask` together: the last of them runs together(values) before any of them
 // continues. Each lane usually brings the address of what it contributes and receives. Fault: lanes that meet in
 // different operations.
@@ -106,7 +107,7 @@ T shuffled(unsigned int mask, T value, unsigned int from) {
   static_assert(sizeof(T) <= sizeof(uint64_t) && std::is_trivially_copyable_v<T>);
   uint64_t bits = 0;
   std::memcpy(&bits, &value, sizeof value);
-  const std::array<uint64_t, kWarp> all = warp_exchange(mask, bits);
+  const std::array<uint64_t, kWarp>& all = warp_exchange(mask, bits);
   if (!(mask >> from & 1u)) no_value(from, mask);
   T result;
   std::memcpy(&result, &all[from], sizeof result);
@@ -159,7 +160,7 @@ T __shfl_up_sync(unsigned int mask, T value, unsigned int lanes, int width = 32)
   return ::cuda_emulator::shuffled(mask, value, lane % w < lanes ? lane : lane - lanes);
 }
 inline unsigned int __ballot_sync(unsigned int mask, int predicate) {
-  const auto all = ::cuda_emulator::warp_exchange(mask, predicate != 0);
+  const auto& all = ::cuda_emulator::warp_exchange(mask, predicate != 0);
   unsigned int votes = 0;
   for (unsigned int lane = 0; lane < 32; ++lane)
     if ((mask >> lane & 1u) && all[lane]) votes |= 1u << lane;

@@ -27,7 +27,7 @@ namespace {
 
 struct Options {
   PluginDirectories directories;
-  std::string workload = "word_lstm", precision = "all", device = "cpu", trace;
+  std::string workload = "word_lstm", precision = "all", device = "cpu", scale = "cpu", trace;
   int64_t steps = 10, threads = 0;
   BatchersBench batchers;
   ComposeBench compose;
@@ -81,9 +81,10 @@ void measure(const Options& options, const std::string& precision) {
   lmx::Context ctx;
   lmx::compute_on(ctx, lmx::device_named(options.device, "[bench] --device "));
   ctx.compute = compute_type(precision);
-  const bool quick = options.batchers.quick, on_cpu = ctx.device.kind == lmx::Device::Kind::cpu;
+  const WorkloadScale scale{options.scale == "paper", options.batchers.quick};
+  const bool on_cpu = ctx.device.kind == lmx::Device::Kind::cpu;
   lmx::Tracer tracer;
-  const std::unique_ptr<Workload> workload = make_workload(options.workload, ctx, quick);
+  const std::unique_ptr<Workload> workload = make_workload(options.workload, ctx, scale);
   for (int64_t i = 0; i < 3; ++i) workload->step(i);
   wait_for(ctx.device);
   if (!options.trace.empty() || options.table) {
@@ -104,10 +105,10 @@ void measure(const Options& options, const std::string& precision) {
   ctx.tracer = nullptr;
   const int64_t rss = peak_rss_mb();  // measured before gemm_peak() allocates its matrices
   const double step = median(times), gflops = workload->flops() / step / 1e9;
-  const GemmPeak peak = gemm_peak(ctx, quick ? 64 : 2048);
+  const GemmPeak peak = gemm_peak(ctx, scale.quick ? 64 : 2048);
   nlohmann::ordered_json line{{"lmx", lmx::kVersion},
                               {"workload", options.workload},
-                              {"scale", quick ? "quick" : "cpu"},
+                              {"scale", scale.quick ? "quick" : options.scale},
                               {"precision", precision},
                               {"mode", on_cpu ? lmx::cpu_isa() : "cuda"},
                               {"threads", lmx::num_threads()},
@@ -135,12 +136,22 @@ void measure(const Options& options, const std::string& precision) {
 void check_device(const Options& options) {
   if (options.device != "cpu" && (options.workload == "batchers" || options.workload == "compose"))
     throw lmx::UserError(lmx::str("[bench] --device ", options.device, ": ", options.workload, " runs on the CPU"));
+  if (options.scale != "cpu" && (options.workload == "batchers" || options.workload == "compose"))
+    throw lmx::UserError(lmx::str("[bench] --scale ", options.scale, ": ", options.workload, " has no scales"));
   const bool on_cpu = lmx::device_named(options.device, "[bench] --device ").kind == lmx::Device::Kind::cpu;
   if (on_cpu && options.counts)
     throw lmx::UserError("[bench] --counts counts the work of a CUDA device; add --device cuda");
 }
 
-const std::vector<std::string> kPrecisions{"fp32", "bf16", "fp16", "all"};
+const std::vector<std::string> kPrecisions{"fp32", "bf16", "fp16", "all"}, kScales{"cpu", "paper"};
+
+// UserError, with the nearest allowed value.
+void check_choice(const std::string& what, const std::string& value, const std::vector<std::string>& allowed,
+                  const std::string& list) {
+  if (std::find(allowed.begin(), allowed.end(), value) != allowed.end()) return;
+  throw lmx::UserError(lmx::str("[bench] unknown ", what, " '", value, "'", lmx::did_you_mean(value, allowed), "; ",
+                                list, " ", lmx::config::join(allowed)));
+}
 
 // Returns the training steps, and the two workloads that are none.
 std::vector<std::string> all_workloads() {
@@ -150,17 +161,9 @@ std::vector<std::string> all_workloads() {
 }
 
 void bench(Options& options) {
-  const std::vector<std::string> workloads = all_workloads();
-  if (std::find(workloads.begin(), workloads.end(), options.workload) == workloads.end()) {
-    throw lmx::UserError(lmx::str("[bench] unknown workload '", options.workload, "'",
-                                  lmx::did_you_mean(options.workload, workloads), "; there are ",
-                                  lmx::config::join(workloads)));
-  }
-  if (std::find(kPrecisions.begin(), kPrecisions.end(), options.precision) == kPrecisions.end()) {
-    throw lmx::UserError(lmx::str("[bench] unknown precision '", options.precision, "'",
-                                  lmx::did_you_mean(options.precision, kPrecisions), "; one of ",
-                                  lmx::config::join(kPrecisions)));
-  }
+  check_choice("workload", options.workload, all_workloads(), "there are");
+  check_choice("precision", options.precision, kPrecisions, "one of");
+  check_choice("scale", options.scale, kScales, "one of");
   if (options.steps < 1)
     throw lmx::UserError(lmx::str("[bench] --steps ", options.steps, ": at least one step is timed"));
   if (options.threads < 0) throw lmx::UserError(lmx::str("[bench] --threads ", options.threads, " is negative"));
@@ -194,6 +197,7 @@ void add_bench(CLI::App& app) {
                 {"lmx bench nmt_transformer --precision bf16", "translation; also as --precision fp16"},
                 {"lmx bench word_lstm --table", "the time of each part of the step, on stderr"},
                 {"lmx bench word_lstm --device cuda --counts", "on a GPU, with its kernels, copies and waits"},
+                {"lmx bench char_rhn --device cuda --scale paper", "the size of the paper, for a GPU"},
                 {"lmx bench batchers --steps 6", "padding and stragglers of the batchers of parallel text"},
                 {"lmx bench compose", "milliseconds in which each recipe of ./recipes is composed and checked"},
                 {"lmx bench --precision bf16 --trace t.json", "the same as a Chrome trace (ui.perfetto.dev)"}});
@@ -202,10 +206,19 @@ void add_bench(CLI::App& app) {
           "WORKLOAD", options->workload,
           "word_lstm: Patwary's word model at its full size, 32 x 20 words; char_mlstm: a multiplicative LSTM of 1,024 "
           "cells, 32 x 64 bytes; char_rhn: a recurrent highway network of 512 units and depth 10, 32 x 50 characters; "
-          "nmt_transformer: a base Transformer, 64 pairs of 24 and 26 words; batchers: sub-batches of translation over "
+          "nmt_transformer: a base Transformer, 64 pairs of 24 and 26 words (--scale has larger sizes); batchers: "
+          "sub-batches of translation over "
           "8 ranks; compose: composing and checking of recipes")
       ->check(offered(all_workloads()))
       ->type_name("")
+      ->capture_default_str();
+  command
+      ->add_option("--scale", options->scale,
+                   "cpu, or paper: the sizes of the papers, for a GPU. word_lstm: 128 x 20 words; char_mlstm: 4,096 "
+                   "cells, 128 x 256 bytes; char_rhn: 1,792 units, 128 x 150 characters; nmt_transformer: a big "
+                   "Transformer, 192 pairs of 27 and 27 words; not for batchers and compose")
+      ->check(offered(kScales))
+      ->type_name("S")
       ->capture_default_str();
   command->add_option("--precision", options->precision, "type of the inputs of matrix products; all: fp32 and bf16")
       ->check(offered(kPrecisions))

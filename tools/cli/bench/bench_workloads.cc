@@ -119,10 +119,13 @@ class WordLstm final : public Workload {
   Size size_;
 };
 
-constexpr WordLstm::Size kWordLstm{"{name: lstm, embedding: 512, cells: 2048, projection: 512}",
-                                   "{name: sampled_softmax, samples: 1024, bias: true}", 100'000, 32};
-constexpr WordLstm::Size kQuickWordLstm{"{name: lstm, embedding: 8, cells: 16, projection: 8}",
-                                        "{name: sampled_softmax, samples: 16, bias: true}", 200, 2};
+WordLstm::Size word_lstm(WorkloadScale scale) {
+  if (scale.quick)
+    return {"{name: lstm, embedding: 8, cells: 16, projection: 8}", "{name: sampled_softmax, samples: 16, bias: true}",
+            200, 2};
+  return {"{name: lstm, embedding: 512, cells: 2048, projection: 512}",
+          "{name: sampled_softmax, samples: 1024, bias: true}", 100'000, scale.paper ? 128 : 32};
+}
 
 lmx::Tensor uniform_ids(const lmx::Context& ctx, lmx::RandomKey key, int64_t n, int64_t vocab) {
   lmx::Tensor ids = lmx::Tensor::empty(ctx.host, {n}, lmx::DType::i32);
@@ -132,9 +135,8 @@ lmx::Tensor uniform_ids(const lmx::Context& ctx, lmx::RandomKey key, int64_t n, 
   return ids;
 }
 
-// A base Transformer (Vaswani et al.) with one table for all words, label smoothing 0.1 and Adam: 64 pairs of 24 and 26
-// words. The three dropouts are those of torch.nn.Transformer(dropout=0.1), which tools/peers/torch_bench.py
-// trains.
+// A Transformer (Vaswani et al.; base, or big in the papers' sizes) with one table for all words, label smoothing 0.1
+// and Adam. The three dropouts are those of torch.nn.Transformer(dropout=0.1), which tools/peers/torch_bench.py trains.
 class NmtTransformer final : public Workload {
  public:
   struct Size {
@@ -180,21 +182,24 @@ class NmtTransformer final : public Workload {
   Size size_;
 };
 
-constexpr NmtTransformer::Size kNmtTransformer{512, 2048, 8, 32'000, 64, 24, 26};
-constexpr NmtTransformer::Size kQuickNmtTransformer{16, 32, 2, 64, 2, 4, 5};
+NmtTransformer::Size nmt_transformer(WorkloadScale scale) {
+  if (scale.quick) return {16, 32, 2, 64, 2, 4, 5};
+  if (scale.paper) return {1024, 4096, 16, 32'000, 192, 27, 27};
+  return {512, 2048, 8, 32'000, 64, 24, 26};
+}
 
 // A recurrent model of characters: random ids, full softmax, Adam, norm of all gradients clipped to 1.
 class CharModel final : public Workload {
  public:
   struct Size {
-    const char *model, *optimizer;
-    double rate;
+    std::string model;
+    double rate;  // of Adam
     int64_t vocab, batch, steps;
   };
   CharModel(lmx::Context& ctx, const Size& size)
       : Workload(ctx, {size.model,
                        "{name: full_softmax, bias: true}",
-                       size.optimizer,
+                       lmx::str("{name: adam, lr: ", size.rate, "}"),
                        size.vocab,
                        size.rate,
                        {{lmx::ParamPattern(".*"), 1.0}}}),
@@ -220,24 +225,24 @@ class CharModel final : public Workload {
   Size size_;
 };
 
-// The sizes of the benchmarks in tools/peers: a quarter of Patwary's width and of Puri's.
-constexpr CharModel::Size kCharRhn{"{name: rhn, embedding: 512, cells: 512, depth: 10, transform_bias: 0}",
-                                   "{name: adam, lr: 1e-3}",
-                                   1e-3,
-                                   98,
-                                   32,
-                                   50};
-constexpr CharModel::Size kCharMlstm{"{name: mlstm, embedding: 64, cells: 1024, weight_norm: 'mlstm\\..*'}",
-                                     "{name: adam, lr: 5e-4}",
-                                     5e-4,
-                                     256,
-                                     32,
-                                     64};
-
-constexpr CharModel::Size kQuickCharRhn{
-    "{name: rhn, embedding: 8, cells: 8, depth: 10, transform_bias: 0}", "{name: adam, lr: 1e-3}", 1e-3, 98, 2, 50};
-constexpr CharModel::Size kQuickCharMlstm{
-    "{name: mlstm, embedding: 8, cells: 8, weight_norm: 'mlstm\\..*'}", "{name: adam, lr: 5e-4}", 5e-4, 256, 2, 64};
+// The sizes of the benchmarks in tools/peers: Patwary's and Puri's, or about a quarter of their widths.
+CharModel::Size char_rhn(WorkloadScale scale) {
+  const int64_t cells = scale.quick ? 8 : scale.paper ? 1792 : 512;
+  return {lmx::str("{name: rhn, embedding: ", cells, ", cells: ", cells, ", depth: 10, transform_bias: 0}"), 1e-3, 98,
+          scale.quick   ? 2
+          : scale.paper ? 128
+                        : 32,
+          scale.paper ? 150 : 50};
+}
+CharModel::Size char_mlstm(WorkloadScale scale) {
+  const int64_t cells = scale.quick ? 8 : scale.paper ? 4096 : 1024, embedding = scale.quick ? 8 : 64;
+  return {lmx::str("{name: mlstm, embedding: ", embedding, ", cells: ", cells, ", weight_norm: 'mlstm\\..*'}"), 5e-4,
+          256,
+          scale.quick   ? 2
+          : scale.paper ? 128
+                        : 32,
+          scale.paper ? 256 : 64};
+}
 
 }  // namespace
 
@@ -245,11 +250,11 @@ std::vector<std::string> workload_names() {
   return {"word_lstm", "char_mlstm", "char_rhn", "nmt_transformer"};
 }
 
-std::unique_ptr<Workload> make_workload(const std::string& name, lmx::Context& ctx, bool quick) {
-  if (name == "word_lstm") return std::make_unique<WordLstm>(ctx, quick ? kQuickWordLstm : kWordLstm);
-  if (name == "char_mlstm") return std::make_unique<CharModel>(ctx, quick ? kQuickCharMlstm : kCharMlstm);
-  if (name == "char_rhn") return std::make_unique<CharModel>(ctx, quick ? kQuickCharRhn : kCharRhn);
-  return std::make_unique<NmtTransformer>(ctx, quick ? kQuickNmtTransformer : kNmtTransformer);
+std::unique_ptr<Workload> make_workload(const std::string& name, lmx::Context& ctx, WorkloadScale scale) {
+  if (name == "word_lstm") return std::make_unique<WordLstm>(ctx, word_lstm(scale));
+  if (name == "char_mlstm") return std::make_unique<CharModel>(ctx, char_mlstm(scale));
+  if (name == "char_rhn") return std::make_unique<CharModel>(ctx, char_rhn(scale));
+  return std::make_unique<NmtTransformer>(ctx, nmt_transformer(scale));
 }
 
 }  // namespace lmx_cli

@@ -51,8 +51,13 @@ class Workload {
   std::vector<lmx::ClipRule> clip_;
 };
 
+struct WorkloadScale {
+  bool paper = false;  // the sizes of the papers, for GPUs, instead of sizes for CPUs
+  bool quick = false;  // with few cells and tokens, but as many layers and time steps
+};
+
 std::vector<std::string> workload_names();
-// REQUIRES: `name` is one of workload_names(). `quick`: with few cells and tokens, but as many layers and time steps.
-std::unique_ptr<Workload> make_workload(const std::string& name, lmx::Context& ctx, bool quick);
+// REQUIRES: `name` is one of workload_names().
+std::unique_ptr<Workload> make_workload(const std::string& name, lmx::Context& ctx, WorkloadScale scale);
 
 }  // namespace lmx_cli
