@@ -79,7 +79,7 @@ class UnitQueue {
   // drain() throws that exception.
   void drain();
   CommTimes take_times();
-  // Of the jobs since begin_step(), in the order of post(). Zeros if the device has not done a job.
+  // Times of the jobs since begin_step(), in the order of post(). Zeros if the device has not done a job.
   std::vector<JobTime> job_times() const;
 
  private:
@@ -91,7 +91,7 @@ class UnitQueue {
   void work();
   void count_times();
 
-  CudaDevice* const device_;  // null: jobs use no stream of their own
+  CudaDevice* const device_;  // null: jobs use no separate stream
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<Job> jobs_;
