@@ -288,7 +288,7 @@ TEST_F(NcclRun, RecordsTheTimesOfTheDevice) {
     EXPECT_GT(comm, 0);
   }
   EXPECT_EQ(records, 2);
-  EXPECT_GT(units, 2 * 2);
+  EXPECT_GE(units, 2 * 2);
 }
 
 TEST_F(NcclRun, SaysThatNcclConnectsTheGpus) {
