@@ -1,10 +1,26 @@
 #include "lmx/context.h"
 
 #include <cstring>
+#include <utility>
 
 #include "backend/cuda.h"
 
 namespace lmx {
+namespace {
+
+thread_local WorkStream stream_of_thread = WorkStream::compute;
+
+}  // namespace
+
+WorkStream work_stream() {
+  return stream_of_thread;
+}
+
+OnStream::OnStream(WorkStream stream) : before_(std::exchange(stream_of_thread, stream)) {}
+
+OnStream::~OnStream() {
+  stream_of_thread = before_;
+}
 
 Fence::~Fence() = default;
 

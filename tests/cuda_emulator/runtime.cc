@@ -415,10 +415,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
     const std::shared_ptr<Stream> recorded = stream_of(stream);
     if (recorded->capture) return cudaErrorNotSupported;
     if (stream && recorded->device != event->device) return cudaErrorInvalidResourceHandle;
-    if (event->timed) {
-      event->time = std::make_shared<uint64_t>(0);
-      enqueue(stream, [time = event->time] { *time = device_time(); });
-    }
+    if (event->timed) event->time = enqueue_clock(stream);
     event->stream = recorded;
     event->position = recorded->issued;
     event->asked = false;
@@ -446,8 +443,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEvent_t end) {
   return call([&]() -> cudaError_t {
     if (!begin || !end || !begin->time || !end->time) return cudaErrorInvalidResourceHandle;
-    for (const cudaEvent_t event : {begin, end})
-      if (event->stream->done < event->position) return cudaErrorNotReady;
+    if (begin->stream->done < begin->position || end->stream->done < end->position) return cudaErrorNotReady;
     *milliseconds = static_cast<float>(static_cast<int64_t>(*end->time - *begin->time)) * 1e-3f;
     return cudaSuccess;
   });

@@ -49,8 +49,9 @@ void enqueue(cudaStream_t handle, std::function<void()> work);
 void run_until(Stream& stream, uint64_t position);
 void run_stream(cudaStream_t handle);
 void run_all();
-// The time of the device: the number of operations of all streams that it has run.
-uint64_t device_time();
+// Becomes the time of the device when the stream reaches this point: the number of operations of all streams that the
+// device has run.
+std::shared_ptr<uint64_t> enqueue_clock(cudaStream_t handle);
 
 cudaError_t begin_capture(cudaStream_t handle, cudaStreamCaptureMode mode);
 cudaError_t end_capture(cudaStream_t handle, cudaGraph_t* graph);
