@@ -8,6 +8,8 @@
 
 namespace lmx::plan {
 
+// Three digits with a unit: "17 ms", "0.348 s", "2040 s".
+std::string seconds_text(double seconds);
 // The lines that `lmx plan` prints.
 std::string text_of(const Plan& plan);
 

@@ -11,6 +11,7 @@
 #include "app/plan/bandwidth.h"
 #include "app/plan/case.h"
 #include "app/plan/measured.h"
+#include "app/plan/output.h"
 #include "app/plan/variants.h"
 #include "lmx/error.h"
 
@@ -69,12 +70,6 @@ void add_hours(Row& row, const Recipe& r, const std::optional<double>& epoch_tok
   if (row.epoch_hours && machine.price.node_hour > 0)
     row.epoch_price =
         *row.epoch_hours * machine.price.node_hour * static_cast<double>((row.ranks + per_node - 1) / per_node);
-}
-
-std::string seconds_text(double seconds) {
-  char text[32];
-  std::snprintf(text, sizeof text, seconds < 0.1 ? "%.2g ms" : "%.3g s", seconds < 0.1 ? 1000 * seconds : seconds);
-  return text;
 }
 
 // Why `best` is faster than `next`: the largest of the differences of their steps, per token.

@@ -18,11 +18,6 @@ std::string short_number(double value, const char* format = "%.3g") {
   return text;
 }
 
-std::string seconds(double s) {
-  if (s >= 100) return short_number(s, "%.0f") + " s";
-  return s >= 0.1 || s == 0 ? short_number(s) + " s" : short_number(1000 * s) + " ms";
-}
-
 std::string optional(const std::optional<double>& value) {
   return value ? short_number(*value) : "-";
 }
@@ -41,8 +36,8 @@ std::vector<std::string> cells_of(const Row& row, const Columns& columns) {
   if (columns.variants) cells.push_back(row.variant);
   for (const std::string& cell :
        {std::to_string(row.ranks), count_text(row.batch), memory_of(row), bytes_text(row.node_bytes),
-        bytes_text(row.network_bytes), seconds(row.time.compute_s), seconds(row.time.hidden_s()),
-        seconds(row.time.exposed_s), seconds(row.time.step_s()), count_text(std::llround(row.tokens_s())),
+        bytes_text(row.network_bytes), seconds_text(row.time.compute_s), seconds_text(row.time.hidden_s()),
+        seconds_text(row.time.exposed_s), seconds_text(row.time.step_s()), count_text(std::llround(row.tokens_s())),
         short_number(100 * row.efficiency, "%.0f") + " %", optional(row.epoch_hours), optional(row.total_hours)})
     cells.push_back(cell);
   if (columns.workers && row.workers)
@@ -73,6 +68,11 @@ std::string collectives_of(const Plan& plan) {
 }
 
 }  // namespace
+
+std::string seconds_text(double seconds) {
+  if (seconds >= 100) return short_number(seconds, "%.0f") + " s";
+  return seconds >= 0.1 || seconds == 0 ? short_number(seconds) + " s" : short_number(1000 * seconds) + " ms";
+}
 
 std::string text_of(const Plan& plan) {
   const Columns columns{plan.rows.size() > 0 && !plan.rows[0].variant.empty(),
