@@ -103,6 +103,18 @@ TEST_F(LevelsTest, TheReportShowsBytesByLevel) {
     if (line["group"] == "rest") crossed += line["sent_between_nodes_bytes_per_rank_and_step"].get<double>();
   EXPECT_NEAR(crossed, sum_of("levels", "/sent_between_nodes_bytes") / 4 / 30, 1e-6);
   EXPECT_THAT(report("one", {"--json"}).out, Not(HasSubstr("between_nodes")));
+  // The page's numbers, which it shows beside all bytes.
+  const auto traffic_of = [&](const std::string& dir) {
+    const std::string page = read_file(folder_ / dir / "report.html"),
+                      begin = R"(<script id="data" type="application/json">)";
+    const size_t at = page.find(begin) + begin.size();
+    return Json::parse(page.substr(at, page.find("</script>", at) - at))["runs"][0]["traffic"];
+  };
+  double shown = 0;
+  for (const Json& line : traffic_of("levels"))
+    if (line["group"] == "rest") shown += line["sent_between_nodes"].get<double>();
+  EXPECT_NEAR(shown, crossed, 1e-4 * crossed);
+  for (const Json& line : traffic_of("one")) EXPECT_FALSE(line.contains("sent_between_nodes"));
 }
 
 TEST_F(LevelsTest, WrongSettingsAreOneError) {

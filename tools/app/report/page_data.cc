@@ -81,12 +81,14 @@ Json memory_json(const Report& run) {
 
 Json traffic_json(const Report& run) {
   Json json = Json::array();
-  for (const auto& [key, line] : run.traffic)
+  for (const auto& [key, line] : run.traffic) {
     json.push_back({{"group", key.first},
                     {"collective", key.second},
                     {"sent", short_number(line.mean)},
                     {"received", short_number(line.received)},
                     {"total", short_number(line.total)}});
+    if (line.between_nodes) json.back()["sent_between_nodes"] = short_number(*line.between_nodes);
+  }
   return json;
 }
 

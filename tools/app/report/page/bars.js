@@ -77,6 +77,11 @@ const memoryOfRun = (host, run, label) => {
 
 // ---- traffic
 const sentOf = (run) => (run.traffic ?? []).reduce((sum, t) => sum + t.sent, 0);
+// The part of these bytes for ranks on other nodes; null if the run has one node.
+const sentBetweenNodesOf = (run) => {
+  const lines = (run.traffic ?? []).filter((t) => t.sent_between_nodes !== undefined);
+  return lines.length > 0 ? lines.reduce((sum, t) => sum + t.sent_between_nodes, 0) : null;
+};
 const trafficTitle = "sent by a rank (bytes per step, mean of ranks)";
 
 const trafficOfRun = (host, run, label) => {

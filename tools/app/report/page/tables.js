@@ -50,6 +50,7 @@ const buildTiles = (run, several) => {
   if (run.comm && run.comm.busy_s > 0) tiles.push(["communication hidden", `${Math.round(100 * (1 - run.comm.exposed_s / run.comm.busy_s))} %`]);
   if (run.memory?.ranks.length > 0) tiles.push([run.ranks > 1 ? "peak memory of a rank" : "peak memory", shownBytes(peakOf(run))]);
   if (sentOf(run) > 0) tiles.push(["sent by a rank and step", shownBytes(sentOf(run))]);
+  if (sentBetweenNodesOf(run) !== null) tiles.push(["of these, to other nodes", shownBytes(sentBetweenNodesOf(run))]);
   if (run.start?.parameters) tiles.push(["parameters", shown(run.start.parameters)]);
   for (const [name, value] of tiles) byId("tiles").append(node("div", {}, node("dt", {}, name), node("dd", { "data-tile": name }, value)));
 };
@@ -73,6 +74,7 @@ const runColumns = () => {
   columns.push({ name: "ranks", number: true, of: (r) => r.ranks }, { name: "training", number: true, title: "time in training steps", of: hoursOf, text: (v) => shownSeconds(v === null ? null : v * 3600) });
   if (data.runs.some((r) => r.memory?.ranks.length > 0)) columns.push({ name: "peak memory", number: true, of: (r) => (r.memory?.ranks.length > 0 ? peakOf(r) : null), text: shownBytes });
   if (data.runs.some((r) => sentOf(r) > 0)) columns.push({ name: "sent/step", title: "bytes sent by a rank in a step, mean of ranks", number: true, of: (r) => sentOf(r), text: shownBytes });
+  if (data.runs.some((r) => sentBetweenNodesOf(r) !== null)) columns.push({ name: "to other nodes/step", title: "bytes sent by a rank to other nodes in a step, mean of ranks", number: true, of: sentBetweenNodesOf, text: (v) => (v === null ? "–" : shownBytes(v)) });
   const strategies = [...new Set(data.runs.flatMap((r) => Object.keys(r.strategy ?? {})))];
   for (const key of strategies) columns.push({ name: key, number: true, more: true, title: "last value of the sync strategy", of: (r) => r.strategy?.[key] ?? null });
   return columns;
