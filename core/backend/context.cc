@@ -1,10 +1,26 @@
 #include "lmx/context.h"
 
 #include <cstring>
+#include <utility>
 
 #include "backend/cuda.h"
 
 namespace lmx {
+namespace {
+
+thread_local WorkStream stream_of_thread = WorkStream::compute;
+
+}  // namespace
+
+WorkStream work_stream() {
+  return stream_of_thread;
+}
+
+OnStream::OnStream(WorkStream stream) : before_(std::exchange(stream_of_thread, stream)) {}
+
+OnStream::~OnStream() {
+  stream_of_thread = before_;
+}
 
 Fence::~Fence() = default;
 
@@ -18,12 +34,12 @@ Tensor Context::upload(const Tensor& host_tensor) const {
 std::shared_ptr<const void> Context::upload_bytes(std::span<const std::byte> bytes) const {
   UploadCache& cache = cuda_device(device.index).uploads();
   const bool cached = !bytes.empty() && bytes.size() <= UploadCache::kMostBytes;
-  std::shared_ptr<const Tensor> copy = cached ? cache.find(*allocator, bytes) : nullptr;
+  std::shared_ptr<const Tensor> copy = cached ? cache.find(*allocator, stream, bytes) : nullptr;
   if (!copy) {
     Tensor values = Tensor::empty(host, {static_cast<int64_t>(bytes.size())}, DType::u8);
     if (!bytes.empty()) std::memcpy(values.raw(), bytes.data(), bytes.size());
     copy = std::make_shared<const Tensor>(upload(values));
-    if (cached) cache.add(*allocator, bytes, copy);
+    if (cached) cache.add(*allocator, stream, bytes, copy);
   }
   return {copy, copy->raw()};
 }

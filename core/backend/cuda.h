@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "backend/upload_cache.h"
+#include "backend/work_stream.h"
 #include "lmx/context.h"
 #include "lmx/tensor.h"
 #include "lmx/trace.h"
@@ -43,28 +44,41 @@ struct WaitGuard {
   std::function<void()> end;  // throws if the work has ended without a result, because an exchange has failed
 };
 
-// One CUDA device in this process. All work is enqueued on one stream, so it runs in the order in which it was
-// enqueued, also for ranks that share the device.
+// A point in the work of a stream of a device.
+class StreamPoint {
+ public:
+  virtual ~StreamPoint();
+  virtual bool reached() const = 0;  // does not wait
+  // Seconds in which the device came from `earlier` to this point. REQUIRES: both are reached.
+  virtual double seconds_since(const StreamPoint& earlier) const = 0;
+};
+
+// One CUDA device in this process. A thread enqueues its work on one stream (backend/work_stream.h), where it runs in
+// the order in which it was enqueued, also for ranks that share the device. The work of two streams has an order only
+// where wait_for() makes one.
 class CudaDevice {
  public:
   virtual ~CudaDevice();
-  // Device memory. A block that is freed and allocated again is used by later work of the stream, hence in order.
+  // Device memory. A block that is freed and allocated again is used by later work of its stream, hence in order
+  // (tensor/caching_allocator.h).
   virtual std::shared_ptr<Allocator> memory() = 0;
   // Page-locked memory of the host, from and to which copies run beside the host.
   virtual std::shared_ptr<Allocator> pinned() = 0;
-  virtual void* stream() = 0;  // a cudaStream_t
-  // A second stream, for exchanges with other devices.
-  virtual void* exchange_stream() = 0;
-  // Work that is enqueued on the stream `later` from now on runs after the work that is enqueued on `earlier` now.
-  virtual void order(void* earlier, void* later) = 0;
+  virtual void* stream() = 0;  // of the calling thread's work, a cudaStream_t
+  // The point after all work that is enqueued on the calling thread's stream now.
+  virtual std::shared_ptr<const StreamPoint> point() = 0;
+  // Work that the calling thread enqueues from now on runs after that point. The host does not wait.
+  virtual void wait_for(const StreamPoint& point) = 0;
+  // Work of `stream` uses a tensor of this device. If a thread of another stream frees the tensor's memory while the
+  // result lives, no other tensor gets it before a later wait_for() of a point of `stream`.
+  virtual std::shared_ptr<void> share(const Tensor& t, WorkStream stream) = 0;
   // The calling thread's CUDA calls concern this device from now on; a new thread's concern device 0.
   virtual void select() = 0;
   // Enqueues a copy between the device and the host, or within the device, of tensors of equal shape and type. Both are
   // kept until it has run.
   virtual void copy(Tensor& to, const Tensor& from) = 0;
-  virtual std::shared_ptr<Fence> fence() = 0;           // after all work that is enqueued now
-  virtual std::shared_ptr<Fence> exchange_fence() = 0;  // the same on the second stream
-  virtual std::unique_ptr<DeviceClock> clock() = 0;     // of the work on the stream
+  virtual std::shared_ptr<Fence> fence() = 0;        // point() for the host
+  virtual std::unique_ptr<DeviceClock> clock() = 0;  // of the work on the calling threads' streams
   virtual void replay(Context& ctx, const std::function<void(Context&)>& steps) = 0;  // see replay_steps()
   virtual GraphMemory graph_memory() const = 0;                                       // of replay()
 
@@ -119,6 +133,9 @@ Device device_named(const std::string& name, const std::string& place);
 // `ctx` computes on that device, whose memory it counts separately. UserError if the device is not available, or if
 // LMX_CUDNN=1 and cuDNN is not.
 void compute_on(Context& ctx, Device device);
+
+// ctx.stream becomes the stream of the calling thread, for a context that another thread has made.
+void use_stream_of_thread(Context& ctx);
 
 // A copy of `t` in another device's memory (host to device, device to host, or on the host). Returns when it is
 // complete.

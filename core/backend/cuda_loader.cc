@@ -97,6 +97,7 @@ Device device_named(const std::string& name, const std::string& place) {
 }
 
 CudaDevice::~CudaDevice() = default;
+StreamPoint::~StreamPoint() = default;
 
 namespace {
 
@@ -133,6 +134,10 @@ void compute_on(Context& ctx, Device device) {
   ctx.allocator = Allocator::counting(cuda.memory());
   ctx.host = Allocator::counting(cuda.pinned());
   ctx.stream = cuda.stream();
+}
+
+void use_stream_of_thread(Context& ctx) {
+  if (ctx.device.kind == Device::Kind::cuda) ctx.stream = cuda_device(ctx.device.index).stream();
 }
 
 Tensor copy_to(const Tensor& t, const std::shared_ptr<Allocator>& allocator) {

@@ -74,7 +74,8 @@ void begin_launch(const Context& ctx, const char* op) {
   LMX_CHECK(!loop || !loop->stream || loop->stream == ctx.stream, op,
             " in a loop that is replayed uses another context than the loop's: its work would be done once");
   CudaDevice& device = cuda_device(ctx.device.index);
-  device.select();
+  LMX_CHECK(device.stream() == ctx.stream || loop, op,
+            " uses the context of a thread that enqueues on another stream (use_stream_of_thread())");
   device.count_launch(op);
 }
 

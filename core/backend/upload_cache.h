@@ -16,14 +16,16 @@ class UploadCache {
  public:
   static constexpr size_t kMostBytes = size_t{64} << 10;  // of an array; the comparison costs less than its upload
 
-  // The array in memory of `allocator` with these bytes; null if none is in use.
-  std::shared_ptr<const Tensor> find(const Allocator& allocator, std::span<const std::byte> bytes);
+  // The array in memory of `allocator` with these bytes that was uploaded by work of `stream`, since work of another
+  // stream could read it before it is uploaded; null if none is in use.
+  std::shared_ptr<const Tensor> find(const Allocator& allocator, const void* stream, std::span<const std::byte> bytes);
   // No kernel may change `copy`.
-  void add(const Allocator& allocator, std::span<const std::byte> bytes, const std::shared_ptr<const Tensor>& copy);
+  void add(const Allocator& allocator, const void* stream, std::span<const std::byte> bytes,
+           const std::shared_ptr<const Tensor>& copy);
 
  private:
   std::mutex mutex_;
-  std::unordered_map<std::string, std::weak_ptr<const Tensor>> entries_;  // by the allocator's address and the bytes
+  std::unordered_map<std::string, std::weak_ptr<const Tensor>> entries_;  // by key_of()
   size_t checked_ = 64;  // entries at which those that are not in use are removed
 };
 

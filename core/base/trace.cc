@@ -55,13 +55,15 @@ struct Tracer::Impl {
     for (const Event& e : events) all.push_back({e.name, e.begin.host_us, e.end.host_us, e.thread});
     return all;
   }
+  // The work of two threads may run at the same time, so each thread has a row of the device, too.
   std::vector<Interval> of_device() const {
     std::vector<Interval> all;
     if (!device) return all;
     const std::vector<double> times = device->times_us();
     const auto at = [&](const Moment& m) { return device_start_us + times.at(static_cast<size_t>(m.device)); };
     for (const Event& e : events)
-      if (e.begin.device >= 0 && e.end.device >= 0) all.push_back({e.name, at(e.begin), at(e.end), kDeviceRow});
+      if (e.begin.device >= 0 && e.end.device >= 0)
+        all.push_back({e.name, at(e.begin), at(e.end), kDeviceRow + e.thread});
     return all;
   }
 };

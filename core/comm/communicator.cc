@@ -57,11 +57,25 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Measures one call for a line of the ledger; done() adds the line with the bytes of the call.
-class Entry {
+int64_t row_bytes(const Tensor& t) {
+  int64_t width = static_cast<int64_t>(size_of(t.dtype()));
+  for (int i = 1; i < t.rank(); ++i) width *= t.dim(i);
+  return width;
+}
+
+}  // namespace
+
+// Measures one call that exchanges a tensor, for a line of the ledger; done() adds the line with the bytes of the call.
+class Communicator::Entry {
  public:
-  Entry(std::vector<LedgerEntry>& lines, int64_t step, const std::string& group, const char* collective)
-      : lines_(lines), line_{.step = step, .group = group, .collective = collective}, start_(Clock::now()) {}
+  Entry(const Communicator& comm, const std::string& group, const char* collective, const Tensor& t)
+      : ledger_(*comm.ledger_),
+        line_{.step = ledger_.step, .group = group, .collective = collective},
+        start_(Clock::now()) {
+    if (comm.size() == 1 || t.device() == Device{} || !dynamic_cast<const DeviceMoves*>(comm.carrier_)) return;
+    device_ = &cuda_device(t.device().index);
+    begin_ = device_->point();
+  }
   // The arguments are bytes: all, and those that cross nodes.
   void sent(int64_t all, int64_t between_nodes) {
     line_.sent = all;
@@ -73,22 +87,30 @@ class Entry {
   }
   void done() {
     line_.seconds = std::chrono::duration<double>(Clock::now() - start_).count();
-    lines_.push_back(std::move(line_));
+    if (device_) ledger_.running.push_back({ledger_.lines.size(), std::move(begin_), device_->point()});
+    ledger_.lines.push_back(std::move(line_));
   }
 
  private:
-  std::vector<LedgerEntry>& lines_;
+  Ledger& ledger_;
   LedgerEntry line_;
   Clock::time_point start_;
+  CudaDevice* device_ = nullptr;  // null: the call returns when its work is done
+  std::shared_ptr<const StreamPoint> begin_;
 };
 
-int64_t row_bytes(const Tensor& t) {
-  int64_t width = static_cast<int64_t>(size_of(t.dtype()));
-  for (int i = 1; i < t.rank(); ++i) width *= t.dim(i);
-  return width;
+void Communicator::clear_ledger() {
+  ledger_->lines.clear();
+  ledger_->running.clear();
 }
 
-}  // namespace
+void Communicator::measure_exchanges() {
+  std::erase_if(ledger_->running, [&](const Running& exchange) {
+    if (!exchange.end->reached()) return false;
+    ledger_->lines[exchange.line].seconds = exchange.end->seconds_since(*exchange.begin);
+    return true;
+  });
+}
 
 Tensor Communicator::all_gather(const Tensor& own, const std::string& group) {
   LMX_CHECK(own.defined() && own.rank() > 0, "all_gather of ", describe(own));
@@ -103,7 +125,7 @@ Tensor Communicator::all_gather(const Tensor& own, const RankRows& rows, const s
   LMX_CHECK(rows.ranks() == size(), rows.ranks(), " sizes for ", size(), " ranks");
   LMX_CHECK(own.dim(0) == rows[rank()], "rank ", rank(), " gathers ", describe(own), ", announced ", rows[rank()],
             " rows");
-  Entry entry(ledger_->lines, ledger_->step, group, "all_gather");
+  Entry entry(*this, group, "all_gather", own);
   Tensor all = size() == 1 ? own : from_group(do_all_gather(to_group(own), rows), own.device());
   const auto here = static_cast<int64_t>(nodes().node(rank()).size());
   entry.sent(own.bytes() * (size() - 1), own.bytes() * (size() - here));
@@ -117,7 +139,7 @@ std::vector<Tensor> Communicator::all_to_all(const Tensor& own, const RankRows& 
   LMX_CHECK(to.ranks() == size() && from.ranks() == size(), to.ranks(), " and ", from.ranks(), " sizes for ", size(),
             " ranks");
   LMX_CHECK(own.dim(0) == to.total(), "rank ", rank(), " sends ", to.total(), " rows of ", describe(own));
-  Entry entry(ledger_->lines, ledger_->step, group, "all_to_all");
+  Entry entry(*this, group, "all_to_all", own);
   const int64_t bytes = row_bytes(own);
   std::vector<Tensor> got = size() == 1 ? std::vector<Tensor>{own} : do_all_to_all(to_group(own), to, from);
   for (Tensor& t : got) t = from_group(t, own.device());
@@ -129,7 +151,7 @@ std::vector<Tensor> Communicator::all_to_all(const Tensor& own, const RankRows& 
 
 Tensor Communicator::broadcast(const Tensor& t, int root, const std::string& group) {
   LMX_CHECK(root >= 0 && root < size(), "broadcast from rank ", root, " of ", size());
-  Entry entry(ledger_->lines, ledger_->step, group, "broadcast");
+  Entry entry(*this, group, "broadcast", t);
   Tensor got = t;
   if (size() > 1) {
     got = do_broadcast(to_group(t), root);
@@ -156,7 +178,7 @@ Tensor Communicator::all_reduce(const Tensor& t, const std::string& group) {
   if (size() == 1) return all_gather(flat, RankRows::same(1, flat.numel()), group).reshape(t.shape());
   const int64_t n = flat.numel();
   {
-    Entry entry(ledger_->lines, ledger_->step, group, "all_reduce");
+    Entry entry(*this, group, "all_reduce", t);
     const Tensor sum = from_group(do_all_reduce(to_group(flat)), t.device());
     const int64_t own = chunk_begin(n, rank() + 1, size()) - chunk_begin(n, rank(), size()),
                   bytes = static_cast<int64_t>(size_of(t.dtype())) * (n - own + (size() - 1) * own);

@@ -24,19 +24,27 @@ std::string identity_of(Device device) {
 ExchangeStream::ExchangeStream(Device device) : device_(cuda_device_of(device)) {}
 
 void* ExchangeStream::stream() const {
-  return device_.exchange_stream();
+  const OnStream exchange(WorkStream::exchange);
+  return device_.stream();
 }
 void ExchangeStream::begin() {
-  device_.order(device_.stream(), device_.exchange_stream());
+  const auto computed = device_.point();
+  const OnStream exchange(WorkStream::exchange);
+  device_.wait_for(*computed);
 }
 void ExchangeStream::end() {
-  device_.order(device_.exchange_stream(), device_.stream());
+  const auto exchanged = [&] {
+    const OnStream exchange(WorkStream::exchange);
+    return device_.point();
+  }();
+  device_.wait_for(*exchanged);
 }
 void ExchangeStream::guard_waits(std::function<std::shared_ptr<void>()> begin, std::function<void()> end) {
   device_.guard_waits(begin ? std::make_shared<WaitGuard>(WaitGuard{std::move(begin), std::move(end)}) : nullptr);
 }
 void ExchangeStream::wait() {
-  device_.exchange_fence()->wait();
+  const OnStream exchange(WorkStream::exchange);
+  device_.fence()->wait();
 }
 
 }  // namespace lmx

@@ -2,11 +2,11 @@
 #include "recipe/sync_rules.h"
 
 #include <algorithm>
-#include <chrono>
 #include <map>
 #include <set>
 #include <utility>
 
+#include "backend/cuda.h"
 #include "config/messages.h"
 #include "lmx/config.h"
 #include "lmx/error.h"
@@ -158,6 +158,7 @@ struct SyncRules::Impl {
     const PluginInfo* plugin;
     std::vector<std::string> names;
     size_t missing = 0;  // gradients of this step that are not complete yet
+    train::UnitQueue::Moment ready = {};
   };
 
   void add_units(const Named& rule, const std::vector<ParameterSpec>& specs);
@@ -174,11 +175,10 @@ struct SyncRules::Impl {
   std::string path;  // of `sync` in the recipe
   Context ctx;       // of the step, for units
   ParameterStore* params = nullptr;
-  std::vector<UnitTime> timeline;               // in the order of units
-  std::chrono::steady_clock::time_point start;  // of the step
+  std::vector<UnitTime> timeline;  // in the order of units; without the times, which the queue has
   std::unique_ptr<train::UnitQueue> queue;
 
-  double now() const { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(); }
+  std::vector<Tensor> gradients(const Unit& unit) const;
   void travel(size_t i);
 };
 
@@ -213,23 +213,35 @@ void SyncRules::Impl::order_units(const std::vector<ParameterSpec>& all) {
 
 void SyncRules::Impl::post_ready() {
   for (; next < units.size() && units[next].missing == 0; ++next) {
-    queue->post([this, i = next] { travel(i); });
+    Unit& unit = units[next];
+    queue->post(
+        std::move(unit.ready), [this, i = next] { travel(i); }, gradients(unit));
   }
+}
+
+std::vector<Tensor> SyncRules::Impl::gradients(const Unit& unit) const {
+  std::vector<Tensor> all;
+  for (const std::string& name : unit.names) {
+    const Gradient& grad = params->at(name).grad();
+    if (grad.dense.defined()) all.push_back(grad.dense);
+    for (const RowSparse& piece : grad.pieces) all.push_back(piece.rows);
+  }
+  return all;
 }
 
 void SyncRules::Impl::travel(size_t i) {
   const Span span(ctx.tracer, "sync");
   UnitTime& time = timeline[i];
-  time.begin = now();
+  Context own = ctx;
+  use_stream_of_thread(own);
   std::vector<Var> vars;
   for (const std::string& name : units[i].names) vars.push_back(params->at(name));
   const size_t entered = ctx.comm->ledger().size();
-  in_plugin(*units[i].plugin, "reduce()", [&] { units[i].strategy->reduce(ctx, vars); });
+  in_plugin(*units[i].plugin, "reduce()", [&] { units[i].strategy->reduce(own, vars); });
   for (size_t e = entered; e < ctx.comm->ledger().size(); ++e) {
     time.sent += ctx.comm->ledger()[e].sent;
     time.received += ctx.comm->ledger()[e].received;
   }
-  time.end = now();
 }
 
 SyncRules::SyncRules(const Node& sync, const std::string& path, const SyncEnv& all) : impl_(std::make_unique<Impl>()) {
@@ -271,14 +283,15 @@ SyncRules::SyncRules(const Node& sync, const std::string& path, const SyncEnv& a
 SyncRules::~SyncRules() = default;
 
 void SyncRules::begin_step(Context& ctx, ParameterStore& params, std::span<const Batch> share, StepPlan& plan) {
-  if (!impl_->queue && impl_->servers.empty()) impl_->queue = std::make_unique<train::UnitQueue>(ctx.comm->overlaps());
+  if (!impl_->queue && impl_->servers.empty())
+    impl_->queue = std::make_unique<train::UnitQueue>(ctx.comm->overlaps(), ctx.device);
   for (const Named& rule : impl_->strategies)
     rule.call("begin_step()", [&](SyncRule& s) { s.begin_step(ctx, share, plan); });
   impl_->ctx = ctx;
   impl_->ctx.tape = nullptr;
   impl_->params = &params;
   impl_->next = 0;
-  impl_->start = std::chrono::steady_clock::now();
+  if (impl_->queue) impl_->queue->begin_step();
   impl_->timeline.clear();
   for (const Impl::Unit& unit : impl_->units) impl_->timeline.push_back({unit.names[0], 0, 0, 0, 0, 0});
   for (Impl::Unit& unit : impl_->units) unit.missing = unit.names.size();
@@ -287,13 +300,13 @@ void SyncRules::begin_step(Context& ctx, ParameterStore& params, std::span<const
 void SyncRules::grad_ready(const Var& param) {
   Impl::Unit& unit = impl_->units[impl_->unit_of.at(param.name())];
   LMX_CHECK(unit.missing > 0, "the gradient of '", param.name(), "' is complete twice");
-  if (--unit.missing == 0) impl_->timeline[impl_->unit_of.at(param.name())].ready = impl_->now();
+  if (--unit.missing == 0) unit.ready = impl_->queue->now();
   impl_->post_ready();
 }
 
 void SyncRules::finish() {
-  for (size_t i = 0; i < impl_->units.size(); ++i)
-    if (std::exchange(impl_->units[i].missing, 0) > 0) impl_->timeline[i].ready = impl_->now();
+  for (Impl::Unit& unit : impl_->units)
+    if (std::exchange(unit.missing, 0) > 0) unit.ready = impl_->queue->now();
   impl_->post_ready();
   impl_->queue->drain();
 }
@@ -349,8 +362,13 @@ void SyncRules::load(Context& ctx, const std::vector<StateDict>& ranks) {
   }
 }
 
-const std::vector<UnitTime>& SyncRules::timeline() const {
-  return impl_->timeline;
+std::vector<UnitTime> SyncRules::timeline() const {
+  std::vector<UnitTime> units = impl_->timeline;
+  if (!impl_->queue) return units;
+  const std::vector<train::UnitQueue::JobTime> times = impl_->queue->job_times();
+  for (size_t i = 0; i < std::min(units.size(), times.size()); ++i)
+    units[i].ready = times[i].ready, units[i].begin = times[i].begin, units[i].end = times[i].end;
+  return units;
 }
 
 CommTimes SyncRules::take_times() {

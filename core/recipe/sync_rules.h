@@ -41,8 +41,10 @@ class SyncRules {
   int64_t candidate_sets() const;  // number of different candidate sets in a step, from the rule that sets their key
   StateDict state() const;
   void load(Context& ctx, const std::vector<StateDict>& ranks);
-  CommTimes take_times();                         // since the last call
-  const std::vector<UnitTime>& timeline() const;  // of the last step, in the order of the exchange
+  // On a device with a stream for exchanges, times are those of the device. They are complete when the host has waited
+  // for the device after finish().
+  CommTimes take_times();                  // since the last call
+  std::vector<UnitTime> timeline() const;  // of the last step, in the order of the exchange
   std::map<std::string, CodecHealth> take_health();
   std::vector<std::pair<std::string, double>> take_values();  // "<rule>/<name>"
   std::vector<std::string> describe(int ranks) const;         // lines to print when a run starts

@@ -1,21 +1,33 @@
 #include "sync/unit_queue.h"
 
-#include <chrono>
+#include <algorithm>
+#include <optional>
 
+#include "backend/cuda.h"
 #include "lmx/parallel.h"
 
 namespace lmx::train {
 namespace {
 
-using Clock = std::chrono::steady_clock;
+using Moment = UnitQueue::Moment;
 
-double since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
+CudaDevice* device_of(bool beside, Device device) {
+  return beside && device.kind == Device::Kind::cuda ? &cuda_device(device.index) : nullptr;
+}
+
+bool reached(const Moment& moment) {
+  return !moment.device || moment.device->reached();
+}
+
+// REQUIRES: both are moments of the same queue, and reached.
+double seconds(const Moment& from, const Moment& to) {
+  if (to.device) return to.device->seconds_since(*from.device);
+  return std::chrono::duration<double>(to.host - from.host).count();
 }
 
 }  // namespace
 
-UnitQueue::UnitQueue(bool beside) {
+UnitQueue::UnitQueue(bool beside, Device device) : device_(device_of(beside, device)) {
   if (beside) thread_ = std::thread([this] { work(); });
 }
 
@@ -29,41 +41,62 @@ UnitQueue::~UnitQueue() {
   if (thread_.joinable()) thread_.join();
 }
 
-void UnitQueue::post(std::function<void()> job) {
+Moment UnitQueue::now() const {
+  return {std::chrono::steady_clock::now(), device_ ? device_->point() : nullptr};
+}
+
+void UnitQueue::begin_step() {
+  const std::lock_guard lock(mutex_);
+  count_times();
+  done_.clear();
+  counted_ = true;
+  start_ = now();
+}
+
+void UnitQueue::post(Moment ready, std::function<void()> job, std::vector<Tensor> used) {
   {
     const std::lock_guard lock(mutex_);
-    if (!error_) jobs_.push_back(std::move(job));
+    if (error_) return;
+    if (device_)
+      for (const Tensor& t : used) shares_.push_back(device_->share(t, WorkStream::exchange));
+    used.clear();  // so that the job holds the last reference, unless another one lives longer than this call
+    jobs_.push_back({std::move(job), std::move(ready), {}, {}});
   }
   changed_.notify_all();
 }
 
-void UnitQueue::run_one(const std::function<void()>& job) {
-  const Clock::time_point start = Clock::now();
+void UnitQueue::run_one(Job job) {
   std::exception_ptr error;
   try {
-    job();
+    if (device_) device_->wait_for(*job.ready.device);
+    job.begin = now();
+    std::exchange(job.run, nullptr)();
+    job.end = now();
   } catch (...) {
     error = std::current_exception();
   }
   const std::lock_guard lock(mutex_);
-  times_.busy += since(start);
   if (error) {
     error_ = error;
     jobs_.clear();
+  } else {
+    done_.push_back(std::move(job));
   }
 }
 
 void UnitQueue::work() {
   set_num_threads(1);  // the cores belong to backward
+  std::optional<OnStream> exchange;
+  if (device_) exchange.emplace(WorkStream::exchange);
   std::unique_lock lock(mutex_);
   for (;;) {
     changed_.wait(lock, [&] { return ending_ || !jobs_.empty(); });
     if (ending_) return;
-    const std::function<void()> job = std::move(jobs_.front());
+    Job job = std::move(jobs_.front());
     jobs_.pop_front();
     busy_ = true;
     lock.unlock();
-    run_one(job);
+    run_one(std::move(job));
     lock.lock();
     busy_ = false;
     changed_.notify_all();
@@ -71,23 +104,51 @@ void UnitQueue::work() {
 }
 
 void UnitQueue::drain() {
-  const Clock::time_point start = Clock::now();
+  Moment begin = now();
   std::unique_lock lock(mutex_);
   while (!thread_.joinable() && !jobs_.empty()) {
-    const std::function<void()> job = std::move(jobs_.front());
+    Job job = std::move(jobs_.front());
     jobs_.pop_front();
     lock.unlock();
-    run_one(job);
+    run_one(std::move(job));
     lock.lock();
   }
   changed_.wait(lock, [&] { return jobs_.empty() && !busy_; });
-  times_.exposed += since(start);
   if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
+  drained_ = std::move(begin);
+  {
+    std::optional<OnStream> exchange;
+    if (device_) exchange.emplace(WorkStream::exchange);
+    exchanged_ = now();
+  }
+  counted_ = false;
+  if (device_) device_->wait_for(*exchanged_.device);
+  shares_.clear();
+}
+
+// Adds the times of the last step, unless the device has not done it yet.
+void UnitQueue::count_times() {
+  if (counted_ || !reached(drained_) || !reached(exchanged_)) return;
+  for (const Job& job : done_) times_.busy += seconds(job.begin, job.end);
+  times_.exposed += std::max(0.0, seconds(start_, exchanged_) - seconds(start_, drained_));
+  counted_ = true;
 }
 
 CommTimes UnitQueue::take_times() {
   const std::lock_guard lock(mutex_);
+  count_times();
   return std::exchange(times_, {});
+}
+
+std::vector<UnitQueue::JobTime> UnitQueue::job_times() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<JobTime> times;
+  for (const Job& job : done_) {
+    const bool known = reached(job.ready) && reached(job.end);
+    times.push_back(known ? JobTime{seconds(start_, job.ready), seconds(start_, job.begin), seconds(start_, job.end)}
+                          : JobTime{});
+  }
+  return times;
 }
 
 }  // namespace lmx::train

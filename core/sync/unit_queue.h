@@ -1,11 +1,13 @@
 // A queue of units of gradients, which are reduced one after the other, in parallel with backward if possible.
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <exception>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -14,6 +16,9 @@
 #include "lmx/sync.h"
 
 namespace lmx {
+
+class CudaDevice;
+class StreamPoint;
 
 struct CommTimes {
   double busy = 0;     // seconds of gradient exchange
@@ -44,25 +49,58 @@ namespace lmx::train {
 
 // Runs jobs in the order of post(): on a separate thread or, without one, in drain(). Virtual ranks use no thread: a
 // rank that waits for others in the middle of its backward would keep its activations in memory during the wait.
+//
+// With a thread and a CUDA device, jobs enqueue their work on the device's exchange stream. It waits for the stream of
+// the thread that posts at the moment that post() gets, and that stream waits for all jobs in drain(). Times are then
+// times of the device, because the host is only busy with enqueuing; a step's times are known when the host has waited
+// for the device after drain().
 class UnitQueue {
  public:
-  explicit UnitQueue(bool beside);
+  // A moment of this rank's work: of the host, or of the stream of the thread that calls now().
+  struct Moment {
+    std::chrono::steady_clock::time_point host;
+    std::shared_ptr<const StreamPoint> device;  // null: of the host
+  };
+  // Seconds since begin_step().
+  struct JobTime {
+    double ready = 0, begin = 0, end = 0;
+  };
+
+  explicit UnitQueue(bool beside, Device device = {});
   ~UnitQueue();
   UnitQueue(const UnitQueue&) = delete;
-  void post(std::function<void()> job);
-  // Returns when every job is done. If a job throws, the remaining jobs are dropped, and drain() throws that exception.
+  // Forgets the times of the last step's jobs.
+  void begin_step();
+  Moment now() const;
+  // `job` may use what this thread has computed until `ready`, and the tensors `used`, which any thread may free at any
+  // time. Contexts of this thread have to be changed by use_stream_of_thread() before the job uses them.
+  void post(Moment ready, std::function<void()> job, std::vector<Tensor> used = {});
+  // Returns when every job is done or, on a device, enqueued. If a job throws, the remaining jobs are dropped, and
+  // drain() throws that exception.
   void drain();
   CommTimes take_times();
+  // Times of the jobs since begin_step(), in the order of post(). Zeros if the device has not done a job.
+  std::vector<JobTime> job_times() const;
 
  private:
-  void run_one(const std::function<void()>& job);
+  struct Job {
+    std::function<void()> run;
+    Moment ready, begin, end;
+  };
+  void run_one(Job job);
   void work();
+  void count_times();
 
-  std::mutex mutex_;
+  CudaDevice* const device_;  // null: jobs use no separate stream
+  mutable std::mutex mutex_;
   std::condition_variable changed_;
-  std::deque<std::function<void()>> jobs_;
+  std::deque<Job> jobs_;
   bool busy_ = false, ending_ = false;
   std::exception_ptr error_;
+  std::vector<std::shared_ptr<void>> shares_;  // of the tensors that posted jobs use
+  Moment start_, drained_, exchanged_;         // of begin_step(), and of the begin and the end of drain()
+  std::vector<Job> done_;                      // of this step
+  bool counted_ = true;                        // whether times_ contains this step
   CommTimes times_;
   std::thread thread_;
 };

@@ -55,7 +55,7 @@ class CpuAllocator final : public CachingAllocator {
     if (size >= kHugePage) madvise(block, size, MADV_HUGEPAGE);
     return block;
   }
-  void give_back(void* block) override { std::free(block); }
+  void give_back(void* block, size_t) override { std::free(block); }
 };
 
 class CountingAllocator final : public Allocator {
@@ -119,26 +119,28 @@ void* CachingAllocator::allocate(size_t bytes, MemClass c) {
   requested();
   const size_t size = block_size(bytes);
   const std::lock_guard lock(mutex_);
-  void* block = reuse(size);
+  const size_t own = queue();
+  void* block = reuse(queues_[own], size);
   if (!block) {
     const int64_t spare = std::max(kLeastSpare, most_in_use_ / 2);
     shrink_cache(most_in_use_ + spare - (counter_.stats.reserved - cached_) - static_cast<int64_t>(size));
     block = take_or_fail(size, c);
   }
+  if (own != 0) owners_.emplace(block, own);
   counter_.add(bytes, c);
   if (bytes >= kLarge) ++large_[{bytes, c}];
   most_in_use_ = std::max(most_in_use_, counter_.stats.total);
   return block;
 }
 
-void* CachingAllocator::reuse(size_t size) {
-  const auto found = cache_.lower_bound(size);
-  if (found == cache_.end() || found->first > size + size / 2) return nullptr;
+void* CachingAllocator::reuse(Queue& own, size_t size) {
+  const auto found = own.cache.lower_bound(size);
+  if (found == own.cache.end() || found->first > size + size / 2) return nullptr;
   const size_t whole = found->first;
   if (lowest_first()) std::pop_heap(found->second.begin(), found->second.end(), std::greater<>());
   void* block = found->second.back();
   found->second.pop_back();
-  if (found->second.empty()) cache_.erase(found);
+  if (found->second.empty()) own.cache.erase(found);
   cached_ -= static_cast<int64_t>(whole);
   if (whole != size) larger_.emplace(block, whole);
   return block;
@@ -147,6 +149,7 @@ void* CachingAllocator::reuse(size_t size) {
 void* CachingAllocator::take_or_fail(size_t size, MemClass c) {
   void* block = take(size);
   if (!block) {
+    free_held();
     shrink_cache(0);
     given_back();
     block = take(size);
@@ -182,11 +185,67 @@ void CachingAllocator::release(void* block, size_t bytes, MemClass c) noexcept {
   const auto larger = larger_.find(block);
   const size_t size = larger == larger_.end() ? block_size(bytes) : larger->second;
   if (larger != larger_.end()) larger_.erase(larger);
-  freed(block, size);
-  std::vector<void*>& blocks = cache_[size];
+  size_t owner = 0;
+  if (const auto found = owners_.find(block); found != owners_.end()) {
+    owner = found->second;
+    owners_.erase(found);
+  }
+  ++frees_;
+  const size_t by = last_user(block, size, owner);
+  if (by == owner)
+    keep(block, size, owner);
+  else
+    queues_[owner].held.push_back({block, size, by, frees_});
+}
+
+void CachingAllocator::keep(void* block, size_t size, size_t queue) noexcept {
+  freed(block, size, queue);
+  std::vector<void*>& blocks = queues_[queue].cache[size];
   blocks.push_back(block);
   if (lowest_first()) std::push_heap(blocks.begin(), blocks.end(), std::greater<>());
   cached_ += static_cast<int64_t>(size);
+}
+
+// The queue that may still use a block which the calling thread frees, other than the block's own if there is one.
+size_t CachingAllocator::last_user(const void* block, size_t size, size_t owner) const {
+  if (const size_t own = queue(); own != owner) return own;
+  const void* end = static_cast<const std::byte*>(block) + size;
+  for (auto it = shared_.lower_bound(block); it != shared_.end() && it->first < end; ++it)
+    if (it->second != owner) return it->second;
+  return owner;
+}
+
+uint64_t CachingAllocator::frees() const {
+  const std::lock_guard lock(mutex_);
+  return frees_;
+}
+
+void CachingAllocator::passed(size_t earlier, uint64_t frees, size_t later) {
+  const std::lock_guard lock(mutex_);
+  std::erase_if(queues_[later].held, [&](const Held& held) {
+    const bool usable = held.by == earlier && held.number <= frees;
+    if (usable) keep(held.block, held.size, later);
+    return usable;
+  });
+}
+
+void CachingAllocator::share(const void* address, size_t queue) {
+  const std::lock_guard lock(mutex_);
+  shared_.emplace(address, queue);
+}
+
+void CachingAllocator::unshare(const void* address, size_t queue) {
+  const std::lock_guard lock(mutex_);
+  const auto [first, last] = shared_.equal_range(address);
+  const auto found = std::find_if(first, last, [&](const auto& entry) { return entry.second == queue; });
+  if (found != last) shared_.erase(found);
+}
+
+// Only for a device without free memory: the host waits for all work.
+void CachingAllocator::free_held() {
+  finish_work();
+  for (size_t q = 0; q < kQueues; ++q)
+    for (const Held& held : std::exchange(queues_[q].held, {})) keep(held.block, held.size, q);
 }
 
 void CachingAllocator::charge(size_t bytes, MemClass c) {
@@ -216,12 +275,16 @@ void CachingAllocator::trim() {
 
 // Releases the largest blocks first, since these are the fewest.
 void CachingAllocator::shrink_cache(int64_t most) {
-  while (cached_ > most && !cache_.empty()) {
-    const auto last = std::prev(cache_.end());
+  const auto largest = [](const Queue& queue) { return queue.cache.empty() ? 0 : queue.cache.rbegin()->first; };
+  while (cached_ > most) {
+    const auto from = std::max_element(queues_.begin(), queues_.end(),
+                                       [&](const Queue& a, const Queue& b) { return largest(a) < largest(b); });
+    if (from->cache.empty()) break;
+    const auto last = std::prev(from->cache.end());
     const auto size = static_cast<int64_t>(last->first);
-    give_back(last->second.back());
+    give_back(last->second.back(), static_cast<size_t>(from - queues_.begin()));
     last->second.pop_back();
-    if (last->second.empty()) cache_.erase(last);
+    if (last->second.empty()) from->cache.erase(last);
     cached_ -= size;
     counter_.stats.reserved -= size;
   }

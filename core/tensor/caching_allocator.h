@@ -2,6 +2,8 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
+#include <cstdint>
 #include <map>
 #include <mutex>
 #include <string>
@@ -49,8 +51,14 @@ class MemoryCounter {
 // as with sentences, every class would otherwise keep its own blocks forever, so the cached bytes beyond the maximum in
 // use are bounded. A derived class for each device allocates the blocks. Its destructor must call trim(), since the
 // destructor of the base class can no longer call the derived class.
+//
+// A device may run its work in several queues (the streams of CUDA). A block belongs to the queue in which it was
+// allocated, and serves requests of that queue only. Work of the queue that frees a block may still use it. If that is
+// another queue, the block is held back until its own queue waits for that work, which passed() states. So every queue
+// gets the same blocks in every run, however fast the queues are.
 class CachingAllocator : public Allocator {
  public:
+  static constexpr size_t kQueues = 2;
   void* allocate(size_t bytes, MemClass c) final;
   void release(void* block, size_t bytes, MemClass c) noexcept final;
   void charge(size_t bytes, MemClass c) final;
@@ -59,29 +67,58 @@ class CachingAllocator : public Allocator {
   void reset_peak() final;
   void trim() final;
 
+  // The number of blocks that were freed so far.
+  uint64_t frees() const;
+  // Work that is enqueued in the queue `later` from now on runs after the work of `earlier` that was enqueued when
+  // frees() returned `frees`.
+  void passed(size_t earlier, uint64_t frees, size_t later);
+  // The block that contains `address` is also used by work of `queue`, whichever thread frees it. unshare() ends that:
+  // the block's own queue waits for that work.
+  void share(const void* address, size_t queue);
+  void unshare(const void* address, size_t queue);
+
  protected:
-  virtual void* take(size_t size) = 0;  // null if the device has no memory left
-  virtual void give_back(void* block) = 0;
+  virtual size_t queue() const { return 0; }  // of the calling thread's work
+  virtual void* take(size_t size) = 0;        // for the calling thread's queue; null if the device has no memory left
+  virtual void give_back(void* block, size_t queue) = 0;
+  virtual void finish_work() {}      // waits for the work of all queues
   virtual void given_back() {}       // called when every cached block was given back, before the next take()
   virtual void requested() const {}  // called before each allocation
   // Whether a request gets the free block with the lowest address, so that the same requests get the same addresses in
   // every step. Otherwise it gets the block that was freed last, which is still in the caches of a CPU.
   virtual bool lowest_first() const { return false; }
-  // Called for each block that was freed, before it can be used again.
-  virtual void freed(void*, size_t) noexcept {}
+  // Called for each block that was freed, before work of its queue can use it again.
+  virtual void freed(void*, size_t, size_t /*queue*/) noexcept {}
   // The memory of the device and how much of it is free, for an error message; "": unknown.
   virtual std::string room() const { return {}; }
 
  private:
-  void* reuse(size_t size);  // null if no cached block fits
+  // A freed block that is held back until its queue waits for the work of the queue `by`.
+  struct Held {
+    void* block;
+    size_t size, by;
+    uint64_t number;  // of blocks that were freed, including this one
+  };
+  struct Queue {
+    std::map<size_t, std::vector<void*>> cache;  // by size; no entry is empty
+    std::vector<Held> held;                      // in the order in which they were freed
+  };
+
+  void* reuse(Queue& own, size_t size);  // null if no cached block fits
+  void keep(void* block, size_t size, size_t queue) noexcept;
+  size_t last_user(const void* block, size_t size, size_t owner) const;
+  void free_held();
   void* take_or_fail(size_t size, MemClass c);
   [[noreturn]] void fail(size_t size, MemClass c) const;
   void shrink_cache(int64_t most);
 
   mutable std::mutex mutex_;
-  std::map<size_t, std::vector<void*>> cache_;  // by size; no entry is empty
-  std::unordered_map<void*, size_t> larger_;    // sizes of blocks in use that are larger than their request's class
-  int64_t cached_ = 0;                          // bytes
+  std::array<Queue, kQueues> queues_;
+  std::unordered_map<void*, size_t> larger_;   // sizes of blocks in use that are larger than their request's class
+  std::unordered_map<void*, size_t> owners_;   // queues of the blocks in use that do not belong to queue 0
+  std::multimap<const void*, size_t> shared_;  // share(): addresses and queues
+  uint64_t frees_ = 0;
+  int64_t cached_ = 0;  // bytes
   int64_t most_in_use_ = 0;
   MemoryCounter counter_;
   std::map<std::pair<size_t, MemClass>, int64_t> large_;  // how many large tensors are in use, by bytes and class

@@ -398,8 +398,8 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
   });
 }
 
-cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned int) {
-  *event = new CUevent_st{.device = current_device};
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned int flags) {
+  *event = new CUevent_st{.timed = (flags & cudaEventDisableTiming) == 0, .device = current_device};
   return cudaSuccess;
 }
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
@@ -415,6 +415,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
     const std::shared_ptr<Stream> recorded = stream_of(stream);
     if (recorded->capture) return cudaErrorNotSupported;
     if (stream && recorded->device != event->device) return cudaErrorInvalidResourceHandle;
+    if (event->timed) event->time = enqueue_clock(stream);
     event->stream = recorded;
     event->position = recorded->issued;
     event->asked = false;
@@ -438,12 +439,12 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
     return cudaSuccess;
   });
 }
-// Time has no meaning on an emulated device: operations run when the host waits for them.
+// The time of an emulated device is the number of its operations, which run when the host waits for them.
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEvent_t end) {
   return call([&]() -> cudaError_t {
-    if (!begin || !end || !begin->stream || !end->stream) return cudaErrorInvalidResourceHandle;
-    if (end->stream->done < end->position) return cudaErrorNotReady;
-    *milliseconds = static_cast<float>(end->position - begin->position) * 1e-3f;
+    if (!begin || !end || !begin->time || !end->time) return cudaErrorInvalidResourceHandle;
+    if (begin->stream->done < begin->position || end->stream->done < end->position) return cudaErrorNotReady;
+    *milliseconds = static_cast<float>(static_cast<int64_t>(*end->time - *begin->time)) * 1e-3f;
     return cudaSuccess;
   });
 }

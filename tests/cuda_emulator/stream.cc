@@ -26,12 +26,15 @@ std::vector<std::shared_ptr<Stream>> all_streams() {
   return all;
 }
 
+uint64_t operations_run = 0;
+
 void run_one(Stream& stream) {
   const Operation next = std::move(stream.queue.front());
   stream.queue.pop_front();
   if (next.stream) run_until(*next.stream, next.position);
   if (next.work) next.work();
   ++stream.done;
+  ++operations_run;
 }
 
 }  // namespace
@@ -82,6 +85,12 @@ void run_until(Stream& stream, uint64_t position) {
 void run_stream(cudaStream_t handle) {
   const std::shared_ptr<Stream> stream = stream_of(handle);
   run_until(*stream, stream->issued);
+}
+
+std::shared_ptr<uint64_t> enqueue_clock(cudaStream_t handle) {
+  auto time = std::make_shared<uint64_t>(0);
+  enqueue(handle, [time] { *time = operations_run; });
+  return time;
 }
 
 void run_all() {

@@ -49,6 +49,9 @@ void enqueue(cudaStream_t handle, std::function<void()> work);
 void run_until(Stream& stream, uint64_t position);
 void run_stream(cudaStream_t handle);
 void run_all();
+// Becomes the time of the device when the stream reaches this point: the number of operations of all streams that the
+// device has run.
+std::shared_ptr<uint64_t> enqueue_clock(cudaStream_t handle);
 
 cudaError_t begin_capture(cudaStream_t handle, cudaStreamCaptureMode mode);
 cudaError_t end_capture(cudaStream_t handle, cudaGraph_t* graph);
@@ -65,7 +68,9 @@ struct CUstream_st {
 struct CUevent_st {
   std::shared_ptr<cuda_emulator::Stream> stream = nullptr;  // null: never recorded
   uint64_t position = 0;
-  bool asked = false;  // cudaEventQuery() has said once that the event is not ready
+  bool timed = true;
+  std::shared_ptr<uint64_t> time = nullptr;  // of the device, when the stream has reached the event
+  bool asked = false;                        // cudaEventQuery() has said once that the event is not ready
   int device = 0;
 };
 struct CUgraph_st {

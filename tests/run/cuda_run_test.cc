@@ -30,13 +30,14 @@ class CudaRun : public RunTest {
     return run_process(command("a", overrides), all);
   }
   // The number that matches in the log of a run of so many steps, which validates and saves only at its end.
-  int64_t counted(int steps, const std::string& pattern, std::vector<std::string> more) const {
+  int64_t counted(int steps, const std::string& pattern, std::vector<std::string> more,
+                  const std::map<std::string, std::string>& variables = {}) const {
     fs::remove_all(path("a"));
     for (const char* word : {"train.eval_every=1000", "train.log_every=1000", "checkpoint.every=1000",
                              "schedule={name: constant}", "batch.micro=8"})
       more.push_back(word);
     more.push_back("train.steps=" + std::to_string(steps));
-    const Outcome o = run_on_device(more);
+    const Outcome o = run_on_device(more, variables);
     EXPECT_EQ(o.code, 0) << o.err;
     std::smatch found;
     const std::string log = read_file(path("a") + "/log.txt");
@@ -206,10 +207,12 @@ class NcclRun : public CudaRun {
                    std::map<std::string, std::string> variables = {}) const {
     for (const char* word : {"precision=fp16", "loss_scale.init=1e9", "train.eval_every=10"}) more.push_back(word);
     more.push_back("comm={name: " + comm + ", ranks: 2}");
-    variables.emplace("LMX_NCCL_LIBRARY", LMX_BINARY_DIR "/lib/libnccl_emulated.so");
-    variables.emplace("LMX_EMULATED_DEVICES", "2");
+    variables.insert(kNccl.begin(), kNccl.end());
     return run_on_device(more, variables);
   }
+
+  const std::map<std::string, std::string> kNccl{{"LMX_NCCL_LIBRARY", LMX_BINARY_DIR "/lib/libnccl_emulated.so"},
+                                                 {"LMX_EMULATED_DEVICES", "2"}};
 };
 
 // Updates with overflowing gradients are left out, and the run is resumed, also with another group of the same size.
@@ -232,6 +235,60 @@ TEST_F(NcclRun, TrainsAndResumesInTheBitsOfVirtualRanks) {
       EXPECT_EQ(trained, first) << starts[0].first << " until " << starts[0].second;
     }
   }
+}
+
+// The exchange runs on a separate stream, and the host waits for it and for the loss together.
+TEST_F(NcclRun, AStepWaitsOnce) {
+  for (const std::string strategy : {"unique", "one_bit"}) {
+    const auto waits = [&](int steps) {
+      return counted(steps, "waited for it ([0-9,]+) times",
+                     {"comm={name: nccl, ranks: 2}", "sync.rest.params=.*", "sync.rest.strategy=" + strategy}, kNccl);
+    };
+    EXPECT_EQ(waits(30) - waits(10), 20) << strategy;
+  }
+}
+
+TEST_F(NcclRun, TheExchangeHasARowOfTheTrace) {
+  const Outcome o = run_nccl("nccl", {"train.steps=5", "train.log_every=5", "--trace", path("t.json")});
+  ASSERT_EQ(o.code, 0) << o.err;
+  std::set<std::string> rows;
+  std::map<int, std::set<std::string>> spans;  // by row
+  const auto trace = nlohmann::json::parse(read_file(path("t.json")));
+  for (const auto& event : trace["traceEvents"]) {
+    if (event["name"] == "thread_name") rows.insert(event["args"]["name"]);
+    if (event["ph"] != "X") continue;
+    EXPECT_GE(event["dur"], 0);
+    spans[event["tid"]].insert(event["name"]);
+  }
+  EXPECT_TRUE(rows.contains("rank 0, device") && rows.contains("rank 1, device, thread 2"));
+  EXPECT_TRUE(spans[1000].contains("backward") && !spans[1000].contains("sync"));
+  EXPECT_TRUE(spans[1001].contains("sync") && !spans[1001].contains("backward"));
+}
+
+// The units of the last step, in the time of the device: each is exchanged when it is ready, after the one before it.
+TEST_F(NcclRun, RecordsTheTimesOfTheDevice) {
+  const Outcome o = run_nccl("nccl", {"train.steps=5", "train.log_every=5"});
+  ASSERT_EQ(o.code, 0) << o.err;
+  int records = 0, units = 0;
+  std::istringstream lines(read_file(path("a") + "/metrics.jsonl"));
+  for (std::string line; std::getline(lines, line);) {
+    const auto record = nlohmann::ordered_json::parse(line);
+    if (record["split"] != "rank") continue;
+    ++records;
+    double comm = 0, last_end = 0;
+    for (const auto& [key, value] : record.items()) {
+      if (key.starts_with("comm/") && key.ends_with("/s")) comm += value.get<double>();
+      if (!key.starts_with("unit/") || !key.ends_with("/ready_s")) continue;
+      const std::string stem = key.substr(0, key.rfind('/') + 1);
+      const double ready = value, begin = record[stem + "begin_s"], end = record[stem + "end_s"];
+      EXPECT_TRUE(0 < ready && ready <= begin && begin < end && last_end <= begin) << line;
+      last_end = end;
+      ++units;
+    }
+    EXPECT_GT(comm, 0);
+  }
+  EXPECT_EQ(records, 2);
+  EXPECT_GE(units, 2 * 2);
 }
 
 TEST_F(NcclRun, SaysThatNcclConnectsTheGpus) {

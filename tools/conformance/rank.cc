@@ -32,7 +32,8 @@ std::unique_ptr<CommGroup> virtual_group(int ranks, int per_node) {
                              CommEnv{1, {}});
 }
 
-RankRun::RankRun(Communicator& comm, const Subject& s) : comm_(comm), specs_(parameters()) {
+RankRun::RankRun(Communicator& comm, const Subject& s)
+    : comm_(comm), specs_(parameters()), queue_(comm.overlaps(), s.device) {
   ctx_.rank = comm.rank();
   ctx_.ranks = comm.size();
   ctx_.allocator = ctx_.host = comm.allocator();
@@ -54,23 +55,37 @@ void RankRun::reduce(int step, const Given& given) {
   plan.step = step;
   rule_->begin_step(ctx_, {}, plan);
   selected_ = gather_selected();
-  for (const ParameterSpec& p : specs_) give(ctx_, vars_.at(p.name), own_of(ctx_.rank, given.of, p), given.factor);
   exchanged_.clear();
-  for (const std::vector<std::string>& names : units_) reduce_unit(given, names);
+  queue_.begin_step();
+  for (const std::vector<std::string>& names : units_) post_unit(given, names);
+  queue_.drain();
   values_.clear();
   for (const ParameterSpec& p : specs_) values_.push_back(dense(p));
 }
 
-void RankRun::reduce_unit(const Given& given, const std::vector<std::string>& names) {
-  std::vector<Var> unit;
+// As in backward, the gradients of later units are computed while a unit is exchanged, if the group supports that.
+void RankRun::post_unit(const Given& given, const std::vector<std::string>& names) {
   std::vector<ParameterSpec> specs;
+  std::vector<Tensor> used;
   for (const std::string& name : names) {
-    unit.push_back(vars_.at(name));
     specs.push_back(*std::find_if(specs_.begin(), specs_.end(), [&](const auto& p) { return p.name == name; }));
+    const Gradient& grad = vars_.at(name).grad();
+    give(ctx_, vars_.at(name), own_of(ctx_.rank, given.of, specs.back()), given.factor);
+    if (grad.dense.defined()) used.push_back(grad.dense);
+    for (const RowSparse& piece : grad.pieces) used.push_back(piece.rows);
   }
+  queue_.post(
+      queue_.now(), [this, given, specs] { reduce_unit(given, specs); }, std::move(used));
+}
+
+void RankRun::reduce_unit(const Given& given, const std::vector<ParameterSpec>& specs) {
+  std::vector<Var> unit;
+  for (const ParameterSpec& p : specs) unit.push_back(vars_.at(p.name));
+  Context ctx = ctx_;
+  use_stream_of_thread(ctx);
   comm_.clear_ledger();
-  strategy().reduce(ctx_, unit);
-  UnitTraffic own{.name = names.at(0)};
+  strategy().reduce(ctx, unit);
+  UnitTraffic own{.name = specs.at(0).name};
   own.traffic = traffic_of(ctx_.rank, ctx_.ranks, given.of, specs, selected_);
   own.traffic.ranks_per_node = comm_.nodes().per_node();
   for (const LedgerEntry& e : comm_.ledger()) {

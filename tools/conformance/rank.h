@@ -9,6 +9,7 @@
 #include "conformance/conformance.h"
 #include "conformance/steps.h"
 #include "lmx/row_sync.h"
+#include "sync/unit_queue.h"
 
 namespace lmx_cli::check {
 
@@ -66,7 +67,8 @@ class RankRun {
   std::vector<lmx::StateDict> gather_states();
 
  private:
-  void reduce_unit(const Given& given, const std::vector<std::string>& names);
+  void post_unit(const Given& given, const std::vector<std::string>& names);
+  void reduce_unit(const Given& given, const std::vector<lmx::ParameterSpec>& specs);
   SelectedRows gather_selected();
   std::vector<float> dense(const lmx::ParameterSpec& p);
 
@@ -79,6 +81,7 @@ class RankRun {
   Values values_;
   SelectedRows selected_;
   std::vector<UnitTraffic> exchanged_;
+  lmx::train::UnitQueue queue_;  // ends before what its jobs use
 };
 
 }  // namespace lmx_cli::check

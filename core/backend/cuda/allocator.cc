@@ -1,3 +1,4 @@
+#include <array>
 #include <cstdlib>
 
 #include "backend/cuda/device.h"
@@ -23,11 +24,12 @@ bool poisons() {
 // blocks is above the pool, so the pool needs few.
 constexpr uint64_t kKept = uint64_t{256} << 20;
 
-// Blocks come from the device's pool, which gives and takes memory in the order of the stream. cudaMalloc and cudaFree
+// Blocks come from the device's pool, which gives and takes memory in the order of a stream. cudaMalloc and cudaFree
 // would wait for the whole device.
 class CudaMemory final : public CachingAllocator {
  public:
-  CudaMemory(int index, cudaStream_t stream, CudaDevice& counter) : index_(index), stream_(stream), counter_(counter) {
+  CudaMemory(int index, const Streams& streams, CudaDevice& counter)
+      : index_(index), streams_(streams), counter_(counter) {
     LMX_CUDA_CHECK(cudaDeviceGetDefaultMemPool(&pool_, index));
     uint64_t kept = kKept;
     LMX_CUDA_CHECK(cudaMemPoolSetAttribute(pool_, cudaMemPoolAttrReleaseThreshold, &kept));
@@ -51,7 +53,7 @@ class CudaMemory final : public CachingAllocator {
   void* take(size_t size) override {
     counter_.select();
     void* block = nullptr;
-    const cudaError_t code = cudaMallocAsync(&block, size, stream_);
+    const cudaError_t code = cudaMallocAsync(&block, size, streams_[queue()]);
     if (code == cudaErrorMemoryAllocation) {
       (void)cudaGetLastError();  // the caller reports the error if no cached blocks are left to release
       return nullptr;
@@ -59,11 +61,15 @@ class CudaMemory final : public CachingAllocator {
     LMX_CUDA_CHECK(code);
     return block;
   }
-  void give_back(void* block) override { (void)cudaFreeAsync(block, stream_); }
+  size_t queue() const override { return static_cast<size_t>(work_stream()); }
+  void give_back(void* block, size_t queue) override { (void)cudaFreeAsync(block, streams_[queue]); }
+  void finish_work() override {
+    counter_.select();
+    for (const cudaStream_t stream : streams_) LMX_CUDA_CHECK(cudaStreamSynchronize(stream));
+  }
   // A block of cudaFreeAsync is free after the work that was enqueued before, and only then joined with others.
   void given_back() override {
-    counter_.select();
-    LMX_CUDA_CHECK(cudaStreamSynchronize(stream_));
+    finish_work();
     LMX_CUDA_CHECK(cudaMemPoolTrimTo(pool_, 0));
   }
   std::string room() const override {
@@ -78,8 +84,8 @@ class CudaMemory final : public CachingAllocator {
   void requested() const override {
     LMX_CHECK(!loop_work(), "a loop that may be replayed allocates memory of the device");
   }
-  void freed(void* block, size_t size) noexcept override {
-    if (poisons()) (void)cudaMemsetAsync(block, 0xFF, size, stream_);
+  void freed(void* block, size_t size, size_t queue) noexcept override {
+    if (poisons()) (void)cudaMemsetAsync(block, 0xFF, size, streams_[queue]);
   }
 
  private:
@@ -97,11 +103,11 @@ class CudaMemory final : public CachingAllocator {
   }
   cudaStream_t stream() const {
     const LoopWork* work = loop_work();
-    return work ? static_cast<cudaStream_t>(work->stream) : stream_;
+    return work ? static_cast<cudaStream_t>(work->stream) : streams_[queue()];
   }
 
   int index_;
-  cudaStream_t stream_;
+  Streams streams_;
   CudaDevice& counter_;
   cudaMemPool_t pool_ = nullptr;
 };
@@ -124,7 +130,7 @@ class PinnedMemory final : public CachingAllocator {
     LMX_CUDA_CHECK(code);
     return block;
   }
-  void give_back(void* block) override { (void)cudaFreeHost(block); }
+  void give_back(void* block, size_t) override { (void)cudaFreeHost(block); }
 
  private:
   CudaDevice& owner_;
@@ -132,8 +138,8 @@ class PinnedMemory final : public CachingAllocator {
 
 }  // namespace
 
-std::shared_ptr<Allocator> make_memory(int index, cudaStream_t stream, CudaDevice& counter) {
-  return std::make_shared<CudaMemory>(index, stream, counter);
+std::shared_ptr<CachingAllocator> make_memory(int index, const Streams& streams, CudaDevice& counter) {
+  return std::make_shared<CudaMemory>(index, streams, counter);
 }
 
 std::shared_ptr<Allocator> make_pinned(CudaDevice& device) {

@@ -1,5 +1,6 @@
 #include "backend/cuda/device.h"
 
+#include <array>
 #include <chrono>
 #include <deque>
 #include <mutex>
@@ -47,17 +48,46 @@ class EventFence final : public Fence {
   cudaEvent_t event_ = nullptr;
 };
 
+class EventPoint final : public StreamPoint {
+ public:
+  // `frees`: see CachingAllocator::passed().
+  EventPoint(cudaStream_t on, WorkStream stream, uint64_t frees) : stream_(stream), frees_(frees) {
+    LMX_CUDA_CHECK(cudaEventCreateWithFlags(&event_, cudaEventDefault));
+    LMX_CUDA_CHECK(cudaEventRecord(event_, on));
+  }
+  ~EventPoint() override { (void)cudaEventDestroy(event_); }
+  bool reached() const override {
+    const cudaError_t code = cudaEventQuery(event_);
+    if (code == cudaErrorNotReady) return false;
+    LMX_CUDA_CHECK(code);
+    return true;
+  }
+  double seconds_since(const StreamPoint& earlier) const override {
+    float milliseconds = 0;
+    LMX_CUDA_CHECK(cudaEventElapsedTime(&milliseconds, static_cast<const EventPoint&>(earlier).event_, event_));
+    return 1e-3 * static_cast<double>(milliseconds);
+  }
+  WorkStream stream() const { return stream_; }
+  uint64_t frees() const { return frees_; }
+  cudaEvent_t event() const { return event_; }
+
+ private:
+  WorkStream stream_;
+  uint64_t frees_;
+  cudaEvent_t event_ = nullptr;
+};
+
 class EventClock final : public DeviceClock {
  public:
-  explicit EventClock(CudaDevice& device) : device_(device), stream_(static_cast<cudaStream_t>(device.stream())) {}
+  explicit EventClock(CudaDevice& device) : device_(device) {}
   ~EventClock() override { clear(); }
   int64_t mark() override {
-    device_.select();
+    const auto stream = static_cast<cudaStream_t>(device_.stream());
     cudaEvent_t event = nullptr;
     LMX_CUDA_CHECK(cudaEventCreateWithFlags(&event, cudaEventDefault));
     const std::lock_guard lock(mutex_);
     events_.push_back(event);
-    LMX_CUDA_CHECK(cudaEventRecord(event, stream_));
+    LMX_CUDA_CHECK(cudaEventRecord(event, stream));
     return static_cast<int64_t>(events_.size()) - 1;
   }
   std::vector<double> times_us() override {
@@ -86,7 +116,6 @@ class EventClock final : public DeviceClock {
   }
 
   CudaDevice& device_;
-  cudaStream_t stream_;
   std::mutex mutex_;
   std::vector<cudaEvent_t> events_;
 };
@@ -103,29 +132,34 @@ class RuntimeDevice final : public CudaDevice {
   explicit RuntimeDevice(int index) : index_(index) {
     select();
     if (!has_kernels()) throw UserError(other_architecture(index));
-    LMX_CUDA_CHECK(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
-    LMX_CUDA_CHECK(cudaStreamCreateWithFlags(&exchange_stream_, cudaStreamNonBlocking));
-    memory_ = make_memory(index, stream_, *this);
+    for (cudaStream_t& stream : streams_) LMX_CUDA_CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    memory_ = make_memory(index, streams_, *this);
     pinned_ = make_pinned(*this);
   }
   std::shared_ptr<Allocator> memory() override { return memory_; }
   std::shared_ptr<Allocator> pinned() override { return pinned_; }
   void* stream() override {
     select();  // the caller's thread will launch kernels
-    return stream_;
+    return own_stream();
   }
-  void* exchange_stream() override {
+  // The number of frees is read first: the work that has used these blocks is enqueued before the event.
+  std::shared_ptr<const StreamPoint> point() override {
     select();
-    return exchange_stream_;
+    const uint64_t frees = memory_->frees();
+    return std::make_shared<EventPoint>(own_stream(), work_stream(), frees);
   }
-  // A stream that waits for an event waits for what the event has recorded until then, so one event serves all calls.
-  void order(void* earlier, void* later) override {
-    if (earlier == later) return;
+  void wait_for(const StreamPoint& point) override {
+    const auto& event = static_cast<const EventPoint&>(point);
+    if (event.stream() == work_stream()) return;
     select();
-    const std::lock_guard lock(mutex_);
-    if (!event_) LMX_CUDA_CHECK(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming));
-    LMX_CUDA_CHECK(cudaEventRecord(event_, static_cast<cudaStream_t>(earlier)));
-    LMX_CUDA_CHECK(cudaStreamWaitEvent(static_cast<cudaStream_t>(later), event_, 0));
+    LMX_CUDA_CHECK(cudaStreamWaitEvent(own_stream(), event.event(), 0));
+    memory_->passed(static_cast<size_t>(event.stream()), event.frees(), static_cast<size_t>(work_stream()));
+  }
+  std::shared_ptr<void> share(const Tensor& t, WorkStream stream) override {
+    const void* address = t.raw();
+    const auto queue = static_cast<size_t>(stream);
+    memory_->share(address, queue);
+    return {nullptr, [memory = memory_, address, queue](void*) { memory->unshare(address, queue); }};
   }
   void select() override {
     thread_local int current = -1;
@@ -149,7 +183,7 @@ class RuntimeDevice final : public CudaDevice {
     const std::shared_ptr<const WaitGuard> guard = up || within ? nullptr : wait_guard();
     const std::shared_ptr<void> waiting = guard ? guard->begin() : nullptr;
     LMX_CUDA_CHECK(
-        cudaMemcpyAsync(to.raw(), from.raw(), static_cast<size_t>(from.bytes()), cudaMemcpyDefault, stream_));
+        cudaMemcpyAsync(to.raw(), from.raw(), static_cast<size_t>(from.bytes()), cudaMemcpyDefault, own_stream()));
     count_moved(within ? &DeviceCounts::copies : up ? &DeviceCounts::uploads : &DeviceCounts::downloads, from.bytes());
     if (!within) keep(up ? from : to);  // memory of the device is freed in the order of the stream
   }
@@ -160,11 +194,7 @@ class RuntimeDevice final : public CudaDevice {
 
   std::shared_ptr<Fence> fence() override {
     select();
-    return std::make_shared<EventFence>(stream_, *this);
-  }
-  std::shared_ptr<Fence> exchange_fence() override {
-    select();
-    return std::make_shared<EventFence>(exchange_stream_, *this);
+    return std::make_shared<EventFence>(own_stream(), *this);
   }
 
  private:
@@ -176,20 +206,23 @@ class RuntimeDevice final : public CudaDevice {
   void keep(const Tensor& host) {
     std::vector<Kept> done;  // freed after the lock: freeing a tensor may take the allocator's
     const std::lock_guard lock(mutex_);
-    while (!kept_.empty() && kept_.front().copied->done()) {
-      done.push_back(std::move(kept_.front()));
-      kept_.pop_front();
+    std::deque<Kept>& kept = kept_[static_cast<size_t>(work_stream())];
+    while (!kept.empty() && kept.front().copied->done()) {
+      done.push_back(std::move(kept.front()));
+      kept.pop_front();
     }
-    kept_.push_back({std::make_shared<EventFence>(stream_, *this), host});
+    kept.push_back({std::make_shared<EventFence>(own_stream(), *this), host});
   }
 
+  cudaStream_t own_stream() const { return streams_[static_cast<size_t>(work_stream())]; }
+
   int index_;
-  cudaStream_t stream_ = nullptr, exchange_stream_ = nullptr;
-  cudaEvent_t event_ = nullptr;  // of order()
-  std::shared_ptr<Allocator> memory_, pinned_;
+  Streams streams_{};
+  std::shared_ptr<CachingAllocator> memory_;
+  std::shared_ptr<Allocator> pinned_;
   LoopGraphs graphs_;
   std::mutex mutex_;
-  std::deque<Kept> kept_;  // copies that may still run, in the order of the stream
+  std::array<std::deque<Kept>, kWorkStreams> kept_;  // copies that may still run, in the order of each stream
 };
 
 }  // namespace

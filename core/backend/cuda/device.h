@@ -1,8 +1,12 @@
-// A CUDA device: its stream, memory, page-locked memory and copies.
+// A CUDA device: its streams, memory, page-locked memory and copies.
 #pragma once
+
+#include <array>
 
 #include "backend/cuda.h"
 #include "backend/cuda/cuda_check.h"
+#include "backend/work_stream.h"
+#include "tensor/caching_allocator.h"
 
 namespace lmx::cuda {
 
@@ -13,8 +17,10 @@ CudaDeviceInfo device_info(int index);
 // Whether this library contains kernels for the architecture of the thread's current device.
 bool has_kernels();
 
-// `counter` counts copies and fills. It must live longer than the allocator.
-std::shared_ptr<Allocator> make_memory(int index, cudaStream_t stream, CudaDevice& counter);
+using Streams = std::array<cudaStream_t, kWorkStreams>;  // by WorkStream
+
+// Its queues are the streams. `counter` counts copies and fills. It must live longer than the allocator.
+std::shared_ptr<CachingAllocator> make_memory(int index, const Streams& streams, CudaDevice& counter);
 std::shared_ptr<Allocator> make_pinned(CudaDevice& device);
 
 // The stream of a context of a device.

@@ -77,15 +77,14 @@ using ShapeKey = std::tuple<int, int64_t, int64_t, int64_t, bool, bool, bool>;  
 using Alignments = std::array<uint32_t, 3>;                                     // of a, b and c
 using AlgorithmKey = std::tuple<int, int64_t, int64_t, int64_t, bool, bool, bool, bool, Alignments>;
 
-// Products of one device: the handle, descriptions by shape, algorithms by bucket, and the workspace. Work of one
-// stream runs in order, so one workspace serves all products.
+// Products of one device: the handle, descriptions by shape, algorithms by bucket, and the workspaces. Work of one
+// stream runs in order, so one workspace serves all its products.
 class Products {
  public:
   explicit Products(int index) {
     CudaDevice& device = cuda::device(index);
     device.select();
     LMX_CUDA_CHECK(cublasLtCreate(&handle_));
-    workspace_ = Tensor::empty(device.memory(), {kWorkspace}, DType::u8, MemClass::other);
   }
 
   // False, and nothing is enqueued, if cuBLASLt has no algorithm for the product with its bias.
@@ -98,10 +97,13 @@ class Products {
     cuda::begin_launch(ctx, Gemm<Scale>::kName);
     const Description& d = description(g, types);
     if (g.bias) d.set_bias(g);
+    Tensor& workspace = workspaces_[static_cast<size_t>(work_stream())];
+    if (!workspace.defined())
+      workspace = Tensor::empty(cuda::device(ctx.device.index).memory(), {kWorkspace}, DType::u8, MemClass::other);
     const Scale alpha = 1, beta = static_cast<Scale>(g.beta);
     const auto enqueue = [&](const cublasLtMatmulAlgo_t& algo) {
       return cublasLtMatmul(handle_, d.product.get(), &alpha, g.b, d.b.get(), g.a, d.a.get(), &beta, g.c, d.c.get(),
-                            g.c, d.c.get(), &algo, workspace_.raw(), kWorkspace, cuda::stream_of(ctx));
+                            g.c, d.c.get(), &algo, workspace.raw(), kWorkspace, cuda::stream_of(ctx));
     };
     cublasStatus_t status = enqueue(*of_bucket);
     if (status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE) {
@@ -175,7 +177,7 @@ class Products {
   std::mutex mutex_;
   std::map<ShapeKey, Description> descriptions_;
   std::map<AlgorithmKey, std::optional<cublasLtMatmulAlgo_t>> algorithms_;
-  Tensor workspace_;
+  std::array<Tensor, kWorkStreams> workspaces_;  // made at the first product of a stream
 };
 
 // Never destroyed, as cuda::device().

@@ -20,13 +20,15 @@
 
 namespace lmx {
 
+class StreamPoint;
+
 // One line of the ledger: bytes that this rank sent to and received from others in one collective.
 struct LedgerEntry {
   int64_t step = 0;
   std::string group = {};       // the parameter group ("tables") or purpose ("control")
   std::string collective = {};  // "all_gather", "all_to_all", "all_reduce" (native), "broadcast", "pull", "push", ...
   int64_t sent = 0, received = 0;
-  double seconds = 0;                                          // in the call, including waiting
+  double seconds = 0;  // in the call, including waiting; between devices see Communicator::measure_exchanges()
   int64_t sent_between_nodes = 0, received_between_nodes = 0;  // the part of the bytes that crosses nodes
 
   void add_sent(int64_t bytes, bool crosses) {
@@ -213,7 +215,10 @@ class LMX_API Communicator {
   // set here.
   void count(LedgerEntry line);
   void set_step(int64_t step) { ledger_->step = step; }
-  void clear_ledger() { ledger_->lines.clear(); }
+  void clear_ledger();
+  // `seconds` of the lines of exchanges between devices, which a call only enqueues, become the time that the devices
+  // have taken. Lines of exchanges that a device has not done yet keep the time of the call. Does not wait.
+  void measure_exchanges();
 
  protected:
   explicit Communicator(std::shared_ptr<Allocator> allocator, int threads = 1);
@@ -231,10 +236,17 @@ class LMX_API Communicator {
 
  private:
   friend class CommunicatorPart;
+  // An exchange that was enqueued on a device.
+  struct Running {
+    size_t line;  // of the ledger
+    std::shared_ptr<const StreamPoint> begin, end;
+  };
   struct Ledger {
     std::vector<LedgerEntry> lines;
     int64_t step = 0;
+    std::vector<Running> running = {};
   };
+  class Entry;
   Tensor to_group(const Tensor& t) const;
   Tensor from_group(const Tensor& t, Device device) const;
   int64_t rows_elsewhere(const RankRows& rows) const;  // rows of the ranks of other nodes

@@ -16,7 +16,8 @@ class CudaDevice;
 LMX_API std::string identity_of(Device device);
 
 // A stream of a CUDA device for exchanges, beside the one on which ops compute. There is one for each device. Used by
-// one thread at a time.
+// one thread at a time. If gradients are exchanged in parallel with backward, the thread that does it enqueues all its
+// work here, including the kernels of ops that it calls; begin() and end() then have nothing to order.
 class LMX_API ExchangeStream {
  public:
   explicit ExchangeStream(Device device);  // UserError: that device is not available

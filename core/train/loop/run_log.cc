@@ -72,6 +72,7 @@ void RunLog::open_metrics() {
 }
 
 void RunLog::count_traffic() {
+  s_.comm.measure_exchanges();  // the host has waited for the devices, since it has read the step's loss
   traffic_.add(s_.comm.ledger());
   s_.comm.clear_ledger();
 }

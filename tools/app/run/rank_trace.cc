@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstring>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "base/files.h"
 #include "lmx/error.h"
@@ -41,19 +42,24 @@ std::string rank_rows(const Tracer& tracer, int rank) {
   const MemoryFile file;
   tracer.write(file.path());
   Json spans = Json::parse(read_file(file.path()))["traceEvents"];
-  int threads = 0, on_device = 0;
+  int threads = 0;
+  std::set<int> on_device;  // threads whose work the device has done
   for (Json& span : spans) {
     span["pid"] = rank;
     const int row = span["tid"];
-    (row == Tracer::kDeviceRow ? on_device : threads) = row == Tracer::kDeviceRow ? 1 : std::max(threads, row + 1);
+    if (row < Tracer::kDeviceRow)
+      threads = std::max(threads, row + 1);
+    else
+      on_device.insert(row - Tracer::kDeviceRow);
   }
   const std::string own = str("rank ", rank);
+  const auto of_thread = [](const std::string& text, int t) { return t ? str(text, ", thread ", t + 1) : text; };
   Json rows = Json::array({name_of("process_name", rank, 0, own)});
   rows.push_back(
       {{"ph", "M"}, {"name", "process_sort_index"}, {"pid", rank}, {"tid", 0}, {"args", {{"sort_index", rank}}}});
-  for (int t = 0; t < threads; ++t)
-    rows.push_back(name_of("thread_name", rank, t, t ? str(own, ", thread ", t + 1) : own));
-  if (on_device) rows.push_back(name_of("thread_name", rank, Tracer::kDeviceRow, own + ", device"));
+  for (int t = 0; t < threads; ++t) rows.push_back(name_of("thread_name", rank, t, of_thread(own, t)));
+  for (const int t : on_device)
+    rows.push_back(name_of("thread_name", rank, Tracer::kDeviceRow + t, of_thread(own + ", device", t)));
   rows.insert(rows.end(), spans.begin(), spans.end());
   return rows.dump();
 }
