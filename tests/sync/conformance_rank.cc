@@ -1,5 +1,6 @@
-// One rank of the jobs that conformance_process_test.cc starts: `conformance_rank GROUP RANKS PER_NODE [DEVICE]`.
-// Failures are printed to stderr; rank 0 prints the digest of all results. Exits with 1 if a check failed on any rank.
+// One rank of the jobs that conformance_process_test.cc starts: `conformance_rank GROUP RANKS PER_NODE [DEVICE
+// [EVERY]]`. Failures are printed to stderr; rank 0 prints the digest of all results. Exits with 1 if a check failed on
+// any rank.
 #include <sys/prctl.h>
 #include <unistd.h>
 
@@ -13,14 +14,15 @@
 namespace lmx::sync_test {
 namespace {
 
-int run(const std::string& group, const std::string& ranks, const std::string& per_node, const std::string& device) {
+int run(const std::string& group, const std::string& ranks, const std::string& per_node, const std::string& device,
+        size_t every) {
   Registry::instance().add_default_directories();
   const Node node =
       parse_yaml(str("{name: ", group, ", ranks: ", ranks, ", ranks_per_node: ", per_node, "}"), "conformance_rank");
   const PluginInfo& plugin = Registry::instance().find(PluginKind::comm, node, "comm");
   int64_t failed = 0;
   create<CommFactory>(plugin, node, "comm", CommEnv{1, {}})->run([&](Communicator& comm) {
-    const Conformance own = conformance(comm, comm::device_of_rank(device, "conformance_rank: ", comm));
+    const Conformance own = conformance(comm, comm::device_of_rank(device, "conformance_rank: ", comm), every);
     for (const std::string& f : own.failures) std::cerr << f + "\n";
     const auto count = static_cast<double>(own.failures.size());
     for (const double n : comm.gather_numbers(std::span(&count, 1), "test")) failed += static_cast<int64_t>(n);
@@ -37,7 +39,8 @@ int main(int argc, char** argv) {
   alarm(600);
   if (argc < 4) return 64;
   try {
-    return lmx::sync_test::run(argv[1], argv[2], argv[3], argc > 4 ? argv[4] : "cpu");
+    return lmx::sync_test::run(argv[1], argv[2], argv[3], argc > 4 ? argv[4] : "cpu",
+                               argc > 5 ? std::stoul(argv[5]) : 1);
   } catch (const lmx::EndProcess& e) {
     if (!e.said) std::cerr << "error: " << e.what() << "\n";
     return e.code;
