@@ -58,6 +58,8 @@ class CachingAllocator : public Allocator {
   MemoryStats stats() const final;
   void reset_peak() final;
   void trim() final;
+  // allocate() fails if more than `bytes` would be in use; 0: no cap.
+  void cap(int64_t bytes);
 
  protected:
   virtual void* take(size_t size) = 0;  // null if the device has no memory left
@@ -80,8 +82,23 @@ class CachingAllocator : public Allocator {
   std::unordered_map<void*, size_t> larger_;    // sizes of blocks in use that are larger than their request's class
   int64_t cached_ = 0;                          // bytes
   int64_t most_in_use_ = 0;
+  int64_t cap_ = 0;
   MemoryCounter counter_;
   std::map<std::pair<size_t, MemClass>, int64_t> large_;  // how many large tensors are in use, by bytes and class
+};
+
+// While it exists, an allocation throws OutOfMemory if more than `bytes` would be in use in the pool of `allocator`,
+// which the ranks of a process share. 0: no cap. So a test of what fits fails as on a device, also on a CPU, whose
+// kernel would end the process instead. Ranks that share a pool must give the same number and end at the same time.
+class MemoryCap {
+ public:
+  MemoryCap(const std::shared_ptr<Allocator>& allocator, int64_t bytes);
+  ~MemoryCap();
+  MemoryCap(const MemoryCap&) = delete;
+  MemoryCap& operator=(const MemoryCap&) = delete;
+
+ private:
+  std::shared_ptr<CachingAllocator> pool_;
 };
 
 }  // namespace lmx
