@@ -138,6 +138,8 @@ std::vector<std::string> warnings_of(const Recipe& recipe, const Network& networ
 }
 
 BatcherEnv batcher_env(const Recipe& r, const Dataset& data, std::shared_ptr<Allocator> allocator) {
+  if (r.batch.global == 0)
+    throw UserError("[batch] batch.fit chooses batch.global when a run begins; give a number (batch.global=N) here");
   BatcherEnv env{data.train, r.batch.global, RandomKey(static_cast<uint64_t>(r.seed)).fold("batcher"),
                  std::move(allocator), "train"};
   env.pairs = data.train_pairs;

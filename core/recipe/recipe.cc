@@ -16,10 +16,19 @@ namespace lmx {
 
 void BatchConfig::fields(Fields& f) {
   f.field("global", global,
-          "sequences of a step over all ranks; for parallel text sub-batches, each for one forward pass of a rank",
-          kPositive);
+          "sequences of a step over all ranks; for parallel text sub-batches, each for one forward pass of a rank. 0, "
+          "the default with fit: memory: as many as fit into one forward and backward pass of every rank",
+          kNonNegative);
   f.field("micro", micro, "sequences of one forward and backward pass on a rank; 0: all sequences of the rank",
           kNonNegative);
+  f.field("micro_tokens", micro_tokens,
+          "parallel text: target tokens of one forward and backward pass on a rank, into which its sub-batches are "
+          "joined or divided; 0: each sub-batch is one pass",
+          kNonNegative);
+  f.choice(
+      "fit", fit, {"none", "memory"},
+      "none; memory: micro (parallel text: micro_tokens) becomes the largest value that the estimate of the memory "
+      "and a probe step allow, at most its own value unless that is 0");
 }
 
 void TrainConfig::fields(Fields& f) {
@@ -43,6 +52,9 @@ void TrainConfig::fields(Fields& f) {
   f.choice(
       "on_divergence", on_divergence, {"stop", "skip", "lower_lr"},
       "stop (exit code 1), skip (make no update), lower_lr (make no update, and halve the learning rate from then on)");
+  f.choice("preflight", preflight, {"auto", "true", "false"},
+           "compute the largest batch of the epoch once before training, without any effect but its memory and time: "
+           "true, false, auto (a new run of at least 100 steps whose estimate is above a quarter of the memory)");
   f.field("ema", ema, "decay of the parameters' moving average, which validation then uses; 0: none", {0, 0.9999999});
   f.field("ema_params", ema_params,
           "pattern that is searched for in parameter names (.*: all); those that it matches are averaged");
@@ -193,7 +205,9 @@ void check_values(const Recipe& r, const Node& tree) {
     const Node* node = tree.at_path(path);
     return config::at(node ? node->mark : tree.mark, path);
   };
-  if (r.batch.micro > r.batch.global)
+  if (r.batch.global == 0 && r.batch.fit == "none")
+    throw UserError(str(mark("batch.global"), "must be >= 1, got 0, which lets batch.fit=memory choose the batch"));
+  if (r.batch.global > 0 && r.batch.micro > r.batch.global)
     throw UserError(str(mark("batch.micro"), r.batch.micro, " sequences of a forward are more than batch.global, ",
                         r.batch.global));
   if (r.lr_rule.name == "linear" || r.lr_rule.name == "sqrt") {
@@ -276,6 +290,7 @@ ReadRecipe read_and_check(const Node& composed, const std::string& name) {
   r.given.init.freeze_place = place("init.freeze");
   r.given.train.ema_params_place = place("train.ema_params");
   fill_defaults(r.given);
+  if (r.given.batch.fit == "memory" && !composed.at_path("batch.global")) r.given.batch.global = 0;
   if (const std::string missing = missing_parts(r.given); !missing.empty()) {
     errors.throw_any();  // a misspelt key may be the cause
     throw UserError(str(config::at(composed.mark), "the recipe has no ", missing, "; each is a map with a `name`"));

@@ -18,8 +18,10 @@
 namespace lmx {
 
 struct BatchConfig {
-  int64_t global = 32;  // sequences of a step over all ranks
-  int64_t micro = 0;    // sequences of one forward on a rank; 0: the rank's whole share
+  int64_t global = 32;       // sequences of a step over all ranks; 0: `fit` chooses it, which it has done in a session
+  int64_t micro = 0;         // sequences of one forward on a rank; 0: the rank's whole share
+  int64_t micro_tokens = 0;  // parallel text: target tokens of one forward on a rank; 0: each sub-batch is one
+  std::string fit = "none";  // none; memory: `micro` or `micro_tokens` becomes the largest value that fits into memory
   void fields(Fields& f);
 };
 
@@ -34,6 +36,7 @@ struct TrainConfig {
   bool eval_carry = true;    // state is carried between the windows of the split; false: each starts from zero
   double max_loss = 0;       // nats per token; the run diverged if its loss is higher; 0: default_max_loss()
   std::string on_divergence = "stop";  // stop, skip (no update), lower_lr (no update, and half the rate from then on)
+  std::string preflight = "auto";      // auto, true, false: the largest batch of the epoch is computed before training
   double ema = 0;                      // decay of the parameters' moving average; 0: none
   std::string ema_params = ".*";       // pattern (lmx/config.h) of the averaged parameters
   std::string ema_params_place = {};   // prefix of messages about it: "my.yaml:4:11: train.ema_params: "; not a key

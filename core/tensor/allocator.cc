@@ -119,6 +119,7 @@ void* CachingAllocator::allocate(size_t bytes, MemClass c) {
   requested();
   const size_t size = block_size(bytes);
   const std::lock_guard lock(mutex_);
+  if (cap_ > 0 && counter_.stats.total + static_cast<int64_t>(bytes) > cap_) fail(size, c);
   const size_t own = queue();
   void* block = reuse(queues_[own], size);
   if (!block) {
@@ -166,7 +167,10 @@ void CachingAllocator::fail(size_t size, MemClass c) const {
   for (size_t i = 0, named = 0; i < s.current.size(); ++i)
     if (s.current[i] > 0)
       text += str(named++ ? ", " : ": ", name_of(static_cast<MemClass>(i)), " ", bytes_text(s.current[i]));
-  if (const std::string free = room(); !free.empty()) text += "; " + free;
+  if (cap_ > 0 && s.total + static_cast<int64_t>(size) > cap_)
+    text += str("; at most ", bytes_text(cap_), " may be in use here");
+  else if (const std::string free = room(); !free.empty())
+    text += "; " + free;
   int named = 0;
   for (auto it = large_.rbegin(); it != large_.rend() && named < kMostNamed; ++it, ++named)
     text += str(named ? ", " : ". The largest tensors: ", it->second, " of ",
@@ -271,6 +275,21 @@ void CachingAllocator::reset_peak() {
 void CachingAllocator::trim() {
   const std::lock_guard lock(mutex_);
   shrink_cache(0);
+}
+
+void CachingAllocator::cap(int64_t bytes) {
+  const std::lock_guard lock(mutex_);
+  cap_ = bytes;
+}
+
+MemoryCap::MemoryCap(const std::shared_ptr<Allocator>& allocator, int64_t bytes) {
+  const auto counting = std::dynamic_pointer_cast<CountingAllocator>(allocator);
+  pool_ = std::dynamic_pointer_cast<CachingAllocator>(counting ? counting->pool() : allocator);
+  if (pool_) pool_->cap(bytes);
+}
+
+MemoryCap::~MemoryCap() {
+  if (pool_) pool_->cap(0);
 }
 
 // Releases the largest blocks first, since these are the fewest.

@@ -66,6 +66,8 @@ class CachingAllocator : public Allocator {
   MemoryStats stats() const final;
   void reset_peak() final;
   void trim() final;
+  // allocate() fails if more than `bytes` would be in use; 0: no cap.
+  void cap(int64_t bytes);
 
   // The number of blocks that were freed so far.
   uint64_t frees() const;
@@ -120,8 +122,23 @@ class CachingAllocator : public Allocator {
   uint64_t frees_ = 0;
   int64_t cached_ = 0;  // bytes
   int64_t most_in_use_ = 0;
+  int64_t cap_ = 0;
   MemoryCounter counter_;
   std::map<std::pair<size_t, MemClass>, int64_t> large_;  // how many large tensors are in use, by bytes and class
+};
+
+// While it exists, an allocation throws OutOfMemory if more than `bytes` would be in use in the pool of `allocator`,
+// which the ranks of a process share. 0: no cap. So a test of what fits fails as on a device, also on a CPU, whose
+// kernel would end the process instead. Ranks that share a pool must give the same number and end at the same time.
+class MemoryCap {
+ public:
+  MemoryCap(const std::shared_ptr<Allocator>& allocator, int64_t bytes);
+  ~MemoryCap();
+  MemoryCap(const MemoryCap&) = delete;
+  MemoryCap& operator=(const MemoryCap&) = delete;
+
+ private:
+  std::shared_ptr<CachingAllocator> pool_;
 };
 
 }  // namespace lmx

@@ -88,6 +88,12 @@ SharedSession::SharedSession(const Recipe& r, Context& ctx, const SessionStart& 
   total_steps = count_steps(r, *batcher);
 }
 
+std::unique_ptr<SyncRules> make_sync(const Recipe& recipe, const Network& network, const Communicator& comm) {
+  const RandomKey key = RandomKey(static_cast<uint64_t>(recipe.seed)).fold("sync");
+  return std::make_unique<SyncRules>(
+      recipe.sync, "sync", SyncEnv{"", network.specs, comm.rank(), comm.size(), key, comm.nodes().per_node()});
+}
+
 Session::Session(const Recipe& r, Communicator& c, const SessionStart& start)
     : first_sequence(chunk_begin(r.batch.global, c.rank(), c.size())),
       sequences(chunk_begin(r.batch.global, c.rank() + 1, c.size()) - first_sequence),
@@ -100,9 +106,7 @@ Session::Session(const Recipe& r, Communicator& c, const SessionStart& start)
       batcher(*shared->batcher),
       params(shared->params.replica()) {
   schedule = make_schedule(r.schedule, "schedule", learning_rate(r.optimizer, "optimizer") * shared->lr_factor);
-  const RandomKey key = RandomKey(static_cast<uint64_t>(r.seed)).fold("sync");
-  sync = std::make_unique<SyncRules>(r.sync, "sync",
-                                     SyncEnv{"", network.specs, c.rank(), c.size(), key, c.nodes().per_node()});
+  sync = make_sync(r, network, c);
   sync->check_loss(*network.loss);
   if (batcher.carries_state()) carried = std::make_unique<CarriedState>(ctx, *network.model, first_sequence, sequences);
   if (!sync->servers().empty()) make_workers();

@@ -48,6 +48,9 @@ struct SharedSession {
   WorkerBoard workers;  // used if ranks do not run in lockstep
 };
 
+// The rules of `sync` for this rank, with the keys of the run.
+std::unique_ptr<SyncRules> make_sync(const Recipe& recipe, const Network& network, const Communicator& comm);
+
 // The part of a run that belongs to one rank. It is built before the run's folder exists, so that an error in a recipe
 // or its data leaves no files.
 struct Session {

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <utility>
 
+#include "data/passes.h"
 #include "lmx/error.h"
 #include "lmx/model.h"
 #include "lmx/pair_batches.h"
@@ -37,7 +38,8 @@ std::vector<Batch> StepRunner::draw(int64_t step) const {
     });
     if (batch.sequences() > 0) share.push_back(std::move(batch));  // an epoch's last step may have fewer batches
   }
-  return share;
+  const int64_t tokens = s_.recipe.batch.micro_tokens;
+  return s_.sub_batches() && tokens > 0 ? data::in_passes(share, tokens, s_.ctx.host) : share;
 }
 
 StepPlan StepRunner::begin(std::span<const Batch> share, int64_t step) {

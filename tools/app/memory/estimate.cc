@@ -17,13 +17,15 @@ using namespace train;
 Shares shares_of(const Recipe& r, const BatchPlan& batch, const LossPlan& loss, int ranks) {
   const bool pairs = batch.items == Items::sub_batches;
   const int64_t sequences = (r.batch.global + ranks - 1) / ranks, length = batch.item_tokens;
+  const int64_t pass = pairs ? r.batch.micro_tokens : 0;
   return {.ranks = ranks,
           .step_tokens = r.batch.global * length,
           .vocab = data::vocabulary_size(r.data),
           .sequences = sequences,
           .length = length,
           .own_tokens = sequences * length,
-          .forward_tokens = forward_shape(r, ranks, batch).sequences * length,
+          .forward_tokens =
+              pass > 0 ? std::min(pass, sequences * length) : forward_shape(r, ranks, batch).sequences * length,
           .samples = loss.samples,
           .blocks = loss.blocks,
           .twice = loss.keeps_gradients,
@@ -116,8 +118,8 @@ RankMemory rank_memory(const Recipe& r, const Network& network, const Shares& sh
   const int64_t width = network.model->feature_size();
   const int64_t at_loss = shares.forward_tokens * (network.model->activation_bytes_per_token(compute) + 8 * width) +
                           loss_bytes(shares, width, compute);
-  const int64_t in_model =
-      network.model->activation_bytes(shares.forward_tokens / shares.length, shares.length, compute);
+  const int64_t length = std::min(shares.length, shares.forward_tokens);
+  const int64_t in_model = network.model->activation_bytes(shares.forward_tokens / length, length, compute);
   m.activations = std::max({at_loss, in_model, evaluation_bytes(r, shares, width, compute)}) +
                   state_bytes(network) * (shares.own_tokens / shares.length);
   if (r.train.ema > 0) m.optimizer += m.parameters;

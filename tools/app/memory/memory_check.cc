@@ -19,9 +19,12 @@ using namespace train;
 namespace {
 
 // Processes can be on any machine of a cluster. If a launcher has started this process, it has set how many of them are
-// here.
-int ranks_here(const Recipe& r, int ranks) {
-  return in_one_process(r.comm, "comm") ? ranks : std::min(ranks, detect_launch().local_size);
+// here. They get the GPUs of their host in turn, unless the recipe names one.
+int ranks_here(const Recipe& r, int ranks, bool on_device) {
+  if (in_one_process(r.comm, "comm")) return ranks;
+  const int local = std::min(ranks, detect_launch().local_size);
+  const int devices = on_device && (r.device == "cuda" || r.device == "auto") ? std::max(1, load_cuda()) : 1;
+  return (local + devices - 1) / devices;
 }
 
 void find_memory(const Recipe& r, MemoryCheck& check) {
@@ -33,6 +36,7 @@ void find_memory(const Recipe& r, MemoryCheck& check) {
     }
     const CudaDeviceInfo info = cuda_device_info(device.index);
     check.there = {info.memory, name_of(device)};
+    check.on_device = true;
     check.device_line = str("device ", name_of(device), " (", describe(info), ") with ", bytes_text(info.memory), "\n");
   } catch (const UserError& e) {  // jobs of a sweep may run on another machine, which has the device
     check.missing_device = e.what();
@@ -41,15 +45,28 @@ void find_memory(const Recipe& r, MemoryCheck& check) {
 
 }  // namespace
 
+int64_t MemoryCheck::allowed(const Recipe& recipe, double part) const {
+  if (recipe.memory.budget > 0) return std::llround(recipe.memory.budget * 1e9);
+  return std::llround(part * static_cast<double>(there.bytes));
+}
+
+int64_t MemoryCheck::cap(int64_t allowed, int64_t optimizer_now, int64_t communication) const {
+  if (allowed == 0) return 0;
+  const int64_t later = std::max<int64_t>(0, rank.optimizer - optimizer_now) + communication;
+  return std::max<int64_t>(1, (rank.in_turn ? allowed - pairs : allowed / here) - later);
+}
+
 std::string MemoryCheck::there_text() const {
-  const bool device = there.limit.starts_with("cuda:");
-  const std::string who = there.limit.empty() ? "this machine has " : str(there.limit, device ? " has " : " allows ");
+  const std::string who =
+      there.limit.empty() ? "this machine has " : str(there.limit, on_device ? " has " : " allows ");
   return str(who, bytes_text(there.bytes));
 }
 
 std::string MemoryCheck::missing() const {
   if (there.bytes == 0 || machine <= there.bytes) return {};
-  const std::string who = here > 1 ? str(" for ", here, " ranks on this machine") : ranks > 1 ? " for one rank" : "";
+  const std::string who = here > 1    ? str(" for ", here, on_device ? " ranks on it" : " ranks on this machine")
+                          : ranks > 1 ? " for one rank"
+                                      : "";
   return str(bytes_text(machine), who, ", and ", there_text());
 }
 
@@ -60,17 +77,17 @@ std::string MemoryCheck::largest() const {
              bytes_text(classes[1].second), ranks > 1 ? " of each rank" : "");
 }
 
-MemoryCheck check_memory(const Recipe& r, const Outline& o) {
+MemoryCheck check_memory(const Recipe& r, const Outline& o, const Shares& shares) {
   MemoryCheck check;
-  check.ranks = o.shares.ranks;
-  const std::vector<UnitPlan> exchange = exchange_of(*o.sync, o.network, o.shares);
-  check.rank = rank_memory(r, o.network, o.shares, communication_bytes(exchange, o.shares.ranks));
+  check.ranks = shares.ranks;
+  const std::vector<UnitPlan> exchange = exchange_of(*o.sync, o.network, shares);
+  check.rank = rank_memory(r, o.network, shares, communication_bytes(exchange, shares.ranks));
+  find_memory(r, check);
+  check.here = ranks_here(r, shares.ranks, check.on_device);
   // Ranks in one process share the parameters and the state of the optimizer.
-  check.here = ranks_here(r, o.shares.ranks);
-  if (check.rank.in_turn) check.pairs = o.sync->pair_bytes() * o.shares.ranks * o.shares.ranks;
+  if (check.rank.in_turn) check.pairs = o.sync->pair_bytes() * shares.ranks * shares.ranks;
   check.machine = check.rank.in_turn ? check.rank.shared() + check.here * check.rank.own() + check.pairs
                                      : check.here * check.rank.total();
-  find_memory(r, check);
   return check;
 }
 
@@ -89,23 +106,30 @@ void judge(const Recipe& r, const MemoryCheck& check, bool warns) {
                  ". memory.budget=N (GB) makes this an error"));
 }
 
-MemoryCheck estimate_of(const Recipe& r, const Communicator& comm) {
-  return check_memory(r, outline_of(r, comm.size(), comm.nodes().per_node()));
-}
-
 }  // namespace
+
+MemoryPlanner::MemoryPlanner(const Recipe& recipe, int ranks, int ranks_per_node)
+    : recipe_(recipe), outline_(outline_of(recipe, ranks, ranks_per_node)) {}
+
+MemoryCheck MemoryPlanner::check(const BatchConfig& batch) const {
+  Recipe recipe = recipe_;
+  recipe.batch = batch;
+  const int ranks = outline_.shares.ranks;
+  return check_memory(recipe, outline_, shares_of(recipe, outline_.batch, outline_.network.loss->plan(), ranks));
+}
 
 // A batcher that accepts only its own text cannot be asked before the data is open: then there is no estimate. Other
 // errors are reported where they occur.
-void require_memory(const Recipe& r, Communicator& comm) {
-  const auto check = comm.once<std::optional<MemoryCheck>>([&]() -> std::optional<MemoryCheck> {
+std::optional<MemoryCheck> require_memory(const Recipe& r, Communicator& comm) {
+  auto check = comm.once<std::optional<MemoryCheck>>([&]() -> std::optional<MemoryCheck> {
     try {
-      return estimate_of(r, comm);
+      return MemoryPlanner(r, comm.size(), comm.nodes().per_node()).check(r.batch);
     } catch (const UserError&) {
       return std::nullopt;
     }
   });
   if (check) judge(r, *check, comm.rank() == 0);
+  return check;
 }
 
 }  // namespace lmx

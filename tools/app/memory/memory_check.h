@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <optional>
 #include <string>
 
 #include "app/memory/estimate.h"
@@ -19,6 +21,13 @@ struct MemoryCheck {
   train::MachineMemory there;
   std::string device_line;     // of a CUDA device: a line about it; "": the CPU
   std::string missing_device;  // why the recipe's device is not available
+  bool on_device = false;      // `there` is the memory of a CUDA device, and `here` counts the ranks that share it
+  // Bytes that a run may take: memory.budget or, if that is 0, `part` of the memory that is there; 0: unknown.
+  int64_t allowed(const Recipe& recipe, double part = 1) const;
+  // The most bytes that the pool of a rank's process may have in use while a step is computed, so that with the state
+  // of the optimizer, of which `optimizer_now` bytes exist, and `communication` not more than `allowed` bytes are used.
+  // 0: no limit is known.
+  int64_t cap(int64_t allowed, int64_t optimizer_now, int64_t communication) const;
   // "348 GB, and this machine has 25 GB"; "": enough.
   std::string missing() const;
   // "25 GB of memory on this machine", as a part of a sentence.
@@ -26,10 +35,26 @@ struct MemoryCheck {
   // The classes that take most, largest first: "activations 300 GB, parameters 40 GB".
   std::string largest() const;
 };
-MemoryCheck check_memory(const Recipe& recipe, const Outline& outline);
+// `shares`: of the recipe on the ranks of the outline.
+MemoryCheck check_memory(const Recipe& recipe, const Outline& outline, const Shares& shares);
+
+// The components of a recipe without its data, for estimates with several batches. UserError: a component refuses the
+// recipe, for example a batcher that accepts only its own text.
+class MemoryPlanner {
+ public:
+  MemoryPlanner(const Recipe& recipe, int ranks, int ranks_per_node);
+  // The estimate of the recipe with this batch.
+  MemoryCheck check(const BatchConfig& batch) const;
+  const BatchPlan& batch() const { return outline_.batch; }
+
+ private:
+  Recipe recipe_;
+  Outline outline_;
+};
 
 // To be called by each rank before a run allocates or writes anything. Rank 0 prints a warning if the estimate is
-// larger than the memory. UserError: it is larger than `memory.budget` of the recipe. Collective.
-void require_memory(const Recipe& recipe, Communicator& comm);
+// larger than the memory. Returns the estimate; none if it is not possible before the data is open. UserError: it is
+// larger than `memory.budget` of the recipe. Collective.
+std::optional<MemoryCheck> require_memory(const Recipe& recipe, Communicator& comm);
 
 }  // namespace lmx

@@ -6,8 +6,10 @@
 #include <map>
 
 #include "app/datasets/open.h"
+#include "app/memory/batch_fit.h"
 #include "app/memory/estimate.h"
 #include "app/memory/memory_check.h"
+#include "app/memory/preflight.h"
 #include "app/run/init.h"
 #include "base/text.h"
 #include "config/error_collector.h"
@@ -115,11 +117,31 @@ std::vector<std::string> missing_data(const Recipe& r, const Network& network, c
   return check.findings;
 }
 
+// Chooses the batch of a recipe with `fit: memory` by the estimate, as a run does before its probe. Returns a line
+// about it. `too_much`: why nothing fits, or "".
+std::string fit_batch(Recipe& r, int ranks, std::string& too_much) {
+  constexpr int64_t kUnknown = int64_t{1} << 50;  // the memory alone limits the batch
+  const int64_t tokens = r.batch.global == 0 ? check_dataset(r.data).train_tokens.value_or(kUnknown) : 0;
+  const BatchFit fit(r, ranks, comm_nodes(r.comm, "comm", ranks).per_node(), tokens);
+  const int64_t size = fit.largest();
+  if (size == 0) too_much = fit.too_much();
+  r.batch = fit.batch(size > 0 ? size : fit.least());
+  return size == 0 ? "" : str("batch.fit: ", fit.text(size), "; a run lowers this if its probe does not fit\n");
+}
+
+std::string preflight_line(const Recipe& r, const MemoryCheck& check) {
+  if (r.batch.fit == "memory") return "preflight: the probe of batch.fit computes the largest batch of the epoch\n";
+  const PreflightChoice choice = choose_preflight(r, check, r.train.steps, false);
+  return str("preflight: ", choice.on ? "yes, because " : "no, because ", choice.why, "\n");
+}
+
 }  // namespace
 
 DryRun dry_run(const Node& composed, const std::string& name) {
-  const Recipe r = read_recipe(composed, name);
+  Recipe r = read_recipe(composed, name);
   const auto ranks = static_cast<int>(std::max<int64_t>(1, comm_ranks(r.comm, "comm")));
+  std::string too_much;
+  const std::string fitted = r.batch.fit == "memory" ? fit_batch(r, ranks, too_much) : "";
   const Outline outline = outline_of(r, ranks, comm_nodes(r.comm, "comm", ranks).per_node());
   const Network& network = outline.network;
   const SyncRules& sync = *outline.sync;
@@ -129,7 +151,7 @@ DryRun dry_run(const Node& composed, const std::string& name) {
   std::string text = str("recipe ", name, "\n", "parameters ", count_text(total), "\n", parameters);
   text += str("batch ", r.batch.global,
               shares.pairs ? " sub-batches = at most " : " sequences = ", count_text(shares.step_tokens),
-              shares.pairs ? " target" : "", " tokens, vocabulary ", count_text(shares.vocab), "\n");
+              shares.pairs ? " target" : "", " tokens, vocabulary ", count_text(shares.vocab), "\n", fitted);
   const int64_t model =
       shares.pairs ? network.model->macs_per_pair(kSentence, kSentence) / kSentence : network.model->macs_per_token();
   const int64_t macs = model + network.loss->macs_per_token(shares.forward_tokens);
@@ -138,20 +160,20 @@ DryRun dry_run(const Node& composed, const std::string& name) {
                 6e-9 * static_cast<double>(macs) * static_cast<double>(shares.step_tokens));
   text += str("arithmetic ", flops, " GFLOP a step, forward and backward, in matrix products",
               shares.pairs ? str(" (sentences of ", kSentence, " tokens on both sides)") : "", "\n");
-  const MemoryCheck memory = check_memory(r, outline);
+  const MemoryCheck memory = check_memory(r, outline, shares);
   text += memory_text(r, sync, shares, memory);
   for (const std::string& line : describe(take_parameters(r.init, network.specs, nullptr, nullptr)))
     text += line + "\n";
   for (const std::string& line : warnings_of(r, network, sync, ranks, outline.batch))
     text += str("warning: ", line, "\n");
-  text += memory.device_line;
+  text += memory.device_line + preflight_line(r, memory);
   DryRun result{std::move(text),
                 count_text(total),
                 bytes_text(memory.rank.total()),
                 total,
                 memory.rank.total(),
                 missing_data(r, network, shares),
-                memory.missing(),
+                too_much.empty() ? memory.missing() : too_much,
                 memory.missing_device};
   result.text += machines_text(r, memory);
   result.text += memory.missing_device.empty() ? "" : str("device: not available: ", memory.missing_device, "\n");

@@ -1,11 +1,13 @@
 #include "app/run/resume.h"
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <set>
 
 #include "app/runs/run_directory.h"
 #include "app/runs/vocabulary_check.h"
+#include "base/text.h"
 #include "config/messages.h"
 #include "lmx/error.h"
 #include "lmx/log.h"
@@ -26,11 +28,12 @@ void collect(const Node& node, const std::string& path, std::map<std::string, st
 }
 
 bool may_differ(const std::string& path) {
-  static const std::set<std::string> exact{
-      "device",           "threads",           "train.steps",      "train.epochs",
-      "train.log_every",  "train.eval_every",  "train.eval_batch", "train.eval_tokens",
-      "train.eval_carry", "train.eval_shards", "train.max_loss",   "train.on_divergence",
-      "data.cache_dir",   "data.threads",      "train.final_bleu", "train.final_average"};
+  static const std::set<std::string> exact{"batch.fit",         "train.preflight",     "device",
+                                           "threads",           "train.steps",         "train.epochs",
+                                           "train.log_every",   "train.eval_every",    "train.eval_batch",
+                                           "train.eval_tokens", "train.eval_carry",    "train.eval_shards",
+                                           "train.max_loss",    "train.on_divergence", "data.cache_dir",
+                                           "data.threads",      "train.final_bleu",    "train.final_average"};
   for (const char* group : {"run.", "memory.", "checkpoint.", "stop.", "comm.", "provenance"})
     if (path.starts_with(group)) return true;
   return exact.contains(path);
@@ -142,6 +145,29 @@ void check_changeable(const std::string& key, const Node& recipe) {
   throw UserError(str("[resume] --change ", key, ": a resumed run keeps it, because ", why,
                       "; `init: {from: RUN}` starts a new run from the weights of another. Keys that may change: ",
                       config::join(keys), ", and keys that may differ without --change (train.steps, stop.*, ...)"));
+}
+
+BatchConfig batch_of_run(BatchConfig batch, const std::string& directory, const std::vector<std::string>& changed,
+                         Communicator& comm) {
+  std::vector<double> numbers;
+  const Node config = comm.rank() == 0 ? read_run_config(directory) : Node();
+  for (const char* key : {"batch.global", "batch.micro", "batch.micro_tokens"}) {
+    const Node* node = config.at_path(key);
+    numbers.push_back(node ? number_from_text(node->text) : 0);
+  }
+  const std::vector<double> first = comm.gather_numbers(numbers, "control");
+  if (batch.global == 0) batch.global = std::llround(first[0]);
+  if (!is_named(changed, "batch.micro")) batch.micro = std::llround(first[1]);
+  if (!is_named(changed, "batch.micro_tokens")) batch.micro_tokens = std::llround(first[2]);
+  return batch;
+}
+
+Node with_batch(Node full, const BatchConfig& batch) {
+  Node& node = *full.find("batch");
+  node.set("global", Node::scalar(std::to_string(batch.global)));
+  node.set("micro", Node::scalar(std::to_string(batch.micro)));
+  node.set("micro_tokens", Node::scalar(std::to_string(batch.micro_tokens)));
+  return full;
 }
 
 Resumed resume_session(Session& session, const std::string& directory, const Node& full,

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
+#include "lmx/comm.h"
 #include "lmx/config.h"
 #include "recipe/recipe.h"
 #include "train/loop/trainer.h"
@@ -22,6 +24,14 @@ std::vector<Difference> differences(const Node& before, const Node& now);
 // Checks that a resumed run of this recipe may continue with another value of `key` (`--change`). UserError: it may
 // not; the message gives the reason and the keys that may change.
 void check_changeable(const std::string& key, const Node& recipe);
+
+// `batch` of a recipe with `fit: memory` for the run in `directory`, which has chosen its values when it began: those
+// of the run's config.yaml, except keys in `changed` and a batch.global that the recipe gives. Only rank 0 reads the
+// file. Collective.
+BatchConfig batch_of_run(BatchConfig batch, const std::string& directory, const std::vector<std::string>& changed,
+                         Communicator& comm);
+// A full recipe with these values of `batch`.
+Node with_batch(Node full, const BatchConfig& batch);
 
 struct Resumed {
   Position at;

@@ -9,12 +9,15 @@
 #include "app/corpora/corpus_place.h"
 #include "app/datasets/open.h"
 #include "app/inference/average.h"
+#include "app/memory/batch_fit.h"
 #include "app/memory/memory_check.h"
+#include "app/memory/preflight.h"
 #include "app/run/agreement.h"
 #include "app/run/crash.h"
 #include "app/run/init.h"
 #include "app/run/rank_trace.h"
 #include "app/run/resume.h"
+#include "app/run/run_report.h"
 #include "app/runs/run_directory.h"
 #include "app/runs/supervision.h"
 #include "app/text/text_codec.h"
@@ -78,99 +81,9 @@ Provenance provenance_of(const Session& s, const InitReport& init, const RunOpti
   return p;
 }
 
-// Returns whether steps have sequences that are shorter than the longest possible one.
-bool varies(const Session& s) {
-  return s.batcher.step_size(0).tokens > 0;
-}
-
-// Examples: "batch 6 sequences = 30 words"; "batch 128 sub-batches, 16 a rank = 402,112 words in the first step".
-std::string batch_text(const Session& s) {
-  const int64_t items = s.recipe.batch.global;
-  if (!s.sub_batches())
-    return str("batch ", items, " sequences = ", count_text(s.size_of_step(0).tokens), " ", s.data.unit,
-               varies(s) ? "s in the first step" : "s");
-  const auto ranks = static_cast<int64_t>(s.comm.size());
-  return str("batch ", items, items == 1 ? " sub-batch" : " sub-batches",
-             ranks > 1 ? str(", ", (items + ranks - 1) / ranks, " a rank") : "", " = ",
-             count_text(s.size_of_step(0).tokens), " ", s.data.unit, "s in the first step");
-}
-
-// Example: "cuda:0 (NVIDIA H100 80GB HBM3, compute capability 9.0)".
-std::string device_text(Device device) {
-  const std::string details = device.kind == Device::Kind::cpu ? cpu_isa() : describe(cuda_device_info(device.index));
-  return str(name_of(device), " (", details, ")");
-}
-
-void announce(const Session& s, const InitReport& init, const CommGroup& group, const std::string& directory) {
-  log_info(str("run ", directory));
-  log_info(str("device ", device_text(s.ctx.device), ", ", group.describe(), ", ", s.comm.threads(),
-               s.comm.threads() == 1 ? " thread" : " threads", group.size() == 1 ? ", " : " each, ",
-               s.recipe.precision));
-  if (s.ctx.device.kind == Device::Kind::cpu && s.recipe.precision == "bf16" && multiplies_in_f32(DType::bf16))
-    log_warn(
-        "this CPU multiplies bf16 no faster than fp32: matrix products round their inputs to bf16 and run in fp32, so "
-        "precision=fp32 would be a little faster");
-  for (const std::string& line : warnings_of(s.recipe, s.network, *s.sync, s.comm.size(), s.batcher.plan()))
-    log_warn(line);
-  log_info(str(count_text(s.params.count()), " parameters, vocabulary ", count_text(s.data.vocabulary.size())));
-  log_info(str(batch_text(s), ", ", count_text(s.batcher.steps_per_epoch()), " steps an epoch, ",
-               count_text(s.shared->total_steps), " steps"));
-  for (const std::string& line : describe(init)) log_info(line);
-  for (const std::string& line : s.batcher.describe()) log_info(line);
-  if (s.recipe.lr_rule.name != "fixed")
-    log_info(str("lr_rule ", s.recipe.lr_rule.name, ": factor ", s.shared->lr_factor));
-  for (const std::string& line : s.sync->describe(s.comm.size())) log_info(line);
-  if (!s.data.report.empty()) log_debug(s.data.report);
-}
-
-std::string memory_text(const std::string& what, const MemoryStats& stats) {
-  std::string text = str(what, " ", bytes_text(stats.total_peak), ":");
-  for (int c = 0; c < kMemClasses; ++c)
-    text += str(c ? ", " : " ", name_of(static_cast<MemClass>(c)), " ", bytes_text(stats.peak[static_cast<size_t>(c)]));
-  return text;
-}
-
 void trace(Session& s) {
   s.ctx.tracer = &s.tracer;
   if (s.ctx.device.kind == Device::Kind::cuda) s.tracer.measure_device(cuda_device(s.ctx.device.index).clock());
-}
-
-// The counts contain the work of the whole process: all virtual ranks, validation and checkpoints.
-std::string work_text(const DeviceCounts& counts) {
-  return str("the device did ", count_text(counts.all_launches()), " launches of kernels and graphs, ",
-             count_text(counts.uploads.times), " uploads (", bytes_text(counts.uploads.bytes), ") and ",
-             count_text(counts.downloads.times), " downloads (", bytes_text(counts.downloads.bytes),
-             "); the host waited for it ", count_text(counts.waits), " times");
-}
-
-// Collective. Reports the memory of rank 0 and, if there are several ranks, the maximum over ranks and the bytes of a
-// step.
-void report_totals(Session& s, const TrafficCounter& traffic) {
-  const MemoryStats memory = s.memory();
-  const double own[] = {static_cast<double>(memory.total_peak), static_cast<double>(sum_of(traffic.recorded()).sent)};
-  double most = 0, sent = 0;
-  {
-    const std::vector<double> all = s.comm.gather_numbers(own, "control");
-    for (size_t i = 0; i < all.size(); i += 2) {
-      most = std::max(most, all[i]);
-      sent += all[i + 1];
-    }
-  }
-  const std::vector<std::string> tables = s.comm.gather_texts(traffic.to_json(), "control");
-  if (!s.leads()) return;
-  log_info(memory_text("peak memory", memory));
-  if (s.ctx.device.kind == Device::Kind::cuda) {
-    log_info(memory_text("peak memory of the host for tensors", s.ctx.host->stats()));
-    const CudaDevice& device = cuda_device(s.ctx.device.index);
-    if (const int64_t graphs = device.graph_memory().peak; graphs > 0)
-      log_info(str("peak memory of CUDA graphs on the device ", bytes_text(graphs), ", of all ranks of this process"));
-    log_debug(work_text(device.counts()));
-  }
-  for (const std::string& line : s.sync->summary()) log_info(line);
-  if (s.comm.size() == 1) return;
-  log_info(str("most of any rank ", bytes_text(static_cast<int64_t>(most)), "; up to the last record all ranks sent ",
-               bytes_text(static_cast<int64_t>(sent)), ", a rank and step (mean of ranks, most of any):"));
-  for (const std::string& line : traffic_lines(tables)) log_info("  " + line);
 }
 
 RunResult result_of(const Session& s, const Trainer& trainer, const std::string& directory, int code) {
@@ -212,8 +125,22 @@ void note_failure(const Session& s, const std::string& directory, int64_t step, 
   }
 }
 
+// The memory of a run, as far as it is known before the first step.
+struct FirstSteps {
+  std::optional<MemoryCheck> memory;  // the estimate; none if it was not possible
+  std::optional<FittedBatch> fit;     // what batch.fit has chosen at this start
+
+  // Collective. Returns whether the largest batch was computed here. The probe of batch.fit has done the same.
+  bool preflight(Session& s, int64_t from) const {
+    if (fit || !choose_preflight(s.recipe, memory, s.shared->total_steps, from > 0).on) return false;
+    lmx::preflight(s, from, memory);
+    return true;
+  }
+};
+
 // Runs the loop and keeps status.json up to date, also after an error.
-RunResult train_in(Session& s, const std::string& directory, const Resumed& resumed, int64_t until) {
+RunResult train_in(Session& s, const std::string& directory, const Resumed& resumed, int64_t until,
+                   const FirstSteps& first) {
   const Position& start = resumed.at;
   Trainer trainer(s, directory, start, until);
   for (const RecipeChange& change : changes_of(resumed)) trainer.record(to_json_line(change));
@@ -225,6 +152,7 @@ RunResult train_in(Session& s, const std::string& directory, const Resumed& resu
     words.emplace([&](const std::string& reason) { note_failure(s, directory, trainer.reached(), reason); });
   try {
     s.comm.barrier();  // a rank that crashes in its first step finds a status to complete
+    if (first.preflight(s, start.step)) s.comm.clear_ledger();  // its bytes belong to no step
     const int code = trainer.run();
     crash.reset();
     if (s.leads()) {
@@ -252,7 +180,8 @@ struct RunPlan {
   const std::string& name;
   const RunOptions& options;
   const CommGroup& group;
-  InitReport& init;  // of the process; written while its first session is made
+  InitReport& init;              // of the process; written while its first session is made
+  std::optional<Dataset>& data;  // of the process, if it was opened before the session
 };
 
 // Returns rank 0's path on all ranks. The text is padded with zeros, so that the bytes of a run, which its first record
@@ -382,19 +311,36 @@ InitConfig start_of(const Recipe& recipe, const std::string& resumed_from) {
   return init;
 }
 
-RunResult run_rank(const RunPlan& plan, Communicator& comm) {
-  check_agreement(plan, comm);
-  require_memory(plan.recipe, comm);
-  bool resuming = false;
-  std::string directory = agree_on_directory(plan, comm, resuming);
-  const std::string resumed_from = resuming ? directory : "";
-  Session session(plan.recipe, comm,
-                  {.resumed = resumed_from,
-                   .open = [&] { return open_data(plan.recipe); },
+std::unique_ptr<Session> make_session(const RunPlan& plan, const Recipe& recipe, Communicator& comm,
+                                      const std::string& resumed_from) {
+  return std::make_unique<Session>(
+      recipe, comm,
+      SessionStart{.resumed = resumed_from,
+                   .open = [&] { return plan.data ? *plan.data : open_data(recipe); },
                    .init =
                        [&](const auto& specs, const Vocabulary& vocabulary, ParameterStore& params) {
-                         plan.init = take_parameters(start_of(plan.recipe, resumed_from), specs, &vocabulary, &params);
+                         plan.init = take_parameters(start_of(recipe, resumed_from), specs, &vocabulary, &params);
                        }});
+}
+
+// Opens the data of the process, for the tokens of its training split.
+int64_t training_tokens(const RunPlan& plan, Communicator& comm) {
+  return comm.once<int64_t>([&] {
+    plan.data = open_data(plan.recipe);
+    return plan.data->train.size();
+  });
+}
+
+// Where a run is, or will be.
+struct RunPlace {
+  std::string directory;  // "": a new one
+  bool resuming = false;
+  std::string resumed_from() const { return resuming ? directory : ""; }
+};
+
+RunResult run_session(const RunPlan& plan, Session& session, const RunPlace& place, const FirstSteps& first) {
+  Communicator& comm = session.comm;
+  std::string directory = place.directory;
   check_same_data(session, plan.init);
   check_final_bleu(session);
   check_outputs(session, plan.options);
@@ -410,7 +356,7 @@ RunResult run_rank(const RunPlan& plan, Communicator& comm) {
   }
   directory = first_ranks_path(comm, session.leads() ? directory : "");
   Resumed resumed;
-  if (resuming) resumed = resume_session(session, directory, plan.full, plan.options.changed_keys);
+  if (place.resuming) resumed = resume_session(session, directory, plan.full, plan.options.changed_keys);
   if (session.leads()) {
     write_file_atomically(directory + "/config.yaml", to_yaml(plan.full));
     save_vocabulary(directory, session.data.vocabulary);
@@ -420,9 +366,11 @@ RunResult run_rank(const RunPlan& plan, Communicator& comm) {
     Provenance provenance = provenance_of(session, plan.init, plan.options);
     provenance.changes = changes_of(resumed);
     provenance.restart = restart_of_this_start();
+    provenance.fit = first.fit;
     const std::vector<std::string> rebuilt = changed_plugins(directory, provenance.plugins);
     write_provenance(directory, provenance);
     announce(session, plan.init, plan.group, directory);
+    if (first.fit) log_info(first.fit->text);
     for (const std::string& plugin : rebuilt) log_warn(plugin);
     for (const RecipeChange& c : provenance.changes)
       log_info(str("change: ", c.key, " was ", c.before, " and is ", c.now, " from step ", c.step, " on"));
@@ -431,12 +379,44 @@ RunResult run_rank(const RunPlan& plan, Communicator& comm) {
     comm.barrier();  // all ranks start to measure time here
     session.tracer.clear();
   }
-  const RunResult result = train_in(session, directory, resumed, plan.options.until_step);
+  const RunResult result = train_in(session, directory, resumed, plan.options.until_step, first);
   if (session.ctx.tracer) {
     const std::vector<std::string> rows = comm.gather_texts(rank_rows(session.tracer, comm.rank()), "control");
     if (session.leads()) write_rank_trace(plan.options.trace_file, rows);
   }
   return result;
+}
+
+// `batch.fit`: a new run chooses its batch, a resumed run takes that of its config.yaml.
+RunResult run_fitted(const RunPlan& plan, Communicator& comm, const RunPlace& place) {
+  Recipe recipe = plan.recipe;
+  FirstSteps first;
+  std::unique_ptr<Session> session;
+  const MakeSession make = [&](const Recipe& r) { return make_session(plan, r, comm, place.resumed_from()); };
+  if (place.resuming) {
+    recipe.batch = batch_of_run(recipe.batch, place.directory, plan.options.changed_keys, comm);
+    first.memory = require_memory(recipe, comm);
+    session = make(recipe);
+  } else {
+    const int64_t tokens = recipe.batch.global == 0 ? training_tokens(plan, comm) : 0;
+    FittedSession fitted = fit_session(recipe, comm, tokens, make);
+    session = std::move(fitted.session);
+    first.fit = std::move(fitted.fit);
+    recipe.batch = first.fit->batch;
+  }
+  const Node full = with_batch(plan.full, recipe.batch);
+  return run_session({recipe, full, plan.name, plan.options, plan.group, plan.init, plan.data}, *session, place, first);
+}
+
+RunResult run_rank(const RunPlan& plan, Communicator& comm) {
+  check_agreement(plan, comm);
+  RunPlace place;
+  place.directory = agree_on_directory(plan, comm, place.resuming);
+  if (plan.recipe.batch.fit == "memory") return run_fitted(plan, comm, place);
+  FirstSteps first;
+  first.memory = require_memory(plan.recipe, comm);
+  const std::unique_ptr<Session> session = make_session(plan, plan.recipe, comm, place.resumed_from());
+  return run_session(plan, *session, place, first);
 }
 
 }  // namespace
@@ -452,10 +432,11 @@ RunResult run_recipe(const Node& composed, const std::string& name, const RunOpt
   const auto group = make_group(recipe, options, launched);
   RunResult result;
   InitReport init;
+  std::optional<Dataset> data;
   {
     const SignalGuard guard;
     group->run([&](Communicator& comm) {
-      RunResult own = run_rank({recipe, checked.full, name, options, *group, init}, comm);
+      RunResult own = run_rank({recipe, checked.full, name, options, *group, init, data}, comm);
       if (comm.rank() == 0 || !comm.shares_memory()) result = std::move(own);
     });
   }

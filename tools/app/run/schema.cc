@@ -112,7 +112,11 @@ Node field_schema(const FieldInfo& field) {
   Node schema = type_of(field.type);
   if (field.type == "choice") {
     Node allowed = Node::list({});
-    for (const std::string& name : allowed_words(field)) allowed.items.push_back(Node::string(name));
+    for (const std::string& name : allowed_words(field)) {
+      const bool boolean = name == "true" || name == "false";  // YAML reads such a word as a boolean
+      allowed.items.push_back(boolean ? Node::scalar(name) : Node::string(name));
+      if (boolean) schema.erase("type");
+    }
     schema.set("enum", allowed);
   } else if (Node* items = schema.find("items")) {
     add_range(*items, field.range);

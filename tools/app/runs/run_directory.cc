@@ -205,6 +205,16 @@ void write_provenance(const std::string& directory, const Provenance& p) {
     start["restart"] = {{"number", p.restart->number}, {"of", p.restart->of}, {"reason", p.restart->reason}};
     if (p.restart->ranks > 0) start["restart"]["ranks"] = p.restart->ranks;
   }
+  if (p.fit)
+    start["fit"] = {{"global", p.fit->batch.global},
+                    {"micro", p.fit->batch.micro},
+                    {"micro_tokens", p.fit->batch.micro_tokens},
+                    {"passes", p.fit->passes},
+                    {"update_tokens", p.fit->tokens},
+                    {"estimate_bytes", p.fit->estimate},
+                    {"allowed_bytes", p.fit->allowed},
+                    {"peak_bytes", p.fit->peak},
+                    {"probes", p.fit->probes}};
   all["starts"].push_back(start);
   write_file_atomically(path, json_text(all));
 }

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "app/memory/fitted_batch.h"
 #include "app/runs/init_report.h"
 #include "app/runs/supervision.h"
 #include "backend/cuda.h"
@@ -78,6 +79,7 @@ struct Provenance {
   InitReport init;
   std::vector<RecipeChange> changes;
   std::optional<Restart> restart;  // `--restarts` has started the run again
+  std::optional<FittedBatch> fit;  // batch.fit has chosen the batch at this start
 };
 // Writes provenance.json: the data, software and hardware of the run. Resumed runs append to its list "starts".
 void write_provenance(const std::string& directory, const Provenance& p);

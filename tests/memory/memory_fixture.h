@@ -1,0 +1,103 @@
+// Runs whose memory is limited, on the CPU and on the emulated device.
+#pragma once
+
+#include <gmock/gmock.h>
+
+#include <nlohmann/json.hpp>
+
+#include "names.h"
+#include "process/run_fixture.h"
+
+namespace lmx_test {
+
+using Words = std::vector<std::string>;
+
+class MemoryTest : public RunTest {
+ protected:
+  static Words joined(Words a, const Words& b) {
+    a.insert(a.end(), b.begin(), b.end());
+    return a;
+  }
+  Outcome expect_run(const std::string& dir, const Words& words) const {
+    Outcome o = run(dir, words);
+    EXPECT_EQ(o.code, 0) << dir << ": " << o.err;
+    return o;
+  }
+  // All files of the checkpoint at `step` that hold values.
+  std::string state(const std::string& dir, int64_t step) const {
+    std::string all;
+    const std::filesystem::path folder = folder_ / dir / "checkpoints" / ("step-" + std::to_string(step));
+    for (const char* name : {"model.safetensors", "train_state.safetensors"}) all += read_file(folder / name);
+    return all;
+  }
+  // The two runs have trained the same in every bit.
+  void expect_same(const std::string& a, const std::string& b, int64_t step) const {
+    EXPECT_GT(state(a, step).size(), 1000u) << a;
+    EXPECT_EQ(state(a, step), state(b, step)) << a << " and " << b;
+    EXPECT_EQ(metrics(a), metrics(b));
+    EXPECT_EQ(traffic(a), traffic(b));
+  }
+  // The bytes that each rank has sent, by group and collective. Those of checkpoints depend on the digits of times.
+  std::string traffic(const std::string& dir) const {
+    std::istringstream lines(read_file(folder_ / dir / "metrics.jsonl"));
+    std::string text;
+    for (std::string line; std::getline(lines, line);) {
+      const auto record = nlohmann::json::parse(line);
+      if (record["split"] != "rank") continue;
+      for (const auto& [key, value] : record.items())
+        if (key.starts_with("comm/") && !key.starts_with("comm/checkpoint/") && key.ends_with("_bytes"))
+          text += key + "=" + value.dump() + " ";
+      text += "\n";
+    }
+    return text;
+  }
+  std::string log(const std::string& dir) const { return read_file(folder_ / dir / "log.txt"); }
+  std::string config(const std::string& dir) const { return read_file(folder_ / dir / "config.yaml"); }
+  nlohmann::json fit(const std::string& dir) const {
+    return nlohmann::json::parse(read_file(folder_ / dir / "provenance.json"))["starts"][0]["fit"];
+  }
+  // Writes a recipe of a small Transformer on 400 pairs of 4 to 6 words. One of them has 60 and 38 words.
+  void use_pairs() const {
+    std::string pairs;
+    for (int i = 0; i < 400; ++i) {
+      const int words = i == 250 ? 38 : 4 + i % 3;
+      std::string text;
+      for (int w = 0; w < words; ++w) text += std::string(w ? " " : "") + ((i >> w % 8) % 2 ? "two" : "one");
+      std::string more;
+      for (int w = 0; i == 250 && w < 22; ++w) more += " one";
+      pairs += text + more + "\t" + text + "\n";
+    }
+    write("pairs.tsv", pairs);
+    write("tiny.yaml", "data: {name: parallel, source_language: en, target_language: de, vocab_size: 16, files: [" +
+                           path("pairs.tsv") + "], valid_fraction: 0.1}\n" + R"(
+batcher: {name: token_budget, max_tokens: 40}
+batch: {global: 4}
+model: {name: transformer, encoder_layers: 1, decoder_layers: 1, d: 16, ffn: 32, heads: 2, dropout: 0.1}
+loss: {name: full_softmax}
+optimizer: {name: adam, lr: 0.01}
+train: {steps: 20, log_every: 5, eval_every: 20, eval_batch: 1}
+checkpoint: {every: 20}
+threads: 1
+)");
+  }
+  // The loss of each training record.
+  std::vector<double> losses(const std::string& dir) const {
+    std::istringstream lines(read_file(folder_ / dir / "metrics.jsonl"));
+    std::vector<double> all;
+    for (std::string line; std::getline(lines, line);)
+      if (const auto record = nlohmann::json::parse(line); record["split"] == "train") all.push_back(record["nll_nat"]);
+    return all;
+  }
+  // A run on the emulated device with so many bytes of memory.
+  Outcome run_on_device(const std::string& dir, const Words& words, int64_t bytes) const {
+    auto all = environment();
+    all["LMX_CUDA_LIBRARY"] = kLibrary;
+    all["LMX_EMULATED_MEMORY"] = std::to_string(bytes);
+    return run_process(command(dir, joined({"device=cuda"}, words)), all);
+  }
+  static bool has_device() { return std::filesystem::exists(kLibrary); }
+
+  static constexpr const char* kLibrary = LMX_BINARY_DIR "/lib/liblmx_cuda_emulated.so";
+};
+
+}  // namespace lmx_test

@@ -1,0 +1,112 @@
+#include "app/run/run_report.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "app/run/init.h"
+#include "backend/cuda.h"
+#include "base/text.h"
+#include "lmx/log.h"
+#include "lmx/matmul.h"
+
+namespace lmx {
+
+using namespace train;
+
+namespace {
+
+// Returns whether steps have sequences that are shorter than the longest possible one.
+bool varies(const Session& s) {
+  return s.batcher.step_size(0).tokens > 0;
+}
+
+// Examples: "batch 6 sequences = 30 words"; "batch 128 sub-batches, 16 a rank = 402,112 words in the first step".
+std::string batch_text(const Session& s) {
+  const int64_t items = s.recipe.batch.global;
+  if (!s.sub_batches())
+    return str("batch ", items, " sequences = ", count_text(s.size_of_step(0).tokens), " ", s.data.unit,
+               varies(s) ? "s in the first step" : "s");
+  const auto ranks = static_cast<int64_t>(s.comm.size());
+  return str("batch ", items, items == 1 ? " sub-batch" : " sub-batches",
+             ranks > 1 ? str(", ", (items + ranks - 1) / ranks, " a rank") : "", " = ",
+             count_text(s.size_of_step(0).tokens), " ", s.data.unit, "s in the first step");
+}
+
+// Example: "cuda:0 (NVIDIA H100 80GB HBM3, compute capability 9.0)".
+std::string device_text(Device device) {
+  const std::string details = device.kind == Device::Kind::cpu ? cpu_isa() : describe(cuda_device_info(device.index));
+  return str(name_of(device), " (", details, ")");
+}
+
+}  // namespace
+
+void announce(const Session& s, const InitReport& init, const CommGroup& group, const std::string& directory) {
+  log_info(str("run ", directory));
+  log_info(str("device ", device_text(s.ctx.device), ", ", group.describe(), ", ", s.comm.threads(),
+               s.comm.threads() == 1 ? " thread" : " threads", group.size() == 1 ? ", " : " each, ",
+               s.recipe.precision));
+  if (s.ctx.device.kind == Device::Kind::cpu && s.recipe.precision == "bf16" && multiplies_in_f32(DType::bf16))
+    log_warn(
+        "this CPU multiplies bf16 no faster than fp32: matrix products round their inputs to bf16 and run in fp32, so "
+        "precision=fp32 would be a little faster");
+  for (const std::string& line : warnings_of(s.recipe, s.network, *s.sync, s.comm.size(), s.batcher.plan()))
+    log_warn(line);
+  log_info(str(count_text(s.params.count()), " parameters, vocabulary ", count_text(s.data.vocabulary.size())));
+  log_info(str(batch_text(s), ", ", count_text(s.batcher.steps_per_epoch()), " steps an epoch, ",
+               count_text(s.shared->total_steps), " steps"));
+  for (const std::string& line : describe(init)) log_info(line);
+  for (const std::string& line : s.batcher.describe()) log_info(line);
+  if (s.recipe.lr_rule.name != "fixed")
+    log_info(str("lr_rule ", s.recipe.lr_rule.name, ": factor ", s.shared->lr_factor));
+  for (const std::string& line : s.sync->describe(s.comm.size())) log_info(line);
+  if (!s.data.report.empty()) log_debug(s.data.report);
+}
+
+namespace {
+
+std::string memory_text(const std::string& what, const MemoryStats& stats) {
+  std::string text = str(what, " ", bytes_text(stats.total_peak), ":");
+  for (int c = 0; c < kMemClasses; ++c)
+    text += str(c ? ", " : " ", name_of(static_cast<MemClass>(c)), " ", bytes_text(stats.peak[static_cast<size_t>(c)]));
+  return text;
+}
+
+// The counts contain the work of the whole process: all virtual ranks, validation and checkpoints.
+std::string work_text(const DeviceCounts& counts) {
+  return str("the device did ", count_text(counts.all_launches()), " launches of kernels and graphs, ",
+             count_text(counts.uploads.times), " uploads (", bytes_text(counts.uploads.bytes), ") and ",
+             count_text(counts.downloads.times), " downloads (", bytes_text(counts.downloads.bytes),
+             "); the host waited for it ", count_text(counts.waits), " times");
+}
+
+}  // namespace
+
+void report_totals(Session& s, const TrafficCounter& traffic) {
+  const MemoryStats memory = s.memory();
+  const double own[] = {static_cast<double>(memory.total_peak), static_cast<double>(sum_of(traffic.recorded()).sent)};
+  double most = 0, sent = 0;
+  {
+    const std::vector<double> all = s.comm.gather_numbers(own, "control");
+    for (size_t i = 0; i < all.size(); i += 2) {
+      most = std::max(most, all[i]);
+      sent += all[i + 1];
+    }
+  }
+  const std::vector<std::string> tables = s.comm.gather_texts(traffic.to_json(), "control");
+  if (!s.leads()) return;
+  log_info(memory_text("peak memory", memory));
+  if (s.ctx.device.kind == Device::Kind::cuda) {
+    log_info(memory_text("peak memory of the host for tensors", s.ctx.host->stats()));
+    const CudaDevice& device = cuda_device(s.ctx.device.index);
+    if (const int64_t graphs = device.graph_memory().peak; graphs > 0)
+      log_info(str("peak memory of CUDA graphs on the device ", bytes_text(graphs), ", of all ranks of this process"));
+    log_debug(work_text(device.counts()));
+  }
+  for (const std::string& line : s.sync->summary()) log_info(line);
+  if (s.comm.size() == 1) return;
+  log_info(str("most of any rank ", bytes_text(static_cast<int64_t>(most)), "; up to the last record all ranks sent ",
+               bytes_text(static_cast<int64_t>(sent)), ", a rank and step (mean of ranks, most of any):"));
+  for (const std::string& line : traffic_lines(tables)) log_info("  " + line);
+}
+
+}  // namespace lmx
