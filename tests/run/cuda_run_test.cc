@@ -113,7 +113,8 @@ TEST_F(CudaRun, AnotherArchitectureIsOneMessage) {
 }
 
 TEST_F(CudaRun, TooLittleMemoryIsOneMessageWithItsUsers) {
-  const Outcome o = run_on_device({"model.cells=2000", "model.projection=0"}, {{"LMX_EMULATED_MEMORY", "300000000"}});
+  const Outcome o = run_on_device({"model.cells=2000", "model.projection=0", "train.preflight=false"},
+                                  {{"LMX_EMULATED_MEMORY", "300000000"}});
   EXPECT_EQ(o.code, 1);
   EXPECT_THAT(o.err, Names("[memory] cuda:0 cannot allocate ", "are in use: parameters ", "the device has 300 MB",
                            "The largest tensors: ", "batch.micro"));
