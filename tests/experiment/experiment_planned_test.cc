@@ -147,7 +147,8 @@ TEST_F(Planned, TablesVerdictsAndFigureSaySo) {
   const Outcome o = experiment("run");  // nothing runs, so the missing text does not matter
   ASSERT_EQ(o.code, 0) << o.err;
   EXPECT_EQ(o.out, read_file(folder_ / "out/table.md"));
-  EXPECT_THAT(o.out, Names("hours (h, planned)", "| 20.00 (*set*) | 20 |", "lmx plan --machine", "not measured"));
+  EXPECT_THAT(o.out, Names("hours (h, planned)", "| 20.00 (*set*) | 20 |",
+                           "by `lmx plan` for a100_node, h100_node, not measured"));
   const Json r = Json::parse(read_file(folder_ / "out/results.json"));
   EXPECT_EQ(r, shown());
   EXPECT_EQ(verdict(r, "faster")["verdict"], "reproduced");

@@ -29,7 +29,7 @@ std::string text_of(const fs::path& path) {
 
 std::vector<fs::path> pages() {
   std::vector<fs::path> found;
-  for (const fs::path& folder : {kRoot, kRoot / "docs"}) {
+  for (const fs::path& folder : {kRoot, kRoot / "docs", kRoot / "docs/experiments"}) {
     for (const auto& entry : fs::directory_iterator(folder)) {
       if (entry.path().extension() == ".md") found.push_back(entry.path());
     }

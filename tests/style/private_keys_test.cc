@@ -25,7 +25,6 @@ struct Exception {
 const std::vector<Exception> kExceptions{
     {"core/recipe/comm_config.cc", "ranks", "every communicator counts its ranks by this key"},
     {"tools/app/jobs/cores.cc", "ranks", "every communicator counts its ranks by this key"},
-    {"tools/cli/experiment_command.cc", "ranks", "every communicator counts its ranks by this key"},
     {"tools/app/export/export_huggingface.cc", "bias", "losses are built in; the key is named in a message, not read"},
 };
 

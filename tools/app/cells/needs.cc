@@ -1,6 +1,7 @@
 #include "app/cells/needs.h"
 
 #include <algorithm>
+#include <cmath>
 #include <optional>
 
 #include "app/datasets/open.h"
@@ -15,11 +16,13 @@ namespace {
 constexpr const char* kDesk = "desk_10gbe";
 
 // Hours of a cell's training; nothing if its length is not known, or if the planner refuses it (asynchronous recipes).
-std::optional<double> hours_of(const Cell& cell, const std::string& machine) {
+// `epoch_tokens`: NaN if they are not known; the planner would count them again for each cell.
+std::optional<double> hours_of(const Cell& cell, const std::string& machine, double epoch_tokens) {
   lmx::plan::Request request;
   request.recipe = cell.recipe_file;
   request.machine = machine;
   request.compose.overrides = cell.overrides;
+  request.epoch_tokens = epoch_tokens;
   if (cell.virtual_ranks && machine == kDesk) {
     const double batch = number_at(lmx::parse_yaml(cell.yaml, cell.id), "batch.global");
     request.compose.overrides.push_back("batch.global=" + plain_number(batch));
@@ -27,7 +30,8 @@ std::optional<double> hours_of(const Cell& cell, const std::string& machine) {
   }
   request.compose = with_plugins(request.compose);
   try {
-    return lmx::plan::make_plan(request).rows[0].total_hours;
+    const std::optional<double> hours = lmx::plan::make_plan(request).rows[0].total_hours;
+    return hours && std::isfinite(*hours) ? hours : std::nullopt;
   } catch (const lmx::UserError&) {
     return {};
   }
@@ -36,13 +40,17 @@ std::optional<double> hours_of(const Cell& cell, const std::string& machine) {
 }  // namespace
 
 Needs needs_of(const Experiment& experiment, const Scale& scale, const std::vector<Cell>& cells,
-               const std::map<std::string, PlannedCell>& planned, const std::string& machine) {
+               const std::map<std::string, PlannedCell>& planned, const std::string& machine, DataChecks& checks) {
   const PlanConfig& plan = plan_config(experiment, scale);
   const bool own = machine.empty() && plan.given;
   Needs needs;
   needs.experiment = experiment.id;
   needs.scale = scale.id;
-  needs.machine = !machine.empty() ? machine : own ? plan.machine : scale.id == "desk" ? kDesk : "h100_node";
+  const std::string machine_of_cells = !machine.empty()     ? machine
+                                       : own                ? plan.machine
+                                       : scale.id == "desk" ? kDesk
+                                                            : "h100_node";
+  needs.machine = own ? machines_of(plan, cells) : machine_of_cells;
   std::vector<std::string> ids;
   for (const Cell& cell : cells) {
     ids.push_back(cell.id);
@@ -57,22 +65,32 @@ Needs needs_of(const Experiment& experiment, const Scale& scale, const std::vect
       const auto column = found->second.columns.find("hours");
       if (column != found->second.columns.end()) hours = column->second;
     } else {
-      hours = hours_of(cell, filled(cell, needs.machine));
+      hours = hours_of(cell, filled(cell, machine_of_cells), checks.of(cell).train_tokens);
     }
     needs.hours += hours.value_or(0);
     needs.unknown += !hours;
   }
-  needs.missing = data_problems(cells, ids);
+  needs.missing = data_problems(cells, ids, checks);
   return needs;
 }
 
-std::set<std::string> data_problems(const std::vector<Cell>& cells, const std::vector<std::string>& wanted) {
-  std::set<std::string> problems, checked;
+const DataChecks::Check& DataChecks::of(const Cell& cell) {
+  const lmx::Node& data = *cell.composed.find("data");
+  const auto [found, fresh] = checks_.emplace(lmx::to_yaml(data), Check{});
+  if (!fresh) return found->second;
+  const lmx::DataCheck check = lmx::check_dataset(data);
+  found->second.findings = check.findings;
+  if (check.train_tokens) found->second.train_tokens = static_cast<double>(*check.train_tokens);
+  return found->second;
+}
+
+std::set<std::string> data_problems(const std::vector<Cell>& cells, const std::vector<std::string>& wanted,
+                                    DataChecks& checks) {
+  std::set<std::string> problems;
   for (const Cell& cell : cells) {
     if (!cell.runs || std::find(wanted.begin(), wanted.end(), cell.id) == wanted.end()) continue;
-    const lmx::Node& data = *cell.composed.find("data");
-    if (!checked.insert(lmx::to_yaml(data)).second) continue;  // most cells use the same text
-    for (const std::string& finding : lmx::check_dataset(data).findings) problems.insert(finding);
+    const std::vector<std::string>& findings = checks.of(cell).findings;
+    problems.insert(findings.begin(), findings.end());
   }
   return problems;
 }

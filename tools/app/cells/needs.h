@@ -1,6 +1,7 @@
 // The time and the data that a scale of an experiment needs.
 #pragma once
 
+#include <limits>
 #include <map>
 #include <set>
 #include <string>
@@ -9,6 +10,19 @@
 #include "app/cells/planned.h"
 
 namespace lmx_cli::experiments {
+
+// The checks of `data:` of cells, each made once, because most cells use the same text.
+class DataChecks {
+ public:
+  struct Check {
+    std::vector<std::string> findings;                               // errors, such as a missing corpus
+    double train_tokens = std::numeric_limits<double>::quiet_NaN();  // NaN: not known
+  };
+  const Check& of(const Cell& cell);
+
+ private:
+  std::map<std::string, Check> checks_;
+};
 
 struct Needs {
   std::string experiment, scale, machine;  // machine: on which the time is planned
@@ -23,9 +37,10 @@ struct Needs {
 // scale's plan, else on desk_10gbe (desk) or h100_node (paper). On desk_10gbe, virtual ranks are the work of one
 // computer. `planned`: the result of plan_cells().
 Needs needs_of(const Experiment& experiment, const Scale& scale, const std::vector<Cell>& cells,
-               const std::map<std::string, PlannedCell>& planned, const std::string& machine);
+               const std::map<std::string, PlannedCell>& planned, const std::string& machine, DataChecks& checks);
 
 // Returns the errors in the data of the cells with these ids that run, each once.
-std::set<std::string> data_problems(const std::vector<Cell>& cells, const std::vector<std::string>& wanted);
+std::set<std::string> data_problems(const std::vector<Cell>& cells, const std::vector<std::string>& wanted,
+                                    DataChecks& checks);
 
 }  // namespace lmx_cli::experiments

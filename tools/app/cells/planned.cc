@@ -7,6 +7,7 @@
 
 #include "app/plan/output.h"
 #include "app/plan/plan.h"
+#include "app/print/words.h"
 #include "app/records/json_number.h"
 #include "app/run/search_path.h"
 #include "lmx/error.h"
@@ -262,6 +263,13 @@ bool is_fixed(const Experiment& experiment, const Measure& measure, const Planne
 bool needs_memory(const Experiment& experiment, const Measure& measure) {
   const std::set<std::string> columns = columns_behind(experiment, measure);
   return std::any_of(columns.begin(), columns.end(), is_time);
+}
+
+std::string machines_of(const PlanConfig& plan, const std::vector<Cell>& cells) {
+  std::set<std::string> machines;
+  for (const Cell& cell : cells)
+    if (!cell.types) machines.insert(filled(cell, plan.machine));
+  return joined(machines);
 }
 
 std::map<std::string, PlannedCell> plan_cells(const Experiment& experiment, const Scale& scale,

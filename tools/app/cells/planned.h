@@ -32,6 +32,9 @@ bool is_fixed(const Experiment& experiment, const Measure& measure, const Planne
 // Returns whether a measure is a time or follows from one, so that it has no number if the cell runs out of memory.
 bool needs_memory(const Experiment& experiment, const Measure& measure);
 
+// Returns the machines of the cells: "ott_p100, ott_v100".
+std::string machines_of(const PlanConfig& plan, const std::vector<Cell>& cells);
+
 // Plans the cells of a scale; empty if no measure is planned there. UserError with the position in the experiment's
 // file: a machine or column that does not exist, an anchor that no speed reaches, the errors of lmx::plan::make_plan().
 std::map<std::string, PlannedCell> plan_cells(const Experiment& experiment, const Scale& scale,

@@ -107,8 +107,7 @@ class SlurmCells : public CellLauncher {
   // A run that ends with a checkpoint, because its time is over, is queued again.
   std::string script(const CellJob& job, const std::string& name) const {
     const lmx::Node full = lmx::parse_yaml(job.cell.yaml, job.cell.id);
-    const std::string comm = text_at(full, "comm.name");
-    const bool mpi = comm == "mpi" || (comm == "nccl" && text_at(full, "comm.host") == "mpi");
+    const bool mpi = text_at(full, "comm.name") == "mpi";
     std::string command = str("srun ", mpi ? "--mpi=${SLURM_MPI_TYPE:-pmix} " : "", "--kill-on-bad-exit=1 -n ",
                               job.cell.demand.processes);
     for (const std::string& word : job.words) command += " " + shell_quoted(word);

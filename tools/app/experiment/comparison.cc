@@ -36,10 +36,11 @@ Comparison compare(const Results& r, const Row& row, const Measure& m) {
   c.origin = origin_text(m, row.first());
   if (!samples.empty()) c.ours = number_text(mean(samples), m.digits);
   if (!samples.empty() && number) c.off = off_text(mean(samples), *number);
-  if (fixed(r, row, m)) {
-    c.verdict = "set";
-  } else if (!is_comparable(m, r)) {
+  if (!is_comparable(m, r)) {
     c.verdict = kNotComparable;
+  } else if (fixed(r, row, m)) {
+    c.verdict = "set";
+    c.off = "";  // only the rounding of the anchor is left
   } else if (samples.empty() || !number) {
     c.verdict = paper == outcome ? kWithin : kOutside;
   } else {

@@ -147,7 +147,7 @@ std::string planned_note(const Results& r) {
     based |= result.planned.base;
   }
   std::string note =
-      "Planned: by `lmx plan --machine " + plan_config(r.experiment, r.scale).machine + "`, not measured.";
+      "Planned: by `lmx plan` for " + machines_of(plan_config(r.experiment, r.scale), r.cells) + ", not measured.";
   if (anchored)
     note += " Cells of the paper marked *set* set the speed of the device: computation takes " + joined(factors) +
             " times as long as the machine's file says.";

@@ -109,6 +109,9 @@ void judge_paper(const Measure& m, Results& results) {
     if (d.one_sided > 0)
       v.reason += str(", ", d.one_sided, all_planned(results, m) ? " of them ran out of memory" : " of them diverged",
                       " here or in the paper, not in both");
+    if (d.fixed > 0)
+      v.reason += str("; ", d.fixed, d.fixed == 1 ? " more sets" : " more set", " the planner's speed or base, and ",
+                      d.fixed == 1 ? "does" : "do", " not count");
     if (d.open > 0) v.reason += str(", ", d.open, " of them less than two standard errors from what is allowed");
     if (d.single > 0) v.reason += str(", ", d.single, " of them of one run: spread not measured");
   }

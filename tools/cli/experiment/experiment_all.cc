@@ -32,6 +32,7 @@ struct Listed {
 // Needs of every experiment at each of its scales.
 std::vector<Listed> all_needs(const Options& o) {
   std::vector<Listed> all;
+  DataChecks checks;
   for (const auto& [id, file] : find_experiments()) {
     const Experiment e = read_experiment(file);
     for (const Scale& scale : e.scales) {
@@ -40,7 +41,7 @@ std::vector<Listed> all_needs(const Options& o) {
       choice.name = file;
       choice.scale = scale.id;
       const Prepared p(choice);
-      all.push_back({needs_of(p.experiment, p.scale, p.cells, p.planned, o.machine), e.title, e.place});
+      all.push_back({needs_of(p.experiment, p.scale, p.cells, p.planned, o.machine, checks), e.title, e.place});
       all.back().needs.experiment = id;
     }
   }

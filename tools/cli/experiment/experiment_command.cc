@@ -85,9 +85,9 @@ void print_plan(const Prepared& p, const std::vector<std::string>& wanted) {
                              : cell.same_as.empty() ? "yes"
                                                     : "as " + cell.same_as;
     const std::string parameters = cell.types ? "" : lmx::dry_run(cell.composed, cell.id).parameters;
-    std::string ranks = text_at(full, "comm.ranks"), steps = text_at(full, "train.steps");
+    std::string steps = text_at(full, "train.steps");
     if (steps == "0") steps = text_at(full, "train.epochs") + " epochs";
-    rows.push_back({cell.id, runs, cell.types ? "" : ranks, cell.types ? "" : steps,
+    rows.push_back({cell.id, runs, cell.types ? "" : str(cell.ranks), cell.types ? "" : steps,
                     cell.types ? "" : text_at(full, "batch.global"), parameters});
     if (cell.runs && cell.same_as.empty()) commands += "  " + command_of(cell) + "\n";
   }
@@ -124,7 +124,8 @@ void run(const Options& o) {
   o.directories.load();
   const Prepared p(o.choice);
   const std::vector<std::string> wanted = wanted_cells(p.cells, o.only);
-  const std::set<std::string> problems = data_problems(p.cells, wanted);
+  DataChecks checks;
+  const std::set<std::string> problems = data_problems(p.cells, wanted, checks);
   if (o.dry_run || !problems.empty()) {
     print_plan(p, wanted);
     std::string text;

@@ -1,0 +1,136 @@
+// lmx experiment all and doc: what all experiments need, and their tables on pages.
+#include <gmock/gmock.h>
+
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "names.h"
+#include "process/run_fixture.h"
+
+namespace lmx_test {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+using testing::HasSubstr;
+using testing::Not;
+
+constexpr const char* kHours = R"yaml(title: Hours
+place: Table 9
+scales:
+  paper: {recipe: ../../tiny.yaml, plan: {machine: h100_node, epoch_tokens: 3000}}
+  desk: {recipe: ../../tiny.yaml, overrides: [train.steps=7200], cells: [{G: 2}, {G: 4, run: false}]}
+axes: {G: [2, 4, 8]}
+cells: [{G: 2}, {G: [4, 8], run: false}]
+overrides: ["comm.ranks=${G}", batch.micro=0]
+measures:
+  ppl: {key: ppl, class: quality, paper: {"2": 9}}
+  hours: {plan: hours_per_epoch, unit: h, paper: {"2": 1, "4": 2e-9}}
+)yaml";
+
+class ExperimentPages : public RunTest {
+ protected:
+  ExperimentPages() {
+    fs::create_directories(folder_ / "experiments/some2018");
+    write("tiny.yaml", std::string(kTinyRecipe) + "comm: {name: virtual, ranks: 2}\n");
+    write("experiments/some2018/hours.yaml", kHours);
+  }
+  // Runs in the folder, where `experiments/` is found first.
+  Outcome here(const std::string& words, const std::string& in = "") const {
+    return run_process(
+        {"/bin/sh", "-c",
+         "cd '" + (in.empty() ? folder_.string() : in) + "' && '" LMX_BINARY_DIR "/bin/lmx' experiment " + words},
+        environment());
+  }
+};
+
+TEST_F(ExperimentPages, AllListsTimeAndData) {
+  const Outcome o = here("all --dry-run --json");
+  ASSERT_EQ(o.code, 0) << o.err;
+  const Json all = Json::parse(o.out);
+  std::set<std::string> scales;
+  std::map<std::string, double> hours;
+  bool missing = false;
+  for (const Json& e : all["experiments"]) {
+    const std::string id = e["experiment"].get<std::string>() + " " + e["scale"].get<std::string>();
+    EXPECT_TRUE(scales.insert(id).second) << id;
+    hours[e["scale"]] += e["hours"].get<double>();
+    EXPECT_GT(e["runs"].get<size_t>() + e["planned"].get<size_t>(), 0u) << id;
+    for (const Json& line : e["missing_data"])
+      missing = missing || line.get<std::string>().find("to get it") != std::string::npos;
+    if (id == "some2018/hours desk") {
+      EXPECT_EQ(e["runs"], 1);
+      EXPECT_EQ(e["planned"], 0);
+      EXPECT_EQ(e["machine"], "desk_10gbe");
+      // One computer does the work of both virtual ranks.
+      const Outcome plan =
+          run_process({LMX_BINARY_DIR "/bin/lmx", "plan", path("tiny.yaml"), "--machine", "desk_10gbe",
+                       "--ranks", "1", "train.steps=7200", "batch.global=8", "batch.micro=0", "--json"},
+                      environment());
+      EXPECT_EQ(e["hours"], Json::parse(plan.out)[0]["hours"]);
+    }
+    if (id == "some2018/hours paper") {
+      EXPECT_EQ(e["machine"], "h100_node");
+      EXPECT_EQ(e["planned"], 2);
+      EXPECT_EQ(e["ranks"], 2);
+    }
+  }
+  EXPECT_TRUE(scales.contains("some2018/hours desk"));
+  EXPECT_TRUE(scales.contains("patwary2018/table3_memory paper"));
+  EXPECT_TRUE(missing) << "no line says how a missing corpus can be had";
+  for (const auto& [scale, sum] : hours) EXPECT_NEAR(all["total"][scale]["hours"].get<double>(), sum, 1e-9 * sum);
+
+  const Outcome text = here("all --dry-run --scale desk --machine h100_node");
+  EXPECT_THAT(text.out, Names("EXPERIMENT", "some2018/hours", "h100_node", "total"));
+  EXPECT_THAT(text.out, Not(HasSubstr(" paper ")));
+  const Outcome refused = here("all");
+  EXPECT_EQ(refused.code, 2);
+  EXPECT_THAT(refused.err, Names("--dry-run"));
+}
+
+TEST_F(ExperimentPages, DocWritesPlannedTables) {
+  const std::string page =
+      "# Page\n\nBefore.\n\n<!-- experiment some2018/hours paper planned -->\nold\n<!-- end -->\n\n"
+      "<!-- experiment some2018/hours desk -->\nkept\n<!-- end -->\nAfter.\n";
+  write("page.md", page);
+  const Outcome stale = here("doc --check page.md");
+  EXPECT_EQ(stale.code, 1);
+  EXPECT_THAT(stale.err, Names("page.md", "not what lmx writes"));
+  EXPECT_EQ(read_file(folder_ / "page.md"), page);
+  const Outcome o = here("doc page.md");
+  ASSERT_EQ(o.code, 0) << o.err;
+  EXPECT_THAT(o.err, Names("some2018/hours desk is left as it is"));
+  const std::string text = read_file(folder_ / "page.md");
+  EXPECT_THAT(text, Names("Before.", "After.", "kept", "| hours (h) | 2 | 1 |", "planned", "outside",
+                          "by `lmx plan` for h100_node"));
+  EXPECT_THAT(text, Not(HasSubstr("old\n")));
+  EXPECT_THAT(text, Not(HasSubstr("| ppl |")));  // it depends on a run
+  EXPECT_EQ(here("doc --check page.md").code, 0);
+
+  ASSERT_EQ(here("run some2018/hours --scale desk train.steps=3 train.eval_every=3").code, 0);
+  const Outcome other = here("doc page.md");
+  EXPECT_EQ(other.code, 2) << "the cells ran with another recipe";
+
+  for (const std::string bad :
+       {"<!-- experiment some2018/hours paper planned -->\n", "<!-- experiment some2018/hours -->\n<!-- end -->\n"}) {
+    write("bad.md", bad);
+    const Outcome refused = here("doc bad.md");
+    EXPECT_EQ(refused.code, 2) << bad;
+    EXPECT_THAT(refused.err, Names("bad.md", "begins no block"));
+  }
+}
+
+// The tables on the pages of the papers are those that the command writes.
+TEST_F(ExperimentPages, ShippedPagesAreUpToDate) {
+  size_t blocks = 0;
+  for (const auto& page : fs::directory_iterator(LMX_SOURCE_DIR "/docs/experiments")) {
+    const std::string text = read_file(page.path());
+    for (size_t at = 0; (at = text.find(" planned -->", at)) != std::string::npos; ++at) ++blocks;
+  }
+  EXPECT_GE(blocks, 4u);
+  const Outcome o = here("doc --check docs/experiments/*.md", LMX_SOURCE_DIR);
+  EXPECT_EQ(o.code, 0) << o.err;
+}
+
+}  // namespace
+}  // namespace lmx_test
