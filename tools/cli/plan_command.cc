@@ -4,8 +4,8 @@
 #include <iostream>
 #include <memory>
 
+#include "app/calibration/calibrate.h"
 #include "app/memory/word_counts.h"
-#include "app/plan/calibrate.h"
 #include "app/plan/output.h"
 #include "app/plan/plan.h"
 #include "app/plan/variants.h"

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "app/calibration/passes.h"
 #include "app/memory/outline.h"
-#include "app/plan/passes.h"
 #include "lmx/error.h"
 #include "recipe/comm_config.h"
 

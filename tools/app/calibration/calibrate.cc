@@ -1,4 +1,4 @@
-#include "app/plan/calibrate.h"
+#include "app/calibration/calibrate.h"
 
 #include <algorithm>
 #include <cmath>
@@ -7,11 +7,11 @@
 #include <numeric>
 #include <set>
 
+#include "app/calibration/passes.h"
+#include "app/calibration/rehearsal.h"
+#include "app/calibration/timing.h"
 #include "app/memory/machine_memory.h"
 #include "app/memory/outline.h"
-#include "app/plan/passes.h"
-#include "app/plan/rehearsal.h"
-#include "app/plan/timing.h"
 #include "app/plan/work.h"
 #include "app/records/median.h"
 #include "base/clock.h"

@@ -1,11 +1,11 @@
-#include "app/plan/passes.h"
+#include "app/calibration/passes.h"
 
 #include <algorithm>
 #include <chrono>
 #include <cmath>
 
+#include "app/calibration/random_batch.h"
 #include "app/memory/machine_memory.h"
-#include "app/plan/random_batch.h"
 #include "lmx/error.h"
 #include "lmx/model.h"
 

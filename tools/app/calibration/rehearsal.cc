@@ -1,11 +1,11 @@
-#include "app/plan/rehearsal.h"
+#include "app/calibration/rehearsal.h"
 
 #include <algorithm>
 #include <map>
 
+#include "app/calibration/random_batch.h"
 #include "app/memory/machine_memory.h"
 #include "app/memory/outline.h"
-#include "app/plan/random_batch.h"
 #include "app/records/median.h"
 #include "lmx/parallel.h"
 #include "lmx/row_sync.h"

@@ -1,4 +1,4 @@
-#include "app/plan/random_batch.h"
+#include "app/calibration/random_batch.h"
 
 #include <algorithm>
 #include <cmath>

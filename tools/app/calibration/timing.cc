@@ -1,4 +1,4 @@
-#include "app/plan/timing.h"
+#include "app/calibration/timing.h"
 
 #include <algorithm>
 #include <atomic>
