@@ -151,7 +151,8 @@ LargestBatch largest_batch(const Session& s, int64_t from) {
 }
 
 Rehearsal rehearse(Session& s, const LargestBatch& batch, int64_t cap) {
-  Rehearsal result{.batch = batch};
+  Rehearsal result;
+  result.batch = batch;
   double seconds = 0;
   {
     const MemoryCap limit(s.ctx.allocator, cap);
