@@ -119,7 +119,7 @@ void* CachingAllocator::allocate(size_t bytes, MemClass c) {
   requested();
   const size_t size = block_size(bytes);
   const std::lock_guard lock(mutex_);
-  if (cap_ > 0 && counter_.stats.total + static_cast<int64_t>(bytes) > cap_) fail(size, c);
+  if (cap_ > 0 && counter_.stats.total + static_cast<int64_t>(bytes) > cap_) fail(size, c, true);
   const size_t own = queue();
   void* block = reuse(queues_[own], size);
   if (!block) {
@@ -155,19 +155,19 @@ void* CachingAllocator::take_or_fail(size_t size, MemClass c) {
     given_back();
     block = take(size);
   }
-  if (!block) fail(size, c);
+  if (!block) fail(size, c, false);
   counter_.stats.reserved += static_cast<int64_t>(size);
   return block;
 }
 
-void CachingAllocator::fail(size_t size, MemClass c) const {
+void CachingAllocator::fail(size_t size, MemClass c, bool by_cap) const {
   const MemoryStats& s = counter_.stats;
   std::string text = str("[memory] ", name_of(device()), " cannot allocate ", bytes_text(static_cast<int64_t>(size)),
                          " (", name_of(c), "): ", bytes_text(s.total), " are in use");
   for (size_t i = 0, named = 0; i < s.current.size(); ++i)
     if (s.current[i] > 0)
       text += str(named++ ? ", " : ": ", name_of(static_cast<MemClass>(i)), " ", bytes_text(s.current[i]));
-  if (cap_ > 0 && s.total + static_cast<int64_t>(size) > cap_)
+  if (by_cap)
     text += str("; at most ", bytes_text(cap_), " may be in use here");
   else if (const std::string free = room(); !free.empty())
     text += "; " + free;

@@ -111,7 +111,7 @@ class CachingAllocator : public Allocator {
   size_t last_user(const void* block, size_t size, size_t owner) const;
   void free_held();
   void* take_or_fail(size_t size, MemClass c);
-  [[noreturn]] void fail(size_t size, MemClass c) const;
+  [[noreturn]] void fail(size_t size, MemClass c, bool by_cap) const;
   void shrink_cache(int64_t most);
 
   mutable std::mutex mutex_;

@@ -78,7 +78,9 @@ TEST_F(ShippedExperiments, PlannedNumbersAreShown) {
     const Outcome o = experiment({"show", file.string(), "--scale", "paper", "--out", path("none")});
     EXPECT_EQ(o.code, 0) << file << ": " << o.err;
     EXPECT_THAT(o.out, AllOf(HasSubstr("planned)"), testing::Not(HasSubstr("nan")))) << file;
-    if (text.find("anchors:") != std::string::npos) EXPECT_THAT(o.out, HasSubstr("(*set*)")) << file;
+    if (text.find("anchors:") != std::string::npos) {
+      EXPECT_THAT(o.out, HasSubstr("(*set*)")) << file;
+    }
   }
   EXPECT_GE(found, 9u);
 }

@@ -2,6 +2,7 @@
 #include "device.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <array>
 #include <filesystem>
@@ -209,7 +210,7 @@ TEST_F(DeviceOptim, StateMovesBetweenDevices) {
     const auto o = optimizer("name: adam"), restored = optimizer("name: adam");
     a.set_gradients(1);
     for (const std::string& name : a.params.names()) o->update(a.ctx, a.params.at(name), 0.1, 1);
-    const std::string file = testing::TempDir() + "device_state.safetensors";
+    const std::string file = testing::TempDir() + str("device_state", getpid(), ".safetensors");
     for (const bool slots : {false, true}) {
       save_safetensors(file, slots ? o->state() : train::parameter_values(a.params), {});
       const StateDict loaded = load_safetensors(file, Allocator::cpu());

@@ -56,7 +56,7 @@ void calibrate(const CLI::App& command, const Options& o) {
   const std::string name = std::filesystem::path(o.request.recipe).stem().string();
   std::vector<lmx::Recipe> recipes;
   for (const lmx::Node& tree : lmx::plan::variant_trees(o.request.recipe, with_plugins(o.request.compose)))
-    recipes.push_back(lmx::read_recipe(tree, name));
+    lmx::plan::require_batch(recipes.emplace_back(lmx::read_recipe(tree, name)));
   const lmx::Recipe& recipe = recipes[0];
   for (const lmx::Recipe& other : recipes)
     if (lmx::to_yaml(other.comm) != lmx::to_yaml(recipe.comm))

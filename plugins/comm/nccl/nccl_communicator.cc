@@ -37,6 +37,7 @@ void NcclCommunicator::join(Device device) {
   if (link_) {
     LMX_CHECK(device == device_, "rank ", rank(), " has joined with ", name_of(device_), " and now has ",
               name_of(device));
+    host_.use_device(allocator(device), allocator());  // those of the present session
     return;
   }
   require_exchange(host_, device);

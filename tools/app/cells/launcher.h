@@ -24,6 +24,8 @@ class CellLauncher {
   // Starts a cell. Returns false if there is no room for it at the moment.
   virtual bool start(const CellJob& job) = 0;
   virtual std::optional<jobs::Ended> poll() = 0;  // a cell that has ended
+  // To be called when the result of a cell that has ended is recorded, or its failure is known.
+  virtual void recorded(const std::string&) {}
   virtual size_t running() const = 0;
   virtual int signal() const = 0;     // the SIGINT or SIGTERM that this process received; 0: none
   virtual bool outlives() const = 0;  // true: cells continue when this process ends

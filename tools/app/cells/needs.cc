@@ -6,6 +6,7 @@
 
 #include "app/datasets/open.h"
 #include "app/plan/plan.h"
+#include "app/plan/variants.h"
 #include "app/records/recipe_values.h"
 #include "app/run/search_path.h"
 #include "lmx/error.h"
@@ -15,13 +16,26 @@ namespace {
 
 constexpr const char* kDesk = "desk_10gbe";
 
-// Hours of a cell's training; nothing if its length is not known, or if the planner refuses it (asynchronous recipes).
-// `epoch_tokens`: NaN if they are not known; the planner would count them again for each cell.
-std::optional<double> hours_of(const Cell& cell, const std::string& machine, double epoch_tokens) {
+lmx::plan::Request request_of(const Cell& cell, const std::string& machine) {
   lmx::plan::Request request;
   request.recipe = cell.recipe_file;
   request.machine = machine;
   request.compose.overrides = cell.overrides;
+  return request;
+}
+
+// UserError: there is no such machine, or its file is wrong.
+void require_machine(const Cell& cell, const std::string& machine) {
+  lmx::plan::Request request = request_of(cell, machine);
+  request.compose = with_plugins(request.compose);
+  bool swept = false;
+  (void)lmx::plan::variants_of(request, swept);
+}
+
+// Hours of a cell's training; nothing if its length is not known, or if the planner refuses it.
+// `epoch_tokens`: NaN if they are not known; the planner would count them again for each cell.
+std::optional<double> hours_of(const Cell& cell, const std::string& machine, double epoch_tokens) {
+  lmx::plan::Request request = request_of(cell, machine);
   request.epoch_tokens = epoch_tokens;
   if (cell.virtual_ranks && machine == kDesk) {
     const double batch = number_at(lmx::parse_yaml(cell.yaml, cell.id), "batch.global");
@@ -51,6 +65,7 @@ Needs needs_of(const Experiment& experiment, const Scale& scale, const std::vect
                                        : scale.id == "desk" ? kDesk
                                                             : "h100_node";
   needs.machine = own ? machines_of(plan, cells) : machine_of_cells;
+  if (!machine.empty() && !cells.empty()) require_machine(cells[0], machine);
   std::vector<std::string> ids;
   for (const Cell& cell : cells) {
     ids.push_back(cell.id);

@@ -200,6 +200,7 @@ Ending Runner::run(const std::vector<std::string>& wanted) {
     if (interrupted() && launcher->outlives()) break;
     if (ended) {
       impl_->reap(*ended, progress);
+      launcher->recorded(ended->id);
     } else {
       jobs::Pool::wait();
     }

@@ -1,10 +1,11 @@
 // Cells as jobs of Slurm. This program only submits and watches them; they continue when it ends.
 //
-//   slurm/ID.sh      the batch script, in the form of docs/cluster.md
-//   slurm/ID.out     the output of the script; that of the cell is in cells/ID.log
-//   slurm/ID.exit    the exit code of the cell, as soon as it has one; removed when it has been read
+//   slurm/ID.sh           the batch script, in the form of docs/cluster.md
+//   slurm/ID.out          the output of the script; that of the cell is in cells/ID.log
+//   slurm/ID.HASH.exit    the exit code of the cell, as soon as it has one; removed when the result has been recorded
 //
-// The name of a job follows from the folder and the cell, so that a job is found again after this program was killed.
+// The name of a job follows from the folder, the cell and its recipe, so that a job is found again after this program
+// was killed, and a job of another recipe is not taken for it.
 #include <signal.h>
 
 #include <algorithm>
@@ -12,6 +13,7 @@
 #include <filesystem>
 #include <functional>
 #include <list>
+#include <map>
 #include <set>
 #include <sstream>
 
@@ -33,6 +35,7 @@ using Clock = std::chrono::steady_clock;
 using lmx::str;
 
 constexpr auto kAskEvery = std::chrono::seconds(2);
+constexpr int kAsksForCode = 30;           // a file of another host may be visible here after a minute only (NFS)
 constexpr const char* kPreempted = "130";  // the exit code of a run that has written a checkpoint because of a signal
 
 class SlurmCells : public CellLauncher {
@@ -41,15 +44,19 @@ class SlurmCells : public CellLauncher {
     std::error_code error;
     fs::create_directories(options.folder, error);
     folder_ = fs::weakly_canonical(options.folder).string();
+    if (folder_.find_first_of(" \t\"'\\%") != std::string::npos)
+      throw lmx::UserError(str("[slurm] --out ", folder_,
+                               ": Slurm's scripts name this folder, so it may hold no space, ",
+                               "quote, backslash or %"));
   }
 
   bool start(const CellJob& job) override {
     if (options_.jobs > 0 && running_.size() >= static_cast<size_t>(options_.jobs)) return false;
-    Running running{job.cell.id, job_name(job.cell), "", job.log, Clock::now(), 0};
+    Running running{job.cell.id, job_name(job.cell), "", job.log, exit_file(job.cell), Clock::now(), 0};
     running.job = slurm::job_named(running.name);
     if (!running.job.empty()) {
       lmx::log_info(str("cell ", job.cell.id, " is job ", running.job, " already"));
-    } else if (jobs::read_text(exit_file(job.cell.id)).empty()) {
+    } else if (jobs::read_text(running.exit_file).empty()) {
       const std::string file = str(folder_, "/", job.cell.id, ".sh");
       lmx::write_file_atomically(file, script(job, running.name));
       running.job = slurm::submit({file});
@@ -67,12 +74,15 @@ class SlurmCells : public CellLauncher {
       const std::optional<int> code = end_of(*r);
       if (!code) continue;
       jobs::Ended ended{r->cell, *code, std::chrono::duration<double>(Clock::now() - r->since).count(), {}};
-      std::error_code error;
-      fs::remove(exit_file(r->cell), error);
+      ended_[r->cell] = r->exit_file;
       running_.erase(r);
       return ended;
     }
     return {};
+  }
+  void recorded(const std::string& cell) override {
+    std::error_code error;
+    fs::remove(ended_[cell], error);
   }
   size_t running() const override { return running_.size(); }
   int signal() const override { return signal_; }
@@ -80,18 +90,18 @@ class SlurmCells : public CellLauncher {
 
  private:
   struct Running {
-    std::string cell, name, job, log;
+    std::string cell, name, job, log, exit_file;
     Clock::time_point since;
     int missed = 0;  // number of queries for which Slurm has not known it
   };
 
-  std::string exit_file(const std::string& cell) const { return str(folder_, "/", cell, ".exit"); }
-  // Unique to this experiment, because the name contains a hash of its folder.
-  std::string job_name(const Cell& cell) const {
-    std::ostringstream name;
-    name << "lmx-" << std::hex << std::hash<std::string>()(folder_) << "-" << cell.id;
-    return name.str();
+  static std::string hash_of(const std::string& text) {
+    std::ostringstream hash;
+    hash << std::hex << std::hash<std::string>()(text);
+    return hash.str();
   }
+  std::string exit_file(const Cell& cell) const { return str(folder_, "/", cell.id, ".", hash_of(cell.yaml), ".exit"); }
+  std::string job_name(const Cell& cell) const { return str("lmx-", hash_of(folder_ + cell.yaml), "-", cell.id); }
 
   std::string directives(const Cell& cell, const std::string& name) const {
     std::vector<std::string> options{"--job-name=" + name, str("--ntasks=", cell.demand.processes)};
@@ -110,8 +120,9 @@ class SlurmCells : public CellLauncher {
     const bool mpi = text_at(full, "comm.name") == "mpi";
     std::string command = str("srun ", mpi ? "--mpi=${SLURM_MPI_TYPE:-pmix} " : "", "--kill-on-bad-exit=1 -n ",
                               job.cell.demand.processes);
+    if (job.cell.demand.threads > 0) command += str(" -c ", job.cell.demand.threads);  // srun does not take it over
     for (const std::string& word : job.words) command += " " + shell_quoted(word);
-    const std::string done = shell_quoted(exit_file(job.cell.id));
+    const std::string done = shell_quoted(exit_file(job.cell));
     return str("#!/bin/bash\n", directives(job.cell, name), "cd ", shell_quoted(fs::current_path().string()), "\n",
                "export MASTER_ADDR=$(scontrol show hostnames \"$SLURM_JOB_NODELIST\" | head -n 1)\n",
                "export MASTER_PORT=$((20000 + SLURM_JOB_ID % 20000))\n",
@@ -135,10 +146,11 @@ class SlurmCells : public CellLauncher {
   }
 
   std::optional<int> end_of(const Running& r) const {
-    const std::string code = slurm::one_line(jobs::read_text(exit_file(r.cell)));
+    const std::string code = slurm::one_line(jobs::read_text(r.exit_file));
     if (!code.empty()) return static_cast<int>(lmx::parse_int(code).value_or(1));
     if (r.missed < slurm::kAsksBeforeLost) return {};
     const std::string state = r.job.empty() ? "" : slurm::state_of(r.job);
+    if (state.starts_with("COMPLET") && r.missed < kAsksForCode) return {};
     jobs::append_line(r.log, str("error: [slurm] job ", r.job,
                                  " has ended without an exit code: ", state.empty() ? "Slurm has lost it" : state));
     return 128 + SIGKILL;
@@ -148,6 +160,7 @@ class SlurmCells : public CellLauncher {
   std::string folder_;
   const jobs::SignalNote note_;
   std::list<Running> running_;
+  std::map<std::string, std::string> ended_;  // exit file by cell
   Clock::time_point asked_;
   int signal_ = 0;
 };

@@ -79,8 +79,13 @@ std::vector<std::string> outside(const Results& r) {
 }
 
 bool anything_judged(const Results& r) {
-  return std::any_of(r.verdicts.begin(), r.verdicts.end(),
-                     [](const Verdict& v) { return v.verdict != kNotComparable && v.verdict != kNotMeasured; });
+  const std::vector<Comparison> cells = comparisons(r);
+  return std::any_of(cells.begin(), cells.end(),
+                     [](const Comparison& c) { return c.verdict == kWithin || c.verdict == kOutside; }) ||
+         std::any_of(r.verdicts.begin(), r.verdicts.end(), [&](const Verdict& v) {
+           const bool judged = v.verdict != kNotComparable && v.verdict != kNotMeasured && v.verdict != kByConstruction;
+           return judged && (v.planned || !r.by_cell.empty());
+         });
 }
 
 std::string comparison_markdown(const Results& r, bool only_planned) {

@@ -50,7 +50,10 @@ BatchFit::BatchFit(const Recipe& recipe, int ranks, int ranks_per_node, int64_t 
   least_ = pairs_ ? std::min(kSentence, item_tokens_) : 1;
   most_ = recipe.batch.global > 0 ? share_of(recipe.batch.global, ranks) * item
                                   : item * std::max<int64_t>(1, (tokens - 1) / (item_tokens_ * kFittedSteps * ranks));
-  if (given > 0) most_ = std::min(most_, std::max(given, least_));
+  if (given > 0) {
+    least_ = std::min(least_, given);
+    most_ = std::min(most_, given);
+  }
   allowed_ = estimate(least_).allowed(recipe, kFittedPart);
 }
 
@@ -94,7 +97,7 @@ BatchConfig BatchFit::batch(int64_t size) const {
 
 int64_t BatchFit::cap(int64_t size, int64_t optimizer_now) const {
   const MemoryCheck check = estimate(size);
-  return check.cap(allowed_, optimizer_now, check.rank.in_turn ? 0 : check.rank.communication);
+  return check.cap(allowed_, optimizer_now);
 }
 
 int64_t BatchFit::passes(int64_t size) const {

@@ -50,9 +50,10 @@ int64_t MemoryCheck::allowed(const Recipe& recipe, double part) const {
   return std::llround(part * static_cast<double>(there.bytes));
 }
 
-int64_t MemoryCheck::cap(int64_t allowed, int64_t optimizer_now, int64_t communication) const {
+int64_t MemoryCheck::cap(int64_t allowed, int64_t optimizer_now) const {
   if (allowed == 0) return 0;
-  const int64_t later = std::max<int64_t>(0, rank.optimizer - optimizer_now) + communication;
+  const int64_t exchange = rank.in_turn ? 0 : rank.communication;
+  const int64_t later = std::max<int64_t>(0, rank.optimizer - optimizer_now) + exchange;
   return std::max<int64_t>(1, (rank.in_turn ? allowed - pairs : allowed / here) - later);
 }
 

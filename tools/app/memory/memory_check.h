@@ -25,9 +25,9 @@ struct MemoryCheck {
   // Bytes that a run may take: memory.budget or, if that is 0, `part` of the memory that is there; 0: unknown.
   int64_t allowed(const Recipe& recipe, double part = 1) const;
   // The most bytes that the pool of a rank's process may have in use while a step is computed, so that with the state
-  // of the optimizer, of which `optimizer_now` bytes exist, and `communication` not more than `allowed` bytes are used.
-  // 0: no limit is known.
-  int64_t cap(int64_t allowed, int64_t optimizer_now, int64_t communication) const;
+  // of the optimizer, of which `optimizer_now` bytes exist, and with the exchange between processes not more than
+  // `allowed` bytes are used. 0: no limit is known.
+  int64_t cap(int64_t allowed, int64_t optimizer_now) const;
   // "348 GB, and this machine has 25 GB"; "": enough.
   std::string missing() const;
   // "25 GB of memory on this machine", as a part of a sentence.

@@ -37,7 +37,7 @@ std::string describe(const Rehearsal& r) {
 
 void preflight(Session& s, int64_t from, const std::optional<MemoryCheck>& check) {
   const int64_t optimizer = s.memory().current[static_cast<size_t>(MemClass::optimizer)];
-  const int64_t cap = check ? check->cap(check->allowed(s.recipe), optimizer, 0) : 0;
+  const int64_t cap = check ? check->cap(check->allowed(s.recipe), optimizer) : 0;
   const Rehearsal r = rehearse(s, largest_batch(s, from), cap);
   if (r.failure.empty()) {
     if (s.leads()) log_info(str("preflight: ", describe(r)));

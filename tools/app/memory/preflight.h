@@ -30,8 +30,8 @@ PreflightChoice choose_preflight(const Recipe& recipe, const std::optional<Memor
 std::string describe(const train::Rehearsal& rehearsal);
 
 // Collective: rehearses the largest batch of the epoch that begins at step `from`, and prints a line. Memory that the
-// optimizer will need and does not have yet is left free. OutOfMemory: it does not fit into the memory of the machine
-// or the device, or into memory.budget; the message names the batch, the memory by class and the remedy.
+// optimizer and the exchange will need and do not have yet is left free. OutOfMemory: it does not fit into the memory
+// of the machine or the device, or into memory.budget; the message names the batch, the memory by class and the remedy.
 void preflight(train::Session& session, int64_t from, const std::optional<MemoryCheck>& check);
 
 }  // namespace lmx

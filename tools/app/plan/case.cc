@@ -36,8 +36,7 @@ Recipe read_on(Node tree, const std::string& name, int ranks, bool keeps_batch) 
   const int before = ranks_of(tree);
   set_ranks(tree, ranks);
   Recipe recipe = read_recipe(tree, name);
-  if (recipe.batch.global == 0)
-    throw UserError("[plan] batch.fit chooses batch.global on the machine that trains; a plan needs batch.global=N");
+  require_batch(recipe);
   if (!keeps_batch) recipe.batch.global = std::max<int64_t>(1, recipe.batch.global * ranks / before);
   return recipe;
 }

@@ -51,6 +51,7 @@ class Simulation {
         times_(times),
         per_link_(links.shared ? static_cast<size_t>(links.ranks_per_node) : 1),
         per_node_(static_cast<size_t>(links.ranks_per_node)),
+        staged_(links.staged),
         workers_(times.relative.size()),
         links_(workers_.size() / per_link_ + 1),
         nodes_(workers_.size() / per_node_ + 1) {}
@@ -99,10 +100,11 @@ class Simulation {
     if (times_.order.empty() && worker.steps < steps_of(worker)) next_.push({worker.ready, w});
   }
 
-  // When a message that is sent at `now` has passed the links, which it uses at the same time.
+  // When a message that is sent at `now` has passed the links. It uses them at the same time, unless it is staged.
   double through(size_t w, const ServerMessage& message, double now) {
-    return std::max(links_[w / per_link_].pass(now, message.node_s),
-                    nodes_[w / per_node_].pass(now, message.network_s));
+    const double inside = links_[w / per_link_].pass(now, message.node_s);
+    const double across = nodes_[w / per_node_].pass(staged_ ? inside : now, message.network_s);
+    return std::max(inside, across);
   }
 
   void pull(Worker& worker, size_t w, double now) {
@@ -156,6 +158,7 @@ class Simulation {
   const WorkerStep& step_;
   const WorkerTimes& times_;
   size_t per_link_, per_node_;
+  bool staged_;
   std::vector<Worker> workers_;
   std::vector<Link> links_, nodes_;
   Link shard_;

@@ -123,6 +123,10 @@ std::string fit_batch(Recipe& r, int ranks, std::string& too_much) {
   constexpr int64_t kUnknown = int64_t{1} << 50;  // the memory alone limits the batch
   const int64_t tokens = r.batch.global == 0 ? check_dataset(r.data).train_tokens.value_or(kUnknown) : 0;
   const BatchFit fit(r, ranks, comm_nodes(r.comm, "comm", ranks).per_node(), tokens);
+  if (fit.allowed() == 0) {
+    r.batch = fit.batch(fit.least());
+    return "batch.fit: the memory of the recipe's device is unknown here, so the run chooses; below is the smallest batch\n";
+  }
   const int64_t size = fit.largest();
   if (size == 0) too_much = fit.too_much();
   r.batch = fit.batch(size > 0 ? size : fit.least());

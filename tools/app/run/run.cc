@@ -5,6 +5,7 @@
 #include <climits>
 #include <filesystem>
 #include <new>
+#include <span>
 
 #include "app/corpora/corpus_place.h"
 #include "app/datasets/open.h"
@@ -130,11 +131,13 @@ struct FirstSteps {
   std::optional<MemoryCheck> memory;  // the estimate; none if it was not possible
   std::optional<FittedBatch> fit;     // what batch.fit has chosen at this start
 
-  // Collective. Returns whether the largest batch was computed here. The probe of batch.fit has done the same.
-  bool preflight(Session& s, int64_t from) const {
-    if (fit || !choose_preflight(s.recipe, memory, s.shared->total_steps, from > 0).on) return false;
-    lmx::preflight(s, from, memory);
-    return true;
+  // Collective. The probe of batch.fit has computed the largest batch already. Hosts may have different memory, so all
+  // ranks compute it if one of them wants to.
+  void preflight(Session& s, int64_t from) const {
+    if (fit) return;
+    const double own = choose_preflight(s.recipe, memory, s.shared->total_steps, from > 0).on;
+    const std::vector<double> all = s.comm.gather_numbers(std::span(&own, 1), "control");
+    if (std::any_of(all.begin(), all.end(), [](double on) { return on > 0; })) lmx::preflight(s, from, memory);
   }
 };
 
@@ -152,7 +155,8 @@ RunResult train_in(Session& s, const std::string& directory, const Resumed& resu
     words.emplace([&](const std::string& reason) { note_failure(s, directory, trainer.reached(), reason); });
   try {
     s.comm.barrier();  // a rank that crashes in its first step finds a status to complete
-    if (first.preflight(s, start.step)) s.comm.clear_ledger();  // its bytes belong to no step
+    first.preflight(s, start.step);
+    s.comm.clear_ledger();  // these bytes belong to no step
     const int code = trainer.run();
     crash.reset();
     if (s.leads()) {

@@ -199,7 +199,7 @@ void add_run_command(CLI::App& group) {
        {"lmx experiment run figure7_seeds --only 'all-*'", "some of the cells"},
        {"lmx experiment run figure7_seeds --dry-run", "checks and lists the cells; runs nothing"},
        {"lmx experiment run table3_memory --scale paper", "at the paper's size, if its corpus is available"},
-       {"lmx experiment run table1_ladder --scale paper --launcher slurm --slurm=--nodes=16",
+       {"lmx experiment run table1_ladder --scale paper --launcher slurm --slurm=--ntasks-per-node=8",
         "on a cluster, so that times count"}});
   add_common(*command, o);
   command->add_option("--only", o->only, "a cell, or a pattern with * (repeatable)")
