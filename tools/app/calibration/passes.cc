@@ -90,17 +90,6 @@ bool is_known(const std::vector<MeasuredPass>& known, const MeasuredPass& pass) 
 
 }  // namespace
 
-std::string pass_text(const Recipe& recipe) {
-  return str(settings_text(recipe.model), " ", settings_text(recipe.loss), " ", recipe.precision);
-}
-
-std::string rules_text(const Recipe& recipe) {
-  std::string text;
-  for (const auto& [name, rule] : SyncRules::full_config(recipe.sync, "sync").entries)
-    text += str(text.empty() ? "" : "; ", strategy_text(rule));
-  return text;
-}
-
 std::optional<MeasuredPass> measure_pass(Communicator& comm, const Recipe& recipe, const Outline& outline,
                                          const std::vector<MeasuredPass>& known, int ranks_here) {
   MeasuredPass pass{pass_text(recipe), "", outline.shares.forward_tokens, outline.shares.length};

@@ -9,11 +9,6 @@
 
 namespace lmx::plan {
 
-// The settings of a recipe's passes: of its model, its loss and its precision.
-std::string pass_text(const Recipe& recipe);
-// strategy_text() of all rules, for strategies that choose the rows of which a loss computes gradients.
-std::string rules_text(const Recipe& recipe);
-
 // Seconds of the forward and backward pass of the outline's shape over random words, with random parameters: until the
 // slowest rank has ended, while all ranks compute. Nothing is updated or exchanged. Empty: `known` holds this pass,
 // the pass needs more than half of the machine's memory, or the model or loss cannot run without data. Collective.

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "app/calibration/passes.h"
 #include "app/memory/outline.h"
 #include "lmx/error.h"
 #include "recipe/comm_config.h"

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "lmx/error.h"
+#include "recipe/sync_rules.h"
 
 namespace lmx::plan {
 namespace {
@@ -126,6 +127,17 @@ std::string strategy_text(const Node& rule) {
   component.erase("strategy");
   component.set("name", *rule.find("strategy"));
   return settings_text(component);
+}
+
+std::string pass_text(const Recipe& recipe) {
+  return str(settings_text(recipe.model), " ", settings_text(recipe.loss), " ", recipe.precision);
+}
+
+std::string rules_text(const Recipe& recipe) {
+  std::string text;
+  for (const auto& [name, rule] : SyncRules::full_config(recipe.sync, "sync").entries)
+    text += str(text.empty() ? "" : "; ", strategy_text(rule));
+  return text;
 }
 
 void DeviceConfig::read_measured(const std::string& path) {

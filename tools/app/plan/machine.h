@@ -8,6 +8,7 @@
 
 #include "lmx/config.h"
 #include "lmx/dtype.h"
+#include "recipe/recipe.h"
 
 namespace lmx::plan {
 
@@ -30,7 +31,7 @@ struct MeasuredProduct {
 
 // A forward and a backward pass of a model and its loss.
 struct MeasuredPass {
-  std::string network;             // pass_text() of the recipe (passes.h)
+  std::string network;             // pass_text() of the recipe
   std::string rules;               // rules_text() if strategies choose the rows of the loss, else ""
   int64_t tokens = 0, length = 0;  // of the pass; of a sequence
   double forward_us = 0, backward_us = 0;
@@ -50,6 +51,10 @@ struct MeasuredExchange {
 std::string strategy_text(const Node& rule);
 // The settings of a component in one line, its name first: "lstm cells=2048 embedding=512".
 std::string settings_text(const Node& component);
+// The settings of a recipe's passes: of its model, its loss and its precision.
+std::string pass_text(const Recipe& recipe);
+// strategy_text() of all rules, for strategies that choose the rows of which a loss computes gradients.
+std::string rules_text(const Recipe& recipe);
 
 // The processor of one rank.
 struct DeviceConfig {
