@@ -1,13 +1,10 @@
 // Tests that apply to the Gloo group alone: how ranks that lmx has not started meet, and the job's secret.
-#include <arpa/inet.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
-
 #include <filesystem>
 #include <memory>
 #include <thread>
 
 #include "names.h"
+#include "process/free_port.h"
 #include "process_jobs.h"
 
 namespace lmx_test {
@@ -17,19 +14,6 @@ using lmx::str;
 using testing::HasSubstr;
 
 constexpr const char* kSecret = "0123456789abcdef0123456789abcdef";
-
-// A free port of this host's loopback.
-int free_port() {
-  const int socket = ::socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t length = sizeof address;
-  bind(socket, reinterpret_cast<sockaddr*>(&address), length);
-  getsockname(socket, reinterpret_cast<sockaddr*>(&address), &length);
-  close(socket);
-  return ntohs(address.sin_port);
-}
 
 class Gloo : public ProcessJobs {
  protected:
