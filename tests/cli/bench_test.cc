@@ -100,7 +100,7 @@ TEST(Bench, QuickStepsHaveTheirLines) {
   }
 }
 
-// A paper's scale has other time steps, which --quick leaves as they are.
+// A paper's scale has other time steps, and --quick does not change their number.
 TEST(Bench, ScalesHaveTheirTimeSteps) {
   const auto tokens = [](const std::string& scale) {
     const Outcome o = run_lmx(
@@ -140,8 +140,8 @@ TEST(Bench, TheTransformerDrawsTheDropoutsOfThePeers) {
 
 class DeviceBench : public DeviceTest {};
 
-// What one step may ask of a device without CUDA graphs. A change that needs more has to say why here. The numbers
-// depend on the layers and time steps, which --quick leaves as they are, and hardly on their widths.
+// Limits for the work of one step on a device without CUDA graphs. A change that needs more has to say why here. The
+// numbers depend on the layers and time steps, which --quick does not change, and hardly on their widths.
 TEST_F(DeviceBench, AStepNeedsFewLaunchesAndOneWait) {
   struct Limit {
     std::string workload, update;

@@ -31,7 +31,7 @@ TEST(PlanMachine, TheNearestExchangeOfTheStrategySetsTheRate) {
   EXPECT_NEAR(device.exchange_s("c", 4, 1'000'000), 1e6 / 10e9, 1e-15);
 }
 
-// The text names every option, so that a codec's exchange is not taken for that of another one.
+// The text names every option, so that the exchanges of two codecs have different texts.
 TEST(PlanMachine, AStrategyIsNamedWithItsOptions) {
   lmx::train::load_plugins();
   const auto text = [](const char* rules) {

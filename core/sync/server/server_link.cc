@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstring>
 
+#include "base/clock.h"
 #include "lmx/error.h"
 #include "lmx/parallel.h"
 
@@ -35,10 +36,6 @@ T unpack(const Tensor& t) {
   T value;
   std::memcpy(&value, t.raw(), sizeof(T));
   return value;
-}
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
 // Sleeps between two polls. The longer no request has arrived, the longer each sleep.

@@ -5,6 +5,7 @@
 #include <new>
 
 #include "backend/cuda.h"
+#include "base/clock.h"
 #include "base/text.h"
 #include "data/passes.h"
 #include "lmx/pair_batches.h"
@@ -95,7 +96,7 @@ double compute(Session& s, int64_t step) {
   StepLoss own = steps.forward_backward(share, plan);
   steps.read_losses(own);
   if (s.ctx.device.kind == Device::Kind::cuda) cuda_device(s.ctx.device.index).fence()->wait();
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  return seconds_since(begin);
 }
 
 // Keeps the parts of a session that a step changes besides its gradients, and restores them at its end.

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "app/calibration/passes.h"
+#include "app/calibration/random_batch.h"
 #include "app/calibration/rehearsal.h"
 #include "app/calibration/timing.h"
 #include "app/memory/machine_memory.h"
@@ -25,13 +26,6 @@ namespace {
 using namespace train;
 
 constexpr int64_t kStream = int64_t{1} << 26;  // floats of the arrays that are added: beyond every cache
-
-Tensor noise(Context& ctx, const Shape& shape) {
-  Tensor t = ctx.empty(shape, DType::f32);
-  float x = 0.3F;  // the time of a product does not depend on the values, unless they are zero or denormal
-  for (float& v : t.values<float>()) v = x = x > 0.9F ? x - 0.7F : x + 0.013F;
-  return t;
-}
 
 MeasuredProduct measure_product(Context& ctx, const ProductShape& p, const std::string& precision) {
   MeasuredProduct result{p.m, p.n, p.k, precision};

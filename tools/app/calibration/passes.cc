@@ -6,6 +6,7 @@
 
 #include "app/calibration/random_batch.h"
 #include "app/memory/machine_memory.h"
+#include "base/clock.h"
 #include "lmx/error.h"
 #include "lmx/model.h"
 
@@ -21,10 +22,6 @@ constexpr int kLeast = 3, kMost = 7;
 struct PassTime {
   double forward = 0, both = 0;
 };
-
-double since(Clock::time_point begin) {
-  return std::chrono::duration<double>(Clock::now() - begin).count();
-}
 
 class Passes {
  public:
@@ -49,9 +46,9 @@ class Passes {
     const Var features = forward_training(*outline_.network.model, ctx_, params_, batch_, state, terms);
     const Tensor targets = batch_.targets.reshape({batch_.tokens()});
     const LossValue loss = outline_.network.loss->forward(ctx_, params_, features, targets, plan_);
-    PassTime own{since(begin), 0};
+    PassTime own{seconds_since(begin), 0};
     tape_.backward(ctx_, terms.total(ctx_, loss.loss), 1 / static_cast<double>(batch_.tokens()));
-    own.both = since(begin);
+    own.both = seconds_since(begin);
     params_.clear_gradients();
     const double numbers[] = {own.forward, own.both};
     const std::vector<double> all = ctx_.comm->gather_numbers(numbers, "calibration");

@@ -54,4 +54,11 @@ Batch random_batch(const Outline& outline, int64_t tokens, uint64_t seed) {
   return batch;
 }
 
+Tensor noise(Context& ctx, const Shape& shape, float start, MemClass c) {
+  Tensor t = ctx.empty(shape, DType::f32, c);
+  float x = start;
+  for (float& v : t.values<float>()) v = x = x > 0.5F ? x - 0.93F : x + 0.013F;
+  return t;
+}
+
 }  // namespace lmx::plan

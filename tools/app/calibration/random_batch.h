@@ -14,4 +14,8 @@ std::vector<int32_t> zipf_words(uint64_t seed, int64_t count, int64_t vocabulary
 // tokens on both sides.
 Batch random_batch(const Outline& outline, int64_t tokens, uint64_t seed);
 
+// Values from -0.43 to 0.52, the first of them after `start`. Times do not depend on values, unless these are zero or
+// denormal.
+Tensor noise(Context& ctx, const Shape& shape, float start = 0.3F, MemClass c = MemClass::activations);
+
 }  // namespace lmx::plan

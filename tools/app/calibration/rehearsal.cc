@@ -18,13 +18,6 @@ using namespace train;
 
 constexpr int kMostRanks = 4, kSteps = 4;
 
-Tensor noise(Context& ctx, const Shape& shape, float start) {
-  Tensor t = ctx.empty(shape, DType::f32, MemClass::gradients);
-  float x = start;
-  for (float& v : t.values<float>()) v = x = x > 0.5F ? x - 0.93F : x + 0.013F;
-  return t;
-}
-
 // One virtual rank.
 class Rehearsal {
  public:
@@ -81,14 +74,15 @@ class Rehearsal {
     const float start = 0.1F * static_cast<float>(1 + ctx_.rank);
     const auto planned = plan.rows.find(spec.name);
     if (!spec.sparse && planned == plan.rows.end()) {
-      grad.dense = noise(ctx_, spec.shape, start);
+      grad.dense = noise(ctx_, spec.shape, start, MemClass::gradients);
       return;
     }
     RowSparse piece;
     piece.unique = planned != plan.rows.end();
     piece.indices = piece.unique ? planned->second : words_of(spec, batch, static_cast<int>(plan.step));
     const auto rows = static_cast<int64_t>(piece.indices.size());
-    piece.rows = noise(ctx_, spec.shape.rank() == 1 ? Shape{rows} : Shape{rows, row_width(spec.shape)}, start);
+    piece.rows = noise(ctx_, spec.shape.rank() == 1 ? Shape{rows} : Shape{rows, row_width(spec.shape)}, start,
+                       MemClass::gradients);
     grad.pieces.push_back(std::move(piece));
   }
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "app/records/median.h"
+#include "base/clock.h"
 #include "lmx/parallel.h"
 
 namespace lmx::plan {
@@ -17,18 +18,14 @@ using Clock = std::chrono::steady_clock;
 constexpr double kWindow = 0.3;  // seconds: many times as long as a scheduler lets one thread run
 constexpr int kExchanges = 5;
 
-double since(Clock::time_point begin) {
-  return std::chrono::duration<double>(Clock::now() - begin).count();
-}
-
 double mean_s(const std::function<void()>& body) {
   const auto begin = Clock::now();
   int calls = 0;
   do {
     body();
     ++calls;
-  } while (since(begin) < kWindow);
-  return since(begin) / calls;
+  } while (seconds_since(begin) < kWindow);
+  return seconds_since(begin) / calls;
 }
 
 }  // namespace
@@ -61,20 +58,20 @@ Beside beside_s(Communicator& comm, const std::function<void()>& body, const std
     set_num_threads(1);  // as the thread of a run that exchanges gradients
     const auto begin = Clock::now();
     beside();
-    result.seconds = since(begin);
+    result.seconds = seconds_since(begin);
     ended = true;
   });
   const auto begin = Clock::now();
   double last = 0;
   int calls = 0;
   while (!ended || calls == 0) {
-    last = since(begin);
+    last = seconds_since(begin);
     body();
     ++calls;
   }
   other.join();
   // The last call began inside `beside`, but may have ended after it.
-  const double took = since(begin) - last;
+  const double took = seconds_since(begin) - last;
   result.calls = calls - 1 + std::clamp((result.seconds - last) / std::max(took, 1e-9), 0.0, 1.0);
   comm.barrier();
   return result;
@@ -86,12 +83,12 @@ double between_barriers_s(Communicator& comm, const std::function<void()>& body)
     comm.barrier();
     const auto begin = Clock::now();
     body();
-    const double own = since(begin);
+    const double own = seconds_since(begin);
     comm.barrier();
-    const double all = since(begin);
+    const double all = seconds_since(begin);
     const auto alone = Clock::now();
     comm.barrier();
-    times.push_back(std::max(all - since(alone), own));
+    times.push_back(std::max(all - seconds_since(alone), own));
   }
   return lmx_cli::median(std::move(times));
 }

@@ -307,7 +307,6 @@ void Check::fields(Fields& f) {
 }
 
 void Check::check(const std::string& where_it_is) const {
-  const auto given = [](const Node& n) { return n.kind != Node::Kind::null; };
   if (given(ascending) && (given(value) || given(expect) || given(at_least) || given(at_most)))
     throw UserError(where_it_is + ": `ascending` cannot be combined with value, expect, at_least or at_most");
   if (given(ascending) && (ascending.kind != Node::Kind::list || ascending.items.size() < 2))

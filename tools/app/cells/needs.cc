@@ -24,14 +24,6 @@ lmx::plan::Request request_of(const Cell& cell, const std::string& machine) {
   return request;
 }
 
-// UserError: there is no such machine, or its file is wrong.
-void require_machine(const Cell& cell, const std::string& machine) {
-  lmx::plan::Request request = request_of(cell, machine);
-  request.compose = with_plugins(request.compose);
-  bool swept = false;
-  (void)lmx::plan::variants_of(request, swept);
-}
-
 // Hours of a cell's training; nothing if its length is not known, or if the planner refuses it.
 // `epoch_tokens`: NaN if they are not known; the planner would count them again for each cell.
 std::optional<double> hours_of(const Cell& cell, const std::string& machine, double epoch_tokens) {
@@ -53,6 +45,13 @@ std::optional<double> hours_of(const Cell& cell, const std::string& machine, dou
 
 }  // namespace
 
+void require_machine(const Cell& cell, const std::string& machine) {
+  lmx::plan::Request request = request_of(cell, machine);
+  request.compose = with_plugins(request.compose);
+  bool swept = false;
+  (void)lmx::plan::variants_of(request, swept);
+}
+
 Needs needs_of(const Experiment& experiment, const Scale& scale, const std::vector<Cell>& cells,
                const std::map<std::string, PlannedCell>& planned, const std::string& machine, DataChecks& checks) {
   const PlanConfig& plan = plan_config(experiment, scale);
@@ -65,7 +64,6 @@ Needs needs_of(const Experiment& experiment, const Scale& scale, const std::vect
                                        : scale.id == "desk" ? kDesk
                                                             : "h100_node";
   needs.machine = own ? machines_of(plan, cells) : machine_of_cells;
-  if (!machine.empty() && !cells.empty()) require_machine(cells[0], machine);
   std::vector<std::string> ids;
   for (const Cell& cell : cells) {
     ids.push_back(cell.id);

@@ -33,6 +33,10 @@ struct Needs {
   std::set<std::string> missing;           // data, with the way to get it
 };
 
+// `machine`: as in needs_of(), which counts cells that cannot be planned as unknown. UserError: there is no such
+// machine, or its file is wrong.
+void require_machine(const Cell& cell, const std::string& machine);
+
 // Plans the time of the cells that run, one after the other: on `machine` or, if it is empty, on the machine of the
 // scale's plan, else on desk_10gbe (desk) or h100_node (paper). On desk_10gbe, virtual ranks are the work of one
 // computer. `planned`: the result of plan_cells().

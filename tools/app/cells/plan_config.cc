@@ -9,10 +9,6 @@ using lmx::Fields;
 using lmx::Node;
 using lmx::str;
 
-bool given(const Node& node) {
-  return node.kind != Node::Kind::null;
-}
-
 struct PlanFields {
   PlanConfig plan;
   Node anchors;

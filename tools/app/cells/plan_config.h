@@ -8,6 +8,11 @@
 
 namespace lmx_cli::experiments {
 
+// Whether an optional part of an experiment's file is there.
+inline bool given(const lmx::Node& node) {
+  return node.kind != lmx::Node::Kind::null;
+}
+
 // A cell of the paper that sets the speed of the device, in the form of one of its columns.
 struct PlanAnchor {
   std::string cell;

@@ -19,10 +19,6 @@ using lmx::Node;
 using lmx::str;
 using lmx::UserError;
 
-bool given(const Node& node) {
-  return node.kind != Node::Kind::null;
-}
-
 // The columns whose value follows from the time of a step alone.
 const std::set<std::string> kFromStep{"step_s", "tokens_per_s", "hours_per_epoch", "hours", "price_per_epoch"};
 const std::set<std::string> kTimes{"compute_s", "wait_s", "comm_s", "hidden_s", "exposed_s", "efficiency"};

@@ -5,7 +5,7 @@
 //   slurm/ID.HASH.exit    the exit code of the cell, as soon as it has one; removed when the result has been recorded
 //
 // The name of a job follows from the folder, the cell and its recipe, so that a job is found again after this program
-// was killed, and a job of another recipe is not taken for it.
+// was killed, and a job of another recipe has another name.
 #include <signal.h>
 
 #include <algorithm>
@@ -22,6 +22,7 @@
 #include "app/print/shell.h"
 #include "app/records/line_file.h"
 #include "app/records/recipe_values.h"
+#include "base/clock.h"
 #include "base/files.h"
 #include "lmx/error.h"
 #include "lmx/log.h"
@@ -35,7 +36,6 @@ using Clock = std::chrono::steady_clock;
 using lmx::str;
 
 constexpr auto kAskEvery = std::chrono::seconds(2);
-constexpr int kAsksForCode = 30;           // a file of another host may be visible here after a minute only (NFS)
 constexpr const char* kPreempted = "130";  // the exit code of a run that has written a checkpoint because of a signal
 
 class SlurmCells : public CellLauncher {
@@ -73,7 +73,7 @@ class SlurmCells : public CellLauncher {
     for (auto r = running_.begin(); r != running_.end(); ++r) {
       const std::optional<int> code = end_of(*r);
       if (!code) continue;
-      jobs::Ended ended{r->cell, *code, std::chrono::duration<double>(Clock::now() - r->since).count(), {}};
+      jobs::Ended ended{r->cell, *code, lmx::seconds_since(r->since), {}};
       ended_[r->cell] = r->exit_file;
       running_.erase(r);
       return ended;
@@ -146,13 +146,11 @@ class SlurmCells : public CellLauncher {
   }
 
   std::optional<int> end_of(const Running& r) const {
-    const std::string code = slurm::one_line(jobs::read_text(r.exit_file));
-    if (!code.empty()) return static_cast<int>(lmx::parse_int(code).value_or(1));
-    if (r.missed < slurm::kAsksBeforeLost) return {};
-    const std::string state = r.job.empty() ? "" : slurm::state_of(r.job);
-    if (state.starts_with("COMPLET") && r.missed < kAsksForCode) return {};
+    if (const std::optional<int> code = slurm::exit_code(r.exit_file)) return code;
+    const std::optional<std::string> state = slurm::lost_state(r.job, r.missed);
+    if (!state) return {};
     jobs::append_line(r.log, str("error: [slurm] job ", r.job,
-                                 " has ended without an exit code: ", state.empty() ? "Slurm has lost it" : state));
+                                 " has ended without an exit code: ", state->empty() ? "Slurm has lost it" : *state));
     return 128 + SIGKILL;
   }
 

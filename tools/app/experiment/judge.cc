@@ -13,10 +13,6 @@ using lmx::str;
 
 constexpr int64_t kDigits = 4;
 
-bool given(const Node& node) {
-  return node.kind != Node::Kind::null;
-}
-
 class Judge {
  public:
   Judge(const Check& check, const ResultScope& scope) : check_(check), scope_(scope) {

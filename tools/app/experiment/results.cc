@@ -11,10 +11,6 @@ namespace {
 using lmx::Node;
 using lmx::str;
 
-bool given(const Node& node) {
-  return node.kind != Node::Kind::null;
-}
-
 std::vector<Row> make_rows(const Experiment& e, const std::vector<Cell>& cells) {
   std::vector<Row> rows;
   for (const Cell& cell : cells) {

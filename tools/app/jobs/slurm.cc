@@ -10,6 +10,7 @@
 
 #include "app/print/shell.h"
 #include "app/records/line_file.h"
+#include "lmx/config.h"
 #include "lmx/error.h"
 
 namespace lmx_cli::jobs::slurm {
@@ -68,6 +69,20 @@ std::string state_of(const std::string& job) {
   const size_t at = a.out.find(key);
   if (a.code != 0 || at == std::string::npos) return {};
   return a.out.substr(at + key.size(), a.out.find(' ', at) - at - key.size());
+}
+
+std::optional<int> exit_code(const std::string& file) {
+  const std::string code = one_line(read_text(file));
+  if (code.empty()) return {};
+  return static_cast<int>(lmx::parse_int(code).value_or(1));
+}
+
+std::optional<std::string> lost_state(const std::string& job, int missed) {
+  constexpr int kLeast = 3, kCompleted = 30;  // how often Slurm is asked, also if it says that the job has completed
+  if (missed < kLeast) return {};
+  std::string state = job.empty() ? "" : state_of(job);
+  if (state.starts_with("COMPLET") && missed < kCompleted) return {};
+  return state;
 }
 
 }  // namespace lmx_cli::jobs::slurm

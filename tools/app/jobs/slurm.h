@@ -1,6 +1,7 @@
 // Slurm's commands, for programs that submit jobs and watch them.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -10,10 +11,6 @@ struct Answer {
   int code = 0;
   std::string out, err;
 };
-
-// Slurm may not know a job any more although its exit code has not arrived yet (NFS). Ask this often before it counts
-// as lost.
-inline constexpr int kAsksBeforeLost = 3;
 
 // Runs a command to its end. RunError: it cannot be started.
 Answer ask(const std::vector<std::string>& words);
@@ -27,5 +24,12 @@ std::string submit(std::vector<std::string> words);
 std::string job_named(const std::string& name);
 // Returns the JobState of a job ("12", or "12_3" for a task of an array) that is over; "" if Slurm no longer lists it.
 std::string state_of(const std::string& job);
+
+// Returns the exit code that a script has written to a file; nothing: none yet. 1: the file has another content.
+std::optional<int> exit_code(const std::string& file);
+// The state of a job of which Slurm has not known `missed` times in a row that it runs, although there is no exit code:
+// state_of(), or "" for a job without an id. Nothing: the code may still arrive, because a file of another host may be
+// visible here after a minute only (NFS).
+std::optional<std::string> lost_state(const std::string& job, int missed);
 
 }  // namespace lmx_cli::jobs::slurm

@@ -1,4 +1,4 @@
-// What estimates need of a recipe on a number of ranks, made without its data.
+// The components and sizes of a recipe on a number of ranks, for estimates without its data.
 #pragma once
 
 #include <memory>

@@ -19,6 +19,7 @@
 #include "app/print/shell.h"
 #include "app/records/line_file.h"
 #include "app/sweep/launcher.h"
+#include "base/clock.h"
 #include "base/files.h"
 #include "lmx/error.h"
 #include "lmx/log.h"
@@ -207,24 +208,23 @@ class SlurmLauncher : public Launcher {
         ++t;
         continue;
       }
-      all.push_back({t->second.point, *ending, std::chrono::duration<double>(Clock::now() - t->second.since).count()});
+      all.push_back({t->second.point, *ending, lmx::seconds_since(t->second.since)});
       t = array.tasks.erase(t);
     }
   }
 
   std::optional<Ending> end_of(const Array& array, size_t task, Running& running, bool answered, bool known) const {
-    const std::string code = one_line(jobs::read_text(exit_file(array.number, task)));
-    if (!code.empty()) {
-      const auto value = static_cast<int>(lmx::parse_int(code).value_or(1));
-      const bool killed = value == 128 + SIGKILL && slurm::state_of(str(array.job, "_", task)) == "OUT_OF_MEMORY";
-      return Ending{value, killed, ""};
+    const std::string job = array.job.empty() ? "" : str(array.job, "_", task);
+    if (const std::optional<int> code = slurm::exit_code(exit_file(array.number, task))) {
+      const bool killed = *code == 128 + SIGKILL && !job.empty() && slurm::state_of(job) == "OUT_OF_MEMORY";
+      return Ending{*code, killed, ""};
     }
     if (known) running.missed = 0;
     if (!answered || known) return {};
-    if (++running.missed < slurm::kAsksBeforeLost) return {};
-    const std::string state = array.job.empty() ? "" : slurm::state_of(str(array.job, "_", task));
-    if (state == "OUT_OF_MEMORY") return Ending{128 + SIGKILL, true, ""};
-    return Ending{128 + SIGKILL, false, state.empty() ? "Slurm has lost it" : state};
+    const std::optional<std::string> state = slurm::lost_state(job, ++running.missed);
+    if (!state) return {};
+    if (*state == "OUT_OF_MEMORY") return Ending{128 + SIGKILL, true, ""};
+    return Ending{128 + SIGKILL, false, state->empty() ? "Slurm has lost it" : *state};
   }
 
   const Plan& plan_;

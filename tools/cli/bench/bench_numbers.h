@@ -4,13 +4,13 @@
 #include <chrono>
 #include <cmath>
 
+#include "base/clock.h"
+
 namespace lmx_cli {
 
 using BenchClock = std::chrono::steady_clock;
 
-inline double seconds_since(BenchClock::time_point start) {
-  return std::chrono::duration<double>(BenchClock::now() - start).count();
-}
+using lmx::seconds_since;
 
 // Rounds `value` to a multiple of 1 / parts, for a JSON line.
 inline double rounded(double value, double parts) {

@@ -41,6 +41,7 @@ std::vector<Listed> all_needs(const Options& o) {
       choice.name = file;
       choice.scale = scale.id;
       const Prepared p(choice);
+      if (all.empty() && !o.machine.empty()) require_machine(p.cells.at(0), o.machine);
       all.push_back({needs_of(p.experiment, p.scale, p.cells, p.planned, o.machine, checks), e.title, e.place});
       all.back().needs.experiment = id;
     }
@@ -62,8 +63,23 @@ std::string time_text(const Needs& n) {
   return n.hours > 0 ? hours_text(n.hours) + " + " + unknown : unknown;
 }
 
+// By scale.
+std::map<std::string, Needs> totals_of(const std::vector<Listed>& all) {
+  std::map<std::string, Needs> totals;
+  for (const Listed& l : all) {
+    Needs& total = totals[l.needs.scale];
+    total.runs += l.needs.runs;
+    total.planned += l.needs.planned;
+    total.hours += l.needs.hours;
+    total.unknown += l.needs.unknown;
+  }
+  return totals;
+}
+
 Json json_of(const std::vector<Listed>& all) {
   Json list = Json::array(), totals = Json::object();
+  for (const auto& [scale, total] : totals_of(all))
+    totals[scale] = {{"runs", total.runs}, {"hours", total.hours}, {"unknown", total.unknown}};
   for (const Listed& l : all) {
     const Needs& n = l.needs;
     list.push_back({{"experiment", n.experiment},
@@ -77,11 +93,6 @@ Json json_of(const std::vector<Listed>& all) {
                     {"hours", json_number(n.hours)},
                     {"unknown", n.unknown},
                     {"missing_data", n.missing}});
-    Json& total = totals[n.scale];
-    if (total.is_null()) total = {{"runs", 0}, {"hours", 0.0}, {"unknown", 0}};
-    total["runs"] = total["runs"].get<size_t>() + n.runs;
-    total["hours"] = total["hours"].get<double>() + n.hours;
-    total["unknown"] = total["unknown"].get<size_t>() + n.unknown;
   }
   return {{"experiments", list}, {"total", totals}};
 }
@@ -89,7 +100,6 @@ Json json_of(const std::vector<Listed>& all) {
 void print_list(const std::vector<Listed>& all) {
   std::vector<std::vector<std::string>> rows{
       {"EXPERIMENT", "SCALE", "RUNS", "PLANNED", "RANKS", "MACHINE", "TIME", "DATA"}};
-  std::map<std::string, Needs> totals;
   std::set<std::string> missing;
   for (const Listed& l : all) {
     const Needs& n = l.needs;
@@ -98,14 +108,9 @@ void print_list(const std::vector<Listed>& all) {
                     n.runs == 0         ? "none"
                     : n.missing.empty() ? "available"
                                         : "missing"});
-    Needs& total = totals[n.scale];
-    total.runs += n.runs;
-    total.planned += n.planned;
-    total.hours += n.hours;
-    total.unknown += n.unknown;
     missing.insert(n.missing.begin(), n.missing.end());
   }
-  for (const auto& [scale, total] : totals)
+  for (const auto& [scale, total] : totals_of(all))
     rows.push_back({"total", scale, str(total.runs), str(total.planned), "", "", time_text(total), ""});
   std::cout << table(rows);
   std::cout
