@@ -60,7 +60,7 @@ void fit_curve(DeviceConfig& device, const std::vector<MeasuredProduct>& product
 
 // How the ranks of a machine share its cores. The body: a product that stays in the cache.
 struct Sharing {
-  double stretch = 1;  // time of a computation while all ranks compute, relative to that of one alone
+  double stretch = 1;  // seconds that a second of processor time takes while all ranks compute
   double beside = 0;   // DeviceConfig::beside
 };
 Sharing measure_sharing(Context& ctx) {
@@ -70,13 +70,12 @@ Sharing measure_sharing(Context& ctx) {
   const auto product = [&] { matmul(ctx, a, false, b, false, c); };
   constexpr int kRounds = 3;  // another program may use the machine in one of them
   constexpr double kBusy = 0.3;
-  double all = INFINITY, one = INFINITY;
+  double all = INFINITY, stretch = INFINITY;
   std::vector<double> beside;
   for (int round = 0; round < kRounds; ++round) {
     all = std::min(all, together_s(*ctx.comm, product));
-    one = std::min(one, alone_s(*ctx.comm, product));
+    stretch = std::min(stretch, stretch_of(*ctx.comm, product));
   }
-  const double stretch = std::max(1.0, all / one);
   for (int round = 0; round < kRounds; ++round) {
     const Beside busy = beside_s(*ctx.comm, product, [] {
       const double end = thread_cpu_s() + kBusy;
@@ -158,27 +157,32 @@ std::function<void()> exchange(Context& ctx, const std::function<bool(int)>& wit
 // `partners`: ranks with which each rank exchanges; `sharing`: ranks that share the link.
 LinkConfig measure_link(Context& ctx, const std::function<bool(int)>& with, int partners, int sharing) {
   constexpr int64_t kSmall = 1, kMedium = int64_t{1} << 17, kLarge = int64_t{1} << 22;
-  constexpr double kEnough = 0.5;  // seconds of an exchange
+  constexpr double kEnough = 2;  // seconds of an exchange; on a slow link a short one begins and ends in buffers
+  constexpr int kShort = 51, kLong = 5;
   Communicator& comm = *ctx.comm;
-  const double small = between_barriers_s(comm, exchange(ctx, with, kSmall));
-  const double medium = between_barriers_s(comm, exchange(ctx, with, kMedium));
+  const double small = between_barriers_s(comm, exchange(ctx, with, kSmall), kShort);
+  const double medium = between_barriers_s(comm, exchange(ctx, with, kMedium), kLong);
   // All ranks choose the same size, as large as the link can send in that time.
   const double factor = kEnough / comm.gather_numbers(std::span(&medium, 1), "calibration")[0];
   const int64_t floats = std::clamp(static_cast<int64_t>(factor * static_cast<double>(kMedium)), kMedium, kLarge);
   const std::function<void()> large = exchange(ctx, with, floats);
   LinkConfig link;
   const double bytes = 4.0 * static_cast<double>(floats - kSmall) * partners;
-  link.gb_s = bytes * sharing / std::max(between_barriers_s(comm, large) - small, 1e-9) / 1e9;
+  link.gb_s = bytes * sharing / std::max(between_barriers_s(comm, large, kLong) - small, 1e-9) / 1e9;
   link.latency_us = 1e6 * small / std::max(1, comm.size() - 1);  // its rounds follow each other
   const Tensor a = noise(ctx, {256, 256});
   Tensor c = ctx.zeros({256, 256}, DType::f32);
   const auto product = [&] { matmul(ctx, a, false, a, false, c); };
-  const double one = together_s(comm, product);
-  constexpr int kTimes = 3;
-  const Beside beside = beside_s(comm, product, [&] {
-    for (int i = 0; i < kTimes; ++i) large();
-  });
-  link.delay_s_gb = std::max(0.0, beside.seconds - beside.calls * one) / (kTimes * bytes * 1e-9);
+  constexpr int kRounds = 3, kTimes = 2;  // another program may use the machine in one of the rounds
+  std::vector<double> delays;
+  for (int round = 0; round < kRounds; ++round) {
+    const double one = together_s(comm, product);
+    const Beside beside = beside_s(comm, product, [&] {
+      for (int i = 0; i < kTimes; ++i) large();
+    });
+    delays.push_back(std::max(0.0, beside.seconds - beside.calls * one) / (kTimes * bytes * 1e-9));
+  }
+  link.delay_s_gb = lmx_cli::median(std::move(delays));
   return link;
 }
 

@@ -1,12 +1,12 @@
 #include "app/calibration/rehearsal.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 
 #include "app/calibration/random_batch.h"
 #include "app/memory/machine_memory.h"
 #include "app/memory/outline.h"
-#include "app/records/median.h"
 #include "lmx/parallel.h"
 #include "lmx/row_sync.h"
 #include "recipe/comm_config.h"
@@ -33,9 +33,10 @@ class Rehearsal {
     ctx_.allocator = ctx_.host = comm.allocator();
   }
 
-  // Processor time of each unit, the median of all steps but the first, which allocates memory.
+  // Processor time of each unit: the least of all steps but the first, which allocates memory. Ranks that compute on
+  // the same core or need the same memory at that moment only add to it.
   std::vector<double> run() {
-    std::vector<std::vector<double>> times;
+    std::vector<double> least;
     for (int step = 0; step < kSteps; ++step) {
       ctx_.comm->set_step(step);
       StepPlan plan;
@@ -47,12 +48,10 @@ class Rehearsal {
       rules_.finish();
       rules_.after_step(ctx_);
       params_.clear_gradients();
-      times.resize(rules_.timeline().size());
-      for (size_t i = 0; step > 0 && i < times.size(); ++i) times[i].push_back(rules_.timeline()[i].cpu);
+      least.resize(rules_.timeline().size(), INFINITY);
+      for (size_t i = 0; step > 0 && i < least.size(); ++i) least[i] = std::min(least[i], rules_.timeline()[i].cpu);
     }
-    std::vector<double> seconds;
-    for (std::vector<double>& unit : times) seconds.push_back(lmx_cli::median(std::move(unit)));
-    return seconds;
+    return least;
   }
 
  private:

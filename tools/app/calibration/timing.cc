@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <numeric>
+#include <span>
 #include <thread>
 #include <vector>
 
@@ -16,7 +18,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr double kWindow = 0.3;  // seconds: many times as long as a scheduler lets one thread run
-constexpr int kExchanges = 5;
 
 double mean_s(const std::function<void()>& body) {
   const auto begin = Clock::now();
@@ -28,25 +29,31 @@ double mean_s(const std::function<void()>& body) {
   return seconds_since(begin) / calls;
 }
 
+// The mean of the ranks' numbers.
+double mean_of_ranks(Communicator& comm, double own) {
+  const std::vector<double> all = comm.gather_numbers(std::span(&own, 1), "calibration");
+  return std::accumulate(all.begin(), all.end(), 0.0) / static_cast<double>(all.size());
+}
+
 }  // namespace
+
+double seconds_of_mean_rate(Communicator& comm, double own) {
+  return 1 / mean_of_ranks(comm, 1 / own);
+}
 
 double together_s(Communicator& comm, const std::function<void()>& body) {
   body();  // the first call allocates memory
   comm.barrier();
-  const double seconds = mean_s(body);
-  comm.barrier();
-  return seconds;
+  return seconds_of_mean_rate(comm, mean_s(body));
 }
 
-double alone_s(Communicator& comm, const std::function<void()>& body) {
+double stretch_of(Communicator& comm, const std::function<void()>& body) {
   body();
-  double seconds = 0;
-  for (int r = 0; r < comm.size(); ++r) {
-    comm.barrier();
-    if (r == comm.rank()) seconds = mean_s(body);
-  }
   comm.barrier();
-  return seconds;
+  const auto begin = Clock::now();
+  const double cpu = thread_cpu_s();
+  mean_s(body);
+  return seconds_of_mean_rate(comm, seconds_since(begin) / (thread_cpu_s() - cpu));
 }
 
 Beside beside_s(Communicator& comm, const std::function<void()>& body, const std::function<void()>& beside) {
@@ -73,13 +80,12 @@ Beside beside_s(Communicator& comm, const std::function<void()>& body, const std
   // The last call began inside `beside`, but may have ended after it.
   const double took = seconds_since(begin) - last;
   result.calls = calls - 1 + std::clamp((result.seconds - last) / std::max(took, 1e-9), 0.0, 1.0);
-  comm.barrier();
-  return result;
+  return {mean_of_ranks(comm, result.seconds), mean_of_ranks(comm, result.calls)};
 }
 
-double between_barriers_s(Communicator& comm, const std::function<void()>& body) {
+double between_barriers_s(Communicator& comm, const std::function<void()>& body, int calls) {
   std::vector<double> times;
-  for (int i = 0; i < kExchanges; ++i) {
+  for (int i = 0; i < calls; ++i) {
     comm.barrier();
     const auto begin = Clock::now();
     body();

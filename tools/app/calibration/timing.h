@@ -7,19 +7,24 @@
 
 namespace lmx::plan {
 
-// Seconds of one call of `body` while all ranks call it: a mean, since a median would not contain the pauses of a rank
-// that shares its core. Collective.
+// 1 / the mean of 1 / `own` over the ranks. If more ranks than cores compute, a scheduler may give one rank a core of
+// its own and leave the others to share the rest, so the time of one rank shows little; the sum of all rates is the
+// machine's. Collective.
+double seconds_of_mean_rate(Communicator& comm, double own);
+// Seconds of one call of `body` while all ranks call it, at the mean rate of the ranks. The time of a rank is a mean,
+// since a median would not contain the pauses of a rank that shares its core. Collective.
 double together_s(Communicator& comm, const std::function<void()>& body);
-// The same while only one rank at a time calls it. Collective.
-double alone_s(Communicator& comm, const std::function<void()>& body);
+// How many seconds a second of processor time takes this thread while all ranks call `body`: 2 if twice as many ranks
+// as cores compute. Collective.
+double stretch_of(Communicator& comm, const std::function<void()>& body);
 // Seconds of one call of `body` on this thread while another thread is inside `beside`, which is called once on each
-// rank; `calls`: how often `body` was called meanwhile, at least 1. Collective.
+// rank; `calls`: how often `body` was called meanwhile. Both are means of the ranks. Collective.
 struct Beside {
   double seconds = 0;  // of `beside`
   double calls = 0;
 };
 Beside beside_s(Communicator& comm, const std::function<void()>& body, const std::function<void()>& beside);
-// The median of the seconds between two barriers, without those of a barrier itself. Collective.
-double between_barriers_s(Communicator& comm, const std::function<void()>& body);
+// The median of the seconds between two barriers over some calls, without those of a barrier itself. Collective.
+double between_barriers_s(Communicator& comm, const std::function<void()>& body, int calls);
 
 }  // namespace lmx::plan
