@@ -1,4 +1,5 @@
 // Tests that apply to the Gloo group alone: how ranks that lmx has not started meet, and the job's secret.
+#include <cerrno>
 #include <filesystem>
 #include <memory>
 #include <thread>
@@ -104,6 +105,53 @@ TEST_F(Gloo, AMeetingThatIsNotDescribed) {
   expect_one_message(*elsewhere, 2, Names("192.0.2.1", "29400", "rank 0"));
   const auto no_interface = rank(0, 1, "moves", meeting(free_port()), "interface: nowhere9");
   expect_one_message(*no_interface, 2, Names("comm.interface", "nowhere9"));
+}
+
+TEST_F(Gloo, LongMovesOverTcp) {
+  for (const int ranks : {2, 4}) {
+    Job job(started("long_moves", ranks, "direct: false"));
+    EXPECT_EQ(job.wait(), 0) << job.err();
+    EXPECT_EQ(job.err(), "");
+  }
+}
+
+// Some or all ranks cannot read the memory of the others any more, so that the others send the data. The errors are
+// those of a container's rules, of the memory of a device's driver, and of another emulation of the kernel.
+TEST_F(Gloo, ReadsThatTheKernelRefuses) {
+  std::vector<std::unique_ptr<Job>> jobs;
+  for (const auto& [error, who] : {std::pair{EPERM, -1}, {EFAULT, 1}, {ENOSYS, 2}}) {
+    std::vector<std::string> words = started("refused_moves", 3, "", who);
+    words.insert(words.begin(), {"env", str("LMX_TEST_READ_ERROR=", error)});
+    jobs.push_back(std::make_unique<Job>(words));
+  }
+  for (const auto& job : jobs) {
+    EXPECT_EQ(job->wait(), 0) << job->err();
+    EXPECT_EQ(job->err(), "");
+  }
+}
+
+// The kernel reports to rank 1 that the process of rank 2 has ended, which it has not. Over TCP rank 1 does not ask.
+TEST_F(Gloo, AProcessThatTheKernelDoesNotFind) {
+  const auto command = [&](const std::string& more) {
+    std::vector<std::string> words = started("refused_moves", 3, "heartbeat_s: 0.1, timeout_s: 1" + more, 1);
+    words.insert(words.begin(), {"env", str("LMX_TEST_READ_ERROR=", ESRCH)});
+    return words;
+  };
+  Job tcp(command(", direct: false")), direct(command(""));
+  EXPECT_EQ(tcp.wait(), 0) << tcp.err();
+  expect_one_message(direct, 1, Names("rank 1 of 3", "connection to rank 2", "process has ended"));
+}
+
+// At moments before a rank announces a tensor, while another one reads it, and while it waits for the answer.
+TEST_F(Gloo, ARankThatIsKilledBetweenLongMessages) {
+  for (int i = 0; i < 6; ++i) {
+    Job job(started("long_loop", 3));
+    ASSERT_TRUE(job.wait_for_ranks(3)) << job.err();
+    std::this_thread::sleep_for(std::chrono::milliseconds(37 * i));
+    const int who = i % 3;
+    kill(job.ranks().at(who), SIGKILL);
+    expect_one_message(job, 1, Names(str("rank ", who, " of 3 on host "), "killed"));
+  }
 }
 
 TEST_F(Gloo, AnotherNumberOfProcessesThanTheRecipeSays) {

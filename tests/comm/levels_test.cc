@@ -88,8 +88,8 @@ TEST(Levels, PartsAreGroups) {
                        std::vector<int64_t>{2, 0, 3}.size() == 3 && part == &node ? std::vector<int64_t>{2, 0, 3}
                                                                                   : std::vector<int64_t>{0, 4},
                        false);
-      check_all_to_all(*part);
-      check_broadcast(*part);
+      check_all_to_all(*part, {0, 1, 2, 3});
+      check_broadcast(*part, 5);
       part->barrier();
       require(part->gather_texts(std::string(1, static_cast<char>('a' + part->rank())), "test")[1] == "b", "texts");
     }

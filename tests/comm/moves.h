@@ -91,9 +91,9 @@ inline void check_all_gather(Communicator& comm, const std::vector<int64_t>& row
   require(all.dim(0) == begin, "all_gather: rows");
 }
 
-// Rank a sends (a + 2 b) % 4 rows of two to rank b; some of these messages are empty.
-inline void check_all_to_all(Communicator& comm) {
-  const auto rows_of = [](int from, int to) { return int64_t{(from + 2 * to) % 4}; };
+// Rank a sends sizes[(a + 2 b) % 4] rows of two to rank b.
+inline void check_all_to_all(Communicator& comm, const std::vector<int64_t>& sizes) {
+  const auto rows_of = [&](int from, int to) { return sizes[static_cast<size_t>((from + 2 * to) % 4)]; };
   std::vector<int64_t> to, from;
   int64_t sent = 0, received = 0;
   for (int r = 0; r < comm.size(); ++r) {
@@ -118,10 +118,10 @@ inline void check_all_to_all(Communicator& comm) {
   require(line.collective == "all_to_all" && line.sent == sent && line.received == received, "all_to_all: ledger");
 }
 
-inline void check_broadcast(Communicator& comm) {
+inline void check_broadcast(Communicator& comm, int64_t rows) {
   for (int root = 0; root < comm.size(); ++root) {
-    const Tensor got = comm.broadcast(there(tensor_of<float>(comm, comm.rank(), {5, 7})), root, "test");
-    require(same_bits(got, tensor_of<float>(comm, root, {5, 7})), str("broadcast from ", root));
+    const Tensor got = comm.broadcast(there(tensor_of<float>(comm, comm.rank(), {rows, 7})), root, "test");
+    require(same_bits(got, tensor_of<float>(comm, root, {rows, 7})), str("broadcast of ", rows, " rows from ", root));
   }
 }
 
@@ -205,6 +205,21 @@ inline void check_native(Communicator& comm) {
   }
 }
 
+// Messages of every kind that a group sends in its own way: empty and short ones, those of 64 KiB and a little more,
+// and of several pieces; also different ones in one operation, and several operations one after the other.
+inline void check_long_moves(Communicator& comm) {
+  const std::vector<int64_t> sizes{0, 5461, 5462, 1'500'000};  // a row of three is 12 bytes
+  for (size_t first = 0; first < sizes.size(); ++first) {
+    std::vector<int64_t> rows;
+    for (size_t r = 0; r < static_cast<size_t>(comm.size()); ++r) rows.push_back(sizes[(first + r) % sizes.size()]);
+    for (const bool announced : {false, true}) check_all_gather(comm, rows, announced);
+  }
+  for (const int64_t longest : {int64_t{4097}, int64_t{1'100'000}}) check_all_to_all(comm, {0, 4096, 3, longest});
+  for (const int64_t rows : {int64_t{2340}, int64_t{2341}, int64_t{700'000}}) check_broadcast(comm, rows);
+  for (const int64_t n : {int64_t{65'541}, int64_t{4'500'001}}) check_all_reduce<float>(comm, n);
+  check_all_reduce<double>(comm, 32'771);
+}
+
 inline void check_moves(Communicator& comm) {
   std::vector<int64_t> uneven, none;
   for (int r = 0; r < comm.size(); ++r) {
@@ -215,8 +230,8 @@ inline void check_moves(Communicator& comm) {
     for (const bool announced : {false, true}) check_all_gather(comm, uneven, announced);
     check_all_gather(comm, std::vector<int64_t>(static_cast<size_t>(comm.size()), 4), true);
     check_all_gather(comm, none, true);
-    check_all_to_all(comm);
-    check_broadcast(comm);
+    check_all_to_all(comm, {0, 1, 2, 3});
+    check_broadcast(comm, 5);
     for (const int64_t n : {int64_t{0}, int64_t{1}, int64_t{3}, int64_t{1003}}) {
       check_all_reduce<float>(comm, n);
       check_all_reduce<double>(comm, n);

@@ -38,6 +38,19 @@ TEST_P(ProcessGroupsOf, EveryMove) {
   EXPECT_THAT(job.out(), HasSubstr(str("done: ", ranks(), " process")));
 }
 
+// Ranks of one host read each other's memory, in gloo by itself and in mpi by the library.
+TEST_P(ProcessGroupsOf, LongMoves) {
+  Job job(started("long_moves", ranks()));
+  EXPECT_EQ(job.wait(), 0) << job.err();
+  EXPECT_EQ(job.err(), "");
+}
+
+TEST(ThreadsOfOneProcess, LongMoves) {
+  Job job({LMX_PROCESS_RANK, "long_moves", "{name: virtual, ranks: 4}"});
+  EXPECT_EQ(job.wait(), 0) << job.err();
+  EXPECT_EQ(job.err(), "");
+}
+
 TEST_P(ProcessGroupsOf, NativeSums) {
   Job job(started("native", ranks(), "reduce: native, ranks_per_node: 2"));
   EXPECT_EQ(job.wait(), 0) << job.err();
@@ -128,6 +141,7 @@ TEST_P(ProcessGroups, AMessageOfAnotherLengthIsNamed) {
   // MPI itself refuses a message that is too long, and compares the pieces of a long one.
   if (std::string(GetParam()) == "gloo")
     cases = {{60, 64},         {64, 60},         {1024, 1023},           {1025, 1024},
+             {65'536, 65'537}, {65'537, 65'536}, {70'000, 65'537},       {65'537, 70'000},
              {20'000'000, 64}, {64, 20'000'000}, {20'000'000, 16 << 20}, {16 << 20, 20'000'000}};
   for (const char* scenario : {"gathered_lengths_differ", "message_lengths_differ"}) {
     std::vector<std::unique_ptr<Job>> jobs;  // all at once, because each of them ends in seconds

@@ -1,10 +1,16 @@
 // One rank of the jobs that process_jobs.h starts: `process_rank SCENARIO CONFIG [RANK]`. CONFIG is the `comm:` section
 // of a recipe; RANK is the faulty rank. Exits with the same codes as the command lmx. It always ends within a minute.
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <chrono>
 #include <csignal>
+#include <cstddef>
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
@@ -103,6 +109,35 @@ void device_one_lags(Communicator& comm, int who) {
 void large(Communicator& comm) {
   check_all_reduce<float>(comm, 10'000'000);
   check_all_reduce<double>(comm, 1'000'003);
+}
+
+// The kernel refuses to read the memory of other processes with the error LMX_TEST_READ_ERROR, as a container's rules
+// may do, from now on and in rank `who` alone (-1: in all). Before, the ranks have found that they can read.
+void refuse_reads(Communicator& comm, int who) {
+  if (who >= 0 && comm.rank() != who) return;
+  const auto error = static_cast<unsigned>(std::atoi(std::getenv("LMX_TEST_READ_ERROR")));
+  sock_filter filter[] = {BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+                          BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_process_vm_readv, 0, 1),
+                          BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | error),
+                          BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
+  const sock_fprog program{std::size(filter), filter};
+  require(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0, "no_new_privs");
+  require(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0, "a filter of system calls");
+  char from = 0, to = 0;
+  const iovec remote{&from, 1}, local{&to, 1};
+  errno = 0;
+  require(process_vm_readv(getpid(), &local, 1, &remote, 1, 0) < 0 && errno == static_cast<int>(error), "no refusal");
+}
+
+void refused_moves(Communicator& comm, int who) {
+  refuse_reads(comm, who);
+  check_long_moves(comm);
+}
+
+// Gathers 8 MB of each rank again and again, until the job ends.
+void long_loop(Communicator& comm, int) {
+  ready(comm);
+  for (;;) check_all_gather(comm, std::vector<int64_t>(static_cast<size_t>(comm.size()), 700'000), true);
 }
 
 // More than 2^31 bytes in one message. Not part of the suite, since it needs 5 GB per rank.
@@ -286,6 +321,9 @@ void ends_early(Communicator& comm, int who) {
 
 const std::map<std::string, std::function<void(Communicator&, int)>> kScenarios{
     {"moves", [](Communicator& comm, int) { check_moves(comm); }},
+    {"long_moves", [](Communicator& comm, int) { check_long_moves(comm); }},
+    {"refused_moves", refused_moves},
+    {"long_loop", long_loop},
     {"native", [](Communicator& comm, int) { check_native(comm); }},
     {"large", [](Communicator& comm, int) { large(comm); }},
     {"device_moves", [](Communicator& comm, int) { on_device(comm, check_moves); }},

@@ -55,13 +55,15 @@ def expect_lost(check, job, traces, who, limit_s, why):
 
 
 def disturb(check, who, fault, limit_s, why):
-    """Disturbs a running job of three ranks that lmx has started; `fault` is called with the process of rank `who`."""
+    """Disturbs a running job of three ranks that lmx has started; `fault` is called with the process of rank `who` and those of
+    all ranks."""
     traces = Traces(check)
     job = Job(check.folder, check.run(*GLOO, "comm.ranks=3"), traces.environment)
 
     def note_and_disturb():
         traces.note(job)
-        fault(job.ranks()[who])
+        ranks = job.ranks()
+        fault(ranks[who], ranks)
         job.fault = time.monotonic()
 
     check.disturb(job, note_and_disturb)
@@ -72,10 +74,10 @@ def kill(pid):
     os.kill(pid, signal.SIGKILL)
 
 
-def kill_inside(functions):
+def kill_inside(functions, thread="thread 1"):
     if not moments.available():
         raise Skipped("needs gdb")
-    return lambda pid: moments.kill_inside(pid, functions)
+    return lambda pid, _: moments.kill_inside(pid, functions, thread)
 
 
 ENDED = r"(has ended without a word|SIGKILL)"
@@ -110,12 +112,33 @@ def gloo_rank_killed_in_backward(check):
 
 
 @case
+def gloo_rank_killed_while_it_reads(check):
+    """kill -9 of a rank that reads another one's memory, while that one waits for its answer"""
+    disturb(check, 1, kill_inside(moments.READ, ""), 5, ENDED)
+
+
+@case
+def gloo_rank_killed_before_its_answer(check):
+    """kill -9 of a rank that waits until another one has read its memory"""
+    disturb(check, 2, kill_inside(moments.ANSWER, ""), 5, ENDED)
+
+
+@case
+def gloo_rank_killed_before_it_is_read(check):
+    """kill -9 of a rank whose memory another one is about to read"""
+    if not moments.available():
+        raise Skipped("needs gdb")
+    # In the first round of an exchange, rank r reads the memory of rank r - 1.
+    disturb(check, 0, lambda pid, ranks: moments.kill_before_read(ranks[1], pid), 5, ENDED)
+
+
+@case
 def gloo_rank_killed_in_checkpoint(check):
     """kill -9 of rank 0 while it writes the files of a checkpoint: the one before is the last"""
     unfinished = []
 
-    def fault(pid):
-        kill_inside(moments.CHECKPOINT)(pid)
+    def fault(pid, ranks):
+        kill_inside(moments.CHECKPOINT)(pid, ranks)
         unfinished.extend(glob.glob(check.folder + "/checkpoints/.*"))
 
     disturb(check, 0, fault, 5, ENDED)
@@ -127,13 +150,13 @@ def gloo_rank_killed_in_checkpoint(check):
 @case
 def gloo_rank_stopped(check):
     """SIGSTOP of a rank"""
-    disturb(check, 2, lambda pid: os.kill(pid, signal.SIGSTOP), TIMEOUT_S + 5, r"has not answered for 10(\.\d)? s")
+    disturb(check, 2, lambda pid, _: os.kill(pid, signal.SIGSTOP), TIMEOUT_S + 5, r"has not answered for 10(\.\d)? s")
 
 
 @case
 def gloo_rank_0_stopped(check):
     """SIGSTOP of the rank that writes checkpoints"""
-    disturb(check, 0, lambda pid: os.kill(pid, signal.SIGSTOP), TIMEOUT_S + 5, r"has not answered for 10(\.\d)? s")
+    disturb(check, 0, lambda pid, _: os.kill(pid, signal.SIGSTOP), TIMEOUT_S + 5, r"has not answered for 10(\.\d)? s")
 
 
 @case

@@ -17,9 +17,10 @@
 #include "gloo_link.h"
 #include "lmx/launch.h"
 #include "lmx/plugin.h"
+#include "peer_memory.h"
 #include "processes/process_group.h"
 #include "start.h"
-#include "store.h"
+#include "store/store.h"
 #include "waits.h"
 
 namespace lmx_gloo {
@@ -103,7 +104,10 @@ class GlooTransport final : public lmx::processes::Transport {
   }
   std::unique_ptr<lmx::processes::BeatLink> beats() override { return make_beats(more_while_meeting()); }
   std::unique_ptr<lmx::processes::Link> link(Watchdog& watchdog) override {
-    return make_link(more_while_meeting(), watchdog, [this] { return more(); });
+    auto memory = std::make_unique<PeerMemory>(
+        launch_.rank, launch_.world, config_.direct,
+        [this](std::span<const std::byte> own, std::span<std::byte> all) { gather(own, all); });
+    return make_link(more_while_meeting(), std::move(memory), watchdog, [this] { return more(); });
   }
   void leave() override {
     try {

@@ -8,6 +8,7 @@ namespace lmx_gloo {
 struct GlooConfig : lmx::processes::ProcessConfig {
   std::string interface;
   int64_t port = 0;
+  bool direct = true;
   void fields(lmx::Fields& f) {
     ProcessConfig::fields(f);
     f.field("interface", interface,
@@ -16,6 +17,9 @@ struct GlooConfig : lmx::processes::ProcessConfig {
             "port at MASTER_ADDR where rank 0 serves the addresses of the ranks at the start; 0: MASTER_PORT, below "
             "torchrun, which uses that port itself, the next one",
             {0, 65535});
+    f.field("direct", direct,
+            "ranks of one host copy long tensors from each other's memory, as far as the kernel allows it; false: all "
+            "data is sent over TCP");
   }
 };
 

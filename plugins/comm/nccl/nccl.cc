@@ -57,10 +57,12 @@ lmx::Node host_config(const lmx::Node& node, const std::string& path, const Nccl
   lmx::Node own = lmx::Node::map(node.mark);
   own.set("name", lmx::Node::string(host, node.mark));
   for (const auto& [key, value] : node.entries) {
-    const bool gloo_only = key == "interface" || key == "port";
+    const bool gloo_only = key == "interface" || key == "port" || key == "direct";
     if (key == "name" || key == "host") continue;
     if (gloo_only && host != "gloo") {
-      if ((key == "port" && config.port == 0) || (key == "interface" && config.interface.empty())) continue;
+      if ((key == "port" && config.port == 0) || (key == "interface" && config.interface.empty()) ||
+          (key == "direct" && config.direct))
+        continue;
       throw lmx::UserError(str("[", path, "] ", key, " is a setting of host=gloo, and the host is ", host));
     }
     own.set(key, value);

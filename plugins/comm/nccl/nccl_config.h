@@ -9,6 +9,7 @@ struct NcclConfig : lmx::processes::ProcessConfig {
   std::string host = "auto";
   std::string interface;
   int64_t port = 0;
+  bool direct = true;
   void fields(lmx::Fields& f) {
     f.choice(
         "host", host, {"auto", "mpi", "gloo"},
@@ -18,6 +19,7 @@ struct NcclConfig : lmx::processes::ProcessConfig {
     ProcessConfig::fields(f);
     f.field("interface", interface, "see comm.name=gloo; only with that host");
     f.field("port", port, "see comm.name=gloo; only with that host", {0, 65535});
+    f.field("direct", direct, "see comm.name=gloo; only with that host");
   }
 };
 

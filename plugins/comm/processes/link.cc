@@ -3,12 +3,6 @@
 #include <algorithm>
 
 namespace lmx::processes {
-namespace {
-
-// Bytes of the longest message that a round posts without waiting.
-constexpr int64_t kShort = int64_t{1} << 16;
-
-}  // namespace
 
 Messages::~Messages() = default;
 Link::~Link() = default;
@@ -20,7 +14,7 @@ void Messages::round(const Tensor& out, int to, const Tensor& in, int from) {
   const size_t begin = posted();
   receive(in, from);
   send(out, to);
-  if (std::max(out.bytes(), in.bytes()) > kShort) complete(begin);
+  if (std::max(out.bytes(), in.bytes()) > kLongestUnwaited) complete(begin);
 }
 
 }  // namespace lmx::processes

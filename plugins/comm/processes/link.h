@@ -19,6 +19,9 @@ class Watchdog;
 // makes progress. (MPI also counts in int.)
 inline constexpr int64_t kLongest = int64_t{1} << 24;
 
+// Bytes of the longest message that a round posts without waiting.
+inline constexpr int64_t kLongestUnwaited = int64_t{1} << 16;
+
 // The messages of one operation, which complete together. Keeps the tensors alive that they refer to.
 class Messages {
  public:
