@@ -162,6 +162,52 @@ TEST(Levels, SumsInsideNodesAndThenBetweenThem) {
     });
 }
 
+// The bytes of a rank to other nodes and to all, from the bytes to one other rank.
+template <class Bytes>
+std::pair<int64_t, int64_t> to_nodes(const Communicator& comm, Bytes&& bytes) {
+  int64_t between = 0, all = 0;
+  for (int to = 0; to < comm.size(); ++to) {
+    if (to == comm.rank()) continue;
+    const int64_t one = bytes(to);
+    all += one;
+    if (comm.nodes().apart(comm.rank(), to)) between += one;
+  }
+  return {between, all};
+}
+
+// one_bit stores two means for each column of a part, so that ranks send different numbers of bytes.
+TEST(Levels, BytesOfOneBitBetweenNodes) {
+  using Shape2 = std::pair<int64_t, int64_t>;
+  for (const auto& [ranks, per_node] : {std::pair(4, 2), {4, 1}, {4, 0}, {3, 2}, {6, 3}})
+    make_group(ranks, per_node)->run([](Communicator& comm) {
+      Context ctx = context_of(comm);
+      Reducer reducer({.kind = "one_bit"}, "test");
+      const int me = comm.rank(), size = comm.size();
+      for (const auto& [rows, width] : {Shape2{16, 4}, {50, 7}, {5, 1}, {1003, 1}, {9, 2}}) {
+        const std::string name = str(rows, " x ", width);
+        const Tensor own = tensor_of<float>(comm, me, {rows, width});
+        comm.clear_ledger();
+        reducer.reduce(ctx, name, own);
+        require(crossed(comm) == to_nodes(comm, [&](int to) { return reducer.sent_bytes(me, to, size, rows, width); }),
+                "one_bit: a block of " + name);
+        // A column is 16 bits and two means; a rank sends one to its owner, and the sum of its own column back.
+        if (size == 4 && width == 4)
+          require(crossed(comm).first == 2 * 10 * static_cast<int64_t>(4 - comm.nodes().node(me).size()), "10 bytes");
+        std::vector<int32_t> index;
+        std::vector<int64_t> owned(static_cast<size_t>(size), 0);
+        for (int64_t r = 0; r < rows; ++r) {
+          index.push_back(static_cast<int32_t>(r));
+          ++owned[static_cast<size_t>(r % size)];
+        }
+        comm.clear_ledger();
+        reducer.reduce_rows(ctx, "rows of " + name, {index, own, true}, index, nullptr);
+        require(crossed(comm) ==
+                    to_nodes(comm, [&](int to) { return reducer.sent_row_bytes(me, to, owned, owned, width); }),
+                "one_bit: rows of a table of " + name);
+      }
+    });
+}
+
 // Inside a node everything is f32: values that fp16 cannot represent are lost only between nodes.
 TEST(Levels, ACodecEncodesWhatCrossesNodes) {
   const auto first_of = [](int per_node, const CodecConfig& codec) {

@@ -7,6 +7,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <csignal>
@@ -170,15 +171,15 @@ void traffic(Communicator& comm, int megabytes) {
 
 // Time of an all_gather in which each rank sends `bytes`. Also run by hand.
 void short_traffic(Communicator& comm, int bytes) {
-  constexpr int kTimes = 20'000;
+  const int times = std::clamp(200'000'000 / std::max(bytes, 1), 100, 20'000);
   const lmx::Tensor own = lmx::Tensor::zeros(comm.allocator(), {int64_t{bytes}}, lmx::DType::u8);
   const lmx::RankRows rows = lmx::RankRows::same(comm.size(), bytes);
   comm.barrier();
   const auto start = std::chrono::steady_clock::now();
-  for (int i = 0; i < kTimes; ++i) comm.all_gather(own, rows, "test");
+  for (int i = 0; i < times; ++i) comm.all_gather(own, rows, "test");
   const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - start;
   if (comm.rank() == 0)
-    std::printf("%.3f us for an all_gather of %d bytes of each rank\n", spent.count() / kTimes * 1e6, bytes);
+    std::printf("%.3f us for an all_gather of %d bytes of each rank\n", spent.count() / times * 1e6, bytes);
 }
 
 // Rank 1 sends `sent` bytes to rank 0, which expects LMX_TEST_EXPECTED bytes.

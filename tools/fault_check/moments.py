@@ -9,7 +9,7 @@ BACKWARD = ["lmx::Tape::backward", "lmx::gemm"]
 CHECKPOINT = ["lmx::finish_checkpoint", "fsync"]
 # The same for any thread: it reads the memory of another rank; it waits until another rank has read its own.
 READ = ["lmx_gloo::PeerMemory::read"]
-ANSWER = ["lmx_gloo::GlooMessages::send_head", "gloo::transport::tcp::UnboundBuffer::waitRecv"]
+ANSWER = ["lmx_gloo::GlooMessages::receive_answer", "gloo::transport::tcp::UnboundBuffer::waitRecv"]
 
 
 def available():
@@ -21,7 +21,8 @@ def stop_inside(pid, functions, then, thread="thread 1", limit_s=30):
     the commands `then`."""
     words = ["gdb", "-nx", "-batch", "-p", str(pid), "-ex", "set breakpoint pending off", "-ex", "thread 1"]
     for k, function in enumerate(functions):
-        words += ["-ex", f"tbreak {function} {thread if k == 0 else 'thread $_thread'}", "-ex", "continue"]
+        place = f"tbreak {function} {thread}" if k == 0 else f'eval "tbreak {function} thread %d", $_thread'
+        words += ["-ex", place, "-ex", "continue"]
     for word in ["backtrace", *then]:
         words += ["-ex", word]
     result = subprocess.run(words, capture_output=True, text=True, timeout=limit_s)

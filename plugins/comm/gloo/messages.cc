@@ -87,14 +87,17 @@ void GlooMessages::post_pieces(Message& m) {
 // This rank answers all messages to it before it waits for an answer, and it waits for no piece before it has all
 // answers. So it never keeps another rank waiting for something that it does only after its own wait.
 void GlooMessages::complete(size_t begin) {
-  const auto each = [&](bool in, void (GlooMessages::*step)(Message&)) {
+  const auto each = [&](bool (*chosen)(const Message&), void (GlooMessages::*step)(Message&)) {
     for (size_t i = begin; i < messages_.size(); ++i)
-      if (messages_[i].in == in && !messages_[i].complete) (this->*step)(messages_[i]);
+      if (!messages_[i].complete && chosen(messages_[i])) (this->*step)(messages_[i]);
   };
-  each(true, &GlooMessages::receive_head);
-  each(false, &GlooMessages::send_head);
-  each(true, &GlooMessages::finish);
-  each(false, &GlooMessages::finish);
+  const auto incoming = [](const Message& m) { return m.in; };
+  const auto outgoing = [](const Message& m) { return !m.in; };
+  const auto answered = [](const Message& m) { return !m.in && m.direct; };
+  each(incoming, &GlooMessages::receive_head);
+  each(answered, &GlooMessages::receive_answer);
+  each(incoming, &GlooMessages::finish);
+  each(outgoing, &GlooMessages::finish);
 }
 
 void GlooMessages::receive_head(Message& m) {
@@ -124,16 +127,15 @@ bool GlooMessages::read(Message& m) {
   return true;
 }
 
-void GlooMessages::send_head(Message& m) {
-  until_complete(m.head.buffer(), m.other, false);
-  if (!m.direct) return;
+void GlooMessages::receive_answer(Message& m) {
   until_complete(*m.answer_buffer, m.other, true);
   if (m.answer == Answer::send_it) waits_.call(m.other, [&] { post_pieces(m); });
 }
 
 void GlooMessages::finish(Message& m) {
-  if (m.in && !m.direct && !m.buffer) m.head.copy_to(m.tensor);
   if (m.in && m.direct) until_complete(*m.answer_buffer, m.other, false);
+  if (m.in && !m.direct && !m.buffer) m.head.copy_to(m.tensor);
+  if (!m.in) until_complete(m.head.buffer(), m.other, false);
   for (; m.pieces > 0; --m.pieces) until_complete(*m.buffer, m.other, m.in);
   m.complete = true;
 }

@@ -68,7 +68,7 @@ class GlooMessages final : public lmx::processes::Messages {
   void complete(size_t begin) override;
   void receive_head(Message& m);
   bool read(Message& m);
-  void send_head(Message& m);
+  void receive_answer(Message& m);
   void post_pieces(Message& m);
   void finish(Message& m);
   void until_complete(Buffer& buffer, int other, bool in);
