@@ -190,7 +190,7 @@ TEST(Levels, BytesOfOneBitBetweenNodes) {
         reducer.reduce(ctx, name, own);
         require(crossed(comm) == to_nodes(comm, [&](int to) { return reducer.sent_bytes(me, to, size, rows, width); }),
                 "one_bit: a block of " + name);
-        // A column is 16 bits and two means; a rank sends one to its owner, and the sum of its own column back.
+        // A column is 16 bits and two means. A rank sends a column to each owner, and each owner sends its sum back.
         if (size == 4 && width == 4)
           require(crossed(comm).first == 2 * 10 * static_cast<int64_t>(4 - comm.nodes().node(me).size()), "10 bytes");
         std::vector<int32_t> index;

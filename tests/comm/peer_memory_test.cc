@@ -133,7 +133,7 @@ TEST(PeerMemory, AProcessThatHasEnded) {
   kill(child, SIGKILL);
   siginfo_t info{};
   ASSERT_EQ(waitid(P_PID, static_cast<id_t>(child), &info, WEXITED | WNOWAIT), 0);
-  EXPECT_EQ(pair[0].read(1, address_of(&value), &here, sizeof here), Result::gone);  // nobody has waited for it
+  EXPECT_EQ(pair[0].read(1, address_of(&value), &here, sizeof here), Result::gone);  // a zombie
   waitpid(child, nullptr, 0);
   EXPECT_EQ(pair[0].read(1, address_of(&value), &here, sizeof here), Result::gone);
 }

@@ -26,7 +26,7 @@ class Head {
   void receive(int from, int tag);
   Buffer& buffer() { return *buffer_; }
 
-  // Of a head that has been received.
+  // These three are for a head that has been received.
   int64_t length() const;
   void copy_to(lmx::Tensor& t) const;
   uint64_t address() const;

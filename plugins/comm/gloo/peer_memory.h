@@ -12,7 +12,7 @@ namespace lmx_gloo {
 
 class PeerMemory {
  public:
-  // What a rank publishes about its process.
+  // The data that a rank publishes about its process.
   struct Process {
     char boot[40] = {};          // identifies the running kernel, because host names may be equal by accident
     uint64_t pid_space = 0;      // PID namespace of `pid`
