@@ -13,6 +13,7 @@
 #include "base/text.h"
 #include "lmx/error.h"
 #include "tensor/caching_allocator.h"
+#include "tensor/memory_text.h"
 
 namespace lmx {
 
@@ -164,9 +165,7 @@ void CachingAllocator::fail(size_t size, MemClass c, bool by_cap) const {
   const MemoryStats& s = counter_.stats;
   std::string text = str("[memory] ", name_of(device()), " cannot allocate ", bytes_text(static_cast<int64_t>(size)),
                          " (", name_of(c), "): ", bytes_text(s.total), " are in use");
-  for (size_t i = 0, named = 0; i < s.current.size(); ++i)
-    if (s.current[i] > 0)
-      text += str(named++ ? ", " : ": ", name_of(static_cast<MemClass>(i)), " ", bytes_text(s.current[i]));
+  if (const std::string classes = class_text(s.current); !classes.empty()) text += ": " + classes;
   if (by_cap)
     text += str("; at most ", bytes_text(cap_), " may be in use here");
   else if (const std::string free = room(); !free.empty())
@@ -175,8 +174,7 @@ void CachingAllocator::fail(size_t size, MemClass c, bool by_cap) const {
   for (auto it = large_.rbegin(); it != large_.rend() && named < kMostNamed; ++it, ++named)
     text += str(named ? ", " : ". The largest tensors: ", it->second, " of ",
                 bytes_text(static_cast<int64_t>(it->first.first)), " (", name_of(it->first.second), ")");
-  throw OutOfMemory(text +
-                    ". A smaller batch.micro or batch.global reduces the activations, a smaller model everything else");
+  throw OutOfMemory(str(text, ". ", kMemoryRemedy));
 }
 
 void CachingAllocator::release(void* block, size_t bytes, MemClass c) noexcept {

@@ -5,6 +5,7 @@
 #include "base/text.h"
 #include "lmx/log.h"
 #include "tensor/caching_allocator.h"
+#include "tensor/memory_text.h"
 
 namespace lmx {
 
@@ -26,13 +27,8 @@ PreflightChoice choose_preflight(const Recipe& recipe, const std::optional<Memor
 std::string describe(const Rehearsal& r) {
   char seconds[32];
   std::snprintf(seconds, sizeof seconds, "%.3g", r.seconds);
-  std::string text = str("step ", r.batch.step + 1, " (", r.batch.shape, ") took ", seconds, " s; peak memory ",
-                         bytes_text(r.memory.total_peak));
-  int named = 0;
-  for (int c = 0; c < kMemClasses; ++c)
-    if (const int64_t bytes = r.memory.peak[static_cast<size_t>(c)]; bytes > 0)
-      text += str(named++ ? ", " : ": ", name_of(static_cast<MemClass>(c)), " ", bytes_text(bytes));
-  return text;
+  return str("step ", r.batch.step + 1, " (", r.batch.shape, ") took ", seconds, " s; peak memory ",
+             peak_text(r.memory));
 }
 
 void preflight(Session& s, int64_t from, const std::optional<MemoryCheck>& check) {

@@ -8,6 +8,7 @@
 #include "base/text.h"
 #include "lmx/log.h"
 #include "lmx/matmul.h"
+#include "tensor/memory_text.h"
 
 namespace lmx {
 
@@ -64,13 +65,6 @@ void announce(const Session& s, const InitReport& init, const CommGroup& group, 
 
 namespace {
 
-std::string memory_text(const std::string& what, const MemoryStats& stats) {
-  std::string text = str(what, " ", bytes_text(stats.total_peak), ":");
-  for (int c = 0; c < kMemClasses; ++c)
-    text += str(c ? ", " : " ", name_of(static_cast<MemClass>(c)), " ", bytes_text(stats.peak[static_cast<size_t>(c)]));
-  return text;
-}
-
 // The counts contain the work of the whole process: all virtual ranks, validation and checkpoints.
 std::string work_text(const DeviceCounts& counts) {
   return str("the device did ", count_text(counts.all_launches()), " launches of kernels and graphs, ",
@@ -94,9 +88,9 @@ void report_totals(Session& s, const TrafficCounter& traffic) {
   }
   const std::vector<std::string> tables = s.comm.gather_texts(traffic.to_json(), "control");
   if (!s.leads()) return;
-  log_info(memory_text("peak memory", memory));
+  log_info(str("peak memory ", peak_text(memory)));
   if (s.ctx.device.kind == Device::Kind::cuda) {
-    log_info(memory_text("peak memory of the host for tensors", s.ctx.host->stats()));
+    log_info(str("peak memory of the host for tensors ", peak_text(s.ctx.host->stats())));
     const CudaDevice& device = cuda_device(s.ctx.device.index);
     if (const int64_t graphs = device.graph_memory().peak; graphs > 0)
       log_info(str("peak memory of CUDA graphs on the device ", bytes_text(graphs), ", of all ranks of this process"));
