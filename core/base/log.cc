@@ -9,8 +9,12 @@
 #include <fstream>
 #include <mutex>
 #include <optional>
+#include <string>
+#include <utility>
 
 #include "base/clock.h"
+#include "base/early_log.h"
+#include "lmx/error.h"
 
 namespace lmx {
 namespace {
@@ -19,7 +23,8 @@ struct Logger {
   std::mutex mutex;
   LogLevel threshold = LogLevel::info;
   std::ofstream file;
-  bool line_open = false;                                        // the terminal shows a progress line
+  std::optional<std::string> early;  // the kept lines of an EarlyLog; none: there is no such object
+  bool line_open = false;            // the terminal shows a progress line
   std::optional<std::chrono::steady_clock::time_point> printed;  // last progress line, if stderr is no terminal
 };
 
@@ -77,7 +82,12 @@ void log(LogLevel level, std::string_view text) {
       std::fprintf(stderr, "%s%s:%s ", colour ? kColours[static_cast<int>(level)] : "", name, colour ? "\033[0m" : "");
     std::fprintf(stderr, "%.*s\n", static_cast<int>(text.size()), text.data());
   }
-  if (l.file.is_open()) l.file << local_time("%Y-%m-%d %H:%M:%S") << ' ' << name << ' ' << text << std::endl;
+  if (!l.file.is_open() && !l.early) return;
+  const std::string line = str(local_time("%Y-%m-%d %H:%M:%S"), ' ', name, ' ', text, '\n');
+  if (l.file.is_open())
+    l.file << line << std::flush;
+  else
+    *l.early += line;
 }
 
 void set_log_level(LogLevel threshold) {
@@ -89,7 +99,19 @@ void set_log_file(const std::string& path) {
   Logger& l = logger();
   const std::lock_guard lock(l.mutex);
   l.file.close();
-  if (!path.empty()) l.file.open(path, std::ios::app);
+  if (path.empty()) return;
+  l.file.open(path, std::ios::app);
+  if (l.early) l.file << std::exchange(*l.early, "") << std::flush;
+}
+
+EarlyLog::EarlyLog() {
+  const std::lock_guard lock(logger().mutex);
+  logger().early = "";
+}
+
+EarlyLog::~EarlyLog() {
+  const std::lock_guard lock(logger().mutex);
+  logger().early.reset();
 }
 
 void progress_line(std::string_view text) {

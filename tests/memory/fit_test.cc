@@ -115,7 +115,7 @@ TEST_F(Fit, NothingFits) {
     const Outcome o = run("a", wide(joined(ranks, {"memory.budget=0.0002"})));
     EXPECT_EQ(o.code, 2);
     EXPECT_FALSE(std::filesystem::exists(path("a")));
-    EXPECT_THAT(o.err, Names("[memory] batch.fit: out of memory even with passes of one sequence", "memory.budget",
+    EXPECT_THAT(o.err, Names("[memory] batch.fit: out of memory even with passes of 1 sequence", "memory.budget",
                              "200 kB", "parameters ", "optimizer ", "activations ", "train.eval_batch"));
     EXPECT_EQ(o.err.find("error: "), o.err.rfind("error: ")) << o.err;
   }
@@ -127,10 +127,50 @@ TEST_F(Fit, NothingFits) {
 TEST_F(Fit, ADryRunChoosesByTheEstimate) {
   const Outcome dry = run("a", wide({"--dry-run"}));
   EXPECT_EQ(dry.code, 0) << dry.out << dry.err;
-  EXPECT_THAT(dry.out, Names("batch.fit: passes of 64 sequences, 1 accumulated", "preflight: the probe of batch.fit"));
+  EXPECT_THAT(dry.out, Names("batch.fit: one pass of 64 sequences: ", "preflight: the probe of batch.fit"));
   const Outcome small = run("a", wide({"memory.budget=0.002", "--dry-run"}));
   EXPECT_EQ(small.code, 0) << small.out << small.err;
   EXPECT_THAT(small.out, AllOf(HasSubstr("batch.fit: passes of "), Not(HasSubstr("passes of 64 "))));
+  // How many ranks share the batch, only a launcher knows.
+  EXPECT_THAT(run("a", wide({"comm={name: mpi, ranks: 0}", "--dry-run"})).out, HasSubstr("batch.fit, as one rank: "));
+}
+
+// The plugin prints a line whenever a model is made.
+TEST_F(Fit, ADryRunMakesTheNetworkOnce) {
+  for (const std::string fit : {"none", "memory"}) {
+    const Outcome dry =
+        run("a", {"--dry-run", "--plugin-dir", LMX_BINARY_DIR "/tests/plugins/model_6", "model.name=test_model",
+                  "~model.embedding", "~model.cells", "~model.projection", "batch.fit=" + fit});
+    EXPECT_EQ(dry.code, 0) << dry.out << dry.err;
+    const std::string made = "a model is made";
+    const size_t first = dry.err.find(made);
+    EXPECT_NE(first, std::string::npos) << dry.err;
+    EXPECT_EQ(first, dry.err.rfind(made)) << fit << ": " << dry.err;
+  }
+}
+
+// All checks that need no step precede the first probe.
+TEST_F(Fit, ChecksPrecedeTheProbe) {
+  expect_run("taken", {"train.steps=1"});
+  write("file", "no folder");
+  for (const auto& [words, facts] :
+       std::vector<std::pair<Words, Words>>{{{"run.dir=" + path("taken")}, {"[run]", "exists and is not empty"}},
+                                            {{"run.dir=" + path("file/a")}, {"[run] cannot create", "Not a directory"}},
+                                            {{"train.final_bleu=valid"}, {"train.final_bleu"}},
+                                            {{"--trace", path("none/t.json")}, {"--trace"}},
+                                            {{"train.ema_params=nothing"}, {"train.ema_params"}}}) {
+    const Outcome o = run("a", wide(words));
+    EXPECT_NE(o.code, 0) << words[0];
+    EXPECT_THAT(o.err, NamesMatcher(facts));
+    EXPECT_THAT(o.err, Not(HasSubstr("batch.fit: "))) << words[0];
+    EXPECT_FALSE(std::filesystem::exists(path("a")));
+  }
+  EXPECT_THAT(expect_run("b", wide()).err, HasSubstr("batch.fit: probe 1: "));
+}
+
+TEST_F(Fit, TheProbeTakesThePlaceOfAPreflight) {
+  expect_run("a", wide({"train.preflight=true"}));
+  EXPECT_THAT(log("a"), AllOf(HasSubstr("the probe of step 1"), Not(HasSubstr("preflight: step "))));
 }
 
 TEST_F(Fit, ZeroNeedsFit) {
@@ -147,6 +187,10 @@ TEST_F(Fit, AFailedProbeLeavesNoTrace) {
     const auto chosen = fit("fitted");
     EXPECT_GT(chosen["probes"], 1) << o.err;
     EXPECT_THAT(o.err, Names("no room for passes of ", "[memory] cpu cannot allocate ", "2.0 MB"));
+    // The log of the run has what was printed before the run had a folder, in its order.
+    EXPECT_THAT(log("fitted"),
+                testing::ContainsRegex("batch.fit: probe 1: (.|\n)*batch.fit: no room for passes of [0-9]+ sequences: "
+                                       "(.|\n)*batch.fit: probe 2: (.|\n)*run /(.|\n)*; larger passes did not fit\n"));
     expect_run("by_hand", joined(words, with_batch(chosen)));
     expect_same("fitted", "by_hand", 8);
     for (const char* dir : {"fitted", "by_hand"}) std::filesystem::remove_all(path(dir));
@@ -188,6 +232,16 @@ TEST_F(Fit, ProcessesAgree) {
     EXPECT_EQ(small.code, 2) << small.err;
     EXPECT_EQ(small.err.find("error: "), small.err.rfind("error: ")) << small.err;
   }
+}
+
+// One process has a host for itself, and another one shares its host, so that the memory of the second one allows less.
+TEST_F(Fit, TheHostWithLeastMemoryDecides) {
+  if (run("probe", {"comm={name: gloo, ranks: 1}", "train.steps=1"}).code != 0) GTEST_SKIP() << "no comm=gloo";
+  const Words words = wide({"memory.budget=0.003"});
+  expect_run("alone", joined(words, {"comm={name: gloo, ranks: 2}"}));  // both processes share a host
+  for (const pid_t rank : start_hosts("a", words)) EXPECT_EQ(wait_for(rank), 0);
+  EXPECT_EQ(fit("a")["micro"], fit("alone")["micro"]);
+  EXPECT_EQ(state("a", 8), state("alone", 8));
 }
 
 TEST_F(Fit, AKilledProbeLeavesNothing) {

@@ -1,6 +1,5 @@
 // train.preflight: the largest batch of the epoch is computed before training and changes nothing.
 #include "memory/memory_fixture.h"
-#include "process/free_port.h"
 
 namespace lmx_test {
 namespace {
@@ -88,21 +87,7 @@ TEST_F(Preflight, IsOnWhereItCanHelp) {
 // One process has a host for itself, and another one shares its host, so only the second one wants a preflight.
 TEST_F(Preflight, RanksOfDifferentHostsAgree) {
   if (run("probe", {"comm={name: gloo, ranks: 1}", "train.steps=1"}).code != 0) GTEST_SKIP() << "no comm=gloo";
-  const int port = free_port();
-  std::vector<pid_t> ranks;
-  for (const std::string rank : {"0", "1"}) {
-    const Words variables{"/usr/bin/env",
-                          "RANK=" + rank,
-                          "WORLD_SIZE=2",
-                          "LOCAL_RANK=0",
-                          "LOCAL_WORLD_SIZE=" + std::string(rank == "0" ? "1" : "2"),
-                          "MASTER_ADDR=127.0.0.1",
-                          "MASTER_PORT=" + std::to_string(port),
-                          "LMX_JOB_SECRET=0123456789abcdef0123456789abcdef"};
-    ranks.push_back(
-        start(joined(variables, command("a", {"comm={name: gloo, timeout_s: 30}", "memory.budget=0.0007"}))));
-  }
-  for (const pid_t rank : ranks) EXPECT_EQ(wait_for(rank), 0);
+  for (const pid_t rank : start_hosts("a", {"memory.budget=0.0007"})) EXPECT_EQ(wait_for(rank), 0);
   EXPECT_THAT(log("a"), HasSubstr("preflight: step 1 "));
 }
 

@@ -1,5 +1,7 @@
-// A bigram model with dropout. TEST_FAULT 1 to 3 break one promise each, 4 and 5 fail in forward().
+// A bigram model with dropout. TEST_FAULT 1 to 3 break one promise each, 4 and 5 fail in forward(), 6 prints a line
+// when a model is made.
 #include <csignal>
+#include <cstdio>
 #include <map>
 
 #include "lmx/model.h"
@@ -21,7 +23,9 @@ struct Config {
 
 class Faulty : public lmx::Model {
  public:
-  Faulty(const Config& config, int64_t vocabulary) : c_(config), vocabulary_(vocabulary) {}
+  Faulty(const Config& config, int64_t vocabulary) : c_(config), vocabulary_(vocabulary) {
+    if (TEST_FAULT == 6) std::fputs("a model is made\n", stderr);
+  }
 
   std::vector<lmx::ParameterSpec> parameters() const override {
     return {{"table", {vocabulary_, c_.size}, {"uniform", 0.1}, true},

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "backend/cuda.h"
@@ -11,6 +12,7 @@
 #include "lmx/launch.h"
 #include "lmx/log.h"
 #include "recipe/comm_config.h"
+#include "tensor/memory_text.h"
 
 namespace lmx {
 
@@ -74,10 +76,12 @@ std::string MemoryCheck::missing() const {
 std::string MemoryCheck::largest() const {
   auto classes = rank.classes();
   std::stable_sort(classes.begin(), classes.end(), [](const auto& a, const auto& b) { return a.second > b.second; });
-  return str(classes[0].first, ' ', bytes_text(classes[0].second), ", ", classes[1].first, ' ',
-             bytes_text(classes[1].second), ranks > 1 ? " of each rank" : "");
+  return str(class_text(std::span(classes).first(2)), ranks > 1 ? " of each rank" : "");
 }
 
+namespace {
+
+// `shares`: of the recipe on the ranks of the outline.
 MemoryCheck check_memory(const Recipe& r, const Outline& o, const Shares& shares) {
   MemoryCheck check;
   check.ranks = shares.ranks;
@@ -92,18 +96,14 @@ MemoryCheck check_memory(const Recipe& r, const Outline& o, const Shares& shares
   return check;
 }
 
-namespace {
-
-constexpr const char* kRemedy =
-    "A smaller batch.micro or batch.global reduces the activations, a smaller model everything else";
-
 void judge(const Recipe& r, const MemoryCheck& check, bool warns) {
   const double budget = r.memory.budget * 1e9;
   if (budget > 0 && static_cast<double>(check.machine) > budget)
     throw UserError(str("[memory] the estimate is ", bytes_text(check.machine), ", more than memory.budget, ",
-                        bytes_text(std::llround(budget)), ". The largest items: ", check.largest(), ". ", kRemedy));
+                        bytes_text(std::llround(budget)), ". The largest items: ", check.largest(), ". ",
+                        kMemoryRemedy));
   if (const std::string missing = check.missing(); warns && !missing.empty())
-    log_warn(str("[memory] the estimate is ", missing, ". The largest items: ", check.largest(), ". ", kRemedy,
+    log_warn(str("[memory] the estimate is ", missing, ". The largest items: ", check.largest(), ". ", kMemoryRemedy,
                  ". memory.budget=N (GB) makes this an error"));
 }
 
@@ -112,11 +112,14 @@ void judge(const Recipe& r, const MemoryCheck& check, bool warns) {
 MemoryPlanner::MemoryPlanner(const Recipe& recipe, int ranks, int ranks_per_node)
     : recipe_(recipe), outline_(outline_of(recipe, ranks, ranks_per_node)) {}
 
-MemoryCheck MemoryPlanner::check(const BatchConfig& batch) const {
+Shares MemoryPlanner::shares(const BatchConfig& batch) const {
   Recipe recipe = recipe_;
   recipe.batch = batch;
-  const int ranks = outline_.shares.ranks;
-  return check_memory(recipe, outline_, shares_of(recipe, outline_.batch, outline_.network.loss->plan(), ranks));
+  return shares_of(recipe, outline_.batch, outline_.network.loss->plan(), outline_.shares.ranks);
+}
+
+MemoryCheck MemoryPlanner::check(const BatchConfig& batch) const {
+  return check_memory(recipe_, outline_, shares(batch));
 }
 
 // A batcher that accepts only its own text cannot be asked before the data is open: then there is no estimate. Other

@@ -35,17 +35,16 @@ struct MemoryCheck {
   // The classes that take most, largest first: "activations 300 GB, parameters 40 GB".
   std::string largest() const;
 };
-// `shares`: of the recipe on the ranks of the outline.
-MemoryCheck check_memory(const Recipe& recipe, const Outline& outline, const Shares& shares);
 
 // The components of a recipe without its data, for estimates with several batches. UserError: a component refuses the
 // recipe, for example a batcher that accepts only its own text.
 class MemoryPlanner {
  public:
   MemoryPlanner(const Recipe& recipe, int ranks, int ranks_per_node);
-  // The estimate of the recipe with this batch.
+  const Outline& outline() const { return outline_; }  // its shares are those of the recipe's own batch
+  // The shares and the estimate of the recipe with this batch.
+  Shares shares(const BatchConfig& batch) const;
   MemoryCheck check(const BatchConfig& batch) const;
-  const BatchPlan& batch() const { return outline_.batch; }
 
  private:
   Recipe recipe_;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <memory>
 
 #include "app/datasets/open.h"
 #include "app/memory/batch_fit.h"
@@ -117,20 +118,27 @@ std::vector<std::string> missing_data(const Recipe& r, const Network& network, c
   return check.findings;
 }
 
-// Chooses the batch of a recipe with `fit: memory` by the estimate, as a run does before its probe. Returns a line
-// about it. `too_much`: why nothing fits, or "".
-std::string fit_batch(Recipe& r, int ranks, std::string& too_much) {
-  constexpr int64_t kUnknown = int64_t{1} << 50;  // the memory alone limits the batch
-  const int64_t tokens = r.batch.global == 0 ? check_dataset(r.data).train_tokens.value_or(kUnknown) : 0;
-  const BatchFit fit(r, ranks, comm_nodes(r.comm, "comm", ranks).per_node(), tokens);
-  if (fit.allowed() == 0) {
-    r.batch = fit.batch(fit.least());
-    return "batch.fit: the memory of the recipe's device is unknown here, so the run chooses; below is the smallest batch\n";
-  }
-  const int64_t size = fit.largest();
-  if (size == 0) too_much = fit.too_much();
-  r.batch = fit.batch(size > 0 ? size : fit.least());
-  return size == 0 ? "" : str("batch.fit: ", fit.text(size), "; a run lowers this if its probe does not fit\n");
+// The choice of `batch.fit`, as a run makes it before its probe.
+struct Fitted {
+  std::string text;      // a line about it; "": nothing was chosen
+  std::string too_much;  // why nothing fits; "": something does
+};
+Fitted fit_batch(Recipe& r, const std::shared_ptr<const MemoryPlanner>& planner) {
+  if (r.batch.fit != "memory") return {};
+  const int64_t tokens = r.batch.global == 0 ? check_dataset(r.data).train_tokens.value_or(kUnknownTokens) : 0;
+  const BatchFit fit(r, planner, tokens);
+  const FitSizes& sizes = fit.sizes();
+  const int64_t size = fit.allowed() > 0 ? fit.largest() : 0;
+  r.batch = sizes.batch(size > 0 ? size : sizes.least());
+  if (size > 0)
+    return {str("batch.fit", comm_ranks(r.comm, "comm") == 0 ? ", as one rank: " : ": ", fit.text(size),
+                "; a run chooses less if its probe does not fit\n"),
+            ""};
+  if (fit.allowed() > 0) return {"", fit.too_much()};
+  return {
+      "batch.fit: the memory of the recipe's device is unknown here, so the run chooses; below is the smallest "
+      "batch\n",
+      ""};
 }
 
 std::string preflight_line(const Recipe& r, const MemoryCheck& check) {
@@ -144,18 +152,17 @@ std::string preflight_line(const Recipe& r, const MemoryCheck& check) {
 DryRun dry_run(const Node& composed, const std::string& name) {
   Recipe r = read_recipe(composed, name);
   const auto ranks = static_cast<int>(std::max<int64_t>(1, comm_ranks(r.comm, "comm")));
-  std::string too_much;
-  const std::string fitted = r.batch.fit == "memory" ? fit_batch(r, ranks, too_much) : "";
-  const Outline outline = outline_of(r, ranks, comm_nodes(r.comm, "comm", ranks).per_node());
-  const Network& network = outline.network;
-  const SyncRules& sync = *outline.sync;
-  const Shares& shares = outline.shares;
+  const auto planner = std::make_shared<const MemoryPlanner>(r, ranks, comm_nodes(r.comm, "comm", ranks).per_node());
+  const Fitted fitted = fit_batch(r, planner);
+  const Network& network = planner->outline().network;
+  const SyncRules& sync = *planner->outline().sync;
+  const Shares shares = planner->shares(r.batch);
   int64_t total = 0;
   const std::string parameters = parameter_lines(network, total);
   std::string text = str("recipe ", name, "\n", "parameters ", count_text(total), "\n", parameters);
   text += str("batch ", r.batch.global,
               shares.pairs ? " sub-batches = at most " : " sequences = ", count_text(shares.step_tokens),
-              shares.pairs ? " target" : "", " tokens, vocabulary ", count_text(shares.vocab), "\n", fitted);
+              shares.pairs ? " target" : "", " tokens, vocabulary ", count_text(shares.vocab), "\n", fitted.text);
   const int64_t model =
       shares.pairs ? network.model->macs_per_pair(kSentence, kSentence) / kSentence : network.model->macs_per_token();
   const int64_t macs = model + network.loss->macs_per_token(shares.forward_tokens);
@@ -164,11 +171,11 @@ DryRun dry_run(const Node& composed, const std::string& name) {
                 6e-9 * static_cast<double>(macs) * static_cast<double>(shares.step_tokens));
   text += str("arithmetic ", flops, " GFLOP a step, forward and backward, in matrix products",
               shares.pairs ? str(" (sentences of ", kSentence, " tokens on both sides)") : "", "\n");
-  const MemoryCheck memory = check_memory(r, outline, shares);
+  const MemoryCheck memory = planner->check(r.batch);
   text += memory_text(r, sync, shares, memory);
   for (const std::string& line : describe(take_parameters(r.init, network.specs, nullptr, nullptr)))
     text += line + "\n";
-  for (const std::string& line : warnings_of(r, network, sync, ranks, outline.batch))
+  for (const std::string& line : warnings_of(r, network, sync, ranks, planner->outline().batch))
     text += str("warning: ", line, "\n");
   text += memory.device_line + preflight_line(r, memory);
   DryRun result{std::move(text),
@@ -177,7 +184,7 @@ DryRun dry_run(const Node& composed, const std::string& name) {
                 total,
                 memory.rank.total(),
                 missing_data(r, network, shares),
-                too_much.empty() ? memory.missing() : too_much,
+                fitted.too_much.empty() ? memory.missing() : fitted.too_much,
                 memory.missing_device};
   result.text += machines_text(r, memory);
   result.text += memory.missing_device.empty() ? "" : str("device: not available: ", memory.missing_device, "\n");

@@ -25,6 +25,7 @@
 #include "app/translation/translate.h"
 #include "backend/cuda.h"
 #include "backend/cudnn.h"
+#include "base/early_log.h"
 #include "base/files.h"
 #include "base/text.h"
 #include "lmx/error.h"
@@ -47,7 +48,7 @@ namespace {
 
 using namespace train;
 
-// Writes the log to log.txt during its lifetime.
+// Writes the log to log.txt during its lifetime, after the lines that an EarlyLog has kept.
 struct LogFile {
   explicit LogFile(const std::string& path) { set_log_file(path); }
   ~LogFile() { set_log_file(""); }
@@ -308,6 +309,13 @@ void require_data(const Recipe& r) {
   with_advice(r, [&] { require_files(r.data); });
 }
 
+// Where a run is, or will be.
+struct RunPlace {
+  std::string directory;  // "": a new one
+  bool resuming = false;
+  std::string resumed_from() const { return resuming ? directory : ""; }
+};
+
 // A resumed run takes all parameters from its own checkpoint.
 InitConfig start_of(const Recipe& recipe, const std::string& resumed_from) {
   InitConfig init = recipe.init;
@@ -315,16 +323,23 @@ InitConfig start_of(const Recipe& recipe, const std::string& resumed_from) {
   return init;
 }
 
+// Makes the session, and makes all checks that need no step. Collective.
 std::unique_ptr<Session> make_session(const RunPlan& plan, const Recipe& recipe, Communicator& comm,
-                                      const std::string& resumed_from) {
-  return std::make_unique<Session>(
+                                      const RunPlace& place) {
+  auto session = std::make_unique<Session>(
       recipe, comm,
-      SessionStart{.resumed = resumed_from,
+      SessionStart{.resumed = place.resumed_from(),
                    .open = [&] { return plan.data ? *plan.data : open_data(recipe); },
                    .init =
                        [&](const auto& specs, const Vocabulary& vocabulary, ParameterStore& params) {
-                         plan.init = take_parameters(start_of(recipe, resumed_from), specs, &vocabulary, &params);
+                         plan.init =
+                             take_parameters(start_of(recipe, place.resumed_from()), specs, &vocabulary, &params);
                        }});
+  check_same_data(*session, plan.init);
+  check_final_bleu(*session);
+  check_outputs(*session, plan.options);
+  if (session->leads() && place.directory.empty()) require_place(plan.recipe.run.dir, plan.name);
+  return session;
 }
 
 // Opens the data of the process, for the tokens of its training split.
@@ -335,19 +350,9 @@ int64_t training_tokens(const RunPlan& plan, Communicator& comm) {
   });
 }
 
-// Where a run is, or will be.
-struct RunPlace {
-  std::string directory;  // "": a new one
-  bool resuming = false;
-  std::string resumed_from() const { return resuming ? directory : ""; }
-};
-
 RunResult run_session(const RunPlan& plan, Session& session, const RunPlace& place, const FirstSteps& first) {
   Communicator& comm = session.comm;
   std::string directory = place.directory;
-  check_same_data(session, plan.init);
-  check_final_bleu(session);
-  check_outputs(session, plan.options);
   if (!plan.options.trace_file.empty()) trace(session);
   std::optional<RunLock> lock;
   std::optional<LogFile> log;
@@ -396,7 +401,7 @@ RunResult run_fitted(const RunPlan& plan, Communicator& comm, const RunPlace& pl
   Recipe recipe = plan.recipe;
   FirstSteps first;
   std::unique_ptr<Session> session;
-  const MakeSession make = [&](const Recipe& r) { return make_session(plan, r, comm, place.resumed_from()); };
+  const MakeSession make = [&](const Recipe& r) { return make_session(plan, r, comm, place); };
   if (place.resuming) {
     recipe.batch = batch_of_run(recipe.batch, place.directory, plan.options.changed_keys, comm);
     first.memory = require_memory(recipe, comm);
@@ -413,13 +418,15 @@ RunResult run_fitted(const RunPlan& plan, Communicator& comm, const RunPlace& pl
 }
 
 RunResult run_rank(const RunPlan& plan, Communicator& comm) {
+  std::optional<EarlyLog> early;
+  if (comm.rank() == 0) early.emplace();
   check_agreement(plan, comm);
   RunPlace place;
   place.directory = agree_on_directory(plan, comm, place.resuming);
   if (plan.recipe.batch.fit == "memory") return run_fitted(plan, comm, place);
   FirstSteps first;
   first.memory = require_memory(plan.recipe, comm);
-  const std::unique_ptr<Session> session = make_session(plan, plan.recipe, comm, place.resumed_from());
+  const std::unique_ptr<Session> session = make_session(plan, plan.recipe, comm, place);
   return run_session(plan, *session, place, first);
 }
 

@@ -30,6 +30,11 @@ std::string cpu_model() {
   return "unknown";
 }
 
+[[noreturn]] void refuse_full(const std::string& path) {
+  throw UserError(str("[run] run.dir ", path, " exists and is not empty; --resume ", path,
+                      " continues the run in it, or choose another folder"));
+}
+
 // Returns false if the folder exists already.
 bool make_folder(const std::string& path) {
   std::error_code error;
@@ -56,12 +61,21 @@ std::string host_name() {
   return system.nodename;
 }
 
+void require_place(const std::string& wanted, const std::string& recipe) {
+  std::error_code error;
+  if (!wanted.empty() && fs::is_directory(wanted, error) && !fs::is_empty(wanted, error)) refuse_full(wanted);
+  const std::string path = wanted.empty() ? "runs/" + recipe : wanted;
+  fs::path there = fs::absolute(path);
+  while (!fs::exists(there, error) && there.has_relative_path()) there = there.parent_path();
+  const int reason = !fs::is_directory(there, error) ? ENOTDIR : access(there.c_str(), W_OK | X_OK) != 0 ? errno : 0;
+  if (reason != 0) throw RunError(str("[run] cannot create ", path, ": ", std::strerror(reason)));
+}
+
 std::string create_run_directory(const std::string& wanted, const std::string& recipe) {
   if (!wanted.empty()) {
     std::error_code error;
     if (make_folder(wanted) || fs::is_empty(wanted, error)) return wanted;
-    throw UserError(str("[run] run.dir ", wanted, " exists and is not empty; --resume ", wanted,
-                        " continues the run in it, or choose another folder"));
+    refuse_full(wanted);
   }
   const std::string base = str("runs/", recipe, "/", local_time("%Y-%m-%d_%H%M%S"));
   std::string path = base;

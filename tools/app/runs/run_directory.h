@@ -23,6 +23,10 @@ namespace lmx::train {
 // use.
 std::string create_run_directory(const std::string& wanted, const std::string& recipe);
 
+// Whether create_run_directory() will succeed, as far as that is known without creating anything. UserError: `wanted`
+// is in use. RunError: it cannot be created.
+void require_place(const std::string& wanted, const std::string& recipe);
+
 // Returns `wanted` or the newest folder of runs/<recipe>/ that contains a run; "" if there is none (--resume auto).
 std::string newest_run(const std::string& wanted, const std::string& recipe);
 
