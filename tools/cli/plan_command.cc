@@ -56,7 +56,7 @@ void calibrate(const CLI::App& command, const Options& o) {
   const std::string name = std::filesystem::path(o.request.recipe).stem().string();
   std::vector<lmx::Recipe> recipes;
   for (const lmx::Node& tree : lmx::plan::variant_trees(o.request.recipe, with_plugins(o.request.compose)))
-    lmx::plan::require_batch(recipes.emplace_back(lmx::read_recipe(tree, name)));
+    recipes.push_back(lmx::read_recipe(tree, name));
   const lmx::Recipe& recipe = recipes[0];
   for (const lmx::Recipe& other : recipes)
     if (lmx::to_yaml(other.comm) != lmx::to_yaml(recipe.comm))
@@ -152,6 +152,8 @@ void add_plan(CLI::App& app) {
                            "as a page with charts"},
                           {"lmx plan RECIPE --machine a100_node --ranks 64 machine.links.network.gb_s=12.5",
                            "with another network"},
+                          {"lmx plan RECIPE --machine h100_node --ranks 8,64 batch.fit=memory",
+                           "with the largest passes that the memory of a GPU allows"},
                           {"lmx plan RECIPE --machine ott_v100 --ranks 128 --anchor 8:0.176",
                            "the speed of the device from a measured step"}});
   const auto o = std::make_shared<Options>();

@@ -188,7 +188,7 @@ LinkConfig measure_link(Context& ctx, const std::function<bool(int)>& with, int 
 
 }  // namespace
 
-Machine calibrate(const std::vector<Recipe>& recipes, Communicator& comm, int ranks_per_node) {
+Machine calibrate(const std::vector<Recipe>& given, Communicator& comm, int ranks_per_node) {
   Context ctx;
   ctx.comm = &comm;
   ctx.rank = comm.rank();
@@ -199,6 +199,8 @@ Machine calibrate(const std::vector<Recipe>& recipes, Communicator& comm, int ra
                nodes == 1 ? " node" : " nodes");
   comm.barrier();
   const int ranks_here = std::min(ranks_per_node, comm.size());
+  std::vector<Recipe> recipes;
+  for (const Recipe& r : given) recipes.push_back(with_measured_batch(comm, r, ranks_here));
   m.device = measure_device(recipes, ctx, ranks_here);
   ctx.compute = DType::f32;
   measure_passes(recipes, ctx, ranks_here, m.device);

@@ -3,8 +3,12 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <span>
+#include <vector>
 
 #include "app/calibration/random_batch.h"
+#include "app/datasets/open.h"
+#include "app/memory/fit_sizes.h"
 #include "app/memory/machine_memory.h"
 #include "base/clock.h"
 #include "lmx/error.h"
@@ -79,6 +83,17 @@ bool fits(const Recipe& recipe, const Outline& outline, int ranks_here) {
   return have == 0 || (rank.total() - rank.optimizer) * ranks_here < have / 2;
 }
 
+// The largest size of a pass that fits() on this rank; the least one, if none does.
+int64_t largest_size(const Recipe& recipe, const FitSizes& sizes, Outline& outline, int ranks_here) {
+  Recipe own = recipe;
+  const int64_t size = sizes.largest([&](const BatchConfig& batch) {
+    own.batch = batch;
+    outline.shares = shares_of(own, outline.batch, outline.network.loss->plan(), outline.shares.ranks);
+    return fits(own, outline, ranks_here);
+  });
+  return std::max(size, sizes.least());
+}
+
 bool is_known(const std::vector<MeasuredPass>& known, const MeasuredPass& pass) {
   return std::any_of(known.begin(), known.end(), [&](const MeasuredPass& k) {
     return k.network == pass.network && k.rules == pass.rules && k.tokens == pass.tokens && k.length == pass.length;
@@ -86,6 +101,19 @@ bool is_known(const std::vector<MeasuredPass>& known, const MeasuredPass& pass) 
 }
 
 }  // namespace
+
+Recipe with_measured_batch(Communicator& comm, const Recipe& recipe, int ranks_here) {
+  if (recipe.batch.fit != "memory") return recipe;
+  Outline outline = outline_of(recipe, comm.size(), comm.size());
+  const int64_t tokens =
+      recipe.batch.global == 0 ? check_dataset(recipe.data).train_tokens.value_or(kUnknownTokens) : 0;
+  const FitSizes sizes(recipe, outline.batch, comm.size(), tokens);
+  const auto own = static_cast<double>(largest_size(recipe, sizes, outline, ranks_here));
+  const std::vector<double> all = comm.gather_numbers(std::span(&own, 1), "calibration");
+  Recipe chosen = recipe;
+  chosen.batch = sizes.batch(std::llround(*std::min_element(all.begin(), all.end())));
+  return chosen;
+}
 
 std::optional<MeasuredPass> measure_pass(Communicator& comm, const Recipe& recipe, const Outline& outline,
                                          const std::vector<MeasuredPass>& known, int ranks_here) {

@@ -12,11 +12,20 @@ namespace {
 
 using namespace train;
 
-// `comm:` with `ranks` processes. Ranks of a cluster are processes, also if the recipe's own are threads or one.
-void set_ranks(Node& tree, int ranks) {
-  const Mark mark{str("option '--ranks ", ranks, "'")};
+// The place that a message names for a number of ranks that is not the recipe's own.
+Mark place_of_ranks(int ranks, const Request& request) {
+  const bool listed = std::find(request.ranks.begin(), request.ranks.end(), ranks) != request.ranks.end();
+  if (!listed && request.anchor && request.anchor->ranks == ranks) return {str("option '--anchor ", ranks, ":...'")};
+  return {listed ? str("option '--ranks ", ranks, "'") : "the ranks of this plan"};
+}
+
+// `comm:` with `ranks` processes. Ranks of a cluster are processes, also if the recipe's own are threads or one. A
+// number that the recipe has itself keeps its place.
+void set_ranks(Node& tree, int ranks, const Request& request) {
   Node* comm = tree.find("comm");
-  if (!comm || in_one_process(*comm, "comm") || !comm->find("name") || comm->find("name")->text == "self") {
+  const Node* own = comm ? comm->find("ranks") : nullptr;
+  const Mark mark = own && ranks_of(tree) == ranks ? own->mark : place_of_ranks(ranks, request);
+  if (!comm || in_one_process(*comm, "comm")) {
     Node processes = Node::map(mark);
     processes.set("name", Node::string("mpi", mark));
     tree.set("comm", processes);
@@ -31,12 +40,13 @@ int nodes_of(const LinksConfig& links, int ranks) {
   return ranks % inner == 0 ? inner : 0;
 }
 
-Recipe read_on(Node tree, const std::string& name, int ranks, bool keeps_batch) {
+Recipe read_on(const Variant& variant, const std::string& name, int ranks, const Request& request) {
+  Node tree = variant.tree;
   const int before = ranks_of(tree);
-  set_ranks(tree, ranks);
+  set_ranks(tree, ranks, request);
   Recipe recipe = read_recipe(tree, name);
-  require_batch(recipe);
-  if (!keeps_batch) recipe.batch.global = std::max<int64_t>(1, recipe.batch.global * ranks / before);
+  if (!variant.keeps_batch && recipe.batch.global > 0)
+    recipe.batch.global = std::max<int64_t>(1, recipe.batch.global * ranks / before);
   return recipe;
 }
 
@@ -51,10 +61,26 @@ ServerPlan server_exchange(const SyncRules& sync, const Network& network, const 
   });
 }
 
+// The estimate of a rank. `law`: of the words of the text.
+RankMemory memory_of(const Recipe& recipe, const Outline& outline, const Shares& shares, const WordLaw& law) {
+  const Network& network = outline.network;
+  const SyncRules& sync = *outline.sync;
+  if (sync.servers().empty())
+    return rank_memory(recipe, network, shares,
+                       communication_bytes(exchange_of(sync, network, shares, law), shares.ranks));
+  // A process has all values twice, as a store for its shard and as its replica, and the optimizer's state of its
+  // shard. It holds a push and the replies to a pull while they are sent.
+  const ServerPlan exchange = server_exchange(sync, network, shares, law);
+  RankMemory memory = rank_memory(recipe, network, shares, exchange.pushed + exchange.replied);
+  memory.parameters *= 2;
+  memory.optimizer /= shares.ranks;
+  return memory;
+}
+
 }  // namespace
 
 Case::Case(const Variant& variant, const std::string& name, int ranks, const Request& request)
-    : recipe_(read_on(variant.tree, name, ranks, variant.keeps_batch)),
+    : recipe_(read_on(variant, name, ranks, request)),
       machine_(variant.machine),
       algorithm_(variant.algorithm),
       fill_(request.fill),
@@ -64,14 +90,18 @@ Case::Case(const Variant& variant, const std::string& name, int ranks, const Req
   const WordLaw law = request.law.value_or(zipf_law());
   const Outline outline = outline_of(recipe_, ranks, nodes_of(machine_.links, ranks));
   const Network& network = outline.network;
-  shares_ = outline.shares;
+  const auto shares = [&](const Recipe& r) { return shares_of(r, outline.batch, network.loss->plan(), ranks); };
+  if (recipe_.batch.fit == "memory")
+    fit_ = fit_batch(recipe_, outline, machine_.device.memory_gb, request.epoch_tokens,
+                     [&](const Recipe& r) { return memory_of(r, outline, shares(r), law).total(); });
+  shares_ = shares(recipe_);
+  memory_ = memory_of(recipe_, outline, shares_, law);
   for (const auto& [key, rule] : SyncRules::full_config(recipe_.sync, "sync").entries)
     strategies_[key] = strategy_text(rule);
   if (!outline.sync->servers().empty()) {
     plan_workers(*outline.sync, network, law);
   } else {
     units_ = exchange_of(*outline.sync, network, shares_, law);
-    memory_ = rank_memory(recipe_, network, shares_, communication_bytes(units_, ranks));
     work_ = work_of(recipe_, network, shares_, machine_.device, changed_parts(network, shares_, law, units_));
   }
   if (const auto pass =
@@ -93,11 +123,6 @@ void Case::plan_workers(const SyncRules& sync, const Network& network, const Wor
   for (const ParameterSpec& spec : network.specs)
     parts[spec.name] = static_cast<double>(served.exchange.rows.at(spec.name)) / static_cast<double>(spec.shape[0]);
   work_ = work_of(recipe_, network, shares_, machine_.device, parts);
-  // A process has all values twice, as a store for its shard and as its replica, and the optimizer's state of its
-  // shard. It holds a push and the replies to a pull while they are sent.
-  memory_ = rank_memory(recipe_, network, shares_, served.exchange.pushed + served.exchange.replied);
-  memory_.parameters *= 2;
-  memory_.optimizer /= ranks;
   served_ = std::move(served);
 }
 
@@ -128,7 +153,8 @@ Row Case::row(double speed, double network_gb_s) const {
   row.batch = recipe_.batch.global;
   row.step_tokens = static_cast<double>(shares_.step_tokens) * (shares_.pairs ? fill_ : 1);
   row.memory = memory_;
-  row.out_of_memory = static_cast<double>(memory_.total()) > machine_.device.memory_gb * 1e9;
+  row.fit = fit_;
+  row.out_of_memory = fit_ ? !fit_->fits : static_cast<double>(memory_.total()) > machine_.device.memory_gb * 1e9;
   Work work = work_;
   const double part = shares_.pairs ? speed * fill_ : speed;  // a pass over less tokens takes less time
   work.forward_s *= part;

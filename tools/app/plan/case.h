@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "app/plan/fit.h"
 #include "app/plan/plan.h"
 #include "app/plan/variants.h"
 #include "app/plan/workers.h"
@@ -22,6 +23,7 @@ class Case {
   Row row(double speed, double network_gb_s = 0) const;
   const Recipe& recipe() const { return recipe_; }
   const Shares& shares() const { return shares_; }
+  const std::optional<ChosenPass>& fit() const { return fit_; }
 
  private:
   void plan_workers(const SyncRules& sync, const train::Network& network, const WordLaw& law);
@@ -37,6 +39,7 @@ class Case {
   Recipe recipe_;
   Shares shares_;
   RankMemory memory_;
+  std::optional<ChosenPass> fit_;
   Work work_;
   std::vector<UnitPlan> units_;
   std::map<std::string, std::string> strategies_;  // by rule: strategy_text()

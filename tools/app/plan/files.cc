@@ -35,6 +35,10 @@ Json row_json(const Row& row) {
            {"sent_bytes", row.sent_bytes},
            {"node_bytes", row.node_bytes},
            {"network_bytes", row.network_bytes}};
+  if (row.fit) {
+    one[row.fit->pairs ? "micro_tokens" : "micro"] = row.fit->size;
+    one["passes"] = row.fit->passes;
+  }
   for (const auto& [key, value] : {std::pair{"compute_s", row.time.compute_s},
                                    {"wait_s", row.time.wait_s},
                                    {"comm_s", row.time.comm_s},

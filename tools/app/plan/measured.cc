@@ -33,6 +33,7 @@ Measured read_measured(const std::string& run) {
   Measured m;
   m.recipe = parse_yaml_file(config);
   m.ranks = ranks_of(m.recipe);
+  if (Node* batch = m.recipe.find("batch")) batch->set("fit", Node::string("none"));  // the run has chosen
   if (const Node* comm = m.recipe.find("comm"); comm && m.ranks > 1 && train::in_one_process(*comm, "comm"))
     throw UserError(str("[plan] --from ", run, ": its ", m.ranks,
                         " ranks divide the cores of one process, so their times are not those of a device; take a run ",

@@ -9,7 +9,7 @@
 namespace lmx::plan {
 
 struct Measured {
-  Node recipe;  // the run's config.yaml
+  Node recipe;  // the run's config.yaml, with the batch that batch.fit has chosen
   int ranks = 1;
   double compute_s = 0;                // of a step, without the exchange of gradients that nothing hides; the median
   double spread = 0;                   // of the times of sub-batches (Spread::relative); 0: the run has none

@@ -15,8 +15,9 @@ std::string text_of(const Plan& plan);
 
 // A list with one object for each row: variant, ranks, batch, step_tokens, memory_bytes, memory (by class),
 // out_of_memory, sent_bytes, node_bytes, network_bytes, compute_s, wait_s, comm_s, hidden_s, exposed_s, step_s,
-// tokens_per_s, efficiency, and, where they are known, hours_per_epoch, hours, price_per_epoch. Rows of asynchronous
-// workers also have updates_per_s, staleness_mean, staleness_max, speedup.
+// tokens_per_s, efficiency, with batch.fit micro or micro_tokens, and passes, and, where they are known,
+// hours_per_epoch, hours, price_per_epoch. Rows of asynchronous workers also have updates_per_s, staleness_mean,
+// staleness_max, speedup.
 nlohmann::ordered_json json_of(const Plan& plan);
 // The same values as a table with a header.
 std::string csv_of(const Plan& plan);

@@ -104,7 +104,9 @@ Winner winner_of(const std::vector<const Row*>& rows) {
   return {rows[0]->ranks, fit[0]->variant, reason_of(*fit[0], *fit[1])};
 }
 
-std::vector<std::string> notes_of(const Request& request, const Recipe& r, bool pairs, bool corpus) {
+std::vector<std::string> notes_of(const Request& request, const Case& c, bool corpus) {
+  const Recipe& r = c.recipe();
+  const bool pairs = c.shares().pairs;
   std::vector<std::string> notes;
   if (!request.law) notes.push_back("words follow Zipf's law; --types or --counts states another law");
   if (pairs) notes.push_back(str("sentences of ", kSentence, " tokens on both sides"));
@@ -119,7 +121,11 @@ std::vector<std::string> notes_of(const Request& request, const Recipe& r, bool 
         "the corpus of `data:` is not here, so the hours of an epoch are unknown; --epoch-tokens states its size");
   if (r.precision != "fp32")
     notes.push_back("memory for 16-bit products as on this machine's processor, which may keep them in fp32");
-  if (r.batch.micro > 0) notes.push_back(str("forward passes of ", r.batch.micro, " sequences (batch.micro)"));
+  if (c.fit()) notes.push_back(fit_note(r));
+  if (c.fit() && c.fit()->unknown_text)
+    notes.push_back("the size of the text is unknown, so only the memory limits the batch; --epoch-tokens states it");
+  if (!c.fit() && r.batch.micro > 0)
+    notes.push_back(str("forward passes of ", r.batch.micro, " sequences (batch.micro)"));
   return notes;
 }
 
@@ -176,8 +182,8 @@ Plan make_plan(const Request& asked) {
     for (const int64_t n : ranks) {
       Case c = make_case(v, n);
       if (plan.rows.empty()) {
-        if (!epoch) epoch = check_dataset(c.recipe().data).train_tokens;
-        plan.notes = notes_of(request, c.recipe(), c.shares().pairs, epoch.has_value());
+        if (!epoch) request.epoch_tokens = epoch = check_dataset(c.recipe().data).train_tokens;
+        plan.notes = notes_of(request, c, epoch.has_value());
         if (swept) plan.notes.push_back("the recipe's own values: the axes of its sweep are not planned");
       }
       Row& row = plan.rows.emplace_back(c.row(plan.speed));

@@ -9,6 +9,7 @@
 
 #include "app/compose/compose.h"
 #include "app/memory/estimate.h"
+#include "app/plan/fit.h"
 #include "app/plan/machine.h"
 #include "app/plan/step.h"
 #include "app/plan/wire.h"
@@ -58,7 +59,8 @@ struct Row {
   int64_t batch = 0;       // items of a step (batch.global)
   double step_tokens = 0;  // target tokens of a step, of all ranks
   RankMemory memory;
-  bool out_of_memory = false;
+  std::optional<ChosenPass> fit;                              // of a recipe with batch.fit=memory
+  bool out_of_memory = false;                                 // no sub-batch fits, or that of the recipe does not
   int64_t sent_bytes = 0, node_bytes = 0, network_bytes = 0;  // of a rank in a step; the first is the sum of the others
   StepTime time;
   std::optional<Workers> workers;  // of an asynchronous variant

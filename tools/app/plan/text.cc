@@ -28,17 +28,20 @@ std::string memory_of(const Row& row) {
 
 // The columns that only some plans have.
 struct Columns {
-  bool variants = false, workers = false, prices = false;
+  bool variants = false, fit = false, workers = false, prices = false;
 };
 
 std::vector<std::string> cells_of(const Row& row, const Columns& columns) {
   std::vector<std::string> cells;
   if (columns.variants) cells.push_back(row.variant);
+  for (const std::string& cell : {std::to_string(row.ranks), count_text(row.batch)}) cells.push_back(cell);
+  if (columns.fit)
+    cells.insert(cells.end(), {row.fit ? row.fit->text() : "-", row.fit ? count_text(row.fit->passes) : "-"});
   for (const std::string& cell :
-       {std::to_string(row.ranks), count_text(row.batch), memory_of(row), bytes_text(row.node_bytes),
-        bytes_text(row.network_bytes), seconds_text(row.time.compute_s), seconds_text(row.time.hidden_s()),
-        seconds_text(row.time.exposed_s), seconds_text(row.time.step_s()), count_text(std::llround(row.tokens_s())),
-        short_number(100 * row.efficiency, "%.0f") + " %", optional(row.epoch_hours), optional(row.total_hours)})
+       {memory_of(row), bytes_text(row.node_bytes), bytes_text(row.network_bytes), seconds_text(row.time.compute_s),
+        seconds_text(row.time.hidden_s()), seconds_text(row.time.exposed_s), seconds_text(row.time.step_s()),
+        count_text(std::llround(row.tokens_s())), short_number(100 * row.efficiency, "%.0f") + " %",
+        optional(row.epoch_hours), optional(row.total_hours)})
     cells.push_back(cell);
   if (columns.workers && row.workers)
     cells.insert(cells.end(), {short_number(row.workers->updates_s), short_number(row.workers->staleness),
@@ -76,12 +79,15 @@ std::string seconds_text(double seconds) {
 
 std::string text_of(const Plan& plan) {
   const Columns columns{plan.rows.size() > 0 && !plan.rows[0].variant.empty(),
+                        std::any_of(plan.rows.begin(), plan.rows.end(), [](const Row& r) { return !!r.fit; }),
                         std::any_of(plan.rows.begin(), plan.rows.end(), [](const Row& r) { return !!r.workers; }),
                         plan.machine.price.node_hour > 0};
   std::vector<std::vector<std::string>> rows{{}};
   if (columns.variants) rows[0].push_back("VARIANT");
-  for (const char* head : {"RANKS", "BATCH", "MEMORY", "IN NODE", "NETWORK", "COMPUTE", "HIDDEN", "EXPOSED", "STEP",
-                           "TOKENS/S", "EFFICIENCY", "HOURS/EPOCH", "HOURS"})
+  rows[0].insert(rows[0].end(), {"RANKS", "BATCH"});
+  if (columns.fit) rows[0].insert(rows[0].end(), {"PASS", "PASSES"});
+  for (const char* head : {"MEMORY", "IN NODE", "NETWORK", "COMPUTE", "HIDDEN", "EXPOSED", "STEP", "TOKENS/S",
+                           "EFFICIENCY", "HOURS/EPOCH", "HOURS"})
     rows[0].push_back(head);
   if (columns.workers) rows[0].insert(rows[0].end(), {"UPDATES/S", "STALENESS", "SPEED-UP"});
   if (columns.prices) rows[0].push_back(plan.machine.price.currency + "/EPOCH");

@@ -107,9 +107,4 @@ std::vector<Variant> variants_of(const Request& request, bool& swept) {
   return variants;
 }
 
-void require_batch(const Recipe& recipe) {
-  if (recipe.batch.global == 0)
-    throw UserError("[plan] batch.fit chooses batch.global on the machine that trains; a plan needs batch.global=N");
-}
-
 }  // namespace lmx::plan

@@ -19,8 +19,6 @@ struct Variant {
 // override, a machine that does not exist, a number of ranks that differs between variants although the request states
 // the numbers.
 std::vector<Variant> variants_of(const Request& request, bool& swept);
-// UserError: batch.fit chooses the batch, which only the machine that trains can do.
-void require_batch(const Recipe& recipe);
 
 // The composed recipe of each variant, if no machine is chosen.
 std::vector<Node> variant_trees(const std::string& recipe, const ComposeOptions& options);
