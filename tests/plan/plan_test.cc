@@ -228,6 +228,10 @@ TEST_F(PlanCommand, EachVariantHasItsMachineAndItsCollectives) {
                                              "deterministic=false", "comm.reduce=ordered,native"});
   EXPECT_THAT(o.out, Names("collectives: pairwise with comm.reduce=ordered, ring with comm.reduce=native"));
   expect_refused({"--machine", "a100_node", "--ranks", "8", "comm=mpi", "comm.ranks=4,8"}, {"comm.ranks", "--ranks"});
+  // The command has no --ranks, which would mean something else in `lmx run`.
+  const std::vector<std::string> own{"--machine", "a100_node", "comm.ranks=4"};
+  expect_refused(own, {"override 'comm.ranks=4'", "comm.name: virtual", "mpi"});
+  EXPECT_THAT(plan(path("tiny.yaml"), own).err, Not(HasSubstr("--ranks")));
 }
 
 TEST_F(PlanCommand, EqualVariantsHaveNoWinner) {

@@ -56,8 +56,9 @@ class Rest {
 Link::Link(Communicator& comm) : comm_(comm), nodes_(comm.nodes()) {
   std::vector<std::unique_ptr<Connection>> ends = comm.connections(2);
   if (ends.size() != 2)
-    throw UserError(str("[sync] a parameter server needs ranks of one process, --ranks ", comm.size(),
-                        ", or processes that can serve each other while they compute, comm=mpi"));
+    throw UserError(
+        "[sync] a parameter server needs ranks of one process, comm.name: virtual, or processes that can "
+        "serve each other while they compute, such as comm.name: mpi or gloo");
   own_.connection = std::move(ends[0]);
   beside_.connection = std::move(ends[1]);
 }

@@ -225,10 +225,10 @@ StateDict ServerStrategy::state() const {
 void ServerStrategy::load(Context& ctx, const std::vector<StateDict>& ranks) {
   Impl& s = *impl_;
   if (static_cast<int>(ranks.size()) != ctx.ranks)
-    throw UserError(str("[sync] sync.", s.env.group, ": the checkpoint is of ", ranks.size(),
-                        ranks.size() == 1 ? " worker" : " workers",
-                        ", each at another step and with a replica of another age; ", ctx.ranks,
-                        " cannot continue from it. Resume with --ranks ", ranks.size()));
+    throw UserError(
+        str("[sync] sync.", s.env.group, ": the checkpoint is of ", ranks.size(),
+            ranks.size() == 1 ? " worker" : " workers", ", each at another step and with a replica of another age; ",
+            ctx.ranks, " cannot continue from it. Resume with ", ranks.size(), ranks.size() == 1 ? " rank" : " ranks"));
   const StateDict& own = ranks[static_cast<size_t>(ctx.rank)];
   s.own_shard().load(own);
   std::vector<StateDict> residuals;

@@ -65,7 +65,7 @@ std::vector<int32_t> read_schedule(const std::string& path, int ranks) {
         str(place(path, 1), "no schedule of pulls and pushes: it would begin with '", kTitle, "N workers'"));
   if (workers != ranks)
     throw UserError(str(place(path, 1), "a schedule of ", workers, " workers; this run has ", ranks,
-                        ". Replay it with --ranks ", workers));
+                        ". Replay it with ", workers, workers == 1 ? " rank" : " ranks"));
   std::vector<int32_t> events;
   std::vector<bool> pulled(static_cast<size_t>(ranks));
   for (size_t number = 2; std::getline(file, text); ++number) {
