@@ -26,8 +26,7 @@ Node full_comm_config(const Node& comm, const std::string& path) {
   if (config.ranks != 1)
     throw UserError(str(config::at(ranks->mark, config::join_path(path, "ranks")),
                         "one rank is all that comm `self` has, which a recipe without comm.name takes; for ",
-                        config.ranks,
-                        " ranks give comm.name: virtual (threads of one process), or mpi or gloo (processes)"));
+                        config.ranks, " ranks give comm.name: virtual (threads of one process) or mpi (processes)"));
   Node full = Node::map(comm.mark);
   full.set("name", Node::string("self"));
   const Node fields = write_config(config);

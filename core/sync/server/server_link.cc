@@ -58,7 +58,7 @@ Link::Link(Communicator& comm) : comm_(comm), nodes_(comm.nodes()) {
   if (ends.size() != 2)
     throw UserError(
         "[sync] a parameter server needs ranks of one process, comm.name: virtual, or processes that can "
-        "serve each other while they compute, such as comm.name: mpi or gloo");
+        "serve each other while they compute, such as comm.name: mpi");
   own_.connection = std::move(ends[0]);
   beside_.connection = std::move(ends[1]);
 }

@@ -22,16 +22,16 @@ Mark place_of_ranks(int ranks, const Request& request) {
 // `comm:` with `ranks` processes. Ranks of a cluster are processes, also if the recipe's own are threads or one. A
 // number that the recipe has itself keeps its place.
 void set_ranks(Node& tree, int ranks, const Request& request) {
-  Node* comm = tree.find("comm");
-  const Node* own = comm ? comm->find("ranks") : nullptr;
-  const Mark mark = own && ranks_of(tree) == ranks ? own->mark : place_of_ranks(ranks, request);
-  if (!comm || in_one_process(*comm, "comm")) {
-    Node processes = Node::map(mark);
-    processes.set("name", Node::string("mpi", mark));
-    tree.set("comm", processes);
-    comm = tree.find("comm");
+  const Node* own = tree.find("comm");
+  const bool processes = own && !in_one_process(*own, "comm");
+  if (processes && ranks_of(tree) == ranks) return;
+  const Mark mark = place_of_ranks(ranks, request);
+  if (!processes) {
+    Node comm = Node::map(mark);
+    comm.set("name", Node::string("mpi", mark));
+    tree.set("comm", comm);
   }
-  comm->set("ranks", Node::scalar(std::to_string(ranks), mark));
+  tree.find("comm")->set("ranks", Node::scalar(std::to_string(ranks), mark));
 }
 
 // The ranks of each node; 0: the last node has fewer.
