@@ -237,10 +237,11 @@ TEST_F(Fit, ProcessesAgree) {
 // One process has a host for itself, and another one shares its host, so that the memory of the second one allows less.
 TEST_F(Fit, TheHostWithLeastMemoryDecides) {
   if (run("probe", {"comm={name: gloo, ranks: 1}", "train.steps=1"}).code != 0) GTEST_SKIP() << "no comm=gloo";
-  const Words words = wide({"memory.budget=0.003"});
+  const Words words = wide({"memory.budget=0.0025"});  // the first process alone would take 32 sequences
   expect_run("alone", joined(words, {"comm={name: gloo, ranks: 2}"}));  // both processes share a host
   for (const pid_t rank : start_hosts("a", words)) EXPECT_EQ(wait_for(rank), 0);
   EXPECT_EQ(fit("a")["micro"], fit("alone")["micro"]);
+  EXPECT_THAT(log("a"), Not(HasSubstr("probe 1: one pass of 32 sequences")));
   EXPECT_EQ(state("a", 8), state("alone", 8));
 }
 

@@ -134,7 +134,9 @@ TEST_F(PlanFit, ARunThatHasChosenIsPlannedWithItsChoice) {
             0);
   std::string config = read_file(path("fitted/config.yaml"));
   ASSERT_THAT(config, HasSubstr("fit: memory"));
-  const Words planned{"--machine", "h100_node", "--ranks", "1", "--from", path("fitted")};
+  // A machine on which even one sequence would be too much.
+  const Words planned{
+      "--machine", "h100_node", "--ranks", "1", "--from", path("fitted"), "machine.device.memory_gb=0.00001"};
   const double chosen = rows(path("tiny.yaml"), planned)[0]["step_s"];
   config.replace(config.find("fit: memory"), 11, "fit: none");
   write("fitted/config.yaml", config);
