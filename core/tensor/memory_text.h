@@ -20,7 +20,7 @@ std::string class_text(const std::array<int64_t, kMemClasses>& bytes);
 // "3.1 GB: parameters 1.0 GB, ...": the peak of all classes together, then that of each class.
 std::string peak_text(const MemoryStats& stats);
 
-// What a user can do if memory does not suffice.
+// The advice of every message about a lack of memory.
 inline constexpr const char* kMemoryRemedy =
     "A smaller batch.micro or batch.global reduces the activations, a smaller model everything else";
 

@@ -11,7 +11,7 @@
 
 namespace lmx::plan {
 
-// What one pass of a rank computes.
+// The size of a pass that batch.fit has chosen.
 struct ChosenPass {
   int64_t size = 0;  // sequences; with `pairs` target tokens
   bool pairs = false;
