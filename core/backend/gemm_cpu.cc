@@ -9,6 +9,7 @@
 #include "lmx/error.h"
 #include "lmx/matmul.h"
 #include "lmx/parallel.h"
+#include "tensor/planned_products.h"
 
 namespace lmx {
 
@@ -44,7 +45,9 @@ bool bf16_in_hardware() {
 }  // namespace
 
 bool multiplies_in_f32(DType type) {
+  if (const ProductSupport* planned = planned_products(); planned && planned->gpu) return type == DType::f32;
   if (type != DType::bf16) return type == DType::f32 || type == DType::f16;
+  if (const ProductSupport* planned = planned_products()) return !planned->bf16;
   static const bool hardware = bf16_in_hardware();
   return !hardware;
 }
@@ -64,10 +67,14 @@ constexpr int64_t kPackRows = 640;
 // A larger right side, such as an output layer's weight, is not packed: its copy would take too much memory.
 constexpr int64_t kPackElements = int64_t{1} << 22;
 
+bool packs(int64_t m, int64_t n, int64_t k) {
+  return m >= kPackRows && k * n <= kPackElements;
+}
+
 // The product of op(a) and a packed right side; null if packing costs more than it saves.
 const DnnlMatmul* packed_product(int64_t m, int64_t n, int64_t k, bool trans_a, bool accumulate,
                                  memory::data_type type) {
-  if (m < kPackRows || k * n > kPackElements) return nullptr;
+  if (!packs(m, n, k)) return nullptr;
   return packed_matmul({m, n, k, trans_a, false, true, accumulate, type, num_threads()});
 }
 
@@ -148,15 +155,21 @@ const KernelAdder adder(Device::Kind::cpu, run<double>, run<float>, run<bfloat16
 
 int64_t gemm_scratch_bytes(DType a, DType b, int64_t m, int64_t n, int64_t k, bool trans_a) {
   const DType type = a == DType::f32 ? b : a;
-  if (type == DType::f64) return 0;
+  if (type == DType::f64 || !packs_weights()) return 0;
   const bool wide = multiplies_in_f32(type), copied = trans_a && !wide;
-  const DnnlMatmul* product =
-      packed_product(m, n, k, trans_a && !copied, false, wide ? memory::data_type::f32 : memory::data_type::bf16);
-  int64_t bytes = product ? static_cast<int64_t>(product->weights_desc().get_size()) : 0;
+  const DnnlMatmul* product = nullptr;
+  int64_t bytes = 0;
+  // For another processor oneDNN cannot be asked. Its blocks have the size of the matrix, up to the padding of edges.
+  if (planned_products())
+    bytes = packs(m, n, k) ? (wide ? 4 : 2) * k * n : 0;
+  else if ((product = packed_product(m, n, k, trans_a && !copied, false,
+                                     wide ? memory::data_type::f32 : memory::data_type::bf16)))
+    bytes = static_cast<int64_t>(product->weights_desc().get_size());
+  const bool packed = bytes > 0;
   if (copied) bytes += 2 * m * k;
   if (wide && a != DType::f32) bytes += 4 * m * k;
   // bf16 is widened while it is packed.
-  if (wide && (b == DType::f16 || (b == DType::bf16 && !product))) bytes += 4 * k * n;
+  if (wide && (b == DType::f16 || (b == DType::bf16 && !packed))) bytes += 4 * k * n;
   return bytes;
 }
 

@@ -231,6 +231,9 @@ PackedMatrix::PackedMatrix(Context& ctx, const Tensor& w, bool trans, int64_t ro
   Impl& p = *impl_;
   p.k = m.rows;
   p.n = m.cols;
+  // The copy counts in the memory of the rank whose value it is a copy of, whichever of the ranks that share it packs.
+  Context owner = ctx;
+  owner.allocator = w.allocator();
   if (stays_plain(ctx, w)) {
     p.matrix = to_compute(ctx, w);
     p.trans = trans;
@@ -240,11 +243,11 @@ PackedMatrix::PackedMatrix(Context& ctx, const Tensor& w, bool trans, int64_t ro
     p.type = product->key().type;
     // oneDNN rounds f32 to bf16 while it packs. If products use rounded numbers as f32, they are rounded here.
     const Tensor from = multiplies_in_f32(ctx.compute) ? as_operand(ctx, w) : w;
-    p.matrix = packed_right_side(ctx, from.raw(), dnnl::memory::data_type::f32, trans, *product, MemClass::parameters);
+    p.matrix = packed_right_side(owner, from.raw(), dnnl::memory::data_type::f32, trans, *product, MemClass::parameters);
   } else {
     const Tensor rounded = as_operand(ctx, w);  // these products run in f32
     p.layout = Impl::Layout::panels;
-    p.matrix = ctx.empty({panel_floats(p.k, p.n)}, DType::f32, MemClass::parameters);
+    p.matrix = owner.empty({panel_floats(p.k, p.n)}, DType::f32, MemClass::parameters);
     pack_panels(rounded.data<float>(), trans, p.k, p.n, p.matrix.data<float>());
   }
 }

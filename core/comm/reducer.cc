@@ -84,8 +84,9 @@ Tensor Reducer::Impl::sum_by_level(Context& ctx, std::span<const Block> blocks, 
   Communicator& node = ctx.comm->in_node();
   const int64_t begin = chunk_begin(message.numel(), node.rank(), node.size());
   const Tensor sum = sum_between_nodes(ctx, blocks, node.reduce_scatter(message, group), begin);
-  const Tensor all = node.all_gather(sum, RankRows::divided(node.size(), message.numel()), group);
+  Tensor all = node.all_gather(sum, RankRows::divided(node.size(), message.numel()), group);
   // Ranks that share memory keep one of their equal sums.
+  if (ctx.comm->shares_memory() && ctx.comm->rank() != 0) all = {};
   return ctx.comm->once_tensor(MemClass::communication, [&] { return all; });
 }
 

@@ -6,6 +6,7 @@
 #include "lmx/error.h"
 #include "lmx/matmul.h"
 #include "lmx/ops.h"
+#include "tensor/planned_products.h"
 
 namespace lmx {
 
@@ -230,7 +231,8 @@ int64_t RecurrentModel::copy_bytes(DType compute) const {
       if (spec.shape.rank() != 2) continue;
       if (normed(prefix(l) + spec.name, spec.shape)) bytes += 4 * spec.shape.numel();
       if (recurs(spec.name)) {
-        bytes += 2 * (wide ? 4 : 2) * spec.shape.numel();
+        // Two copies, for forward and backward. Where weights are not packed, they are only rounded.
+        if (packs_weights() || compute != DType::f32) bytes += 2 * (wide ? 4 : 2) * spec.shape.numel();
       } else if (compute != DType::f32) {
         bytes += 2 * spec.shape.numel();
       }

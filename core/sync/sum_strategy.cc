@@ -1,11 +1,25 @@
 #include "lmx/sum_strategy.h"
 
 #include <algorithm>
+#include <numeric>
 
+#include "comm/reduce_memory.h"
 #include "lmx/error.h"
 #include "lmx/row_sync.h"
 
 namespace lmx {
+namespace {
+
+// Rows that this rank sends to each rank, and rows that each rank sums.
+RankRows pushed_rows(const Traffic& t, const Traffic::Sparse& s) {
+  const auto me = static_cast<size_t>(t.rank);
+  return s.pushed.empty() ? RankRows::divided(t.ranks, s.unique[me]) : RankRows(s.pushed[me]);
+}
+RankRows summed_rows(const Traffic& t, const Traffic::Sparse& s) {
+  return s.owned.empty() ? RankRows::divided(t.ranks, s.union_rows) : RankRows(s.owned);
+}
+
+}  // namespace
 
 SumStrategy::SumStrategy(SumConfig config, SyncEnv env)
     : config_(std::move(config)), env_(std::move(env)), reducer_(config_.codec, env_.group, config_.levels) {
@@ -78,10 +92,7 @@ int64_t SumStrategy::table_bytes(const Traffic& t, const Traffic::Sparse& s, int
   const int64_t elements = s.union_rows * s.width;
   if (reducer_.codec().elementwise())
     return told + reducer_.sent_bytes_by_level(t.rank, to, t.ranks, t.ranks_per_node, std::span(&elements, 1));
-  const auto me = static_cast<size_t>(t.rank);
-  const RankRows own = s.pushed.empty() ? RankRows::divided(t.ranks, s.unique[me]) : RankRows(s.pushed[me]);
-  const RankRows all = s.owned.empty() ? RankRows::divided(t.ranks, s.union_rows) : RankRows(s.owned);
-  return told + reducer_.sent_row_bytes(t.rank, to, own, all, s.width);
+  return told + reducer_.sent_row_bytes(t.rank, to, pushed_rows(t, s), summed_rows(t, s), s.width);
 }
 
 int64_t SumStrategy::expected_bytes(const Traffic& t, int to) const {
@@ -118,6 +129,46 @@ int64_t SumStrategy::moved_bytes(const Traffic& t) const {
   const int64_t plain = SyncStrategy::moved_bytes(t), sums = kept_bytes(t).sums;
   if (config_.codec.kind == "none" || t.ranks == 1) return plain;
   return plain + sums + (reducer_.codec().feedback() ? 3 * (sums + sums / t.ranks) : 0);
+}
+
+PassingBytes SumStrategy::passing_bytes(const Traffic& t) const {
+  if (t.ranks == 1) return {};
+  PassingBytes bytes;
+  const auto add = [&](const PassingBytes& p, int64_t sums) {
+    bytes = {std::max(bytes.most, p.most - sums), std::max(bytes.owned, p.owned), bytes.residuals + p.residuals};
+  };
+  std::vector<comm::BlockSize> blocks;
+  int64_t sums = 0;
+  for (const Traffic::Dense& d : t.dense) {
+    const int64_t rows = d.owned.empty() ? d.rows : std::accumulate(d.owned.begin(), d.owned.end(), int64_t{0});
+    blocks.push_back({rows, d.width});
+    sums += 4 * rows * d.width;
+  }
+  if (!blocks.empty()) add(comm::sum_memory(shape_of(t), blocks), sums);
+  for (const Traffic::Sparse& s : t.sparse) add(table_passing(t, s), 4 * s.union_rows * s.width);
+  return bytes;
+}
+
+comm::SumShape SumStrategy::shape_of(const Traffic& t) const {
+  return {encodes() ? &reducer_.codec() : nullptr, config_.levels, t.rank, t.ranks, t.ranks_per_node};
+}
+
+// The steps of the class's comment. Two of them need most: the own rows while they are spread, and their sum.
+PassingBytes SumStrategy::table_passing(const Traffic& t, const Traffic::Sparse& s) const {
+  const std::vector<int64_t>& announced = config_.gather == "raw" ? s.indices : s.unique;
+  const int64_t indices = 4 * std::accumulate(announced.begin(), announced.end(), int64_t{0});
+  if (reducer_.codec().elementwise()) {
+    const comm::BlockSize block{s.union_rows, s.width};
+    const PassingBytes sum = comm::sum_memory(shape_of(t), std::span(&block, 1));
+    const int64_t spread = 4 * s.union_rows * s.width;
+    return {indices + spread + sum.most, spread + sum.owned, 0};
+  }
+  const RankRows own = pushed_rows(t, s), all = summed_rows(t, s);
+  // Any row of the table may have a residual after some steps.
+  const int64_t kept = config_.codec.residual == "rows" ? s.vocabulary : 0;
+  PassingBytes sum = comm::row_sum_memory(shape_of(t), own, all, s.width, kept);
+  sum.most += indices;
+  return sum;
 }
 
 StateDict SumStrategy::state() const {

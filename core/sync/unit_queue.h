@@ -13,6 +13,7 @@
 #include <thread>
 #include <vector>
 
+#include "lmx/exchange_memory.h"
 #include "lmx/sync.h"
 
 namespace lmx {
@@ -43,6 +44,7 @@ struct UnitPlan {
   int64_t sent = 0, collectives = 0, moved = 0;
   KeptBytes kept;
   int64_t sent_between_nodes = 0;
+  PassingBytes passing;
 };
 
 }  // namespace lmx

@@ -1,4 +1,5 @@
-// The bytes and the collectives of a plan against the ledger of a step of virtual ranks, over random recipes.
+// The bytes and the collectives of a plan against the ledger of a step of virtual ranks, and its memory of
+// communication against that of the step, over random recipes.
 //
 // Bytes depend on the numbers of rows of tables, which a plan estimates. Here it gets those of the step, so its bytes
 // must be exact. The rows of one_bit's tables are left out: a plan divides them evenly among the ranks.
@@ -20,6 +21,8 @@ using namespace lmx;
 using namespace lmx::train;
 
 constexpr int64_t kVocabulary = 300;
+// Bytes that are not planned: numbers of rows, for each rank, and counters of a codec's error, for each parameter.
+constexpr int64_t kNumbers = 16, kCounters = 32;
 
 // A choice from a list, for one purpose of one recipe.
 class Choices {
@@ -109,9 +112,18 @@ struct Rows {
 };
 using RowsByTable = std::map<std::string, Rows>;
 
-// The exchange of one step on rank 0, and the rows of each rank.
-Sum counted(const Recipe& recipe, std::vector<RowsByTable>& rows) {
-  Sum sum;
+using SumsByRule = std::map<std::string, Sum>;
+
+// The exchange of a step on rank 0.
+struct Exchanged {
+  SumsByRule sums;
+  int64_t memory = 0;      // the most bytes of communication
+  int64_t parameters = 0;  // their number
+};
+
+// Also the rows of each rank.
+Exchanged counted(const Recipe& recipe, std::vector<RowsByTable>& rows) {
+  Exchanged result;
   const auto group = make_comm_group(recipe.comm, "comm", comm_env(recipe, {}));
   group->run([&](Communicator& comm) {
     Session session(recipe, comm, SessionStart{.open = [&] { return open_dataset(recipe.data); }});
@@ -128,20 +140,24 @@ Sum counted(const Recipe& recipe, std::vector<RowsByTable>& rows) {
         table.own.insert(piece.indices.begin(), piece.indices.end());
       }
     }
+    if (comm.rank() == 0) result.parameters = static_cast<int64_t>(session.network.specs.size());
     const size_t before = comm.ledger().size();
+    session.ctx.allocator->reset_peak();
     session.sync->finish();
     if (comm.rank() != 0) return;
+    result.memory = session.ctx.allocator->stats().peak[static_cast<size_t>(MemClass::communication)];
     for (size_t i = before; i < comm.ledger().size(); ++i) {
       const LedgerEntry& e = comm.ledger()[i];
+      Sum& sum = result.sums[e.group];
       sum.bytes += e.sent;
       sum.between_nodes += e.sent_between_nodes;
       ++sum.collectives;
     }
   });
-  return sum;
+  return result;
 }
 
-Sum planned(const Recipe& recipe, const Drawn& d, const std::vector<RowsByTable>& rows) {
+Exchanged planned(const Recipe& recipe, const Drawn& d, const std::vector<RowsByTable>& rows) {
   const Outline o = outline_of(recipe, d.ranks, comm_nodes(recipe.comm, "comm", d.ranks).per_node());
   const auto rows_of = [&](const ParameterSpec& spec) {
     if (!spec.sparse) return TableRows{};
@@ -150,28 +166,49 @@ Sum planned(const Recipe& recipe, const Drawn& d, const std::vector<RowsByTable>
     const Rows& own = rows[0].at(spec.name);
     return TableRows{own.raw, static_cast<int64_t>(own.own.size()), static_cast<int64_t>(all.size()), 0};
   };
-  Sum sum;
-  for (const UnitPlan& unit : o.sync->plan(o.network.specs, rows_of)) {
+  Exchanged result;
+  const std::vector<UnitPlan> units = o.sync->plan(o.network.specs, rows_of);
+  result.memory = communication_bytes(units, d.ranks).communication;
+  for (const UnitPlan& unit : units) {
+    Sum& sum = result.sums[unit.rule];
     sum.bytes += unit.sent;
     sum.between_nodes += unit.sent_between_nodes;
     sum.collectives += unit.collectives;
   }
-  return sum;
+  // The ledger has no line of a rule that exchanges nothing.
+  std::erase_if(result.sums, [](const auto& one) { return one.second.collectives == 0; });
+  return result;
+}
+
+// Whether the memory of the exchange is planned exactly. Not planned: two levels with a codec, the copy by which
+// `allgather` joins several gradients of a table, and the zeros of a rank without sequences. In a first step one_bit
+// has no residuals of an earlier one.
+bool plans_memory(const Recipe& recipe, const Drawn& d) {
+  const auto has = [&](const char* text) { return d.text.find(text) != std::string::npos; };
+  const bool encodes = has("kind: fp16") || has("kind: bf16");
+  return d.ranks > 1 && recipe.batch.global >= d.ranks && !has("one_bit") && !has("strategy: allgather,") &&
+         !(has("levels: 2") && encodes);
 }
 
 TEST(PlanLedger, RandomRecipesSendWhatTheirPlansState) {
   load_plugins();
-  int exchanging = 0;
+  int exchanging = 0, compared = 0;
   for (uint64_t seed = 1; seed <= 60; ++seed) {
     const Drawn d = recipe_of(seed);
     SCOPED_TRACE(d.text);
     const Recipe recipe = read_recipe(parse_yaml(d.text, str("recipe ", seed)), "random");
     std::vector<RowsByTable> rows(static_cast<size_t>(d.ranks));
-    const Sum ledger = counted(recipe, rows);
-    EXPECT_EQ(planned(recipe, d, rows), ledger);
-    exchanging += ledger.bytes > 0;
+    const Exchanged step = counted(recipe, rows), plan = planned(recipe, d, rows);
+    EXPECT_EQ(plan.sums, step.sums);
+    exchanging += !step.sums.empty();
+    if (!plans_memory(recipe, d)) continue;
+    const auto measured = static_cast<double>(step.memory);
+    const double small = 0.03 * measured + static_cast<double>(kNumbers * d.ranks + kCounters * step.parameters);
+    EXPECT_NEAR(static_cast<double>(plan.memory), measured, small) << "memory";
+    ++compared;
   }
   EXPECT_GT(exchanging, 40);
+  EXPECT_GT(compared, 10);
 }
 
 }  // namespace

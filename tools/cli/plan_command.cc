@@ -8,6 +8,7 @@
 #include "app/memory/word_counts.h"
 #include "app/plan/output.h"
 #include "app/plan/plan.h"
+#include "app/plan/run_memory.h"
 #include "app/plan/variants.h"
 #include "app/run/search_path.h"
 #include "base/files.h"
@@ -26,7 +27,8 @@ struct Options {
   lmx::plan::Request request;
   std::string collectives, types, counts, anchor, out, calibrate;
   double epoch_tokens = 0;
-  bool no_overlap = false, json = false;
+  double within = 0;
+  bool no_overlap = false, json = false, memory = false;
 };
 
 // The ranges of CLI11 accept NaN.
@@ -74,7 +76,31 @@ void calibrate(const CLI::App& command, const Options& o) {
   });
 }
 
+// RECIPE is the folder of a run.
+void compare(const CLI::App& command, Options o) {
+  refuse_given(command, {"--ranks", "--out", "--anchor", "--from", "--calibrate", "--types", "--counts"},
+               "with --memory");
+  if (!o.request.compose.overrides.empty())
+    throw lmx::UserError(lmx::str("[plan] --memory plans the recipe of the run, unchanged; leave out '",
+                                  o.request.compose.overrides[0], "'"));
+  o.directories.load();
+  std::optional<lmx::plan::Machine> machine;
+  if (!o.request.machine.empty()) {
+    lmx::plan::Request request{.recipe = o.request.recipe + "/config.yaml", .machine = o.request.machine};
+    request.compose = with_plugins(o.request.compose);
+    bool swept = false;
+    machine = lmx::plan::variants_of(request, swept)[0].machine;
+  }
+  const lmx::plan::ComparedMemory compared = lmx::plan::compare_memory(o.request.recipe, machine);
+  if (o.json)
+    print_json(lmx::plan::json_of(compared));
+  else
+    std::cout << lmx::plan::text_of(compared);
+  if (o.within > 0 && std::abs(compared.total_error()) > o.within) throw ExitCode(3);
+}
+
 void plan(const CLI::App& command, Options o) {
+  if (o.memory) return compare(command, o);
   if (!o.calibrate.empty()) {
     check_place(command, "--calibrate", o.calibrate);
     o.directories.load();
@@ -154,6 +180,8 @@ void add_plan(CLI::App& app) {
                            "with another network"},
                           {"lmx plan RECIPE --machine h100_node --ranks 8,64 batch.fit=memory",
                            "with the largest passes that the memory of a GPU allows"},
+                          {"lmx plan runs/word --memory --machine ./here.yaml --within 0.03",
+                           "the planned memory of a run beside the recorded one"},
                           {"lmx plan RECIPE --machine ott_v100 --ranks 128 --anchor 8:0.176",
                            "the speed of the device from a measured step"}});
   const auto o = std::make_shared<Options>();
@@ -180,6 +208,12 @@ void add_plan(CLI::App& app) {
       ->delimiter(',')
       ->allow_extra_args(false)
       ->check(CLI::Range(int64_t{1}, lmx::plan::kMostRanks));
+  command->add_flag("--memory", o->memory,
+                    "RECIPE is the folder of a run: compare the memory that is planned for its recipe with the memory "
+                    "that it has recorded. A calibrated --machine has measured passes");
+  command->add_option("--within", o->within, "with --memory: exit code 3 if the total differs by more than this part")
+      ->type_name("X")
+      ->check(CLI::Range(0.0, 1.0) & finite());
   add_assumptions(*command, o);
   command->add_option("--config-dir", o->request.compose.search_path, "another folder of config groups (repeatable)")
       ->type_name("DIR")

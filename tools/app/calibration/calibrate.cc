@@ -91,6 +91,8 @@ Sharing measure_sharing(Context& ctx) {
 DeviceConfig measure_device(const std::vector<Recipe>& recipes, Context& ctx, int ranks_here) {
   DeviceConfig device;
   device.name = str("CPU (", cpu_isa(), ")");
+  device.kind = "cpu";
+  device.native_bf16 = !multiplies_in_f32(DType::bf16);
   device.memory_gb = static_cast<double>(machine_memory().bytes) / 1e9 / ranks_here;
   std::map<std::string, std::pair<DType, std::set<ProductShape>>> shapes;  // by precision
   for (const Recipe& r : recipes) {

@@ -41,18 +41,36 @@ class Passes {
     return !plan_.rows.empty();
   }
 
+  // The memory of one pass, and of another one after it. The first pass also packs weights.
+  MeasuredMemory memory() {
+    const MemoryStats before = ctx_.allocator->stats();
+    const auto more = [&](const std::array<int64_t, kMemClasses>& bytes, MemClass c) {
+      return bytes[static_cast<size_t>(c)] - before.current[static_cast<size_t>(c)];
+    };
+    ctx_.allocator->reset_peak();
+    compute();
+    const MemoryStats first = ctx_.allocator->stats();
+    MeasuredMemory m;
+    m.packed = more(first.peak, MemClass::parameters);
+    m.activations = more(first.peak, MemClass::activations);
+    m.gradients = more(first.peak, MemClass::gradients);
+    m.total = first.total_peak - before.total - m.packed;
+    ctx_.allocator->reset_peak();
+    compute();
+    const MemoryStats second = ctx_.allocator->stats();
+    m.next_activations = more(second.peak, MemClass::activations);
+    m.next_gradients = more(second.peak, MemClass::gradients);
+    m.next_total = second.total_peak - before.total - m.packed;
+    m.grown_activations = more(second.current, MemClass::activations) - more(first.current, MemClass::activations);
+    m.grown_gradients = more(second.current, MemClass::gradients) - more(first.current, MemClass::gradients);
+    params_.clear_gradients();
+    return m;
+  }
+
   // The time of the slowest rank.
   PassTime run() {
     ctx_.comm->barrier();
-    const auto begin = Clock::now();
-    ModelState state = outline_.network.initial_state(ctx_, batch_.sequences());
-    LossTerms terms(loss_terms(*outline_.network.model));
-    const Var features = forward_training(*outline_.network.model, ctx_, params_, batch_, state, terms);
-    const Tensor targets = batch_.targets.reshape({batch_.tokens()});
-    const LossValue loss = outline_.network.loss->forward(ctx_, params_, features, targets, plan_);
-    PassTime own{seconds_since(begin), 0};
-    tape_.backward(ctx_, terms.total(ctx_, loss.loss), 1 / static_cast<double>(batch_.tokens()));
-    own.both = seconds_since(begin);
+    const PassTime own = compute();
     params_.clear_gradients();
     const double numbers[] = {own.forward, own.both};
     const std::vector<double> all = ctx_.comm->gather_numbers(numbers, "calibration");
@@ -65,6 +83,20 @@ class Passes {
   }
 
  private:
+  // Forward and backward of this rank.
+  PassTime compute() {
+    const auto begin = Clock::now();
+    ModelState state = outline_.network.initial_state(ctx_, batch_.sequences());
+    LossTerms terms(loss_terms(*outline_.network.model));
+    const Var features = forward_training(*outline_.network.model, ctx_, params_, batch_, state, terms);
+    const Tensor targets = batch_.targets.reshape({batch_.tokens()});
+    const LossValue loss = outline_.network.loss->forward(ctx_, params_, features, targets, plan_);
+    PassTime own{seconds_since(begin), 0};
+    tape_.backward(ctx_, terms.total(ctx_, loss.loss), 1 / static_cast<double>(batch_.tokens()));
+    own.both = seconds_since(begin);
+    return own;
+  }
+
   static Batch batch_of(const Outline& outline, int rank) {
     return random_batch(outline, outline.shares.forward_tokens, static_cast<uint64_t>(2 * rank + 1));
   }
@@ -124,7 +156,7 @@ std::optional<MeasuredPass> measure_pass(Communicator& comm, const Recipe& recip
   try {
     Passes passes(comm, recipe, outline);
     if (passes.begin_step()) pass = with_rules;
-    passes.run();  // the first pass allocates memory
+    pass.memory = passes.memory();
     // The least time: another program that uses the machine only adds to it.
     PassTime least{INFINITY, INFINITY};
     double total = 0;

@@ -2,6 +2,7 @@
 #include "app/memory/estimate.h"
 
 #include <algorithm>
+#include <map>
 
 #include "data/data_config.h"
 #include "lmx/matmul.h"
@@ -49,16 +50,19 @@ std::vector<UnitPlan> exchange_of(const SyncRules& sync, const Network& network,
   return sync.plan(network.specs, [&](const ParameterSpec& spec) { return table_rows(sync, network, s, spec, law); });
 }
 
-int64_t communication_bytes(const std::vector<UnitPlan>& exchange, int ranks) {
-  int64_t kept = 0, passing = 0;
+ExchangeMemory communication_bytes(const std::vector<UnitPlan>& exchange, int ranks) {
+  ExchangeMemory memory;
+  if (ranks == 1) return memory;
+  int64_t kept = 0, owned = 0;
+  for (const UnitPlan& unit : exchange) kept += unit.passing.residuals;
+  owned = kept;
   for (const UnitPlan& unit : exchange) {
-    // A rank receives about as much as it sends, and stores its own part in addition. Data that it keeps is not counted
-    // twice.
-    const int64_t moved = unit.sent + unit.sent / (ranks - 1);
-    kept += unit.kept.sums + unit.kept.gathered;
-    passing = std::max(passing, unit.kept.gathered > 0 ? unit.kept.sums : moved);
+    kept += unit.kept.sums + unit.kept.gathered + unit.passing.residuals;
+    owned += unit.passing.residuals;
+    memory.stages.push_back({unit.params, kept + unit.passing.most, owned + unit.passing.owned});
+    memory.communication = std::max(memory.communication, memory.stages.back().bytes);
   }
-  return kept + passing;
+  return memory;
 }
 
 namespace {
@@ -99,33 +103,92 @@ int64_t state_bytes(const Network& network) {
   return bytes;
 }
 
-}  // namespace
+// Bytes of a parameter's gradient after a pass, by the class that counts them. The gradient of the words that a model
+// reads is the gradient of its input, an activation.
+struct GradientBytes {
+  int64_t gradients = 0, activations = 0;
+  int64_t total() const { return gradients + activations; }
+};
+GradientBytes gradient_bytes(const ParameterSpec& spec, const Shares& shares) {
+  const int64_t bytes = spec.shape.numel() * 4;
+  if (spec.frozen) return {};
+  if (!spec.sparse) return {bytes, 0};
+  const int64_t row = bytes / spec.shape[0];
+  if (spec.output) return {row * (shares.own_tokens + shares.samples * shares.passes()), 0};
+  return {0, row * shares.own_tokens};
+}
 
-RankMemory rank_memory(const Recipe& r, const Network& network, const Shares& shares, int64_t communication) {
-  const std::unique_ptr<Optimizer> optimizer = make_optimizer(r.optimizer, "optimizer");
-  RankMemory m;
-  for (const ParameterSpec& spec : network.specs) {
-    const int64_t bytes = spec.shape.numel() * 4;
-    m.parameters += bytes;
-    if (spec.frozen) continue;
-    m.optimizer += optimizer->state_bytes(spec);
-    // A row-sparse gradient has at most one row for each token of the rank's step and for each sampled word.
-    const int64_t rows = std::min(spec.shape[0], shares.own_tokens + shares.samples);
-    m.gradients += spec.sparse ? bytes / spec.shape[0] * rows : bytes;
-  }
-  // The peak is either at the loss, with features and their gradient, or during the backward pass of the model.
+// The peak is either at the loss, with features and their gradient, or during the backward pass of the model.
+PassMemory pass_memory(const Recipe& r, const Network& network, const Shares& shares) {
+  PassMemory pass;
+  int64_t kept = 0;
   const DType compute = compute_of(r);
   const int64_t width = network.model->feature_size();
   const int64_t at_loss = shares.forward_tokens * (network.model->activation_bytes_per_token(compute) + 8 * width) +
                           loss_bytes(shares, width, compute);
   const int64_t length = std::min(shares.length, shares.forward_tokens);
   const int64_t in_model = network.model->activation_bytes(shares.forward_tokens / length, length, compute);
-  m.activations = std::max({at_loss, in_model, evaluation_bytes(r, shares, width, compute)}) +
-                  state_bytes(network) * (shares.own_tokens / shares.length);
-  if (r.train.ema > 0) m.optimizer += m.parameters;
+  for (const ParameterSpec& spec : network.specs) {
+    pass.gradients += gradient_bytes(spec, shares).gradients;
+    kept += gradient_bytes(spec, shares).activations;
+  }
+  pass.activations = std::max(at_loss, in_model) + state_bytes(network) * (shares.own_tokens / shares.length);
+  pass.activations += kept - kept / shares.passes();  // of earlier passes
+  pass.total = pass.activations + pass.gradients;
   const bool rounds_output = !shares.draws() && compute != DType::f32;
-  m.copies = network.model->copy_bytes(compute) + (rounds_output ? 2 * shares.vocab * width : 0);
-  m.communication = communication;
+  pass.packed = network.model->copy_bytes(compute) + (rounds_output ? 2 * shares.vocab * width : 0);
+  return pass;
+}
+
+// Gradients leave as their unit is exchanged, and the unit's own are released at the end.
+void add_exchange(const Network& network, const Shares& shares, const ExchangeMemory& exchange, RankMemory& m) {
+  std::map<std::string, int64_t> left;
+  for (const ParameterSpec& spec : network.specs)
+    m.after_passes += left[spec.name] = gradient_bytes(spec, shares).total();
+  int64_t gradients = m.after_passes;
+  if (exchange.stages.empty())
+    m.exchange.push_back({gradients + exchange.communication, gradients + exchange.communication});
+  for (const ExchangeMemory::Stage& stage : exchange.stages) {
+    m.exchange.push_back({gradients + stage.bytes, gradients + stage.owned});
+    for (const std::string& name : stage.params) gradients -= left.at(name);
+  }
+}
+
+}  // namespace
+
+int64_t RankMemory::in_exchange() const {
+  int64_t most = 0;
+  for (const Stage& stage : exchange) most = std::max(most, stage.all);
+  return most;
+}
+
+// A rank that has computed its passes waits with its gradients until all ranks have, and only the ranks that compute
+// have activations.
+int64_t RankMemory::in_process(int64_t ranks, int64_t at_once) const {
+  int64_t most =
+      std::max(ranks * after_passes + at_once * std::max<int64_t>(0, in_passes - after_passes), at_once * evaluation);
+  for (const Stage& stage : exchange) most = std::max(most, ranks * stage.owned + stage.all - stage.owned);
+  return shared() + most;
+}
+
+RankMemory rank_memory(const Recipe& r, const Network& network, const Shares& shares, const ExchangeMemory& exchange,
+                       const PassMemory* measured) {
+  const std::unique_ptr<Optimizer> optimizer = make_optimizer(r.optimizer, "optimizer");
+  const PassMemory pass = measured ? *measured : pass_memory(r, network, shares);
+  RankMemory m;
+  for (const ParameterSpec& spec : network.specs) {
+    m.parameters += spec.shape.numel() * 4;
+    if (!spec.frozen) m.optimizer += optimizer->state_bytes(spec);
+  }
+  if (r.train.ema > 0) m.optimizer += m.parameters;
+  m.gradients = pass.gradients;
+  m.copies = pass.packed;
+  m.evaluation = evaluation_bytes(r, shares, network.model->feature_size(), compute_of(r));
+  m.training = pass.activations;
+  m.activations = std::max(pass.activations, m.evaluation);
+  m.in_passes = pass.total;
+  m.communication = exchange.communication;
+  add_exchange(network, shares, exchange, m);
   m.in_turn = shares.ranks > 1 && in_one_process(r.comm, "comm");
   return m;
 }

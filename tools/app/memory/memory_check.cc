@@ -4,6 +4,7 @@
 #include <cmath>
 #include <optional>
 #include <span>
+#include <thread>
 #include <vector>
 
 #include "backend/cuda.h"
@@ -13,6 +14,7 @@
 #include "lmx/log.h"
 #include "recipe/comm_config.h"
 #include "tensor/memory_text.h"
+#include "tensor/planned_products.h"
 
 namespace lmx {
 
@@ -27,6 +29,12 @@ int ranks_here(const Recipe& r, int ranks, bool on_device) {
   const int local = std::min(ranks, detect_launch().local_size);
   const int devices = on_device && (r.device == "cuda" || r.device == "auto") ? std::max(1, load_cuda()) : 1;
   return (local + devices - 1) / devices;
+}
+
+// The virtual ranks that compute at the same time, if comm.at_once leaves their number to the group.
+int64_t ranks_at_once(const Recipe& r, int64_t ranks) {
+  const int64_t cores = std::max(1u, std::thread::hardware_concurrency());
+  return std::min(ranks, std::max<int64_t>(1, cores / std::max<int64_t>(1, r.threads)));
 }
 
 void find_memory(const Recipe& r, MemoryCheck& check) {
@@ -85,13 +93,15 @@ namespace {
 MemoryCheck check_memory(const Recipe& r, const Outline& o, const Shares& shares) {
   MemoryCheck check;
   check.ranks = shares.ranks;
+  find_memory(r, check);
+  std::optional<PlannedProducts> products;
+  if (check.on_device) products.emplace(ProductSupport{.gpu = true});
   const std::vector<UnitPlan> exchange = exchange_of(*o.sync, o.network, shares);
   check.rank = rank_memory(r, o.network, shares, communication_bytes(exchange, shares.ranks));
-  find_memory(r, check);
   check.here = ranks_here(r, shares.ranks, check.on_device);
   // Ranks in one process share the parameters and the state of the optimizer.
   if (check.rank.in_turn) check.pairs = o.sync->pair_bytes() * shares.ranks * shares.ranks;
-  check.machine = check.rank.in_turn ? check.rank.shared() + check.here * check.rank.own() + check.pairs
+  check.machine = check.rank.in_turn ? check.rank.in_process(check.here, ranks_at_once(r, check.here)) + check.pairs
                                      : check.here * check.rank.total();
   return check;
 }

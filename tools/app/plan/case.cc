@@ -61,17 +61,20 @@ ServerPlan server_exchange(const SyncRules& sync, const Network& network, const 
   });
 }
 
-// The estimate of a rank. `law`: of the words of the text.
-RankMemory memory_of(const Recipe& recipe, const Outline& outline, const Shares& shares, const WordLaw& law) {
+// The estimate of a rank, with the machine's measured passes if it has them. `law`: of the words of the text.
+RankMemory memory_of(const Recipe& recipe, const Outline& outline, const Shares& shares, const WordLaw& law,
+                     const DeviceConfig& device) {
   const Network& network = outline.network;
   const SyncRules& sync = *outline.sync;
+  const std::optional<PassMemory> pass = device.pass_memory(pass_text(recipe), rules_text(recipe), shares);
+  const PassMemory* measured = pass ? &*pass : nullptr;
   if (sync.servers().empty())
     return rank_memory(recipe, network, shares,
-                       communication_bytes(exchange_of(sync, network, shares, law), shares.ranks));
+                       communication_bytes(exchange_of(sync, network, shares, law), shares.ranks), measured);
   // A process has all values twice, as a store for its shard and as its replica, and the optimizer's state of its
   // shard. It holds a push and the replies to a pull while they are sent.
   const ServerPlan exchange = server_exchange(sync, network, shares, law);
-  RankMemory memory = rank_memory(recipe, network, shares, exchange.pushed + exchange.replied);
+  RankMemory memory = rank_memory(recipe, network, shares, exchange.pushed + exchange.replied, measured);
   memory.parameters *= 2;
   memory.optimizer /= shares.ranks;
   return memory;
@@ -87,15 +90,16 @@ Case::Case(const Variant& variant, const std::string& name, int ranks, const Req
       spread_{request.spread},
       overlap_(request.overlap) {
   machine_.device.require_products(compute_of(recipe_));
+  const PlannedProducts products(machine_.device.support());
   const WordLaw law = request.law.value_or(zipf_law());
   const Outline outline = outline_of(recipe_, ranks, nodes_of(machine_.links, ranks));
   const Network& network = outline.network;
   const auto shares = [&](const Recipe& r) { return shares_of(r, outline.batch, network.loss->plan(), ranks); };
   if (recipe_.batch.fit == "memory")
     fit_ = fit_batch(recipe_, outline, machine_.device.memory_gb, request.epoch_tokens,
-                     [&](const Recipe& r) { return memory_of(r, outline, shares(r), law).total(); });
+                     [&](const Recipe& r) { return memory_of(r, outline, shares(r), law, machine_.device).total(); });
   shares_ = shares(recipe_);
-  memory_ = memory_of(recipe_, outline, shares_, law);
+  memory_ = memory_of(recipe_, outline, shares_, law, machine_.device);
   for (const auto& [key, rule] : SyncRules::full_config(recipe_.sync, "sync").entries)
     strategies_[key] = strategy_text(rule);
   if (!outline.sync->servers().empty()) {

@@ -44,6 +44,9 @@ void ByPrecision::fields(Fields& f) {
 
 void DeviceConfig::fields(Fields& f) {
   f.field("name", name, "the processor of a rank");
+  f.choice("kind", kind, {"gpu", "cpu"},
+           "a CPU packs weights for products, and widens 16-bit operands to fp32 before it multiplies them");
+  f.field("native_bf16", native_bf16, "kind cpu: bf16 operands are multiplied as they are (AVX512-BF16, AMX)");
   f.field("memory_gb", memory_gb, "its memory, in 10^9 bytes", {0, 1e6, true});
   f.field("memory_gb_s", memory_gb_s, "bandwidth of that memory, in 10^9 bytes a second", {0, 1e9, true});
   f.group("peak_tflops", peak_tflops,
@@ -77,6 +80,29 @@ void MeasuredPass::fields(Fields& f) {
   f.required("length", length, "tokens of a sequence", kPositive);
   f.field("forward_us", forward_us, "microseconds of the forward pass", kNonNegative);
   f.field("backward_us", backward_us, "microseconds of the backward pass", kNonNegative);
+  f.group("memory", memory, "bytes of a rank, beside the values of parameters");
+}
+
+void MeasuredMemory::fields(Fields& f) {
+  const auto add = [&](const char* name, int64_t& bytes, const char* help) {
+    f.field(name, bytes, help, kNonNegative);
+  };
+  add("packed", packed, "copies of weights for products");
+  add("activations", activations, "the most activations in a pass");
+  add("gradients", gradients, "the most gradients in it");
+  add("total", total, "the most of both together");
+  add("next_activations", next_activations, "the most activations in a pass that adds to the gradients of another one");
+  add("next_gradients", next_gradients, "the most gradients in it");
+  add("next_total", next_total, "the most of both together in it");
+  add("grown_activations", grown_activations, "activations that its row-sparse gradients keep");
+  add("grown_gradients", grown_gradients, "bytes by which it has made the gradients larger");
+}
+
+PassMemory MeasuredMemory::of_passes(int64_t passes) const {
+  if (passes == 1) return {packed, activations, gradients, total};
+  const int64_t more = passes - 2;
+  return {packed, next_activations + more * grown_activations, next_gradients + more * grown_gradients,
+          next_total + more * (grown_activations + grown_gradients)};
 }
 
 void MeasuredExchange::fields(Fields& f) {
@@ -182,6 +208,15 @@ std::optional<MeasuredPass> DeviceConfig::pass(const std::string& network, const
   return scaled;
 }
 
+std::optional<PassMemory> DeviceConfig::pass_memory(const std::string& network, const std::string& rules,
+                                                    const Shares& shares) const {
+  for (const MeasuredPass& p : measured_passes_)
+    if (p.network == network && (p.rules.empty() || p.rules == rules) && p.tokens == shares.forward_tokens &&
+        p.length == shares.length && p.memory.total > 0)
+      return p.memory.of_passes(shares.passes());
+  return {};
+}
+
 double DeviceConfig::product_s(int64_t m, int64_t n, int64_t k, DType compute) const {
   if (const MeasuredProduct* p = measured(m, n, k, compute)) return p->us * 1e-6;
   const double a = static_cast<double>(m), b = static_cast<double>(n), c = static_cast<double>(k);
@@ -243,7 +278,7 @@ void Machine::check(const std::string& where) const {
   std::vector<std::string> keys;
   add_keys(values, "", keys);
   for (const std::string& key : keys)
-    if (key != "device.name" && key != "price.currency" && !has_source(sources, key))
+    if (key != "device.name" && key != "device.kind" && key != "price.currency" && !has_source(sources, key))
       throw UserError(
           str(where, ": no source of ", key, "; state where the value comes from in sources: {", key, ": \"...\"}"));
   for (const auto& [key, rate] : {std::pair{"device.memory_gb", device.memory_gb},

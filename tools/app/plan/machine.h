@@ -6,9 +6,11 @@
 #include <string>
 #include <vector>
 
+#include "app/memory/estimate.h"
 #include "lmx/config.h"
 #include "lmx/dtype.h"
 #include "recipe/recipe.h"
+#include "tensor/planned_products.h"
 
 namespace lmx::plan {
 
@@ -29,12 +31,24 @@ struct MeasuredProduct {
   void fields(Fields& f);
 };
 
+// The memory of one rank's passes of a step, beside the values of parameters. A second pass finds the gradients of the
+// first one.
+struct MeasuredMemory {
+  int64_t packed = 0;                                                // as in lmx::PassMemory
+  int64_t activations = 0, gradients = 0, total = 0;                 // of one pass
+  int64_t next_activations = 0, next_gradients = 0, next_total = 0;  // of two passes
+  int64_t grown_activations = 0, grown_gradients = 0;                // what the second one has left behind
+  void fields(Fields& f);
+  PassMemory of_passes(int64_t passes) const;
+};
+
 // A forward and a backward pass of a model and its loss.
 struct MeasuredPass {
   std::string network;             // pass_text() of the recipe
   std::string rules;               // rules_text() if strategies choose the rows of the loss, else ""
   int64_t tokens = 0, length = 0;  // of the pass; of a sequence
   double forward_us = 0, backward_us = 0;
+  MeasuredMemory memory;
   void fields(Fields& f);
 };
 
@@ -58,7 +72,8 @@ std::string rules_text(const Recipe& recipe);
 
 // The processor of one rank.
 struct DeviceConfig {
-  std::string name;
+  std::string name, kind = "gpu";
+  bool native_bf16 = false;
   double memory_gb = 0, memory_gb_s = 0;
   ByPrecision peak_tflops, efficiency;
   double half_size = 0;
@@ -86,7 +101,12 @@ struct DeviceConfig {
   // pass with the same rules comes before one that does not depend on rules. Empty: none was measured.
   std::optional<MeasuredPass> pass(const std::string& network, const std::string& rules, int64_t tokens,
                                    int64_t length) const;
+  // The memory of a rank's passes in a step, from the measured pass of the same network over as many tokens. Empty:
+  // none was measured.
+  std::optional<PassMemory> pass_memory(const std::string& network, const std::string& rules,
+                                        const Shares& shares) const;
   double memory_s(double bytes) const { return bytes / (memory_gb_s * 1e9); }
+  ProductSupport support() const { return {kind == "gpu", native_bf16}; }
   // UserError: the device has no rate of products of this type.
   void require_products(DType compute) const;
 

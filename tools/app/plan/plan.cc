@@ -104,7 +104,7 @@ Winner winner_of(const std::vector<const Row*>& rows) {
   return {rows[0]->ranks, fit[0]->variant, reason_of(*fit[0], *fit[1])};
 }
 
-std::vector<std::string> notes_of(const Request& request, const Case& c, bool corpus) {
+std::vector<std::string> notes_of(const Request& request, const Case& c, const Machine& machine, bool corpus) {
   const Recipe& r = c.recipe();
   const bool pairs = c.shares().pairs;
   std::vector<std::string> notes;
@@ -119,8 +119,8 @@ std::vector<std::string> notes_of(const Request& request, const Case& c, bool co
   if (!corpus)
     notes.push_back(
         "the corpus of `data:` is not here, so the hours of an epoch are unknown; --epoch-tokens states its size");
-  if (r.precision != "fp32")
-    notes.push_back("memory for 16-bit products as on this machine's processor, which may keep them in fp32");
+  if (r.precision != "fp32" && machine.device.kind == "cpu" && !(r.precision == "bf16" && machine.device.native_bf16))
+    notes.push_back("the machine's CPU widens 16-bit operands to fp32 for products (device.native_bf16)");
   if (c.fit()) notes.push_back(fit_note(r));
   if (c.fit() && c.fit()->unknown_text)
     notes.push_back("the size of the text is unknown, so only the memory limits the batch; --epoch-tokens states it");
@@ -183,7 +183,7 @@ Plan make_plan(const Request& asked) {
       Case c = make_case(v, n);
       if (plan.rows.empty()) {
         if (!epoch) request.epoch_tokens = epoch = check_dataset(c.recipe().data).train_tokens;
-        plan.notes = notes_of(request, c, epoch.has_value());
+        plan.notes = notes_of(request, c, v.machine, epoch.has_value());
         if (swept) plan.notes.push_back("the recipe's own values: the axes of its sweep are not planned");
       }
       Row& row = plan.rows.emplace_back(c.row(plan.speed));

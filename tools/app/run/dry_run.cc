@@ -61,9 +61,12 @@ std::string class_lines(const MemoryCheck& check) {
     if (bytes > 0 || name == std::string("optimizer")) lines += str("  ", name, " ", bytes_text(bytes), "\n");
   lines += str("  total ", bytes_text(m.total()),
                m.in_turn && m.communication > 0 ? ": activations go before communication comes\n" : "\n");
-  if (check.pairs > m.total())
-    lines += str("  all ", check.ranks, " ranks in this process ", bytes_text(check.machine), ", ",
-                 bytes_text(check.pairs), " of it for the messages between pairs of ranks\n");
+  if (m.in_turn)
+    lines += str("  all ", check.ranks, " ranks in this process ", bytes_text(check.machine),
+                 check.pairs > m.total()
+                     ? str(", ", bytes_text(check.pairs), " of it for the messages between pairs of ranks")
+                     : "",
+                 "\n  blocks that are kept for reuse take up to half as much again\n");
   return lines;
 }
 
@@ -88,11 +91,11 @@ std::string memory_text(const Recipe& r, const SyncRules& sync, const Shares& sh
   }
   return str("memory of a rank (estimate), one of ", shares.ranks, " with ", shares.sequences, " of the ",
              r.batch.global, shares.pairs ? " sub-batches\n" : " sequences\n", class_lines(check), "  not counted: ",
-             sync.servers().empty() ? "errors that a codec keeps for the next step"
+             sync.servers().empty() ? ""
                                     : str(in_one_process(r.comm, "comm") ? "the server that workers share"
                                                                          : "the server's values in each process",
-                                          ", about the parameters once more, and what is on its way"),
-             "; buffers inside an MPI library\n");
+                                          ", about the parameters once more, and what is on its way; "),
+             "the text, libraries and their buffers\n");
 }
 
 // Returns the errors that would end a run over this data before its first step.

@@ -1,0 +1,36 @@
+// Estimates of the memory of products on another processor than this one.
+#pragma once
+
+#include "lmx/dtype.h"
+
+namespace lmx {
+
+// How a processor multiplies. A GPU multiplies operands of each type as they are, and reads weights where they are. A
+// CPU packs the weights of recurrences and of large products, and widens f16 to f32 before it multiplies, and bf16
+// unless it has fast instructions for it.
+struct ProductSupport {
+  bool gpu = false;
+  bool bf16 = false;  // a CPU that multiplies bf16 faster than f32
+};
+
+// While it exists, estimates that the calling thread makes are for a processor with that support: those by
+// multiplies_in_f32(), operand_type(), gemm_scratch_bytes() and packs_weights(). REQUIRES: the thread computes nothing
+// meanwhile.
+class PlannedProducts {
+ public:
+  explicit PlannedProducts(const ProductSupport& support);
+  ~PlannedProducts();
+  PlannedProducts(const PlannedProducts&) = delete;
+  PlannedProducts& operator=(const PlannedProducts&) = delete;
+
+ private:
+  const ProductSupport* before_;
+  ProductSupport support_;
+};
+// Of the calling thread; null: estimates are for this CPU.
+const ProductSupport* planned_products();
+
+// Whether products with many uses of a weight read a packed copy of it.
+bool packs_weights();
+
+}  // namespace lmx

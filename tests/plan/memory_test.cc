@@ -1,0 +1,142 @@
+// `lmx plan RUN --memory` compares the planned memory of a rank with the memory that a run has recorded. Memory is
+// deterministic, so a plan with calibrated passes must agree within 3 %.
+#include <gmock/gmock.h>
+
+#include <cmath>
+
+#include "plan_command.h"
+
+namespace lmx_test {
+namespace {
+
+using Words = std::vector<std::string>;
+
+constexpr const char* kRecipe = R"(
+data: {name: synthetic, vocab_size: 4000, train_tokens: 60000, valid_tokens: 400, test_tokens: 400, branching: 500, classes: 5}
+batcher: {name: random_windows, sequence_length: 20}
+batch: {global: 16}
+model: {name: lstm, embedding: 64, cells: 128}
+loss: {name: sampled_softmax, samples: 200}
+optimizer: {name: adam, lr: 0.001}
+sync: {input: {params: .*embedding.*, strategy: unique}, rest: {params: '.*', strategy: allreduce}}
+train: {steps: 3, log_every: 1, eval_tokens: 200}
+threads: 1
+)";
+
+constexpr double kWithin = 0.03;
+// Buffers of a few kilobytes, such as numbers of rows and of losses, are not planned.
+constexpr double kSmall = 8192;
+
+class PlanMemory : public PlanCommand {
+ protected:
+  PlanMemory() { write("tiny.yaml", kRecipe); }
+
+  // Calibrates on one rank with the share that each rank of the runs has: 16 sequences.
+  void calibrate(const Words& more = {}) const {
+    Words words{"--calibrate", path("here.yaml")};
+    words.insert(words.end(), more.begin(), more.end());
+    const Outcome o = plan(path("tiny.yaml"), words);
+    ASSERT_EQ(o.code, 0) << o.err;
+  }
+
+  // Trains on virtual ranks, and returns the comparison.
+  Json compared(const std::string& dir, int ranks, Words more) const {
+    more.insert(more.end(), {"--ranks", std::to_string(ranks), "batch.global=" + std::to_string(16 * ranks)});
+    const Outcome trained = run(dir, more);
+    EXPECT_EQ(trained.code, 0) << trained.err;
+    const Outcome o = plan(path(dir), {"--memory", "--machine", path("here.yaml"), "--json"});
+    EXPECT_EQ(o.code, 0) << o.err;
+    return o.code == 0 ? Json::parse(o.out) : Json::object();
+  }
+
+  void expect_near(const std::string& dir, int ranks, const Words& more) const {
+    SCOPED_TRACE(dir + " " + testing::PrintToString(more));
+    const Json result = compared(dir, ranks, more);
+    ASSERT_TRUE(result.contains("classes"));
+    for (const auto& [name, one] : result["classes"].items()) {
+      const double planned = one["planned_bytes"], measured = one["measured_bytes"];
+      EXPECT_NEAR(planned, measured, kWithin * measured + kSmall) << name;
+    }
+    EXPECT_GT(result["classes"]["total"]["measured_bytes"], 2e6);
+    EXPECT_EQ(result["ranks"], ranks);
+  }
+};
+
+std::string rules(const std::string& input, const std::string& rest) {
+  return "++sync={input: {params: .*embedding.*, strategy: " + input +
+         "}, output: {params: ^softmax, strategy: seeded, " + "seeds: log2}, rest: {params: '.*', strategy: " + rest +
+         "}}";
+}
+
+TEST_F(PlanMemory, AgreesWithEachStrategy) {
+  calibrate();
+  int number = 0;
+  for (const int ranks : {1, 2, 6})
+    for (const std::string& sync :
+         {rules("unique", "allreduce"),
+          rules("unique, gather: raw, codec: {kind: fp16}", "allreduce, codec: {kind: bf16}"),
+          rules("allgather", "allreduce, bucket_mb: 0"), rules("allgather_dense", "allreduce, bucket_mb: 0.1"),
+          rules("unique", "one_bit"), rules("allgather, codec: {kind: fp16}", "one_bit, bucket_mb: 0.01")})
+      expect_near("strategy" + std::to_string(number++), ranks, {sync});
+}
+
+TEST_F(PlanMemory, AgreesWithTwoLevels) {
+  calibrate();
+  for (const std::string codec : {"none", "fp16"}) {
+    const std::string rest = "allreduce, levels: 2, codec: {kind: " + codec + "}";
+    const Outcome trained =
+        run(codec, {rules("unique", rest), "batch.global=96", "++comm={name: virtual, ranks: 6, ranks_per_node: 3}"});
+    ASSERT_EQ(trained.code, 0) << trained.err;
+    const Outcome o = plan(path(codec), {"--memory", "--machine", path("here.yaml"), "--within", "0.03"});
+    EXPECT_EQ(o.code, 0) << o.out << o.err;
+  }
+}
+
+TEST_F(PlanMemory, AgreesWithEachModel) {
+  calibrate({"model.name=lstm,rhn,mlstm", "batch.micro=0,4"});
+  for (const std::string model : {"lstm", "rhn", "mlstm"})
+    for (const std::string micro : {"0", "4"})
+      expect_near(model + micro, 3, {"model.name=" + model, "batch.micro=" + micro});
+}
+
+TEST_F(PlanMemory, AgreesWithATransformer) {
+  const Words model{"++model={name: transformer, encoder_layers: 0, decoder_layers: 2, d: 64, ffn: 128, heads: 4}",
+                    "++loss={name: full_softmax}", "++sync={all: {params: '.*', strategy: allreduce}}"};
+  calibrate(model);
+  for (const int ranks : {1, 4}) expect_near("ranks" + std::to_string(ranks), ranks, model);
+}
+
+// A validation before the last record counts; a later one does not.
+TEST_F(PlanMemory, AValidationCountsIfItIsRecorded) {
+  calibrate();
+  const Words wide{"train.eval_batch=400", "train.eval_tokens=400", "train.steps=4"};
+  Words early = wide;
+  early.push_back("train.eval_every=2");
+  const Json late = compared("late", 1, wide), both = compared("early", 1, early);
+  const auto activations = [](const Json& r) -> double { return r["classes"]["activations"]["planned_bytes"]; };
+  EXPECT_GT(activations(both), 1.2 * activations(late));
+  for (const Json& r : {late, both}) {
+    const double measured = r["classes"]["activations"]["measured_bytes"];
+    EXPECT_NEAR(activations(r), measured, 0.1 * measured);
+  }
+}
+
+TEST_F(PlanMemory, ExitsWithThreeBeyondTheLimit) {
+  ASSERT_EQ(run("a", {"--ranks", "2"}).code, 0);
+  EXPECT_EQ(plan(path("a"), {"--memory", "--within", "0.000001"}).code, 3);
+  const Outcome o = plan(path("a"), {"--memory"});
+  EXPECT_EQ(o.code, 0) << o.err;
+  for (const char* word : {"CLASS", "parameters", "communication", "total", "2 ranks, until step 3"})
+    EXPECT_THAT(o.out, testing::HasSubstr(word));
+}
+
+TEST_F(PlanMemory, RefusesWhatIsNoRun) {
+  for (const Words& more : {Words{"--memory"}, Words{"--memory", "train.steps=3"}, Words{"--memory", "--ranks", "2"}}) {
+    const Outcome o = plan(path("nothing"), more);
+    EXPECT_EQ(o.code, 2) << o.out;
+    EXPECT_THAT(o.err, Names("[plan]"));
+  }
+}
+
+}  // namespace
+}  // namespace lmx_test

@@ -1,0 +1,134 @@
+#include "app/plan/run_memory.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <filesystem>
+#include <map>
+
+#include "app/memory/outline.h"
+#include "app/plan/variants.h"
+#include "app/print/terminal.h"
+#include "app/records/run_records.h"
+#include "base/text.h"
+#include "lmx/error.h"
+#include "lmx/tensor.h"
+#include "recipe/comm_config.h"
+
+namespace lmx::plan {
+namespace {
+
+using namespace train;
+
+constexpr std::string_view kMemory = "memory/", kPeak = "_peak_bytes", kRows = "rows/";
+
+// What the records of a run say about memory.
+struct Recorded {
+  std::map<std::string, int64_t> peaks;  // by class and "total": of the rank with the most, at the last record
+  std::map<std::string, double> rows;    // by table: the most rows of a step
+  int64_t step = 0;                      // of the last record of the ranks
+  bool validated = false;                // before that record
+};
+
+Recorded read_recorded(const std::string& run) {
+  Recorded all;
+  int64_t validation = -1;
+  for (const lmx_cli::RunRecord& record : lmx_cli::read_records(run)) {
+    if (record.split == "valid") validation = validation < 0 ? record.step : validation;
+    for (const auto& [key, value] : record.values) {
+      if (record.split == "train" && key.starts_with(kRows)) {
+        double& most = all.rows[key.substr(kRows.size())];
+        most = std::max(most, value);
+      }
+      if (record.split != "rank" || !key.starts_with(kMemory) || !key.ends_with(kPeak)) continue;
+      int64_t& most = all.peaks[key.substr(kMemory.size(), key.size() - kMemory.size() - kPeak.size())];
+      most = std::max(most, static_cast<int64_t>(value));
+      all.step = record.step;
+    }
+  }
+  all.validated = validation >= 0 && validation < all.step;
+  if (all.peaks.empty())
+    throw UserError(str("[plan] --memory ", run, ": the run has no record of the memory of its ranks"));
+  return all;
+}
+
+// The exchange of the recipe with the rows that the run has recorded. A rank's own rows are expected to differ from
+// Zipf's law as those of all ranks do.
+std::vector<UnitPlan> exchange_with(const Recorded& recorded, const Outline& outline) {
+  return outline.sync->plan(outline.network.specs, [&](const ParameterSpec& spec) {
+    TableRows rows = table_rows(*outline.sync, outline.network, outline.shares, spec, zipf_law());
+    const auto found = recorded.rows.find(spec.name);
+    if (found == recorded.rows.end() || rows.all == 0) return rows;
+    const double factor = found->second / static_cast<double>(rows.all);
+    const auto own = static_cast<int64_t>(factor * static_cast<double>(rows.own));
+    rows.all = static_cast<int64_t>(found->second);
+    rows.own = std::min({own, rows.raw, rows.all});
+    return rows;
+  });
+}
+
+std::optional<PassMemory> measured_pass(const std::optional<Machine>& machine, const Recipe& recipe,
+                                        const Shares& shares) {
+  if (!machine) return {};
+  return machine->device.pass_memory(pass_text(recipe), rules_text(recipe), shares);
+}
+
+}  // namespace
+
+double ComparedClass::error() const {
+  if (measured == 0) return planned == 0 ? 0 : INFINITY;
+  return static_cast<double>(planned) / static_cast<double>(measured) - 1;
+}
+
+ComparedMemory compare_memory(const std::string& run, const std::optional<Machine>& machine) {
+  const std::string config = (std::filesystem::path(run) / "config.yaml").string();
+  if (!std::filesystem::exists(config))
+    throw UserError(str("[plan] --memory ", run, ": there is no run (no config.yaml)"));
+  const Node tree = parse_yaml_file(config);
+  const Recipe recipe = read_recipe(tree, "run");
+  if (SyncRules::asynchronous(recipe.sync, "sync"))
+    throw UserError(str("[plan] --memory ", run, ": the memory of asynchronous workers is not compared"));
+  const Recorded recorded = read_recorded(run);
+  const int ranks = ranks_of(tree);
+  const Outline outline = outline_of(recipe, ranks, comm_nodes(recipe.comm, "comm", ranks).per_node());
+  std::optional<PlannedProducts> products;
+  if (machine) products.emplace(machine->device.support());
+  const std::optional<PassMemory> pass = measured_pass(machine, recipe, outline.shares);
+  RankMemory planned =
+      rank_memory(recipe, outline.network, outline.shares, communication_bytes(exchange_with(recorded, outline), ranks),
+                  pass ? &*pass : nullptr);
+  if (!recorded.validated) planned.leave_out_evaluation();
+  ComparedMemory result{std::filesystem::path(run).filename().string(), ranks, recorded.step, {}};
+  const auto add = [&](const std::string& name, int64_t bytes) {
+    const auto found = recorded.peaks.find(name);
+    result.classes.push_back({name, bytes, found == recorded.peaks.end() ? 0 : found->second});
+  };
+  add(name_of(MemClass::parameters), planned.parameters + planned.copies);
+  add(name_of(MemClass::gradients), planned.gradients);
+  add(name_of(MemClass::optimizer), planned.optimizer);
+  add(name_of(MemClass::activations), planned.activations);
+  add(name_of(MemClass::communication), planned.communication);
+  add("total", planned.total());
+  return result;
+}
+
+std::string text_of(const ComparedMemory& c) {
+  std::vector<std::vector<std::string>> rows{{"CLASS", "PLANNED", "MEASURED", "ERROR"}};
+  for (const ComparedClass& one : c.classes) {
+    char error[32];
+    std::snprintf(error, sizeof error, "%+.1f %%", 100 * one.error());
+    rows.push_back({one.name, bytes_text(one.planned), bytes_text(one.measured), error});
+  }
+  return str("memory of a rank of ", c.recipe, ", ", c.ranks, c.ranks == 1 ? " rank, " : " ranks, ", "until step ",
+             c.steps, "\n", lmx_cli::table(rows));
+}
+
+lmx_cli::Json json_of(const ComparedMemory& c) {
+  lmx_cli::Json classes;
+  for (const ComparedClass& one : c.classes)
+    classes[one.name] = {
+        {"planned_bytes", one.planned}, {"measured_bytes", one.measured}, {"error", lmx_cli::json_number(one.error())}};
+  return {{"run", c.recipe}, {"ranks", c.ranks}, {"step", c.steps}, {"classes", classes}};
+}
+
+}  // namespace lmx::plan
