@@ -1,5 +1,7 @@
 // Cells of `lmx experiment` whose numbers the planner computes.
 #include <gmock/gmock.h>
+#include <sys/inotify.h>
+#include <unistd.h>
 
 #include <cmath>
 #include <nlohmann/json.hpp>
@@ -195,6 +197,48 @@ TEST_F(Planned, CellsThatDoNotFitHaveNoTimes) {
   EXPECT_THAT(experiment("show").out, HasSubstr("| out of memory | out of memory |"));
   const Json paper = verdict(r, "hours: the paper's numbers");
   EXPECT_THAT(paper["reason"].get<std::string>(), Not(HasSubstr("ran out of memory here or in the paper")));
+}
+
+// Counts how often a file is opened while it lives.
+class OpenCounter {
+ public:
+  explicit OpenCounter(const std::string& path) : events_(inotify_init1(IN_NONBLOCK)) {
+    // With the events of closing between them, two openings in a row are not merged to one event.
+    if (inotify_add_watch(events_, path.c_str(), IN_OPEN | IN_CLOSE) < 0) throw std::runtime_error("no inotify");
+  }
+  ~OpenCounter() { close(events_); }
+  OpenCounter(const OpenCounter&) = delete;
+  OpenCounter& operator=(const OpenCounter&) = delete;
+  size_t take() const {
+    size_t opened = 0;
+    alignas(inotify_event) char buffer[1 << 16];
+    for (ssize_t n; (n = read(events_, buffer, sizeof buffer)) > 0;)
+      for (ssize_t at = 0; at < n;) {
+        const auto* event = reinterpret_cast<const inotify_event*>(buffer + at);
+        opened += (event->mask & IN_OPEN) != 0;
+        at += static_cast<ssize_t>(sizeof *event + event->len);
+      }
+    return opened;
+  }
+
+ private:
+  int events_;
+};
+
+// A plan reads its machine, so the file counts the plans: one for each cell, also for those that set the speed or that
+// others are relative to.
+TEST_F(Planned, EachCellIsPlannedOnce) {
+  fs::copy_file(LMX_SOURCE_DIR "/recipes/machine/h100_node.yaml", folder_ / "experiments/own.yaml");
+  const OpenCounter machine(path("experiments/own.yaml"));
+  ASSERT_EQ(lmx({"plan", path("tiny.yaml"), "--machine", path("experiments/own.yaml")}).code, 0);
+  const size_t each = machine.take();
+  ASSERT_GT(each, 0u);
+  std::string text = kPlanned;
+  text.replace(text.find("machine: ${where}"), 17, "machine: own.yaml");
+  text.replace(text.find("[machine.links.ranks_per_node=4]"), 32, "[]");
+  write("experiments/hours.yaml", text);
+  EXPECT_EQ(shown()["cells"].size(), 8u);
+  EXPECT_EQ(machine.take(), 8 * each);
 }
 
 // A measure with a key and a plan is measured in cells that run, and planned in the others.

@@ -2,9 +2,12 @@
 // every table and figure of the papers.
 #include <gmock/gmock.h>
 
+#include <atomic>
+#include <future>
 #include <map>
 #include <regex>
 #include <sstream>
+#include <thread>
 
 #include "names.h"
 #include "process/run_fixture.h"
@@ -55,17 +58,25 @@ TEST_F(ShippedExperiments, WeakScalingAtThePapersScale) {
 TEST_F(ShippedExperiments, Compose) {
   const auto files = shipped_experiments();
   EXPECT_GE(files.size(), 30u);
+  std::vector<std::vector<std::string>> commands;
   for (const auto& [id, file] : files) {
     const std::string text = read_file(file);
-    size_t scales = 0;
-    for (const std::string scale : {"desk", "paper"}) {
-      if (text.find("\n  " + scale + ":\n    recipe: ") == std::string::npos) continue;
-      ++scales;
-      const Outcome o = experiment({"run", file.string(), "--scale", scale, "--dry-run"});
-      EXPECT_EQ(o.code, 0) << file << " " << scale << ": " << o.err;
-    }
-    EXPECT_GE(scales, 1u) << file;
+    const size_t before = commands.size();
+    for (const std::string scale : {"desk", "paper"})
+      if (text.find("\n  " + scale + ":\n    recipe: ") != std::string::npos)
+        commands.push_back({"run", file.string(), "--scale", scale, "--dry-run"});
+    EXPECT_GT(commands.size(), before) << file;
   }
+  std::atomic<size_t> next = 0;
+  std::vector<std::future<void>> workers(std::max(1u, std::thread::hardware_concurrency()));
+  for (std::future<void>& worker : workers)
+    worker = std::async(std::launch::async, [&] {
+      for (size_t i; (i = next++) < commands.size();) {
+        const Outcome o = experiment(commands[i]);
+        EXPECT_EQ(o.code, 0) << commands[i][1] << " " << commands[i][3] << ": " << o.err;
+      }
+    });
+  for (const std::future<void>& worker : workers) worker.wait();
 }
 
 // Planned cells need neither the corpus nor a run.

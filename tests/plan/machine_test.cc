@@ -44,6 +44,24 @@ TEST(PlanMachine, AStrategyIsNamedWithItsOptions) {
   EXPECT_TRUE(plain.starts_with("unique ")) << plain;
 }
 
+TEST(PlanMachine, SomeCoresHaveTheirShareOfTheRates) {
+  DeviceConfig device = device_of("[]");
+  device.peak_tflops.fp32 = 1;
+  device.efficiency.fp32 = 1;
+  const double all = device.product_s(100, 100, 100, lmx::DType::f32);
+  device.use_cores(2);  // their number is not stated
+  EXPECT_EQ(device.product_s(100, 100, 100, lmx::DType::f32), all);
+  device.cores = 8;
+  device.use_cores(16);
+  EXPECT_EQ(device.product_s(100, 100, 100, lmx::DType::f32), all);
+  device.use_cores(2);
+  EXPECT_NEAR(device.product_s(100, 100, 100, lmx::DType::f32), 4 * all, 1e-12);
+  EXPECT_NEAR(device.memory_s(10e9), 4, 1e-12);  // 2.5 of 10 GB/s
+  device.core_gb_s = 2;                          // more than its share of 1.25
+  device.use_cores(1);
+  EXPECT_NEAR(device.memory_s(10e9), 5, 1e-12);
+}
+
 TEST(PlanMachine, ExchangesAreCheckedWhenTheyAreRead) {
   EXPECT_THROW(device_of("[{strategy: a, ranks: 0, moved: 1, us: 1}]"), lmx::UserError);
   EXPECT_THROW(device_of("[{strategy: a, ranks: 2, moved: 1, seconds: 1}]"), lmx::UserError);

@@ -5,9 +5,10 @@
 #include <optional>
 
 #include "app/datasets/open.h"
+#include "app/datasets/sample.h"
+#include "app/jobs/cores.h"
 #include "app/plan/plan.h"
 #include "app/plan/variants.h"
-#include "app/records/recipe_values.h"
 #include "app/run/search_path.h"
 #include "lmx/error.h"
 
@@ -24,20 +25,31 @@ lmx::plan::Request request_of(const Cell& cell, const std::string& machine) {
   return request;
 }
 
-// Hours of a cell's training; nothing if its length is not known, or if the planner refuses it.
-// `epoch_tokens`: NaN if they are not known; the planner would count them again for each cell.
-std::optional<double> hours_of(const Cell& cell, const std::string& machine, double epoch_tokens) {
+// Cores of this computer that a cell uses at the same time. Virtual ranks run beside each other, each with its threads.
+int64_t cores_of(const Cell& cell) {
+  const int64_t here = jobs::own_core_count(), threads = cell.demand.threads;
+  if (cell.virtual_ranks) return std::min(here, cell.ranks * std::max<int64_t>(1, threads));
+  return threads > 0 ? std::min(here, threads) : here;
+}
+
+// Hours of a cell's training; nothing if its length is not known, or if the planner refuses it. `here`: on one computer
+// with as many cores as this one. `epoch_tokens`: NaN if they are not known; the planner would count them again for
+// each cell.
+std::optional<double> hours_of(const Cell& cell, const std::string& machine, bool here, double epoch_tokens) {
   lmx::plan::Request request = request_of(cell, machine);
   request.epoch_tokens = epoch_tokens;
-  if (cell.virtual_ranks && machine == kDesk) {
-    const double batch = number_at(lmx::parse_yaml(cell.yaml, cell.id), "batch.global");
-    request.compose.overrides.push_back("batch.global=" + plain_number(batch));
-    request.ranks = {1};
-  }
+  if (here) request.cores = cores_of(cell);
   request.compose = with_plugins(request.compose);
   try {
-    const std::optional<double> hours = lmx::plan::make_plan(request).rows[0].total_hours;
-    return hours && std::isfinite(*hours) ? hours : std::nullopt;
+    lmx::plan::Planner planner(request);
+    const lmx::plan::Plan plan = planner.rows(1);
+    const lmx::plan::Row& row = plan.rows[0];
+    if (!row.total_hours || !std::isfinite(*row.total_hours)) return {};
+    if (!here) return row.total_hours;
+    // A calibrated machine does not state its cores: it is as fast as one rank was.
+    const bool as_one = plan.machine.device.cores == 0 && cell.virtual_ranks;
+    const double at_once = as_one ? static_cast<double>(cores_of(cell)) : 1;
+    return *row.total_hours / row.time.step_s() * row.in_turn_s / at_once;
   } catch (const lmx::UserError&) {
     return {};
   }
@@ -78,7 +90,7 @@ Needs needs_of(const Experiment& experiment, const Scale& scale, const std::vect
       const auto column = found->second.columns.find("hours");
       if (column != found->second.columns.end()) hours = column->second;
     } else {
-      hours = hours_of(cell, filled(cell, machine_of_cells), checks.of(cell).train_tokens);
+      hours = hours_of(cell, filled(cell, machine_of_cells), scale.id == "desk", checks.of(cell).train_tokens);
     }
     needs.hours += hours.value_or(0);
     needs.unknown += !hours;
@@ -93,7 +105,9 @@ const DataChecks::Check& DataChecks::of(const Cell& cell) {
   if (!fresh) return found->second;
   const lmx::DataCheck check = lmx::check_dataset(data);
   found->second.findings = check.findings;
-  if (check.train_tokens) found->second.train_tokens = static_cast<double>(*check.train_tokens);
+  std::optional<int64_t> tokens = check.train_tokens;
+  if (!tokens && check.findings.empty()) tokens = lmx::sampled_train_tokens(data);
+  if (tokens) found->second.train_tokens = static_cast<double>(*tokens);
   return found->second;
 }
 

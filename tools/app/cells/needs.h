@@ -15,8 +15,9 @@ namespace lmx_cli::experiments {
 class DataChecks {
  public:
   struct Check {
-    std::vector<std::string> findings;                               // errors, such as a missing corpus
-    double train_tokens = std::numeric_limits<double>::quiet_NaN();  // NaN: not known
+    std::vector<std::string> findings;  // errors, such as a missing corpus
+    double train_tokens =
+        std::numeric_limits<double>::quiet_NaN();  // from a sample if they are not counted; NaN: not known
   };
   const Check& of(const Cell& cell);
 
@@ -38,8 +39,9 @@ struct Needs {
 void require_machine(const Cell& cell, const std::string& machine);
 
 // Plans the time of the cells that run, one after the other: on `machine` or, if it is empty, on the machine of the
-// scale's plan, else on desk_10gbe (desk) or h100_node (paper). On desk_10gbe, virtual ranks are the work of one
-// computer. `planned`: the result of plan_cells().
+// scale's plan, else on desk_10gbe (desk) or h100_node (paper). At desk scale, a cell uses the cores of this computer,
+// as many of them as its ranks have threads, each as fast as a core of the machine. `planned`: the result of
+// plan_cells().
 Needs needs_of(const Experiment& experiment, const Scale& scale, const std::vector<Cell>& cells,
                const std::map<std::string, PlannedCell>& planned, const std::string& machine, DataChecks& checks);
 

@@ -40,6 +40,7 @@ std::map<std::string, double> columns_of(const nlohmann::ordered_json& row) {
   return columns;
 }
 
+// Plans each cell once, whatever cells and anchors refer to it.
 class CellPlanner {
  public:
   CellPlanner(const Experiment& experiment, const PlanConfig& config, const std::vector<Cell>& cells)
@@ -54,7 +55,7 @@ class CellPlanner {
         return chosen(experiment_, cell, m->only, "measures." + m->id + ".only");
       });
       if (cell.types || !wanted) continue;
-      const lmx::plan::Plan plan = plan_of(cell, request_of(cell));
+      const lmx::plan::Plan& plan = plan_of(cell);
       PlannedCell& p = planned[cell.id];
       p.columns = columns_of(lmx::plan::json_of(plan)[0]);
       p.speed = plan.speed;
@@ -109,21 +110,37 @@ class CellPlanner {
     r.fill = number_in(cell, config_.fill, "fill", {1, 0.01, 1});
     if (given(config_.epoch_tokens))
       r.epoch_tokens = number_in(cell, config_.epoch_tokens, "epoch_tokens", {1, 1, 1e18});
-    for (size_t i = 0; i < speeds_.size(); ++i) {
-      if (!chosen(experiment_, cell, config_.anchors[i].only, config_.anchors[i].path + ".only")) continue;
-      r.speed = speeds_[i];
-      break;
-    }
     return r;
   }
 
-  lmx::plan::Plan plan_of(const Cell& cell, const lmx::plan::Request& request) const {
+  lmx::plan::Planner& planner_of(const Cell& cell) {
+    const auto found = planners_.find(cell.id);
+    if (found != planners_.end()) return found->second;
+    const lmx::plan::Request request = request_of(cell);
+    return placed(cell, [&]() -> lmx::plan::Planner& {
+      return planners_.emplace(cell.id, lmx::plan::Planner(request)).first->second;
+    });
+  }
+
+  double speed_at(const Cell& cell) const {
+    for (size_t i = 0; i < speeds_.size(); ++i)
+      if (chosen(experiment_, cell, config_.anchors[i].only, config_.anchors[i].path + ".only")) return speeds_[i];
+    return 1;
+  }
+
+  lmx::plan::Plan plan_at(const Cell& cell, double speed) {
+    lmx::plan::Planner& planner = planner_of(cell);
     return placed(cell, [&] {
-      lmx::plan::Plan plan = lmx::plan::make_plan(request);
+      lmx::plan::Plan plan = planner.rows(speed);
       if (plan.rows.size() != 1)
         throw UserError(str("its overrides make ", plan.rows.size(), " variants, and a cell is one"));
       return plan;
     });
+  }
+  // The plan of a cell at the speed that its anchor sets.
+  const lmx::plan::Plan& plan_of(const Cell& cell) {
+    const auto found = plans_.find(cell.id);
+    return found != plans_.end() ? found->second : plans_.emplace(cell.id, plan_at(cell, speed_at(cell))).first->second;
   }
   // Calls `work`; its errors get the place of the plan and the cell.
   template <class Work>
@@ -145,11 +162,10 @@ class CellPlanner {
   }
 
   // The factor of all times of computation with which the anchor's cell has the paper's number.
-  double speed_of(const PlanAnchor& anchor) const {
+  double speed_of(const PlanAnchor& anchor) {
     const std::string where = str(to_string(anchor.mark), ": ", anchor.path);
     const Cell& cell = cell_named(anchor.cell, where + ".cell");
-    lmx::plan::Request request = request_of(cell);
-    const lmx::plan::Row planned = plan_of(cell, request).rows[0];
+    const lmx::plan::Row planned = plan_at(cell, 1).rows[0];
     double step_s = number(cell, anchor.step_s, "step_s", 0);
     if (given(anchor.tokens_per_s)) step_s = planned.step_tokens / number(cell, anchor.tokens_per_s, "tokens_per_s", 0);
     if (given(anchor.hours_per_epoch)) {
@@ -158,8 +174,7 @@ class CellPlanner {
       step_s =
           number(cell, anchor.hours_per_epoch, "hours_per_epoch", 0) / *planned.epoch_hours * planned.time.step_s();
     }
-    request.anchor = lmx::plan::Anchor{planned.ranks, step_s};
-    return plan_of(cell, request).speed;
+    return placed(cell, [&] { return planner_of(cell).speed_of({planned.ranks, step_s}); });
   }
 
   // The cell to which the efficiency of `cell` refers; null if the plan has no base.
@@ -180,20 +195,18 @@ class CellPlanner {
       p.columns.erase(kEfficiency);
       return;
     }
-    auto found = per_rank_.find(base->id);
-    if (found == per_rank_.end()) {
-      const lmx::plan::Row planned = plan_of(*base, request_of(*base)).rows[0];
-      found = per_rank_.emplace(base->id, planned.tokens_s() / planned.ranks).first;
-    }
-    p.columns[kEfficiency] = p.columns.at("tokens_per_s") / p.columns.at("ranks") / found->second;
+    const lmx::plan::Row& planned = plan_of(*base).rows[0];
+    p.columns[kEfficiency] =
+        p.columns.at("tokens_per_s") / p.columns.at("ranks") / (planned.tokens_s() / planned.ranks);
     p.base = base == &cell;
   }
 
   const Experiment& experiment_;
   const PlanConfig& config_;
   const std::vector<Cell>& cells_;
-  std::vector<double> speeds_;              // of the anchors
-  std::map<std::string, double> per_rank_;  // tokens a second of a rank, of base cells
+  std::vector<double> speeds_;  // of the anchors
+  std::map<std::string, lmx::plan::Planner> planners_;
+  std::map<std::string, lmx::plan::Plan> plans_;
 };
 
 // Refuses a column that a cell does not have.
@@ -243,6 +256,10 @@ Origin origin_of(const Measure& measure, const Cell& cell) {
   if (cell.types) return Origin::measured;
   if (cell.planned && (measure.only_planned || (measure.can_be_planned && !cell.runs))) return Origin::planned;
   return cell.runs ? Origin::measured : Origin::formula;
+}
+
+bool lacks_time(const Measure& measure, const Cell& cell) {
+  return measure.kind == "hardware" && cell.virtual_ranks && origin_of(measure, cell) == Origin::measured;
 }
 
 bool is_fixed(const Experiment& experiment, const Measure& measure, const PlannedCell& cell) {

@@ -29,6 +29,9 @@ Origin origin_of(const Measure& measure, const Cell& cell);
 
 // Returns whether a cell's number is fixed by the anchor or by the definition of efficiency, so that it is no evidence.
 bool is_fixed(const Experiment& experiment, const Measure& measure, const PlannedCell& cell);
+// Returns whether a measure of time has no value in a cell because its ranks are threads that share the cores.
+// REQUIRES: applies().
+bool lacks_time(const Measure& measure, const Cell& cell);
 // Returns whether a measure is a time or follows from one, so that it has no number if the cell runs out of memory.
 bool needs_memory(const Experiment& experiment, const Measure& measure);
 

@@ -33,6 +33,10 @@ std::string threads_on(size_t cores) {
 
 }  // namespace
 
+int64_t own_core_count() {
+  return static_cast<int64_t>(own_cores().size());
+}
+
 Demand demand_of(const lmx::Node& recipe) {
   const auto number = [&](const char* path) { return static_cast<int64_t>(number_at(recipe, path)); };
   const lmx::Node* comm = recipe.find("comm");

@@ -18,6 +18,9 @@ struct Demand {
 // Reads the demand of a recipe with every default.
 Demand demand_of(const lmx::Node& recipe);
 
+// The number of cores that this process may use.
+int64_t own_core_count();
+
 // `jobs` children (or `children` if this is fewer) run at a time. Each is bound to its share of the cores and has as
 // many threads. A child that requests more gets more, and fewer run at the same time. If there are more jobs than
 // cores, each child has one thread and none is bound, because the kernel's scheduling is better than fixed cores.

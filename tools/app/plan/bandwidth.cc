@@ -15,9 +15,9 @@ double at(int i) {
 
 struct Field {
   const Plan& plan;
-  std::vector<const std::pair<std::string, Case>*> variants;
+  std::vector<std::pair<std::string, const Case*>> variants;
 
-  double tokens_s(size_t v, double gb_s) const { return variants[v]->second.row(plan.speed, gb_s).tokens_s(); }
+  double tokens_s(size_t v, double gb_s) const { return variants[v].second->row(plan.speed, gb_s).tokens_s(); }
   // The fastest variant, or `before` if it is as fast: variants that exchange the same are equal.
   size_t fastest(double gb_s, size_t before) const {
     size_t best = before;
@@ -39,18 +39,18 @@ struct Field {
 
 }  // namespace
 
-void add_bandwidths(Plan& plan, const std::vector<std::pair<std::string, Case>>& variants) {
+void add_bandwidths(Plan& plan, const std::vector<std::pair<std::string, const Case*>>& variants) {
   Field field{plan, {}};
   int step = 1;
   for (const auto& variant : variants) {
-    const Row row = variant.second.row(plan.speed);
+    const Row row = variant.second->row(plan.speed);
     if (row.workers) step = kCurveStep;  // each of their rows is a simulation
-    if (!row.out_of_memory) field.variants.push_back(&variant);
+    if (!row.out_of_memory) field.variants.push_back(variant);
   }
-  if (field.variants.empty() || variants[0].second.one_node()) return;
-  const int ranks = variants[0].second.ranks();
+  if (field.variants.empty() || variants[0].second->one_node()) return;
+  const int ranks = variants[0].second->ranks();
   for (size_t v = 0; v < field.variants.size(); ++v) {
-    Curve curve{field.variants[v]->first, ranks, {}};
+    Curve curve{field.variants[v].first, ranks, {}};
     for (int i = 0; i <= kSteps; i += kCurveStep) curve.points.emplace_back(at(i), field.tokens_s(v, at(i)));
     plan.curves.push_back(std::move(curve));
   }
@@ -58,7 +58,7 @@ void add_bandwidths(Plan& plan, const std::vector<std::pair<std::string, Case>>&
   for (int i = step; i <= kSteps; i += step) {
     const size_t next = field.fastest(at(i), best);
     if (next == best) continue;
-    plan.crossings.push_back({ranks, field.variants[best]->first, field.variants[next]->first,
+    plan.crossings.push_back({ranks, field.variants[best].first, field.variants[next].first,
                               field.crossing(best, next, at(i - step), at(i))});
     best = next;
   }

@@ -11,6 +11,6 @@ namespace lmx::plan {
 
 // Fills Plan::curves and Plan::crossings from the variants on the largest number of ranks. Variants that do not fit
 // into the memory are left out. Both stay empty if all ranks are on one node.
-void add_bandwidths(Plan& plan, const std::vector<std::pair<std::string, Case>>& variants);
+void add_bandwidths(Plan& plan, const std::vector<std::pair<std::string, const Case*>>& variants);
 
 }  // namespace lmx::plan

@@ -91,6 +91,7 @@ Case::Case(const Variant& variant, const std::string& name, int ranks, const Req
       overlap_(request.overlap) {
   machine_.device.require_products(compute_of(recipe_));
   const PlannedProducts products(machine_.device.support());
+  if (request.cores > 0) machine_.device.use_cores(request.cores);
   const WordLaw law = request.law.value_or(zipf_law());
   const Outline outline = outline_of(recipe_, ranks, nodes_of(machine_.links, ranks));
   const Network& network = outline.network;
@@ -165,7 +166,9 @@ Row Case::row(double speed, double network_gb_s) const {
   work.backward_s *= part;
   work.update_s *= speed;
   work.clip_s *= speed;
+  row.in_turn_s = shares_.ranks * work.passes * (work.forward_s + work.backward_s) + work.update_s;
   if (served_) {
+    row.in_turn_s += (shares_.ranks - 1) * work.update_s;  // each push is an update
     add_workers(row, work, links, work.update_s - work.clip_s);
     return row;
   }
@@ -181,6 +184,7 @@ Row Case::row(double speed, double network_gb_s) const {
     const double own = machine_.device.exchange_s(strategies_.at(unit.rule), shares_.ranks, unit.moved);
     const double delay = machine_.device.beside * own + links.node.delay_s(static_cast<double>(moved.node_bytes)) +
                          links.network.delay_s(static_cast<double>(moved.network_bytes));
+    row.in_turn_s += shares_.ranks * own;
     units.push_back({ready * part, moved.seconds, own, machine_.device.beside, delay});
   }
   row.time = step_time(work, units, shares_.ranks, spread_, overlap_);

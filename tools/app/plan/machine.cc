@@ -54,6 +54,11 @@ void DeviceConfig::fields(Fields& f) {
   f.group("efficiency", efficiency, "the part of the peak that large products reach");
   f.field("half_size", half_size, "a product whose smallest size is this reaches half of that rate", kNonNegative);
   f.field("launch_us", launch_us, "microseconds that each kernel takes at least", kNonNegative);
+  f.field("cores", cores, "cores of a CPU, each of which has the same share of its peak; 0: no CPU, or not known",
+          kNonNegative);
+  f.field("core_gb_s", core_gb_s,
+          "bandwidth of the memory that one core reaches alone, in 10^9 bytes a second; 0: its share of memory_gb_s",
+          kNonNegative);
   f.field("beside", beside,
           "part of a rank's own work on an exchange that delays a computation beside it; 0: it has a core of its own",
           {0, 1, false});
@@ -223,6 +228,14 @@ double DeviceConfig::product_s(int64_t m, int64_t n, int64_t k, DType compute) c
   const double least = std::min({a, b, c}), element = compute == DType::f32 ? 4 : 2;
   const double rate = 1e12 * peak_tflops.of(compute) * efficiency.of(compute) * least / (least + half_size);
   return std::max(2 * a * b * c / rate, memory_s(element * (a * c + b * c + a * b)));
+}
+
+void DeviceConfig::use_cores(int64_t some) {
+  if (cores == 0 || some >= cores) return;
+  const double share = static_cast<double>(some) / static_cast<double>(cores);
+  for (double* rate : {&peak_tflops.fp32, &peak_tflops.bf16, &peak_tflops.fp16}) *rate *= share;
+  memory_gb_s = core_gb_s > 0 ? std::min(memory_gb_s, static_cast<double>(some) * core_gb_s) : memory_gb_s * share;
+  cores = some;
 }
 
 void DeviceConfig::require_products(DType compute) const {

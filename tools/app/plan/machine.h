@@ -78,6 +78,8 @@ struct DeviceConfig {
   ByPrecision peak_tflops, efficiency;
   double half_size = 0;
   double launch_us = 0;
+  int64_t cores = 0;                // see fields()
+  double core_gb_s = 0;             // see fields()
   double beside = 0;                // see fields()
   Node products = Node::list({});   // of MeasuredProduct, which product_s() returns where the sizes are equal
   Node exchanges = Node::list({});  // of MeasuredExchange, for exchange_s()
@@ -105,6 +107,8 @@ struct DeviceConfig {
   // none was measured.
   std::optional<PassMemory> pass_memory(const std::string& network, const std::string& rules,
                                         const Shares& shares) const;
+  // Reduces peak and bandwidth to those of this many cores; without effect on a device whose cores are not stated.
+  void use_cores(int64_t some);
   double memory_s(double bytes) const { return bytes / (memory_gb_s * 1e9); }
   ProductSupport support() const { return {kind == "gpu", native_bf16}; }
   // UserError: the device has no rate of products of this type.

@@ -155,50 +155,92 @@ WordLaw parse_law(const std::string& text) {
   };
 }
 
-Plan make_plan(const Request& asked) {
-  Request request = asked;
+struct Planner::Impl {
+  Request request;
   bool swept = false;
-  const std::vector<Variant> variants = variants_of(request, swept);
+  std::vector<Variant> variants;
+  std::string recipe;
+  std::vector<int64_t> ranks;  // ascending, each once
+  double speed = 1;
+  std::optional<double> epoch_tokens;
+  std::map<std::pair<size_t, int64_t>, Case> cases;  // by variant and ranks
+
+  explicit Impl(const Request& asked) : request(asked), variants(variants_of(request, swept)) {
+    recipe = std::filesystem::path(request.recipe).stem().string();
+    speed = request.speed;
+    ranks = request.ranks;
+    if (ranks.empty()) ranks = {ranks_of(variants[0].tree)};
+    std::sort(ranks.begin(), ranks.end());
+    ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
+    if (!request.from.empty()) speed = take_measured(request, variants[0]);
+    epoch_tokens = request.epoch_tokens;
+    if (!epoch_tokens) request.epoch_tokens = epoch_tokens = check_dataset(of(0, ranks[0]).recipe().data).train_tokens;
+  }
+  const Case& of(size_t variant, int64_t n) {
+    const auto found = cases.find({variant, n});
+    if (found != cases.end()) return found->second;
+    return cases.emplace(std::pair(variant, n), Case(variants[variant], recipe, static_cast<int>(n), request))
+        .first->second;
+  }
+};
+
+Planner::Planner(const Request& request) : impl_(std::make_unique<Impl>(request)) {}
+Planner::~Planner() = default;
+Planner::Planner(Planner&&) noexcept = default;
+
+double Planner::speed_of(const Anchor& anchor) {
+  return plan::speed_of(impl_->of(0, anchor.ranks), anchor);
+}
+
+double Planner::speed() {
+  return impl_->request.anchor ? speed_of(*impl_->request.anchor) : impl_->speed;
+}
+
+size_t Planner::built() const {
+  return impl_->cases.size();
+}
+
+Plan Planner::rows(double speed) {
+  Impl& p = *impl_;
   Plan plan;
-  plan.recipe = std::filesystem::path(request.recipe).stem().string();
-  plan.machine_name = request.machine;
-  plan.speed = request.speed;
-  plan.machine = variants[0].machine;
-  std::vector<int64_t> ranks = request.ranks;
-  if (ranks.empty()) ranks = {ranks_of(variants[0].tree)};
-  std::sort(ranks.begin(), ranks.end());
-  ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
-  const auto make_case = [&](const Variant& v, int64_t n) {
-    return Case(v, plan.recipe, static_cast<int>(n), request);
-  };
-  if (!request.from.empty()) plan.speed = take_measured(request, variants[0]);
-  if (request.anchor) plan.speed = speed_of(make_case(variants[0], request.anchor->ranks), *request.anchor);
-  std::optional<double> epoch = request.epoch_tokens;
-  std::vector<std::pair<std::string, Case>> largest;
-  std::map<int64_t, std::vector<const Row*>> by_ranks;
-  plan.rows.reserve(variants.size() * ranks.size());
-  for (const Variant& v : variants) {
-    const size_t first = plan.rows.size();  // of this variant
-    for (const int64_t n : ranks) {
-      Case c = make_case(v, n);
-      if (plan.rows.empty()) {
-        if (!epoch) request.epoch_tokens = epoch = check_dataset(c.recipe().data).train_tokens;
-        plan.notes = notes_of(request, c, v.machine, epoch.has_value());
-        if (swept) plan.notes.push_back("the recipe's own values: the axes of its sweep are not planned");
-      }
-      Row& row = plan.rows.emplace_back(c.row(plan.speed));
-      row.variant = v.label;
-      row.algorithm = v.algorithm;
-      row.efficiency = row.tokens_s() / row.ranks / (plan.rows[first].tokens_s() / plan.rows[first].ranks);
-      add_hours(row, c.recipe(), epoch, v.machine);
-      by_ranks[n].push_back(&row);
-      if (n == ranks.back()) largest.emplace_back(v.label, std::move(c));
+  plan.recipe = p.recipe;
+  plan.machine_name = p.request.machine;
+  plan.machine = p.variants[0].machine;
+  plan.speed = speed;
+  const Case& first = p.of(0, p.ranks[0]);
+  plan.notes = notes_of(p.request, first, plan.machine, p.epoch_tokens.has_value());
+  if (p.swept) plan.notes.push_back("the recipe's own values: the axes of its sweep are not planned");
+  for (size_t v = 0; v < p.variants.size(); ++v) {
+    const size_t fewest = plan.rows.size();  // the row of this variant on the fewest ranks
+    for (const int64_t n : p.ranks) {
+      const Case& c = p.of(v, n);
+      plan.rows.push_back(c.row(speed));
+      Row& row = plan.rows.back();
+      row.variant = p.variants[v].label;
+      row.algorithm = p.variants[v].algorithm;
+      row.efficiency = row.tokens_s() / row.ranks / (plan.rows[fewest].tokens_s() / plan.rows[fewest].ranks);
+      add_hours(row, c.recipe(), p.epoch_tokens, p.variants[v].machine);
     }
   }
-  if (variants.size() > 1)
+  return plan;
+}
+
+Plan Planner::plan(double speed) {
+  Impl& p = *impl_;
+  Plan plan = rows(speed);
+  std::map<int64_t, std::vector<const Row*>> by_ranks;
+  for (size_t i = 0; i < plan.rows.size(); ++i) by_ranks[p.ranks[i % p.ranks.size()]].push_back(&plan.rows[i]);
+  if (p.variants.size() > 1)
     for (const auto& [n, rows] : by_ranks) plan.winners.push_back(winner_of(rows));
+  std::vector<std::pair<std::string, const Case*>> largest;
+  for (size_t v = 0; v < p.variants.size(); ++v) largest.emplace_back(p.variants[v].label, &p.of(v, p.ranks.back()));
   add_bandwidths(plan, largest);
   return plan;
+}
+
+Plan make_plan(const Request& request) {
+  Planner planner(request);
+  return planner.plan(planner.speed());
 }
 
 }  // namespace lmx::plan

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -32,6 +33,7 @@ struct Request {
   ComposeOptions compose;              // an override with several values, "sync=unique,allgather", makes variants
   std::vector<int64_t> ranks;          // empty: the number in the recipe
   std::optional<Algorithm> algorithm;  // default: pairwise, or ring where the recipe leaves sums to the library
+  int64_t cores = 0;                   // of a CPU that the ranks use; 0: all
   bool overlap = true;                 // units are exchanged beside backward
   double spread = 0;                   // Spread::relative
   double fill = 1;                     // part of its token budget that a mean sub-batch holds
@@ -63,6 +65,9 @@ struct Row {
   bool out_of_memory = false;                                 // no sub-batch fits, or that of the recipe does not
   int64_t sent_bytes = 0, node_bytes = 0, network_bytes = 0;  // of a rank in a step; the first is the sum of the others
   StepTime time;
+  // Seconds of a step of which one device computes the passes and exchanges of all ranks, one after the other, and
+  // updates the parameters once: ranks that are threads of one process.
+  double in_turn_s = 0;
   std::optional<Workers> workers;  // of an asynchronous variant
   double efficiency = 1;           // tokens a second of a rank, to those of the same variant on the fewest ranks
   std::optional<double> epoch_hours, total_hours;  // to the end of an epoch, and of the training
@@ -100,8 +105,28 @@ struct Plan {
   std::vector<Curve> curves;        // likewise
   std::vector<std::string> notes;   // assumptions that the plan depends on
 };
-// UserError: an invalid recipe or machine, an anchor that no speed reaches, a run that
-// has no times.
+
+// A request whose cases, one for each variant and number of ranks, are built once and planned at any speed.
+class Planner {
+ public:
+  // UserError: an invalid recipe or machine, a run that has no times.
+  explicit Planner(const Request& request);
+  ~Planner();
+  Planner(Planner&&) noexcept;
+  // The factor of all times of computation with which the first variant takes the anchor's time. UserError: no factor
+  // does.
+  double speed_of(const Anchor& anchor);
+  double speed();           // of the request: by its anchor or run, else Request::speed
+  Plan rows(double speed);  // a plan without winners, crossings and curves
+  Plan plan(double speed);
+  size_t built() const;  // the number of cases that have been built
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+// The plan of a request at its own speed. UserError: as Planner, and an anchor that no speed reaches.
 Plan make_plan(const Request& request);
 
 }  // namespace lmx::plan

@@ -98,6 +98,11 @@ std::string memory_text(const Recipe& r, const SyncRules& sync, const Shares& sh
              "the text, libraries and their buffers\n");
 }
 
+// The ranks that an estimate is made for: one, if only the launcher says how many there are.
+int planned_ranks(const Recipe& r) {
+  return static_cast<int>(std::max<int64_t>(1, comm_ranks(r.comm, "comm")));
+}
+
 // Returns the errors that would end a run over this data before its first step.
 std::vector<std::string> findings_of(const Recipe& r, const Network& network, const Dataset& data) {
   ErrorCollector wrong;
@@ -152,9 +157,20 @@ std::string preflight_line(const Recipe& r, const MemoryCheck& check) {
 
 }  // namespace
 
+int64_t parameters_of(const Node& composed, const std::string& name) {
+  const Recipe r = read_recipe(composed, name);
+  const int ranks = planned_ranks(r);
+  const MemoryPlanner planner(r, ranks, comm_nodes(r.comm, "comm", ranks).per_node());
+  const std::vector<ParameterSpec>& specs = planner.outline().network.specs;
+  (void)take_parameters(r.init, specs, nullptr, nullptr);
+  int64_t total = 0;
+  for (const ParameterSpec& spec : specs) total += spec.shape.numel();
+  return total;
+}
+
 DryRun dry_run(const Node& composed, const std::string& name) {
   Recipe r = read_recipe(composed, name);
-  const auto ranks = static_cast<int>(std::max<int64_t>(1, comm_ranks(r.comm, "comm")));
+  const int ranks = planned_ranks(r);
   const auto planner = std::make_shared<const MemoryPlanner>(r, ranks, comm_nodes(r.comm, "comm", ranks).per_node());
   const Fitted fitted = fit_batch(r, planner);
   const Network& network = planner->outline().network;

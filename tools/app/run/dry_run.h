@@ -20,5 +20,8 @@ struct DryRun {
 };
 // Computes the parameter count and the memory estimate, and checks the data. UserError: an invalid recipe.
 DryRun dry_run(const Node& composed, const std::string& name);
+// Builds the components of a recipe as dry_run() does, but looks neither for its data nor for memory. Returns the
+// number of its parameters. UserError: an invalid recipe.
+int64_t parameters_of(const Node& composed, const std::string& name);
 
 }  // namespace lmx

@@ -14,6 +14,7 @@
 #include "app/records/recipe_values.h"
 #include "app/run/dry_run.h"
 #include "base/files.h"
+#include "base/text.h"
 #include "cli/commands.h"
 #include "cli/experiment/prepared.h"
 #include "cli/output/checks.h"
@@ -84,7 +85,7 @@ void print_plan(const Prepared& p, const std::vector<std::string>& wanted) {
                              : !cell.runs           ? (p.planned.contains(cell.id) ? "planned" : "formula")
                              : cell.same_as.empty() ? "yes"
                                                     : "as " + cell.same_as;
-    const std::string parameters = cell.types ? "" : lmx::dry_run(cell.composed, cell.id).parameters;
+    const std::string parameters = cell.types ? "" : lmx::count_text(lmx::parameters_of(cell.composed, cell.id));
     std::string steps = text_at(full, "train.steps");
     if (steps == "0") steps = text_at(full, "train.epochs") + " epochs";
     rows.push_back({cell.id, runs, cell.types ? "" : str(cell.ranks), cell.types ? "" : steps,
