@@ -40,7 +40,7 @@ constexpr const char* kSqueue = R"sh(#!/bin/bash
 IFS=, read -ra names <<< "${@: -1}"
 for name in "${names[@]}"; do
   [ -e "$QUEUE/$name.job" ] || continue
-  case " $* " in *" %F "*) cat "$QUEUE/$name.job" ;; *) echo "$name" ;; esac
+  case " $* " in *" %F "*) cat "$QUEUE/$name.job" ;; *) echo "$name $(cat "$QUEUE/reason" 2> /dev/null)" ;; esac
 done
 )sh";
 constexpr const char* kScontrol = "#!/bin/bash\n[ \"$2\" = hostnames ] && echo \"$3\"\nexit 0\n";
@@ -77,6 +77,16 @@ class LaunchedExperiment : public RunTest {
   Outcome experiment(const std::vector<std::string>& more) const {
     return run_process(words("run", more), environment());
   }
+  // Replaces a passage of the experiment's file.
+  void change(const std::string& from, const std::string& to) const {
+    std::string text = read_file(folder_ / "experiments/times.yaml");
+    ASSERT_NE(text.find(from), std::string::npos) << from;
+    write("experiments/times.yaml", text.replace(text.find(from), from.size(), to));
+  }
+  void keep_one_cell() const {
+    change("[1, 2]", "[1]");
+    change(", \"2\": 0.01", "");
+  }
   Json results() const { return Json::parse(read_file(folder_ / "out/results.json")); }
   static std::string verdict(const Json& results, const std::string& claim) {
     for (const Json& v : results["verdicts"])
@@ -110,6 +120,10 @@ TEST_F(LaunchedExperiment, VirtualRanksHaveNoComparableTimes) {
   EXPECT_EQ(verdict(r, "takes time"), "not comparable");
   EXPECT_EQ(verdict(r, "seconds: "), "not comparable");
   EXPECT_EQ(r["comparisons"][1]["class"], "virtual ranks");
+  EXPECT_EQ(r["comparisons"][1]["verdict"], "not comparable");
+  EXPECT_FALSE(r["cells"][1]["measured"].contains("seconds")) << "times of virtual ranks mean nothing";
+  EXPECT_TRUE(r["cells"][0]["measured"].contains("seconds"));
+  EXPECT_THAT(read_file(folder_ / "out/table.md"), HasSubstr("| virtual ranks |"));
   EXPECT_THAT(read_file(folder_ / "out/cells/2.yaml"), HasSubstr("name: virtual"));
 }
 
@@ -122,6 +136,30 @@ TEST_F(LaunchedExperiment, RanksHereAreProcesses) {
   ASSERT_EQ(o.code, 0) << o.err;
   EXPECT_THAT(read_file(folder_ / "out/cells/2.yaml"), HasSubstr("name: gloo"));
   expect_judged();
+}
+
+TEST_F(LaunchedExperiment, VirtualRanksOfAnAxisValueAreLeftOut) {
+  change("overrides: [comm=virtual]}", "overrides: []}");
+  write("tiny.yaml", std::string("defaults: [comm: self, _self_]\n") + kTinyRecipe);
+  change("axes: {G: [1, 2]}", "axes: {G: {1: [comm.ranks=1], 2: [comm=virtual, comm.ranks=2]}}");
+  change("overrides: [\"comm.ranks=${G}\"]\n", "");
+  const std::vector<std::string> here{"train.steps=10"};
+  ASSERT_EQ(experiment(here).code, 0);
+  EXPECT_THAT(read_file(folder_ / "out/cells/2.yaml"), HasSubstr("name: virtual"));
+  fs::remove_all(folder_ / "out");
+  if (LMX_HAS_GLOO) {
+    const Outcome o = experiment({"--launcher", "local", "comm=gloo", "train.steps=10"});
+    ASSERT_EQ(o.code, 0) << o.err;
+    EXPECT_THAT(read_file(folder_ / "out/cells/2.yaml"), HasSubstr("name: gloo"));
+  }
+  // Another way to write it cannot be left out, and its place is named.
+  change("2: [comm=virtual, comm.ranks=2]", "2: [comm.name=virtual, comm.ranks=2]");
+  const Outcome refused = experiment({"--launcher", "local"});
+  EXPECT_EQ(refused.code, 2);
+  EXPECT_THAT(refused.err, Names("times.yaml:4:", "cell 2", "'comm.name=virtual' makes them threads", "comm=gloo"));
+  const Outcome own = experiment({"--launcher", "local", "comm=virtual"});
+  EXPECT_EQ(own.code, 2);
+  EXPECT_THAT(own.err, Names("command line", "'comm=virtual' makes them threads"));
 }
 
 // The process that watches the jobs is killed; the same command finds them again.
@@ -157,10 +195,7 @@ TEST_F(LaunchedExperiment, AFailedJobIsSubmittedAgain) {
   auto settings = with_fake_slurm();
   write("bin/srun", "#!/bin/bash\necho 'error: no such node' >&2\nexit 5\n");
   const auto again = words("run", {"--launcher", "slurm", "--only", "1", "comm=self", "train.steps=10"});
-  std::string text = kTimes;
-  text.replace(text.find("[1, 2]"), 6, "[1]");
-  text.replace(text.find(", \"2\": 0.01"), 11, "");
-  write("experiments/times.yaml", text);
+  keep_one_cell();
   const Outcome failed = run_process(again, settings);
   EXPECT_EQ(failed.code, 1) << failed.out;
   EXPECT_THAT(failed.err, Names("exit code 5", "no such node"));
@@ -169,6 +204,55 @@ TEST_F(LaunchedExperiment, AFailedJobIsSubmittedAgain) {
   EXPECT_EQ(o.code, 0) << o.err;
   const std::string submitted = read_file(folder_ / "queue/submitted");
   EXPECT_EQ(std::count(submitted.begin(), submitted.end(), '\n'), 2);
+}
+
+// A node fails: the ranks end with an error, which the script records, and Slurm queues the job again.
+TEST_F(LaunchedExperiment, AFailureOfAJobThatIsQueuedAgainDoesNotCount) {
+  auto settings = with_fake_slurm();
+  write("bin/sbatch", R"sh(#!/bin/bash
+[ "$1" = --version ] && exit 0
+script="${@: -1}"
+name=$(sed -n 's/^#SBATCH --job-name=//p' "$script")
+echo "$name" >> "$QUEUE/submitted"
+echo $$ > "$QUEUE/$name.job"
+export SLURM_JOB_ID=$$ SLURM_JOB_NODELIST=localhost
+(FAIL=1 bash "$script"; sleep 6; bash "$script"; rm "$QUEUE/$name.job") > /dev/null 2>&1 < /dev/null &
+echo $$
+)sh");
+  write("bin/srun", std::string("#!/bin/bash\n[ -z \"$FAIL\" ] || exit 1\n") + kSrun);
+  keep_one_cell();
+  const Outcome o = run_process(words("run", {"--launcher", "slurm", "comm=self", "train.steps=10"}), settings);
+  EXPECT_EQ(o.code, 0) << o.err;
+  const std::string submitted = read_file(folder_ / "queue/submitted");
+  EXPECT_EQ(std::count(submitted.begin(), submitted.end(), '\n'), 1);
+}
+
+// A job that Slurm holds would wait without a message.
+TEST_F(LaunchedExperiment, AHeldJobIsReportedOnce) {
+  auto settings = with_fake_slurm();
+  write("queue/reason", "JobHeldAdmin");
+  write("bin/srun", std::string("#!/bin/bash\nsleep 5\n") + kSrun);
+  keep_one_cell();
+  const Outcome o = run_process(words("run", {"--launcher", "slurm", "comm=self", "train.steps=10"}), settings);
+  EXPECT_EQ(o.code, 0) << o.err;
+  EXPECT_THAT(o.err, Names("cell 1: Slurm holds job", "JobHeldAdmin", "scontrol release"));
+  EXPECT_EQ(o.err.find("Slurm holds"), o.err.rfind("Slurm holds"));
+}
+
+// The run's own message comes before those of srun below it.
+TEST_F(LaunchedExperiment, TheMessageIsThatOfTheRun) {
+  auto settings = with_fake_slurm();
+  write("bin/srun", R"sh(#!/bin/bash
+echo 'error: rank 1 of 2 has ended' >&2
+echo 'srun: error: node1: task 1: Exited with exit code 1' >&2
+echo 'slurmstepd-node0: error: *** STEP 1.0 CANCELLED ***' >&2
+exit 1
+)sh");
+  keep_one_cell();
+  const Outcome o = run_process(words("run", {"--launcher", "slurm", "comm=self", "train.steps=10"}), settings);
+  EXPECT_EQ(o.code, 1) << o.out;
+  EXPECT_THAT(o.err, Names("1: exit code 1: rank 1 of 2 has ended"));
+  EXPECT_THAT(o.err, Not(HasSubstr("CANCELLED")));
 }
 
 TEST_F(LaunchedExperiment, OnARealSlurm) {

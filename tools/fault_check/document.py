@@ -2,12 +2,11 @@
 import hashlib
 import os
 import re
-import subprocess
 import time
 
 from cases import case
-from hosts import until
 from job import ROOT, Job
+from slurm import SlurmJob
 from starts import cluster
 
 STEPS = 120
@@ -45,11 +44,11 @@ def script_of(page):
     return found[0]
 
 
-class Batch:
+class Batch(SlurmJob):
     """A job of this script. Its working folder has the files that the script names."""
 
     def __init__(self, check, cluster_):
-        self.cluster, self.folder = cluster_, check.folder
+        self.folder = check.folder
         os.makedirs(self.folder + "/recipes")
         script = script_of("docs/cluster.md")
         recipe, run = re.search(r"lmx run (recipes/\S+)", script)[1], re.search(r"run\.dir=(\S+)", script)[1]
@@ -57,42 +56,20 @@ class Batch:
         for name, text in ((recipe, RECIPE), ("script", script)):
             with open(f"{self.folder}/{name}", "w") as file:
                 file.write(text)
-        self.environment = {**cluster_.environment, "OMP_NUM_THREADS": "1",
-                            "PATH": os.path.dirname(check.lmx) + ":" + os.environ["PATH"]}
-        answer = self.slurm("sbatch", "--parsable", "-D", self.folder, "-o", self.log, "--open-mode=append",
-                            self.folder + "/script")
-        self.id = answer.strip()
-
-    def slurm(self, *command):
-        result = subprocess.run([*self.cluster.enter("head"), *command], capture_output=True, text=True,
-                                env={**os.environ, **self.environment})
-        if result.returncode != 0:
-            raise RuntimeError(f"{command}: {result.stderr}")
-        return result.stdout
-
-    def field(self, name):
-        return re.search(rf"\b{name}=(\S+)", self.slurm("scontrol", "show", "job", self.id))[1]
+        environment = {"OMP_NUM_THREADS": "1", "PATH": os.path.dirname(check.lmx) + ":" + os.environ["PATH"]}
+        answer = cluster_.ask("sbatch", "--parsable", "-D", self.folder, "-o", self.log, "--open-mode=append",
+                              self.folder + "/script", environment=environment)
+        super().__init__(cluster_, answer.strip(), self.said)
 
     def said(self):
         with open(self.log, errors="replace") as file:
             return file.read()
-
-    def wait_for(self, what, condition, limit_s=90):
-        ended = ("COMPLETED", "FAILED", "CANCELLED")
-        if not until(lambda: condition() or self.field("JobState") in ended, limit_s) or not condition():
-            raise RuntimeError(f"no {what} (limit {limit_s} s): {self.slurm('scontrol', 'show', 'job', self.id)} {self.said()[-3000:]}")
 
     def last_checkpoint(self):
         return max(Job.checkpoints_of(self.run), default=0)
 
     def wait_for_checkpoint(self, step):
         self.wait_for(f"checkpoint of step {step}", lambda: self.last_checkpoint() >= step)
-
-    def wait_for_restart(self, number):
-        """Waits until the job is in the queue again, and starts it at once: Slurm would wait for two minutes."""
-        self.wait_for("job in the queue", lambda: self.field("JobState") == "PENDING")
-        self.slurm("scontrol", "update", f"jobid={self.id}", "StartTime=now")
-        self.wait_for(f"restart {number}", lambda: self.field("JobState") == "RUNNING" and self.field("Restarts") == str(number))
 
 
 def weights(run):
@@ -107,15 +84,14 @@ def document_slurm_script(check):
         begin = time.monotonic()
         batch = Batch(check, c)
         batch.wait_for_checkpoint(20)
-        batch.slurm("scancel", "-s", "USR1", batch.id)  # what Slurm sends to the ranks before the time limit
+        c.ask("scancel", "-s", "USR1", batch.id)  # what Slurm sends to the ranks before the time limit
         batch.wait_for_restart(1)
         stopped = batch.last_checkpoint()
         check.require("stopped after step" in batch.said(), f"no checkpoint at the signal: {batch.said()[-1500:]}")
         batch.wait_for_checkpoint(stopped + 20)
         c.kill_everything(1)
         batch.wait_for("job in the queue", lambda: batch.field("JobState") == "PENDING")
-        c.boot(1)
-        c.start_node(1)
+        c.restart(1)
         batch.wait_for_restart(2)
         batch.wait_for("end", lambda: batch.field("JobState") == "COMPLETED")
         seconds = time.monotonic() - begin

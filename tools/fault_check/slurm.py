@@ -1,7 +1,10 @@
 """Slurm on emulated hosts: munged and slurmctld on head, a slurmd on each node."""
+import contextlib
 import os
+import re
 import shutil
 import subprocess
+import time
 
 from hosts import Hosts, until
 
@@ -44,7 +47,7 @@ class Slurm(Hosts):
         self._start("head", ["slurmctld", "-D", "-i"])
         for k in range(n):
             self.start_node(k)
-        if not until(lambda: self._idle() == n, 30):
+        if not until(lambda: self.idle() == n, 30):
             self.close()
             raise RuntimeError("the Slurm cluster did not come up")
 
@@ -56,13 +59,58 @@ class Slurm(Hosts):
         self.daemons.append(subprocess.Popen(self.enter(name) + command, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                                              env={**os.environ, **self.environment}))
 
-    def _idle(self):
+    def idle(self):
+        """The number of nodes that are up and have no job."""
         query = self.enter("head") + ["sinfo", "-h", "-N", "-t", "idle", "-o", "%N"]
         answer = subprocess.run(query, capture_output=True, text=True, env={**os.environ, **self.environment})
         return len(answer.stdout.split())
+
+    def ask(self, *command, environment=None):
+        """Runs a command on head. Returns its output."""
+        result = subprocess.run([*self.enter("head"), *command], capture_output=True, text=True,
+                                env={**os.environ, **self.environment, **(environment or {})})
+        if result.returncode != 0:
+            raise RuntimeError(f"{command}: {result.stderr}")
+        return result.stdout
+
+    def restart(self, k):
+        """Starts node k again after kill_everything(k)."""
+        self.boot(k)
+        self.start_node(k)
 
     def close(self):
         for daemon in self.daemons:
             daemon.kill()
             daemon.wait()
         super().close()
+
+
+class SlurmJob:
+    """A submitted job. `said`: a function that returns its output, for messages."""
+
+    def __init__(self, cluster, number, said):
+        self.cluster, self.id, self.said = cluster, number, said
+
+    def field(self, name):
+        return re.search(rf"\b{name}=(\S+)", self.cluster.ask("scontrol", "show", "job", self.id))[1]
+
+    def wait_for(self, what, condition, limit_s=90):
+        """Raises RuntimeError if the job ends before `condition` holds, or after limit_s."""
+        ended = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT")
+        if not until(lambda: condition() or self.field("JobState") in ended, limit_s) or not condition():
+            job = self.cluster.ask("scontrol", "show", "job", self.id)
+            raise RuntimeError(f"no {what} (limit {limit_s} s): {job} {self.said()[-3000:]}")
+
+    def wait_for_restart(self, number):
+        """Waits until the job is in the queue again, and starts it at once: Slurm would wait for two minutes."""
+        self.wait_for("job in the queue", lambda: self.field("JobState") == "PENDING")
+
+        def running():
+            state = self.field("JobState")
+            if state == "PENDING":  # again and again: Slurm sets the time when the last process of the job has ended
+                with contextlib.suppress(RuntimeError):  # it has started meanwhile
+                    self.cluster.ask("scontrol", "update", f"jobid={self.id}", "StartTime=now")
+                time.sleep(0.5)
+            return state == "RUNNING" and self.field("Restarts") == str(number)
+
+        self.wait_for(f"restart {number}", running)

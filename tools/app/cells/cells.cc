@@ -138,14 +138,19 @@ struct Override {
   lmx::Mark mark;
 };
 
+// Leaves out `comm=virtual` if the cell is launched: its ranks are then processes of the recipe's own comm.
+void add_override(std::vector<Override>& overrides, const Cell& cell, const Node& node) {
+  std::string text = filled(cell, node.text);
+  if (!cell.launched || text != kVirtual) overrides.push_back({std::move(text), node.mark});
+}
+
 void add_overrides(std::vector<Override>& overrides, const Cell& cell, const Node& list, const std::string& path) {
   if (list.kind == Node::Kind::null) return;
   if (list.kind != Node::Kind::list)
     throw UserError(at(list, path) + "expected a list such as [seed=2, batch.global=64]");
   for (const Node& node : list.items) {
     if (node.kind != Node::Kind::scalar) throw UserError(at(node, path) + "expected a text such as seed=2");
-    if (cell.launched && node.text == kVirtual) continue;
-    overrides.push_back({filled(cell, node.text), node.mark});
+    add_override(overrides, cell, node);
   }
 }
 
@@ -157,7 +162,7 @@ std::vector<Override> overrides_of(const Experiment& e, const Scale& scale, cons
   for (const auto& [axis_id, label] : cell.place)
     for (const AxisValue& value : e.axis(axis_id)->values)
       if (value.label == label)
-        for (const Node& node : value.overrides) overrides.push_back({filled(cell, node.text), node.mark});
+        for (const Node& node : value.overrides) add_override(overrides, cell, node);
   return overrides;
 }
 
@@ -178,6 +183,19 @@ void take_ranks(const Node& full, Cell& cell) {
   cell.virtual_ranks = cell.ranks > 1 && lmx::train::in_one_process(*comm, "comm");
 }
 
+// The ranks of a launched cell must be processes. The message names the override that makes them threads, if there is
+// one.
+void check_launched(const Scale& scale, const Cell& cell, const std::vector<Override>& overrides) {
+  if (!cell.launched || !cell.runs || !cell.virtual_ranks) return;
+  const auto last = std::find_if(overrides.rbegin(), overrides.rend(), [](const Override& o) {
+    return o.text.starts_with("comm=") || o.text.starts_with("comm.name=");
+  });
+  const bool own = last == overrides.rend();
+  throw UserError(str(to_string(own ? scale.mark : last->mark), ": cell ", cell.id,
+                      ": --launcher starts ranks as processes, and ", own ? "its recipe" : str("'", last->text, "'"),
+                      " makes them threads of one process; add comm=mpi, comm=gloo or comm=nccl to the command"));
+}
+
 void compose_cell(const Experiment& e, const Scale& scale, const std::vector<std::string>& more, Cell& cell) {
   std::vector<Override> overrides = overrides_of(e, scale, cell);
   for (const std::string& text : more) overrides.push_back({text, {"command line", 0, 0}});
@@ -196,15 +214,7 @@ void compose_cell(const Experiment& e, const Scale& scale, const std::vector<std
     for (std::string& message : messages) message = placed(scale, cell, overrides, message);
     lmx::fail_together(messages, "mistakes");
   }
-}
-
-// The ranks of a launched cell must be processes.
-void check_launched(const Scale& scale, const Cell& cell) {
-  if (!cell.virtual_ranks) return;
-  throw UserError(
-      str(to_string(scale.mark), ": cell ", cell.id,
-          ": --launcher starts ranks as processes, and those of its recipe are threads of one; add comm=mpi, "
-          "comm=gloo or comm=nccl to the command"));
+  check_launched(scale, cell, overrides);
 }
 
 }  // namespace
@@ -265,12 +275,12 @@ std::vector<Cell> make_cells(const Experiment& experiment, const Scale& scale, c
     cell.planned = !cell.types && plan_config(experiment, scale).given;
     cell.launched = options.launched;
     cell.variables["launched"] = options.launched ? 1 : 0;
+    cell.variables["paper_scale"] = scale.id == "paper" ? 1 : 0;
     for (const auto& [axis, label] : cell.place)
       if (const auto number = lmx::parse_double(label)) cell.variables[axis] = *number;
     add_variables(experiment, cell, scale.variables, "scales." + scale.id + ".variables");
     if (!cell.types) add_variables(experiment, cell, experiment.variables, "variables");
     compose_cell(experiment, scale, options.overrides, cell);
-    if (options.launched && cell.runs && !cell.types) check_launched(scale, cell);
     if (cell.types || !cell.runs) continue;
     const auto [found, fresh] = first.emplace(cell.yaml, cell.id);
     if (!fresh) cell.same_as = found->second;

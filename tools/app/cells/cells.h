@@ -35,8 +35,8 @@ struct Cell {
 
 struct CellOptions {
   std::vector<std::string> overrides;  // of every cell, after the cell's own
-  // The ranks are processes (--launcher): overrides `comm=virtual` of the file are left out, and the variable
-  // `launched` is 1 instead of 0.
+  // The ranks are processes (--launcher): overrides `comm=virtual` of the file, also those of axis values, are left
+  // out, and the variable `launched` is 1 instead of 0.
   bool launched = false;
 };
 

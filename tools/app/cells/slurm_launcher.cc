@@ -2,7 +2,8 @@
 //
 //   slurm/ID.sh           the batch script, in the form of docs/cluster.md
 //   slurm/ID.out          the output of the script; that of the cell is in cells/ID.log
-//   slurm/ID.HASH.exit    the exit code of the cell, as soon as it has one; removed when the result has been recorded
+//   slurm/ID.HASH.exit    the exit code of the cell, as soon as it has one; removed when the result has been recorded,
+//                         and when the job starts again
 //
 // The name of a job follows from the folder, the cell and its recipe, so that a job is found again after this program
 // was killed, and a job of another recipe has another name.
@@ -14,7 +15,6 @@
 #include <functional>
 #include <list>
 #include <map>
-#include <set>
 #include <sstream>
 
 #include "app/cells/launcher.h"
@@ -36,7 +36,8 @@ using Clock = std::chrono::steady_clock;
 using lmx::str;
 
 constexpr auto kAskEvery = std::chrono::seconds(2);
-constexpr const char* kPreempted = "130";  // the exit code of a run that has written a checkpoint because of a signal
+// The exit codes of a run that has written a checkpoint because of SIGINT, or of SIGTERM, SIGUSR1 and others.
+constexpr const char* kStopped = "$code == 130 || $code == 143";
 
 class SlurmCells : public CellLauncher {
  public:
@@ -52,8 +53,8 @@ class SlurmCells : public CellLauncher {
 
   bool start(const CellJob& job) override {
     if (options_.jobs > 0 && running_.size() >= static_cast<size_t>(options_.jobs)) return false;
-    Running running{job.cell.id, job_name(job.cell), "", job.log, exit_file(job.cell), Clock::now(), 0};
-    running.job = slurm::job_named(running.name);
+    Running running{job.cell.id, job_name(job.cell), "", job.log, exit_file(job.cell), Clock::now()};
+    running.job = slurm::settled_job_named(running.name).id;
     if (!running.job.empty()) {
       lmx::log_info(str("cell ", job.cell.id, " is job ", running.job, " already"));
     } else if (jobs::read_text(running.exit_file).empty()) {
@@ -92,7 +93,8 @@ class SlurmCells : public CellLauncher {
   struct Running {
     std::string cell, name, job, log, exit_file;
     Clock::time_point since;
-    int missed = 0;  // number of queries for which Slurm has not known it
+    int missed = 0;     // number of queries for which Slurm has not known it
+    bool held = false;  // it waits for a person, who has been told
   };
 
   static std::string hash_of(const std::string& text) {
@@ -114,7 +116,8 @@ class SlurmCells : public CellLauncher {
     return text;
   }
 
-  // A run that ends with a checkpoint, because its time is over, is queued again.
+  // A run that ends with a checkpoint, because its time is over, is queued again; if Slurm refuses that, its exit code
+  // is recorded.
   std::string script(const CellJob& job, const std::string& name) const {
     const lmx::Node full = lmx::parse_yaml(job.cell.yaml, job.cell.id);
     const bool mpi = text_at(full, "comm.name") == "mpi";
@@ -123,11 +126,12 @@ class SlurmCells : public CellLauncher {
     if (job.cell.demand.threads > 0) command += str(" -c ", job.cell.demand.threads);  // srun does not take it over
     for (const std::string& word : job.words) command += " " + shell_quoted(word);
     const std::string done = shell_quoted(exit_file(job.cell));
-    return str("#!/bin/bash\n", directives(job.cell, name), "cd ", shell_quoted(fs::current_path().string()), "\n",
+    return str("#!/bin/bash\n", directives(job.cell, name), "rm -f ", done, "\ncd ",
+               shell_quoted(fs::current_path().string()), "\n",
                "export MASTER_ADDR=$(scontrol show hostnames \"$SLURM_JOB_NODELIST\" | head -n 1)\n",
                "export MASTER_PORT=$((20000 + SLURM_JOB_ID % 20000))\n",
                "export LMX_JOB_SECRET=$(openssl rand -hex 16)\n\n", command, " >> ", shell_quoted(job.log), " 2>&1\n",
-               "code=$?\n", "if [[ $code == ", kPreempted, " ]]; then scontrol requeue \"$SLURM_JOB_ID\"; exit; fi\n",
+               "code=$?\n", "if [[ ", kStopped, " ]] && scontrol requeue \"$SLURM_JOB_ID\"; then exit; fi\n",
                "echo \"$code\" > ", done, ".tmp && mv ", done, ".tmp ", done, "\nexit \"$code\"\n");
   }
 
@@ -137,16 +141,36 @@ class SlurmCells : public CellLauncher {
     std::string names;
     for (const Running& r : running_) names += (names.empty() ? "" : ",") + r.name;
     if (names.empty()) return;
-    const slurm::Answer answer = slurm::ask({"squeue", "-h", "-o", "%j", "--name", names});
-    if (answer.code != 0) return;  // the controller is busy or starts again
-    std::set<std::string> known;
+    const slurm::Answer answer = slurm::ask({"squeue", "-h", "-o", "%j %r", "--name", names});
+    if (answer.code != 0) return;              // the controller is busy or starts again
+    std::map<std::string, std::string> known;  // reason to wait by name
     std::istringstream lines(answer.out);
-    for (std::string name; lines >> name;) known.insert(name);
-    for (Running& r : running_) r.missed = known.contains(r.name) ? 0 : r.missed + 1;
+    for (std::string line; std::getline(lines, line);)
+      known.emplace(line.substr(0, line.find(' ')), line.substr(std::min(line.find(' '), line.size())));
+    for (Running& r : running_) {
+      const auto found = known.find(r.name);
+      r.missed = found != known.end() ? 0 : r.missed + 1;
+      report_held(r, found != known.end() && is_held(found->second) ? found->second : "");
+    }
+  }
+  // The reasons of Slurm are "JobHeldUser", "job requeued in held state" and the like.
+  static bool is_held(const std::string& reason) {
+    return reason.find("Held") != std::string::npos || reason.find("held") != std::string::npos;
+  }
+  // A held job would wait without end and without a message. `reason`: "" if it is not held.
+  static void report_held(Running& r, const std::string& reason) {
+    if (!reason.empty() && !r.held)
+      lmx::log(lmx::LogLevel::warn, str("[slurm] cell ", r.cell, ": Slurm holds job ", r.job, " (", reason.substr(1),
+                                        "); `scontrol release ", r.job, "` continues it"));
+    r.held = !reason.empty();
   }
 
+  // The exit code of a failure counts only when Slurm no longer has the job: a job of which a node fails is queued
+  // again, although its script may have recorded the failure of its ranks before.
   std::optional<int> end_of(const Running& r) const {
-    if (const std::optional<int> code = slurm::exit_code(r.exit_file)) return code;
+    const std::optional<int> code = slurm::exit_code(r.exit_file);
+    if (code && (*code == 0 || r.missed > 0)) return code;
+    if (code) return {};
     const std::optional<std::string> state = slurm::lost_state(r.job, r.missed);
     if (!state) return {};
     jobs::append_line(r.log, str("error: [slurm] job ", r.job,

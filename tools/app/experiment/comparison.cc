@@ -32,7 +32,8 @@ Comparison compare(const Results& r, const Row& row, const Measure& m) {
   const std::string paper = paper_text(row, m), outcome = outcome_of(m, r, row);
   const std::optional<double> number = lmx::parse_double(paper);
   Comparison c{&m, row_of(r.experiment, row.first()), paper, outcome, "", "", "not run"};
-  if (samples.empty() && outcome.empty()) return c;
+  const bool no_time = lacks_time(m, row.first()) && r.by_cell.contains(row.first().id);
+  if (samples.empty() && outcome.empty() && !no_time) return c;
   c.origin = origin_text(m, row.first());
   if (!samples.empty()) c.ours = number_text(mean(samples), m.digits);
   if (!samples.empty() && number) c.off = off_text(mean(samples), *number);

@@ -117,10 +117,15 @@ class Judge {
 
 }  // namespace
 
+// Whether `incomparable` holds. UserError: its exception refers to a cell that has not run.
+bool is_incomparable(const Check& check, const ResultScope& scope) {
+  if (check.incomparable.empty()) return false;
+  return !given(check.unless) || evaluate(check.unless, check.path + ".unless", scope) == 0;
+}
+
 Verdict compare(const Check& check, const ResultScope& scope) {
   Verdict v = Judge(check, scope).take();
-  const bool comparable = given(check.unless) && evaluate(check.unless, check.path + ".unless", scope) != 0;
-  if ((!check.incomparable.empty() && !comparable) || (v.verdict.empty() && check.kind == "hardware")) {
+  if (is_incomparable(check, scope) || (v.verdict.empty() && check.kind == "hardware")) {
     v.verdict = kNotComparable;
     v.reason =
         check.incomparable.empty() ? "without --launcher, numbers of hardware are reported only" : check.incomparable;
@@ -133,7 +138,11 @@ Verdict judge(const Check& check, const ResultScope& scope) {
     return compare(check, scope);
   } catch (const lmx::UserError& e) {
     Verdict v{check.claim, check.kind, check.paper, "", "", kNotMeasured, e.what()};
-    if (check.incomparable.empty() || given(check.unless)) return v;
+    try {
+      if (!is_incomparable(check, scope)) return v;
+    } catch (const lmx::UserError&) {
+      return v;
+    }
     v.verdict = kNotComparable;
     v.reason = check.incomparable;
     return v;

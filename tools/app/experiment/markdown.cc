@@ -67,6 +67,7 @@ std::string row_text(const Results& r, const Row& row, const Column& column) {
   if (origin_of(m, row.first()) == Origin::planned) return planned_text(r, row, m, column.planned);
   const std::vector<Sample> samples = samples_of(r, row, m);
   const size_t diverged = m.split == kOutcome ? 0 : diverged_runs(r, row);
+  if (samples.empty() && lacks_time(m, row.first()) && r.by_cell.contains(row.first().id)) return "virtual ranks";
   if (samples.empty()) return any_failed(r, row) ? "failed" : diverged > 0 ? kDiverged : "not run";
   std::string text = sample_text(samples, m.digits);
   if (!row.first().runs && !text.empty()) text = "*" + text + "*";

@@ -218,7 +218,7 @@ class Measuring {
     result.diverged = records_ && has_diverged(records_->at(cell.id));
     for (const Measure& m : experiment_.measures) {
       if (!applies(experiment_, m, cell) || origin_of(m, cell) != Origin::measured) continue;
-      if (result.diverged && m.split != kOutcome) continue;
+      if ((result.diverged && m.split != kOutcome) || (records_ && lacks_time(m, cell))) continue;
       double value = 1;
       if (m.key.empty())
         value = evaluate(m.value, "measures." + m.id + ".value", MeasureScope(cell, result, experiment_, others_));

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <iterator>
+#include <sstream>
 #include <thread>
 #include <utility>
 
@@ -77,10 +78,17 @@ std::vector<std::string> run_command(const std::string& recipe, const std::strin
 }
 
 std::string last_error(const std::string& log) {
-  const std::string text = read_text(log);
-  const size_t at = text.rfind("error: ");
-  if (at == std::string::npos) return "see " + log;
-  return text.substr(at + 7, text.find('\n', at) - at - 7);
+  constexpr size_t kBelow = 20;  // lines of a launcher that follow the message of its program
+  const std::string mark = "error: ";
+  std::vector<std::string> lines;
+  std::istringstream text(read_text(log));
+  for (std::string line; std::getline(text, line);) lines.push_back(line);
+  size_t last = lines.size();
+  while (last > 0 && lines[last - 1].find(mark) == std::string::npos) --last;
+  if (last == 0) return "see " + log;
+  for (size_t i = last; i > 0 && i + kBelow > last; --i)
+    if (lines[i - 1].starts_with(mark)) return lines[i - 1].substr(mark.size());
+  return lines[last - 1].substr(lines[last - 1].find(mark) + mark.size());
 }
 
 // Reads only the end of the file: every line contains its step, and every second one its epoch.

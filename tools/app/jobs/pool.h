@@ -60,7 +60,8 @@ class Pool {
 std::vector<std::string> run_command(const std::string& recipe, const std::string& directory,
                                      const std::vector<std::string>& plugin_directories);
 
-// Returns the last "error: ..." in the log of a process that failed; otherwise where to look.
+// Returns the last "error: ..." in the log of a process that failed; otherwise where to look. A line that begins with it
+// comes before those of launchers, as "srun: error: ...", which report the end of a process below its own message.
 std::string last_error(const std::string& log);
 
 // Returns the last `name` ("step", "epoch") that the run in `folder` has recorded; 0 if there is none.

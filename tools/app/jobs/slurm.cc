@@ -7,7 +7,10 @@
 #include <array>
 #include <cstdio>
 #include <cstdlib>
+#include <sstream>
+#include <thread>
 
+#include "app/jobs/process.h"
 #include "app/print/shell.h"
 #include "app/records/line_file.h"
 #include "lmx/config.h"
@@ -57,10 +60,22 @@ std::string submit(std::vector<std::string> words) {
   return one_line(answer.out.substr(0, answer.out.find(';')));
 }
 
-std::string job_named(const std::string& name) {
-  const Answer a = ask({"squeue", "-h", "-o", "%F", "--name", name});
+Queued job_named(const std::string& name) {
+  const Answer a = ask({"squeue", "-h", "-o", "%F %T", "--name", name});
   if (a.code != 0) throw lmx::RunError("[slurm] squeue: " + one_line(a.err));
-  return a.out.substr(0, a.out.find('\n'));
+  Queued job;
+  std::istringstream(a.out) >> job.id >> job.state;
+  return job;
+}
+
+Queued settled_job_named(const std::string& name) {
+  constexpr int kMost = 60;
+  Queued job = job_named(name);
+  for (int i = 0; i < kMost && job.state == "COMPLETING" && SignalNote::count() == 0; ++i) {
+    std::this_thread::sleep_for(std::chrono::seconds(1));
+    job = job_named(name);
+  }
+  return job;
 }
 
 std::string state_of(const std::string& job) {

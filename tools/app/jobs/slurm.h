@@ -20,8 +20,14 @@ std::string one_line(std::string text);
 void require();
 // Runs sbatch with these options and arguments. Returns the id of the job. UserError: sbatch's own message.
 std::string submit(std::vector<std::string> words);
-// Returns the id of the job with a name; "": there is none in the queue. RunError: Slurm does not answer.
-std::string job_named(const std::string& name);
+// A job in the queue; its state as "PENDING" or "COMPLETING".
+struct Queued {
+  std::string id, state;
+};
+// Returns the job with a name; an empty id: there is none in the queue. RunError: Slurm does not answer.
+Queued job_named(const std::string& name);
+// The same, but waits while the job completes, at most a minute: it then has left the queue, or waits in it again.
+Queued settled_job_named(const std::string& name);
 // Returns the JobState of a job ("12", or "12_3" for a task of an array) that is over; "" if Slurm no longer lists it.
 std::string state_of(const std::string& job);
 

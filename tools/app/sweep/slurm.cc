@@ -59,7 +59,7 @@ class SlurmLauncher : public Launcher {
           array.tasks[t] = {point, Clock::now(), 0};
       }
       if (array.tasks.empty()) continue;
-      if (array.job.empty()) array.job = slurm::job_named(array.name);
+      if (array.job.empty()) array.job = slurm::job_named(array.name).id;
       if (array.job.empty() && !left_anything(array)) continue;  // it was never submitted
       arrays_.push_back(std::move(array));
     }
