@@ -235,7 +235,7 @@ PackedMatrix::PackedMatrix(Context& ctx, const Tensor& w, bool trans, int64_t ro
   Context owner = ctx;
   owner.allocator = w.allocator();
   if (stays_plain(ctx, w)) {
-    p.matrix = to_compute(ctx, w);
+    p.matrix = to_compute(owner, w);
     p.trans = trans;
   } else if (const DnnlMatmul* product = blocked_product(ctx, m, rows, p.threads)) {
     p.layout = Impl::Layout::blocked;
@@ -243,7 +243,8 @@ PackedMatrix::PackedMatrix(Context& ctx, const Tensor& w, bool trans, int64_t ro
     p.type = product->key().type;
     // oneDNN rounds f32 to bf16 while it packs. If products use rounded numbers as f32, they are rounded here.
     const Tensor from = multiplies_in_f32(ctx.compute) ? as_operand(ctx, w) : w;
-    p.matrix = packed_right_side(owner, from.raw(), dnnl::memory::data_type::f32, trans, *product, MemClass::parameters);
+    p.matrix =
+        packed_right_side(owner, from.raw(), dnnl::memory::data_type::f32, trans, *product, MemClass::parameters);
   } else {
     const Tensor rounded = as_operand(ctx, w);  // these products run in f32
     p.layout = Impl::Layout::panels;

@@ -5,9 +5,9 @@
 
 namespace lmx {
 
-// How a processor multiplies. A GPU multiplies operands of each type as they are, and reads weights where they are. A
-// CPU packs the weights of recurrences and of large products, and widens f16 to f32 before it multiplies, and bf16
-// unless it has fast instructions for it.
+// How a processor multiplies. A GPU multiplies operands of each type without a conversion, and reads weights where they
+// are. A CPU packs the weights of recurrences and of large products, and widens f16 to f32 before it multiplies, and
+// bf16 unless it has fast instructions for it.
 struct ProductSupport {
   bool gpu = false;
   bool bf16 = false;  // a CPU that multiplies bf16 faster than f32
@@ -27,7 +27,7 @@ class PlannedProducts {
   const ProductSupport* before_;
   ProductSupport support_;
 };
-// Of the calling thread; null: estimates are for this CPU.
+// The processor of the estimates of the calling thread; null: this CPU.
 const ProductSupport* planned_products();
 
 // Whether products with many uses of a weight read a packed copy of it.

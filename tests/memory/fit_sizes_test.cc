@@ -37,6 +37,21 @@ TEST(FitSizes, TheSearchIsExact) {
   }
 }
 
+// Small passes keep so many pieces of a gradient that they do not fit, although larger ones do.
+TEST(FitSizes, SmallPassesMayNeedMoreMemory) {
+  const FitSizes sizes(with_batch(64), kSequences, 1, 0);
+  const auto bytes = [](const BatchConfig& batch) { return batch.micro + 400 / batch.micro; };
+  for (int64_t limit = 41; limit <= 70; ++limit) {
+    int64_t most = 0;
+    for (int64_t size = 1; size <= 64; ++size)
+      if (bytes(with_batch(64, size).batch) <= limit) most = size;
+    EXPECT_EQ(sizes.largest([&](const BatchConfig& batch) { return bytes(batch) <= limit; }), most) << limit;
+  }
+  EXPECT_EQ(sizes.largest([&](const BatchConfig& batch) { return bytes(batch) <= 38; }), 0);
+  EXPECT_EQ(sizes.cheapest(bytes), 16);
+  EXPECT_EQ(FitSizes(with_batch(0), kSequences, 1, 100'000).cheapest(bytes), 1) << "a share of one pass is not searched";
+}
+
 // Without a text that limits the batch, sizes grow from below: none is much larger than one that fits.
 TEST(FitSizes, NoHugeBatchIsTried) {
   const FitSizes sizes(with_batch(0), kSequences, 4, kUnknownTokens);

@@ -5,10 +5,10 @@
 #include <memory>
 
 #include "app/calibration/calibrate.h"
+#include "app/calibration/run_memory.h"
 #include "app/memory/word_counts.h"
 #include "app/plan/output.h"
 #include "app/plan/plan.h"
-#include "app/plan/run_memory.h"
 #include "app/plan/variants.h"
 #include "app/run/search_path.h"
 #include "base/files.h"
@@ -27,7 +27,7 @@ struct Options {
   lmx::plan::Request request;
   std::string collectives, types, counts, anchor, out, calibrate;
   double epoch_tokens = 0;
-  double within = 0;
+  std::optional<double> within;
   bool no_overlap = false, json = false, memory = false;
 };
 
@@ -78,7 +78,9 @@ void calibrate(const CLI::App& command, const Options& o) {
 
 // RECIPE is the folder of a run.
 void compare(const CLI::App& command, Options o) {
-  refuse_given(command, {"--ranks", "--out", "--anchor", "--from", "--calibrate", "--types", "--counts"},
+  refuse_given(command,
+               {"--ranks", "--out", "--anchor", "--from", "--calibrate", "--types", "--counts", "--collectives",
+                "--spread", "--fill", "--epoch-tokens", "--no-overlap"},
                "with --memory");
   if (!o.request.compose.overrides.empty())
     throw lmx::UserError(lmx::str("[plan] --memory plans the recipe of the run, unchanged; leave out '",
@@ -86,7 +88,9 @@ void compare(const CLI::App& command, Options o) {
   o.directories.load();
   std::optional<lmx::plan::Machine> machine;
   if (!o.request.machine.empty()) {
-    lmx::plan::Request request{.recipe = o.request.recipe + "/config.yaml", .machine = o.request.machine};
+    lmx::plan::Request request;
+    request.recipe = o.request.recipe + "/config.yaml";
+    request.machine = o.request.machine;
     request.compose = with_plugins(o.request.compose);
     bool swept = false;
     machine = lmx::plan::variants_of(request, swept)[0].machine;
@@ -96,11 +100,12 @@ void compare(const CLI::App& command, Options o) {
     print_json(lmx::plan::json_of(compared));
   else
     std::cout << lmx::plan::text_of(compared);
-  if (o.within > 0 && std::abs(compared.total_error()) > o.within) throw ExitCode(3);
+  if (o.within && std::abs(compared.total_error()) > *o.within) throw ExitCode(3);
 }
 
 void plan(const CLI::App& command, Options o) {
   if (o.memory) return compare(command, o);
+  refuse_given(command, {"--within"}, "without --memory");
   if (!o.calibrate.empty()) {
     check_place(command, "--calibrate", o.calibrate);
     o.directories.load();

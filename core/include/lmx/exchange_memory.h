@@ -16,8 +16,8 @@ struct PassingBytes {
   int64_t most = 0, owned = 0, residuals = 0;
 };
 
-// A SyncStrategy that also derives from this class states its memory. Of another one, a plan assumes that all that a
-// rank sends and receives for a unit is in memory at one time.
+// A SyncStrategy that also derives from this class states its memory, for 2 or more ranks. For another one, a plan
+// assumes that a rank receives as many bytes for a unit as it sends, and keeps its own part in addition.
 class LMX_API ExchangeMemoryModel {
  public:
   virtual ~ExchangeMemoryModel();

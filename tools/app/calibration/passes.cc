@@ -149,7 +149,7 @@ Recipe with_measured_batch(Communicator& comm, const Recipe& recipe, int ranks_h
 
 std::optional<MeasuredPass> measure_pass(Communicator& comm, const Recipe& recipe, const Outline& outline,
                                          const std::vector<MeasuredPass>& known, int ranks_here) {
-  MeasuredPass pass{pass_text(recipe), "", outline.shares.forward_tokens, outline.shares.length};
+  MeasuredPass pass{pass_text(recipe), "", outline.shares.forward_tokens, outline.shares.length, 0, 0, {}};
   MeasuredPass with_rules = pass;
   with_rules.rules = rules_text(recipe);
   if (is_known(known, pass) || is_known(known, with_rules) || !fits(recipe, outline, ranks_here)) return {};

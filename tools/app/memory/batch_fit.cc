@@ -26,16 +26,21 @@ int64_t BatchFit::largest() const {
   return sizes_.largest([&](const BatchConfig& batch) { return planner_->check(batch).machine <= allowed_; });
 }
 
+int64_t BatchFit::cheapest() const {
+  return sizes_.cheapest([this](const BatchConfig& batch) { return planner_->check(batch).machine; });
+}
+
 std::string BatchFit::too_much() const {
-  return too_much(str("the estimate for it is ", bytes_text(estimate(sizes_.least()).machine)));
+  return too_much(str("the estimate for it is ", bytes_text(estimate(cheapest()).machine)));
 }
 
 std::string BatchFit::too_much(const std::string& cause) const {
-  const MemoryCheck check = estimate(sizes_.least());
+  const int64_t size = cheapest();
+  const MemoryCheck check = estimate(size);
   const std::string limit = recipe_.memory.budget > 0
                                 ? str("memory.budget allows ", bytes_text(allowed_))
                                 : str(check.there_text(), ", of which ", bytes_text(allowed_), " may be used");
-  return str("[memory] batch.fit: out of memory even with passes of ", sizes_.text(sizes_.least()), ": ", cause,
+  return str("[memory] batch.fit: out of memory even with passes of ", sizes_.text(size), ": ", cause,
              check.here > 1 ? str(" (", check.here, " ranks)") : "", ", and ", limit, ". By class",
              check.ranks > 1 ? ", for each rank: " : ": ", class_text(check.rank.classes()),
              ". Lower the size of the model, the state of the optimizer (sgd has least), ", "the batcher's ",

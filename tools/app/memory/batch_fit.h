@@ -32,6 +32,7 @@ class BatchFit {
   std::string text(int64_t size) const;
 
  private:
+  int64_t cheapest() const;
   std::string too_much(const std::string& cause) const;
 
   Recipe recipe_;

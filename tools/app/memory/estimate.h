@@ -88,7 +88,7 @@ struct RankMemory {
     return std::max(in_turn ? std::max(in_passes, in_exchange()) : in_passes + communication, evaluation);
   }
   int64_t total() const { return shared() + own(); }
-  // Of all ranks of one process, of which `at_once` compute at the same time.
+  // The bytes of all ranks of one process. `at_once` of them compute at the same time.
   int64_t in_process(int64_t ranks, int64_t at_once) const;
   // The classes with their names for users.
   std::array<std::pair<const char*, int64_t>, 6> classes() const {

@@ -37,8 +37,9 @@ FitSizes::FitSizes(const Recipe& recipe, const BatchPlan& plan, int ranks, int64
 
 int64_t FitSizes::largest(const std::function<bool(const BatchConfig&)>& fits) const {
   const auto holds = [&](int64_t size) { return fits(batch(size)); };
-  if (!holds(least_)) return 0;
   int64_t good = least_, bad = most_ + 1;
+  for (; !holds(good); good = doubled(good))
+    if (doubled(good) == good) return 0;
   while (good * 2 < bad) {  // from below, because the estimate of a huge batch would overflow
     if (holds(good * 2))
       good *= 2;
@@ -50,6 +51,21 @@ int64_t FitSizes::largest(const std::function<bool(const BatchConfig&)>& fits) c
     (holds(middle) ? good : bad) = middle;
   }
   return good;
+}
+
+int64_t FitSizes::cheapest(const std::function<int64_t(const BatchConfig&)>& bytes) const {
+  int64_t best = least_, fewest = bytes(batch(best));
+  for (int64_t size = best; doubled(size) != size;) {
+    size = doubled(size);
+    const int64_t needed = bytes(batch(size));
+    if (needed < fewest) best = size, fewest = needed;
+  }
+  return best;
+}
+
+// A share that is one pass only grows with its size.
+int64_t FitSizes::doubled(int64_t size) const {
+  return given_.global > 0 ? std::min(2 * size, most_) : size;
 }
 
 int64_t FitSizes::lower(int64_t size) const {
@@ -91,6 +107,7 @@ std::string FitSizes::update_text(int64_t size) const {
 
 std::string FitSizes::limit_text(int64_t size) const {
   if (size < most_) return {};
+  if (given_.global > 0 && passes(size) == 1) return {};
   if (size == (pairs_ ? given_.micro_tokens : given_.micro))
     return str("; ", pairs_ ? "batch.micro_tokens" : "batch.micro", " allows no more");
   return given_.global > 0 ? "" : str("; a larger batch would leave fewer than ", kFittedSteps, " steps in an epoch");

@@ -28,8 +28,12 @@ class FitSizes {
   FitSizes(const Recipe& recipe, const BatchPlan& plan, int ranks, int64_t tokens);
   int64_t least() const { return least_; }
   int64_t most() const { return most_; }
-  // The largest size whose batch `fits`; 0: none. REQUIRES: `fits` holds for all sizes below one for which it holds.
+  // The largest size whose batch `fits`; 0: none was found. If the smallest size does not fit, sizes are doubled until
+  // one does: a step in many small passes may need more memory, because each pass keeps its rows of a table's gradient.
+  // REQUIRES: above the smallest size that fits, `fits` holds for all sizes below one for which it holds.
   int64_t largest(const std::function<bool(const BatchConfig&)>& fits) const;
+  // The size with the fewest `bytes` among the smallest one and its doubles.
+  int64_t cheapest(const std::function<int64_t(const BatchConfig&)>& bytes) const;
   // The next smaller size to try; 0: there is none.
   int64_t lower(int64_t size) const;
 
@@ -48,6 +52,8 @@ class FitSizes {
   bool pairs() const { return pairs_; }
 
  private:
+  int64_t doubled(int64_t size) const;  // the next size to try from below; the same one: there is none
+
   BatchConfig given_;
   int ranks_;
   bool pairs_;

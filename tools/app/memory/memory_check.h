@@ -30,7 +30,7 @@ struct MemoryCheck {
   int64_t cap(int64_t allowed, int64_t optimizer_now) const;
   // "348 GB, and this machine has 25 GB"; "": enough.
   std::string missing() const;
-  // "25 GB of memory on this machine", as a part of a sentence.
+  // "this machine has 25 GB", as a part of a sentence.
   std::string there_text() const;
   // The classes that take most, largest first: "activations 300 GB, parameters 40 GB".
   std::string largest() const;

@@ -61,13 +61,11 @@ ServerPlan server_exchange(const SyncRules& sync, const Network& network, const 
   });
 }
 
-// The estimate of a rank, with the machine's measured passes if it has them. `law`: of the words of the text.
+// The estimate of a rank. `law`: of the words of the text. `measured`: null, or the memory of its passes.
 RankMemory memory_of(const Recipe& recipe, const Outline& outline, const Shares& shares, const WordLaw& law,
-                     const DeviceConfig& device) {
+                     const PassMemory* measured) {
   const Network& network = outline.network;
   const SyncRules& sync = *outline.sync;
-  const std::optional<PassMemory> pass = device.pass_memory(pass_text(recipe), rules_text(recipe), shares);
-  const PassMemory* measured = pass ? &*pass : nullptr;
   if (sync.servers().empty())
     return rank_memory(recipe, network, shares,
                        communication_bytes(exchange_of(sync, network, shares, law), shares.ranks), measured);
@@ -98,9 +96,11 @@ Case::Case(const Variant& variant, const std::string& name, int ranks, const Req
   const auto shares = [&](const Recipe& r) { return shares_of(r, outline.batch, network.loss->plan(), ranks); };
   if (recipe_.batch.fit == "memory")
     fit_ = fit_batch(recipe_, outline, machine_.device.memory_gb, request.epoch_tokens,
-                     [&](const Recipe& r) { return memory_of(r, outline, shares(r), law, machine_.device).total(); });
+                     // A pass that was measured at one size cannot be compared with the estimates beside it.
+                     [&](const Recipe& r) { return memory_of(r, outline, shares(r), law, nullptr).total(); });
   shares_ = shares(recipe_);
-  memory_ = memory_of(recipe_, outline, shares_, law, machine_.device);
+  const auto measured = machine_.device.pass_memory(pass_text(recipe_), rules_text(recipe_), shares_);
+  memory_ = memory_of(recipe_, outline, shares_, law, measured ? &*measured : nullptr);
   for (const auto& [key, rule] : SyncRules::full_config(recipe_.sync, "sync").entries)
     strategies_[key] = strategy_text(rule);
   if (!outline.sync->servers().empty()) {

@@ -46,7 +46,8 @@ void DeviceConfig::fields(Fields& f) {
   f.field("name", name, "the processor of a rank");
   f.choice("kind", kind, {"gpu", "cpu"},
            "a CPU packs weights for products, and widens 16-bit operands to fp32 before it multiplies them");
-  f.field("native_bf16", native_bf16, "kind cpu: bf16 operands are multiplied as they are (AVX512-BF16, AMX)");
+  f.field("native_bf16", native_bf16,
+          "kind cpu: bf16 operands are multiplied without widening them (AVX512-BF16, AMX)");
   f.field("memory_gb", memory_gb, "its memory, in 10^9 bytes", {0, 1e6, true});
   f.field("memory_gb_s", memory_gb_s, "bandwidth of that memory, in 10^9 bytes a second", {0, 1e9, true});
   f.group("peak_tflops", peak_tflops,

@@ -37,7 +37,7 @@ struct MeasuredMemory {
   int64_t packed = 0;                                                // as in lmx::PassMemory
   int64_t activations = 0, gradients = 0, total = 0;                 // of one pass
   int64_t next_activations = 0, next_gradients = 0, next_total = 0;  // of two passes
-  int64_t grown_activations = 0, grown_gradients = 0;                // what the second one has left behind
+  int64_t grown_activations = 0, grown_gradients = 0;                // the growth during the second pass
   void fields(Fields& f);
   PassMemory of_passes(int64_t passes) const;
 };

@@ -121,7 +121,7 @@ std::vector<std::string> notes_of(const Request& request, const Case& c, const M
         "the corpus of `data:` is not here, so the hours of an epoch are unknown; --epoch-tokens states its size");
   if (r.precision != "fp32" && machine.device.kind == "cpu" && !(r.precision == "bf16" && machine.device.native_bf16))
     notes.push_back("the machine's CPU widens 16-bit operands to fp32 for products (device.native_bf16)");
-  if (c.fit()) notes.push_back(fit_note(r));
+  if (c.fit()) notes.push_back(fit_note(r, machine.device.memory_gb));
   if (c.fit() && c.fit()->unknown_text)
     notes.push_back("the size of the text is unknown, so only the memory limits the batch; --epoch-tokens states it");
   if (!c.fit() && r.batch.micro > 0)

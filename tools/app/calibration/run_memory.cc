@@ -1,4 +1,4 @@
-#include "app/plan/run_memory.h"
+#include "app/calibration/run_memory.h"
 
 #include <algorithm>
 #include <cmath>
@@ -22,7 +22,7 @@ using namespace train;
 
 constexpr std::string_view kMemory = "memory/", kPeak = "_peak_bytes", kRows = "rows/";
 
-// What the records of a run say about memory.
+// The memory that the records of a run contain.
 struct Recorded {
   std::map<std::string, int64_t> peaks;  // by class and "total": of the rank with the most, at the last record
   std::map<std::string, double> rows;    // by table: the most rows of a step
@@ -92,13 +92,15 @@ ComparedMemory compare_memory(const std::string& run, const std::optional<Machin
   const int ranks = ranks_of(tree);
   const Outline outline = outline_of(recipe, ranks, comm_nodes(recipe.comm, "comm", ranks).per_node());
   std::optional<PlannedProducts> products;
-  if (machine) products.emplace(machine->device.support());
+  if (machine || recipe.device == "cuda")
+    products.emplace(machine ? machine->device.support() : ProductSupport{.gpu = true});
   const std::optional<PassMemory> pass = measured_pass(machine, recipe, outline.shares);
   RankMemory planned =
       rank_memory(recipe, outline.network, outline.shares, communication_bytes(exchange_with(recorded, outline), ranks),
                   pass ? &*pass : nullptr);
   if (!recorded.validated) planned.leave_out_evaluation();
-  ComparedMemory result{std::filesystem::path(run).filename().string(), ranks, recorded.step, {}};
+  const std::filesystem::path folder = std::filesystem::absolute(run) / "";  // with or without a slash at the end
+  ComparedMemory result{folder.parent_path().filename().string(), ranks, recorded.step, {}};
   const auto add = [&](const std::string& name, int64_t bytes) {
     const auto found = recorded.peaks.find(name);
     result.classes.push_back({name, bytes, found == recorded.peaks.end() ? 0 : found->second});
