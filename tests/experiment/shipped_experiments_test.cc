@@ -76,7 +76,7 @@ TEST_F(ShippedExperiments, Compose) {
         EXPECT_EQ(o.code, 0) << commands[i][1] << " " << commands[i][3] << ": " << o.err;
       }
     });
-  for (const std::future<void>& worker : workers) worker.wait();
+  for (std::future<void>& worker : workers) worker.get();
 }
 
 // Planned cells need neither the corpus nor a run.

@@ -188,7 +188,8 @@ void take_ranks(const Node& full, Cell& cell) {
 void check_launched(const Scale& scale, const Cell& cell, const std::vector<Override>& overrides) {
   if (!cell.launched || !cell.runs || !cell.virtual_ranks) return;
   const auto last = std::find_if(overrides.rbegin(), overrides.rend(), [](const Override& o) {
-    return o.text.starts_with("comm=") || o.text.starts_with("comm.name=");
+    const std::string text = o.text.substr(std::min(o.text.find_first_not_of('+'), o.text.size()));
+    return text.starts_with("comm=") || text.starts_with("comm.name=");
   });
   const bool own = last == overrides.rend();
   throw UserError(str(to_string(own ? scale.mark : last->mark), ": cell ", cell.id,

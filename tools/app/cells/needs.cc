@@ -29,7 +29,7 @@ lmx::plan::Request request_of(const Cell& cell, const std::string& machine) {
 int64_t cores_of(const Cell& cell) {
   const int64_t here = jobs::own_core_count(), threads = cell.demand.threads;
   if (cell.virtual_ranks) return std::min(here, cell.ranks * std::max<int64_t>(1, threads));
-  return threads > 0 ? std::min(here, threads) : here;
+  return threads > 0 ? std::min(here, threads * std::max<int64_t>(1, cell.demand.processes)) : here;
 }
 
 // Hours of a cell's training; nothing if its length is not known, or if the planner refuses it. `here`: on one computer
@@ -47,7 +47,8 @@ std::optional<double> hours_of(const Cell& cell, const std::string& machine, boo
     if (!row.total_hours || !std::isfinite(*row.total_hours)) return {};
     if (!here) return row.total_hours;
     // A calibrated machine does not state its cores: it is as fast as one rank was.
-    const bool as_one = plan.machine.device.cores == 0 && cell.virtual_ranks;
+    const lmx::plan::DeviceConfig& device = plan.machine.device;
+    const bool as_one = device.kind == "cpu" && device.cores == 0 && cell.virtual_ranks;
     const double at_once = as_one ? static_cast<double>(cores_of(cell)) : 1;
     return *row.total_hours / row.time.step_s() * row.in_turn_s / at_once;
   } catch (const lmx::UserError&) {

@@ -36,8 +36,10 @@ using Clock = std::chrono::steady_clock;
 using lmx::str;
 
 constexpr auto kAskEvery = std::chrono::seconds(2);
-// The exit codes of a run that has written a checkpoint because of SIGINT, or of SIGTERM, SIGUSR1 and others.
+// The exit codes of a run that has written a checkpoint because of SIGINT, or of SIGTERM, SIGUSR1 and others. srun also
+// returns 143 if one rank has failed and it has ended the others, so the output of this start must name the checkpoint.
 constexpr const char* kStopped = "$code == 130 || $code == 143";
+constexpr const char* kCheckpoint = ": stopped after step ";
 
 class SlurmCells : public CellLauncher {
  public:
@@ -94,7 +96,7 @@ class SlurmCells : public CellLauncher {
     std::string cell, name, job, log, exit_file;
     Clock::time_point since;
     int missed = 0;     // number of queries for which Slurm has not known it
-    bool held = false;  // it waits for a person, who has been told
+    bool held = false;  // Slurm holds it, and a warning has been logged
   };
 
   static std::string hash_of(const std::string& text) {
@@ -125,14 +127,15 @@ class SlurmCells : public CellLauncher {
                               job.cell.demand.processes);
     if (job.cell.demand.threads > 0) command += str(" -c ", job.cell.demand.threads);  // srun does not take it over
     for (const std::string& word : job.words) command += " " + shell_quoted(word);
-    const std::string done = shell_quoted(exit_file(job.cell));
-    return str("#!/bin/bash\n", directives(job.cell, name), "rm -f ", done, "\ncd ",
-               shell_quoted(fs::current_path().string()), "\n",
-               "export MASTER_ADDR=$(scontrol show hostnames \"$SLURM_JOB_NODELIST\" | head -n 1)\n",
-               "export MASTER_PORT=$((20000 + SLURM_JOB_ID % 20000))\n",
-               "export LMX_JOB_SECRET=$(openssl rand -hex 16)\n\n", command, " >> ", shell_quoted(job.log), " 2>&1\n",
-               "code=$?\n", "if [[ ", kStopped, " ]] && scontrol requeue \"$SLURM_JOB_ID\"; then exit; fi\n",
-               "echo \"$code\" > ", done, ".tmp && mv ", done, ".tmp ", done, "\nexit \"$code\"\n");
+    const std::string done = shell_quoted(exit_file(job.cell)), log = shell_quoted(job.log);
+    return str(
+        "#!/bin/bash\n", directives(job.cell, name), "rm -f ", done, "\ncd ", shell_quoted(fs::current_path().string()),
+        "\n", "export MASTER_ADDR=$(scontrol show hostnames \"$SLURM_JOB_NODELIST\" | head -n 1)\n",
+        "export MASTER_PORT=$((20000 + SLURM_JOB_ID % 20000))\n", "export LMX_JOB_SECRET=$(openssl rand -hex 16)\n",
+        "before=$(stat -c %s ", log, " 2>/dev/null || echo 0)\n\n", command, " >> ", log, " 2>&1\n", "code=$?\n",
+        "if [[ ", kStopped, " ]] && tail -c \"+$((before + 1))\" ", log, " | grep -q '", kCheckpoint,
+        "' && scontrol requeue \"$SLURM_JOB_ID\"; then exit; fi\n", "echo \"$code\" > ", done, ".tmp && mv ", done,
+        ".tmp ", done, "\nexit \"$code\"\n");
   }
 
   // Counts how often Slurm has not known a job.
