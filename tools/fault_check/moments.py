@@ -27,7 +27,7 @@ def stop_inside(pid, functions, then, thread="thread 1", limit_s=30):
         words += ["-ex", word]
     result = subprocess.run(words, capture_output=True, text=True, timeout=limit_s)
     frames = [line for line in result.stdout.splitlines() if re.match(r"#\d+ ", line)]
-    missing = [f for f in functions if not any(f"{f.rsplit('::', 1)[-1]}(" in re.sub(r" \(", "(", line) for line in frames)]
+    missing = [f for f in functions if not any(re.search(rf"\b{re.escape(f.rsplit('::', 1)[-1])} ?\(", line) for line in frames)]
     if missing:
         raise RuntimeError(f"gdb has not found {missing}: {result.stdout[-1500:]} {result.stderr[-800:]}")
 

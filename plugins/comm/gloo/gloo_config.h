@@ -17,9 +17,10 @@ struct GlooConfig : lmx::processes::ProcessConfig {
             "port at MASTER_ADDR where rank 0 serves the addresses of the ranks at the start; 0: MASTER_PORT, below "
             "torchrun, which uses that port itself, the next one",
             {0, 65535});
-    f.field("direct", direct,
-            "ranks of one host copy long tensors from each other's memory, as far as the kernel allows it; false: all "
-            "data is sent over TCP");
+    f.field(
+        "direct", direct,
+        "in collectives, ranks of one host copy long tensors from each other's memory, as far as the kernel allows it; "
+        "false: all data is sent over TCP");
   }
 };
 

@@ -51,9 +51,9 @@ Process own_process() {
 // Yama, a module of many kernels, allows only ancestors of a process and one declared process with its descendants to
 // read its memory. The ranks of a job are descendants of the process that has started this one: an lmx, torchrun or
 // slurmstepd. PR_SET_PTRACER_ANY would admit every process of this user. Without Yama the call fails, and changes
-// nothing.
+// nothing. A starter that has ended, or that is process 1, would admit every process too.
 void admit_ranks() {
-  prctl(PR_SET_PTRACER, static_cast<unsigned long>(getppid()), 0, 0, 0);
+  if (getppid() > 1) prctl(PR_SET_PTRACER, static_cast<unsigned long>(getppid()), 0, 0, 0);
 }
 
 iovec span_at(uint64_t address, size_t bytes) {

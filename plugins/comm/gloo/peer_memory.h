@@ -25,7 +25,7 @@ class PeerMemory {
   using Gather = std::function<void(std::span<const std::byte> own, std::span<std::byte> all)>;
 
   // Collective: each rank tries to read from each other rank of its host, and the ranks exchange the results. Without
-  // `use`, this rank reads from none and is read by none.
+  // `use`, this rank reads from none and is read by none. RunError: the system gives no random number.
   PeerMemory(int rank, int ranks, bool use, const Gather& gather);
   PeerMemory(const PeerMemory&) = delete;
   PeerMemory& operator=(const PeerMemory&) = delete;
@@ -38,7 +38,8 @@ class PeerMemory {
   // `refused`: the kernel does not read this memory, which may be that of a device's driver. `gone`: the process has
   // ended.
   enum class Result { done, refused, gone };
-  // Copies `bytes` bytes from an address in rank `from` to `to`.
+  // Copies `bytes` bytes from an address in rank `from` to `to`, which is undefined if the result is not `done`.
+  // REQUIRES: reads(from).
   Result read(int from, uint64_t address, void* to, size_t bytes) const;
 
  private:
