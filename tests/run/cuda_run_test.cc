@@ -83,9 +83,9 @@ TEST_F(CudaRun, ADryRunComparesTheMemoryOfTheDevice) {
   const Outcome enough = run_on_device({"--dry-run"});
   EXPECT_EQ(enough.code, 0) << enough.out << enough.err;
   EXPECT_THAT(enough.out, HasSubstr("device cuda:0 (Emulated CUDA device, compute capability 9.0) with 8.6 GB\n"));
-  const Outcome small = run_on_device({"--dry-run"}, {{"LMX_EMULATED_MEMORY", "100000"}});
+  const Outcome small = run_on_device({"--dry-run"}, {{"LMX_EMULATED_MEMORY", "80000"}});
   EXPECT_EQ(small.code, 2);
-  EXPECT_THAT(small.out, Names("memory: not enough: ", ", and cuda:0 has 100 kB\n"));
+  EXPECT_THAT(small.out, Names("memory: not enough: ", ", and cuda:0 has 80 kB\n"));
 }
 
 // A sweep for another machine can be planned without a device.

@@ -96,7 +96,7 @@ TEST_F(DryRun, ARunIsWarnedOrRefusedBeforeItAllocates) {
   EXPECT_EQ(refused.code, 2);
   EXPECT_THAT(refused.err, Names("memory.budget", "100 kB", "The largest items: "));
   EXPECT_FALSE(fs::exists(path("a")));
-  const Outcome ranks = run("a", {"memory.budget=0.0001", "--ranks", "3"});
+  const Outcome ranks = run("a", {"memory.budget=0.00005", "--ranks", "3"});
   EXPECT_EQ(ranks.code, 2);
   EXPECT_THAT(ranks.err, Names("memory.budget", "of each rank"));
   EXPECT_EQ(ranks.err.find("error:", ranks.err.find("error:") + 1), std::string::npos) << ranks.err;

@@ -324,7 +324,7 @@ TEST_F(BadInput, Ranks) {
   refused({"--ranks", "2", "comm=mpi"}, {"--ranks 2", "comm=virtual comm.ranks=2", "'comm=mpi'"});
   refused({"--ranks", "2", "+comm=mpi"}, {"'+comm=mpi'"});
   refused({"--ranks", "2", "comm.ranks=4"}, {"'comm.ranks=4'"});
-  refused({"comm.ranks=4"}, {"comm.ranks", "`self`", "--ranks 4"});
+  refused({"comm.ranks=4"}, {"comm.ranks", "`self`", "comm.name: virtual"});
   refused({"comm={name: virtal}"}, {"'virtual'?"});
   refused({"--trace", "/nowhere/t.json"}, {"--trace:", "/nowhere/t.json", "folder /nowhere"});
 }

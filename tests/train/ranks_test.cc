@@ -166,7 +166,10 @@ TEST_F(Ranks, ErrorFeedbackForgetsUpdatesThatAreLeftOut) {
 }
 
 TEST_F(Ranks, Messages) {
-  EXPECT_THAT(message<UserError>([&] { run("m", 0, {{"comm", "{ranks: 4}"}}); }), Names("--ranks 4"));
+  EXPECT_THAT(message<UserError>([&] {
+                run("m", 0, {{"comm", "{ranks: 4}"}});
+              }),
+              Names("comm.ranks", "for 4 ranks give comm.name: virtual"));
   EXPECT_THAT(message<UserError>([&] { run("m", 0, {{"comm", "{name: virtul, ranks: 4}"}}); }), Names("'virtual'?"));
   EXPECT_THAT(message<UserError>([&] { run("m", 0, {{"comm", "{name: virtual, rank: 4}"}}); }), Names("'ranks'?"));
   EXPECT_THAT(message<UserError>([&] {

@@ -360,7 +360,7 @@ TEST_F(Workers, FilesThatAreRefused) {
   const auto schedule = [&](const std::string& file) { return refused(3, {{"sync.rest.schedule", file}}); };
   EXPECT_THAT(schedule("/nowhere/order"), Names("[sync] schedule:", "/nowhere/order:", "folder /nowhere"));
   EXPECT_THAT(schedule(path("")), Names("schedule:", "directory"));
-  EXPECT_THAT(replay("lmx schedule 1: 4 workers\n"), Names("4 workers", "--ranks 4"));
+  EXPECT_THAT(replay("lmx schedule 1: 4 workers\n"), Names("4 workers", "Replay it with 4 ranks"));
   EXPECT_THAT(replay("lmx schedule 1: 3 workers\npull 0\npush 1\n"), Names("s:3:", "'push 1'"));
   EXPECT_THAT(replay("lmx schedule 1: 3 workers\npull 3\n"), HasSubstr("'pull 3'"));
   EXPECT_THAT(replay("lmx schedule 1: 3 workers\npull 0 1\n"), HasSubstr("'pull 0 1'"));
@@ -373,7 +373,7 @@ TEST_F(Workers, AnotherNumberOfRanksCannotResume) {
   run("a", 3, often);
   cut("a", "b", 12);
   for (const int64_t ranks : {0, 2, 4})
-    EXPECT_THAT(refused(ranks, often, "b", path("b")), Names("sync.rest", "3 workers", "--ranks 3"));
+    EXPECT_THAT(refused(ranks, often, "b", path("b")), Names("sync.rest", "3 workers", "Resume with 3 ranks"));
   EXPECT_EQ(run("b", 3, often, path("b")), model("a", 24));
 }
 
