@@ -142,26 +142,35 @@ def lose_a_node(check, c, watcher, job):
     check.require(watcher.process.poll() is None, f"the command has ended with the node: {watcher.said()[-1500:]}")
 
 
+def trainer(e, job):
+    """A function that waits until the cell has trained so many more steps."""
+    def train(steps):
+        goal = e.checkpoint("nodes", "2") + steps
+        job.wait_for(f"checkpoint of step {goal}", lambda: e.checkpoint("nodes", "2") >= goal)
+    return train
+
+
+def require_undisturbed(check, e, command, times):
+    """The cell was resumed so many times, and has the results of virtual ranks."""
+    resumed = e.log(command, "2").count("resumed from")
+    check.require(resumed == times, f"resumed {resumed} times")
+    check.require(e.measured("nodes")["2"] == e.measured("virtual")["2"], f"{e.measured('nodes')}, expected {e.measured('virtual')}")
+    check.line = f"resumed {resumed} times; {e.measured('nodes')['2']} as in an undisturbed run"
+
+
 @case
 def experiment_jobs_continue(check):
-    """a job that is stopped before its time limit, loses a node and is cancelled, and a command that is killed: the results of an undisturbed run"""
+    """a job that is stopped before its time limit and is cancelled, and a command that is killed: the results of an undisturbed run"""
     with cluster(NODES) as c:
         e = Experiment(check, c)
         finish(check, e.start("virtual", *LONG, f"train.steps={STEPS}"))
         watcher = e.on_nodes("nodes", "gloo", *LONG, f"train.steps={STEPS}")
         job = e.job_of(watcher, "2")
-
-        def train(steps):
-            goal = e.checkpoint("nodes", "2") + steps
-            job.wait_for(f"checkpoint of step {goal}", lambda: e.checkpoint("nodes", "2") >= goal)
-
+        train = trainer(e, job)
         train(20)
         watcher = stop_the_command(check, e, watcher, job)
         c.ask("scancel", "-s", "USR1", job.id)  # what Slurm sends to the ranks before the time limit
         job.wait_for_restart(1)
-        train(20)
-        lose_a_node(check, c, watcher, job)
-        job.wait_for_restart(2)
         train(20)
         c.ask("scancel", job.id)
         finish(check, watcher, 1, 60)
@@ -171,10 +180,22 @@ def experiment_jobs_continue(check):
         second = e.job_of(last, "2")
         finish(check, last)
         check.require(second.id != job.id, "the cancelled job was not submitted again")
-        resumed = e.log(last, "2").count("resumed from")
-        check.require(resumed == 3, f"resumed {resumed} times")
-        check.require(e.measured("nodes")["2"] == e.measured("virtual")["2"], f"{e.measured('nodes')}, expected {e.measured('virtual')}")
-        check.line = f"resumed {resumed} times; {e.measured('nodes')['2']} as in an undisturbed run"
+        require_undisturbed(check, e, last, 2)
+
+
+@case
+def experiment_node_lost(check):
+    """a job that loses a node: Slurm queues it again, with the results of an undisturbed run"""
+    with cluster(NODES) as c:
+        e = Experiment(check, c)
+        finish(check, e.start("virtual", *LONG, f"train.steps={STEPS}"))
+        watcher = e.on_nodes("nodes", "gloo", *LONG, f"train.steps={STEPS}")
+        job = e.job_of(watcher, "2")
+        trainer(e, job)(20)
+        lose_a_node(check, c, watcher, job)
+        job.wait_for_restart(1)
+        finish(check, watcher, 0, 400)
+        require_undisturbed(check, e, watcher, 1)
 
 
 @case
