@@ -21,6 +21,8 @@ class BatchFit {
   const FitSizes& sizes() const { return sizes_; }
   // The largest size whose estimate is at most the memory that is allowed; 0: none, and too_much() says why.
   int64_t largest() const;
+  // The size with the least estimate.
+  int64_t cheapest() const;
   std::string too_much() const;
   // The next smaller size after a probe has failed. UserError: there is none.
   int64_t lower(int64_t size, const train::Rehearsal& failed) const;
@@ -32,7 +34,6 @@ class BatchFit {
   std::string text(int64_t size) const;
 
  private:
-  int64_t cheapest() const;
   std::string too_much(const std::string& cause) const;
 
   Recipe recipe_;

@@ -137,7 +137,7 @@ Fitted fit_batch(Recipe& r, const std::shared_ptr<const MemoryPlanner>& planner)
   const BatchFit fit(r, planner, tokens);
   const FitSizes& sizes = fit.sizes();
   const int64_t size = fit.allowed() > 0 ? fit.largest() : 0;
-  r.batch = sizes.batch(size > 0 ? size : sizes.least());
+  r.batch = sizes.batch(size > 0 ? size : fit.allowed() > 0 ? fit.cheapest() : sizes.least());
   if (size > 0)
     return {str("batch.fit", comm_ranks(r.comm, "comm") == 0 ? ", as one rank: " : ": ", fit.text(size),
                 "; a run chooses less if its probe does not fit\n"),
