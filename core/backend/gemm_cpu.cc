@@ -157,13 +157,12 @@ int64_t gemm_scratch_bytes(DType a, DType b, int64_t m, int64_t n, int64_t k, bo
   const DType type = a == DType::f32 ? b : a;
   if (type == DType::f64 || !packs_weights()) return 0;
   const bool wide = multiplies_in_f32(type), copied = trans_a && !wide;
-  const DnnlMatmul* product = nullptr;
   int64_t bytes = 0;
   // For another processor oneDNN cannot be asked. Its blocks have the size of the matrix, up to the padding of edges.
   if (planned_products())
     bytes = packs(m, n, k) ? (wide ? 4 : 2) * k * n : 0;
-  else if ((product = packed_product(m, n, k, trans_a && !copied, false,
-                                     wide ? memory::data_type::f32 : memory::data_type::bf16)))
+  else if (const DnnlMatmul* product = packed_product(m, n, k, trans_a && !copied, false,
+                                                      wide ? memory::data_type::f32 : memory::data_type::bf16))
     bytes = static_cast<int64_t>(product->weights_desc().get_size());
   const bool packed = bytes > 0;
   if (copied) bytes += 2 * m * k;

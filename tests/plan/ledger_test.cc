@@ -168,7 +168,7 @@ Exchanged planned(const Recipe& recipe, const Drawn& d, const std::vector<RowsBy
   };
   Exchanged result;
   const std::vector<UnitPlan> units = o.sync->plan(o.network.specs, rows_of);
-  result.memory = communication_bytes(units, d.ranks).communication;
+  result.memory = exchange_memory(units, d.ranks).communication;
   for (const UnitPlan& unit : units) {
     Sum& sum = result.sums[unit.rule];
     sum.bytes += unit.sent;

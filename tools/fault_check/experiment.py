@@ -142,12 +142,20 @@ def lose_a_node(check, c, watcher, job):
     check.require(watcher.process.poll() is None, f"the command has ended with the node: {watcher.said()[-1500:]}")
 
 
-def trainer(e, job):
-    """A function that waits until the cell has trained so many more steps."""
-    def train(steps):
-        goal = e.checkpoint("nodes", "2") + steps
-        job.wait_for(f"checkpoint of step {goal}", lambda: e.checkpoint("nodes", "2") >= goal)
-    return train
+def train(e, job, steps):
+    """Waits until the cell has trained so many more steps."""
+    goal = e.checkpoint("nodes", "2") + steps
+    job.wait_for(f"checkpoint of step {goal}", lambda: e.checkpoint("nodes", "2") >= goal)
+
+
+def training_job(check, c):
+    """Runs the cell with virtual ranks, and starts it on two nodes. Returns the experiment, the command, and the job after 20 steps."""
+    e = Experiment(check, c)
+    finish(check, e.start("virtual", *LONG, f"train.steps={STEPS}"))
+    watcher = e.on_nodes("nodes", "gloo", *LONG, f"train.steps={STEPS}")
+    job = e.job_of(watcher, "2")
+    train(e, job, 20)
+    return e, watcher, job
 
 
 def require_undisturbed(check, e, command, times):
@@ -162,16 +170,11 @@ def require_undisturbed(check, e, command, times):
 def experiment_jobs_continue(check):
     """a job that is stopped before its time limit and is cancelled, and a command that is killed: the results of an undisturbed run"""
     with cluster(NODES) as c:
-        e = Experiment(check, c)
-        finish(check, e.start("virtual", *LONG, f"train.steps={STEPS}"))
-        watcher = e.on_nodes("nodes", "gloo", *LONG, f"train.steps={STEPS}")
-        job = e.job_of(watcher, "2")
-        train = trainer(e, job)
-        train(20)
+        e, watcher, job = training_job(check, c)
         watcher = stop_the_command(check, e, watcher, job)
         c.ask("scancel", "-s", "USR1", job.id)  # what Slurm sends to the ranks before the time limit
         job.wait_for_restart(1)
-        train(20)
+        train(e, job, 20)
         c.ask("scancel", job.id)
         finish(check, watcher, 1, 60)
         check.require(re.search(r"error: .*2: ended by signal 9: \[slurm\] job \d+ has ended without an exit code: CANCELLED", watcher.said(), re.S),
@@ -187,11 +190,7 @@ def experiment_jobs_continue(check):
 def experiment_node_lost(check):
     """a job that loses a node: Slurm queues it again, with the results of an undisturbed run"""
     with cluster(NODES) as c:
-        e = Experiment(check, c)
-        finish(check, e.start("virtual", *LONG, f"train.steps={STEPS}"))
-        watcher = e.on_nodes("nodes", "gloo", *LONG, f"train.steps={STEPS}")
-        job = e.job_of(watcher, "2")
-        trainer(e, job)(20)
+        e, watcher, job = training_job(check, c)
         lose_a_node(check, c, watcher, job)
         job.wait_for_restart(1)
         finish(check, watcher, 0, 400)

@@ -103,7 +103,7 @@ Outline outline_on(const Recipe& recipe, int job, int ranks) {
 
 bool fits(const Recipe& recipe, const Outline& outline, const std::vector<UnitPlan>& units) {
   const int ranks = outline.shares.ranks;
-  const RankMemory one = rank_memory(recipe, outline.network, outline.shares, communication_bytes(units, ranks));
+  const RankMemory one = rank_memory(recipe, outline.network, outline.shares, exchange_memory(units, ranks));
   const int64_t need = one.parameters + ranks * (one.gradients + one.communication), have = machine_memory().bytes;
   return have == 0 || need < have / 2;
 }

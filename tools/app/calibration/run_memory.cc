@@ -95,9 +95,8 @@ ComparedMemory compare_memory(const std::string& run, const std::optional<Machin
   if (machine || recipe.device == "cuda")
     products.emplace(machine ? machine->device.support() : ProductSupport{.gpu = true});
   const std::optional<PassMemory> pass = measured_pass(machine, recipe, outline.shares);
-  RankMemory planned =
-      rank_memory(recipe, outline.network, outline.shares, communication_bytes(exchange_with(recorded, outline), ranks),
-                  pass ? &*pass : nullptr);
+  RankMemory planned = rank_memory(recipe, outline.network, outline.shares,
+                                   exchange_memory(exchange_with(recorded, outline), ranks), pass ? &*pass : nullptr);
   if (!recorded.validated) planned.leave_out_evaluation();
   const std::filesystem::path folder = std::filesystem::absolute(run) / "";  // with or without a slash at the end
   ComparedMemory result{folder.parent_path().filename().string(), ranks, recorded.step, {}};

@@ -22,6 +22,7 @@ lmx::plan::Request request_of(const Cell& cell, const std::string& machine) {
   request.recipe = cell.recipe_file;
   request.machine = machine;
   request.compose.overrides = cell.overrides;
+  request.compose = with_plugins(request.compose);
   return request;
 }
 
@@ -39,7 +40,6 @@ std::optional<double> hours_of(const Cell& cell, const std::string& machine, boo
   lmx::plan::Request request = request_of(cell, machine);
   request.epoch_tokens = epoch_tokens;
   if (here) request.cores = cores_of(cell);
-  request.compose = with_plugins(request.compose);
   try {
     lmx::plan::Planner planner(request);
     const lmx::plan::Plan plan = planner.rows(1);
@@ -59,10 +59,8 @@ std::optional<double> hours_of(const Cell& cell, const std::string& machine, boo
 }  // namespace
 
 void require_machine(const Cell& cell, const std::string& machine) {
-  lmx::plan::Request request = request_of(cell, machine);
-  request.compose = with_plugins(request.compose);
   bool swept = false;
-  (void)lmx::plan::variants_of(request, swept);
+  (void)lmx::plan::variants_of(request_of(cell, machine), swept);
 }
 
 Needs needs_of(const Experiment& experiment, const Scale& scale, const std::vector<Cell>& cells,

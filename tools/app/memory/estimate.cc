@@ -50,7 +50,7 @@ std::vector<UnitPlan> exchange_of(const SyncRules& sync, const Network& network,
   return sync.plan(network.specs, [&](const ParameterSpec& spec) { return table_rows(sync, network, s, spec, law); });
 }
 
-ExchangeMemory communication_bytes(const std::vector<UnitPlan>& exchange, int ranks) {
+ExchangeMemory exchange_memory(const std::vector<UnitPlan>& exchange, int ranks) {
   ExchangeMemory memory;
   if (ranks == 1) return memory;
   int64_t kept = 0, owned = 0;

@@ -57,7 +57,7 @@ struct ExchangeMemory {
   };
   std::vector<Stage> stages;
 };
-ExchangeMemory communication_bytes(const std::vector<UnitPlan>& exchange, int ranks);
+ExchangeMemory exchange_memory(const std::vector<UnitPlan>& exchange, int ranks);
 
 // Bytes of the passes of a step, beside parameters and the state of the optimizer.
 struct PassMemory {

@@ -97,7 +97,7 @@ MemoryCheck check_memory(const Recipe& r, const Outline& o, const Shares& shares
   std::optional<PlannedProducts> products;
   if (check.on_device) products.emplace(ProductSupport{.gpu = true});
   const std::vector<UnitPlan> exchange = exchange_of(*o.sync, o.network, shares);
-  check.rank = rank_memory(r, o.network, shares, communication_bytes(exchange, shares.ranks));
+  check.rank = rank_memory(r, o.network, shares, exchange_memory(exchange, shares.ranks));
   check.here = ranks_here(r, shares.ranks, check.on_device);
   // Ranks in one process share the parameters and the state of the optimizer.
   if (check.rank.in_turn) check.pairs = o.sync->pair_bytes() * shares.ranks * shares.ranks;

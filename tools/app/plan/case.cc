@@ -67,8 +67,8 @@ RankMemory memory_of(const Recipe& recipe, const Outline& outline, const Shares&
   const Network& network = outline.network;
   const SyncRules& sync = *outline.sync;
   if (sync.servers().empty())
-    return rank_memory(recipe, network, shares,
-                       communication_bytes(exchange_of(sync, network, shares, law), shares.ranks), measured);
+    return rank_memory(recipe, network, shares, exchange_memory(exchange_of(sync, network, shares, law), shares.ranks),
+                       measured);
   // A process has all values twice, as a store for its shard and as its replica, and the optimizer's state of its
   // shard. It holds a push and the replies to a pull while they are sent.
   const ServerPlan exchange = server_exchange(sync, network, shares, law);
