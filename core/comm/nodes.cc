@@ -79,23 +79,34 @@ std::vector<Tensor> CommunicatorPart::do_all_to_all(const Tensor& own, const Ran
   return got;
 }
 
-// Every member gets the same rows: `own` one after the other for each of them.
 Tensor CommunicatorPart::do_all_gather(const Tensor& own, const RankRows& rows) {
-  const int64_t n = own.dim(0);
+  return whole_.do_gather_among(members_, own, rows);
+}
+
+Tensor Communicator::do_gather_among(std::span<const int> members, const Tensor& own, const RankRows& rows) {
+  const auto n = static_cast<int64_t>(members.size()), mine = own.dim(0);
   const auto with_rows = [&](int64_t count) {
     Shape shape = own.shape();
     shape[0] = count;
     return Tensor::empty(allocator(own.device()), shape, own.dtype(), MemClass::communication);
   };
+  std::vector<int64_t> to(static_cast<size_t>(size())), from = to;
+  for (int i = 0; i < n; ++i) {
+    const auto member = static_cast<size_t>(members[static_cast<size_t>(i)]);
+    to[member] = mine;
+    from[member] = rows[i];
+  }
   std::vector<Tensor> parts;
   {
-    Tensor copies = with_rows(n * size());
-    for (int r = 0; r < size(); ++r) copies.slice(r * n, (r + 1) * n).copy_from(own);
-    parts = do_all_to_all(copies, RankRows::same(size(), n), rows);
+    Tensor copies = with_rows(n * mine);
+    for (int64_t i = 0; i < n; ++i) copies.slice(i * mine, (i + 1) * mine).copy_from(own);
+    parts = do_all_to_all(copies, to, from);
   }
+  parts[static_cast<size_t>(rank())] = own;  // this part is a view of the copies, whose memory ends here
   Tensor all = with_rows(rows.total());
   int64_t at = 0;
-  for (const Tensor& part : parts) {
+  for (const int member : members) {
+    const Tensor& part = parts[static_cast<size_t>(member)];
     all.slice(at, at + part.dim(0)).copy_from(part);
     at += part.dim(0);
   }

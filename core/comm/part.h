@@ -7,7 +7,7 @@
 
 namespace lmx {
 
-// Composed of all_to_all of the whole group, in which a rank sends nothing to ranks outside its part. So every group
+// Composed of operations of the whole group, in which a rank sends nothing to ranks outside its part. So every group
 // has parts, and its check of liveness sees the same operations on all ranks.
 class CommunicatorPart final : public Communicator {
  public:

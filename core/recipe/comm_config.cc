@@ -52,6 +52,10 @@ RankNodes comm_nodes(const Node& comm, const std::string& path, int ranks) {
   return {ranks, number_of(comm, path, "ranks_per_node", 0)};
 }
 
+int64_t comm_at_once(const Node& comm, const std::string& path) {
+  return number_of(comm, path, "at_once", 0);
+}
+
 CommEnv comm_env(const Recipe& recipe, const std::vector<std::string>& command_line) {
   return {static_cast<int>(recipe.threads), command_line, recipe.deterministic};
 }

@@ -15,6 +15,9 @@ Node full_comm_config(const Node& comm, const std::string& path);
 int64_t comm_ranks(const Node& comm, const std::string& path);
 // The nodes of that many ranks, as the key `ranks_per_node` of `comm:` sets them; without it one node.
 RankNodes comm_nodes(const Node& comm, const std::string& path, int ranks);
+// The number of ranks of this process that compute at the same time, as the key `at_once` of `comm:` sets it; 0: the
+// group chooses it.
+int64_t comm_at_once(const Node& comm, const std::string& path);
 CommEnv comm_env(const Recipe& recipe, const std::vector<std::string>& command_line);
 // Whether the ranks of `comm:` are threads of this process.
 bool in_one_process(const Node& comm, const std::string& path);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "backend/cuda.h"
+#include "comm/part.h"
 #include "comm/rank_device.h"
 #include "lmx/comm.h"
 #include "lmx/device_comm.h"
@@ -125,6 +126,22 @@ inline void check_broadcast(Communicator& comm, int64_t rows) {
   }
 }
 
+// If their numbers are equal, the ranks with even numbers and those with odd ones exchange at the same time, as two
+// parts of the group; otherwise all ranks are one part. Ranks have `rows` rows and more, and one rank none.
+inline void check_parts(Communicator& comm, int64_t rows) {
+  std::vector<int> members;
+  std::vector<int64_t> of_members;
+  const int parts = comm.size() % 2 == 0 ? 2 : 1;
+  for (int r = comm.rank() % parts; r < comm.size(); r += parts) {
+    members.push_back(r);
+    of_members.push_back(r == 2 ? 0 : rows + r);
+  }
+  lmx::CommunicatorPart part(comm, members, static_cast<int64_t>(members.size()));
+  for (const bool announced : {false, true}) check_all_gather(part, of_members, announced);
+  check_all_reduce<float>(part, 3 * rows);
+  check_broadcast(part, rows);
+}
+
 // Messages are in order per pair and tag, may be empty, and a rank sees who has sent one.
 inline void check_messages(Communicator& comm) {
   if (comm.size() == 1) return;
@@ -217,6 +234,7 @@ inline void check_long_moves(Communicator& comm) {
   for (const int64_t longest : {int64_t{4097}, int64_t{1'100'000}}) check_all_to_all(comm, {0, 4096, 3, longest});
   for (const int64_t rows : {int64_t{2340}, int64_t{2341}, int64_t{700'000}}) check_broadcast(comm, rows);
   for (const int64_t n : {int64_t{65'541}, int64_t{4'500'001}}) check_all_reduce<float>(comm, n);
+  check_parts(comm, 700'000);
   check_all_reduce<double>(comm, 32'771);
 }
 
@@ -232,6 +250,7 @@ inline void check_moves(Communicator& comm) {
     check_all_gather(comm, none, true);
     check_all_to_all(comm, {0, 1, 2, 3});
     check_broadcast(comm, 5);
+    check_parts(comm, 5);
     for (const int64_t n : {int64_t{0}, int64_t{1}, int64_t{3}, int64_t{1003}}) {
       check_all_reduce<float>(comm, n);
       check_all_reduce<double>(comm, n);

@@ -19,6 +19,15 @@ TEST_F(PlanCommand, PrintsATableAndItsAssumptions) {
                            "16 ranks: ", "collectives: pairwise", "assumed: words follow Zipf's law"));
 }
 
+TEST_F(PlanCommand, NamesWhatMayEndTheRunEarlier) {
+  const auto planned = [&](const std::string& more) {
+    return plan(path("tiny.yaml"), {"--machine", "h100_node", "--ranks", "2", more}).out;
+  };
+  EXPECT_THAT(planned("stop.when='valid.nll_bit <= 2'"), HasSubstr("stop.when may end it earlier"));
+  EXPECT_THAT(planned("stop.patience=3"), HasSubstr("stop.patience may end it earlier"));
+  EXPECT_THAT(planned("stop.patience=0"), Not(HasSubstr("may end it earlier")));
+}
+
 TEST_F(PlanCommand, JsonHasTheFieldsOfItsPage) {
   const Json all = rows(path("tiny.yaml"), {"--machine", "a100_node", "--ranks", "8", "train.steps=100"});
   ASSERT_EQ(all.size(), 1u);

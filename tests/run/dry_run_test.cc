@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 
 #include <cmath>
+#include <regex>
 
 #include "app/run/dry_run.h"
 #include "names.h"
@@ -110,6 +111,21 @@ TEST_F(DryRun, ARunIsWarnedOrRefusedBeforeItAllocates) {
   const Outcome warned = run("b", {"model.cells=2000000", "model.projection=0"});
   EXPECT_EQ(warned.code, 1);
   EXPECT_THAT(warned.err, Names("warning: [memory] the estimate is ", "this machine has", "The largest items: "));
+}
+
+// Only the virtual ranks that compute at the same time have activations.
+TEST_F(DryRun, MemoryOfRanksThatComputeAtTheSameTime) {
+  const auto estimate_kb = [&](const std::string& at_once) {
+    const Outcome o = run("a", {"memory.budget=0.00001", "batch.global=320",
+                                "++comm={name: virtual, ranks: 8, at_once: " + at_once + "}"});
+    EXPECT_EQ(o.code, 2) << o.err;
+    std::smatch found;
+    if (!std::regex_search(o.err, found, std::regex("the estimate is ([0-9.]+) kB"))) ADD_FAILURE() << o.err;
+    return found.empty() ? 0 : std::stod(found[1]);
+  };
+  EXPECT_LT(1.1 * estimate_kb("1"), estimate_kb("4"));
+  EXPECT_LT(1.1 * estimate_kb("4"), estimate_kb("8"));
+  EXPECT_EQ(estimate_kb("8"), estimate_kb("9"));
 }
 
 // Ranks of one process share parameters, but not gradients.

@@ -229,6 +229,10 @@ class LMX_API Communicator {
   virtual std::vector<Tensor> do_all_to_all(const Tensor& own, const RankRows& to, const RankRows& from) = 0;
   virtual Tensor do_broadcast(const Tensor& t, int root) = 0;
   virtual void do_barrier() = 0;
+  // The tensors of `members`, one after the other, of which the i-th has rows[i] rows. `members` are the ranks of this
+  // rank's part of the group, ascending. All ranks of the group call it at the same time, each with its own part. The
+  // default sends a copy of `own` to each member by do_all_to_all(); a group that sends `own` itself needs less memory.
+  virtual Tensor do_gather_among(std::span<const int> members, const Tensor& own, const RankRows& rows);
   // The sum of the flat `t` by the group's own reduction: equal on all ranks, in no fixed order. If the group has none,
   // the result is an undefined tensor on all ranks, and all_reduce() adds in rank order.
   virtual Tensor do_all_reduce(const Tensor&) { return {}; }

@@ -1,5 +1,7 @@
 #include "nccl_communicator.h"
 
+#include <numeric>
+
 #include "lmx/error.h"
 #include "lmx/log.h"
 #include "ranks.h"
@@ -66,22 +68,31 @@ NcclLink* NcclCommunicator::link_for(const Tensor& t) const {
 Tensor NcclCommunicator::do_all_gather(const Tensor& own, const RankRows& rows) {
   NcclLink* const link = link_for(own);
   if (!link) return by_host(host_.all_gather(own, rows, ""));
+  if (!all_equal(rows)) {
+    std::vector<int> everyone(static_cast<size_t>(size()));
+    std::iota(everyone.begin(), everyone.end(), 0);
+    return do_gather_among(everyone, own, rows);
+  }
+  Tensor all = Tensor::empty(allocator(device_), with_rows(own, rows.total()), own.dtype(), MemClass::communication);
+  link->run("all_gather", [&] { link->all_gather(own, all); });
+  return all;
+}
+
+Tensor NcclCommunicator::do_gather_among(std::span<const int> members, const Tensor& own, const RankRows& rows) {
+  NcclLink* const link = link_for(own);
+  if (!link) return Communicator::do_gather_among(members, own, rows);
   const std::vector<int64_t> begins = rows.begins();
   Tensor all = Tensor::empty(allocator(device_), with_rows(own, begins.back()), own.dtype(), MemClass::communication);
-  if (all_equal(rows)) {
-    link->run("all_gather", [&] { link->all_gather(own, all); });
-    return all;
+  std::vector<Tensor> parts;
+  for (size_t i = 0; i < members.size(); ++i) {
+    parts.push_back(all.slice(begins[i], begins[i + 1]));
+    if (members[i] == rank()) parts.back().copy_from(own);
   }
-  const auto part = [&](int r) {
-    return all.slice(begins[static_cast<size_t>(r)], begins[static_cast<size_t>(r) + 1]);
-  };
-  part(rank()).copy_from(own);
   link->run("all_gather", [&] {
-    for (int r = 0; r < size(); ++r) {
-      if (r == rank()) continue;
-      Tensor in = part(r);
-      link->send(own, r);
-      link->receive(in, r);
+    for (size_t i = 0; i < members.size(); ++i) {
+      if (members[i] == rank()) continue;
+      link->send(own, members[i]);
+      link->receive(parts[i], members[i]);
     }
   });
   return all;

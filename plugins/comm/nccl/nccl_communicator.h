@@ -29,6 +29,7 @@ class NcclCommunicator final : public lmx::Communicator, public lmx::DeviceMoves
                                          const lmx::RankRows& from) override;
   lmx::Tensor do_broadcast(const lmx::Tensor& t, int root) override;
   void do_barrier() override;
+  lmx::Tensor do_gather_among(std::span<const int> members, const lmx::Tensor& own, const lmx::RankRows& rows) override;
   lmx::Tensor do_all_reduce(const lmx::Tensor& t) override;
 
  private:

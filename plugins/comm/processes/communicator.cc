@@ -4,6 +4,7 @@
 #include "communicator.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "lmx/error.h"
 
@@ -32,14 +33,23 @@ ProcessCommunicator::ProcessCommunicator(std::unique_ptr<Link> link, bool native
       size_(link_->size()) {}
 
 Tensor ProcessCommunicator::do_all_gather(const Tensor& own, const RankRows& rows) {
+  std::vector<int> everyone(static_cast<size_t>(size_));
+  std::iota(everyone.begin(), everyone.end(), 0);
+  return do_gather_among(everyone, own, rows);
+}
+
+Tensor ProcessCommunicator::do_gather_among(std::span<const int> members, const Tensor& own, const RankRows& rows) {
   const Waiting waiting(watchdog_, Move::all_gather);
+  const auto n = static_cast<int>(members.size());
+  const auto me = static_cast<int>(std::ranges::find(members, rank_) - members.begin());
+  const auto rank_at = [&](int place) { return members[static_cast<size_t>(place)]; };
   const std::vector<int64_t> begins = rows.begins();
   Tensor all = Tensor::empty(allocator(), with_rows(own, begins.back()), own.dtype(), MemClass::communication);
-  part_of(all, begins, rank_).copy_from(own);
+  part_of(all, begins, me).copy_from(own);
   const std::unique_ptr<Messages> messages = link_->messages(static_cast<int>(Move::all_gather));
-  for (int step = 1; step < size_; ++step) {
-    const int from = (rank_ - step + size_) % size_;
-    messages->round(own, (rank_ + step) % size_, part_of(all, begins, from), from);
+  for (int step = 1; step < n; ++step) {
+    const int to = (me + step) % n, from = (me - step + n) % n;
+    messages->round(own, rank_at(to), part_of(all, begins, from), rank_at(from));
   }
   messages->wait();
   return all;

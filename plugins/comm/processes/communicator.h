@@ -36,6 +36,7 @@ class ProcessCommunicator : public Communicator, public Liveness {
   std::vector<Tensor> do_all_to_all(const Tensor& own, const RankRows& to, const RankRows& from) override;
   Tensor do_broadcast(const Tensor& t, int root) override;
   void do_barrier() override { barrier_as(Move::barrier); }
+  Tensor do_gather_among(std::span<const int> members, const Tensor& own, const RankRows& rows) override;
   Tensor do_all_reduce(const Tensor& t) override;
 
  private:

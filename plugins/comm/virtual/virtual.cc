@@ -153,6 +153,19 @@ class VirtualCommunicator final : public Communicator, private TurnClock {
     }
     return got;
   }
+  Tensor do_gather_among(std::span<const int> members, const Tensor& own, const RankRows& rows) override {
+    const auto round = meet("gather_among", {own}, {});
+    Shape shape = own.shape();
+    shape[0] = rows.total();
+    Tensor all = Tensor::empty(allocator(own.device()), shape, own.dtype(), MemClass::communication);
+    int64_t at = 0;
+    for (const int member : members) {
+      const Tensor& part = round->in[static_cast<size_t>(member)].own;
+      all.slice(at, at + part.dim(0)).copy_from(part);
+      at += part.dim(0);
+    }
+    return all;
+  }
   Tensor do_broadcast(const Tensor& t, int root) override {
     const auto round = meet("broadcast", {t}, {});
     return rank_ == root ? t : round->in[static_cast<size_t>(root)].own.lent(allocator(t.device()), t.mem_class());

@@ -31,8 +31,9 @@ int ranks_here(const Recipe& r, int ranks, bool on_device) {
   return (local + devices - 1) / devices;
 }
 
-// The virtual ranks that compute at the same time, if comm.at_once leaves their number to the group.
+// The virtual ranks that compute at the same time. The group chooses as many as have cores.
 int64_t ranks_at_once(const Recipe& r, int64_t ranks) {
+  if (const int64_t chosen = comm_at_once(r.comm, "comm"); chosen > 0) return std::min(ranks, chosen);
   const int64_t cores = std::max(1u, std::thread::hardware_concurrency());
   return std::min(ranks, std::max<int64_t>(1, cores / std::max<int64_t>(1, r.threads)));
 }
