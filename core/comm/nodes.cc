@@ -46,6 +46,7 @@ const RankNodes& Communicator::nodes() const {
 
 Communicator& Communicator::in_node() {
   if (!in_node_) {
+    LMX_CHECK(nodes().per_node() > 0, "nodes with different numbers of ranks");
     const std::vector<int>& members = nodes().node(rank());
     in_node_ = std::make_unique<CommunicatorPart>(*this, members, static_cast<int64_t>(members.size()));
   }

@@ -126,20 +126,42 @@ inline void check_broadcast(Communicator& comm, int64_t rows) {
   }
 }
 
-// If their numbers are equal, the ranks with even numbers and those with odd ones exchange at the same time, as two
-// parts of the group; otherwise all ranks are one part. Ranks have `rows` rows and more, and one rank none.
-inline void check_parts(Communicator& comm, int64_t rows) {
+// If the number of ranks is even, the even ranks and the odd ranks exchange at the same time, as two parts of the
+// group; otherwise all ranks are one part. A rank has `rows` rows or a few more, and one rank has none.
+inline std::vector<int> members_of_part(const Communicator& comm) {
   std::vector<int> members;
-  std::vector<int64_t> of_members;
   const int parts = comm.size() % 2 == 0 ? 2 : 1;
-  for (int r = comm.rank() % parts; r < comm.size(); r += parts) {
-    members.push_back(r);
-    of_members.push_back(r == 2 ? 0 : rows + r);
-  }
+  for (int r = comm.rank() % parts; r < comm.size(); r += parts) members.push_back(r);
+  return members;
+}
+inline void check_parts(Communicator& comm, int64_t rows) {
+  const std::vector<int> members = members_of_part(comm);
+  std::vector<int64_t> of_members;
+  for (const int r : members) of_members.push_back(r == 2 ? 0 : rows + r);
   lmx::CommunicatorPart part(comm, members, static_cast<int64_t>(members.size()));
   for (const bool announced : {false, true}) check_all_gather(part, of_members, announced);
   check_all_reduce<float>(part, 3 * rows);
   check_broadcast(part, rows);
+  // Data of the other part would have other values.
+  const auto tensor_of_member = [&](int r) { return tensor_of<float>(comm, members[static_cast<size_t>(r)], {rows}); };
+  const Tensor own = there(tensor_of_member(part.rank())),
+               all = part.all_gather(own, lmx::RankRows::same(part.size(), rows), "test");
+  for (int r = 0; r < part.size(); ++r) {
+    require(same_bits(all.slice(r * rows, (r + 1) * rows), tensor_of_member(r)), str("all_gather: member ", r));
+    require(same_bits(part.broadcast(own, r, "test"), tensor_of_member(r)), str("broadcast from member ", r));
+  }
+}
+
+// A gather in a part needs memory for its result alone.
+inline void check_memory_of_parts(Communicator& comm, int64_t n) {
+  const std::vector<int> members = members_of_part(comm);
+  lmx::CommunicatorPart part(comm, members, static_cast<int64_t>(members.size()));
+  const Tensor own = tensor_of<float>(comm, comm.rank(), {n});
+  comm.allocator()->reset_peak();
+  const int64_t before = comm.allocator()->stats().total;
+  const Tensor all = part.all_gather(own, lmx::RankRows::same(part.size(), n), "test");
+  const int64_t more = comm.allocator()->stats().total_peak - before;
+  require(more <= (part.size() > 1 ? all.bytes() : 0) + 65536, str(more, " bytes to gather ", all.bytes()));
 }
 
 // Messages are in order per pair and tag, may be empty, and a rank sees who has sent one.
@@ -235,6 +257,7 @@ inline void check_long_moves(Communicator& comm) {
   for (const int64_t rows : {int64_t{2340}, int64_t{2341}, int64_t{700'000}}) check_broadcast(comm, rows);
   for (const int64_t n : {int64_t{65'541}, int64_t{4'500'001}}) check_all_reduce<float>(comm, n);
   check_parts(comm, 700'000);
+  check_memory_of_parts(comm, 700'000);
   check_all_reduce<double>(comm, 32'771);
 }
 

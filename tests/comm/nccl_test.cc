@@ -162,7 +162,7 @@ TEST_P(NcclHost, EveryMove) {
     EXPECT_EQ(job.err(), "");
   }
 }
-INSTANTIATE_TEST_SUITE_P(All, NcclHost, testing::Values(1, 3));
+INSTANTIATE_TEST_SUITE_P(All, NcclHost, testing::Values(1, 3, 4));
 
 }  // namespace
 }  // namespace lmx_test

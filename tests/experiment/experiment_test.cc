@@ -299,6 +299,29 @@ checks:
   EXPECT_THAT(o.err, Names("cell 1/1 a-2"));
 }
 
+// The median of three records is the one that is neither the least nor the largest.
+TEST_F(Experiment, CombinesTheRecordsOfARun) {
+  write("experiments/bytes.yaml", R"yaml(title: t
+scales: {desk: {recipe: ../tiny.yaml, overrides: [train.steps=9, train.log_every=3]}}
+axes: {G: [2]}
+overrides: ["comm.ranks=${G}"]
+measures:
+  low: {split: train, key: grad_norm, take: min}
+  middle: {split: train, key: grad_norm, take: median}
+  high: {split: train, key: grad_norm, take: max}
+  all: {split: train, key: grad_norm, take: sum}
+  mean: {split: train, key: grad_norm, take: mean}
+checks:
+  - {claim: median, class: exact, value: "abs((low[2] + middle[2] + high[2]) / all[2] - 1)", at_most: 1e-9}
+  - {claim: mean, class: exact, value: "abs(3 * mean[2] / all[2] - 1)", at_most: 1e-9}
+)yaml");
+  ASSERT_EQ(experiment("out").code, 0);
+  const Json r = results("out"), measured = cell(r, "2")["measured"];
+  EXPECT_LT(measured["low"], measured["middle"]);
+  EXPECT_LT(measured["middle"], measured["high"]);
+  for (const char* claim : {"median", "mean"}) EXPECT_EQ(verdict(r, claim)["verdict"], "reproduced") << r;
+}
+
 // A model's evaluation may be no JSON number; the journal keeps it nevertheless.
 TEST_F(Experiment, InfiniteEvaluations) {
   write("experiments/bytes.yaml", R"yaml(title: t

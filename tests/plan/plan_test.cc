@@ -25,6 +25,8 @@ TEST_F(PlanCommand, NamesWhatMayEndTheRunEarlier) {
   };
   EXPECT_THAT(planned("stop.when='valid.nll_bit <= 2'"), HasSubstr("stop.when may end it earlier"));
   EXPECT_THAT(planned("stop.patience=3"), HasSubstr("stop.patience may end it earlier"));
+  EXPECT_THAT(planned("stop={when: 'valid.nll_bit <= 2', patience: 3}"),
+              HasSubstr("although stop.when or stop.patience may end it earlier"));
   EXPECT_THAT(planned("stop.patience=0"), Not(HasSubstr("may end it earlier")));
 }
 

@@ -78,6 +78,7 @@ Tensor NcclCommunicator::do_all_gather(const Tensor& own, const RankRows& rows) 
   return all;
 }
 
+// Parts exchange tensors of the host rarely: they take the default.
 Tensor NcclCommunicator::do_gather_among(std::span<const int> members, const Tensor& own, const RankRows& rows) {
   NcclLink* const link = link_for(own);
   if (!link) return Communicator::do_gather_among(members, own, rows);

@@ -35,18 +35,23 @@ ProcessCommunicator::ProcessCommunicator(std::unique_ptr<Link> link, bool native
 Tensor ProcessCommunicator::do_all_gather(const Tensor& own, const RankRows& rows) {
   std::vector<int> everyone(static_cast<size_t>(size_));
   std::iota(everyone.begin(), everyone.end(), 0);
-  return do_gather_among(everyone, own, rows);
+  return gather_as(Move::all_gather, everyone, own, rows);
 }
 
 Tensor ProcessCommunicator::do_gather_among(std::span<const int> members, const Tensor& own, const RankRows& rows) {
-  const Waiting waiting(watchdog_, Move::all_gather);
+  return gather_as(Move::gather_among, members, own, rows);
+}
+
+Tensor ProcessCommunicator::gather_as(Move move, std::span<const int> members, const Tensor& own,
+                                      const RankRows& rows) {
+  const Waiting waiting(watchdog_, move);
   const auto n = static_cast<int>(members.size());
   const auto me = static_cast<int>(std::ranges::find(members, rank_) - members.begin());
   const auto rank_at = [&](int place) { return members[static_cast<size_t>(place)]; };
   const std::vector<int64_t> begins = rows.begins();
   Tensor all = Tensor::empty(allocator(), with_rows(own, begins.back()), own.dtype(), MemClass::communication);
   part_of(all, begins, me).copy_from(own);
-  const std::unique_ptr<Messages> messages = link_->messages(static_cast<int>(Move::all_gather));
+  const std::unique_ptr<Messages> messages = link_->messages(static_cast<int>(move));
   for (int step = 1; step < n; ++step) {
     const int to = (me + step) % n, from = (me - step + n) % n;
     messages->round(own, rank_at(to), part_of(all, begins, from), rank_at(from));

@@ -41,6 +41,7 @@ class ProcessCommunicator : public Communicator, public Liveness {
 
  private:
   void barrier_as(Move move);
+  Tensor gather_as(Move move, std::span<const int> members, const Tensor& own, const RankRows& rows);
 
   std::unique_ptr<Link> link_;
   bool native_;

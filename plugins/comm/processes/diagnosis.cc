@@ -69,8 +69,9 @@ std::string place_of(const Beat& beat) {
 }  // namespace
 
 const char* name_of(Move move) {
-  constexpr const char* kNames[] = {"none", "all_gather", "all_to_all", "broadcast", "barrier",    "all_reduce",
-                                    "send", "receive",    "turn",       "finish",    "device_work"};
+  constexpr const char* kNames[] = {"none",      "all_gather", "gather_among", "all_to_all",
+                                    "broadcast", "barrier",    "all_reduce",   "send",
+                                    "receive",   "turn",       "finish",       "device_work"};
   return kNames[static_cast<int>(move)];
 }
 

@@ -10,6 +10,7 @@ namespace lmx::processes {
 enum class Move : int32_t {
   none,
   all_gather,
+  gather_among,
   all_to_all,
   broadcast,
   barrier,

@@ -244,9 +244,9 @@ void Measure::fields(Fields& f) {
   f.choice("split", split, {"valid", "train", "test", "rank", "types", "fit", "probe", "outcome"},
            "which records; outcome: `diverged`, 1 or 0, the only one that a diverged cell has");
   f.field("key", key, "of a record; * matches any text, and the values of all matching keys are added up");
-  f.choice(
-      "take", take, {"last", "min", "max", "mean", "sum", "per_step"},
-      "of the records of a run: the last, an extreme, mean or sum, or the sum divided by the steps that they cover");
+  f.choice("take", take, {"last", "min", "max", "mean", "median", "sum", "per_step"},
+           "of the records of a run: the last, an extreme, mean, median or sum, or the sum divided by the steps that "
+           "they cover");
   f.choice("ranks", ranks, {"first", "mean", "max", "sum"}, "of the records of ranks at one step (split rank)");
   f.subtree("where", where, "key: number or formula of the cell that a record must have");
   f.field("deal", deal,

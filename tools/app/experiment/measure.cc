@@ -6,6 +6,7 @@
 #include <set>
 
 #include "app/print/words.h"
+#include "app/records/median.h"
 #include "app/report/sub_batches.h"
 #include "lmx/error.h"
 
@@ -134,6 +135,7 @@ double measured(const Measure& m, const Cell& cell, const std::vector<RunRecord>
   if (m.take == "min") value = *std::min_element(values.begin(), values.end());
   if (m.take == "max") value = *std::max_element(values.begin(), values.end());
   if (m.take == "mean") value = sum / static_cast<double>(values.size());
+  if (m.take == "median") value = median(values);
   if (m.take == "sum") value = sum;
   if (m.take == "per_step") value = sum / steps;
   return value / m.divide;

@@ -127,8 +127,9 @@ std::vector<std::string> notes_of(const Request& request, const Case& c, const M
   if (!c.fit() && r.batch.micro > 0)
     notes.push_back(str("forward passes of ", r.batch.micro, " sequences (batch.micro)"));
   if (!r.stop.when.empty() || r.stop.patience > 0)
-    notes.push_back(str("the run makes all its steps; ", r.stop.when.empty() ? "stop.patience" : "stop.when",
-                        " may end it earlier, so its hours are the most that it takes"));
+    notes.push_back(str("the run makes all its steps, although ", r.stop.when.empty() ? "" : "stop.when",
+                        !r.stop.when.empty() && r.stop.patience > 0 ? " or " : "",
+                        r.stop.patience > 0 ? "stop.patience" : "", " may end it earlier"));
   return notes;
 }
 
