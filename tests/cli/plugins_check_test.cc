@@ -23,13 +23,10 @@ std::string faulty(const std::string& folder) {
 }
 constexpr const char* kEmulated = LMX_BINARY_DIR "/lib/liblmx_cuda_emulated.so";
 
-// Sanitizers do not handle signals here: they would end the process with their own report.
 Outcome check(std::vector<std::string> arguments, std::map<std::string, std::string> environment = {}) {
   arguments.insert(arguments.begin(), {"plugins", "check"});
   environment["OMP_NUM_THREADS"] = "1";
-  for (const char* name : {"ASAN_OPTIONS", "TSAN_OPTIONS"})
-    environment[name] = std::string(std::getenv(name) ? std::getenv(name) : "") + ":handle_segv=0:handle_abort=0";
-  return run_lmx(arguments, environment);
+  return run_lmx(arguments, crashes_unhandled(std::move(environment)));
 }
 
 struct Good {

@@ -69,6 +69,13 @@ inline Outcome run_process(const std::vector<std::string>& command,
   return outcome;
 }
 
+// `settings` with sanitizers that leave crashes to the process's own handlers; otherwise they end it with their report.
+inline std::map<std::string, std::string> crashes_unhandled(std::map<std::string, std::string> settings) {
+  for (const char* name : {"ASAN_OPTIONS", "TSAN_OPTIONS"})
+    settings[name] = std::string(std::getenv(name) ? std::getenv(name) : "") + ":handle_segv=0:handle_abort=0";
+  return settings;
+}
+
 inline Outcome run_lmx(std::vector<std::string> arguments, const std::map<std::string, std::string>& environment = {}) {
   arguments.insert(arguments.begin(), LMX_BINARY_DIR "/bin/lmx");
   return run_process(arguments, environment);

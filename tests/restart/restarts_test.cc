@@ -73,9 +73,11 @@ class RestartsTest : public RunTest {
       count += read_file(entry.path() / "cmdline").find("run.dir=" + path(dir)) != std::string::npos;
     return count;
   }
-  static std::string crashing() { return LMX_BINARY_DIR "/tests/plugins/crashing"; }
-  Words always_crashing() const {
-    return {"~batcher", "+batcher={name: test_faulty, sequence_length: 6}", "--plugin-dir", crashing()};
+  static std::string plugins() { return LMX_BINARY_DIR "/tests/plugins/crashing"; }
+  // A run that crashes in each of its starts.
+  Outcome crashing(const Words& more) const {
+    const Words words{"~batcher", "+batcher={name: test_faulty, sequence_length: 6}", "--plugin-dir", plugins()};
+    return run_process(command("a", joined(words, more)), crashes_unhandled(environment()));
   }
 };
 
@@ -204,7 +206,7 @@ TEST_F(RestartsTest, ARunThatRefusesFewerRanksKeepsTheirNumber) {
 }
 
 TEST_F(RestartsTest, AFailureThatComesBackEndsTheRun) {
-  const Outcome o = run("a", joined(always_crashing(), {"--restarts", "9"}));
+  const Outcome o = crashing({"--restarts", "9"});
   EXPECT_EQ(o.code, 1);
   EXPECT_THAT(o.err, Names("restart 1 of 9", "restart 2 of 9", "2 restarts in a row", "step 0", "test_faulty",
                            "--resume " + path("a")));
@@ -213,7 +215,7 @@ TEST_F(RestartsTest, AFailureThatComesBackEndsTheRun) {
 }
 
 TEST_F(RestartsTest, TheNumberOfRestartsIsALimit) {
-  const Outcome o = run("a", joined(always_crashing(), {"--restarts", "1"}));
+  const Outcome o = crashing({"--restarts", "1"});
   EXPECT_EQ(o.code, 1);
   EXPECT_THAT(o.err, Names("restart 1 of 1", "failed again after 1 restart", "test_faulty"));
   EXPECT_EQ(json_of("a", "provenance.json")["starts"].size(), 2u);

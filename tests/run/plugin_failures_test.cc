@@ -36,16 +36,12 @@ threads: 1
   Outcome train(int fault, const std::vector<std::string>& more = {}) const {
     return train_with(folder_of(fault), "plugin.yaml", more);
   }
-  // Sanitizers do not handle signals here, so that the run's own handler gets them.
   Outcome train_with(const std::string& plugins, const std::string& recipe,
                      const std::vector<std::string>& more) const {
     std::vector<std::string> words{LMX_BINARY_DIR "/bin/lmx", "run",          path(recipe),
                                    "run.dir=" + path("a"),    "--plugin-dir", plugins};
     words.insert(words.end(), more.begin(), more.end());
-    auto settings = environment();
-    for (const char* name : {"ASAN_OPTIONS", "TSAN_OPTIONS"})
-      settings[name] = std::string(std::getenv(name) ? std::getenv(name) : "") + ":handle_segv=0";
-    return run_process(words, settings);
+    return run_process(words, crashes_unhandled(environment()));
   }
   json status() const { return json::parse(read_file(path("a/status.json"))); }
 };
