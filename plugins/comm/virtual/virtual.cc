@@ -7,6 +7,7 @@
 #include <deque>
 #include <fstream>
 #include <map>
+#include <ranges>
 #include <system_error>
 #include <thread>
 
@@ -141,7 +142,10 @@ class VirtualCommunicator final : public Communicator, private TurnClock {
 
  protected:
   Tensor do_all_gather(const Tensor& own, const RankRows& rows) override {
-    const auto round = meet("all_gather", {own}, [&](Round& r) { r.out = join(r, rows.total()); });
+    const auto round = meet("all_gather", {own}, [&](Round& r) {
+      // In a buffer that no rank's memory counts; each rank's memory is charged for it separately.
+      r.out = join(r, std::views::iota(0, size()), rows.total(), Allocator::counting(allocator(own.device())));
+    });
     return round->out.lent(allocator(own.device()), MemClass::communication);
   }
   std::vector<Tensor> do_all_to_all(const Tensor& own, const RankRows& to, const RankRows&) override {
@@ -155,16 +159,7 @@ class VirtualCommunicator final : public Communicator, private TurnClock {
   }
   Tensor do_gather_among(std::span<const int> members, const Tensor& own, const RankRows& rows) override {
     const auto round = meet("gather_among", {own}, {});
-    Shape shape = own.shape();
-    shape[0] = rows.total();
-    Tensor all = Tensor::empty(allocator(own.device()), shape, own.dtype(), MemClass::communication);
-    int64_t at = 0;
-    for (const int member : members) {
-      const Tensor& part = round->in[static_cast<size_t>(member)].own;
-      all.slice(at, at + part.dim(0)).copy_from(part);
-      at += part.dim(0);
-    }
-    return all;
+    return join(*round, members, rows.total(), allocator(own.device()));
   }
   Tensor do_broadcast(const Tensor& t, int root) override {
     const auto round = meet("broadcast", {t}, {});
@@ -233,18 +228,17 @@ class VirtualCommunicator final : public Communicator, private TurnClock {
     return round;
   }
 
-  // All ranks' tensors in one buffer that no rank's memory counts; each rank's memory is charged for it separately.
-  Tensor join(const Round& round, int64_t rows) {
-    const Tensor& like = round.in[0].own;
+  // The tensors of `ranks`, one after the other.
+  static Tensor join(const Round& round, const auto& ranks, int64_t rows, const std::shared_ptr<Allocator>& memory) {
+    const Tensor& like = round.in[static_cast<size_t>(ranks.front())].own;
     Shape shape = like.shape();
     shape[0] = rows;
-    const auto uncounted = Allocator::counting(allocator(like.device()));
-    Tensor all = Tensor::empty(uncounted, shape, like.dtype(), MemClass::communication);
+    Tensor all = Tensor::empty(memory, shape, like.dtype(), MemClass::communication);
     int64_t at = 0;
-    for (const Handed& in : round.in) {
-      const int64_t n = in.own.dim(0);
-      all.slice(at, at + n).copy_from(in.own);
-      at += n;
+    for (const int rank : ranks) {
+      const Tensor& part = round.in[static_cast<size_t>(rank)].own;
+      all.slice(at, at + part.dim(0)).copy_from(part);
+      at += part.dim(0);
     }
     return all;
   }

@@ -31,7 +31,8 @@ int ranks_here(const Recipe& r, int ranks, bool on_device) {
   return (local + devices - 1) / devices;
 }
 
-// The virtual ranks that compute at the same time. Without `comm.at_once` the group chooses as many as the machine has cores for.
+// The virtual ranks that compute at the same time. Without `comm.at_once` the group chooses as many as the machine has
+// cores for.
 int64_t ranks_at_once(const Recipe& r, int64_t ranks) {
   if (const int64_t chosen = comm_at_once(r.comm, "comm"); chosen > 0) return std::min(ranks, chosen);
   const int64_t cores = std::max(1u, std::thread::hardware_concurrency());

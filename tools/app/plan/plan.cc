@@ -126,10 +126,9 @@ std::vector<std::string> notes_of(const Request& request, const Case& c, const M
     notes.push_back("the size of the text is unknown, so only the memory limits the batch; --epoch-tokens states it");
   if (!c.fit() && r.batch.micro > 0)
     notes.push_back(str("forward passes of ", r.batch.micro, " sequences (batch.micro)"));
-  if (!r.stop.when.empty() || r.stop.patience > 0)
-    notes.push_back(str("the run makes all its steps, although ", r.stop.when.empty() ? "" : "stop.when",
-                        !r.stop.when.empty() && r.stop.patience > 0 ? " or " : "",
-                        r.stop.patience > 0 ? "stop.patience" : "", " may end it earlier"));
+  std::string stops = r.stop.when.empty() ? "" : "stop.when";
+  if (r.stop.patience > 0) stops += stops.empty() ? "stop.patience" : " or stop.patience";
+  if (!stops.empty()) notes.push_back(str("the run makes all its steps, although ", stops, " may end it earlier"));
   return notes;
 }
 
