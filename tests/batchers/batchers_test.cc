@@ -10,6 +10,7 @@
 #include "lmx/error.h"
 #include "lmx/plugin.h"
 #include "names.h"
+#include "paths.h"
 
 namespace lmx {
 namespace {
@@ -24,7 +25,7 @@ TokenArray counting(int64_t n) {
 
 std::unique_ptr<Batcher> make(const std::string& yaml, int64_t tokens, int64_t global_batch, uint64_t seed = 1) {
   static const bool loaded = [] {
-    Registry::instance().add_directory(LMX_BINARY_DIR "/lib/lmx/plugins/batcher");
+    Registry::instance().add_directory(lmx_test::build_path("/lib/lmx/plugins/batcher"));
     return true;
   }();
   EXPECT_TRUE(loaded);

@@ -11,6 +11,7 @@
 #include "lmx/pair_batches.h"
 #include "lmx/plugin.h"
 #include "names.h"
+#include "paths.h"
 
 namespace lmx {
 namespace {
@@ -42,11 +43,10 @@ double model_cost(int64_t sentences, int64_t source, int64_t target) {
   return static_cast<double>(sentences) * (s + 1.5 * t + 0.01 * (s * s + t * t + s * t)) + 40;
 }
 
-std::unique_ptr<Batcher> make(const std::string& yaml, const PairArray& pairs, int64_t global_batch,
-                              uint64_t seed = 1,
+std::unique_ptr<Batcher> make(const std::string& yaml, const PairArray& pairs, int64_t global_batch, uint64_t seed = 1,
                               const std::vector<PairPart>& parts = {}) {
   static const bool loaded = [] {
-    Registry::instance().add_directory(LMX_BINARY_DIR "/lib/lmx/plugins/batcher");
+    Registry::instance().add_directory(lmx_test::build_path("/lib/lmx/plugins/batcher"));
     return true;
   }();
   EXPECT_TRUE(loaded);

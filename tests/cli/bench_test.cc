@@ -7,6 +7,7 @@
 
 #include "device.h"
 #include "names.h"
+#include "paths.h"
 #include "process/run_fixture.h"
 
 namespace lmx_test {
@@ -48,7 +49,7 @@ TEST(Bench, RefusesWhatItDoesNotKnow) {
 }
 
 TEST(Bench, ARecipeThatIsComposedHasItsLine) {
-  const Outcome o = run_lmx({"bench", "compose", "--steps", "2", "--recipe", LMX_SOURCE_DIR "/recipes/ott_wmt.yaml"});
+  const Outcome o = run_lmx({"bench", "compose", "--steps", "2", "--recipe", source_path("/recipes/ott_wmt.yaml")});
   ASSERT_EQ(o.code, 0) << o.err;
   const auto json = nlohmann::json::parse(o.out);
   EXPECT_EQ(json["recipe"], "ott_wmt");
@@ -116,7 +117,7 @@ TEST(Bench, ScalesHaveTheirTimeSteps) {
 // The number behind `call` in a file of tools/peers.
 double peers_number(const std::string& file, const std::string& call) {
   std::smatch found;
-  const std::string text = read_file(LMX_SOURCE_DIR "/tools/peers/" + file);
+  const std::string text = read_file(source_path("/tools/peers/") + file);
   if (!std::regex_search(text, found, std::regex(call + "([0-9.]+)"))) ADD_FAILURE() << call << " is not in " << file;
   return found.empty() ? -1 : std::stod(found[1]);
 }

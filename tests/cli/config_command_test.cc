@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "names.h"
+#include "paths.h"
 #include "process/lmx_process.h"
 
 namespace lmx_test {
@@ -15,7 +16,7 @@ using testing::ContainsRegex;
 using testing::HasSubstr;
 using testing::Not;
 
-const std::string kRecipes = LMX_SOURCE_DIR "/recipes/";
+const std::string kRecipes = source_path("/recipes/");
 const std::string kQuickstart = kRecipes + "quickstart.yaml";
 
 TEST(ConfigCommand, ExplainSaysWhereAValueComesFrom) {
@@ -153,7 +154,7 @@ class InAFolder : public testing::Test {
     std::string pattern = (fs::temp_directory_path() / "lmx_config_XXXXXX").string();
     ASSERT_NE(mkdtemp(pattern.data()), nullptr);
     folder_ = pattern;
-    fs::copy(LMX_SOURCE_DIR "/recipes", folder_ / "recipes", fs::copy_options::recursive);
+    fs::copy(source_path("/recipes"), folder_ / "recipes", fs::copy_options::recursive);
   }
   void TearDown() override { fs::remove_all(folder_); }
   std::string write(const std::string& text) const {
@@ -360,16 +361,13 @@ TEST(Completion, ScriptsAreOfTheirShells) {
   const std::string script = bash.out + "COMP_LINE='lmx run " + kQuickstart +
                              " optimizer=ada'; COMP_POINT=${#COMP_LINE}; _lmx; "
                              "printf '%s\\n' \"${COMPREPLY[@]}\"";
-  const Outcome o =
-      run_process({"/bin/bash", "-c", script}, {{"PATH", std::string(LMX_BINARY_DIR "/bin:") + std::getenv("PATH")}});
+  const Outcome o = run_process({"/bin/bash", "-c", script}, {{"PATH", build_path("/bin:") + std::getenv("PATH")}});
   EXPECT_EQ(o.out, "adagrad\nadam\nadamw\n") << o.err;
   const std::string names = bash.out +
                             "COMP_LINE='lmx eval x --split te'; COMP_POINT=${#COMP_LINE}; _lmx; "
                             "printf '%s\\n' \"${COMPREPLY[@]}\"";
-  EXPECT_EQ(
-      run_process({"/bin/bash", "-c", names}, {{"PATH", std::string(LMX_BINARY_DIR "/bin:") + std::getenv("PATH")}})
-          .out,
-      "test\n");
+  EXPECT_EQ(run_process({"/bin/bash", "-c", names}, {{"PATH", build_path("/bin:") + std::getenv("PATH")}}).out,
+            "test\n");
   EXPECT_THAT(run_lmx({"completion", "zsh"}).out, testing::StartsWith("#compdef lmx\n"));
   EXPECT_EQ(run_lmx({"completion", "fish"}).code, 2);
 }
@@ -380,11 +378,10 @@ TEST_F(InAFolder, BashCompletesBehindQuotedPaths) {
   const std::string script = run_lmx({"completion", "bash"}).out;
   const std::string home = folder_.string();
   const auto completed = [&](const std::string& words) {
-    return run_process({"/bin/bash", "-c",
-                        script + "COMP_LINE=$LINE; COMP_POINT=${#COMP_LINE}; _lmx; printf '%s ' \"${COMPREPLY[@]}\""},
-                       {{"PATH", std::string(LMX_BINARY_DIR "/bin:") + std::getenv("PATH")},
-                        {"HOME", home},
-                        {"LINE", "lmx  run " + words}})
+    return run_process(
+               {"/bin/bash", "-c",
+                script + "COMP_LINE=$LINE; COMP_POINT=${#COMP_LINE}; _lmx; printf '%s ' \"${COMPREPLY[@]}\""},
+               {{"PATH", build_path("/bin:") + std::getenv("PATH")}, {"HOME", home}, {"LINE", "lmx  run " + words}})
         .out;
   };
   for (const std::string& path :
@@ -401,12 +398,11 @@ TEST_F(InAFolder, BashCompletesBehindQuotedPaths) {
 TEST_F(InAFolder, ZshCompletes) {
   if (run_process({"bash", "-c", "command -v zsh"}, {}).code != 0) GTEST_SKIP() << "there is no zsh";
   const std::string recipe = (folder_ / "recipes/quickstart.yaml").string();
-  const Outcome o =
-      run_process({"timeout", "120", "zsh", "-f", LMX_SOURCE_DIR "/tests/cli/zsh_completed.zsh", folder_.string(),
-                   "lmx plugins inf", "lmx run --dry-r", "lmx run " + recipe.substr(0, recipe.size() - 8),
-                   "lmx run " + recipe + " optimizer=adag", "lmx run '" + recipe + "' model.cel",
-                   "lmx bleu x --tokenize in", "lmx eval x --checkpoint be"},
-                  {{"PATH", std::string(LMX_BINARY_DIR "/bin:") + std::getenv("PATH")}});
+  const Outcome o = run_process(
+      {"timeout", "120", "zsh", "-f", source_path("/tests/cli/zsh_completed.zsh"), folder_.string(), "lmx plugins inf",
+       "lmx run --dry-r", "lmx run " + recipe.substr(0, recipe.size() - 8), "lmx run " + recipe + " optimizer=adag",
+       "lmx run '" + recipe + "' model.cel", "lmx bleu x --tokenize in", "lmx eval x --checkpoint be"},
+      {{"PATH", build_path("/bin:") + std::getenv("PATH")}});
   EXPECT_EQ(o.code, 0) << o.out << o.err;
   EXPECT_EQ(o.out, "lmx plugins info |\nlmx run --dry-run |\nlmx run " + recipe + " |\nlmx run " + recipe +
                        " optimizer=adagrad |\nlmx run '" + recipe + "' model.cells=|\nlmx bleu x --tokenize intl |\n" +
@@ -414,13 +410,13 @@ TEST_F(InAFolder, ZshCompletes) {
 }
 
 TEST(ManualPage, HasEveryCommandsHelp) {
-  const std::string page = read_file(LMX_BINARY_DIR "/share/lmx.1");
+  const std::string page = read_file(build_path("/share/lmx.1"));
   EXPECT_THAT(page, AllOf(Names(".SS \"lmx plugins check\"", "\\-\\-dry\\-run"), testing::StartsWith(".TH LMX 1"),
                           Not(HasSubstr("__complete"))));
 }
 
 TEST(ConfigCommand, OneThingAtATime) {
-  const Outcome o = run_lmx({"config", LMX_SOURCE_DIR "/recipes/quickstart.yaml", "--schema", "--explain"});
+  const Outcome o = run_lmx({"config", source_path("/recipes/quickstart.yaml"), "--schema", "--explain"});
   EXPECT_EQ(o.code, 2);
   EXPECT_THAT(o.err, Names("--explain, --schema, --files"));
   // A path that cannot be accessed is an error of the user.

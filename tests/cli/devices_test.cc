@@ -5,6 +5,7 @@
 
 #include "lmx/matmul.h"
 #include "names.h"
+#include "paths.h"
 #include "process/lmx_process.h"
 
 namespace lmx_test {
@@ -15,7 +16,7 @@ class DevicesCommand : public testing::Test {
   void SetUp() override {
     if (!std::filesystem::exists(kLibrary)) GTEST_SKIP() << "this build has no emulated device";
   }
-  static constexpr const char* kLibrary = LMX_BINARY_DIR "/lib/liblmx_cuda_emulated.so";
+  static inline const std::string kLibrary = build_path("/lib/liblmx_cuda_emulated.so");
 };
 
 TEST_F(DevicesCommand, ListsTheCpuAndEachGpu) {

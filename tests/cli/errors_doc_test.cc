@@ -6,6 +6,7 @@
 #include <cstdlib>
 
 #include "cli/errors_document.h"
+#include "paths.h"
 #include "process/lmx_process.h"
 
 namespace lmx_test {
@@ -13,7 +14,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kPage = LMX_SOURCE_DIR "/docs/errors.md";
+const std::string kPage = source_path("/docs/errors.md");
 
 std::vector<Mistake> mistakes() {
   return mistakes_of(read_file(kPage));
@@ -32,15 +33,14 @@ TEST_P(ErrorsDocument, LmxPrintsWhatItSays) {
   std::string pattern = (fs::temp_directory_path() / "lmx_errors_XXXXXX").string();
   ASSERT_NE(mkdtemp(pattern.data()), nullptr);
   const fs::path folder = pattern;
-  fs::copy(LMX_SOURCE_DIR "/recipes", folder / "recipes", fs::copy_options::recursive);
+  fs::copy(source_path("/recipes"), folder / "recipes", fs::copy_options::recursive);
   if (!m.file.empty()) {
     fs::create_directories((folder / m.file).parent_path());
     std::ofstream(folder / m.file) << m.content;
   }
   const std::string script = "cd '" + folder.string() + "' && " + m.command;
-  const Outcome o =
-      run_process({"/bin/bash", "-c", script},
-                  {{"PATH", std::string(LMX_BINARY_DIR "/bin:") + std::getenv("PATH")}, {"LMX_COMMAND", ""}});
+  const Outcome o = run_process({"/bin/bash", "-c", script},
+                                {{"PATH", build_path("/bin:") + std::getenv("PATH")}, {"LMX_COMMAND", ""}});
   EXPECT_EQ(o.code, 2);
   EXPECT_EQ(o.out, "");
   if (updates() && !HasFailure()) {

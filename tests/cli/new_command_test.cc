@@ -4,6 +4,7 @@
 #include <random>
 
 #include "names.h"
+#include "paths.h"
 #include "process/run_fixture.h"
 
 namespace lmx_test {
@@ -182,8 +183,8 @@ TEST_F(NewCommand, ShippedRecipesAreFoundLast) {
   EXPECT_EQ(none.code, 2);
   EXPECT_THAT(none.err, Names("none.yaml:2:5", "'model'", "--config-dir"));
   // For a recipe of the shipped folder, that folder is searched once.
-  const Outcome again = run_lmx({"config", LMX_SOURCE_DIR "/recipes/quickstart.yaml", "nope=1/2", "--composed"});
-  const std::string folder = LMX_SOURCE_DIR "/recipes";
+  const Outcome again = run_lmx({"config", source_path("/recipes/quickstart.yaml"), "nope=1/2", "--composed"});
+  const std::string folder = source_path("/recipes");
   EXPECT_THAT(again.err, Not(HasSubstr(folder + ", " + folder)));
 }
 
@@ -194,7 +195,7 @@ TEST_F(NewCommand, CompletionKnowsIt) {
 }
 
 TEST(ConfigInput, LongAndDeepTextsAreRefusedAndNothingIsReadWithoutAnEnd) {
-  const std::string quickstart = LMX_SOURCE_DIR "/recipes/quickstart.yaml";
+  const std::string quickstart = source_path("/recipes/quickstart.yaml");
   const auto repeated = [](const std::string& text, int times) {
     std::string all;
     for (int i = 0; i < times; ++i) all += text;
@@ -219,13 +220,13 @@ TEST(ConfigInput, LongAndDeepTextsAreRefusedAndNothingIsReadWithoutAnEnd) {
 }
 
 TEST(ConfigInput, AnExcerptShowsTheOverrideOrTheFilesLine) {
-  const std::string quickstart = LMX_SOURCE_DIR "/recipes/quickstart.yaml";
+  const std::string quickstart = source_path("/recipes/quickstart.yaml");
   EXPECT_THAT(run_lmx({"config", quickstart, "seed='a', b'"}).err, Names("  | seed='a', b'\n"));
   EXPECT_THAT(run_lmx({"config", quickstart, "+optimizer=adam"}).err, Names("  7 |   - optimizer: adam\n"));
 }
 
 TEST(ConfigInput, RanksAreThoseOfARun) {
-  const std::string quickstart = LMX_SOURCE_DIR "/recipes/quickstart.yaml";
+  const std::string quickstart = source_path("/recipes/quickstart.yaml");
   const Outcome o = run_lmx({"config", quickstart, "--ranks", "4"});
   EXPECT_EQ(o.code, 0) << o.err;
   EXPECT_THAT(o.out, Names("name: virtual", "ranks: 4"));
@@ -244,8 +245,8 @@ TEST(PluginsNewInATree, TheFirstCommandInstallsIt) {
   const Outcome o = run_lmx({"plugins", "new", "sync", "next_steps", "--dir", testing::TempDir() + "next_steps"});
   ASSERT_EQ(o.code, 0) << o.err;
   std::filesystem::remove_all(testing::TempDir() + "next_steps");
-  const std::string prefix = LMX_BINARY_DIR "/installed";
-  EXPECT_THAT(o.out, Names("cmake --install " LMX_BINARY_DIR " --prefix " + prefix, "-DCMAKE_PREFIX_PATH=" + prefix));
+  const std::string prefix = build_path("/installed");
+  EXPECT_THAT(o.out, Names("cmake --install " + build_path() + " --prefix " + prefix, "-DCMAKE_PREFIX_PATH=" + prefix));
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 
 #include "lmx/error.h"
 #include "names.h"
+#include "paths.h"
 #include "process/lmx_process.h"
 
 namespace lmx_test {
@@ -12,7 +13,7 @@ using lmx::str;
 using testing::HasSubstr;
 
 Outcome check(const std::string& kind, const std::string& config, const std::vector<std::string>& more = {}) {
-  const std::string file = str(LMX_BINARY_DIR "/tests/plugins/own_kinds/test_", kind, "/test_", kind, ".so");
+  const std::string file = str(build_path("/tests/plugins/own_kinds/test_"), kind, "/test_", kind, ".so");
   std::vector<std::string> words{"plugins", "check", file, "--config", config};
   words.insert(words.end(), more.begin(), more.end());
   return run_lmx(words, {{"OMP_NUM_THREADS", "1"}});

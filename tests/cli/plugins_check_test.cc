@@ -5,6 +5,7 @@
 
 #include "lmx/error.h"
 #include "names.h"
+#include "paths.h"
 #include "process/lmx_process.h"
 
 namespace lmx_test {
@@ -16,12 +17,12 @@ using testing::HasSubstr;
 using testing::Not;
 
 std::string built(const std::string& kind, const std::string& name) {
-  return LMX_BINARY_DIR "/lib/lmx/plugins/" + kind + "/" + name + "/" + name + ".so";
+  return build_path("/lib/lmx/plugins/") + kind + "/" + name + "/" + name + ".so";
 }
 std::string faulty(const std::string& folder) {
-  return LMX_BINARY_DIR "/tests/plugins/" + folder + "/test_faulty/test_faulty.so";
+  return build_path("/tests/plugins/") + folder + "/test_faulty/test_faulty.so";
 }
-constexpr const char* kEmulated = LMX_BINARY_DIR "/lib/liblmx_cuda_emulated.so";
+const std::string kEmulated = build_path("/lib/liblmx_cuda_emulated.so");
 
 Outcome check(std::vector<std::string> arguments, std::map<std::string, std::string> environment = {}) {
   arguments.insert(arguments.begin(), {"plugins", "check"});
@@ -143,7 +144,7 @@ struct Mutant {
 class Mutants : public testing::TestWithParam<Mutant> {};
 TEST_P(Mutants, FailTheirCheckAlone) {
   const auto& [folder, name, failed] = GetParam();
-  const std::string file = str(LMX_BINARY_DIR "/tests/plugins/", folder, "/", name, "/", name, ".so");
+  const std::string file = str(build_path("/tests/plugins/"), folder, "/", name, "/", name, ".so");
   std::vector<std::string> arguments{file};
   if (name == std::string("test_top_k")) arguments.emplace_back("--approximate");
   const Outcome o = check(arguments);
@@ -162,10 +163,10 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& one) { return std::string(one.param.folder); });
 
 TEST(PluginsCheck, WhatCannotBeLoadedIsExitCodeTwo) {
-  const Outcome abi = check({LMX_BINARY_DIR "/tests/plugins/wrong_abi/test_wrong_abi/test_wrong_abi.so"});
+  const Outcome abi = check({build_path("/tests/plugins/wrong_abi/test_wrong_abi/test_wrong_abi.so")});
   EXPECT_EQ(abi.code, 2);
   EXPECT_THAT(abi.err, Names("ABI 41"));
-  const Outcome build = check({LMX_BINARY_DIR "/tests/plugins/wrong_build/test_good/test_good.so"});
+  const Outcome build = check({build_path("/tests/plugins/wrong_build/test_good/test_good.so")});
   EXPECT_EQ(build.code, 2);
   EXPECT_THAT(build.err, Names("rebuild"));
   const Outcome missing = check({"/nonexistent/x.so"});
@@ -193,13 +194,13 @@ TEST(PluginsCheck, ValuesAreReadAsInAnOverride) {
 
 TEST(PluginsCheck, TheGivenFileWinsOverOneOfItsNameOnTheSearchPath) {
   const Outcome o = run_lmx({"plugins", "check", faulty("sliced")},
-                            {{"LMX_PLUGIN_PATH", LMX_BINARY_DIR "/tests/plugins/impure"}, {"OMP_NUM_THREADS", "1"}});
+                            {{"LMX_PLUGIN_PATH", build_path("/tests/plugins/impure")}, {"OMP_NUM_THREADS", "1"}});
   EXPECT_EQ(o.code, 1) << o.out << o.err;
   EXPECT_THAT(o.out, Names("/sliced/test_faulty/test_faulty.so", "FAIL  slices"));
 }
 
 TEST(PluginsCheck, ASourceFileIsNoLibrary) {
-  const Outcome o = check({LMX_SOURCE_DIR "/plugins/batchers/tbptt/tbptt.cc"});
+  const Outcome o = check({source_path("/plugins/batchers/tbptt/tbptt.cc")});
   EXPECT_EQ(o.code, 2);
   EXPECT_THAT(o.err, Names("tbptt.cc", "/tbptt/tbptt.so"));
 }
@@ -207,10 +208,10 @@ TEST(PluginsCheck, ASourceFileIsNoLibrary) {
 // A recipe's own group replaces all keys of the earlier group. Replacing the name only does not, and the message
 // explains it.
 TEST(PluginsCheck, AKeyThatAnotherGroupLeftIsExplained) {
-  const Outcome o = run_lmx({"config", LMX_SOURCE_DIR "/recipes/quickstart.yaml", "model.name=rhn"});
+  const Outcome o = run_lmx({"config", source_path("/recipes/quickstart.yaml"), "model.name=rhn"});
   EXPECT_EQ(o.code, 2);
   EXPECT_THAT(o.err, Names("model/lstm.yaml:5", "model.projection", "model=rhn", "~model.projection"));
-  EXPECT_EQ(run_lmx({"config", LMX_SOURCE_DIR "/recipes/quickstart.yaml", "model=rhn"}).code, 0);
+  EXPECT_EQ(run_lmx({"config", source_path("/recipes/quickstart.yaml"), "model=rhn"}).code, 0);
 }
 
 class PluginsNew : public testing::Test {

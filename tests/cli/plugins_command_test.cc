@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 
 #include "names.h"
+#include "paths.h"
 #include "process/lmx_process.h"
 
 namespace lmx_test {
@@ -11,7 +12,7 @@ using testing::HasSubstr;
 using testing::MatchesRegex;
 using testing::Not;
 
-const std::string kGood = LMX_BINARY_DIR "/tests/plugins/good";
+const std::string kGood = build_path("/tests/plugins/good");
 
 TEST(PluginsCommand, ListShowsPluginDir) {
   const Outcome o = run_lmx({"plugins", "list", "--plugin-dir", kGood});
@@ -30,7 +31,7 @@ TEST(PluginsCommand, ListShowsPluginPath) {
 
 TEST(PluginsCommand, PluginDirMayBeRepeated) {
   const Outcome o =
-      run_lmx({"plugins", "list", "--plugin-dir", kGood, "--plugin-dir", LMX_BINARY_DIR "/tests/plugins/no_symbol"});
+      run_lmx({"plugins", "list", "--plugin-dir", kGood, "--plugin-dir", build_path("/tests/plugins/no_symbol")});
   EXPECT_EQ(o.code, 0) << o.err;
   EXPECT_THAT(o.out, HasSubstr("test_good"));
   EXPECT_THAT(o.out, HasSubstr("test_no_symbol"));
@@ -47,7 +48,7 @@ TEST(PluginsCommand, InfoPrintsEachField) {
 }
 
 TEST(PluginsCommand, LossesOptimizersAndSchedulesAreListedAndDescribed) {
-  const std::string folder = LMX_BINARY_DIR "/tests/plugins/own_kinds";
+  const std::string folder = build_path("/tests/plugins/own_kinds");
   const Outcome list = run_lmx({"plugins", "list", "--plugin-dir", folder});
   EXPECT_EQ(list.code, 0) << list.err;
   for (const char* kind : {"loss", "optimizer", "schedule"}) {
@@ -67,7 +68,7 @@ TEST(PluginsCommand, InfoOfAnUnknownNameNamesTheNearest) {
 
 TEST(PluginsCommand, InfoOfABrokenPluginNamesTheFile) {
   const Outcome o =
-      run_lmx({"plugins", "info", "test_wrong_abi", "--plugin-dir", LMX_BINARY_DIR "/tests/plugins/wrong_abi"});
+      run_lmx({"plugins", "info", "test_wrong_abi", "--plugin-dir", build_path("/tests/plugins/wrong_abi")});
   EXPECT_EQ(o.code, 2);
   EXPECT_EQ(o.out, "");
   EXPECT_THAT(o.err, Names("test_wrong_abi.so:", "ABI 41"));
@@ -75,13 +76,8 @@ TEST(PluginsCommand, InfoOfABrokenPluginNamesTheFile) {
 
 TEST(PluginsCommand, OneNameInTwoKindsNeedsKind) {
   // The plugin.toml of other_kind contains kind model, that of good kind batcher.
-  const std::vector<std::string> info{"plugins",
-                                      "info",
-                                      "test_good",
-                                      "--plugin-dir",
-                                      kGood,
-                                      "--plugin-dir",
-                                      LMX_BINARY_DIR "/tests/plugins/other_kind"};
+  const std::vector<std::string> info{
+      "plugins", "info", "test_good", "--plugin-dir", kGood, "--plugin-dir", build_path("/tests/plugins/other_kind")};
   const Outcome o = run_lmx(info);
   EXPECT_EQ(o.code, 2);
   EXPECT_THAT(o.err, Names("2 plugins", "--kind model", "--kind batcher"));

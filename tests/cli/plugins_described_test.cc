@@ -5,6 +5,7 @@
 #include <regex>
 
 #include "names.h"
+#include "paths.h"
 #include "process/lmx_process.h"
 
 namespace lmx_test {
@@ -14,8 +15,8 @@ namespace fs = std::filesystem;
 using testing::AllOf;
 using testing::HasSubstr;
 
-const std::string kPlugins = LMX_BINARY_DIR "/tests/plugins/";
-const std::string kQuickstart = LMX_SOURCE_DIR "/recipes/quickstart.yaml";
+const std::string kPlugins = build_path("/tests/plugins/");
+const std::string kQuickstart = source_path("/recipes/quickstart.yaml");
 
 class Described : public testing::Test {
  protected:
@@ -151,7 +152,7 @@ TEST_F(Described, DescribeNamesWhatIsWrong) {
 // All plugins of this build have descriptions, so that no shipped plugin is loaded for its fields.
 TEST(ShippedPlugins, AreDescribed) {
   int plugins = 0;
-  for (const auto& entry : fs::recursive_directory_iterator(LMX_BINARY_DIR "/lib/lmx/plugins")) {
+  for (const auto& entry : fs::recursive_directory_iterator(build_path("/lib/lmx/plugins"))) {
     if (entry.path().filename() != "plugin.toml") continue;
     const fs::path name = entry.path().parent_path().filename();
     EXPECT_TRUE(fs::exists(entry.path().parent_path() / (name.string() + ".fields.toml"))) << name;

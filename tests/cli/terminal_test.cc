@@ -5,6 +5,7 @@
 #include <iterator>
 #include <set>
 
+#include "paths.h"
 #include "process/run_fixture.h"
 #include "process/terminal_process.h"
 
@@ -67,7 +68,7 @@ TEST_F(Terminal, HelpFitsAndKeepsItsWords) {
 
 // A line is too long only if it ends in a single word that is too long, such as a path in the last column.
 TEST_F(Terminal, TablesFitAndKeepTheirWords) {
-  const std::string recipe = path("r.yaml"), ott = LMX_SOURCE_DIR "/recipes/ott_wmt.yaml";
+  const std::string recipe = path("r.yaml"), ott = source_path("/recipes/ott_wmt.yaml");
   write("r.yaml", std::string(kTinyRecipe) +
                       "\nstop: {patience: 3}  # a remark of many words, which is so long that no terminal of a usual "
                       "width can show it beside the key, the value and the place\n");

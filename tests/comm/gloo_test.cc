@@ -26,7 +26,7 @@ class Gloo : public ProcessJobs {
                             const std::string& config = "heartbeat_s: 0.5, timeout_s: 3, lag_s: 3", int who = -1) {
     std::vector<std::string> words{"env", str("RANK=", rank), str("WORLD_SIZE=", world)};
     words.insert(words.end(), more.begin(), more.end());
-    words.insert(words.end(), {LMX_PROCESS_RANK, scenario, this->config(0, config), std::to_string(who)});
+    words.insert(words.end(), {rank_program(), scenario, this->config(0, config), std::to_string(who)});
     return std::make_unique<Job>(words);
   }
   static std::vector<std::string> meeting(int port, const std::string& secret = kSecret) {
@@ -159,7 +159,7 @@ TEST_F(Gloo, ARankThatIsKilledBetweenLongMessages) {
 TEST_F(Gloo, AnotherNumberOfProcessesThanTheRecipeSays) {
   std::vector<std::string> words{"env", "RANK=0", "WORLD_SIZE=2"};
   for (const std::string& variable : meeting(29400)) words.push_back(variable);
-  words.insert(words.end(), {LMX_PROCESS_RANK, "moves", config(3, "")});
+  words.insert(words.end(), {rank_program(), "moves", config(3, "")});
   Job job(words);
   expect_one_message(job, 2, Names("ranks is 3", "started 2"));
 }
@@ -182,7 +182,7 @@ TEST_F(Gloo, AKilledRankThatLmxHasNotStarted) {
 
 // A rank is killed before the ranks have met, so that no other rank can notice it.
 TEST_F(Gloo, ARankThatIsKilledAtTheStart) {
-  Job job({"env", "LMX_TEST_KILL_AT_START=1", LMX_PROCESS_RANK, "moves", config(3, "lag_s: 30")});
+  Job job({"env", "LMX_TEST_KILL_AT_START=1", rank_program(), "moves", config(3, "lag_s: 30")});
   EXPECT_EQ(job.wait(), 1);
   EXPECT_THAT(job.err(), Names("rank 1", "SIGKILL"));
   EXPECT_EQ(errors_in(job.err()), 1u) << job.err();

@@ -84,7 +84,7 @@ TEST_F(Mpi, AnEndWithoutAWordIsExplained) {
       std::filesystem::permissions(folder / name, std::filesystem::perms::owner_all);
     }
     auto job = std::make_unique<Job>(std::vector<std::string>{"env", "PATH=" + folder.string() + ":/bin:/usr/bin",
-                                                              LMX_PROCESS_RANK, "moves", config(2, "")});
+                                                              rank_program(), "moves", config(2, "")});
     job->wait();
     return job;
   };
@@ -100,7 +100,7 @@ TEST_F(Mpi, AnEndWithoutAWordIsExplained) {
 }
 
 TEST_F(Mpi, WithoutMpirun) {
-  Job job({"env", "PATH=/nowhere", LMX_PROCESS_RANK, "moves", config(2, "")});
+  Job job({"env", "PATH=/nowhere", rank_program(), "moves", config(2, "")});
   expect_one_message(job, 2, Names("mpirun", "PATH", "openmpi-bin"));
 }
 
@@ -114,28 +114,28 @@ TEST_F(Mpi, MoreRanksThanAHostIsFor) {
   }
   const std::string path = "PATH=" + folder.string();
   const int crowd = 4 * static_cast<int>(std::thread::hardware_concurrency()) + 1;
-  Job many({"env", path, LMX_PROCESS_RANK, "moves", config(crowd, "")});
+  Job many({"env", path, rank_program(), "moves", config(crowd, "")});
   EXPECT_EQ(many.wait(), 0);
   EXPECT_THAT(many.err(), Names(str(crowd, " processes on "), "comm.ranks="));
-  Job few({"env", path, LMX_PROCESS_RANK, "moves", config(2, "")});
+  Job few({"env", path, rank_program(), "moves", config(2, "")});
   EXPECT_EQ(few.wait(), 0);
   EXPECT_EQ(few.err(), "");
   std::filesystem::remove_all(folder);
 }
 
 TEST_F(Mpi, AForeignMpirunDoesNotStartRanksForEver) {
-  Job job({"env", "LMX_STARTED_BY_MPIRUN=1", LMX_PROCESS_RANK, "moves", config(2, "")});
+  Job job({"env", "LMX_STARTED_BY_MPIRUN=1", rank_program(), "moves", config(2, "")});
   expect_one_message(job, 2, Names("another MPI"));
 }
 
 TEST_F(Mpi, ALauncherThatIsNotMpis) {
-  Job job({"env", "RANK=1", "WORLD_SIZE=2", "LOCAL_RANK=1", "LOCAL_WORLD_SIZE=2", "GROUP_RANK=0", LMX_PROCESS_RANK,
+  Job job({"env", "RANK=1", "WORLD_SIZE=2", "LOCAL_RANK=1", "LOCAL_WORLD_SIZE=2", "GROUP_RANK=0", rank_program(),
            "moves", config(2, "")});
   expect_one_message(job, 2, Names("rank 1 of 2: [comm] name=mpi:", "torchrun"));
 }
 
 TEST_F(Mpi, ALauncherOfAnotherMpi) {
-  Job job({"env", "PMI_RANK=0", "PMI_SIZE=2", LMX_PROCESS_RANK, "moves", config(2, "")});
+  Job job({"env", "PMI_RANK=0", "PMI_SIZE=2", rank_program(), "moves", config(2, "")});
   expect_one_message(job, 2, Names("2 processes", "MPI sees 1", "--mpi=pmix"));
 }
 

@@ -46,7 +46,7 @@ TEST_P(ProcessGroupsOf, LongMoves) {
 }
 
 TEST(ThreadsOfOneProcess, LongMoves) {
-  Job job({LMX_PROCESS_RANK, "long_moves", "{name: virtual, ranks: 4}"});
+  Job job({rank_program(), "long_moves", "{name: virtual, ranks: 4}"});
   EXPECT_EQ(job.wait(), 0) << job.err();
   EXPECT_EQ(job.err(), "");
 }

@@ -11,6 +11,7 @@
 #include "job.h"
 #include "lmx/error.h"
 #include "mpi_here.h"
+#include "paths.h"
 
 namespace lmx_test {
 
@@ -19,6 +20,11 @@ inline std::string why_no_job(const std::string& group) {
   if (group == "mpi") return why_no_mpi();
   setenv("OMP_NUM_THREADS", "1", 1);
   return LMX_HAS_GLOO ? "" : "this build has no Gloo";
+}
+
+// The program that each rank of a job runs.
+inline std::string rank_program() {
+  return build_path("/tests/comm/process_rank");
 }
 
 class ProcessJobs : public testing::Test {
@@ -31,7 +37,7 @@ class ProcessJobs : public testing::Test {
   // lmx starts the ranks itself. `more` is appended to the config.
   std::vector<std::string> started(const std::string& scenario, int ranks, const std::string& more = "",
                                    int who = -1) const {
-    return {LMX_PROCESS_RANK, scenario, config(ranks, more), std::to_string(who)};
+    return {rank_program(), scenario, config(ranks, more), std::to_string(who)};
   }
   std::string config(int ranks, const std::string& more) const {
     return lmx::str("{name: ", group_, ", ranks: ", ranks, more.empty() ? "" : ", ", more, "}");

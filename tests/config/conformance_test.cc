@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "cases/case_file.h"
+#include "paths.h"
 
 namespace lmx {
 namespace {
@@ -17,12 +18,12 @@ void expect_all(const std::string& path, size_t at_least) {
 }
 
 TEST(Conformance, OwnCases) {
-  expect_all(LMX_SOURCE_DIR "/tests/config/more_cases.yaml", 50);
+  expect_all(lmx_test::source_path("/tests/config/more_cases.yaml"), 50);
 }
 
 TEST(Conformance, GivenCases) {
   const char* named = std::getenv("LMX_CONFIG_CASES");
-  const std::string path = named ? named : LMX_SOURCE_DIR "/../shared/design/config_cases.yaml";
+  const std::string path = named ? named : lmx_test::source_path("/../shared/design/config_cases.yaml");
   if (!std::filesystem::exists(path)) GTEST_SKIP() << "LMX_CONFIG_CASES names no suite";
   expect_all(path, 100);
 }

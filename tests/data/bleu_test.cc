@@ -12,6 +12,7 @@
 #include "fixture.h"
 #include "lmx/error.h"
 #include "names.h"
+#include "paths.h"
 
 namespace lmx {
 namespace {
@@ -21,7 +22,7 @@ using lmx_test::Names;
 using testing::HasSubstr;
 
 const Json& goldens() {
-  static const Json all = Json::parse(std::ifstream(LMX_SOURCE_DIR "/tests/data/golden/bleu.json"));
+  static const Json all = Json::parse(std::ifstream(lmx_test::source_path("/tests/data/golden/bleu.json")));
   return all;
 }
 

@@ -7,12 +7,13 @@
 #include <nlohmann/json.hpp>
 
 #include "app/text/html.h"
+#include "paths.h"
 
 namespace lmx::data {
 namespace {
 
 TEST(Cleaner, EqualsPythonOnEveryGolden) {
-  std::ifstream file(LMX_SOURCE_DIR "/tests/data/golden/puri_clean.json");
+  std::ifstream file(lmx_test::source_path("/tests/data/golden/puri_clean.json"));
   const nlohmann::json cases = nlohmann::json::parse(file);
   ASSERT_GT(cases.size(), 40U);
   Cleaner cleaner(true);

@@ -3,6 +3,7 @@
 
 #include "base/files.h"
 #include "fixture.h"
+#include "paths.h"
 
 namespace lmx_test {
 namespace {
@@ -35,7 +36,7 @@ std::string plain(const std::string& text) {
 
 std::vector<std::vector<std::string>> golden(const std::string& name) {
   std::vector<std::vector<std::string>> rows;
-  for (const std::string& line : split(lmx::read_file(LMX_SOURCE_DIR "/tests/data/" + name), '\n'))
+  for (const std::string& line : split(lmx::read_file(source_path("/tests/data/") + name), '\n'))
     if (!line.empty() && !line.starts_with("#")) rows.push_back(split(line, '\t'));
   return rows;
 }

@@ -10,6 +10,7 @@
 #include "app/scores/numpy_random.h"
 #include "fixture.h"
 #include "names.h"
+#include "paths.h"
 
 namespace lmx {
 namespace {
@@ -20,7 +21,8 @@ using Json = nlohmann::json;
 using Systems = std::vector<Lines>;
 
 const Json& goldens() {
-  static const Json all = Json::parse(std::ifstream(LMX_SOURCE_DIR "/tests/data/golden/translation_scores.json"));
+  static const Json all =
+      Json::parse(std::ifstream(lmx_test::source_path("/tests/data/golden/translation_scores.json")));
   return all;
 }
 

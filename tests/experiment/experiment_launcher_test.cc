@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "names.h"
+#include "paths.h"
 #include "process/run_fixture.h"
 
 namespace lmx_test {
@@ -70,8 +71,8 @@ class LaunchedExperiment : public RunTest {
     write("experiments/times.yaml", kTimes);
   }
   std::vector<std::string> words(const std::string& command, std::vector<std::string> more) const {
-    more.insert(more.begin(), {LMX_BINARY_DIR "/bin/lmx", "experiment", command, path("experiments/times.yaml"),
-                               "--out", path("out")});
+    more.insert(more.begin(),
+                {build_path("/bin/lmx"), "experiment", command, path("experiments/times.yaml"), "--out", path("out")});
     return more;
   }
   Outcome experiment(const std::vector<std::string>& more) const {
@@ -166,7 +167,7 @@ TEST_F(LaunchedExperiment, VirtualRanksOfAnAxisValueAreLeftOut) {
 TEST_F(LaunchedExperiment, JobsOutliveTheCommand) {
   if (!LMX_HAS_GLOO) GTEST_SKIP() << "this build has no Gloo";
   auto settings = with_fake_slurm();
-  settings["LMX"] = LMX_BINARY_DIR "/bin/lmx";
+  settings["LMX"] = build_path("/bin/lmx");
   settings["FILE"] = path("experiments/times.yaml");
   settings["OUT"] = path("out");
   const std::string script = R"sh(
@@ -258,13 +259,13 @@ exit 1
 TEST_F(LaunchedExperiment, OnARealSlurm) {
   if (!LMX_HAS_GLOO) GTEST_SKIP() << "this build has no Gloo";
   auto settings = environment();
-  settings["LMX"] = LMX_BINARY_DIR "/bin/lmx";
+  settings["LMX"] = build_path("/bin/lmx");
   settings["FILE"] = path("experiments/times.yaml");
   settings["OUT"] = path("out");
   const std::string script =
       R"sh("$LMX" experiment run "$FILE" --out "$OUT" --launcher slurm comm=gloo train.steps=20)sh";
   const Outcome o = run_process(
-      {"timeout", "200", "bash", LMX_SOURCE_DIR "/tests/process/slurm_node.sh", "bash", "-c", script}, settings);
+      {"timeout", "200", "bash", source_path("/tests/process/slurm_node.sh"), "bash", "-c", script}, settings);
   if (o.code == kNoSlurm) GTEST_SKIP() << o.err;
   ASSERT_EQ(o.code, 0) << o.err;
   expect_judged();

@@ -6,6 +6,7 @@
 
 #include "app/jobs/cores.h"
 #include "names.h"
+#include "paths.h"
 #include "process/run_fixture.h"
 
 namespace lmx_test {
@@ -41,7 +42,7 @@ class ExperimentPages : public RunTest {
   Outcome here(const std::string& words, const std::string& in = "") const {
     return run_process(
         {"/bin/sh", "-c",
-         "cd '" + (in.empty() ? folder_.string() : in) + "' && '" LMX_BINARY_DIR "/bin/lmx' experiment " + words},
+         "cd '" + (in.empty() ? folder_.string() : in) + "' && '" + build_path("/bin/lmx' experiment ") + words},
         environment());
   }
 };
@@ -49,11 +50,11 @@ class ExperimentPages : public RunTest {
 // This computer does the work of both virtual ranks, on as many of the machine's eight cores as it has itself.
 void ExperimentPages::expect_both_ranks_here(double hours) const {
   const auto cores = static_cast<double>(std::min<int64_t>(2, lmx_cli::jobs::own_core_count()));
-  const Outcome o = run_process({LMX_BINARY_DIR "/bin/lmx", "plan", path("tiny.yaml"), "--machine", "desk_10gbe",
-                                 "--ranks", "2", "train.steps=7200", "batch.global=8", "batch.micro=0",
-                                 "machine.device.memory_gb_s=" + std::to_string(15 * cores),
-                                 "machine.device.peak_tflops.fp32=" + std::to_string(1.02 * cores / 8), "--json"},
-                                environment());
+  const Outcome o = run_process(
+      {build_path("/bin/lmx"), "plan", path("tiny.yaml"), "--machine", "desk_10gbe", "--ranks", "2", "train.steps=7200",
+       "batch.global=8", "batch.micro=0", "machine.device.memory_gb_s=" + std::to_string(15 * cores),
+       "machine.device.peak_tflops.fp32=" + std::to_string(1.02 * cores / 8), "--json"},
+      environment());
   ASSERT_EQ(o.code, 0) << o.err;
   const Json rank = Json::parse(o.out)[0];
   const double compute = 7200 * rank["compute_s"].get<double>() / 3600,
@@ -136,12 +137,12 @@ TEST_F(ExperimentPages, DocWritesPlannedTables) {
 // The tables on the pages of the papers are those that the command writes.
 TEST_F(ExperimentPages, ShippedPagesAreUpToDate) {
   size_t blocks = 0;
-  for (const auto& page : fs::directory_iterator(LMX_SOURCE_DIR "/docs/experiments")) {
+  for (const auto& page : fs::directory_iterator(source_path("/docs/experiments"))) {
     const std::string text = read_file(page.path());
     for (size_t at = 0; (at = text.find(" planned -->", at)) != std::string::npos; ++at) ++blocks;
   }
   EXPECT_GE(blocks, 4u);
-  const Outcome o = here("doc --check docs/experiments/*.md", LMX_SOURCE_DIR);
+  const Outcome o = here("doc --check docs/experiments/*.md", source_path());
   EXPECT_EQ(o.code, 0) << o.err;
 }
 

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "names.h"
+#include "paths.h"
 #include "process/run_fixture.h"
 
 namespace lmx_test {
@@ -66,7 +67,7 @@ class Planned : public RunTest {
     write("experiments/hours.yaml", kPlanned);
   }
   Outcome lmx(std::vector<std::string> words) const {
-    words.insert(words.begin(), LMX_BINARY_DIR "/bin/lmx");
+    words.insert(words.begin(), build_path("/bin/lmx"));
     return run_process(words, environment());
   }
   Outcome experiment(const std::string& command, std::vector<std::string> more = {}) const {
@@ -179,7 +180,7 @@ TEST_F(Planned, CellsThatDoNotFitHaveNoTimes) {
   const double limit = (most + memory(enough, "dense-64-h100_node")) / 2;
   ASSERT_GT(limit, most);
 
-  std::string machine = read_file(LMX_SOURCE_DIR "/recipes/machine/h100_node.yaml");
+  std::string machine = read_file(source_path("/recipes/machine/h100_node.yaml"));
   const size_t at = machine.find("memory_gb: ");
   machine.replace(at, machine.find('\n', at) - at, "memory_gb: " + std::to_string(limit / 1e9));
   write("experiments/small.yaml", machine);
@@ -228,7 +229,7 @@ class OpenCounter {
 // A plan reads its machine, so the file counts the plans: one for each cell, also for those that set the speed or that
 // others are relative to.
 TEST_F(Planned, EachCellIsPlannedOnce) {
-  fs::copy_file(LMX_SOURCE_DIR "/recipes/machine/h100_node.yaml", folder_ / "experiments/own.yaml");
+  fs::copy_file(source_path("/recipes/machine/h100_node.yaml"), folder_ / "experiments/own.yaml");
   const OpenCounter machine(path("experiments/own.yaml"));
   ASSERT_EQ(lmx({"plan", path("tiny.yaml"), "--machine", path("experiments/own.yaml")}).code, 0);
   const size_t each = machine.take();

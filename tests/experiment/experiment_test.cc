@@ -8,6 +8,7 @@
 #include <regex>
 
 #include "names.h"
+#include "paths.h"
 #include "process/run_fixture.h"
 
 namespace lmx_test {
@@ -71,7 +72,7 @@ class Experiment : public RunTest {
   }
 
   std::vector<std::string> words(const std::string& out, const std::vector<std::string>& more = {}) const {
-    std::vector<std::string> all{LMX_BINARY_DIR "/bin/lmx", "experiment", "run", path("experiments/bytes.yaml")};
+    std::vector<std::string> all{build_path("/bin/lmx"), "experiment", "run", path("experiments/bytes.yaml")};
     if (!out.empty()) all.insert(all.end(), {"--out", path(out)});
     all.insert(all.end(), more.begin(), more.end());
     return all;
@@ -415,7 +416,7 @@ TEST_F(Experiment, MistakesInTheFile) {
 
 TEST_F(Experiment, UnknownNames) {
   const auto refuse = [&](std::vector<std::string> words, const std::vector<std::string>& parts) {
-    words.insert(words.begin(), {LMX_BINARY_DIR "/bin/lmx", "experiment"});
+    words.insert(words.begin(), {build_path("/bin/lmx"), "experiment"});
     const Outcome o = run_process(words, environment());
     EXPECT_EQ(o.code, 2) << o.out;
     for (const std::string& part : parts) EXPECT_THAT(o.err, Names(part));

@@ -5,6 +5,7 @@
 #include <sstream>
 
 #include "names.h"
+#include "paths.h"
 #include "process/run_fixture.h"
 
 namespace lmx_test {
@@ -54,8 +55,8 @@ class Verdicts : public RunTest {
     write("experiments/made.yaml", kVerdicts);
   }
   Outcome experiment(const std::vector<std::string>& more = {}) const {
-    std::vector<std::string> words{LMX_BINARY_DIR "/bin/lmx", "experiment", "run", path("experiments/made.yaml"), "--out",
-                                   path("out")};
+    std::vector<std::string> words{build_path("/bin/lmx"),        "experiment", "run",
+                                   path("experiments/made.yaml"), "--out",      path("out")};
     words.insert(words.end(), more.begin(), more.end());
     return run_process(words, environment());
   }
@@ -131,7 +132,8 @@ TEST_F(Verdicts, SomeCellsAreEnoughForAFigure) {
 }
 
 TEST_F(Verdicts, ChecksThatContradictThemselvesAreRefused) {
-  for (const auto& [more, part] : {std::pair{"unless: 1", "unless"}, std::pair{"by_construction: x, depends_on: y", "depends_on"}}) {
+  for (const auto& [more, part] :
+       {std::pair{"unless: 1", "unless"}, std::pair{"by_construction: x, depends_on: y", "depends_on"}}) {
     std::string text = kVerdicts;
     text.replace(text.find("depends_on: the gates"), 21, more);
     write("experiments/made.yaml", text);

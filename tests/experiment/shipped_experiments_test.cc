@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "names.h"
+#include "paths.h"
 #include "process/run_fixture.h"
 
 namespace lmx_test {
@@ -22,7 +23,7 @@ using testing::HasSubstr;
 // Files by id, "patwary2018/table3_memory".
 std::map<std::string, fs::path> shipped_experiments() {
   std::map<std::string, fs::path> files;
-  for (const auto& entry : fs::recursive_directory_iterator(LMX_SOURCE_DIR "/experiments"))
+  for (const auto& entry : fs::recursive_directory_iterator(source_path("/experiments")))
     if (entry.path().extension() == ".yaml")
       files[(entry.path().parent_path().filename() / entry.path().stem()).string()] = entry.path();
   return files;
@@ -39,14 +40,14 @@ std::string line_of(const fs::path& file, const std::string& key) {
 class ShippedExperiments : public RunTest {
  protected:
   Outcome experiment(std::vector<std::string> words) const {
-    words.insert(words.begin(), {LMX_BINARY_DIR "/bin/lmx", "experiment"});
+    words.insert(words.begin(), {build_path("/bin/lmx"), "experiment"});
     return run_process(words, environment());
   }
 };
 
 // The paper's Table V: its batches and learning rates, whose ratios differ from those of the desk scale in some rows.
 TEST_F(ShippedExperiments, WeakScalingAtThePapersScale) {
-  const Outcome o = experiment({"run", LMX_SOURCE_DIR "/experiments/patwary2018/table5_weak_scaling.yaml", "--scale",
+  const Outcome o = experiment({"run", source_path("/experiments/patwary2018/table5_weak_scaling.yaml"), "--scale",
                                 "paper", "--only", "*-1", "--dry-run"});
   ASSERT_EQ(o.code, 0) << o.err;
   for (const char* row :
@@ -97,9 +98,9 @@ TEST_F(ShippedExperiments, PlannedNumbersAreShown) {
 }
 
 TEST_F(ShippedExperiments, AreListed) {
-  const std::string line = "cd '" LMX_SOURCE_DIR "' && '" LMX_BINARY_DIR "/bin/lmx' experiment ";
+  const std::string line = "cd '" + source_path() + "' && '" + build_path("/bin/lmx' experiment ");
   const Outcome list = run_process({"/bin/sh", "-c", line + "list"}, environment());
-  const std::string page = read_file(LMX_SOURCE_DIR "/docs/experiments.md");
+  const std::string page = read_file(source_path("/docs/experiments.md"));
   for (const auto& [id, file] : shipped_experiments()) {
     EXPECT_THAT(list.out, HasSubstr(id + " "));
     EXPECT_THAT(page, HasSubstr("| `" + id + "` |")) << "docs/experiments.md lacks it";

@@ -13,6 +13,7 @@
 #include "full_size/shipped.h"
 #include "lmx/error.h"
 #include "lmx/plugin.h"
+#include "paths.h"
 #include "process/pairs_text.h"
 #include "process/run_fixture.h"
 
@@ -103,7 +104,7 @@ class DeviceDesk : public lmx_test::RunTest, public testing::WithParamInterface<
   // The training losses of `lmx run desk.yaml` with these words and variables.
   std::vector<double> train(const std::string& dir, const std::vector<std::string>& more,
                             const std::map<std::string, std::string>& variables = {}) const {
-    std::vector<std::string> words{LMX_BINARY_DIR "/bin/lmx", "run", path("desk.yaml")};
+    std::vector<std::string> words{lmx_test::build_path("/bin/lmx"), "run", path("desk.yaml")};
     words.insert(words.end(), more.begin(), more.end());
     auto all = environment();
     all.insert(variables.begin(), variables.end());

@@ -10,12 +10,13 @@
 #include "app/compose/compose.h"
 #include "app/run/schema.h"
 #include "base/text.h"
+#include "paths.h"
 
 namespace lmx::train {
 
 inline std::vector<std::string> shipped() {
   std::vector<std::string> names;
-  for (const auto& entry : std::filesystem::directory_iterator(LMX_SOURCE_DIR "/recipes"))
+  for (const auto& entry : std::filesystem::directory_iterator(lmx_test::source_path("/recipes")))
     if (entry.path().extension() == ".yaml") names.push_back(entry.path().stem());
   std::sort(names.begin(), names.end());
   return names;
@@ -30,7 +31,7 @@ inline int64_t integer_at(const Node& tree, const char* path) {
 }
 
 inline std::string file_of(const std::string& recipe) {
-  return LMX_SOURCE_DIR "/recipes/" + recipe + ".yaml";
+  return lmx_test::source_path("/recipes/") + recipe + ".yaml";
 }
 
 inline Node composed(const std::string& recipe, const std::vector<std::string>& overrides) {

@@ -7,6 +7,7 @@
 #include <fstream>
 #include <iterator>
 
+#include "paths.h"
 #include "targets.h"
 
 namespace lmx::fuzz {
@@ -16,7 +17,7 @@ namespace fs = std::filesystem;
 
 std::vector<fs::path> seeds(const std::string& target) {
   std::vector<fs::path> files;
-  for (const auto& entry : fs::directory_iterator(fs::path(LMX_SOURCE_DIR) / "tests/fuzz/seeds" / target))
+  for (const auto& entry : fs::directory_iterator(fs::path(lmx_test::source_path()) / "tests/fuzz/seeds" / target))
     files.push_back(entry.path());
   std::sort(files.begin(), files.end());
   return files;
@@ -39,7 +40,8 @@ TEST_P(Replay, SoIsEveryBeginningOfOne) {
     std::ifstream stream(file, std::ios::binary);
     std::string input{std::istreambuf_iterator<char>(stream), {}};
     if (input.size() > 4096) continue;
-    for (const size_t step = input.size() / 16 + 1; !input.empty(); input.resize(input.size() - std::min(step, input.size())))
+    for (const size_t step = input.size() / 16 + 1; !input.empty();
+         input.resize(input.size() - std::min(step, input.size())))
       EXPECT_NO_THROW(GetParam().run(input)) << file << " up to " << input.size();
   }
 }
@@ -49,7 +51,7 @@ INSTANTIATE_TEST_SUITE_P(Fuzz, Replay, testing::ValuesIn(targets()),
 
 // A folder of seeds without a target would not be tested.
 TEST(Seeds, EveryFolderHasATarget) {
-  for (const auto& entry : fs::directory_iterator(fs::path(LMX_SOURCE_DIR) / "tests/fuzz/seeds")) {
+  for (const auto& entry : fs::directory_iterator(fs::path(lmx_test::source_path()) / "tests/fuzz/seeds")) {
     const std::string name = entry.path().filename().string();
     const bool known = std::any_of(targets().begin(), targets().end(), [&](const Target& t) { return t.name == name; });
     EXPECT_TRUE(known) << name;

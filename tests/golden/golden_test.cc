@@ -20,6 +20,7 @@
 #include "golden/cases.h"
 #include "lmx/error.h"
 #include "lmx/matmul.h"
+#include "paths.h"
 #include "process/pairs_text.h"
 #include "process/run_fixture.h"
 
@@ -66,7 +67,7 @@ class Golden : public RunTest, public testing::WithParamInterface<GoldenCase> {
  protected:
   Golden() {
     for (const char* recipe : {"words.yaml", "pairs.yaml"})
-      write(recipe, read_file(fs::path(LMX_SOURCE_DIR "/tests/golden") / recipe));
+      write(recipe, read_file(fs::path(source_path("/tests/golden")) / recipe));
     write_pairs(folder_);
   }
 
@@ -95,7 +96,7 @@ class Golden : public RunTest, public testing::WithParamInterface<GoldenCase> {
 };
 
 fs::path record_of(const GoldenCase& c) {
-  return fs::path(LMX_SOURCE_DIR "/tests/train/golden") / (c.name + ".jsonl");
+  return fs::path(source_path("/tests/train/golden")) / (c.name + ".jsonl");
 }
 
 std::map<std::string, Json> recorded(const GoldenCase& c) {
@@ -116,7 +117,7 @@ void write_record(const GoldenCase& c, const Result& result) {
 }
 
 TEST_P(Golden, GivesTheRecordedResult) {
-  const Result result = train(LMX_BINARY_DIR, "new");
+  const Result result = train(build_path(), "new");
   ASSERT_EQ(result.losses.size(), 20u);
   if (const char* other = std::getenv("LMX_GOLDEN_AGAINST")) {
     const Result old = train(other, "old");
@@ -151,14 +152,14 @@ void expect_near(const std::vector<double>& device, const std::vector<double>& c
 
 TEST_P(Golden, TrainsOnACudaDevice) {
   if (lmx::load_cuda() == 0) GTEST_SKIP() << "no CUDA device answers";
-  const Result cpu = train(LMX_BINARY_DIR, "cpu"), device = train(LMX_BINARY_DIR, "on_device", "cuda");
+  const Result cpu = train(build_path(), "cpu"), device = train(build_path(), "on_device", "cuda");
   const std::string& name = GetParam().name;
   const double tolerance = name.ends_with("bf16") || name.ends_with("fp16") ? 1e-3 : 1e-5;
   expect_near(device.losses, cpu.losses, tolerance);
   expect_near(device.validation, cpu.validation, tolerance);
   if (!name.starts_with("lstm") && !name.starts_with("mlstm") && !name.starts_with("rhn")) return;
   setenv("LMX_CUDA_GRAPHS", "0", 1);
-  const Result launched = train(LMX_BINARY_DIR, "launched", "cuda");
+  const Result launched = train(build_path(), "launched", "cuda");
   unsetenv("LMX_CUDA_GRAPHS");
   EXPECT_EQ(device.losses, launched.losses) << "the first list is with loops that are replayed as graphs";
   EXPECT_EQ(device.parameters, launched.parameters);

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "names.h"
+#include "paths.h"
 #include "process/run_fixture.h"
 
 namespace lmx_test {
@@ -140,13 +141,12 @@ TEST_F(Export, AModelOutsideTheTreeIsWrittenByItsTraits) {
   ASSERT_EQ(export_to("pytorch", "a", "out_a").code, 0);
   const auto with_plugins = [&](std::vector<std::string> words) {
     auto settings = environment();
-    settings["LMX_PLUGIN_PATH"] = LMX_INFERENCE_PLUGINS;
+    settings["LMX_PLUGIN_PATH"] = build_path("/tests/inference_plugins");
     return run_lmx(std::move(words), settings);
   };
   const auto exported = [&](const std::string& model) {
     language_model("{name: " + model + ", height: 2, vector: 6, units: 5, memory: 0.3}");
-    const Outcome trained =
-        with_plugins({"run", path("tiny.yaml"), "run.dir=" + path("r_" + model), "train.steps=3"});
+    const Outcome trained = with_plugins({"run", path("tiny.yaml"), "run.dir=" + path("r_" + model), "train.steps=3"});
     EXPECT_EQ(trained.code, 0) << trained.err;
     return with_plugins({"export", path("r_" + model), "--to", "pytorch", "--output", path("out_" + model)});
   };

@@ -14,6 +14,7 @@
 #include "lmx/error.h"
 #include "lmx/random.h"
 #include "names.h"
+#include "paths.h"
 #include "runfiles/checkpoint.h"
 
 namespace lmx {
@@ -47,7 +48,7 @@ class Folder : public testing::Test {
 };
 
 TEST(Logistic, EqualsScikitLearn) {
-  std::ifstream file(LMX_SOURCE_DIR "/tests/train/golden/logistic.json");
+  std::ifstream file(lmx_test::source_path("/tests/train/golden/logistic.json"));
   const nlohmann::json cases = nlohmann::json::parse(file);
   ASSERT_EQ(cases.size(), 2U);
   for (const auto& c : cases) {

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "names.h"
+#include "paths.h"
 #include "process/run_fixture.h"
 
 namespace lmx_test {
@@ -124,7 +125,9 @@ TEST_F(TranslateCommands, JsonHoldsWhatTheTextDoes) {
     EXPECT_NEAR(json["sum"].get<double>(), sum, 1e-6);
     EXPECT_EQ(json["mean"].get<double>(), json["sum"].get<double>() / static_cast<double>(tokens));
   }
-  std::getline(std::istringstream(lmx({"score", path("mt"), path("a.en"), path("a.de"), "--max-length", "2", "--json"}).out), object);
+  std::getline(
+      std::istringstream(lmx({"score", path("mt"), path("a.en"), path("a.de"), "--max-length", "2", "--json"}).out),
+      object);
   EXPECT_EQ(Json::parse(object)["sum"], "-Infinity");
   // An evaluation contains the scores as numbers.
   const Outcome o = lmx({"eval", path("mt"), "--split", "test", "--json"});
@@ -193,7 +196,7 @@ TEST_F(TranslateCommands, RunsEndWithTheMeanOfTheirLastCheckpoints) {
 // The commands of docs/data.md, unchanged: each reads the output of the one before it.
 TEST_F(TranslateCommands, FromACrawlToItsBestPairs) {
   std::string script = "cd '" + folder_.string() + "'\n";
-  std::istringstream page(read_file(LMX_SOURCE_DIR "/docs/data.md"));
+  std::istringstream page(read_file(source_path("/docs/data.md")));
   int commands = 0;
   for (std::string line; std::getline(page, line);) {
     if (!line.starts_with("lmx data filter --tsv") && !line.starts_with("lmx score RUN --tsv") &&
@@ -216,7 +219,7 @@ TEST_F(TranslateCommands, FromACrawlToItsBestPairs) {
   write("raw/part-1.tsv", crawl);
   ASSERT_EQ(run_process({"/bin/bash", "-c", "gzip " + path("raw/part-1.tsv")}).code, 0);
   std::map<std::string, std::string> more = environment();
-  more["PATH"] = std::string(LMX_BINARY_DIR "/bin:") + std::getenv("PATH");
+  more["PATH"] = build_path("/bin:") + std::getenv("PATH");
   const Outcome o = run_process({"/bin/bash", "-c", script}, more);
   ASSERT_EQ(o.code, 0) << o.err;
   EXPECT_THAT(o.out, Names("42 of 82 pairs", "41 of 42 pairs", "-inf\n", "2 pairs", "1 of them"));

@@ -1,6 +1,7 @@
 // batch.fit: memory chooses the largest sub-batch that the estimate and a probe allow.
 #include "comm/mpi_here.h"
 #include "memory/memory_fixture.h"
+#include "paths.h"
 
 namespace lmx_test {
 namespace {
@@ -17,6 +18,12 @@ class Fit : public MemoryTest {
                    "data.train_tokens=20000", "train.steps=8", "train.eval_every=8", "checkpoint.every=8",
                    "train.eval_batch=1", "model.cells=64"},
                   more);
+  }
+  // The model of tests/plugin/plugins/faulty_model.cc with this fault.
+  static Words test_model(int fault) {
+    return {"--plugin-dir",          build_path("/tests/plugins/model_" + std::to_string(fault)),
+            "model.name=test_model", "~model.embedding",
+            "~model.cells",          "~model.projection"};
   }
   static Words with_batch(const nlohmann::json& fit) {
     return {"batch.global=" + fit["global"].dump(), "batch.micro=" + fit["micro"].dump(),
@@ -138,9 +145,7 @@ TEST_F(Fit, ADryRunChoosesByTheEstimate) {
 // The plugin prints a line whenever a model is made.
 TEST_F(Fit, ADryRunMakesTheNetworkOnce) {
   for (const std::string fit : {"none", "memory"}) {
-    const Outcome dry =
-        run("a", {"--dry-run", "--plugin-dir", LMX_BINARY_DIR "/tests/plugins/model_6", "model.name=test_model",
-                  "~model.embedding", "~model.cells", "~model.projection", "batch.fit=" + fit});
+    const Outcome dry = run("a", joined(test_model(6), {"--dry-run", "batch.fit=" + fit}));
     EXPECT_EQ(dry.code, 0) << dry.out << dry.err;
     const std::string made = "a model is made";
     const size_t first = dry.err.find(made);
@@ -179,14 +184,15 @@ TEST_F(Fit, ZeroNeedsFit) {
   EXPECT_THAT(o.err, Names("batch.global", "batch.fit", "memory"));
 }
 
-// The estimate of this small model lacks some scratch memory, so that the first probe fails.
+// This model promises one byte of activations per token, and needs thousands: the first probe fails on every CPU.
 TEST_F(Fit, AFailedProbeLeavesNoTrace) {
   for (const Words& global : {Words{}, Words{"~batch.global"}}) {
-    const Words words = wide(joined(global, {"data.train_tokens=200000", "memory.budget=0.002"}));
+    const Words words = wide(
+        joined(joined(global, test_model(2)), {"model.size=128", "data.train_tokens=200000", "memory.budget=0.003"}));
     const Outcome o = expect_run("fitted", words);
     const auto chosen = fit("fitted");
     EXPECT_GT(chosen["probes"], 1) << o.err;
-    EXPECT_THAT(o.err, Names("no room for passes of ", "[memory] cpu cannot allocate ", "2.0 MB"));
+    EXPECT_THAT(o.err, Names("no room for passes of ", "[memory] cpu cannot allocate ", "3.0 MB"));
     // The log of the run has what was printed before the run had a folder, in its order.
     EXPECT_THAT(log("fitted"),
                 testing::ContainsRegex("batch.fit: probe 1: (.|\n)*batch.fit: no room for passes of [0-9]+ sequences: "
@@ -221,7 +227,7 @@ TEST_F(Fit, ProcessesAgree) {
     const Outcome probe = run("probe", {"comm={name: " + comm + ", ranks: 1}", "train.steps=1"});
     std::filesystem::remove_all(path("probe"));
     if (probe.code != 0) continue;
-    const Words words = wide({"comm={name: " + comm + ", ranks: 2}", "memory.budget=0.003"});
+    const Words words = wide({"comm={name: " + comm + ", ranks: 2}", "memory.budget=0.002"});
     expect_run(comm, words);
     const auto chosen = fit(comm);
     EXPECT_GT(chosen["micro"], 1);

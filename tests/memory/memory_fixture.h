@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "names.h"
+#include "paths.h"
 #include "process/free_port.h"
 #include "process/run_fixture.h"
 
@@ -116,7 +117,7 @@ threads: 1
   }
   static bool has_device() { return std::filesystem::exists(kLibrary); }
 
-  static constexpr const char* kLibrary = LMX_BINARY_DIR "/lib/liblmx_cuda_emulated.so";
+  static inline const std::string kLibrary = build_path("/lib/liblmx_cuda_emulated.so");
 };
 
 }  // namespace lmx_test

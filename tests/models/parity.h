@@ -14,6 +14,7 @@
 #include "lmx/optim.h"
 #include "lmx/plugin.h"
 #include "ops/gradcheck.h"
+#include "paths.h"
 #include "runfiles/checkpoint.h"
 
 namespace lmx::testing {
@@ -31,8 +32,8 @@ class Parity : public ::testing::TestWithParam<Golden> {
  protected:
   void SetUp() override {
     ctx_ = lmx_test::test_context();
-    golden_ =
-        load_safetensors(str(LMX_SOURCE_DIR, "/tests/models/golden/", GetParam().name, ".safetensors"), ctx_.host);
+    golden_ = load_safetensors(str(lmx_test::source_path("/tests/models/golden/"), GetParam().name, ".safetensors"),
+                               ctx_.host);
   }
 
   // Makes the model and a full softmax, with the golden file's weights.

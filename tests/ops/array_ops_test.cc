@@ -12,6 +12,7 @@
 #include "device.h"
 #include "lmx/parallel.h"
 #include "ops/array_op_cases.h"
+#include "paths.h"
 #include "runfiles/checkpoint.h"
 
 namespace lmx::testing {
@@ -69,7 +70,8 @@ double difference(std::span<const float> got, std::span<const float> want) {
 // The golden file holds, for each case, inputs "NAME.x0", ..., the result "NAME.y", the loss's weights "NAME.w" and
 // PyTorch's gradients "NAME.d0", ... of sum(y w).
 TEST(ArrayOps, ValuesAndGradientsEqualPyTorchs) {
-  const StateDict golden = load_safetensors(LMX_SOURCE_DIR "/tests/ops/golden/array_ops.safetensors", Allocator::cpu());
+  const StateDict golden =
+      load_safetensors(lmx_test::source_path("/tests/ops/golden/array_ops.safetensors"), Allocator::cpu());
   size_t compared = 0;
   for (const OpCase& c : all_cases()) {
     SCOPED_TRACE(c.name);
@@ -100,7 +102,7 @@ TEST(ArrayOps, ValuesAndGradientsEqualPyTorchs) {
 
 TEST(ArrayOps, EveryOpOfTheHeaderHasACase) {
   std::set<std::string> declared, tested;
-  std::ifstream file(LMX_SOURCE_DIR "/core/include/lmx/array_ops.h");
+  std::ifstream file(lmx_test::source_path("/core/include/lmx/array_ops.h"));
   ASSERT_TRUE(file);
   std::stringstream text;
   text << file.rdbuf();

@@ -13,6 +13,7 @@
 #include "lmx/error.h"
 #include "lmx/ops.h"
 #include "names.h"
+#include "paths.h"
 
 namespace lmx::testing {
 namespace {
@@ -306,7 +307,7 @@ TEST(DeviceGradcheck, EveryRow) {
 }
 
 TEST(Gradcheck, EveryOpOfTheHeaderHasARow) {
-  std::ifstream file(LMX_SOURCE_DIR "/core/include/lmx/ops.h");
+  std::ifstream file(lmx_test::source_path("/core/include/lmx/ops.h"));
   ASSERT_TRUE(file);
   std::stringstream text;
   text << file.rdbuf();

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "names.h"
+#include "paths.h"
 #include "process/run_fixture.h"
 
 namespace lmx_test {
@@ -18,10 +19,10 @@ class PlanCommand : public RunTest {
   PlanCommand() { write("tiny.yaml", std::string("defaults: [sync: allreduce, comm: self, _self_]\n") + kTinyRecipe); }
 
   Outcome plan(const std::string& recipe, std::vector<std::string> more) const {
-    more.insert(more.begin(), {LMX_BINARY_DIR "/bin/lmx", "plan", recipe});
+    more.insert(more.begin(), {build_path("/bin/lmx"), "plan", recipe});
     return run_process(more, environment());
   }
-  static std::string shipped(const std::string& name) { return LMX_SOURCE_DIR "/recipes/" + name; }
+  static std::string shipped(const std::string& name) { return source_path("/recipes/") + name; }
   Json rows(const std::string& recipe, std::vector<std::string> more) const {
     more.push_back("--json");
     const Outcome o = plan(recipe, more);

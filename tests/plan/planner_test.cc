@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 
 #include "app/plan/plan.h"
+#include "paths.h"
 #include "plan_command.h"
 #include "train/fixture.h"
 
@@ -20,7 +21,7 @@ class PlannerOfARequest : public PlanCommand {
   Request request(std::vector<std::string> overrides = {}) const {
     Request r;
     r.recipe = path("tiny.yaml");
-    r.machine = LMX_SOURCE_DIR "/recipes/machine/desk_10gbe.yaml";
+    r.machine = source_path("/recipes/machine/desk_10gbe.yaml");
     r.compose.overrides = std::move(overrides);
     r.ranks = {1, 2, 4};
     return r;

@@ -1,6 +1,7 @@
 // The memory of matrix products in a plan is that of the planned machine's processor.
 #include <gmock/gmock.h>
 
+#include "paths.h"
 #include "plan_command.h"
 
 namespace lmx_test {
@@ -40,7 +41,7 @@ class PlanProducts : public PlanCommand {
               const std::map<std::string, std::string>& variables = {}) const {
     auto all = environment();
     all.insert(variables.begin(), variables.end());
-    const Outcome o = run_process({LMX_BINARY_DIR "/bin/lmx", "plan", path("tiny.yaml"), "--machine",
+    const Outcome o = run_process({build_path("/bin/lmx"), "plan", path("tiny.yaml"), "--machine",
                                    path(machine + ".yaml"), "precision=" + precision, "model.projection=0",
                                    "model.cells=1024", "batch.micro=0", "batch.global=128", "--json"},
                                   all);

@@ -7,6 +7,7 @@
 #include <regex>
 
 #include "lmx/error.h"
+#include "paths.h"
 #include "plan_command.h"
 #include "sync/server/worker_clock.h"
 
@@ -227,7 +228,7 @@ TEST_F(PlanServer, TenThousandRanksNeedLessThanAGigabyte) {
 #endif
   for (const std::string sync : {"allreduce_levels", "param_server,param_server_rows"}) {
     const Outcome o = run_process(
-        {"/bin/sh", "-c", "ulimit -v 1000000; exec \"$0\" \"$@\"", LMX_BINARY_DIR "/bin/lmx", "plan", path("tiny.yaml"),
+        {"/bin/sh", "-c", "ulimit -v 1000000; exec \"$0\" \"$@\"", build_path("/bin/lmx"), "plan", path("tiny.yaml"),
          "--machine", "h100_node", "--ranks", "10000", "--json", "train.ema=0", "sync=" + sync},
         environment());
     ASSERT_EQ(o.code, 0) << sync << o.err;

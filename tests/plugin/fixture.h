@@ -10,12 +10,13 @@
 
 #include "lmx/error.h"
 #include "lmx/plugin.h"
+#include "paths.h"
 
 namespace lmx {
 
 // A folder of plugins that tests/plugin/CMakeLists.txt built.
 inline std::string built(const std::string& folder) {
-  return std::string(LMX_TEST_PLUGINS "/") + folder;
+  return lmx_test::build_path("/tests/plugins/") + folder;
 }
 
 // The text of the UserError that `call` throws.

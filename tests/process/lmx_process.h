@@ -14,6 +14,8 @@
 #include <string>
 #include <vector>
 
+#include "paths.h"
+
 namespace lmx_test {
 
 struct Outcome {
@@ -77,7 +79,7 @@ inline std::map<std::string, std::string> crashes_unhandled(std::map<std::string
 }
 
 inline Outcome run_lmx(std::vector<std::string> arguments, const std::map<std::string, std::string>& environment = {}) {
-  arguments.insert(arguments.begin(), LMX_BINARY_DIR "/bin/lmx");
+  arguments.insert(arguments.begin(), build_path("/bin/lmx"));
   return run_process(arguments, environment);
 }
 

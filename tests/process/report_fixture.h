@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "comm/mpi_here.h"
+#include "paths.h"
 #include "process/run_fixture.h"
 
 namespace lmx_test {
@@ -36,7 +37,7 @@ inline std::string percent_decoded(const std::string& text) {
 class ReportPageTest : public RunTest {
  protected:
   Outcome report(const std::vector<std::string>& more) const {
-    std::vector<std::string> words{LMX_BINARY_DIR "/bin/lmx", "report"};
+    std::vector<std::string> words{build_path("/bin/lmx"), "report"};
     words.insert(words.end(), more.begin(), more.end());
     return run_process(words, environment());
   }

@@ -8,6 +8,7 @@
 #include <regex>
 #include <thread>
 
+#include "paths.h"
 #include "process/lmx_process.h"
 
 namespace lmx_test {
@@ -59,7 +60,7 @@ class RunTest : public testing::Test {
 
   // lmx run tiny.yaml run.dir=<folder>/<dir> ...
   std::vector<std::string> command(const std::string& dir, const std::vector<std::string>& more = {}) const {
-    std::vector<std::string> words{LMX_BINARY_DIR "/bin/lmx", "run", path("tiny.yaml"), "run.dir=" + path(dir)};
+    std::vector<std::string> words{build_path("/bin/lmx"), "run", path("tiny.yaml"), "run.dir=" + path(dir)};
     words.insert(words.end(), more.begin(), more.end());
     return words;
   }
@@ -73,7 +74,7 @@ class RunTest : public testing::Test {
   // The environment for shell commands, in which the shell finds this build's lmx.
   std::map<std::string, std::string> environment_with_lmx() const {
     auto settings = environment();
-    settings["PATH"] = LMX_BINARY_DIR "/bin:" + std::string(std::getenv("PATH"));
+    settings["PATH"] = build_path("/bin:") + std::string(std::getenv("PATH"));
     settings["LMX_COMMAND"] = "";
     return settings;
   }

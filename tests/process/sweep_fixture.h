@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "paths.h"
 #include "process/run_fixture.h"
 
 namespace lmx_test {
@@ -15,7 +16,7 @@ class SweepTest : public RunTest {
   using Json = nlohmann::json;
 
   std::vector<std::string> words(const std::vector<std::string>& more) const {
-    std::vector<std::string> all{LMX_BINARY_DIR "/bin/lmx", "sweep"};
+    std::vector<std::string> all{build_path("/bin/lmx"), "sweep"};
     all.insert(all.end(), more.begin(), more.end());
     return all;
   }

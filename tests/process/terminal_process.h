@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "paths.h"
+
 namespace lmx_test {
 
 struct TerminalOutcome {
@@ -19,7 +21,8 @@ struct TerminalOutcome {
 
 // The terminal has `columns` columns and supports colours. NO_COLOR and COLUMNS are unset unless `settings`,
 // environment variables, contains them.
-inline TerminalOutcome run_on_terminal(std::vector<std::string> words, const std::map<std::string, std::string>& settings,
+inline TerminalOutcome run_on_terminal(std::vector<std::string> words,
+                                       const std::map<std::string, std::string>& settings,
                                        unsigned short columns = 80) {
   winsize size{};
   size.ws_col = columns;
@@ -30,7 +33,7 @@ inline TerminalOutcome run_on_terminal(std::vector<std::string> words, const std
     for (const char* name : {"NO_COLOR", "COLUMNS"}) unsetenv(name);
     setenv("TERM", "xterm", 1);
     for (const auto& [name, value] : settings) setenv(name.c_str(), value.c_str(), 1);
-    words.insert(words.begin(), LMX_BINARY_DIR "/bin/lmx");
+    words.insert(words.begin(), build_path("/bin/lmx"));
     std::vector<char*> argv;
     for (std::string& word : words) argv.push_back(word.data());
     argv.push_back(nullptr);

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "names.h"
+#include "paths.h"
 #include "process/run_fixture.h"
 
 namespace lmx_test {
@@ -40,7 +41,7 @@ class LevelsTest : public RunTest {
     return ppl;
   }
   Outcome report(const std::string& dir, const Words& more = {}) const {
-    return run_process(with({LMX_BINARY_DIR "/bin/lmx", "report", path(dir)}, more), environment());
+    return run_process(with({build_path("/bin/lmx"), "report", path(dir)}, more), environment());
   }
 
   const Words two_nodes{"comm={name: virtual, ranks: 4, ranks_per_node: 2}"};

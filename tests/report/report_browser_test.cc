@@ -5,6 +5,7 @@
 #include <sstream>
 
 #include "names.h"
+#include "paths.h"
 #include "process/report_fixture.h"
 
 namespace lmx_test {
@@ -237,9 +238,12 @@ TEST_F(ReportBrowser, ColoursDifferWithoutRedAndGreen) {
 TEST_F(ReportBrowser, NumbersAreReadable) {
   make_run("a", falling(20, 4));
   ASSERT_EQ(report({path("a")}).code, 0);
-  EXPECT_EQ(told("a/report.html", R"js([shown(1234567.8), shown(1234.5), shown(0.894427), shown(4.8e29), shown(0), shown(1.282e-5), shown(null),
+  EXPECT_EQ(
+      told(
+          "a/report.html",
+          R"js([shown(1234567.8), shown(1234.5), shown(0.894427), shown(4.8e29), shown(0), shown(1.282e-5), shown(null),
                                    brief(9e31), brief(38050000), brief(25000), brief(1500), shownBytes(484), shownBytes(7700000)])js"),
-            Json::parse(R"(["1,234,568", "1,234.5", "0.89443", "4.8e29", "0", "1.282e-5", "–",
+      Json::parse(R"(["1,234,568", "1,234.5", "0.89443", "4.8e29", "0", "1.282e-5", "–",
                             "9e31", "38.05M", "25k", "1,500", "484 B", "7.7 MB"])"));
   // Every tick of a scale is within its bounds, and there are more than one but not too many.
   EXPECT_EQ(told("a/report.html", R"js([[1, 9], [0.5, 2e30], [20, 71], [1e-9, 1e-3], [24, 25]].map(([low, high]) => {
@@ -318,7 +322,7 @@ TEST_F(ReportBrowser, ARunThatDiverged) {
 }
 
 TEST_F(ReportBrowser, ASweep) {
-  const Outcome o = run_process({LMX_BINARY_DIR "/bin/lmx", "sweep", path("tiny.yaml"), "train.steps=12",
+  const Outcome o = run_process({build_path("/bin/lmx"), "sweep", path("tiny.yaml"), "train.steps=12",
                                  "optimizer.lr=0.001,0.02", "clip=1,2", "--out", path("sweep")},
                                 environment());
   ASSERT_EQ(o.code, 0) << o.err;

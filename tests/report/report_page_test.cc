@@ -1,5 +1,6 @@
 // The page of lmx report: one complete, small file.
 #include "names.h"
+#include "paths.h"
 #include "process/report_fixture.h"
 
 namespace lmx_test {
@@ -316,8 +317,8 @@ TEST_F(ReportPage, Mistakes) {
 // No value varies, and one point's run is damaged: the rest of the page is complete.
 TEST_F(ReportPage, ASweepOfOnePoint) {
   const auto sweep = [&](const std::string& out, const std::vector<std::string>& more) {
-    std::vector<std::string> words{LMX_BINARY_DIR "/bin/lmx", "sweep", path("tiny.yaml"),
-                                   "train.steps=12",          "--out", path(out)};
+    std::vector<std::string> words{build_path("/bin/lmx"), "sweep", path("tiny.yaml"),
+                                   "train.steps=12",       "--out", path(out)};
     words.insert(words.end(), more.begin(), more.end());
     return run_process(words, environment());
   };

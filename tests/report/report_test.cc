@@ -6,6 +6,7 @@
 
 #include "comm/mpi_here.h"
 #include "names.h"
+#include "paths.h"
 #include "process/run_fixture.h"
 
 namespace lmx_test {
@@ -19,7 +20,7 @@ using testing::Not;
 class Report : public RunTest {
  protected:
   Outcome report(const std::string& dir, const std::vector<std::string>& more = {}) const {
-    std::vector<std::string> words{LMX_BINARY_DIR "/bin/lmx", "report", path(dir)};
+    std::vector<std::string> words{build_path("/bin/lmx"), "report", path(dir)};
     words.insert(words.end(), more.begin(), more.end());
     return run_process(words, environment());
   }

@@ -6,6 +6,7 @@
 #include "comm/job.h"
 #include "comm/mpi_here.h"
 #include "names.h"
+#include "paths.h"
 #include "process/run_fixture.h"
 
 namespace lmx_test {
@@ -73,7 +74,7 @@ class RestartsTest : public RunTest {
       count += read_file(entry.path() / "cmdline").find("run.dir=" + path(dir)) != std::string::npos;
     return count;
   }
-  static std::string plugins() { return LMX_BINARY_DIR "/tests/plugins/crashing"; }
+  static std::string plugins() { return build_path("/tests/plugins/crashing"); }
   // A run that crashes in each of its starts.
   Outcome crashing(const Words& more) const {
     const Words words{"~batcher", "+batcher={name: test_faulty, sequence_length: 6}", "--plugin-dir", plugins()};

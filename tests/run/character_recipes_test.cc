@@ -5,6 +5,7 @@
 
 #include "app/run/dry_run.h"
 #include "names.h"
+#include "paths.h"
 #include "process/run_fixture.h"
 
 namespace lmx_test {
@@ -14,7 +15,7 @@ using testing::HasSubstr;
 
 // Runs without corpora: the plan does not depend on them, and the missing ones are reported.
 std::string dry_run(const std::string& recipe, std::vector<std::string> more = {}) {
-  std::vector<std::string> words{"run", LMX_SOURCE_DIR "/recipes/" + recipe + ".yaml", "--dry-run"};
+  std::vector<std::string> words{"run", source_path("/recipes/") + recipe + ".yaml", "--dry-run"};
   words.insert(words.end(), more.begin(), more.end());
   const Outcome o = run_lmx(words, {{"LMX_DATA_DIR", "/nonexistent"}, {"OMP_NUM_THREADS", "1"}});
   EXPECT_EQ(o.code, 2) << recipe << ": " << o.err;  // the corpora are missing
@@ -43,7 +44,7 @@ TEST(CharacterRecipes, DeskTwins) {
 
 // A recipe with every default, without its provenance.
 std::string resolved(const std::string& recipe, const std::string& scale) {
-  const Outcome o = run_lmx({"config", LMX_SOURCE_DIR "/recipes/" + recipe + ".yaml", scale});
+  const Outcome o = run_lmx({"config", source_path("/recipes/") + recipe + ".yaml", scale});
   EXPECT_EQ(o.code, 0) << recipe << ": " << o.err;
   return o.out.substr(0, o.out.find("\nprovenance:"));
 }
@@ -75,7 +76,7 @@ TEST(CharacterRecipes, TwinsKeepWhatTheirRecipesSay) {
 // Every point is composed and checked; then the missing corpora are reported.
 TEST(CharacterRecipes, SweepsAtThePapersSizeAndAtADesks) {
   const auto points = [](const std::string& recipe, const std::vector<std::string>& more = {}) {
-    std::vector<std::string> words{"sweep", LMX_SOURCE_DIR "/recipes/" + recipe + ".yaml", "--dry-run"};
+    std::vector<std::string> words{"sweep", source_path("/recipes/") + recipe + ".yaml", "--dry-run"};
     words.insert(words.end(), more.begin(), more.end());
     const Outcome o = run_lmx(words, {{"LMX_DATA_DIR", "/nonexistent"}, {"OMP_NUM_THREADS", "1"}});
     EXPECT_EQ(o.code, 2) << recipe << ": " << o.err;

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <sstream>
 
+#include "paths.h"
 #include "process/run_fixture.h"
 
 namespace lmx_test {
@@ -13,7 +14,7 @@ using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
 
-const std::string kPlugins = LMX_BINARY_DIR "/tests/plugins/composed";
+const std::string kPlugins = build_path("/tests/plugins/composed");
 
 class ComposedRun : public RunTest {
  protected:

@@ -6,6 +6,7 @@
 
 #include "comm/mpi_here.h"
 #include "names.h"
+#include "paths.h"
 #include "process/run_fixture.h"
 
 namespace lmx_test {
@@ -51,11 +52,11 @@ class CudaRun : public RunTest {
   void expect_documented(const Outcome& o) const {
     const size_t begin = o.err.find("error: ");
     ASSERT_NE(begin, std::string::npos) << o.err;
-    const std::string page = read_file(LMX_SOURCE_DIR "/docs/errors.md");
+    const std::string page = read_file(source_path("/docs/errors.md"));
     EXPECT_NE(page.find("\n" + o.err.substr(begin)), std::string::npos) << o.err << "is not in docs/errors.md";
   }
 
-  static constexpr const char* kLibrary = LMX_BINARY_DIR "/lib/liblmx_cuda_emulated.so";
+  static inline const std::string kLibrary = build_path("/lib/liblmx_cuda_emulated.so");
 };
 
 TEST_F(CudaRun, NamesTheDeviceAndItsMemory) {
@@ -212,7 +213,7 @@ class NcclRun : public CudaRun {
     return run_on_device(more, variables);
   }
 
-  const std::map<std::string, std::string> kNccl{{"LMX_NCCL_LIBRARY", LMX_BINARY_DIR "/lib/libnccl_emulated.so"},
+  const std::map<std::string, std::string> kNccl{{"LMX_NCCL_LIBRARY", build_path("/lib/libnccl_emulated.so")},
                                                  {"LMX_EMULATED_DEVICES", "2"}};
 };
 

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "names.h"
+#include "paths.h"
 #include "process/run_fixture.h"
 
 namespace lmx_test {
@@ -41,7 +42,7 @@ class CudnnRun : public RunTest {
     auto all = environment();
     all["LMX_CUDA_LIBRARY"] = kLibrary;
     all["LMX_CUDA_POISON"] = "1";
-    all["LD_LIBRARY_PATH"] = LMX_BINARY_DIR "/lib";  // of device_without_cudnn()
+    all["LD_LIBRARY_PATH"] = build_path("/lib");  // of device_without_cudnn()
     for (const auto& [name, value] : variables) all[name] = value;
     return all;
   }
@@ -68,10 +69,10 @@ class CudnnRun : public RunTest {
   void expect_documented(const Outcome& o) const {
     const std::string text = std::regex_replace(o.err, std::regex("_emulated"), "");
     ASSERT_TRUE(text.starts_with("error: ")) << text;
-    EXPECT_THAT(read_file(LMX_SOURCE_DIR "/docs/errors.md"), HasSubstr("\n" + text));
+    EXPECT_THAT(read_file(source_path("/docs/errors.md")), HasSubstr("\n" + text));
   }
 
-  static constexpr const char* kLibrary = LMX_BINARY_DIR "/lib/liblmx_cuda_emulated.so";
+  static inline const std::string kLibrary = build_path("/lib/liblmx_cuda_emulated.so");
 };
 
 TEST_F(CudnnRun, TrainsLongSequencesLikeTheCpuAndTheOwnKernels) {
@@ -137,11 +138,11 @@ TEST_F(CudnnRun, AnotherValueOfTheVariableIsOneMessage) {
 }
 
 TEST_F(CudnnRun, DevicesNamesTheVersion) {
-  const Outcome o = run_process({LMX_BINARY_DIR "/bin/lmx", "devices"}, with({}));
+  const Outcome o = run_process({build_path("/bin/lmx"), "devices"}, with({}));
   EXPECT_EQ(o.code, 0) << o.err;
   EXPECT_THAT(o.out, HasSubstr("\ncuDNN 9.19.0\n"));
-  const Outcome without = run_process({LMX_BINARY_DIR "/bin/lmx", "devices", "--json"},
-                                      with({{"LMX_CUDA_LIBRARY", device_without_cudnn()}}));
+  const Outcome without =
+      run_process({build_path("/bin/lmx"), "devices", "--json"}, with({{"LMX_CUDA_LIBRARY", device_without_cudnn()}}));
   EXPECT_EQ(nlohmann::json::parse(without.out)["cudnn_unavailable"],
             "this build of lmx has no liblmx_cudnn_emulated.so");
 }

@@ -6,6 +6,7 @@
 
 #include "app/run/dry_run.h"
 #include "names.h"
+#include "paths.h"
 #include "process/run_fixture.h"
 
 namespace lmx_test {
@@ -47,7 +48,7 @@ TEST_F(DryRun, TrainsNothing) {
 }
 
 TEST_F(DryRun, FullModelOfThePaper) {
-  const std::string recipe = LMX_SOURCE_DIR "/recipes/patwary_word_1b.yaml";
+  const std::string recipe = source_path("/recipes/patwary_word_1b.yaml");
   auto nowhere = environment();
   nowhere["LMX_DATA_DIR"] = path("");
   Outcome o = run_lmx({"run", recipe, "--dry-run"}, nowhere);
@@ -61,7 +62,7 @@ TEST_F(DryRun, FullModelOfThePaper) {
 }
 
 TEST_F(DryRun, EveryShippedRecipeIsRight) {
-  for (const auto& entry : fs::directory_iterator(LMX_SOURCE_DIR "/recipes")) {
+  for (const auto& entry : fs::directory_iterator(source_path("/recipes"))) {
     if (entry.path().extension() != ".yaml") continue;
     const Outcome o = run_lmx({"run", entry.path().string(), "--dry-run"}, environment());
     EXPECT_EQ(o.err, "") << entry.path();

@@ -5,6 +5,7 @@
 #include "comm/mpi_here.h"
 #include "lmx/error.h"
 #include "names.h"
+#include "paths.h"
 #include "process/run_fixture.h"
 
 namespace lmx_test {
@@ -43,7 +44,7 @@ class MismatchTest : public RunTest {
 
   // A copy of the build with one more byte at the end of `file`, which changes only its hash. Returns its lmx.
   std::string other_build(const fs::path& file) const {
-    const fs::path build = LMX_BINARY_DIR, copy = folder_ / "build";
+    const fs::path build = build_path(), copy = folder_ / "build";
     fs::create_directories(copy);
     for (const char* part : {"bin", "lib"})
       fs::copy(build / part, copy / part, fs::copy_options::recursive | fs::copy_options::copy_symlinks);

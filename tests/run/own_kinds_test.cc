@@ -6,6 +6,7 @@
 
 #include "base/text.h"
 #include "names.h"
+#include "paths.h"
 #include "process/run_fixture.h"
 
 namespace lmx_test {
@@ -15,7 +16,7 @@ using Json = nlohmann::json;
 using testing::HasSubstr;
 using testing::Not;
 
-const std::string kPlugins = LMX_BINARY_DIR "/tests/plugins";
+const std::string kPlugins = build_path("/tests/plugins");
 
 class OwnKinds : public RunTest {
  protected:
@@ -39,7 +40,7 @@ class OwnKinds : public RunTest {
     return run_process(with_plugins(command(dir, more)), environment());
   }
   Outcome lmx(std::vector<std::string> words) const {
-    words.insert(words.begin(), LMX_BINARY_DIR "/bin/lmx");
+    words.insert(words.begin(), build_path("/bin/lmx"));
     return run_process(with_plugins(words), environment());
   }
   std::vector<Json> records(const std::string& dir, const std::string& split) const {

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "names.h"
+#include "paths.h"
 #include "process/run_fixture.h"
 
 namespace lmx_test {
@@ -13,7 +14,7 @@ namespace {
 using Json = nlohmann::json;
 using testing::HasSubstr;
 
-const std::string kPlugins = LMX_BINARY_DIR "/tests/plugins";
+const std::string kPlugins = build_path("/tests/plugins");
 
 class OwnNames : public RunTest {
  protected:
@@ -42,7 +43,7 @@ class OwnNames : public RunTest {
     return nll;
   }
   Outcome lmx(std::vector<std::string> words) const {
-    words.insert(words.begin(), LMX_BINARY_DIR "/bin/lmx");
+    words.insert(words.begin(), build_path("/bin/lmx"));
     return run_process(with_plugins(words), environment());
   }
 };

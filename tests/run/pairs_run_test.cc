@@ -5,6 +5,7 @@
 
 #include "comm/mpi_here.h"
 #include "names.h"
+#include "paths.h"
 #include "process/run_fixture.h"
 
 namespace lmx_test {
@@ -95,7 +96,7 @@ TEST_F(PairsRun, TrainsTellsAndReports) {
   EXPECT_NEAR(counted, 24 * 4, 3 * 2);  // each sub-batch once; an epoch's last step may have fewer
 
   const Outcome r =
-      run_process({LMX_BINARY_DIR "/bin/lmx", "report", path("a"), "--charts", path("charts")}, environment());
+      run_process({build_path("/bin/lmx"), "report", path("a"), "--charts", path("charts")}, environment());
   ASSERT_EQ(r.code, 0) << r.err;
   EXPECT_THAT(r.out, Names("SUB-BATCHES", "padding", "slowest rank"));
   EXPECT_THAT(read_file(folder_ / "charts" / "sub_batch_times.svg"), Names("<svg", "90 % within"));
@@ -283,8 +284,8 @@ checks:
   - {claim: overflows, class: exact, value: "overflows[fp16]", at_least: 1}
   - {claim: bleu, class: exact, value: "bleu[fp32] + mean_bleu[fp32]", at_least: 0}
 )yaml");
-  const std::vector<std::string> command{LMX_BINARY_DIR "/bin/lmx", "experiment", "run", path("experiments/pairs.yaml"),
-                                         "--out", path("out")};
+  const std::vector<std::string> command{build_path("/bin/lmx"),         "experiment", "run",
+                                         path("experiments/pairs.yaml"), "--out",      path("out")};
   const Outcome o = run_process(command, environment());
   ASSERT_EQ(o.code, 0) << o.err;
   const Json results = Json::parse(read_file(folder_ / "out/results.json"));
@@ -317,7 +318,7 @@ TEST_F(PairsRun, AMissingCorpusSaysWhatCanBeDone) {
   auto nowhere = environment();
   nowhere["LMX_DATA_DIR"] = path("nowhere");
   const auto message = [&](const std::string& recipe, const std::string& advice, std::vector<std::string> more = {}) {
-    std::vector<std::string> command{LMX_BINARY_DIR "/bin/lmx", "run", LMX_SOURCE_DIR "/recipes/" + recipe + ".yaml",
+    std::vector<std::string> command{build_path("/bin/lmx"), "run", source_path("/recipes/") + recipe + ".yaml",
                                      "run.dir=" + path("a")};
     command.insert(command.end(), more.begin(), more.end());
     const Outcome o = run_process(command, nowhere);

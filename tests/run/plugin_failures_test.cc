@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "names.h"
+#include "paths.h"
 #include "process/run_fixture.h"
 
 namespace lmx_test {
@@ -32,14 +33,14 @@ checkpoint: {every: 3}
 threads: 1
 )");
   }
-  static std::string folder_of(int fault) { return LMX_BINARY_DIR "/tests/plugins/model_" + std::to_string(fault); }
+  static std::string folder_of(int fault) { return build_path("/tests/plugins/model_") + std::to_string(fault); }
   Outcome train(int fault, const std::vector<std::string>& more = {}) const {
     return train_with(folder_of(fault), "plugin.yaml", more);
   }
   Outcome train_with(const std::string& plugins, const std::string& recipe,
                      const std::vector<std::string>& more) const {
-    std::vector<std::string> words{LMX_BINARY_DIR "/bin/lmx", "run",          path(recipe),
-                                   "run.dir=" + path("a"),    "--plugin-dir", plugins};
+    std::vector<std::string> words{build_path("/bin/lmx"), "run",          path(recipe),
+                                   "run.dir=" + path("a"), "--plugin-dir", plugins};
     words.insert(words.end(), more.begin(), more.end());
     return run_process(words, crashes_unhandled(environment()));
   }
@@ -78,8 +79,8 @@ TEST_F(PluginFailures, ARankThatCrashesFirstWaitsForTheStatus) {
   const std::string line(64, '.');
   while (::write(pipe, line.data(), line.size()) > 0) {
   }
-  const pid_t child = start({LMX_BINARY_DIR "/bin/lmx", "run", path("plugin.yaml"), "--resume", path("a"), "--ranks",
-                             "2", "--plugin-dir", folder_of(5)});
+  const pid_t child = start({build_path("/bin/lmx"), "run", path("plugin.yaml"), "--resume", path("a"), "--ranks", "2",
+                             "--plugin-dir", folder_of(5)});
   EXPECT_TRUE(wait_until(child, [&] { return std::filesystem::exists(path("a/provenance.json")); }));
   std::this_thread::sleep_for(std::chrono::milliseconds(300));  // the other rank would crash in this time
   char text[kPipeBytes];
@@ -102,7 +103,7 @@ class FailingCalls : public PluginFailures, public testing::WithParamInterface<F
 TEST_P(FailingCalls, NameThePluginAndTheFunction) {
   const FailingCall& c = GetParam();
   write("other.yaml", std::string(kTinyRecipe));
-  const Outcome o = train_with(LMX_BINARY_DIR "/tests/plugins/" + c.folder, "other.yaml", c.overrides);
+  const Outcome o = train_with(build_path("/tests/plugins/") + c.folder, "other.yaml", c.overrides);
   EXPECT_NE(o.code, 0);
   const std::string plugin = c.kind + " plugin '" + c.name + "'";
   EXPECT_THAT(o.err, Names(c.function, plugin, "/" + c.folder + "/" + c.name + "/" + c.name + ".so",

@@ -4,6 +4,7 @@
 #include <random>
 
 #include "names.h"
+#include "paths.h"
 #include "process/run_fixture.h"
 
 namespace lmx_test {
@@ -16,7 +17,7 @@ using testing::Not;
 class Resume : public RunTest {
  protected:
   // lmx eval or lmx generate on run `a`.
-  std::vector<std::string> lmx(const std::string& verb) const { return {LMX_BINARY_DIR "/bin/lmx", verb, path("a")}; }
+  std::vector<std::string> lmx(const std::string& verb) const { return {build_path("/bin/lmx"), verb, path("a")}; }
 
   // Each command ends with exit code 2 and one message.
   void refused(const std::vector<std::vector<std::string>>& commands, const std::vector<std::string>& parts) const {
@@ -122,10 +123,16 @@ TEST_F(Resume, SignalsFinishTheStepAndSaveIt) {
 
 // The line works in a shell without changes: its folder is quoted, and its options are kept.
 TEST_F(Resume, TheHintAfterASignalIsACommandThatWorks) {
-  const std::string plugins = LMX_BINARY_DIR "/tests/plugins/good", dir = "cut off at $5";
+  const std::string plugins = build_path("/tests/plugins/good"), dir = "cut off at $5";
   fs::create_directory(path("more groups"));
-  const std::vector<std::string> more{"train.steps=1500", "train.eval_every=1500", "checkpoint.every=1500", "clip=[]",
-                                      "train.log_every=10", "--plugin-dir", plugins, "--config-dir",
+  const std::vector<std::string> more{"train.steps=1500",
+                                      "train.eval_every=1500",
+                                      "checkpoint.every=1500",
+                                      "clip=[]",
+                                      "train.log_every=10",
+                                      "--plugin-dir",
+                                      plugins,
+                                      "--config-dir",
                                       path("more groups")};
   ASSERT_EQ(run("whole", more).code, 0);
   const pid_t child = start(command(dir, more), path("out.txt"));
@@ -237,8 +244,8 @@ TEST_F(Resume, DamagedConfig) {
 TEST_F(Resume, DirectoryWithoutPermission) {
   ASSERT_EQ(run("a", {"train.steps=10"}).code, 0);
   fs::permissions(folder_, fs::perms::owner_all | fs::perms::others_read | fs::perms::others_exec);
-  if (run_as_other({LMX_BINARY_DIR "/bin/lmx", "--version"}).code != 0)
-    GTEST_SKIP() << "this is root, and another user cannot run " LMX_BINARY_DIR "/bin/lmx";
+  if (run_as_other({build_path("/bin/lmx"), "--version"}).code != 0)
+    GTEST_SKIP() << "this is root, and another user cannot run " + build_path("/bin/lmx");
   fs::permissions(path("a"), fs::perms::none);
   for (const auto& words : {command("a", {"train.steps=20", "--resume", path("a")}), lmx("eval"), lmx("generate")}) {
     const Outcome o = run_as_other(words);

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "names.h"
+#include "paths.h"
 #include "process/run_fixture.h"
 
 namespace lmx_test {
@@ -25,9 +26,9 @@ class RowsRun : public RunTest {
 
 TEST_F(RowsRun, EveryShippedGroupIsRight) {
   for (const char* kind : {"sync", "loss"}) {
-    for (const auto& entry : fs::directory_iterator(LMX_SOURCE_DIR "/recipes/" + std::string(kind))) {
+    for (const auto& entry : fs::directory_iterator(source_path("/recipes/") + std::string(kind))) {
       const std::string choice = kind + ("=" + entry.path().stem().string());
-      std::vector<std::string> words{"run", LMX_SOURCE_DIR "/recipes/quickstart.yaml", "--ranks", "4", "--dry-run",
+      std::vector<std::string> words{"run", source_path("/recipes/quickstart.yaml"), "--ranks", "4", "--dry-run",
                                      choice};
       if (kind == std::string("sync")) words.push_back("loss=sampled_softmax");  // for groups that set its seeds
       const Outcome o = run_lmx(words, environment());
@@ -37,7 +38,8 @@ TEST_F(RowsRun, EveryShippedGroupIsRight) {
 }
 
 TEST_F(RowsRun, ATiedTableTrainsAndGenerates) {
-  for (const std::string loss : {"name: full_softmax", "name: sampled_softmax, samples: 20", "name: two_stage_softmax"}) {
+  for (const std::string loss :
+       {"name: full_softmax", "name: sampled_softmax, samples: 20", "name: two_stage_softmax"}) {
     use(loss + ", tie: embedding.weight");
     Outcome o = run("tied", {"model.projection=12", "train.steps=40"});
     ASSERT_EQ(o.code, 0) << loss << o.err;

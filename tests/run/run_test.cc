@@ -6,6 +6,7 @@
 
 #include "lmx/matmul.h"
 #include "names.h"
+#include "paths.h"
 #include "process/run_fixture.h"
 
 namespace lmx_test {
@@ -90,7 +91,7 @@ TEST_F(RunCommand, ARecipesOwnLinesArePrintedWithTheirWords) {
 // The shipped recipes' own lines are commands that work.
 TEST_F(RunCommand, ShippedRecipesProposeCommandsThatWork) {
   const auto with_lmx = environment_with_lmx();
-  const std::string quickstart = LMX_SOURCE_DIR "/recipes/quickstart.yaml";
+  const std::string quickstart = source_path("/recipes/quickstart.yaml");
   const Outcome o =
       run_lmx({"run", quickstart, "run.dir=" + path("q"), "train.steps=2", "model.cells=4"}, environment());
   ASSERT_EQ(o.code, 0) << o.err;
@@ -339,13 +340,12 @@ TEST_F(BadInput, Sync) {
 }
 
 TEST_F(BadInput, PluginOfAnotherAbi) {
-  refused({"batcher={name: test_wrong_abi}", "--plugin-dir", LMX_BINARY_DIR "/tests/plugins/wrong_abi"},
+  refused({"batcher={name: test_wrong_abi}", "--plugin-dir", build_path("/tests/plugins/wrong_abi")},
           {"test_wrong_abi.so:", "ABI 41", "this lmx"});
-  refused({"batcher={name: test_good}", "--plugin-dir", LMX_BINARY_DIR "/tests/plugins/wrong_build"},
+  refused({"batcher={name: test_good}", "--plugin-dir", build_path("/tests/plugins/wrong_build")},
           {"[batcher] ", "batcher plugin 'test_good'"});  // that folder has a sync plugin of this name
-  refused(
-      {"sync={all: {params: '.*', strategy: test_good}}", "--plugin-dir", LMX_BINARY_DIR "/tests/plugins/wrong_build"},
-      {"test_good.so:", "Foreign-1.0-libstdc++-0123-nosan"});
+  refused({"sync={all: {params: '.*', strategy: test_good}}", "--plugin-dir", build_path("/tests/plugins/wrong_build")},
+          {"test_good.so:", "Foreign-1.0-libstdc++-0123-nosan"});
 }
 
 TEST_F(BadInput, Data) {

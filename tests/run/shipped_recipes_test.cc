@@ -8,6 +8,7 @@
 
 #include "app/run/dry_run.h"
 #include "names.h"
+#include "paths.h"
 #include "process/run_fixture.h"
 
 namespace lmx_test {
@@ -21,12 +22,12 @@ using testing::IsEmpty;
 using testing::Not;
 
 std::string file_of(const std::string& recipe) {
-  return LMX_SOURCE_DIR "/recipes/" + recipe + ".yaml";
+  return source_path("/recipes/") + recipe + ".yaml";
 }
 
 std::vector<std::string> shipped() {
   std::vector<std::string> names;
-  for (const auto& entry : fs::directory_iterator(LMX_SOURCE_DIR "/recipes"))
+  for (const auto& entry : fs::directory_iterator(source_path("/recipes")))
     if (entry.path().extension() == ".yaml") names.push_back(entry.path().stem());
   std::sort(names.begin(), names.end());
   return names;

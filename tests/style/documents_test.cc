@@ -12,13 +12,14 @@
 #include <vector>
 
 #include "lmx/api.h"
+#include "paths.h"
 
 namespace lmx_style {
 namespace {
 
 namespace fs = std::filesystem;
 
-const fs::path kRoot = LMX_SOURCE_DIR;
+const fs::path kRoot = lmx_test::source_path();
 
 std::string text_of(const fs::path& path) {
   std::ifstream in(path);

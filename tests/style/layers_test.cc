@@ -11,6 +11,7 @@
 
 #include <map>
 
+#include "paths.h"
 #include "source_files.h"
 
 namespace lmx_style {
@@ -106,7 +107,7 @@ std::string room_of(const std::string& path) {
 // The path of an included file from the project's root; "" if no such file exists.
 std::string target_of(const std::string& name) {
   for (const std::string root : {"core/include/", "core/", "tools/"})
-    if (fs::exists(fs::path(LMX_SOURCE_DIR) / (root + name))) return root + name;
+    if (fs::exists(fs::path(lmx_test::source_path()) / (root + name))) return root + name;
   return "";
 }
 
@@ -176,7 +177,7 @@ TEST(Layers, PluginsSeeThePublicHeadersOnly) {
     return fs::exists(header) && !fs::exists(header.parent_path() / "plugin.toml");
   };
   for (const SourceFile& file : source_files({"plugins"}, kCode)) {
-    const fs::path folder = (fs::path(LMX_SOURCE_DIR) / file.path).parent_path();
+    const fs::path folder = (fs::path(lmx_test::source_path()) / file.path).parent_path();
     for (size_t i = 0; i < file.lines.size(); ++i) {
       const std::string name = included(file.lines[i], '"', '"');
       if (name.empty() || name.starts_with("lmx/")) continue;

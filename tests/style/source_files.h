@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "paths.h"
+
 namespace lmx_style {
 
 namespace fs = std::filesystem;
@@ -30,7 +32,7 @@ inline SourceFile read_source(const fs::path& root, const fs::path& file) {
 // Every file with one of these endings below `folders` of the project, sorted.
 inline std::vector<SourceFile> source_files(const std::vector<std::string>& folders,
                                             const std::vector<std::string>& endings) {
-  const fs::path root = LMX_SOURCE_DIR;
+  const fs::path root = lmx_test::source_path();
   std::vector<SourceFile> files;
   for (const std::string& folder : folders) {
     if (!fs::exists(root / folder)) continue;

@@ -4,6 +4,7 @@
 
 #include <filesystem>
 
+#include "paths.h"
 #include "process/sweep_fixture.h"
 
 namespace lmx_test {
@@ -54,15 +55,9 @@ class SharedCores : public SweepTest {
   }
   std::vector<int64_t> of_experiment(const std::string& out, const std::vector<std::string>& cells,
                                      const std::string& jobs, const std::string& asked = "0") const {
-    std::vector<std::string> command{LMX_BINARY_DIR "/bin/lmx",
-                                     "experiment",
-                                     "run",
-                                     path("experiments/seeds.yaml"),
-                                     "--out",
-                                     path(out),
-                                     "--jobs",
-                                     jobs,
-                                     "threads=" + asked};
+    std::vector<std::string> command{
+        build_path("/bin/lmx"), "experiment", "run", path("experiments/seeds.yaml"), "--out", path(out), "--jobs", jobs,
+        "threads=" + asked};
     for (const std::string& cell : cells) command.insert(command.end(), {"--only", cell});
     return threads(command, out + "/cells");
   }

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 
 #include "names.h"
+#include "paths.h"
 #include "process/sweep_fixture.h"
 
 namespace lmx_test {
@@ -34,7 +35,7 @@ TEST_F(EndSignals, AreTakenAsSigterm) {
 }
 
 TEST_F(EndSignals, NohupIsHeeded) {
-  const pid_t child = start({"/bin/sh", "-c", "trap '' HUP; exec \"$0\" \"$@\"", LMX_BINARY_DIR "/bin/lmx", "run",
+  const pid_t child = start({"/bin/sh", "-c", "trap '' HUP; exec \"$0\" \"$@\"", build_path("/bin/lmx"), "run",
                              path("tiny.yaml"), "run.dir=" + path("n"), "train.steps=1500"});
   ASSERT_TRUE(wait_for_records(child, "n"));
   kill(child, SIGHUP);
@@ -81,7 +82,7 @@ TEST_F(EndSignals, AFullDiskBehindStdoutIsAnError) {
                              {"--version"},
                              {"run", "--help"},
                              {"__complete", "lmx", "r"}}) {
-    std::string line = "exec " LMX_BINARY_DIR "/bin/lmx";
+    std::string line = "exec " + build_path("/bin/lmx");
     for (const std::string& word : words) line += " '" + word + "'";
     const Outcome o = run_process({"/bin/sh", "-c", line + " > /dev/full"}, environment());
     EXPECT_EQ(o.code, 1) << line << "\n" << o.err;
@@ -92,7 +93,7 @@ TEST_F(EndSignals, AFullDiskBehindStdoutIsAnError) {
 // An earlier error determines the exit code.
 TEST_F(EndSignals, AFullDiskHidesNoOtherError) {
   const Outcome o =
-      run_process({"/bin/sh", "-c", "exec " LMX_BINARY_DIR "/bin/lmx config /nowhere.yaml > /dev/full"}, environment());
+      run_process({"/bin/sh", "-c", "exec " + build_path("/bin/lmx config /nowhere.yaml > /dev/full")}, environment());
   EXPECT_EQ(o.code, 2);
   EXPECT_THAT(o.err, Names("/nowhere.yaml"));
 }

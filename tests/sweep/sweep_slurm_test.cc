@@ -1,5 +1,6 @@
 // lmx sweep --launcher slurm, on a Slurm of one node that runs as long as the test.
 #include "names.h"
+#include "paths.h"
 #include "process/sweep_fixture.h"
 
 namespace lmx_test {
@@ -15,10 +16,10 @@ class SlurmSweep : public SweepTest {
   // Runs a script in the cluster, with the variables $LMX, $RECIPE and $OUT.
   Outcome in_cluster(const std::string& script) const {
     auto settings = environment();
-    settings["LMX"] = LMX_BINARY_DIR "/bin/lmx";
+    settings["LMX"] = build_path("/bin/lmx");
     settings["RECIPE"] = path("tiny.yaml");
     settings["OUT"] = path("out");
-    return run_process({"timeout", "150", "bash", LMX_SOURCE_DIR "/tests/process/slurm_node.sh", "bash", "-c", script},
+    return run_process({"timeout", "150", "bash", source_path("/tests/process/slurm_node.sh"), "bash", "-c", script},
                        settings);
   }
   static constexpr int kNoSlurm = 77;

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "names.h"
+#include "paths.h"
 #include "process/sweep_fixture.h"
 
 namespace lmx_test {
@@ -347,7 +348,7 @@ TEST_F(Sweep, Folders) {
   EXPECT_EQ(o.code, 2);
   EXPECT_THAT(o.err, Names("not empty", "file"));
   const std::string line =
-      "cd '" + path("") + "' && '" LMX_BINARY_DIR "/bin/lmx' sweep tiny.yaml train.steps=2 seed=1,2";
+      "cd '" + path("") + "' && '" + build_path("/bin/lmx' sweep tiny.yaml train.steps=2 seed=1,2");
   o = run_process({"/bin/sh", "-c", line}, environment());
   ASSERT_EQ(o.code, 0) << o.err;
   EXPECT_THAT(o.out, HasSubstr("sweep runs/sweeps/tiny/"));

@@ -8,6 +8,7 @@
 #include "app/run/dry_run.h"
 #include "app/run/run.h"
 #include "names.h"
+#include "paths.h"
 #include "runfiles/checkpoint.h"
 #include "train/run_folder.h"
 
@@ -29,7 +30,7 @@ threads: 1
 
 class Lengths : public RunFolderTest {
  protected:
-  Lengths() { Registry::instance().add_directory(LMX_TRAIN_PLUGINS); }
+  Lengths() { Registry::instance().add_directory(lmx_test::build_path("/tests/train_plugins")); }
   Node recipe(const std::string& dir, const std::string& batcher, const std::string& more = "") const {
     Node tree = parse_yaml(str(kRecipe, "batcher: ", batcher, "\n", more), "lengths.yaml");
     if (!tree.find("loss")) tree.set("loss", parse_yaml("{name: full_softmax}", "change"));

@@ -5,6 +5,7 @@
 #include <sstream>
 
 #include "lmx/parallel.h"
+#include "paths.h"
 #include "recipe/comm_config.h"
 #include "train/loop/trainer.h"
 #include "train/run_folder.h"
@@ -65,7 +66,7 @@ class PairsTest : public RunFolderTest {
  protected:
   PairsTest() {
     static const bool once = [] {
-      Registry::instance().add_directory(LMX_TRAIN_PLUGINS);
+      Registry::instance().add_directory(lmx_test::build_path("/tests/train_plugins"));
       return true;
     }();
     static_cast<void>(once);

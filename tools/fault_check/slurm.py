@@ -102,12 +102,17 @@ class SlurmJob:
             raise RuntimeError(f"no {what} (limit {limit_s} s): {job} {self.said()[-3000:]}")
 
     def wait_for_restart(self, number):
-        """Waits until the job is in the queue again, and starts it at once: Slurm would wait for two minutes."""
+        """Waits until the job is in the queue again, and starts it at once: Slurm would wait for two minutes.
+
+        Not within the second of its end: slurmd accepts a new start of a job only if it is later than the end by its clock
+        of whole seconds. Else the job fails at once ("credential revoked" in slurmd's log)."""
         self.wait_for("job in the queue", lambda: self.field("JobState") == "PENDING")
 
         def running():
             state = self.field("JobState")
-            if state == "PENDING":  # again and again: Slurm sets the time when the last process of the job has ended
+            queued = time.mktime(time.strptime(self.field("SubmitTime"), "%Y-%m-%dT%H:%M:%S"))
+            if state == "PENDING" and time.time() > queued + 2:
+                # Again and again, because Slurm sets the time when the last process of the job has ended.
                 with contextlib.suppress(RuntimeError):  # it has started meanwhile
                     self.cluster.ask("scontrol", "update", f"jobid={self.id}", "StartTime=now")
                 time.sleep(0.5)

@@ -1,0 +1,12 @@
+#include "paths.h"
+
+namespace lmx_test {
+
+std::string source_path(std::string_view path) {
+  return std::string(LMX_SOURCE_DIR).append(path);
+}
+std::string build_path(std::string_view path) {
+  return std::string(LMX_BINARY_DIR).append(path);
+}
+
+}  // namespace lmx_test

@@ -1,0 +1,14 @@
+// The folders of the sources and of the build. They are no macros, so that the tests' objects do not depend on them:
+// ccache serves a second checkout with the objects of the first one.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace lmx_test {
+
+// `path` in the folder, such as "/recipes/quickstart.yaml"; without one, the folder.
+std::string source_path(std::string_view path = {});
+std::string build_path(std::string_view path = {});
+
+}  // namespace lmx_test
