@@ -5,7 +5,7 @@
 
 #include "lmx/matmul.h"
 #include "names.h"
-#include "paths.h"
+#include "process/emulated.h"
 #include "process/lmx_process.h"
 
 namespace lmx_test {
@@ -14,17 +14,16 @@ namespace {
 class DevicesCommand : public testing::Test {
  protected:
   void SetUp() override {
-    if (!std::filesystem::exists(kLibrary)) GTEST_SKIP() << "this build has no emulated device";
+    if (!std::filesystem::exists(emulated_cuda())) GTEST_SKIP() << "this build has no emulated device";
   }
-  static inline const std::string kLibrary = build_path("/lib/liblmx_cuda_emulated.so");
 };
 
 TEST_F(DevicesCommand, ListsTheCpuAndEachGpu) {
-  const Outcome o = run_lmx({"devices"}, {{"LMX_CUDA_LIBRARY", kLibrary}});
+  const Outcome o = run_lmx({"devices"}, {{"LMX_CUDA_LIBRARY", emulated_cuda()}});
   EXPECT_EQ(o.code, 0) << o.err;
   EXPECT_THAT(o.out, Names("cpu     " + std::string(lmx::cpu_isa()),
                            "cuda:0  Emulated CUDA device, compute capability 9.0  8.6 GB  13.0"));
-  const Outcome json = run_lmx({"devices", "--json"}, {{"LMX_CUDA_LIBRARY", kLibrary}});
+  const Outcome json = run_lmx({"devices", "--json"}, {{"LMX_CUDA_LIBRARY", emulated_cuda()}});
   const auto all = nlohmann::json::parse(json.out);
   ASSERT_EQ(all["devices"].size(), 2u);
   EXPECT_EQ(all["devices"][0]["device"], "cpu");
@@ -39,7 +38,7 @@ TEST_F(DevicesCommand, ListsTheCpuAndEachGpu) {
 }
 
 TEST_F(DevicesCommand, SaysWhyThereIsNoGpu) {
-  const std::map<std::string, std::string> old{{"LMX_CUDA_LIBRARY", kLibrary}, {"LMX_EMULATED_ERROR", "driver"}};
+  const std::map<std::string, std::string> old{{"LMX_CUDA_LIBRARY", emulated_cuda()}, {"LMX_EMULATED_ERROR", "driver"}};
   const Outcome o = run_lmx({"devices"}, old);
   EXPECT_EQ(o.code, 0);
   EXPECT_THAT(o.out, Names("no CUDA device: the driver of this machine supports CUDA up to 12.2"));

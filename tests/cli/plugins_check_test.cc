@@ -6,6 +6,7 @@
 #include "lmx/error.h"
 #include "names.h"
 #include "paths.h"
+#include "process/emulated.h"
 #include "process/lmx_process.h"
 
 namespace lmx_test {
@@ -22,8 +23,6 @@ std::string built(const std::string& kind, const std::string& name) {
 std::string faulty(const std::string& folder) {
   return build_path("/tests/plugins/") + folder + "/test_faulty/test_faulty.so";
 }
-const std::string kEmulated = build_path("/lib/liblmx_cuda_emulated.so");
-
 Outcome check(std::vector<std::string> arguments, std::map<std::string, std::string> environment = {}) {
   arguments.insert(arguments.begin(), {"plugins", "check"});
   environment["OMP_NUM_THREADS"] = "1";
@@ -69,10 +68,10 @@ INSTANTIATE_TEST_SUITE_P(
 // Models and strategies on the emulated device.
 class OnADevice : public testing::TestWithParam<Good> {};
 TEST_P(OnADevice, PluginsAreChecked) {
-  if (!fs::exists(kEmulated)) GTEST_SKIP() << "this build has no emulated device";
+  if (!fs::exists(emulated_cuda())) GTEST_SKIP() << "this build has no emulated device";
   std::vector<std::string> arguments{built(GetParam().kind, GetParam().name), "--device", "cuda"};
   arguments.insert(arguments.end(), GetParam().more.begin(), GetParam().more.end());
-  const Outcome o = check(arguments, {{"LMX_CUDA_LIBRARY", kEmulated}, {"LMX_EMULATED_ORDER", "scrambled"}});
+  const Outcome o = check(arguments, {{"LMX_CUDA_LIBRARY", emulated_cuda()}, {"LMX_EMULATED_ORDER", "scrambled"}});
   EXPECT_EQ(o.code, 0) << o.out << o.err;
   EXPECT_THAT(o.out, Names("cuda:0, Emulated CUDA device", " passed, 0 failed\n"));
   if (GetParam().kind == std::string("model"))
@@ -93,8 +92,8 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& one) { return std::string(one.param.name); });
 
 TEST(PluginsCheck, ADeviceIsForModelsAndStrategies) {
-  if (!fs::exists(kEmulated)) GTEST_SKIP() << "this build has no emulated device";
-  const Outcome o = check({built("batcher", "tbptt"), "--device", "cuda"}, {{"LMX_CUDA_LIBRARY", kEmulated}});
+  if (!fs::exists(emulated_cuda())) GTEST_SKIP() << "this build has no emulated device";
+  const Outcome o = check({built("batcher", "tbptt"), "--device", "cuda"}, {{"LMX_CUDA_LIBRARY", emulated_cuda()}});
   EXPECT_EQ(o.code, 2);
   EXPECT_EQ(
       o.err,

@@ -4,7 +4,7 @@
 
 #include "device.h"
 #include "names.h"
-#include "paths.h"
+#include "process/emulated.h"
 #include "process_jobs.h"
 
 namespace lmx_test {
@@ -34,7 +34,7 @@ class Nccl : public ProcessJobs {
   // A job with four devices. `variables`: of its environment.
   Words on_devices(const std::string& scenario, int ranks, const std::string& more = "", const Words& variables = {},
                    int who = -1) const {
-    Words words{"env", "LMX_NCCL_LIBRARY=" + build_path("/lib/libnccl_emulated.so"), "LMX_EMULATED_DEVICES=4"};
+    Words words{"env", "LMX_NCCL_LIBRARY=" + emulated_nccl(), "LMX_EMULATED_DEVICES=4"};
     words.insert(words.end(), variables.begin(), variables.end());
     const Words job = started(scenario, ranks, more, who);
     words.insert(words.end(), job.begin(), job.end());

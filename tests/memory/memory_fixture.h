@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "names.h"
-#include "paths.h"
+#include "process/emulated.h"
 #include "process/free_port.h"
 #include "process/run_fixture.h"
 
@@ -93,7 +93,7 @@ threads: 1
   // A run on the emulated device with so many bytes of memory.
   Outcome run_on_device(const std::string& dir, const Words& words, int64_t bytes) const {
     auto all = environment();
-    all["LMX_CUDA_LIBRARY"] = kLibrary;
+    all["LMX_CUDA_LIBRARY"] = emulated_cuda();
     all["LMX_EMULATED_MEMORY"] = std::to_string(bytes);
     return run_process(command(dir, joined({"device=cuda"}, words)), all);
   }
@@ -115,9 +115,7 @@ threads: 1
     }
     return ranks;
   }
-  static bool has_device() { return std::filesystem::exists(kLibrary); }
-
-  static inline const std::string kLibrary = build_path("/lib/liblmx_cuda_emulated.so");
+  static bool has_device() { return std::filesystem::exists(emulated_cuda()); }
 };
 
 }  // namespace lmx_test

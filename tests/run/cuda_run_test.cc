@@ -7,6 +7,7 @@
 #include "comm/mpi_here.h"
 #include "names.h"
 #include "paths.h"
+#include "process/emulated.h"
 #include "process/run_fixture.h"
 
 namespace lmx_test {
@@ -18,7 +19,7 @@ using testing::HasSubstr;
 class CudaRun : public RunTest {
  protected:
   void SetUp() override {
-    if (!fs::exists(kLibrary)) GTEST_SKIP() << "this build has no emulated device";
+    if (!fs::exists(emulated_cuda())) GTEST_SKIP() << "this build has no emulated device";
   }
   // lmx run tiny.yaml device=cuda ..., with further variables of the environment.
   Outcome run_on_device(const std::vector<std::string>& more,
@@ -26,7 +27,7 @@ class CudaRun : public RunTest {
     std::vector<std::string> overrides{"device=cuda"};
     overrides.insert(overrides.end(), more.begin(), more.end());
     auto all = environment();
-    all["LMX_CUDA_LIBRARY"] = kLibrary;
+    all["LMX_CUDA_LIBRARY"] = emulated_cuda();
     all.insert(variables.begin(), variables.end());
     return run_process(command("a", overrides), all);
   }
@@ -55,8 +56,6 @@ class CudaRun : public RunTest {
     const std::string page = read_file(source_path("/docs/errors.md"));
     EXPECT_NE(page.find("\n" + o.err.substr(begin)), std::string::npos) << o.err << "is not in docs/errors.md";
   }
-
-  static inline const std::string kLibrary = build_path("/lib/liblmx_cuda_emulated.so");
 };
 
 TEST_F(CudaRun, NamesTheDeviceAndItsMemory) {
@@ -213,8 +212,7 @@ class NcclRun : public CudaRun {
     return run_on_device(more, variables);
   }
 
-  const std::map<std::string, std::string> kNccl{{"LMX_NCCL_LIBRARY", build_path("/lib/libnccl_emulated.so")},
-                                                 {"LMX_EMULATED_DEVICES", "2"}};
+  const std::map<std::string, std::string> kNccl{{"LMX_NCCL_LIBRARY", emulated_nccl()}, {"LMX_EMULATED_DEVICES", "2"}};
 };
 
 // Updates with overflowing gradients are left out, and the run is resumed, also with another group of the same size.

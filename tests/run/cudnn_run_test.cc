@@ -6,6 +6,7 @@
 
 #include "names.h"
 #include "paths.h"
+#include "process/emulated.h"
 #include "process/run_fixture.h"
 
 namespace lmx_test {
@@ -31,7 +32,7 @@ threads: 1
 class CudnnRun : public RunTest {
  protected:
   void SetUp() override {
-    if (!fs::exists(kLibrary)) GTEST_SKIP() << "this build has no emulated device";
+    if (!fs::exists(emulated_cuda())) GTEST_SKIP() << "this build has no emulated device";
     write("tiny.yaml", kLongRecipe);
   }
   Outcome run_with(const std::string& dir, const std::string& device,
@@ -40,7 +41,7 @@ class CudnnRun : public RunTest {
   }
   std::map<std::string, std::string> with(const std::map<std::string, std::string>& variables) const {
     auto all = environment();
-    all["LMX_CUDA_LIBRARY"] = kLibrary;
+    all["LMX_CUDA_LIBRARY"] = emulated_cuda();
     all["LMX_CUDA_POISON"] = "1";
     all["LD_LIBRARY_PATH"] = build_path("/lib");  // of device_without_cudnn()
     for (const auto& [name, value] : variables) all[name] = value;
@@ -62,7 +63,7 @@ class CudnnRun : public RunTest {
   std::string device_without_cudnn() const {
     const fs::path there = folder_ / "libs" / "liblmx_cuda_emulated.so";
     fs::create_directories(there.parent_path());
-    if (!fs::exists(there)) fs::create_symlink(kLibrary, there);
+    if (!fs::exists(there)) fs::create_symlink(emulated_cuda(), there);
     return there;
   }
   // The message that docs/errors.md shows, of the library of a real device.
@@ -71,8 +72,6 @@ class CudnnRun : public RunTest {
     ASSERT_TRUE(text.starts_with("error: ")) << text;
     EXPECT_THAT(read_file(source_path("/docs/errors.md")), HasSubstr("\n" + text));
   }
-
-  static inline const std::string kLibrary = build_path("/lib/liblmx_cuda_emulated.so");
 };
 
 TEST_F(CudnnRun, TrainsLongSequencesLikeTheCpuAndTheOwnKernels) {

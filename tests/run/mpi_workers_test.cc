@@ -5,7 +5,7 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
-#include "paths.h"
+#include "process/emulated.h"
 #include "runfiles/checkpoint.h"
 
 #include "comm/mpi_here.h"
@@ -196,7 +196,7 @@ TEST_F(MpiWorkers, WhateverTravels) {
 
 // Shards and replicas on a device; messages pass through the memory of the host.
 TEST_F(MpiWorkers, ProcessesAndThreadsAgreeOnADevice) {
-  const std::string library = build_path("/lib/liblmx_cuda_emulated.so");
+  const std::string library = emulated_cuda();
   if (!fs::exists(library)) GTEST_SKIP() << "this build has no emulated device";
   setenv("LMX_CUDA_LIBRARY", library.c_str(), 1);
   for (const std::string codec : {"none", "one_bit"}) {

@@ -8,6 +8,7 @@
 #include "comm/process_jobs.h"
 #include "device.h"
 #include "paths.h"
+#include "process/emulated.h"
 #include "sync/group.h"
 #include "sync/shipped_strategies.h"
 
@@ -23,13 +24,17 @@ uint64_t digest_of_virtual_ranks(int ranks, int per_node, Device device = {}) {
   return digest;
 }
 
+// The program that each rank of a job runs.
+std::string rank_program() {
+  return lmx_test::build_path("/tests/sync/conformance_rank");
+}
+
 class Processes : public testing::TestWithParam<std::tuple<const char*, int, int>> {};
 
 TEST_P(Processes, ConformAndEqualVirtualRanksInEveryBit) {
   const auto [group, ranks, per_node] = GetParam();
   if (const std::string why = lmx_test::why_no_job(group); !why.empty()) GTEST_SKIP() << why;
-  lmx_test::Job job(
-      {lmx_test::build_path("/tests/sync/conformance_rank"), group, std::to_string(ranks), std::to_string(per_node)});
+  lmx_test::Job job({rank_program(), group, std::to_string(ranks), std::to_string(per_node)});
   const uint64_t digest = digest_of_virtual_ranks(ranks, per_node);
   EXPECT_EQ(job.wait(240), 0);
   EXPECT_EQ(job.err(), "");
@@ -54,9 +59,8 @@ class DeviceProcesses : public lmx_test::DeviceTest, public testing::WithParamIn
 TEST_P(DeviceProcesses, ConformAndEqualVirtualRanksInEveryBit) {
   if (const std::string why = lmx_test::why_no_job("gloo"); !why.empty()) GTEST_SKIP() << why;
   const int ranks = GetParam();
-  lmx_test::Job job({"env", "LMX_NCCL_LIBRARY=" + lmx_test::build_path("/lib/libnccl_emulated.so"),
-                     str("LMX_EMULATED_DEVICES=", ranks), lmx_test::build_path("/tests/sync/conformance_rank"), "nccl",
-                     std::to_string(ranks), "0", "cuda"});
+  lmx_test::Job job({"env", "LMX_NCCL_LIBRARY=" + lmx_test::emulated_nccl(), str("LMX_EMULATED_DEVICES=", ranks),
+                     rank_program(), "nccl", std::to_string(ranks), "0", "cuda"});
   const uint64_t digest = digest_of_virtual_ranks(ranks, 0, {.kind = Device::Kind::cuda});
   EXPECT_EQ(job.wait(580), 0);
   EXPECT_EQ(job.err(), "");

@@ -94,6 +94,10 @@ class SlurmJob:
     def field(self, name):
         return re.search(rf"\b{name}=(\S+)", self.cluster.ask("scontrol", "show", "job", self.id))[1]
 
+    def queued_s(self):
+        """When the job was put into the queue, in seconds since 1970."""
+        return time.mktime(time.strptime(self.field("SubmitTime"), "%Y-%m-%dT%H:%M:%S"))
+
     def wait_for(self, what, condition, limit_s=90):
         """Raises RuntimeError if the job ends before `condition` holds, or after limit_s."""
         ended = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT")
@@ -110,8 +114,7 @@ class SlurmJob:
 
         def running():
             state = self.field("JobState")
-            queued = time.mktime(time.strptime(self.field("SubmitTime"), "%Y-%m-%dT%H:%M:%S"))
-            if state == "PENDING" and time.time() > queued + 2:
+            if state == "PENDING" and time.time() > self.queued_s() + 2:
                 # Again and again, because Slurm sets the time when the last process of the job has ended.
                 with contextlib.suppress(RuntimeError):  # it has started meanwhile
                     self.cluster.ask("scontrol", "update", f"jobid={self.id}", "StartTime=now")
