@@ -7,7 +7,8 @@
 
 namespace lmx_test {
 
-// `path` in the folder, such as "/recipes/quickstart.yaml"; without one, the folder.
+// `path` in the folder, such as "/recipes/quickstart.yaml"; without one, the folder. The variable LMX_TEST_BUILD names
+// another folder of the build: that of an archive of `tools/gpu pack`.
 std::string source_path(std::string_view path = {});
 std::string build_path(std::string_view path = {});
 

@@ -1,4 +1,6 @@
 #include <algorithm>
+#include <array>
+#include <numeric>
 #include <utility>
 
 #include "autograd/gradient_sums.h"
@@ -14,6 +16,24 @@ struct Source {
   int32_t index;
   const void* row;
 };
+
+// Sorts by index, by counting 11 bits of it at a time. It is stable: equal indices keep their order of appearance, so
+// that the order of the additions is fixed.
+void sort_by_index(std::vector<Source>& sources) {
+  constexpr int kBits = 11;
+  constexpr size_t kValues = size_t{1} << kBits;
+  uint32_t most = 0;
+  for (const Source& s : sources) most |= static_cast<uint32_t>(s.index);
+  std::vector<Source> sorted(sources.size());
+  for (int shift = 0; shift < 32 && most >> shift != 0; shift += kBits) {
+    std::array<size_t, kValues + 1> begin{};
+    const auto digit = [shift](const Source& s) { return (static_cast<uint32_t>(s.index) >> shift) & (kValues - 1); };
+    for (const Source& s : sources) ++begin[digit(s) + 1];
+    std::partial_sum(begin.begin(), begin.end(), begin.begin());
+    for (const Source& s : sources) sorted[begin[digit(s)]++] = s;
+    sources.swap(sorted);
+  }
+}
 
 template <class T>
 Tensor sum_runs(Context& ctx, const std::vector<Source>& sources, std::vector<int64_t> starts, const Shape& shape) {
@@ -37,14 +57,16 @@ RowSparse coalesce(Context& ctx, const std::vector<RowSparse>& pieces) {
   const Span span(ctx.tracer, "rows.unique");
   const Tensor& like = pieces[0].rows;
   std::vector<Source> sources;
+  size_t count = 0;
+  for (const RowSparse& piece : pieces) count += piece.indices.size();
+  sources.reserve(count);
   for (const RowSparse& piece : pieces) {
     const auto n = static_cast<int64_t>(piece.indices.size());
     const int64_t row_bytes = n ? piece.rows.bytes() / n : 0;
     const auto* base = static_cast<const std::byte*>(piece.rows.raw());
     for (int64_t i = 0; i < n; ++i) sources.push_back({piece.indices[static_cast<size_t>(i)], base + i * row_bytes});
   }
-  // Stable: equal indices keep their order of appearance, so that the order of the additions is fixed.
-  std::stable_sort(sources.begin(), sources.end(), [](const Source& a, const Source& b) { return a.index < b.index; });
+  sort_by_index(sources);
   RowSparse out;
   out.unique = true;
   std::vector<int64_t> starts;

@@ -67,23 +67,23 @@ class CodecOf final : public Codec {
 
   void encode(Context& ctx, const Tensor& values, Tensor encoded) const override {
     const auto [rows, width] = size(values.dim(0), row_width(values.shape()), encoded);
-    run_kernel(ctx, Encode<Code, float>{values.data<float>(), bytes_of(encoded), rows, width, code_});
+    run_kernel(ctx, Encode<Code, float>{{code_}, values.data<float>(), bytes_of(encoded), rows, width});
   }
   void decode(Context& ctx, const Tensor& encoded, const BlockPlace& to) const override {
     const auto [rows, width] = size(to, encoded);
-    run_kernel(ctx, Decode<Code, float>{bytes_of(encoded), rows_at(to), rows, width, code_});
+    run_kernel(ctx, Decode<Code, float>{{code_}, bytes_of(encoded), rows_at(to), rows, width});
   }
   void add(Context& ctx, const Tensor& encoded, const BlockPlace& sum) const override {
     const auto [rows, width] = size(sum, encoded);
-    run_kernel(ctx, AddDecoded<Code, float>{bytes_of(encoded), rows_at(sum), rows, width, code_});
+    run_kernel(ctx, AddDecoded<Code, float>{{code_}, bytes_of(encoded), rows_at(sum), rows, width});
   }
   void measure(Context& ctx, const Tensor& encoded, const Tensor& values, Tensor sums, Tensor lost) const override {
     const auto [rows, width] = size(values.dim(0), row_width(values.shape()), encoded);
-    run_kernel(ctx, Measure<Code, float>{
-                        bytes_of(encoded),
-                        {values.data<float>(), lost.defined() ? lost.data<float>() : nullptr,
-                         Code::kElementwise ? rows * width : rows, Code::kElementwise ? 1 : width, sums.data<double>()},
-                        code_});
+    run_kernel(ctx, Measure<Code, float>{{code_},
+                                         bytes_of(encoded),
+                                         {values.data<float>(), lost.defined() ? lost.data<float>() : nullptr,
+                                          Code::kElementwise ? rows * width : rows, Code::kElementwise ? 1 : width,
+                                          sums.data<double>()}});
   }
 
  private:

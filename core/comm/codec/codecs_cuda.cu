@@ -8,13 +8,13 @@ template <class Code>
 struct EncodeElement {
   Encode<Code, float> a;
   int64_t count() const { return a.rows * a.width; }
-  __device__ void operator()(int64_t i) const { put_value(a.code, a.encoded, i, a.values[i]); }
+  __device__ void operator()(int64_t i) const { put_value(a.code(), a.encoded, i, a.values[i]); }
 };
 template <class Code>
 struct DecodeElement {
   Decode<Code, float> a;
   int64_t count() const { return a.rows * a.width; }
-  __device__ void operator()(int64_t i) const { a.to.row(0)[i] = value_at(a.code, a.encoded, i); }
+  __device__ void operator()(int64_t i) const { a.to.row(0)[i] = value_at(a.code(), a.encoded, i); }
 };
 template <class Code>
 struct AddElement {
@@ -22,19 +22,18 @@ struct AddElement {
   int64_t count() const { return a.rows * a.width; }
   __device__ void operator()(int64_t i) const {
     float* sum = a.sum.row(0);
-    sum[i] = plus_value(a.code, sum[i], a.encoded, i);
+    sum[i] = plus_value(a.code(), sum[i], a.encoded, i);
   }
 };
 template <class Code>
-struct ElementDecoder {
+struct ElementDecoder : Code {
   const std::byte* encoded;
-  [[no_unique_address]] Code code;
-  __device__ float operator()(int64_t i) const { return value_at(code, encoded, i); }
+  __device__ float operator()(int64_t i) const { return value_at(static_cast<const Code&>(*this), encoded, i); }
 };
 
 template <class Code>
 void measure(Context& ctx, const Measure<Code, float>& a) {
-  measure_strips(ctx, a.kName, a.of, ElementDecoder<Code>{a.encoded, a.code});
+  measure_strips(ctx, a.kName, a.of, ElementDecoder<Code>{a.code(), a.encoded});
 }
 
 template <class Code>

@@ -38,7 +38,7 @@ void by_eight(const From* from, To* to, int64_t n, Step&& step) {
 }
 
 void encode(Context&, const Encode<Fp16Code, float>& a) {
-  const __m256 scale = _mm256_set1_ps(a.code.scale);
+  const __m256 scale = _mm256_set1_ps(a.code().scale);
   by_eight(a.values, reinterpret_cast<uint16_t*>(a.encoded), a.rows * a.width,
            [&](const float* from, uint16_t* to) { store(to, _mm256_mul_ps(_mm256_loadu_ps(from), scale)); });
 }
@@ -49,15 +49,15 @@ void decode_values(const Fp16Code& code, const uint16_t* in, float* out, int64_t
            [&](const uint16_t* from, float* to) { _mm256_storeu_ps(to, _mm256_mul_ps(load(from), inverse)); });
 }
 void decode(Context&, const Decode<Fp16Code, float>& a) {
-  decode_values(a.code, reinterpret_cast<const uint16_t*>(a.encoded), a.to.row(0), a.rows * a.width);
+  decode_values(a.code(), reinterpret_cast<const uint16_t*>(a.encoded), a.to.row(0), a.rows * a.width);
 }
 
 // In f16, the scaled sum is a multiple of f16's step size. Scaling the stored f32 sum up again reproduces that value
 // except for f32's rounding error, which rounding to f16 removes.
 void add(Context&, const AddDecoded<Fp16Code, float>& a) {
-  const __m256 scale = _mm256_set1_ps(a.code.scale), inverse = _mm256_set1_ps(a.code.inverse);
+  const __m256 scale = _mm256_set1_ps(a.code().scale), inverse = _mm256_set1_ps(a.code().inverse);
   const auto* from16 = reinterpret_cast<const uint16_t*>(a.encoded);
-  if (!a.code.reduce_in_fp16) {
+  if (!a.code().reduce_in_fp16) {
     return by_eight(from16, a.sum.row(0), a.rows * a.width, [&](const uint16_t* from, float* to) {
       _mm256_storeu_ps(to, _mm256_add_ps(_mm256_loadu_ps(to), _mm256_mul_ps(load(from), inverse)));
     });
@@ -72,7 +72,7 @@ void add(Context&, const AddDecoded<Fp16Code, float>& a) {
 void measure(Context&, const Measure<Fp16Code, float>& a) {
   const auto* in = reinterpret_cast<const uint16_t*>(a.encoded);
   measure_strips(a.of, [&](int64_t first, int64_t last, float* out) {
-    decode_values(a.code, in + first * a.of.width, out, (last - first) * a.of.width);
+    decode_values(a.code(), in + first * a.of.width, out, (last - first) * a.of.width);
   });
 }
 

@@ -30,11 +30,11 @@ void decode_values(Bf16Code, const std::byte* in, float* out, int64_t n) {
 
 template <class Code>
 void encode(Context&, const Encode<Code, float>& a) {
-  encode_values(a.code, a.values, a.encoded, a.rows * a.width);
+  encode_values(a.code(), a.values, a.encoded, a.rows * a.width);
 }
 template <class Code>
 void decode(Context&, const Decode<Code, float>& a) {
-  decode_values(a.code, a.encoded, a.to.row(0), a.rows * a.width);
+  decode_values(a.code(), a.encoded, a.to.row(0), a.rows * a.width);
 }
 template <class Code, class Encoded>
 void add(Context&, const AddDecoded<Code, float>& a) {
@@ -46,7 +46,7 @@ void add(Context&, const AddDecoded<Code, float>& a) {
 template <class Code, int64_t kBytes>
 void measure(Context&, const Measure<Code, float>& a) {
   measure_strips(a.of, [&](int64_t first, int64_t last, float* out) {
-    decode_values(a.code, a.encoded + kBytes * first * a.of.width, out, (last - first) * a.of.width);
+    decode_values(a.code(), a.encoded + kBytes * first * a.of.width, out, (last - first) * a.of.width);
   });
 }
 

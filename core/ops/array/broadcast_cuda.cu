@@ -12,11 +12,12 @@ template <size_t N>
 struct Positions {
   __device__ Positions(const Walk<N>& walk, int64_t i) {
     for (size_t o = 0; o < N; ++o) at[o] = 0;
-    for (int d = walk.rank - 1; d >= 0; --d) {
+    for (int d = walk.rank - 1; d > 0; --d) {
       const int64_t index = i % walk.size[d];
       i /= walk.size[d];
       for (size_t o = 0; o < N; ++o) at[o] += index * walk.stride[o][d];
     }
+    for (size_t o = 0; o < N; ++o) at[o] += i * walk.stride[o][0];
   }
   int64_t at[N];
 };
@@ -46,6 +47,27 @@ struct CopyElement {
   CopyWalk<T> a;
   __device__ void operator()(int64_t i) const { a.y[i] = a.x[Positions<1>(a.walk, i).at[0]]; }
 };
+
+// Copies of rows that are contiguous in x, as of permuted dimensions: a block copies kPerRow elements of one row, so
+// the divisions by the sizes serve many elements.
+constexpr int64_t kPerRow = 4 * cuda::kThreads, kShortRow = 64;
+template <class T>
+__global__ void copy_rows(CopyWalk<T> a, int64_t width, int64_t blocks_per_row) {
+  const int64_t row = static_cast<int64_t>(blockIdx.x) / blocks_per_row;
+  const int64_t begin = (static_cast<int64_t>(blockIdx.x) - row * blocks_per_row) * kPerRow;
+  const int64_t end = begin + kPerRow < width ? begin + kPerRow : width;
+  const T* from = a.x + Positions<1>(a.walk, row * width).at[0];
+  T* to = a.y + row * width;
+#pragma unroll 4
+  for (int64_t i = begin + threadIdx.x; i < end; i += cuda::kThreads) to[i] = from[i];
+}
+template <class T>
+void copy_walk(Context& ctx, const CopyWalk<T>& a) {
+  const int64_t width = a.walk.size[a.walk.rank - 1];
+  if (a.n == 0 || a.walk.step(0) != 1 || width < kShortRow) return launch_each(ctx, a.kName, a.n, CopyElement<T>{a});
+  const int64_t blocks = (width + kPerRow - 1) / kPerRow;
+  cuda::launch(ctx, a.kName, {dim3(cuda::blocks_of(a.n / width * blocks))}, copy_rows<T>, a, width, blocks);
+}
 template <class T>
 struct SelectElement {
   Select<T> a;
@@ -131,7 +153,8 @@ KernelAdder add_first() {
 
 const KernelAdder adders[] = {add<Add>(),    add<Subtract>(),       add<Multiply>(),
                               add<Divide>(), add_first<Multiply>(), add_first<Divide>()};
-const KernelAdder elements = cuda::each_kernels<CopyElement, SelectElement>();
+const KernelAdder copies(Device::Kind::cuda, copy_walk<float>, copy_walk<double>);
+const KernelAdder selections = cuda::each_kernels<SelectElement>();
 const KernelAdder sums(Device::Kind::cuda, sum_rows<float>, sum_rows<double>, sum_columns<float>, sum_columns<double>);
 
 }  // namespace

@@ -28,7 +28,7 @@ Var elementwise(Context& ctx, const Var& x, F f = {}) {
   const OperandTarget copy = kFeedsProducts<F> ? target_of_copy(ctx, out) : OperandTarget();
   with_values(F::kName, y, [&](auto zero) {
     using T = decltype(zero);
-    run_kernel(ctx, Elementwise<F, T>{f, x.value().data<T>(), y.data<T>(), y.numel(), copy});
+    run_kernel(ctx, Elementwise<F, T>{{f}, x.value().data<T>(), y.data<T>(), y.numel(), copy});
   });
   if (recording(ctx, {&x})) {
     ctx.tape->record(F::kName, {x}, {out}, [&ctx, f, x, out](Tape&) {
@@ -37,8 +37,13 @@ Var elementwise(Context& ctx, const Var& x, F f = {}) {
       const Tensor operand = kFeedsProducts<F> ? operand_beside(ctx, dx) : Tensor();
       with_values(F::kName, dx, [&](auto zero) {
         using T = decltype(zero);
-        run_kernel(ctx, ElementwiseBackward<F, T>{f, x.value().data<T>(), out.value().data<T>(), dy.data<T>(),
-                                                  dx.data<T>(), dx.numel(), operand_target(ctx, operand)});
+        run_kernel(ctx, ElementwiseBackward<F, T>{{f},
+                                                  x.value().data<T>(),
+                                                  out.value().data<T>(),
+                                                  dy.data<T>(),
+                                                  dx.data<T>(),
+                                                  dx.numel(),
+                                                  operand_target(ctx, operand)});
       });
       Tape::accumulate(ctx, x, dx, operand);
     });

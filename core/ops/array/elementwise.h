@@ -164,11 +164,10 @@ template <class F>
 inline constexpr bool kFeedsProducts =
     std::is_same_v<F, Relu> || std::is_same_v<F, Silu> || std::is_same_v<F, Gelu> || std::is_same_v<F, GeluTanh>;
 
-// y = f(x)
+// y = f(x). The arguments derive from f, so that they have the same layout in device code (comm/codec/codecs.h).
 template <class F, class T>
-struct Elementwise {
+struct Elementwise : F {
   static constexpr const char* kName = F::kName;
-  [[no_unique_address]] F f;
   const T* x;
   T* y;
   int64_t n;
@@ -177,9 +176,8 @@ struct Elementwise {
 
 // dx = f'(x) dy
 template <class F, class T>
-struct ElementwiseBackward {
+struct ElementwiseBackward : F {
   static constexpr const char* kName = F::kName;
-  [[no_unique_address]] F f;
   const T *x, *y, *dy;
   T* dx;
   int64_t n;

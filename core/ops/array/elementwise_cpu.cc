@@ -25,13 +25,13 @@ constexpr int64_t kBackwardGrain =
 template <class F, class T>
 void apply(Context&, const Elementwise<F, T>& a) {
   parallel_for(a.n, kGrain / 4,
-               [&](int64_t begin, int64_t end) { forward<F, T>(a.f, a.x + begin, a.y + begin, end - begin); });
+               [&](int64_t begin, int64_t end) { forward<F, T>(a, a.x + begin, a.y + begin, end - begin); });
 }
 
 template <class F, class T>
 void apply_backward(Context&, const ElementwiseBackward<F, T>& a) {
   parallel_for(a.n, kBackwardGrain<F>, [&](int64_t begin, int64_t end) {
-    backward<F, T>(a.f, a.x + begin, a.y + begin, a.dy + begin, a.dx + begin, end - begin);
+    backward<F, T>(a, a.x + begin, a.y + begin, a.dy + begin, a.dx + begin, end - begin);
   });
 }
 

@@ -9,7 +9,7 @@ template <class F, class T>
 struct ForwardElement {
   Elementwise<F, T> a;
   __device__ void operator()(int64_t i) const {
-    const T y = a.f.value(a.x[i]);
+    const T y = a.value(a.x[i]);
     a.y[i] = y;
     if constexpr (kFeedsProducts<F>) {
       if (a.operand.to) a.operand.store(i, y);
@@ -20,7 +20,7 @@ template <class F, class T>
 struct BackwardElement {
   ElementwiseBackward<F, T> a;
   __device__ void operator()(int64_t i) const {
-    const T dx = a.f.slope(a.x[i], a.y[i]) * a.dy[i];
+    const T dx = a.slope(a.x[i], a.y[i]) * a.dy[i];
     a.dx[i] = dx;
     if constexpr (kFeedsProducts<F>) {
       if (a.operand.to) a.operand.store(i, dx);
