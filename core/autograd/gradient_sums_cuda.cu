@@ -1,5 +1,5 @@
 #include "autograd/gradient_sums.h"
-#include "lmx/cuda_launch.cuh"
+#include "backend/cuda/quads.cuh"
 
 namespace lmx {
 namespace {
@@ -13,26 +13,37 @@ template <class T>
 struct AddElement {
   AddTensor<T> a;
   __device__ void operator()(int64_t i) const { a.sum[i] += a.x[i]; }
+  bool aligned() const { return cuda::aligned_quads(a.x, a.sum); }
+  __device__ void quad(int64_t i) const {
+    const cuda::Quad<T> x = cuda::quad_at(a.x + i);
+    cuda::Quad<T> sum = cuda::quad_at(a.sum + i);
+    for (int e = 0; e < cuda::kQuad; ++e) sum.v[e] += x.v[e];
+    cuda::put_quad(a.sum + i, sum);
+  }
 };
 template <class T>
 struct AddRowElement {
   AddRows<T> a;
   int64_t count() const { return a.n * a.width; }
-  __device__ void operator()(int64_t i) const { a.table[a.ids[i / a.width] * a.width + i % a.width] += a.rows[i]; }
+  __device__ void operator()(int64_t i) const {
+    const auto [row, column] = cuda::position_of(i, a.width);
+    a.table[a.ids[row] * a.width + column] += a.rows[i];
+  }
 };
 template <class T>
 struct SumRunElement {
   SumRuns<T> a;
   int64_t count() const { return a.n * a.width; }
   __device__ void operator()(int64_t i) const {
-    const int64_t u = i / a.width, column = i % a.width;
+    const auto [u, column] = cuda::position_of(i, a.width);
     T sum = a.rows[a.starts[u]][column];
     for (int64_t k = a.starts[u] + 1; k < a.starts[u + 1]; ++k) sum += a.rows[k][column];
     a.sums[i] = sum;
   }
 };
 
-const KernelAdder adder = cuda::each_kernels<FillElement, AddElement, AddRowElement, SumRunElement>();
+const KernelAdder adder = cuda::each_kernels<FillElement, AddRowElement, SumRunElement>();
+const KernelAdder sums(Device::Kind::cuda, cuda::each_quad<AddElement<float>>, cuda::each_quad<AddElement<double>>);
 
 }  // namespace
 }  // namespace lmx

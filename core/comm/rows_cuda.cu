@@ -10,7 +10,7 @@ struct CopyElement {
   CopyRows<T> a;
   int64_t count() const { return a.rows * a.columns; }
   __device__ void operator()(int64_t i) const {
-    const int64_t row = i / a.columns, column = i % a.columns;
+    const auto [row, column] = cuda::position_of(i, a.columns);
     const T *from = a.from.row(row), *plus = a.plus.row(row);
     T value = from ? from[column] : T(0);
     if (plus) value += a.factor * plus[column];
@@ -20,7 +20,10 @@ struct CopyElement {
 struct ScaleElement {
   ScaleRows<float> a;
   int64_t count() const { return a.rows * a.columns; }
-  __device__ void operator()(int64_t i) const { a.x.row(i / a.columns)[i % a.columns] *= a.factor; }
+  __device__ void operator()(int64_t i) const {
+    const auto [row, column] = cuda::position_of(i, a.columns);
+    a.x.row(row)[column] *= a.factor;
+  }
 };
 
 // A block for each part of the elements.
@@ -28,7 +31,8 @@ __global__ void square_part_of_rows(SquareRows<float> a, double* parts) {
   const int64_t begin = static_cast<int64_t>(blockIdx.x) * cuda::kPartSize, n = a.rows * a.columns;
   const int64_t end = begin + cuda::kPartSize < n ? begin + cuda::kPartSize : n;
   const double sum = cuda::block_sum_of(begin, end, [&a](int64_t i) {
-    const auto value = static_cast<double>(a.x.row(i / a.columns)[i % a.columns]);
+    const auto [row, column] = cuda::position_of(i, a.columns);
+    const auto value = static_cast<double>(a.x.row(row)[column]);
     return value * value;
   });
   if (threadIdx.x == 0) parts[blockIdx.x] = sum;

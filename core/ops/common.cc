@@ -30,10 +30,9 @@ void scale_in_place(Context& ctx, Tensor& x, double factor) {
 
 void column_sums(Context& ctx, const Tensor& x, Tensor& sums, float beta) {
   const int64_t cols = sums.numel(), rows = cols ? x.numel() / cols : 0;
-  if (beta == 0) sums.zero();
   with_values("column_sums", x, [&](auto zero) {
     using T = decltype(zero);
-    run_kernel(ctx, ColumnSums<T>{x.data<T>(), sums.data<T>(), rows, cols});
+    run_kernel(ctx, ColumnSums<T>{x.data<T>(), sums.data<T>(), rows, cols, static_cast<T>(beta)});
   });
 }
 

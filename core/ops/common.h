@@ -29,8 +29,9 @@ template <class T>
 struct ColumnSums {
   static constexpr const char* kName = "column_sums";
   const T* x;  // (rows, cols)
-  T* sums;     // (cols), to which the columns are added
+  T* sums;     // (cols)
   int64_t rows, cols;
+  T beta;  // 1: the column sums are added to `sums`; 0: they replace them
 };
 
 template <class T>
@@ -74,7 +75,8 @@ void check_ids(const char* op, const char* what, const Tensor& ids, int64_t n, c
 
 // x *= factor. Does not access x if the factor is 1.
 void scale_in_place(Context& ctx, Tensor& x, double factor);
-// sums (cols) = beta * sums + the column sums of x (rows, cols), rows added in ascending order.
+// sums (cols) = beta * sums + the column sums of x (rows, cols), beta being 0 or 1. The order of the additions is
+// fixed.
 void column_sums(Context& ctx, const Tensor& x, Tensor& sums, float beta);
 // Rows of `table` (V, D) at the given ids, which are in the memory of ctx.device: (n, D).
 Tensor gather_rows(Context& ctx, const Tensor& table, const int32_t* ids, int64_t n);

@@ -28,6 +28,7 @@ void scale(Context&, const Scale<T>& a) {
 template <class T>
 void column_sums(Context&, const ColumnSums<T>& a) {
   parallel_for(a.cols, std::max<int64_t>(64, kGrain / std::max<int64_t>(a.rows, 1)), [&](int64_t begin, int64_t end) {
+    if (a.beta == 0) std::fill(a.sums + begin, a.sums + end, T(0));
     for (int64_t r = 0; r < a.rows; ++r) add_row(a.sums + begin, a.x + r * a.cols + begin, end - begin);
   });
 }

@@ -1,10 +1,8 @@
-#include "lmx/cuda_launch.cuh"
+#include "backend/cuda/columns.cuh"
 #include "ops/common.h"
 
 namespace lmx::ops {
 namespace {
-
-constexpr int64_t kPart = 64;  // rows that one thread adds
 
 template <class T>
 struct ScaleElement {
@@ -15,39 +13,33 @@ template <class T>
 struct GatherElement {
   GatherRows<T> a;
   int64_t count() const { return a.n * a.width; }
-  __device__ void operator()(int64_t i) const { a.rows[i] = a.table[a.ids[i / a.width] * a.width + i % a.width]; }
-};
-// Column i % cols of part i / cols.
-template <class T>
-struct ColumnPart {
-  ColumnSums<T> a;
-  T* parts;  // (parts, cols)
   __device__ void operator()(int64_t i) const {
-    const int64_t column = i % a.cols, begin = i / a.cols * kPart;
-    const int64_t end = begin + kPart < a.rows ? begin + kPart : a.rows;
-    T sum = 0;
-    for (int64_t r = begin; r < end; ++r) sum += a.x[r * a.cols + column];
-    parts[i] = sum;
+    const auto [row, column] = cuda::position_of(i, a.width);
+    a.rows[i] = a.table[a.ids[row] * a.width + column];
   }
 };
 template <class T>
-struct AddColumnParts {
+struct ColumnValue {
   ColumnSums<T> a;
-  const T* parts;
-  int64_t count;
-  __device__ void operator()(int64_t column) const {
-    T sum = a.sums[column];
-    for (int64_t p = 0; p < count; ++p) sum += parts[p * a.cols + column];
-    a.sums[column] = sum;
+  template <int N>
+  __device__ void add(int64_t row, int64_t column, T (&sums)[1][N]) const {
+    T x[N];
+    cuda::elements_at(a.x + row * a.cols + column, x);
+    for (int e = 0; e < N; ++e) sums[0][e] += x[e];
+  }
+};
+template <class T>
+struct AddColumnSum {
+  ColumnSums<T> a;
+  __device__ void operator()(int64_t, int64_t column, T sum) const {
+    a.sums[column] = a.beta == 0 ? sum : a.sums[column] + sum;
   }
 };
 
 template <class T>
 void column_sums(Context& ctx, const ColumnSums<T>& a) {
-  const int64_t count = (a.rows + kPart - 1) / kPart;
-  Tensor parts = ctx.empty(Shape{count, a.cols}, dtype_of<T>);
-  launch_each(ctx, a.kName, parts.numel(), ColumnPart<T>{a, parts.data<T>()});
-  launch_each(ctx, a.kName, a.cols, AddColumnParts<T>{a, parts.data<T>(), count});
+  cuda::sum_columns_of<T, 1>(ctx, a.kName, a.rows, a.cols, cuda::aligned_quads(a.x), ColumnValue<T>{a},
+                             AddColumnSum<T>{a});
 }
 
 const KernelAdder elements = cuda::each_kernels<ScaleElement, GatherElement>();

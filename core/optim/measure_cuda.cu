@@ -41,8 +41,9 @@ struct AverageElement {
   LMX_HD int64_t count() const { return a.steps.count * a.steps.width; }
   __device__ void operator()(int64_t i) const {
     const AverageSteps& s = a.steps;
-    const int64_t row = i / s.width, times = s.row_times ? s.row_times[row] : s.times;
-    const int64_t at = s.rows ? s.rows[row] * s.width + i % s.width : i;
+    const auto [row, column] = cuda::position_of(i, s.width);
+    const int64_t times = s.row_times ? s.row_times[row] : s.times;
+    const int64_t at = s.rows ? s.rows[row] * s.width + column : i;
     if (times <= 0) return;
     const T part = (T(1) - a.decay) * a.value[at];
     T now = a.average[at];

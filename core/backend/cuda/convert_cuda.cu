@@ -1,5 +1,5 @@
 #include "backend/convert.h"
-#include "lmx/cuda_launch.cuh"
+#include "backend/cuda/quads.cuh"
 
 namespace lmx {
 namespace {
@@ -8,6 +8,13 @@ template <class From, class To>
 struct ConvertElement {
   Convert<From, To> a;
   __device__ void operator()(int64_t i) const { a.to[i] = static_cast<To>(a.from[i]); }
+  bool aligned() const { return cuda::aligned_quads(a.from, a.to); }
+  __device__ void quad(int64_t i) const {
+    const cuda::Quad<From> from = cuda::quad_at(a.from + i);
+    cuda::Quad<To> to;
+    for (int e = 0; e < cuda::kQuad; ++e) to.v[e] = static_cast<To>(from.v[e]);
+    cuda::put_quad(a.to + i, to);
+  }
 };
 
 // A block moves a tile through shared memory, so that neighbouring threads read and write neighbouring elements. A row
@@ -43,7 +50,7 @@ void transpose_matrix(Context& ctx, const Transpose<From, To>& a) {
 }
 
 template <class From, class To>
-constexpr auto* kConvert = cuda::each<ConvertElement<From, To>>;
+constexpr auto* kConvert = cuda::each_quad<ConvertElement<From, To>>;
 
 const KernelAdder conversions(Device::Kind::cuda, kConvert<float, bfloat16>, kConvert<float, float16>,
                               kConvert<bfloat16, float>, kConvert<float16, float>, kConvert<float, double>,

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 
+#include "backend/cuda/unroll.cuh"
 #include "lmx/cuda_launch.cuh"
 #include "lmx/dtype.h"
 
@@ -14,17 +15,6 @@
 #endif
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
 #error "lmx's kernels need compute capability 8.0 or newer: name no older one in LMX_CUDA_ARCHITECTURES"
-#endif
-
-// Before a loop whose index selects registers of an array. Such an array must not be indexed by a variable at run time.
-// LMX_UNROLL_BY(n) limits how many passes of another loop the compiler computes side by side, which takes registers.
-#if defined(__CUDACC__)
-#define LMX_PRAGMA(text) _Pragma(#text)
-#define LMX_UNROLL LMX_PRAGMA(unroll)
-#define LMX_UNROLL_BY(n) LMX_PRAGMA(unroll n)
-#else
-#define LMX_UNROLL
-#define LMX_UNROLL_BY(n)
 #endif
 
 namespace lmx::cuda {

@@ -19,7 +19,8 @@ struct SumStripElement {
   Encode<OneBitCode, float> a;
   StripSums strips;
   __device__ void operator()(int64_t i) const {
-    const int64_t column = i % a.width, begin = i / a.width * OneBitCode::kStrip;
+    const auto [strip, column] = cuda::position_of(i, a.width);
+    const int64_t begin = strip * OneBitCode::kStrip;
     const int64_t end = begin + OneBitCode::kStrip < a.rows ? begin + OneBitCode::kStrip : a.rows;
     float above = 0, below = 0;
     int32_t count = 0;
@@ -93,7 +94,7 @@ struct BitDecoder {
   int64_t width;
   __device__ float operator()(int64_t i) const {
     const auto* bits = reinterpret_cast<const uint8_t*>(encoded + 2 * width * static_cast<int64_t>(sizeof(float)));
-    const int64_t column = i % width;
+    const int64_t column = cuda::position_of(i, width).column;
     return mean_at(encoded, (bits[i / kBits] >> (i % kBits)) & 1 ? column : width + column);
   }
 };
@@ -101,14 +102,16 @@ struct DecodeElement {
   Decode<OneBitCode, float> a;
   int64_t count() const { return a.rows * a.width; }
   __device__ void operator()(int64_t i) const {
-    a.to.row(i / a.width)[i % a.width] = BitDecoder{a.encoded, a.width}(i);
+    const auto [row, column] = cuda::position_of(i, a.width);
+    a.to.row(row)[column] = BitDecoder{a.encoded, a.width}(i);
   }
 };
 struct AddElement {
   AddDecoded<OneBitCode, float> a;
   int64_t count() const { return a.rows * a.width; }
   __device__ void operator()(int64_t i) const {
-    a.sum.row(i / a.width)[i % a.width] += BitDecoder{a.encoded, a.width}(i);
+    const auto [row, column] = cuda::position_of(i, a.width);
+    a.sum.row(row)[column] += BitDecoder{a.encoded, a.width}(i);
   }
 };
 
@@ -120,9 +123,7 @@ void encode(Context& ctx, const Encode<OneBitCode, float>& a) {
   Tensor positive = ctx.empty(Shape{count, a.width}, DType::i32, MemClass::communication);
   const StripSums strips{above.data<float>(), below.data<float>(), positive.data<int32_t>()};
   launch_each(ctx, a.kName, count * a.width, SumStripElement{a, strips});
-  const auto blocks = [](int64_t values, int64_t each) {
-    return dim3(cuda::blocks_of((values + each - 1) / each));
-  };
+  const auto blocks = [](int64_t values, int64_t each) { return dim3(cuda::blocks_of((values + each - 1) / each)); };
   cuda::launch(ctx, a.kName,
                {blocks(a.width, kColumns), dim3(kColumns, kParts), 3 * kParts * kColumns * sizeof(double)},
                column_means, a, strips, count);

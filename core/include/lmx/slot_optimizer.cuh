@@ -20,7 +20,11 @@ struct UpdateElement {
   template <size_t... s>
   __device__ void run(int64_t i, std::index_sequence<s...>) const {
     const auto& e = a.of;
-    const int64_t at = e.rows ? e.rows[i / e.width] * e.width + i % e.width : i;
+    int64_t at = i;
+    if (e.rows) {
+      const auto [row, column] = position_of(i, e.width);
+      at = e.rows[row] * e.width + column;
+    }
     T p = e.param[at], slots[sizeof...(s) + 1] = {e.slot[s][at]...};
     Update<T>::apply(p, e.grad[i], slots[s]..., a);
     ((e.slot[s][at] = slots[s]), ...);

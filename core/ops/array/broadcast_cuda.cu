@@ -1,5 +1,7 @@
 // Broadcasting arithmetic, copies by a walk, selections, and the sums that undo a broadcast.
 #include "backend/cuda/parts.cuh"
+#include "backend/cuda/quads.cuh"
+#include "backend/cuda/unroll.cuh"
 #include "ops/array/binary.h"
 #include "ops/array/broadcast.h"
 #include "ops/array/indexing.h"
@@ -12,15 +14,23 @@ template <size_t N>
 struct Positions {
   __device__ Positions(const Walk<N>& walk, int64_t i) {
     for (size_t o = 0; o < N; ++o) at[o] = 0;
-    for (int d = walk.rank - 1; d > 0; --d) {
-      const int64_t index = i % walk.size[d];
-      i /= walk.size[d];
-      for (size_t o = 0; o < N; ++o) at[o] += index * walk.stride[o][d];
+    // The indices of the walk's arrays are constants, because each thread would copy arrays with a variable index.
+    LMX_UNROLL
+    for (int d = Shape::kMaxRank - 1; d > 0; --d) {
+      if (d >= walk.rank) continue;
+      const cuda::Position p = cuda::position_of(i, walk.size[d]);
+      for (size_t o = 0; o < N; ++o) at[o] += p.column * walk.stride[o][d];
+      i = p.row;
     }
     for (size_t o = 0; o < N; ++o) at[o] += i * walk.stride[o][0];
   }
   int64_t at[N];
 };
+
+// Whether every operand has the elements of the result in the same order.
+bool without_repetition(const Walk<2>& walk) {
+  return walk.rank == 1 && walk.step(0) == 1 && walk.step(1) == 1;
+}
 
 template <class F, class T>
 struct BinaryElement {
@@ -29,6 +39,13 @@ struct BinaryElement {
     const Positions<2> p(a.walk, i);
     a.y[i] = F::value(a.a[p.at[0]], a.b[p.at[1]]);
   }
+  bool aligned() const { return without_repetition(a.walk) && cuda::aligned_quads(a.a, a.b, a.y); }
+  __device__ void quad(int64_t i) const {
+    const cuda::Quad<T> x = cuda::quad_at(a.a + i), y = cuda::quad_at(a.b + i);
+    cuda::Quad<T> z;
+    for (int e = 0; e < cuda::kQuad; ++e) z.v[e] = F::value(x.v[e], y.v[e]);
+    cuda::put_quad(a.y + i, z);
+  }
 };
 template <class F, class First, class T>
 struct BinaryBackwardElement {
@@ -36,10 +53,20 @@ struct BinaryBackwardElement {
   __device__ void operator()(int64_t i) const {
     const Positions<2> p(a.walk, i);
     const T x = a.a[p.at[0]], y = a.b[p.at[1]];
+    a.dx[i] = slope(x, y, a.dy[i]);
+  }
+  bool aligned() const { return without_repetition(a.walk) && cuda::aligned_quads(a.a, a.b, a.dy, a.dx); }
+  __device__ void quad(int64_t i) const {
+    const cuda::Quad<T> x = cuda::quad_at(a.a + i), y = cuda::quad_at(a.b + i), dy = cuda::quad_at(a.dy + i);
+    cuda::Quad<T> dx;
+    for (int e = 0; e < cuda::kQuad; ++e) dx.v[e] = slope(x.v[e], y.v[e], dy.v[e]);
+    cuda::put_quad(a.dx + i, dx);
+  }
+  __device__ static T slope(T x, T y, T dy) {
     if constexpr (First::value)
-      a.dx[i] = F::da(x, y, a.dy[i]);
+      return F::da(x, y, dy);
     else
-      a.dx[i] = F::db(x, y, a.dy[i]);
+      return F::db(x, y, dy);
   }
 };
 template <class T>
@@ -48,26 +75,24 @@ struct CopyElement {
   __device__ void operator()(int64_t i) const { a.y[i] = a.x[Positions<1>(a.walk, i).at[0]]; }
 };
 
-// Copies of rows that are contiguous in x, as of permuted dimensions: a block copies kPerRow elements of one row, so
-// the divisions by the sizes serve many elements.
-constexpr int64_t kPerRow = 4 * cuda::kThreads, kShortRow = 64;
+// The same for a walk whose last dimension is contiguous in x, as that of permuted rows.
 template <class T>
-__global__ void copy_rows(CopyWalk<T> a, int64_t width, int64_t blocks_per_row) {
-  const int64_t row = static_cast<int64_t>(blockIdx.x) / blocks_per_row;
-  const int64_t begin = (static_cast<int64_t>(blockIdx.x) - row * blocks_per_row) * kPerRow;
-  const int64_t end = begin + kPerRow < width ? begin + kPerRow : width;
-  const T* from = a.x + Positions<1>(a.walk, row * width).at[0];
-  T* to = a.y + row * width;
-#pragma unroll 4
-  for (int64_t i = begin + threadIdx.x; i < end; i += cuda::kThreads) to[i] = from[i];
-}
+struct CopyRowElement : CopyElement<T> {
+  bool aligned() const {
+    const Walk<1>& walk = this->a.walk;
+    bool whole = walk.step(0) == 1 && walk.size[walk.rank - 1] % cuda::kQuad == 0;
+    for (int d = 0; d + 1 < walk.rank; ++d) whole = whole && walk.stride[0][d] % cuda::kQuad == 0;
+    return whole && cuda::aligned_quads(this->a.x, this->a.y);
+  }
+  __device__ void quad(int64_t i) const {
+    cuda::put_quad(this->a.y + i, cuda::quad_at(this->a.x + Positions<1>(this->a.walk, i).at[0]));
+  }
+};
 template <class T>
 void copy_walk(Context& ctx, const CopyWalk<T>& a) {
-  const int64_t width = a.walk.size[a.walk.rank - 1];
-  if (a.n == 0 || a.walk.step(0) != 1 || width < kShortRow) return launch_each(ctx, a.kName, a.n, CopyElement<T>{a});
-  const int64_t blocks = (width + kPerRow - 1) / kPerRow;
-  cuda::launch(ctx, a.kName, {dim3(cuda::blocks_of(a.n / width * blocks))}, copy_rows<T>, a, width, blocks);
+  cuda::launch_quads(ctx, a.kName, a.n, CopyRowElement<T>{{a}});
 }
+
 template <class T>
 struct SelectElement {
   Select<T> a;
@@ -141,14 +166,15 @@ void sum_columns(Context& ctx, const SumColumns<T>& a) {
 template <class F>
 KernelAdder add() {
   using No = std::false_type;
-  return KernelAdder(Device::Kind::cuda, cuda::each<BinaryElement<F, float>>, cuda::each<BinaryElement<F, double>>,
-                     cuda::each<BinaryBackwardElement<F, No, float>>, cuda::each<BinaryBackwardElement<F, No, double>>);
+  return KernelAdder(Device::Kind::cuda, cuda::each_quad<BinaryElement<F, float>>,
+                     cuda::each_quad<BinaryElement<F, double>>, cuda::each_quad<BinaryBackwardElement<F, No, float>>,
+                     cuda::each_quad<BinaryBackwardElement<F, No, double>>);
 }
 template <class F>
 KernelAdder add_first() {
   using Yes = std::true_type;
-  return KernelAdder(Device::Kind::cuda, cuda::each<BinaryBackwardElement<F, Yes, float>>,
-                     cuda::each<BinaryBackwardElement<F, Yes, double>>);
+  return KernelAdder(Device::Kind::cuda, cuda::each_quad<BinaryBackwardElement<F, Yes, float>>,
+                     cuda::each_quad<BinaryBackwardElement<F, Yes, double>>);
 }
 
 const KernelAdder adders[] = {add<Add>(),    add<Subtract>(),       add<Multiply>(),

@@ -1,4 +1,4 @@
-#include "lmx/cuda_launch.cuh"
+#include "backend/cuda/quads.cuh"
 #include "ops/array/arithmetic.h"
 #include "ops/array/elementwise.h"
 
@@ -15,6 +15,15 @@ struct ForwardElement {
       if (a.operand.to) a.operand.store(i, y);
     }
   }
+  bool aligned() const { return cuda::aligned_quads(a.x, a.y) && cuda::aligned_quads(a.operand); }
+  __device__ void quad(int64_t i) const {
+    cuda::Quad<T> y = cuda::quad_at(a.x + i);
+    for (T& v : y.v) v = a.value(v);
+    cuda::put_quad(a.y + i, y);
+    if constexpr (kFeedsProducts<F>) {
+      if (a.operand.to) cuda::put_quad(a.operand, i, y);
+    }
+  }
 };
 template <class F, class T>
 struct BackwardElement {
@@ -26,6 +35,16 @@ struct BackwardElement {
       if (a.operand.to) a.operand.store(i, dx);
     }
   }
+  bool aligned() const { return cuda::aligned_quads(a.x, a.y, a.dy, a.dx) && cuda::aligned_quads(a.operand); }
+  __device__ void quad(int64_t i) const {
+    const cuda::Quad<T> x = cuda::quad_at(a.x + i), y = cuda::quad_at(a.y + i), dy = cuda::quad_at(a.dy + i);
+    cuda::Quad<T> dx;
+    for (int e = 0; e < cuda::kQuad; ++e) dx.v[e] = a.slope(x.v[e], y.v[e]) * dy.v[e];
+    cuda::put_quad(a.dx + i, dx);
+    if constexpr (kFeedsProducts<F>) {
+      if (a.operand.to) cuda::put_quad(a.operand, i, dx);
+    }
+  }
 };
 template <class T>
 struct ShiftElement {
@@ -35,8 +54,9 @@ struct ShiftElement {
 
 template <class F>
 KernelAdder add() {
-  return KernelAdder(Device::Kind::cuda, cuda::each<ForwardElement<F, float>>, cuda::each<ForwardElement<F, double>>,
-                     cuda::each<BackwardElement<F, float>>, cuda::each<BackwardElement<F, double>>);
+  return KernelAdder(Device::Kind::cuda, cuda::each_quad<ForwardElement<F, float>>,
+                     cuda::each_quad<ForwardElement<F, double>>, cuda::each_quad<BackwardElement<F, float>>,
+                     cuda::each_quad<BackwardElement<F, double>>);
 }
 
 const KernelAdder adders[] = {add<Tanh>(), add<Sigmoid>(), add<Relu>(), add<Exp>(),  add<Log>(),     add<Sqrt>(),

@@ -35,7 +35,8 @@ struct MaxElement {
   Max<T> a;
   int64_t count() const { return a.columns; }
   __device__ void operator()(int64_t c) const {
-    const T* column = a.x + c / a.inner * a.size * a.inner + c % a.inner;
+    const auto [outer, inner] = cuda::position_of(c, a.inner);
+    const T* column = a.x + outer * a.size * a.inner + inner;
     T best = column[0];
     int32_t place = 0;
     for (int64_t i = 1; i < a.size && best == best; ++i) {
@@ -54,7 +55,8 @@ struct MaxBackwardElement {
   MaxBackward<T> a;
   int64_t count() const { return a.columns; }
   __device__ void operator()(int64_t c) const {
-    a.dx[(c / a.inner * a.size + a.places[c]) * a.inner + c % a.inner] = a.dy[c];
+    const auto [outer, inner] = cuda::position_of(c, a.inner);
+    a.dx[(outer * a.size + a.places[c]) * a.inner + inner] = a.dy[c];
   }
 };
 template <class T>
@@ -62,7 +64,7 @@ struct CopyRunElement {
   CopyRuns<T> a;
   int64_t count() const { return a.runs * a.width; }
   __device__ void operator()(int64_t i) const {
-    const int64_t run = i / a.width, at = i % a.width;
+    const auto [run, at] = cuda::position_of(i, a.width);
     a.to[run * a.to_stride + at] = a.from[run * a.from_stride + at];
   }
 };

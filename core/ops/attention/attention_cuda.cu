@@ -89,8 +89,8 @@ __global__ void delta_kernel(AttentionBackward<T> a, T* deltas) {
   const AttentionPlan& plan = a.in.plan;
   const unsigned warps = blockDim.x / cuda::kWarpLanes, lane = threadIdx.x % cuda::kWarpLanes;
   const int64_t place = static_cast<int64_t>(blockIdx.x) * warps + threadIdx.x / cuda::kWarpLanes;
-  const int64_t i = place % plan.queries, head = place / plan.queries % plan.heads,
-                sequence = place / plan.queries / plan.heads;
+  const auto [pair, i] = cuda::position_of(place, plan.queries);
+  const auto [sequence, head] = cuda::position_of(pair, plan.heads);
   if (sequence >= plan.sequences) return;
   const int64_t row = a.in.query_begin[sequence] + i;
   if (row >= a.in.query_begin[sequence + 1]) return;

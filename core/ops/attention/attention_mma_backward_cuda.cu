@@ -9,6 +9,9 @@ namespace {
 
 constexpr int kColumns = 16, kElements = kColumns / 2;  // of a warp's tile; of a thread
 using Tile16 = WarpTile<kColumns>;
+// Passes of stage_rows() in a loop that keeps sums in registers.
+template <int D>
+constexpr int kPasses = D > 64 ? 1 : 4;
 
 // A query's log-sum-exp and dy . y.
 struct QueryNumber {
@@ -91,8 +94,8 @@ __device__ void add_queries(const AttentionBackward<float>& a, const Pair<float>
   const int key = first + place.row, queries = static_cast<int>(pair.q.rows);
   for (int query = plan.causal ? first : 0; query < queries; query += kOtherRows) {
     __syncthreads();  // the tile before this one may still be read
-    stage_rows<Half, D, 1>(pair.q, query, kOtherRows, memory.other[0]);
-    stage_rows<Half, D, 1>(pair.output_rows(a.dy), query, kOtherRows, memory.other[1]);
+    stage_rows<Half, D, kPasses<D>>(pair.q, query, kOtherRows, memory.other[0]);
+    stage_rows<Half, D, kPasses<D>>(pair.output_rows(a.dy), query, kOtherRows, memory.other[1]);
     memory.dropped.stage(pair, query, kOtherRows, first / kMaskColumns);
     if (threadIdx.x < kOtherRows) {
       const QueryNumber number = numbers.of(query + static_cast<int>(threadIdx.x));

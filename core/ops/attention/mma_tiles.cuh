@@ -77,9 +77,10 @@ __device__ void add_weighted_rows(const cuda::Sum (&weights)[N], const HeadMatri
   }
 }
 
-// The first `count` of eight elements, and zeros. `vectors`: `from` is 16-byte aligned and count a multiple of 4.
-__device__ inline void load_eight(const float* from, int64_t count, bool vectors, float (&to)[8]) {
-  if (vectors) {
+// The first `count` of eight elements, and zeros. Vectors: `from` is 16-byte aligned and count a multiple of 4.
+template <bool Vectors>
+__device__ void load_eight(const float* from, int64_t count, float (&to)[8]) {
+  if constexpr (Vectors) {
     LMX_UNROLL
     for (int half = 0; half < 8; half += 4) {
       const float4 x = half < count ? __ldg(reinterpret_cast<const float4*>(from + half)) : float4{0, 0, 0, 0};
@@ -94,23 +95,38 @@ __device__ inline void load_eight(const float* from, int64_t count, bool vectors
   }
 }
 
-// to (rows, D) = rows [row, row + rows), rounded to 16 bits, with zeros beyond the last row and column. A thread has
-// the loads of `Passes` passes in flight, as far as its registers suffice.
-template <class Half, int D, int Passes = (D > 64 ? 1 : 2)>
-__device__ void stage_rows(const HeadRows<float>& from, int row, int rows, const HeadMatrix<Half, D>& to) {
+template <class Half, int D, int Passes, bool Vectors>
+__device__ void stage_rows_by(const HeadRows<float>& from, int row, int rows, const HeadMatrix<Half, D>& to) {
   constexpr int kPieces = D / 8;
-  const bool vectors =
-      from.size % 4 == 0 && from.stride % 4 == 0 && reinterpret_cast<uintptr_t>(from.data) % sizeof(float4) == 0;
-  const int threads = static_cast<int>(blockDim.x);
-  LMX_UNROLL_BY(Passes)
-  for (int t = static_cast<int>(threadIdx.x); t < rows * kPieces; t += threads) {
-    const int r = t / kPieces, c = t % kPieces * 8;
-    const int64_t count = row + r < from.rows ? from.size - c : 0;
-    float x[8];
-    load_eight(from.data + (row + r) * from.stride + c, count, vectors, x);
-    *reinterpret_cast<uint4*>(to.at(r, c)) = {cuda::pack<Half>(x[0], x[1]), cuda::pack<Half>(x[2], x[3]),
-                                              cuda::pack<Half>(x[4], x[5]), cuda::pack<Half>(x[6], x[7])};
+  const int threads = static_cast<int>(blockDim.x), pieces = rows * kPieces;
+  LMX_UNROLL_BY(1)
+  for (int begin = static_cast<int>(threadIdx.x); begin < pieces; begin += Passes * threads) {
+    float x[Passes][8];
+    LMX_UNROLL
+    for (int p = 0; p < Passes; ++p) {
+      const int t = begin + p * threads, r = t / kPieces, c = t % kPieces * 8;
+      const int64_t count = t < pieces && row + r < from.rows ? from.size - c : 0;
+      load_eight<Vectors>(from.data + (row + r) * from.stride + c, count, x[p]);
+    }
+    LMX_UNROLL
+    for (int p = 0; p < Passes; ++p) {
+      const int t = begin + p * threads;
+      if (t >= pieces) continue;
+      *reinterpret_cast<uint4*>(to.at(t / kPieces, t % kPieces * 8)) = {
+          cuda::pack<Half>(x[p][0], x[p][1]), cuda::pack<Half>(x[p][2], x[p][3]), cuda::pack<Half>(x[p][4], x[p][5]),
+          cuda::pack<Half>(x[p][6], x[p][7])};
+    }
   }
+}
+
+// to (rows, D) = rows [row, row + rows), rounded to 16 bits, with zeros beyond the last row and column. A thread has
+// the loads of `Passes` passes on their way at once, because a block of few threads waits for little else.
+template <class Half, int D, int Passes = (D > 64 ? 1 : 4)>
+__device__ void stage_rows(const HeadRows<float>& from, int row, int rows, const HeadMatrix<Half, D>& to) {
+  if (from.size % 4 == 0 && from.stride % 4 == 0 && reinterpret_cast<uintptr_t>(from.data) % sizeof(float4) == 0)
+    stage_rows_by<Half, D, Passes, true>(from, row, rows, to);
+  else
+    stage_rows_by<Half, D, 1, false>(from, row, rows, to);
 }
 
 // The shared memory of a block whose tile has `rows` rows: Own operands with these rows, two with the rows of the other

@@ -11,7 +11,8 @@ struct AngleElement {
   RopeAngles<T> a;
   int64_t count() const { return a.rows * a.half; }
   __device__ void operator()(int64_t i) const {
-    const double angle = rope_angle(a.positions[i / a.half], a.frequencies[i % a.half]);
+    const auto [row, pair] = cuda::position_of(i, a.half);
+    const double angle = rope_angle(a.positions[row], a.frequencies[pair]);
     a.cosines[i] = static_cast<T>(std::cos(angle));
     a.sines[i] = static_cast<T>(std::sin(angle));
   }
@@ -23,7 +24,8 @@ struct PairElement {
   Rope<T> a;
   int64_t count() const { return a.rows * a.heads * a.half; }
   __device__ void operator()(int64_t i) const {
-    const int64_t pair = i % a.half, head = i / a.half, angle = head / a.heads * a.half + pair;
+    const auto [head, pair] = cuda::position_of(i, a.half);
+    const int64_t angle = cuda::position_of(head, a.heads).row * a.half + pair;
     const int64_t first = head * 2 * a.half + (a.interleaved ? 2 * pair : pair);
     const int64_t second = first + (a.interleaved ? 1 : a.half);
     const Rotated<T> out = rotate_pair<T>(a.x[first], a.x[second], a.cosines[angle], a.turn * a.sines[angle]);

@@ -40,7 +40,7 @@ void backward(Context& ctx, const Saved& s) {
     Tape::accumulate(ctx, s.x, dx);
   }
   if (!s.gain.requires_grad() && !s.bias.requires_grad()) return;
-  Tensor dgain = ctx.zeros({m.cols}, dtype_of<T>, MemClass::gradients), dbias = dgain.clone();
+  Tensor dgain = ctx.empty({m.cols}, dtype_of<T>, MemClass::gradients), dbias = dgain.like(MemClass::gradients);
   run_kernel(ctx, LayerNormWeights<T>{x, stats, pdy, dgain.data<T>(), dbias.data<T>(), m.rows, m.cols});
   Tape::accumulate(ctx, s.gain, dgain);
   Tape::accumulate(ctx, s.bias, dbias);

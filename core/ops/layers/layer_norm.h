@@ -31,7 +31,7 @@ template <class T>
 struct LayerNormWeights {
   static constexpr const char* kName = "layer_norm_weights";
   const T *x, *stats, *dy;
-  T *dgain, *dbias;  // in: zeros
+  T *dgain, *dbias;
   int64_t rows, cols;
 };
 

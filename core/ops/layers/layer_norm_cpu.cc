@@ -68,6 +68,7 @@ void backward(Context&, const LayerNormBackward<T>& a) {
 template <class T>
 void weights(Context&, const LayerNormWeights<T>& a) {
   parallel_for(a.cols, std::max<int64_t>(64, kGrain / std::max<int64_t>(a.rows, 1)), [&](int64_t begin, int64_t end) {
+    for (T* sums : {a.dgain, a.dbias}) std::fill(sums + begin, sums + end, T(0));
     for (int64_t r = 0; r < a.rows; ++r) {
       const int64_t at = r * a.cols + begin;
       const RowStats<T> s{a.stats[2 * r], a.stats[2 * r + 1]};

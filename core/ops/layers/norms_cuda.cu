@@ -1,6 +1,8 @@
 // Layer, root mean square and weight normalisation.
 #include <cmath>
 
+#include "backend/cuda/columns.cuh"
+#include "ops/layers/lane_rows.cuh"
 #include "ops/layers/layer_norm.h"
 #include "ops/layers/rms_norm.h"
 #include "ops/layers/rows.cuh"
@@ -64,23 +66,83 @@ struct LayerNormBackwardRow {
   }
 };
 
-// Column i % cols of part i / cols.
+// The same two kernels for rows that fit into the registers of a warp.
 template <class T>
-struct LayerNormPart {
-  LayerNormWeights<T> a;
-  RowParts parts;
-  T *dgain, *dbias;  // (parts, cols)
-  __device__ void operator()(int64_t i) const {
-    const int64_t column = i % a.cols, part = i / a.cols;
-    T gain = 0, bias = 0;
-    for (int64_t r = parts.begin(part); r < parts.end(part); ++r) {
-      const T dy = a.dy[r * a.cols + column];
-      gain += layer_norm_gain(a.x[r * a.cols + column], dy, stats_of(a.stats, r));
-      bias += dy;
-    }
-    dgain[i] = gain;
-    dbias[i] = bias;
+struct LayerNormLanes {
+  LayerNormForward<T> a;
+  bool aligned() const { return cuda::aligned_quads(a.x, a.gain, a.bias, a.y) && cuda::aligned_quads(a.operand); }
+  template <int N>
+  __device__ void operator()(int64_t row) const {
+    using Row = LaneRow<T, N>;
+    const int64_t at = row * a.cols;
+    const T n = static_cast<T>(a.cols);
+    Row x;
+    x.load(a.x + at, a.cols);
+    T sum = 0, squares = 0;
+    Row::each(a.cols, [&](int q, int e) { sum += x.quads[q].v[e]; });
+    const T mean = cuda::warp_reduce(sum, cuda::AddValues{}) / n;
+    Row::each(a.cols, [&](int q, int e) { squares += (x.quads[q].v[e] - mean) * (x.quads[q].v[e] - mean); });
+    const RowStats<T> s{mean, T(1) / std::sqrt(cuda::warp_reduce(squares, cuda::AddValues{}) / n + a.eps)};
+    x.store(a.cols, [&](int64_t column, cuda::Quad<T> y) {
+      const cuda::Quad<T> gain = cuda::quad_at(a.gain + column), bias = cuda::quad_at(a.bias + column);
+      LMX_UNROLL
+      for (int e = 0; e < cuda::kQuad; ++e) y.v[e] = layer_norm_value(y.v[e], gain.v[e], bias.v[e], s);
+      cuda::put_quad(a.y + at + column, y);
+      if (a.operand.to) cuda::put_quad(a.operand, at + column, y);
+    });
+    if (Row::column(0) != 0) return;
+    a.stats[2 * row] = s.mean;
+    a.stats[2 * row + 1] = s.r;
   }
+};
+template <class T>
+struct LayerNormBackwardLanes {
+  LayerNormBackward<T> a;
+  bool aligned() const { return cuda::aligned_quads(a.x, a.gain, a.dy, a.dx); }
+  template <int N>
+  __device__ void operator()(int64_t row) const {
+    using Row = LaneRow<T, N>;
+    const int64_t at = row * a.cols;
+    const T n = static_cast<T>(a.cols);
+    const RowStats<T> s = stats_of(a.stats, row);
+    Row x, dy, gain;
+    x.load(a.x + at, a.cols);
+    dy.load(a.dy + at, a.cols);
+    gain.load(a.gain, a.cols);
+    T sum = 0, projected = 0;
+    Row::each(a.cols, [&](int q, int e) {
+      const T g = dy.quads[q].v[e] * gain.quads[q].v[e];
+      sum += g;
+      projected += g * (x.quads[q].v[e] - s.mean);
+    });
+    const T mean_g = cuda::warp_reduce(sum, cuda::AddValues{}) / n;
+    const T mean_gx = cuda::warp_reduce(projected, cuda::AddValues{}) * s.r / n;
+    Row::each(a.cols, [&](int q, int e) {
+      x.quads[q].v[e] = layer_norm_slope(x.quads[q].v[e], gain.quads[q].v[e], dy.quads[q].v[e], s, mean_g, mean_gx);
+    });
+    x.store(a.cols, [&](int64_t column, const cuda::Quad<T>& dx) { cuda::put_quad(a.dx + at + column, dx); });
+  }
+};
+
+template <class T>
+struct LayerNormWeight {
+  LayerNormWeights<T> a;
+  template <int N>
+  __device__ void add(int64_t row, int64_t column, T (&sums)[2][N]) const {
+    T x[N], dy[N];
+    cuda::elements_at(a.x + row * a.cols + column, x);
+    cuda::elements_at(a.dy + row * a.cols + column, dy);
+    const RowStats<T> s = stats_of(a.stats, row);
+    for (int e = 0; e < N; ++e) {
+      sums[0][e] += layer_norm_gain(x[e], dy[e], s);
+      sums[1][e] += dy[e];
+    }
+  }
+};
+template <class T>
+struct PutWeights {
+  T *first, *second;
+  __device__ void operator()(int64_t n, int64_t column, T sum) const { (n == 0 ? first : second)[column] = sum; }
 };
 
 template <class T>
@@ -119,16 +181,14 @@ struct RmsNormBackwardRow {
 };
 
 template <class T>
-struct RmsNormPart {
+struct RmsNormWeight {
   RmsNormWeights<T> a;
-  RowParts parts;
-  T* dgain;  // (parts, cols)
-  __device__ void operator()(int64_t i) const {
-    const int64_t column = i % a.cols, part = i / a.cols;
-    T gain = 0;
-    for (int64_t r = parts.begin(part); r < parts.end(part); ++r)
-      gain += a.dy[r * a.cols + column] * a.x[r * a.cols + column] * a.scales[r];
-    dgain[i] = gain;
+  template <int N>
+  __device__ void add(int64_t row, int64_t column, T (&sums)[1][N]) const {
+    T x[N], dy[N];
+    cuda::elements_at(a.x + row * a.cols + column, x);
+    cuda::elements_at(a.dy + row * a.cols + column, dy);
+    for (int e = 0; e < N; ++e) sums[0][e] += dy[e] * x[e] * a.scales[row];
   }
 };
 
@@ -178,25 +238,27 @@ void by_rows(Context& ctx, const Args<T>& a) {
 
 template <class T>
 void layer_norm_weights(Context& ctx, const LayerNormWeights<T>& a) {
-  const RowParts parts(a.rows);
-  Tensor sums = ctx.empty({2, parts.count, a.cols}, dtype_of<T>);
-  T *dgain = sums.data<T>(), *dbias = dgain + parts.count * a.cols;
-  launch_each(ctx, a.kName, parts.count * a.cols, LayerNormPart<T>{a, parts, dgain, dbias});
-  launch_each(ctx, a.kName, a.cols, SumParts<T>{dgain, a.dgain, parts.count, a.cols});
-  launch_each(ctx, a.kName, a.cols, SumParts<T>{dbias, a.dbias, parts.count, a.cols});
+  cuda::sum_columns_of<T, 2>(ctx, a.kName, a.rows, a.cols, cuda::aligned_quads(a.x, a.dy), LayerNormWeight<T>{a},
+                             PutWeights<T>{a.dgain, a.dbias});
 }
 template <class T>
 void rms_norm_weights(Context& ctx, const RmsNormWeights<T>& a) {
-  const RowParts parts(a.rows);
-  Tensor sums = ctx.empty({parts.count, a.cols}, dtype_of<T>);
-  launch_each(ctx, a.kName, sums.numel(), RmsNormPart<T>{a, parts, sums.data<T>()});
-  launch_each(ctx, a.kName, a.cols, SumParts<T>{sums.data<T>(), a.dgain, parts.count, a.cols});
+  cuda::sum_columns_of<T, 1>(ctx, a.kName, a.rows, a.cols, cuda::aligned_quads(a.x, a.dy), RmsNormWeight<T>{a},
+                             PutWeights<T>{a.dgain, nullptr});
+}
+
+template <class T>
+void layer_norm(Context& ctx, const LayerNormForward<T>& a) {
+  if (!launch_lane_rows(ctx, LayerNormLanes<T>{a})) by_rows<LayerNormRow>(ctx, a);
+}
+template <class T>
+void layer_norm_backward(Context& ctx, const LayerNormBackward<T>& a) {
+  if (!launch_lane_rows(ctx, LayerNormBackwardLanes<T>{a})) by_rows<LayerNormBackwardRow>(ctx, a);
 }
 
 template <class T>
 KernelAdder add() {
-  return KernelAdder(Device::Kind::cuda, by_rows<LayerNormRow, LayerNormForward, T>,
-                     by_rows<LayerNormBackwardRow, LayerNormBackward, T>, layer_norm_weights<T>,
+  return KernelAdder(Device::Kind::cuda, layer_norm<T>, layer_norm_backward<T>, layer_norm_weights<T>,
                      by_rows<RmsNormRow, RmsNormForward, T>, by_rows<RmsNormBackwardRow, RmsNormBackward, T>,
                      rms_norm_weights<T>, by_rows<WeightNormRow, WeightNormForward, T>,
                      by_rows<WeightNormBackwardRow, WeightNormBackward, T>);

@@ -35,7 +35,7 @@ void backward(Context& ctx, const Saved& s) {
     Tape::accumulate(ctx, s.x, dx);
   }
   if (!s.gain.requires_grad()) return;
-  Tensor dgain = ctx.zeros({m.cols}, dtype_of<T>, MemClass::gradients);
+  Tensor dgain = ctx.empty({m.cols}, dtype_of<T>, MemClass::gradients);
   run_kernel(ctx, RmsNormWeights<T>{x, scales, pdy, dgain.data<T>(), m.rows, m.cols});
   Tape::accumulate(ctx, s.gain, dgain);
 }

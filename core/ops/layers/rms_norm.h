@@ -32,7 +32,7 @@ template <class T>
 struct RmsNormWeights {
   static constexpr const char* kName = "rms_norm_weights";
   const T *x, *scales, *dy;
-  T* dgain;  // in: zeros
+  T* dgain;
   int64_t rows, cols;
 };
 

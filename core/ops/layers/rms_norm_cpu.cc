@@ -53,6 +53,7 @@ void backward(Context&, const RmsNormBackward<T>& a) {
 template <class T>
 void weights(Context&, const RmsNormWeights<T>& a) {
   parallel_for(a.cols, std::max<int64_t>(64, kGrain / std::max<int64_t>(a.rows, 1)), [&](int64_t begin, int64_t end) {
+    std::fill(a.dgain + begin, a.dgain + end, T(0));
     for (int64_t r = 0; r < a.rows; ++r) {
       const int64_t at = r * a.cols + begin;
       add_scaled_row<T>(a.x + at, a.dy + at, a.dgain + begin, a.scales[r], end - begin);

@@ -66,35 +66,8 @@ void launch_rows(const Context& ctx, const Job& job) {
     return cuda::launch(ctx, a.kName, grid, row_kernel<true, Job>, job, wanted);
   }
   const size_t bytes = wanted <= kKeptBytes ? wanted : 0;
-  cuda::launch(ctx, a.kName, {cuda::blocks_of(a.rows), cuda::kThreads, kScratch + bytes}, row_kernel<false, Job>,
-               job, bytes);
+  cuda::launch(ctx, a.kName, {cuda::blocks_of(a.rows), cuda::kThreads, kScratch + bytes}, row_kernel<false, Job>, job,
+               bytes);
 }
-
-// Sums of columns over the rows: different threads add the parts of the rows, and then the parts are added in order.
-// There are at most about kMostParts, because the last thread of a column adds them alone.
-constexpr int64_t kMostParts = 128;
-
-struct RowParts {
-  int64_t rows, length, count;
-  explicit RowParts(int64_t all)
-      : rows(all),
-        length(all > 32 * kMostParts ? (all + kMostParts - 1) / kMostParts : 32),
-        count((all + length - 1) / length) {}
-  __device__ int64_t begin(int64_t part) const { return part * length; }
-  __device__ int64_t end(int64_t part) const { return (part + 1) * length < rows ? (part + 1) * length : rows; }
-};
-
-// sums_j = the sum of column j of `parts` (count, cols).
-template <class T>
-struct SumParts {
-  const T* parts;
-  T* sums;
-  int64_t count, cols;
-  __device__ void operator()(int64_t column) const {
-    T sum = 0;
-    for (int64_t p = 0; p < count; ++p) sum += parts[p * cols + column];
-    sums[column] = sum;
-  }
-};
 
 }  // namespace lmx::ops

@@ -38,9 +38,9 @@ struct ProductBackwardStep {
 
   LMX_HD void operator()(int64_t row, int64_t j) const {
     const int64_t at = row * cells + j;
-    const T was = a[at];
-    a[at] = dm[at] * b[at];
-    b[at] = dm[at] * was;
+    const T was = a[at], other = b[at], slope = dm[at];
+    a[at] = slope * other;
+    b[at] = slope * was;
   }
   LMX_HD void write_operand(int64_t row, int64_t j) const { operand.store(row * cells + j, b[row * cells + j]); }
 };

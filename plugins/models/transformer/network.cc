@@ -1,6 +1,8 @@
 #include "network.h"
 
 #include <cmath>
+#include <map>
+#include <mutex>
 #include <unordered_map>
 
 #include "lmx/array_ops.h"
@@ -126,21 +128,48 @@ void position_row(int64_t t, int64_t d, double* to) {
 
 namespace {
 
-template <class T>
-void fill_positions(const std::vector<int64_t>& positions, Tensor& to) {
-  const int64_t d = to.dim(1);
-  std::vector<double> values(static_cast<size_t>(d));
-  std::unordered_map<int64_t, const T*> made;  // many rows share a position
-  T* row = to.values<T>().data();
-  for (const int64_t t : positions) {
-    const auto [first, is_new] = made.try_emplace(t, row);
-    if (is_new) {
-      position_row(t, d, values.data());
-      row = std::copy(values.begin(), values.end(), row);
-    } else {
-      row = std::copy_n(first->second, d, row);
+// The sinusoids of positions 0, 1, ... (rows, d). They are computed once for a process, because they take longer than
+// all other work of the host before the first layer.
+class Sinusoids {
+ public:
+  // Calls use(row) with the d values of position t.
+  template <class Use>
+  void with(int64_t t, int64_t d, Use&& use) {
+    const std::lock_guard lock(mutex_);
+    std::vector<double>& rows = of_size_[d];
+    for (auto made = static_cast<int64_t>(rows.size()) / d; made <= t; ++made) {
+      rows.resize(static_cast<size_t>((made + 1) * d));
+      position_row(made, d, rows.data() + made * d);
     }
+    use(rows.data() + t * d);
   }
+
+ private:
+  std::mutex mutex_;
+  std::map<int64_t, std::vector<double>> of_size_;
+};
+
+// The sinusoids of the positions that occur (K, d), on the host, and the row of this table for each position (N).
+struct PositionTable {
+  Tensor rows, ids;
+};
+PositionTable table_of(Context& ctx, const std::vector<int64_t>& positions, int64_t d, DType type) {
+  static Sinusoids& sinusoids = *new Sinusoids;
+  std::unordered_map<int64_t, int32_t> place;
+  std::vector<int64_t> found;
+  PositionTable table{{}, Tensor::empty(ctx.host, {static_cast<int64_t>(positions.size())}, DType::i32)};
+  int32_t* id = table.ids.values<int32_t>().data();
+  for (const int64_t t : positions) {
+    const auto [at, is_new] = place.try_emplace(t, static_cast<int32_t>(found.size()));
+    if (is_new) found.push_back(t);
+    *id++ = at->second;
+  }
+  table.rows = Tensor::empty(ctx.host, {static_cast<int64_t>(found.size()), d}, type);
+  const auto fill = [&](auto* to) {
+    for (const int64_t t : found) sinusoids.with(t, d, [&](const double* row) { to = std::copy_n(row, d, to); });
+  };
+  type == DType::f64 ? fill(table.rows.values<double>().data()) : fill(table.rows.values<float>().data());
+  return table;
 }
 
 }  // namespace
@@ -148,13 +177,8 @@ void fill_positions(const std::vector<int64_t>& positions, Tensor& to) {
 Var Network::embed(const std::string& table, const Tensor& ids, const std::vector<int64_t>& positions) const {
   const Var& words = params_.at(table);
   const Var x = scale(ctx_, embedding(ctx_, words, ids), std::sqrt(static_cast<double>(config_.d)));
-  Tensor places = Tensor::empty(ctx_.host, x.shape(), words.value().dtype());
-  if (places.dtype() == DType::f64) {
-    fill_positions<double>(positions, places);
-  } else {
-    fill_positions<float>(positions, places);
-  }
-  return add(ctx_, x, Var(ctx_.upload(places)));
+  const PositionTable places = table_of(ctx_, positions, config_.d, words.value().dtype());
+  return add(ctx_, x, embedding(ctx_, Var(ctx_.upload(places.rows)), places.ids));
 }
 
 Var Network::embed(const std::string& side, const std::string& table, const Tensor& ids, const Rows& rows) const {

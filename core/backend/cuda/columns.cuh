@@ -1,0 +1,92 @@
+// Sums of the columns of a matrix over its rows: blocks sum the columns of some rows, and a second kernel adds these
+// parts in ascending order. Both orders depend on the sizes alone.
+#pragma once
+
+#include <type_traits>
+
+#include "backend/cuda/quads.cuh"
+#include "backend/cuda/reduce.cuh"
+#include "backend/cuda/unroll.cuh"
+#include "lmx/context.h"
+
+namespace lmx::cuda {
+
+constexpr int kRowThreads = kThreads / kWarpLanes;  // threads of a block that share a column
+constexpr int64_t kRowsOfPart = 32 * kRowThreads;
+
+// The sums of N numbers that belong to each element of a matrix.
+template <class T, int N>
+struct ColumnParts {
+  T* parts;  // (N, count, cols)
+  int64_t rows, cols, count;
+};
+
+// A block sums 32 groups of Columns columns over kRowsOfPart rows. values.add<Columns>(row, column, sums) adds the N
+// numbers of each of Columns neighbouring elements to `sums`.
+template <int Columns, class T, int N, class Values>
+__global__ void sum_column_parts(ColumnParts<T, N> a, Values values) {
+  constexpr int kWide = kWarpLanes * Columns;
+  T* shared_sums = shared<T>();  // (N, kRowThreads, kWide)
+  const int64_t across = (a.cols + kWide - 1) / kWide, part = blockIdx.x / across;
+  const int64_t first_column = blockIdx.x % across * kWide;
+  const int lane = static_cast<int>(threadIdx.x) % kWarpLanes, first = static_cast<int>(threadIdx.x) / kWarpLanes;
+  const int64_t column = first_column + lane * Columns;
+  const int64_t begin = part * kRowsOfPart, end = begin + kRowsOfPart < a.rows ? begin + kRowsOfPart : a.rows;
+  T sums[N][Columns]{};
+  if (column < a.cols) {
+    LMX_UNROLL_BY(8)  // so that several loads are on their way
+    for (int64_t r = begin + first; r < end; r += kRowThreads) values.template add<Columns>(r, column, sums);
+  }
+  LMX_UNROLL
+  for (int n = 0; n < N; ++n) {
+    LMX_UNROLL
+    for (int c = 0; c < Columns; ++c) shared_sums[(n * kRowThreads + first) * kWide + lane * Columns + c] = sums[n][c];
+  }
+  __syncthreads();
+  for (int i = static_cast<int>(threadIdx.x); i < N * kWide; i += kThreads) {
+    const int n = i / kWide, c = i % kWide;
+    if (first_column + c >= a.cols) continue;
+    T sum = 0;
+    for (int p = 0; p < kRowThreads; ++p) sum += shared_sums[(n * kRowThreads + p) * kWide + c];
+    a.parts[(n * a.count + part) * a.cols + first_column + c] = sum;
+  }
+}
+
+// The sum of number i / cols of column i % cols.
+template <class T, int N, class Put>
+struct PutColumnSum {
+  ColumnParts<T, N> a;
+  Put put;
+  __device__ void operator()(int64_t i) const {
+    const auto [n, column] = position_of(i, a.cols);
+    const T* part = a.parts + n * a.count * a.cols + column;
+    T sum = 0;
+    for (int64_t p = 0; p < a.count; ++p) sum += part[p * a.cols];
+    put(n, column, sum);
+  }
+};
+
+// Calls put(n, column, sum) for the sums over the rows of a (rows, cols) matrix. Put: a struct of sizes and device
+// pointers with `__device__ void operator()(int64_t n, int64_t column, T sum) const`. Values: such a struct with
+// `template <int C> __device__ void add(int64_t row, int64_t column, T (&sums)[N][C]) const`. aligned: C may be kQuad,
+// with columns that are a multiple of it; otherwise it is 1.
+template <class T, int N, class Values, class Put>
+void sum_columns_of(Context& ctx, const char* op, int64_t rows, int64_t cols, bool aligned, const Values& values,
+                    const Put& put) {
+  if (cols == 0) return;
+  const int64_t count = (rows + kRowsOfPart - 1) / kRowsOfPart;
+  Tensor parts = ctx.empty({N, count, cols}, dtype_of<T>);
+  const ColumnParts<T, N> a{parts.data<T>(), rows, cols, count};
+  const auto start = [&](auto columns) {
+    constexpr int kColumns = decltype(columns)::value, kWide = kWarpLanes * kColumns;
+    const Grid grid{blocks_of(count * ((cols + kWide - 1) / kWide)), kThreads, N * kRowThreads * kWide * sizeof(T)};
+    launch(ctx, op, grid, sum_column_parts<kColumns, T, N, Values>, a, values);
+  };
+  if (count > 0 && aligned && cols % kQuad == 0)
+    start(std::integral_constant<int, kQuad>());
+  else if (count > 0)
+    start(std::integral_constant<int, 1>());
+  launch_each(ctx, op, N * cols, PutColumnSum<T, N, Put>{a, put});
+}
+
+}  // namespace lmx::cuda
