@@ -1,5 +1,5 @@
 // Sums of the columns of a matrix over its rows: blocks sum the columns of some rows, and a second kernel adds these
-// parts in ascending order. Both orders depend on the sizes alone.
+// parts. Both orders depend on the sizes alone.
 #pragma once
 
 #include <type_traits>
@@ -12,7 +12,7 @@
 namespace lmx::cuda {
 
 constexpr int kRowThreads = kThreads / kWarpLanes;  // threads of a block that share a column
-constexpr int64_t kRowsOfPart = 32 * kRowThreads;
+constexpr int64_t kRowsOfPart = 8 * kRowThreads;    // few, so that there are many blocks
 
 // The sums of N numbers that belong to each element of a matrix.
 template <class T, int N>
@@ -52,19 +52,24 @@ __global__ void sum_column_parts(ColumnParts<T, N> a, Values values) {
   }
 }
 
-// The sum of number i / cols of column i % cols.
+// A block adds the parts of one number of 32 columns, and calls put().
 template <class T, int N, class Put>
-struct PutColumnSum {
-  ColumnParts<T, N> a;
-  Put put;
-  __device__ void operator()(int64_t i) const {
-    const auto [n, column] = position_of(i, a.cols);
-    const T* part = a.parts + n * a.count * a.cols + column;
-    T sum = 0;
-    for (int64_t p = 0; p < a.count; ++p) sum += part[p * a.cols];
-    put(n, column, sum);
+__global__ void put_column_sums(ColumnParts<T, N> a, Put put) {
+  T* shared_sums = shared<T>();  // (kRowThreads, 32)
+  const int64_t across = (a.cols + kWarpLanes - 1) / kWarpLanes, n = blockIdx.x / across;
+  const int lane = static_cast<int>(threadIdx.x) % kWarpLanes, first = static_cast<int>(threadIdx.x) / kWarpLanes;
+  const int64_t column = blockIdx.x % across * kWarpLanes + lane;
+  T sum = 0;
+  if (column < a.cols) {
+    LMX_UNROLL_BY(8)
+    for (int64_t p = first; p < a.count; p += kRowThreads) sum += a.parts[(n * a.count + p) * a.cols + column];
   }
-};
+  shared_sums[first * kWarpLanes + lane] = sum;
+  __syncthreads();
+  if (first != 0 || column >= a.cols) return;
+  for (int p = 1; p < kRowThreads; ++p) sum += shared_sums[p * kWarpLanes + lane];
+  put(n, column, sum);
+}
 
 // Calls put(n, column, sum) for the sums over the rows of a (rows, cols) matrix. Put: a struct of sizes and device
 // pointers with `__device__ void operator()(int64_t n, int64_t column, T sum) const`. Values: such a struct with
@@ -86,7 +91,8 @@ void sum_columns_of(Context& ctx, const char* op, int64_t rows, int64_t cols, bo
     start(std::integral_constant<int, kQuad>());
   else if (count > 0)
     start(std::integral_constant<int, 1>());
-  launch_each(ctx, op, N * cols, PutColumnSum<T, N, Put>{a, put});
+  const Grid grid{blocks_of(N * ((cols + kWarpLanes - 1) / kWarpLanes)), kThreads, kThreads * sizeof(T)};
+  launch(ctx, op, grid, put_column_sums<T, N, Put>, a, put);
 }
 
 }  // namespace lmx::cuda

@@ -64,7 +64,7 @@ __device__ void put_quad(const OperandTarget& operand, int64_t i, const Quad<T>&
 
 // Whether quads of elements of type T can begin at these addresses. Null is such an address.
 template <class... T>
-bool aligned_quads(const T*... p) {
+LMX_HD bool aligned_quads(const T*... p) {
   return ((reinterpret_cast<uintptr_t>(p) % alignof(Quad<T>) == 0) && ...);
 }
 inline bool aligned_quads(const OperandTarget& operand) {

@@ -3,6 +3,7 @@
 // sequence end at once. A head of more than 64 columns is divided among blocks.
 #include <cmath>
 
+#include "backend/cuda/quads.cuh"
 #include "backend/cuda/reduce.cuh"
 #include "ops/attention/attention.h"
 #include "ops/attention/attention_mma.h"
@@ -83,22 +84,33 @@ __global__ void __launch_bounds__(kTileThreads) forward_kernel(AttentionForward<
   put(y, TileTarget<T>{a.y + at, width, pair.q.rows, plan.size, false, a.operand, at}, first, part.column);
 }
 
-// dy_i . y_i of each head and row; a warp for each. Sequences have plan.queries places, those beyond their rows unused.
+// dy_i . y_i of each head and row; kDeltaLanes lanes of a warp for each. Sequences have plan.queries places, those
+// beyond their rows unused.
+constexpr int kDeltaLanes = 16;
+
 template <class T>
 __global__ void delta_kernel(AttentionBackward<T> a, T* deltas) {
   const AttentionPlan& plan = a.in.plan;
-  const unsigned warps = blockDim.x / cuda::kWarpLanes, lane = threadIdx.x % cuda::kWarpLanes;
-  const int64_t place = static_cast<int64_t>(blockIdx.x) * warps + threadIdx.x / cuda::kWarpLanes;
+  const int64_t places = blockDim.x / kDeltaLanes, lane = threadIdx.x % kDeltaLanes;
+  const int64_t place = static_cast<int64_t>(blockIdx.x) * places + threadIdx.x / kDeltaLanes;
   const auto [pair, i] = cuda::position_of(place, plan.queries);
   const auto [sequence, head] = cuda::position_of(pair, plan.heads);
-  if (sequence >= plan.sequences) return;
-  const int64_t row = a.in.query_begin[sequence] + i;
-  if (row >= a.in.query_begin[sequence + 1]) return;
-  const int64_t at = (row * plan.heads + head) * plan.size;
+  const bool exists = sequence < plan.sequences;
+  const int64_t row = exists ? a.in.query_begin[sequence] + i : 0;
+  const bool used = exists && row < a.in.query_begin[sequence + 1];
+  const T *dy = a.dy + (row * plan.heads + head) * plan.size, *y = a.y + (row * plan.heads + head) * plan.size;
+  const bool quads = plan.size % cuda::kQuad == 0 && cuda::aligned_quads(a.dy, a.y);
   T sum = 0;
-  for (int64_t c = lane; c < plan.size; c += cuda::kWarpLanes) sum += a.dy[at + c] * a.y[at + c];
-  sum = cuda::warp_reduce(sum, cuda::AddValues{});
-  if (lane == 0) deltas[place] = sum;
+  if (used && quads) {
+    for (int64_t c = lane * cuda::kQuad; c < plan.size; c += kDeltaLanes * cuda::kQuad) {
+      const cuda::Quad<T> slopes = cuda::quad_at(dy + c), values = cuda::quad_at(y + c);
+      for (int e = 0; e < cuda::kQuad; ++e) sum += slopes.v[e] * values.v[e];
+    }
+  } else if (used) {
+    for (int64_t c = lane; c < plan.size; c += kDeltaLanes) sum += dy[c] * y[c];
+  }
+  for (int lanes = kDeltaLanes / 2; lanes > 0; lanes /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, lanes);
+  if (used && lane == 0) deltas[place] = sum;
 }
 
 // The common part of the kernels of the backward pass. `deltas` is the result of delta_kernel.
@@ -235,8 +247,8 @@ void backward(Context& ctx, const AttentionBackward<T>& a) {
   Tensor memory = ctx.empty({rows}, dtype_of<T>);
   T* const computed = memory.data<T>();
   const T* const deltas = computed;
-  constexpr int64_t kWarps = cuda::kThreads / cuda::kWarpLanes;
-  if (rows > 0) cuda::launch(ctx, a.kName, {cuda::blocks_of(tiles(rows, kWarps))}, delta_kernel<T>, a, computed);
+  constexpr int64_t kPlaces = cuda::kThreads / kDeltaLanes;
+  if (rows > 0) cuda::launch(ctx, a.kName, {cuda::blocks_of(tiles(rows, kPlaces))}, delta_kernel<T>, a, computed);
   bool computed_by_mma = false;
   if constexpr (dtype_of<T> == DType::f32) {
     computed_by_mma = uses_mma(plan);

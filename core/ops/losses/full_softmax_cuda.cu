@@ -1,6 +1,7 @@
 // full_softmax and two_stage_softmax: the losses of a block of rows, and the gradient of its logits in place.
 #include "ops/losses/full_softmax.h"
 
+#include "backend/cuda/quads.cuh"
 #include "ops/losses/output_layer.h"
 #include "ops/losses/two_stage_softmax.h"
 #include "ops/softmax/softmax_rows.cuh"
@@ -14,6 +15,13 @@ template <class T>
 struct Logits {
   const T *z, *b;
   __device__ T operator()(int64_t j) const { return b ? z[j] + b[j] : z[j]; }
+  __device__ cuda::Quad<T> quad(int64_t j) const {
+    cuda::Quad<T> x = cuda::quad_at(z + j);
+    if (!b) return x;
+    const cuda::Quad<T> bias = cuda::quad_at(b + j);
+    for (int e = 0; e < cuda::kQuad; ++e) x.v[e] += bias.v[e];
+    return x;
+  }
 };
 
 template <class T>
@@ -40,10 +48,22 @@ struct FullSoftmaxRow {
     if (a.factor == 0) return;
     const double scale = a.factor * weight_of(a.weights, at);
     const T spread = a.spread_slope(scale), at_target = a.target_slope(scale);
-    for (int64_t j = team.first(); j < a.words; j += team.count()) {
-      T slope = softmax_value(logit(j), static_cast<T>(lse), static_cast<T>(scale));
+    const auto slope_of = [&](int64_t j, T x) {
+      T slope = softmax_value(x, static_cast<T>(lse), static_cast<T>(scale));
       if (a.smoothing > 0) slope += spread;
-      if (j == target) slope -= at_target;
+      return j == target ? slope - at_target : slope;
+    };
+    if (a.words % cuda::kQuad == 0 && cuda::aligned_quads(a.z, a.b, static_cast<const T*>(a.operand.to))) {
+      for (int64_t j = team.first() * cuda::kQuad; j < a.words; j += team.count() * cuda::kQuad) {
+        cuda::Quad<T> slopes = logit.quad(j);
+        for (int e = 0; e < cuda::kQuad; ++e) slopes.v[e] = slope_of(j + e, slopes.v[e]);
+        cuda::put_quad(row + j, slopes);
+        if (a.operand.to) cuda::put_quad(a.operand, i * a.words + j, slopes);
+      }
+      return;
+    }
+    for (int64_t j = team.first(); j < a.words; j += team.count()) {
+      const T slope = slope_of(j, logit(j));
       row[j] = slope;
       if (a.operand.to) a.operand.store(i * a.words + j, slope);
     }
