@@ -38,7 +38,7 @@ struct AddColumnSum {
 
 template <class T>
 void column_sums(Context& ctx, const ColumnSums<T>& a) {
-  cuda::sum_columns_of<T, 1>(ctx, a.kName, a.rows, a.cols, cuda::aligned_quads(a.x), ColumnValue<T>{a},
+  cuda::sum_columns_of<T, 1>(ctx, a.kName, {a.rows, a.cols, cuda::aligned_quads(a.x)}, ColumnValue<T>{a},
                              AddColumnSum<T>{a});
 }
 

@@ -71,13 +71,18 @@ __global__ void put_column_sums(ColumnParts<T, N> a, Put put) {
   put(n, column, sum);
 }
 
-// Calls put(n, column, sum) for the sums over the rows of a (rows, cols) matrix. Put: a struct of sizes and device
+// A matrix whose columns are summed.
+struct SummedMatrix {
+  int64_t rows, cols;
+  bool aligned;  // quads can begin at multiples of kQuad in it, if its columns are a multiple of kQuad
+};
+
+// Calls put(n, column, sum) for the sums over the rows of a matrix. Put: a struct of sizes and device
 // pointers with `__device__ void operator()(int64_t n, int64_t column, T sum) const`. Values: such a struct with
-// `template <int C> __device__ void add(int64_t row, int64_t column, T (&sums)[N][C]) const`. aligned: C may be kQuad,
-// with columns that are a multiple of it; otherwise it is 1.
+// `template <int C> __device__ void add(int64_t row, int64_t column, T (&sums)[N][C]) const`, for C = 1 and kQuad.
 template <class T, int N, class Values, class Put>
-void sum_columns_of(Context& ctx, const char* op, int64_t rows, int64_t cols, bool aligned, const Values& values,
-                    const Put& put) {
+void sum_columns_of(Context& ctx, const char* op, const SummedMatrix& matrix, const Values& values, const Put& put) {
+  const int64_t rows = matrix.rows, cols = matrix.cols;
   if (cols == 0) return;
   const int64_t count = (rows + kRowsOfPart - 1) / kRowsOfPart;
   Tensor parts = ctx.empty({N, count, cols}, dtype_of<T>);
@@ -87,7 +92,7 @@ void sum_columns_of(Context& ctx, const char* op, int64_t rows, int64_t cols, bo
     const Grid grid{blocks_of(count * ((cols + kWide - 1) / kWide)), kThreads, N * kRowThreads * kWide * sizeof(T)};
     launch(ctx, op, grid, sum_column_parts<kColumns, T, N, Values>, a, values);
   };
-  if (count > 0 && aligned && cols % kQuad == 0)
+  if (count > 0 && matrix.aligned && cols % kQuad == 0)
     start(std::integral_constant<int, kQuad>());
   else if (count > 0)
     start(std::integral_constant<int, 1>());

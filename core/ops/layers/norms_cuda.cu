@@ -238,12 +238,12 @@ void by_rows(Context& ctx, const Args<T>& a) {
 
 template <class T>
 void layer_norm_weights(Context& ctx, const LayerNormWeights<T>& a) {
-  cuda::sum_columns_of<T, 2>(ctx, a.kName, a.rows, a.cols, cuda::aligned_quads(a.x, a.dy), LayerNormWeight<T>{a},
+  cuda::sum_columns_of<T, 2>(ctx, a.kName, {a.rows, a.cols, cuda::aligned_quads(a.x, a.dy)}, LayerNormWeight<T>{a},
                              PutWeights<T>{a.dgain, a.dbias});
 }
 template <class T>
 void rms_norm_weights(Context& ctx, const RmsNormWeights<T>& a) {
-  cuda::sum_columns_of<T, 1>(ctx, a.kName, a.rows, a.cols, cuda::aligned_quads(a.x, a.dy), RmsNormWeight<T>{a},
+  cuda::sum_columns_of<T, 1>(ctx, a.kName, {a.rows, a.cols, cuda::aligned_quads(a.x, a.dy)}, RmsNormWeight<T>{a},
                              PutWeights<T>{a.dgain, nullptr});
 }
 
