@@ -167,10 +167,10 @@ template <class Step>
 struct PointwiseElement {
   Step step;
   __device__ void operator()(int64_t i) const {
-    const auto [row, j] = position_of(i, step.cells);
-    step(row, j);
-    if constexpr (requires { step.write_operand(row, j); }) {
-      if (step.operand.to) step.write_operand(row, j);
+    const Position p = position_of(i, step.cells);
+    step(p.row, p.column);
+    if constexpr (requires { step.write_operand(p.row, p.column); }) {
+      if (step.operand.to) step.write_operand(p.row, p.column);
     }
   }
 };

@@ -128,13 +128,19 @@ void position_row(int64_t t, int64_t d, double* to) {
 
 namespace {
 
-// The sinusoids of positions 0, 1, ... (rows, d). They are computed once for a process, because they take longer than
-// all other work of the host before the first layer.
+// The sinusoids of positions 0, 1, ... (rows, d). Those of sentences are computed once for a process, because they take
+// longer than all other work of the host before the first layer.
 class Sinusoids {
  public:
   // Calls use(row) with the d values of position t.
   template <class Use>
   void with(int64_t t, int64_t d, Use&& use) {
+    constexpr int64_t kKept = 1024;  // positions; 8 MB for d = 1024
+    if (t >= kKept) {
+      std::vector<double> row(static_cast<size_t>(d));
+      position_row(t, d, row.data());
+      return use(row.data());
+    }
     const std::lock_guard lock(mutex_);
     std::vector<double>& rows = of_size_[d];
     for (auto made = static_cast<int64_t>(rows.size()) / d; made <= t; ++made) {
