@@ -130,6 +130,16 @@ TEST_F(TapeTest, CoalesceSumsRepeatsAndSorts) {
   EXPECT_EQ(values_of(ctx, out.rows), (std::vector<double>{13, 24, 6, 8}));
 }
 
+// In float 1 + 1e8 - 1e8 is 0, and in the opposite order 1. Indices from 2048 on are sorted by two digits.
+TEST_F(TapeTest, CoalesceAddsRepeatsInTheirOrder) {
+  for (const int32_t last : {9, 4099}) {
+    const RowSparse first = rows(ctx, {last, 3, last, 5}, {1, 7, 1e8f, 8}, 1);
+    const RowSparse out = coalesce(ctx, {first, rows(ctx, {last}, {-1e8f}, 1)});
+    EXPECT_EQ(out.indices, (std::vector<int32_t>{3, 5, last}));
+    EXPECT_EQ(values_of(ctx, out.rows), (std::vector<double>{7, 8, 0}));
+  }
+}
+
 TEST_F(TapeTest, CoalesceOfNoRows) {
   const RowSparse out = coalesce(ctx, {rows(ctx, {}, {}, 3)});
   EXPECT_TRUE(out.indices.empty());

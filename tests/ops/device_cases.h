@@ -10,9 +10,10 @@
 namespace lmx::testing {
 
 // The result of an op on one device, and the gradient of each of its inputs for the loss sum(y weights).
-inline std::vector<Values> run_on(const OpCase& c, Device device, DType type, DType compute) {
+inline std::vector<Values> run_on(const OpCase& c, Device device, DType type, DType compute, int64_t shift = 0) {
   Place place(device, compute);
   place.type = type;
+  place.shift = shift;
   std::vector<Var> inputs;
   for (size_t i = 0; i < c.inputs.size(); ++i) {
     Tensor t = f64_tensor(c.inputs[i], i + 1);
@@ -28,9 +29,10 @@ inline std::vector<Values> run_on(const OpCase& c, Device device, DType type, DT
   return out;
 }
 
-inline void expect_equal(const OpCase& c, DType type, double tolerance, DType compute) {
+// shift: see Place.
+inline void expect_equal(const OpCase& c, DType type, double tolerance, DType compute, int64_t shift = 0) {
   SCOPED_TRACE(str(c.op, ' ', c.name, ' ', name_of(type), ' ', name_of(compute)));
-  expect_close(run_on(c, kDevice, type, compute), run_on(c, {}, type, compute), tolerance);
+  expect_close(run_on(c, kDevice, type, compute, shift), run_on(c, {}, type, compute), tolerance);
 }
 
 inline void expect_equal(const OpCase& c, DType type, double tolerance) {

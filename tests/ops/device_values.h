@@ -33,7 +33,12 @@ struct Place {
     type = compute == DType::f64 ? DType::f64 : DType::f32;
   }
   Tensor host(const Tensor& t) const { return copy_to(t, ctx.host); }
-  Var leaf(const Tensor& t, bool trains = true) const { return Var(ctx.upload(host(t.to(type))), trains, "leaf"); }
+  Var leaf(const Tensor& t, bool trains = true) const {
+    const int64_t n = t.numel();
+    Tensor memory = Tensor::zeros(ctx.host, {shift + n}, type);
+    memory.slice(shift, shift + n).copy_from(host(t.to(type)).reshape({n}));
+    return Var(ctx.upload(memory).slice(shift, shift + n).reshape(t.shape()), trains, "leaf");
+  }
   Values values(const Tensor& t) const {
     if (t.dtype() == DType::f64) {
       const auto read = ctx.read<double>(t);
@@ -53,6 +58,7 @@ struct Place {
   Tape tape;
   Context ctx;
   DType type;
+  int64_t shift = 0;  // elements between the begin of a leaf's memory and the leaf
 };
 
 // The error of each element is relative to the larger of 1 and the element. NaN is equal to NaN.
