@@ -12,13 +12,16 @@ struct FillElement {
 template <class T>
 struct AddElement {
   AddTensor<T> a;
-  __device__ void operator()(int64_t i) const { a.sum[i] += a.x[i]; }
   bool aligned() const { return cuda::aligned_quads(a.x, a.sum); }
-  __device__ void quad(int64_t i) const {
-    const cuda::Quad<T> x = cuda::quad_at(a.x + i);
-    cuda::Quad<T> sum = cuda::quad_at(a.sum + i);
-    for (int e = 0; e < cuda::kQuad; ++e) sum.v[e] += x.v[e];
-    cuda::put_quad(a.sum + i, sum);
+  __device__ void operator()(int64_t i) const { elements<1>(i); }
+  __device__ void quad(int64_t i) const { elements<cuda::kQuad>(i); }
+  template <int N>
+  __device__ void elements(int64_t i) const {
+    T x[N], sum[N];
+    cuda::elements_at(a.x + i, x);
+    cuda::elements_at(a.sum + i, sum);
+    for (int e = 0; e < N; ++e) sum[e] += x[e];
+    cuda::put_elements(a.sum + i, sum);
   }
 };
 template <class T>

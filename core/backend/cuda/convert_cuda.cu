@@ -7,13 +7,16 @@ namespace {
 template <class From, class To>
 struct ConvertElement {
   Convert<From, To> a;
-  __device__ void operator()(int64_t i) const { a.to[i] = static_cast<To>(a.from[i]); }
   bool aligned() const { return cuda::aligned_quads(a.from, a.to); }
-  __device__ void quad(int64_t i) const {
-    const cuda::Quad<From> from = cuda::quad_at(a.from + i);
-    cuda::Quad<To> to;
-    for (int e = 0; e < cuda::kQuad; ++e) to.v[e] = static_cast<To>(from.v[e]);
-    cuda::put_quad(a.to + i, to);
+  __device__ void operator()(int64_t i) const { elements<1>(i); }
+  __device__ void quad(int64_t i) const { elements<cuda::kQuad>(i); }
+  template <int N>
+  __device__ void elements(int64_t i) const {
+    From from[N];
+    To to[N];
+    cuda::elements_at(a.from + i, from);
+    for (int e = 0; e < N; ++e) to[e] = static_cast<To>(from[e]);
+    cuda::put_elements(a.to + i, to);
   }
 };
 

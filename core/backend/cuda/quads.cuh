@@ -37,6 +37,17 @@ template <class T>
 __device__ void put_quad(T* p, const Quad<T>& q) {
   *reinterpret_cast<Quad<T>*>(p) = q;
 }
+template <int N, class T>
+__device__ void put_elements(T* p, const T (&from)[N]) {
+  static_assert(N == 1 || N == kQuad);
+  if constexpr (N == 1) {
+    *p = from[0];
+  } else {
+    Quad<T> q;
+    for (int e = 0; e < N; ++e) q.v[e] = from[e];
+    put_quad(p, q);
+  }
+}
 template <class T>
 __device__ void put_quad(const OperandTarget& operand, int64_t i, const Quad<T>& q) {
   const auto put = [&](auto* to) {
@@ -59,6 +70,18 @@ __device__ void put_quad(const OperandTarget& operand, int64_t i, const Quad<T>&
       return put(static_cast<float16*>(operand.to));
     default:
       return put(static_cast<float*>(operand.to));
+  }
+}
+
+template <int N, class T>
+__device__ void put_elements(const OperandTarget& operand, int64_t i, const T (&from)[N]) {
+  static_assert(N == 1 || N == kQuad);
+  if constexpr (N == 1) {
+    operand.store(i, from[0]);
+  } else {
+    Quad<T> q;
+    for (int e = 0; e < N; ++e) q.v[e] = from[e];
+    put_quad(operand, i, q);
   }
 }
 

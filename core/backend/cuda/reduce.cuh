@@ -21,10 +21,10 @@ struct LargerValue {  // NaN wins
   }
 };
 
-template <class T, class Combine>
+// Every lane gets the result of its group of Lanes neighbouring lanes. REQUIRES: every lane of the warp calls this.
+template <int Lanes = kWarpLanes, class T, class Combine>
 __device__ T warp_reduce(T value, Combine combine) {
-  for (int lanes = kWarpLanes / 2; lanes > 0; lanes /= 2)
-    value = combine(value, __shfl_xor_sync(0xffffffffu, value, lanes));
+  for (int lanes = Lanes / 2; lanes > 0; lanes /= 2) value = combine(value, __shfl_xor_sync(0xffffffffu, value, lanes));
   return value;
 }
 

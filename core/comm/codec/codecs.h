@@ -47,10 +47,14 @@ struct OneBitCode {
   }
 };
 
-template <class Code, class T>
-struct Encode : Code {
-  static constexpr const char* kName = Code::kName;
+// Overloads for a code take code(), because a template would take the arguments themselves.
+template <class Code>
+struct WithCode : Code {
   LMX_HD const Code& code() const { return *this; }
+};
+
+template <class Code, class T>
+struct Encode : WithCode<Code> {
   const T* values;  // (rows, width)
   std::byte* encoded;
   int64_t rows, width;
@@ -58,9 +62,7 @@ struct Encode : Code {
 
 // The rows of `to` that receive an elementwise code are one after the other.
 template <class Code, class T>
-struct Decode : Code {
-  static constexpr const char* kName = Code::kName;
-  LMX_HD const Code& code() const { return *this; }
+struct Decode : WithCode<Code> {
   const std::byte* encoded;
   RowsAt<T> to;
   int64_t rows, width;
@@ -68,9 +70,7 @@ struct Decode : Code {
 
 // sum += decoded
 template <class Code, class T>
-struct AddDecoded : Code {
-  static constexpr const char* kName = Code::kName;
-  LMX_HD const Code& code() const { return *this; }
+struct AddDecoded : WithCode<Code> {
   const std::byte* encoded;
   RowsAt<T> sum;
   int64_t rows, width;
@@ -87,9 +87,7 @@ struct Measured {
 };
 inline constexpr int64_t kSums = 4;
 template <class Code, class T>
-struct Measure : Code {
-  static constexpr const char* kName = Code::kName;
-  LMX_HD const Code& code() const { return *this; }
+struct Measure : WithCode<Code> {
   const std::byte* encoded;
   Measured<T> of;
 };

@@ -26,14 +26,14 @@ struct AddElement {
   }
 };
 template <class Code>
-struct ElementDecoder : Code {
+struct ElementDecoder : WithCode<Code> {
   const std::byte* encoded;
-  __device__ float operator()(int64_t i) const { return value_at(static_cast<const Code&>(*this), encoded, i); }
+  __device__ float operator()(int64_t i) const { return value_at(this->code(), encoded, i); }
 };
 
 template <class Code>
 void measure(Context& ctx, const Measure<Code, float>& a) {
-  measure_strips(ctx, a.kName, a.of, ElementDecoder<Code>{a.code(), a.encoded});
+  measure_strips(ctx, a.kName, a.of, ElementDecoder<Code>{{a.code()}, a.encoded});
 }
 
 template <class Code>

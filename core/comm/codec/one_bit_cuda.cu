@@ -92,9 +92,9 @@ __global__ void pack_signs(const float* values, int64_t n, uint8_t* bits) {
 struct BitDecoder {
   const std::byte* encoded;
   int64_t width;
-  __device__ float operator()(int64_t i) const {
+  __device__ float operator()(int64_t i) const { return at(i, cuda::position_of(i, width).column); }
+  __device__ float at(int64_t i, int64_t column) const {
     const auto* bits = reinterpret_cast<const uint8_t*>(encoded + 2 * width * static_cast<int64_t>(sizeof(float)));
-    const int64_t column = cuda::position_of(i, width).column;
     return mean_at(encoded, (bits[i / kBits] >> (i % kBits)) & 1 ? column : width + column);
   }
 };
@@ -103,7 +103,7 @@ struct DecodeElement {
   int64_t count() const { return a.rows * a.width; }
   __device__ void operator()(int64_t i) const {
     const auto [row, column] = cuda::position_of(i, a.width);
-    a.to.row(row)[column] = BitDecoder{a.encoded, a.width}(i);
+    a.to.row(row)[column] = BitDecoder{a.encoded, a.width}.at(i, column);
   }
 };
 struct AddElement {
@@ -111,7 +111,7 @@ struct AddElement {
   int64_t count() const { return a.rows * a.width; }
   __device__ void operator()(int64_t i) const {
     const auto [row, column] = cuda::position_of(i, a.width);
-    a.sum.row(row)[column] += BitDecoder{a.encoded, a.width}(i);
+    a.sum.row(row)[column] += BitDecoder{a.encoded, a.width}.at(i, column);
   }
 };
 

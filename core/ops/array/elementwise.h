@@ -167,7 +167,6 @@ inline constexpr bool kFeedsProducts =
 // y = f(x). The arguments derive from f, so that they have the same layout in device code (comm/codec/codecs.h).
 template <class F, class T>
 struct Elementwise : F {
-  static constexpr const char* kName = F::kName;
   const T* x;
   T* y;
   int64_t n;
@@ -177,7 +176,6 @@ struct Elementwise : F {
 // dx = f'(x) dy
 template <class F, class T>
 struct ElementwiseBackward : F {
-  static constexpr const char* kName = F::kName;
   const T *x, *y, *dy;
   T* dx;
   int64_t n;

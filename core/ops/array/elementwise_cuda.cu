@@ -8,41 +8,36 @@ namespace {
 template <class F, class T>
 struct ForwardElement {
   Elementwise<F, T> a;
-  __device__ void operator()(int64_t i) const {
-    const T y = a.value(a.x[i]);
-    a.y[i] = y;
-    if constexpr (kFeedsProducts<F>) {
-      if (a.operand.to) a.operand.store(i, y);
-    }
-  }
   bool aligned() const { return cuda::aligned_quads(a.x, a.y) && cuda::aligned_quads(a.operand); }
-  __device__ void quad(int64_t i) const {
-    cuda::Quad<T> y = cuda::quad_at(a.x + i);
-    for (T& v : y.v) v = a.value(v);
-    cuda::put_quad(a.y + i, y);
+  __device__ void operator()(int64_t i) const { elements<1>(i); }
+  __device__ void quad(int64_t i) const { elements<cuda::kQuad>(i); }
+  template <int N>
+  __device__ void elements(int64_t i) const {
+    T y[N];
+    cuda::elements_at(a.x + i, y);
+    for (T& v : y) v = a.value(v);
+    cuda::put_elements(a.y + i, y);
     if constexpr (kFeedsProducts<F>) {
-      if (a.operand.to) cuda::put_quad(a.operand, i, y);
+      if (a.operand.to) cuda::put_elements(a.operand, i, y);
     }
   }
 };
 template <class F, class T>
 struct BackwardElement {
   ElementwiseBackward<F, T> a;
-  __device__ void operator()(int64_t i) const {
-    const T dx = a.slope(a.x[i], a.y[i]) * a.dy[i];
-    a.dx[i] = dx;
-    if constexpr (kFeedsProducts<F>) {
-      if (a.operand.to) a.operand.store(i, dx);
-    }
-  }
   bool aligned() const { return cuda::aligned_quads(a.x, a.y, a.dy, a.dx) && cuda::aligned_quads(a.operand); }
-  __device__ void quad(int64_t i) const {
-    const cuda::Quad<T> x = cuda::quad_at(a.x + i), y = cuda::quad_at(a.y + i), dy = cuda::quad_at(a.dy + i);
-    cuda::Quad<T> dx;
-    for (int e = 0; e < cuda::kQuad; ++e) dx.v[e] = a.slope(x.v[e], y.v[e]) * dy.v[e];
-    cuda::put_quad(a.dx + i, dx);
+  __device__ void operator()(int64_t i) const { elements<1>(i); }
+  __device__ void quad(int64_t i) const { elements<cuda::kQuad>(i); }
+  template <int N>
+  __device__ void elements(int64_t i) const {
+    T x[N], y[N], dy[N], dx[N];
+    cuda::elements_at(a.x + i, x);
+    cuda::elements_at(a.y + i, y);
+    cuda::elements_at(a.dy + i, dy);
+    for (int e = 0; e < N; ++e) dx[e] = a.slope(x[e], y[e]) * dy[e];
+    cuda::put_elements(a.dx + i, dx);
     if constexpr (kFeedsProducts<F>) {
-      if (a.operand.to) cuda::put_quad(a.operand, i, dx);
+      if (a.operand.to) cuda::put_elements(a.operand, i, dx);
     }
   }
 };

@@ -109,7 +109,7 @@ __global__ void delta_kernel(AttentionBackward<T> a, T* deltas) {
   } else if (used) {
     for (int64_t c = lane; c < plan.size; c += kDeltaLanes) sum += dy[c] * y[c];
   }
-  for (int lanes = kDeltaLanes / 2; lanes > 0; lanes /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, lanes);
+  sum = cuda::warp_reduce<kDeltaLanes>(sum, cuda::AddValues{});
   if (used && lane == 0) deltas[place] = sum;
 }
 

@@ -11,12 +11,7 @@ namespace {
 using Tile32 = WarpTile<kOtherRows>;
 constexpr int kElements = kOtherRows / 2;  // of a thread
 
-// Combines the values of the four lanes that have the columns of a row.
-template <class Combine>
-__device__ float over_row(float value, Combine combine) {
-  for (int lanes = 2; lanes > 0; lanes /= 2) value = combine(value, __shfl_xor_sync(0xffffffffu, value, lanes));
-  return value;
-}
+constexpr int kRowLanes = 4;  // that have the columns of a row
 
 // Softmax over keys that arrive in tiles, for the two rows of a thread: the largest score so far, and the sum of
 // exponentials relative to it.
@@ -35,7 +30,7 @@ struct RunningRows {
         x = tile.sees(e) ? x : -INFINITY;
         most = x > most ? x : most;
       }
-      most = over_row(most, cuda::LargerValue{});
+      most = cuda::warp_reduce<kRowLanes>(most, cuda::LargerValue{});
       const float shift = most == -INFINITY ? 0.0f : most;  // if all keys are hidden so far, their weights are 0
       const float shrink = fast_exp(top[half] - shift);
       float part = 0;
@@ -48,7 +43,7 @@ struct RunningRows {
       LMX_UNROLL
       for (int e = 0; e < D / 4; ++e) y[e / 2][2 * half + e % 2] *= shrink;
       top[half] = most;
-      sum[half] = sum[half] * shrink + over_row(part, cuda::AddValues{});
+      sum[half] = sum[half] * shrink + cuda::warp_reduce<kRowLanes>(part, cuda::AddValues{});
     }
   }
   // Divides by the sums; writes the logarithm of each row's sum.
