@@ -13,6 +13,7 @@
 
 #include "lmx/error.h"
 #include "names.h"
+#include "paths.h"
 
 namespace lmx {
 namespace {
@@ -135,7 +136,7 @@ TEST(Tracer, TableAddsUpAndPutsTheLongestFirst) {
 }
 
 TEST(Tracer, UnwritableFileIsARunError) {
-  for (const char* path : {"/nonexistent/trace.json", "/dev/full"}) {
+  for (const std::string& path : {lmx_test::missing_path(), std::string("/dev/full")}) {
     try {
       Tracer tracer;
       for (int i = 0; i < 5000; ++i) tracer.add("x", {0}, {1});

@@ -168,9 +168,9 @@ TEST(PluginsCheck, WhatCannotBeLoadedIsExitCodeTwo) {
   const Outcome build = check({build_path("/tests/plugins/wrong_build/test_good/test_good.so")});
   EXPECT_EQ(build.code, 2);
   EXPECT_THAT(build.err, Names("rebuild"));
-  const Outcome missing = check({"/nonexistent/x.so"});
+  const Outcome missing = check({missing_path()});
   EXPECT_EQ(missing.code, 2);
-  EXPECT_THAT(missing.err, Names("/nonexistent/x.so"));
+  EXPECT_THAT(missing.err, Names(missing_path()));
   const Outcome field = check({built("batcher", "tbptt"), "--config", "{sequence_lenght: 3}"});
   EXPECT_EQ(field.code, 1);
   EXPECT_THAT(field.out, Names("'sequence_length'?"));

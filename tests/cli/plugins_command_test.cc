@@ -87,9 +87,9 @@ TEST(PluginsCommand, OneNameInTwoKindsNeedsKind) {
 }
 
 TEST(PluginsCommand, MissingFolder) {
-  const Outcome o = run_lmx({"plugins", "list", "--plugin-dir", "/nonexistent/plugins"});
+  const Outcome o = run_lmx({"plugins", "list", "--plugin-dir", missing_path()});
   EXPECT_EQ(o.code, 2);
-  EXPECT_EQ(o.err, "error: [plugin] plugin directory: /nonexistent/plugins is no directory\n");
+  EXPECT_EQ(o.err, "error: [plugin] plugin directory: " + missing_path() + " is no directory\n");
 }
 
 }  // namespace

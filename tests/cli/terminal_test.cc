@@ -98,7 +98,7 @@ TEST_F(Terminal, TablesFitAndKeepTheirWords) {
 TEST_F(Terminal, ColoursAreForTerminalsThatWantThem) {
   const auto no_colour = testing::ResultOf(
       [](const std::string& text) { return std::regex_search(text, std::regex("\033\\[[0-9;]*m")); }, false);
-  const Words help{"run", "--help"}, wrong{"config", "/nowhere.yaml"};
+  const Words help{"run", "--help"}, wrong{"config", missing_path()};
   EXPECT_THAT(on_terminal(help, 80), HasSubstr("\033[1mExamples:\033[0m"));
   EXPECT_THAT(on_terminal(wrong, 80), HasSubstr("\033[1;31merror:\033[0m "));
   for (const auto& [name, value] : {std::pair{"NO_COLOR", "1"}, std::pair{"TERM", "dumb"}}) {

@@ -100,7 +100,7 @@ TEST_F(Mpi, AnEndWithoutAWordIsExplained) {
 }
 
 TEST_F(Mpi, WithoutMpirun) {
-  Job job({"env", "PATH=/nowhere", rank_program(), "moves", config(2, "")});
+  Job job({"env", "PATH=" + missing_path(), rank_program(), "moves", config(2, "")});
   expect_one_message(job, 2, Names("mpirun", "PATH", "openmpi-bin"));
 }
 

@@ -128,8 +128,8 @@ TEST_F(Nccl, ErrorsThatNcclReports) {
 }
 
 TEST_F(Nccl, ALibraryThatCannotBeUsed) {
-  expect_message(on_devices("device_moves", 3, "", {"LMX_NCCL_LIBRARY=/nowhere/libnccl.so.2"}), 2,
-                 Names("/nowhere/libnccl.so.2", "nvidia-nccl-cu13", "LMX_NCCL_LIBRARY"));
+  expect_message(on_devices("device_moves", 3, "", {"LMX_NCCL_LIBRARY=" + missing_path()}), 2,
+                 Names(missing_path(), "nvidia-nccl-cu13", "LMX_NCCL_LIBRARY"));
   expect_message(with_error("old_version"), 2, Names("is NCCL 2.13.6", "install NCCL 2.14"));
 }
 

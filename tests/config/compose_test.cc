@@ -74,9 +74,9 @@ TEST_F(Compose, TheSearchPathComesAfterTheRecipesOwnFolder) {
 
 TEST_F(Compose, AFolderOfGroupsHasToBeThere) {
   ComposeOptions options;
-  options.search_path = {"/nonexistent"};
+  options.search_path = {folder.path("none")};
   EXPECT_EQ(user_error([&] { compose(folder.path(file), options); }),
-            "--config-dir /nonexistent: there is no such folder");
+            "--config-dir " + folder.path("none") + ": there is no such folder");
 }
 
 TEST_F(Compose, AbsoluteGroupsFlowStyleAndPackages) {

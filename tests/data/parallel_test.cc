@@ -275,9 +275,9 @@ TEST_F(ParallelTest, AGivenModelIsUsedAndChecked) {
   EXPECT_NE(given.directory, trained.directory);
   EXPECT_EQ(words_of(given.train, given.vocabulary), words_of(trained.train, trained.vocabulary));
   EXPECT_THAT(error("vocab_size: 100\nsubword_model: bpe.model\n"), Names("120 subwords", "vocab_size", "100"));
-  EXPECT_THAT(error("vocab_size: 100\nsubword_model: /no/such.model\n"), Names("/no/such.model"));
-  EXPECT_THAT(check_dataset(data("vocab_size: 100\nsubword_model: /no/such.model\n")).findings,
-              testing::ElementsAre(Names("/no/such.model")));
+  EXPECT_THAT(error("vocab_size: 100\nsubword_model: " + path("none") + "\n"), Names(path("none")));
+  EXPECT_THAT(check_dataset(data("vocab_size: 100\nsubword_model: " + path("none") + "\n")).findings,
+              testing::ElementsAre(Names(path("none"))));
   write("bpe.model", "no model at all");
   EXPECT_THAT(error("vocab_size: 120\nsubword_model: bpe.model\n"), Names("bpe.model", "damaged"));
 }

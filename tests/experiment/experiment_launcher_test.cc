@@ -277,7 +277,7 @@ TEST_F(LaunchedExperiment, OptionsThatHaveNoEffectAreRefused) {
   EXPECT_EQ(o.code, 2);
   EXPECT_THAT(o.err, Names("--slurm=--nodes=2", "--launcher slurm"));
   auto settings = environment();
-  settings["PATH"] = "/nonexistent";
+  settings["PATH"] = missing_path();
   const Outcome none = run_process(words("run", {"--launcher", "slurm", "comm=gloo"}), settings);
   EXPECT_EQ(none.code, 2);
   EXPECT_THAT(none.err, Names("--launcher slurm", "sbatch"));

@@ -225,10 +225,11 @@ TEST_F(RegistryTest, PluginPathIsSearched) {
 }
 
 TEST_F(RegistryTest, MissingFolderInPluginPathIsNamed) {
-  setenv("LMX_PLUGIN_PATH", "/nonexistent/lmx", 1);
+  const std::string none = (directory_ / "none").string();
+  setenv("LMX_PLUGIN_PATH", none.c_str(), 1);
   const std::string text = user_error([] { Registry::instance().add_default_directories(); });
   unsetenv("LMX_PLUGIN_PATH");
-  EXPECT_EQ(text, "[plugin] LMX_PLUGIN_PATH: /nonexistent/lmx is no directory");
+  EXPECT_EQ(text, "[plugin] LMX_PLUGIN_PATH: " + none + " is no directory");
 }
 
 TEST_F(RegistryTest, FullComponentFillsDefaultsAndKeepsNameFirst) {

@@ -17,7 +17,7 @@ using testing::HasSubstr;
 std::string dry_run(const std::string& recipe, std::vector<std::string> more = {}) {
   std::vector<std::string> words{"run", source_path("/recipes/") + recipe + ".yaml", "--dry-run"};
   words.insert(words.end(), more.begin(), more.end());
-  const Outcome o = run_lmx(words, {{"LMX_DATA_DIR", "/nonexistent"}, {"OMP_NUM_THREADS", "1"}});
+  const Outcome o = run_lmx(words, {{"LMX_DATA_DIR", missing_path()}, {"OMP_NUM_THREADS", "1"}});
   EXPECT_EQ(o.code, 2) << recipe << ": " << o.err;  // the corpora are missing
   return o.out;
 }
@@ -78,7 +78,7 @@ TEST(CharacterRecipes, SweepsAtThePapersSizeAndAtADesks) {
   const auto points = [](const std::string& recipe, const std::vector<std::string>& more = {}) {
     std::vector<std::string> words{"sweep", source_path("/recipes/") + recipe + ".yaml", "--dry-run"};
     words.insert(words.end(), more.begin(), more.end());
-    const Outcome o = run_lmx(words, {{"LMX_DATA_DIR", "/nonexistent"}, {"OMP_NUM_THREADS", "1"}});
+    const Outcome o = run_lmx(words, {{"LMX_DATA_DIR", missing_path()}, {"OMP_NUM_THREADS", "1"}});
     EXPECT_EQ(o.code, 2) << recipe << ": " << o.err;
     return o.out;
   };

@@ -327,7 +327,7 @@ TEST_F(BadInput, Ranks) {
   refused({"--ranks", "2", "comm.ranks=4"}, {"'comm.ranks=4'"});
   refused({"comm.ranks=4"}, {"comm.ranks", "`self`", "comm.name: virtual"});
   refused({"comm={name: virtal}"}, {"'virtual'?"});
-  refused({"--trace", "/nowhere/t.json"}, {"--trace:", "/nowhere/t.json", "folder /nowhere"});
+  refused({"--trace", path("none/t.json")}, {"--trace:", path("none/t.json"), "folder " + path("none")});
 }
 
 TEST_F(BadInput, Sync) {

@@ -66,7 +66,7 @@ std::string note_of(const Json& rows, const std::string& key) {
 std::string dry_run(const std::string& recipe, std::vector<std::string> more = {}) {
   std::vector<std::string> words{"run", file_of(recipe), "--dry-run"};
   words.insert(words.end(), more.begin(), more.end());
-  const Outcome o = run_lmx(words, {{"LMX_DATA_DIR", "/nonexistent"}});
+  const Outcome o = run_lmx(words, {{"LMX_DATA_DIR", missing_path()}});
   // Without the paper's corpus, or the memory of its machines, a run is not possible; the plan is printed nevertheless.
   const bool ready =
       o.out.find("data: not ready") == std::string::npos && o.out.find("memory: not enough") == std::string::npos;
@@ -130,7 +130,7 @@ TEST(ShippedRecipes, BothCorporaOfAMixAreNamed) {
   const auto both = AllOf(HasSubstr("corpus 'wmt16_en_de' is missing"), HasSubstr("or download https://drive"),
                           HasSubstr("corpus 'paracrawl' is missing"), HasSubstr("or for raw pairs"));
   EXPECT_THAT(dry_run("ott_paracrawl"), both);
-  const Outcome o = run_lmx({"run", file_of("ott_paracrawl")}, {{"LMX_DATA_DIR", "/nonexistent"}});
+  const Outcome o = run_lmx({"run", file_of("ott_paracrawl")}, {{"LMX_DATA_DIR", missing_path()}});
   EXPECT_EQ(o.code, 2);
   EXPECT_THAT(o.err, AllOf(both, HasSubstr("scale=desk trains")));
 }

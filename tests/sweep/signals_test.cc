@@ -92,10 +92,10 @@ TEST_F(EndSignals, AFullDiskBehindStdoutIsAnError) {
 
 // An earlier error determines the exit code.
 TEST_F(EndSignals, AFullDiskHidesNoOtherError) {
-  const Outcome o =
-      run_process({"/bin/sh", "-c", "exec " + build_path("/bin/lmx config /nowhere.yaml > /dev/full")}, environment());
+  const Outcome o = run_process(
+      {"/bin/sh", "-c", "exec " + build_path("/bin/lmx") + " config " + path("none") + " > /dev/full"}, environment());
   EXPECT_EQ(o.code, 2);
-  EXPECT_THAT(o.err, Names("/nowhere.yaml"));
+  EXPECT_THAT(o.err, Names(path("none")));
 }
 
 // Without a terminal, a log gets a progress line every LMX_PROGRESS_S seconds, by default 30.

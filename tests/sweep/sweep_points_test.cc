@@ -48,7 +48,7 @@ TEST_F(SweepPoints, ARecipeThatHasChangedIsTold) {
   for (const std::vector<std::string>& option : {std::vector<std::string>{"--seeds", "3"},
                                                  {"--random", "7"},
                                                  {"--halving", "eta=3,min=4"},
-                                                 {"--config-dir", "/nowhere"}})
+                                                 {"--config-dir", path("none")}})
     EXPECT_THAT(resume("out", option).err, Names(option[0], "--resume"));
   EXPECT_THAT(resume("out", {"--maximize"}).err, Names("--maximize", "--metric"));
 }

@@ -72,7 +72,7 @@ TEST_F(SlurmSweep, OutcomesAndWhatIsCancelled) {
 
 TEST_F(SlurmSweep, WithoutSlurm) {
   auto settings = environment();
-  settings["PATH"] = "/nonexistent";
+  settings["PATH"] = missing_path();
   const Outcome o = run_process(sweep_words("out", {"seed=1,2", "train.steps=2", "--launcher", "slurm"}), settings);
   EXPECT_EQ(o.code, 2);
   EXPECT_THAT(o.err, AllOf(Names("--launcher slurm", "sbatch"), Not(HasSubstr("terminate"))));

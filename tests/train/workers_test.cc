@@ -351,14 +351,14 @@ TEST_F(Workers, FilesThatAreRefused) {
   EXPECT_THAT(trace("-1\n"), Names("'-1'"));
   EXPECT_THAT(trace("1 2\n"), Names("2 columns", "3 workers"));
   EXPECT_THAT(trace("1\n1 2 3\n"), Names("t:2: 3 columns", "1"));
-  EXPECT_THAT(refused(3, {{"sync.rest.delay", "{kind: trace, file: /nowhere}"}}), Names("/nowhere"));
+  EXPECT_THAT(refused(3, {{"sync.rest.delay", str("{kind: trace, file: ", path("none"), "}")}}), Names(path("none")));
   const auto replay = [&](const std::string& text) {
     write_all(path("s"), text);
     return refused(3, {{"sync.rest.replay", path("s")}});
   };
   EXPECT_THAT(replay(""), Names("s:1:", "schedule"));
   const auto schedule = [&](const std::string& file) { return refused(3, {{"sync.rest.schedule", file}}); };
-  EXPECT_THAT(schedule("/nowhere/order"), Names("[sync] schedule:", "/nowhere/order:", "folder /nowhere"));
+  EXPECT_THAT(schedule(path("none/order")), Names("[sync] schedule:", path("none/order:"), "folder " + path("none")));
   EXPECT_THAT(schedule(path("")), Names("schedule:", "directory"));
   EXPECT_THAT(replay("lmx schedule 1: 4 workers\n"), Names("4 workers", "Replay it with 4 ranks"));
   EXPECT_THAT(replay("lmx schedule 1: 3 workers\npull 0\npush 1\n"), Names("s:3:", "'push 1'"));
