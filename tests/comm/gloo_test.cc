@@ -29,22 +29,22 @@ class Gloo : public ProcessJobs {
     words.insert(words.end(), {rank_program(), scenario, this->config(0, config), std::to_string(who)});
     return std::make_unique<Job>(words);
   }
-  static std::vector<std::string> meeting(int port, const std::string& secret = kSecret) {
-    return {"MASTER_ADDR=127.0.0.1", str("MASTER_PORT=", port), "LMX_JOB_SECRET=" + secret};
+  static std::vector<std::string> meeting(const FreePort& port, const std::string& secret = kSecret) {
+    return {"MASTER_ADDR=127.0.0.1", str("MASTER_PORT=", port.number()), "LMX_JOB_SECRET=" + secret};
   }
 };
 
 TEST_F(Gloo, RanksThatAreStartedByVariables) {
-  const int port = free_port();
+  const FreePort port;
   std::vector<std::unique_ptr<Job>> jobs;
   for (const int r : {2, 0, 1}) jobs.push_back(rank(r, 3, "moves", meeting(port)));
   for (const auto& job : jobs) EXPECT_EQ(job->wait(), 0) << job->err();
   EXPECT_THAT(jobs[1]->out(), HasSubstr("done: 3 processes (Gloo, started by the variables RANK and WORLD_SIZE)"));
 }
 
-// The agent of torchrun listens on MASTER_PORT itself.
+// The agent of torchrun listens on MASTER_PORT itself, rank 0 on the next port.
 TEST_F(Gloo, RanksBelowTorchrun) {
-  const int agent = free_port();
+  const FreePort agent(2);
   std::vector<std::unique_ptr<Job>> jobs;
   for (const int r : {0, 1}) {
     std::vector<std::string> more = meeting(agent);
@@ -58,11 +58,11 @@ TEST_F(Gloo, RanksBelowTorchrun) {
 }
 
 TEST_F(Gloo, ARankWithAnotherSecretIsRefused) {
-  const int port = free_port();
+  const FreePort port;
   const auto zero = rank(0, 2, "moves", meeting(port)),
              stranger = rank(1, 2, "moves", meeting(port, "fedcba9876543210"));
   EXPECT_EQ(stranger->wait(), 2);
-  EXPECT_THAT(stranger->err(), Names("rank 1 of 2", "127.0.0.1", str("port ", port), "LMX_JOB_SECRET"));
+  EXPECT_THAT(stranger->err(), Names("rank 1 of 2", "127.0.0.1", str("port ", port.number()), "LMX_JOB_SECRET"));
   EXPECT_EQ(zero->wait(), 1);
   EXPECT_THAT(zero->err(), Names("127.0.0.1", "secret"));
   EXPECT_THAT(zero->err(), Names("rank 0 of 2", "3 s", "comm.lag_s"));
@@ -70,11 +70,11 @@ TEST_F(Gloo, ARankWithAnotherSecretIsRefused) {
 
 // A program that is no rank of lmx connects, sends something and stays. The ranks meet nevertheless.
 TEST_F(Gloo, AStrangerDoesNotDisturbTheMeeting) {
-  const int port = free_port();
+  const FreePort port;
   const auto zero = rank(0, 2, "moves", meeting(port), "lag_s: 30");
   sockaddr_in address{};
   address.sin_family = AF_INET;
-  address.sin_port = htons(static_cast<uint16_t>(port));
+  address.sin_port = htons(static_cast<uint16_t>(port.number()));
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   int socket = -1;
   for (int tries = 0; tries < 500; ++tries) {
@@ -96,7 +96,8 @@ TEST_F(Gloo, AMeetingThatIsNotDescribed) {
   const auto no_address = rank(
       0, 2, "moves", {"LMX_JOB_SECRET=" + std::string(kSecret), "LOCAL_RANK=0", "LOCAL_WORLD_SIZE=2", "GROUP_RANK=0"});
   expect_one_message(*no_address, 2, Names("MASTER_ADDR", "MASTER_PORT", "torchrun"));
-  const auto no_secret = rank(0, 2, "moves", meeting(29400, "short"));
+  const FreePort port;
+  const auto no_secret = rank(0, 2, "moves", meeting(port, "short"));
   expect_one_message(*no_secret, 2, Names("LMX_JOB_SECRET", "5 characters", "16"));
   const auto no_port =
       rank(0, 2, "moves", {"MASTER_ADDR=127.0.0.1", "MASTER_PORT=http", "LMX_JOB_SECRET=" + std::string(kSecret)});
@@ -104,7 +105,7 @@ TEST_F(Gloo, AMeetingThatIsNotDescribed) {
   const auto elsewhere =
       rank(0, 2, "moves", {"MASTER_ADDR=192.0.2.1", "MASTER_PORT=29400", "LMX_JOB_SECRET=" + std::string(kSecret)});
   expect_one_message(*elsewhere, 2, Names("192.0.2.1", "29400", "rank 0"));
-  const auto no_interface = rank(0, 1, "moves", meeting(free_port()), "interface: nowhere9");
+  const auto no_interface = rank(0, 1, "moves", meeting(port), "interface: nowhere9");
   expect_one_message(*no_interface, 2, Names("comm.interface", "nowhere9"));
 }
 
@@ -157,8 +158,9 @@ TEST_F(Gloo, ARankThatIsKilledBetweenLongMessages) {
 }
 
 TEST_F(Gloo, AnotherNumberOfProcessesThanTheRecipeSays) {
+  const FreePort port;
   std::vector<std::string> words{"env", "RANK=0", "WORLD_SIZE=2"};
-  for (const std::string& variable : meeting(29400)) words.push_back(variable);
+  for (const std::string& variable : meeting(port)) words.push_back(variable);
   words.insert(words.end(), {rank_program(), "moves", config(3, "")});
   Job job(words);
   expect_one_message(job, 2, Names("ranks is 3", "started 2"));
@@ -166,7 +168,7 @@ TEST_F(Gloo, AnotherNumberOfProcessesThanTheRecipeSays) {
 
 // No launcher warns the others, and the ranks could be on several hosts.
 TEST_F(Gloo, AKilledRankThatLmxHasNotStarted) {
-  const int port = free_port();
+  const FreePort port;
   std::vector<std::unique_ptr<Job>> jobs;
   for (int r = 0; r < 3; ++r) jobs.push_back(rank(r, 3, "loop", meeting(port)));
   for (const auto& job : jobs) ASSERT_TRUE(job->wait_for_ranks(1)) << job->err();

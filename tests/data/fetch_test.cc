@@ -15,6 +15,7 @@
 #include "fixture.h"
 #include "http_server.h"
 #include "names.h"
+#include "process/free_port.h"
 
 namespace lmx_test {
 namespace {
@@ -195,7 +196,11 @@ TEST_F(Fetch, AnswersThatAreNoFile) {
   EXPECT_EQ(download(from(busy)), 300'000);
   EXPECT_EQ(got(), body_);
   fs::remove(target_);
-  EXPECT_THAT(run_error([&] { download({"http://127.0.0.1:1/x", "x"}); }), HasSubstr("127.0.0.1"));
+  const FreePort silent;
+  EXPECT_THAT(run_error([&] {
+                download({lmx::str("http://127.0.0.1:", silent.number(), "/x"), "x"});
+              }),
+              HasSubstr("127.0.0.1"));
   EXPECT_THAT(run_error([&] { download({"file:///etc/hostname", "x"}); }), HasSubstr("rotocol"));
 }
 

@@ -27,15 +27,18 @@ checks:
   - {claim: takes time, class: hardware, value: "seconds[1]", at_least: 0, incomparable: virtual, unless: launched}
 )yaml";
 
-// Slurm's commands on one machine: a job is a process whose name is a file of $QUEUE.
+// Slurm's commands on one machine: a job is a process whose name is a file of $QUEUE. Its ranks meet at a port that its
+// number determines: a free one below those that the kernel gives to others.
 constexpr const char* kSbatch = R"sh(#!/bin/bash
 [ "$1" = --version ] && exit 0
 script="${@: -1}"
 name=$(sed -n 's/^#SBATCH --job-name=//p' "$script")
 echo "$name" >> "$QUEUE/submitted"
-echo $$ > "$QUEUE/$name.job"
-(SLURM_JOB_ID=$$ SLURM_JOB_NODELIST=localhost bash "$script"; rm "$QUEUE/$name.job") > /dev/null 2>&1 < /dev/null &
-echo $$
+id=$((100000 + $$ % 12768))
+while (: < "/dev/tcp/127.0.0.1/$((20000 + id % 20000))") 2> /dev/null; do id=$((id + 1)); done
+echo "$id" > "$QUEUE/$name.job"
+(SLURM_JOB_ID=$id SLURM_JOB_NODELIST=localhost bash "$script"; rm "$QUEUE/$name.job") > /dev/null 2>&1 < /dev/null &
+echo "$id"
 )sh";
 constexpr const char* kSqueue = R"sh(#!/bin/bash
 IFS=, read -ra names <<< "${@: -1}"

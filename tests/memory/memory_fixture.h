@@ -100,7 +100,6 @@ threads: 1
   // Starts two ranks of comm=gloo as processes. The first one believes to be alone on its host, the second one to share
   // it with another rank.
   std::vector<pid_t> start_hosts(const std::string& dir, const Words& words) const {
-    const int port = free_port();
     std::vector<pid_t> ranks;
     for (const std::string rank : {"0", "1"}) {
       const Words variables{"/usr/bin/env",
@@ -109,13 +108,15 @@ threads: 1
                             "LOCAL_RANK=0",
                             "LOCAL_WORLD_SIZE=" + std::string(rank == "0" ? "1" : "2"),
                             "MASTER_ADDR=127.0.0.1",
-                            "MASTER_PORT=" + std::to_string(port),
+                            "MASTER_PORT=" + std::to_string(port_.number()),
                             "LMX_JOB_SECRET=0123456789abcdef0123456789abcdef"};
       ranks.push_back(start(joined(variables, command(dir, joined({"comm={name: gloo, timeout_s: 30}"}, words)))));
     }
     return ranks;
   }
   static bool has_device() { return std::filesystem::exists(emulated_cuda()); }
+
+  const FreePort port_;
 };
 
 }  // namespace lmx_test
