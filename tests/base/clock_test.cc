@@ -14,7 +14,7 @@ class Clock : public testing::Test {
     tzset();
   }
   void TearDown() override {
-    unsetenv("TZ");
+    setenv("TZ", "UTC0", 1);
     tzset();
   }
 };

@@ -39,8 +39,8 @@ TEST_P(ErrorsDocument, LmxPrintsWhatItSays) {
     std::ofstream(folder / m.file) << m.content;
   }
   const std::string script = "cd '" + folder.string() + "' && " + m.command;
-  const Outcome o = run_process({"/bin/bash", "-c", script},
-                                {{"PATH", build_path("/bin:") + std::getenv("PATH")}, {"LMX_COMMAND", ""}});
+  const Outcome o = run_process({"/bin/bash", "-c", script}, {{"PATH", build_path("/bin:") + std::getenv("PATH")},
+                                                              {"LMX_CACHE_DIR", folder / "cache"}});
   EXPECT_EQ(o.code, 2);
   EXPECT_EQ(o.out, "");
   if (updates() && !HasFailure()) {

@@ -26,7 +26,6 @@ run_document() {
   awk -v folder="$work/work/" '/^```cpp [a-z_]+\.cc$/ {file = folder $2; next} /^```$/ {file = ""} file {print > file}' "$document"
   [[ $(wc -l <"$work/script") -ge 10 ]] || { echo "$document has no commands" >&2; exit 1; }
   export HOME=$work/home
-  unset LMX_PLUGIN_PATH LMX_COMMAND
   (cd "$work/work" && bash -euxo pipefail "$work/script") >"$work/out" 2>&1 || { cat "$work/out"; exit 1; }
   while IFS= read -r line; do expect "$line"; done < <(blocks "$document" text)
 }

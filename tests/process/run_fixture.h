@@ -75,7 +75,6 @@ class RunTest : public testing::Test {
   std::map<std::string, std::string> environment_with_lmx() const {
     auto settings = environment();
     settings["PATH"] = build_path("/bin:") + std::string(std::getenv("PATH"));
-    settings["LMX_COMMAND"] = "";
     return settings;
   }
   // The command lines that a run suggests after "next:".

@@ -19,8 +19,7 @@ struct TerminalOutcome {
   std::string text;  // as the terminal received it, with "\r\n" at the end of lines
 };
 
-// The terminal has `columns` columns and supports colours. NO_COLOR and COLUMNS are unset unless `settings`,
-// environment variables, contains them.
+// The terminal has `columns` columns and supports colours. `settings`: environment variables.
 inline TerminalOutcome run_on_terminal(std::vector<std::string> words,
                                        const std::map<std::string, std::string>& settings,
                                        unsigned short columns = 80) {
@@ -30,7 +29,6 @@ inline TerminalOutcome run_on_terminal(std::vector<std::string> words,
   int terminal = -1;
   const pid_t child = forkpty(&terminal, nullptr, nullptr, &size);
   if (child == 0) {
-    for (const char* name : {"NO_COLOR", "COLUMNS"}) unsetenv(name);
     setenv("TERM", "xterm", 1);
     for (const auto& [name, value] : settings) setenv(name.c_str(), value.c_str(), 1);
     words.insert(words.begin(), build_path("/bin/lmx"));
