@@ -8,13 +8,11 @@
 #include <unistd.h>
 
 #include <chrono>
-#include <cstdlib>
-#include <filesystem>
 #include <memory>
-#include <string>
 #include <thread>
 
 #include "lmx/error.h"
+#include "temp_folder.h"
 
 namespace lmx_test {
 namespace {
@@ -23,14 +21,9 @@ using lmx::FileLock;
 
 class Locks : public testing::Test {
  protected:
-  Locks() {
-    char name[] = "/tmp/lmx_lock_XXXXXX";
-    folder_ = mkdtemp(name);
-  }
-  ~Locks() override { std::filesystem::remove_all(folder_); }
-  std::string path() const { return folder_ + "/.lock"; }
+  std::string path() const { return folder_.path(".lock"); }
 
-  std::string folder_;
+  const TempFolder folder_;
 };
 
 TEST_F(Locks, OneHolderAtATime) {
@@ -87,10 +80,11 @@ TEST_F(Locks, AKilledHolderHoldsNothing) {
 
 TEST_F(Locks, AFolderThatIsNotThere) {
   try {
-    FileLock lock(folder_ + "/none/.lock", "[test] ");
+    FileLock lock(folder_.path("none/.lock"), "[test] ");
     FAIL();
   } catch (const lmx::RunError& e) {
-    EXPECT_STREQ(e.what(), ("[test] cannot write " + folder_ + "/none/.lock: No such file or directory").c_str());
+    EXPECT_STREQ(e.what(),
+                 ("[test] cannot write " + folder_.path("none/.lock") + ": No such file or directory").c_str());
   }
 }
 

@@ -6,6 +6,7 @@
 #include "names.h"
 #include "paths.h"
 #include "process/run_fixture.h"
+#include "temp_folder.h"
 
 namespace lmx_test {
 namespace {
@@ -242,9 +243,9 @@ TEST_F(RunTest, MessagesNameNoClassOfALibrary) {
 }
 
 TEST(PluginsNewInATree, TheFirstCommandInstallsIt) {
-  const Outcome o = run_lmx({"plugins", "new", "sync", "next_steps", "--dir", testing::TempDir() + "next_steps"});
+  const TempFolder folder;
+  const Outcome o = run_lmx({"plugins", "new", "sync", "next_steps", "--dir", folder.path("next_steps")});
   ASSERT_EQ(o.code, 0) << o.err;
-  std::filesystem::remove_all(testing::TempDir() + "next_steps");
   const std::string prefix = build_path("/installed");
   EXPECT_THAT(o.out, Names("cmake --install " + build_path() + " --prefix " + prefix, "-DCMAKE_PREFIX_PATH=" + prefix));
 }

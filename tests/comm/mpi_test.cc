@@ -6,6 +6,7 @@
 
 #include "names.h"
 #include "process_jobs.h"
+#include "temp_folder.h"
 
 namespace lmx_test {
 namespace {
@@ -76,15 +77,14 @@ TEST_F(Mpi, AKilledMpirunIsToldOf) {
 
 // A script replaces mpirun and ends as mpirun does if a rank was killed before mpirun could watch the others.
 TEST_F(Mpi, AnEndWithoutAWordIsExplained) {
-  const std::filesystem::path folder = testing::TempDir() + str("lmx_mpirun_", getpid());
-  std::filesystem::create_directories(folder);
+  const TempFolder folder;
   const auto ends = [&](const std::string& script) {
     for (const char* name : {"mpirun", "mpirun.openmpi", "mpiexec.hydra"}) {
-      std::ofstream(folder / name) << "#!/bin/sh\n" << script << "\n";
-      std::filesystem::permissions(folder / name, std::filesystem::perms::owner_all);
+      std::filesystem::permissions(folder.write(name, "#!/bin/sh\n" + script + "\n"),
+                                   std::filesystem::perms::owner_all);
     }
-    auto job = std::make_unique<Job>(std::vector<std::string>{"env", "PATH=" + folder.string() + ":/bin:/usr/bin",
-                                                              rank_program(), "moves", config(2, "")});
+    auto job = std::make_unique<Job>(std::vector<std::string>{
+        "env", "PATH=" + folder.root().string() + ":/bin:/usr/bin", rank_program(), "moves", config(2, "")});
     job->wait();
     return job;
   };
@@ -96,7 +96,6 @@ TEST_F(Mpi, AnEndWithoutAWordIsExplained) {
   const auto done = ends("echo 'a warning' >&2; exit 0");
   EXPECT_EQ(done->wait(), 0);
   EXPECT_EQ(done->err(), "a warning\n");
-  std::filesystem::remove_all(folder);
 }
 
 TEST_F(Mpi, WithoutMpirun) {
@@ -106,13 +105,10 @@ TEST_F(Mpi, WithoutMpirun) {
 
 // With an mpirun that starts nothing.
 TEST_F(Mpi, MoreRanksThanAHostIsFor) {
-  const std::filesystem::path folder = testing::TempDir() + "lmx_no_mpirun";
-  std::filesystem::create_directories(folder);
-  for (const char* name : {"mpirun", "mpirun.openmpi", "mpiexec.hydra"}) {
-    std::filesystem::remove(folder / name);
-    std::filesystem::create_symlink("/bin/true", folder / name);
-  }
-  const std::string path = "PATH=" + folder.string();
+  const TempFolder folder;
+  for (const char* name : {"mpirun", "mpirun.openmpi", "mpiexec.hydra"})
+    std::filesystem::create_symlink("/bin/true", folder.path(name));
+  const std::string path = "PATH=" + folder.root().string();
   const int crowd = 4 * static_cast<int>(std::thread::hardware_concurrency()) + 1;
   Job many({"env", path, rank_program(), "moves", config(crowd, "")});
   EXPECT_EQ(many.wait(), 0);
@@ -120,7 +116,6 @@ TEST_F(Mpi, MoreRanksThanAHostIsFor) {
   Job few({"env", path, rank_program(), "moves", config(2, "")});
   EXPECT_EQ(few.wait(), 0);
   EXPECT_EQ(few.err(), "");
-  std::filesystem::remove_all(folder);
 }
 
 TEST_F(Mpi, AForeignMpirunDoesNotStartRanksForEver) {

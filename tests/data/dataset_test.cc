@@ -15,6 +15,7 @@
 #include "fixture.h"
 #include "lmx/log.h"
 #include "names.h"
+#include "temp_folder.h"
 
 namespace lmx {
 namespace {
@@ -327,10 +328,9 @@ TEST(RealCorpus, TinyShakespeare) {
   if (!getenv("LMX_DATA_DIR") || !locate(find_corpus("tinyshakespeare")).problem.empty()) {
     GTEST_SKIP() << "tinyshakespeare is not below LMX_DATA_DIR";
   }
-  const fs::path cache = fs::temp_directory_path() / ("lmx_real_" + std::to_string(getpid()));
-  const Dataset d = open_dataset(
-      parse_yaml("name: text\nvocab_size: 5000\ncorpus: tinyshakespeare\ncache_dir: " + cache.string() + "\n", "r"));
-  fs::remove_all(cache);
+  const lmx_test::TempFolder cache;
+  const Dataset d = open_dataset(parse_yaml(
+      "name: text\nvocab_size: 5000\ncorpus: tinyshakespeare\ncache_dir: " + cache.root().string() + "\n", "r"));
   EXPECT_EQ(d.vocabulary.size(), 5000);
   EXPECT_NEAR(d.oov, 0.04, 0.03);
   EXPECT_LT(d.vocabulary.id("the"), 10);

@@ -2,34 +2,28 @@
 #include "app/datasets/sample.h"
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
-#include <filesystem>
 #include <fstream>
+
+#include "temp_folder.h"
 
 namespace lmx_test {
 namespace {
 
-namespace fs = std::filesystem;
-
 class SampledLength : public testing::Test {
  protected:
-  SampledLength() : folder_(fs::temp_directory_path() / ("lmx_sample_" + std::to_string(getpid()))) {
-    fs::create_directories(folder_);
-  }
-  ~SampledLength() override { fs::remove_all(folder_); }
   // Writes `lines` copies of a line. Returns the path.
   std::string write(const std::string& name, const std::string& line, int64_t lines) const {
-    std::ofstream file(folder_ / name, std::ios::binary);
+    std::ofstream file(folder_.path(name), std::ios::binary);
     for (int64_t i = 0; i < lines; ++i) file << line << "\n";
-    return (folder_ / name).string();
+    return folder_.path(name);
   }
   static double of(const std::string& yaml) {
     const auto tokens = lmx::sampled_train_tokens(lmx::parse_yaml(yaml, "data"));
     return tokens ? static_cast<double>(*tokens) : -1;
   }
 
-  fs::path folder_;
+  const TempFolder folder_;
 };
 
 TEST_F(SampledLength, OfTextInItsUnit) {
@@ -54,9 +48,9 @@ TEST_F(SampledLength, OfPairs) {
 }
 
 TEST_F(SampledLength, IsNotKnownWithoutPlainFiles) {
-  EXPECT_EQ(of("{name: text, files: ['" + (folder_ / "none.txt").string() + "'], vocab_size: 100}"), -1);
+  EXPECT_EQ(of("{name: text, files: ['" + folder_.path("none.txt") + "'], vocab_size: 100}"), -1);
   write("a.txt.gz", "not a gzip file", 10);
-  EXPECT_EQ(of("{name: text, files: ['" + (folder_ / "a.txt.gz").string() + "'], vocab_size: 100}"), -1);
+  EXPECT_EQ(of("{name: text, files: ['" + folder_.path("a.txt.gz") + "'], vocab_size: 100}"), -1);
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include "app/corpora/corpora.h"
 #include "fixture.h"
 #include "names.h"
+#include "temp_folder.h"
 
 namespace lmx {
 namespace {
@@ -80,11 +81,10 @@ TEST(RealCorpus, GutenbergFollowsThePaper) {
   if (!getenv("LMX_DATA_DIR") || !locate(find_corpus("gutenberg")).problem.empty()) {
     GTEST_SKIP() << "gutenberg is not below LMX_DATA_DIR";
   }
-  const auto cache = std::filesystem::temp_directory_path() / ("lmx_zipf_" + std::to_string(getpid()));
+  const lmx_test::TempFolder cache;
   const std::string part = locate(find_corpus("gutenberg")).directory + "/part-00.txt";
-  const Dataset d =
-      open_all_types(parse_yaml("name: text\nfiles: ['" + part + "']\ncache_dir: " + cache.string() + "\n", "r"));
-  std::filesystem::remove_all(cache);
+  const Dataset d = open_all_types(
+      parse_yaml("name: text\nfiles: ['" + part + "']\ncache_dir: " + cache.root().string() + "\n", "r"));
   const PowerLaw fit = fit_power_law(count_types(d.train, {}));
   EXPECT_NEAR(fit.exponent, 0.64, 0.05);
 }

@@ -2,15 +2,14 @@
 #include "device.h"
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <array>
-#include <filesystem>
 #include <limits>
 
 #include "lmx/optim.h"
 #include "nn/state_dict.h"
 #include "runfiles/checkpoint.h"
+#include "temp_folder.h"
 #include "train/loss_scale.h"
 
 namespace lmx {
@@ -210,13 +209,13 @@ TEST_F(DeviceOptim, StateMovesBetweenDevices) {
     const auto o = optimizer("name: adam"), restored = optimizer("name: adam");
     a.set_gradients(1);
     for (const std::string& name : a.params.names()) o->update(a.ctx, a.params.at(name), 0.1, 1);
-    const std::string file = testing::TempDir() + str("device_state", getpid(), ".safetensors");
+    const lmx_test::TempFolder folder;
+    const std::string file = folder.path("state.safetensors");
     for (const bool slots : {false, true}) {
       save_safetensors(file, slots ? o->state() : train::parameter_values(a.params), {});
       const StateDict loaded = load_safetensors(file, Allocator::cpu());
       slots ? restored->load(b.ctx, b.params, loaded) : train::load_parameters(b.params, loaded, "test");
     }
-    std::filesystem::remove(file);
     expect_equal(b.read(train::parameter_values(b.params)), a.read(train::parameter_values(a.params)), 0);
     expect_equal(b.read(restored->state()), a.read(o->state()), 0);
     for (const auto& [name, t] : restored->state()) EXPECT_EQ(t.device().kind, to) << name;

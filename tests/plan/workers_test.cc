@@ -10,6 +10,7 @@
 #include "paths.h"
 #include "plan_command.h"
 #include "sync/server/worker_clock.h"
+#include "temp_folder.h"
 
 namespace lmx_test {
 namespace {
@@ -90,7 +91,8 @@ TEST(PlanWorkers, AReplayRepeatsItsOrder) {
 }
 
 TEST(PlanWorkers, AReplayHasTheStepsOfItsFile) {
-  const std::string file = testing::TempDir() + "plan_schedule.txt";
+  const lmx_test::TempFolder folder;
+  const std::string file = folder.path("schedule.txt");
   lmx::ServerConfig config;
   config.replay = file;
   lmx::train::write_schedule(file, {0, 2, 1, 0, 1, 3, 0}, 2);  // 2 worker, +1 for a push

@@ -13,6 +13,7 @@
 
 #include "lmx/api.h"
 #include "paths.h"
+#include "temp_folder.h"
 
 namespace lmx_style {
 namespace {
@@ -92,12 +93,12 @@ TEST(Documents, EveryLinkHasItsTarget) {
 }
 
 TEST(Documents, BrokenLinksAreFound) {
-  const fs::path page = fs::path(testing::TempDir()) / "links.md";
-  std::ofstream(page)
-      << "# A heading, with: signs\n[good](#a-heading-with-signs) [bad](#no-heading) [worse](absent.md)\n"
-         "`[code](absent.md)` [far](https://example.org/x)\n";
+  const lmx_test::TempFolder folder;
+  const std::string page =
+      folder.write("links.md",
+                   "# A heading, with: signs\n[good](#a-heading-with-signs) [bad](#no-heading) [worse](absent.md)\n"
+                   "`[code](absent.md)` [far](https://example.org/x)\n");
   EXPECT_EQ(broken_links(page), (std::vector<std::string>{"#no-heading", "absent.md"}));
-  fs::remove(page);
 }
 
 TEST(Documents, ReadmeListsEveryPage) {

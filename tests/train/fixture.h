@@ -2,7 +2,6 @@
 #pragma once
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -13,6 +12,7 @@
 
 #include "lmx/plugin.h"
 #include "runfiles/checkpoint.h"
+#include "temp_folder.h"
 
 namespace lmx::train {
 
@@ -33,17 +33,6 @@ inline void load_plugins() {
 
 class FolderTest : public testing::Test {
  protected:
-  FolderTest() {
-    const auto* info = testing::UnitTest::GetInstance()->current_test_info();
-    folder_ =
-        std::filesystem::temp_directory_path() / str("lmx_", info->test_suite_name(), "_", info->name(), "_", getpid());
-    std::filesystem::remove_all(folder_);
-    std::filesystem::create_directories(folder_);
-  }
-  ~FolderTest() override {
-    std::error_code error;
-    std::filesystem::remove_all(folder_, error);
-  }
   std::string path(const std::string& name) const { return (folder_ / name).string(); }
   // The records of `split` in the metrics of the run in folder `dir`.
   std::vector<nlohmann::json> records(const std::string& dir, const std::string& split) const {
@@ -60,7 +49,8 @@ class FolderTest : public testing::Test {
     for (size_t i = 0; i < a.size(); ++i) ASSERT_NEAR(a[i], b[i], tolerance) << i;
   }
 
-  std::filesystem::path folder_;
+  const lmx_test::TempFolder temporary_;
+  const std::filesystem::path folder_ = temporary_.root();
 };
 
 inline void write_all(const std::string& path, const std::string& text) {
