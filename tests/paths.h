@@ -15,4 +15,7 @@ std::string build_path(std::string_view path = {});
 // A path at which nobody can make a file: it is below a file. Opening it fails with ENOTDIR.
 std::string missing_path();
 
+// The program of this name on PATH; "" if there is none.
+std::string on_path(const std::string& name);
+
 }  // namespace lmx_test

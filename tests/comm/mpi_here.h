@@ -1,20 +1,12 @@
 // Tests whether this machine and this process can start MPI jobs.
 #pragma once
 
-#include <unistd.h>
-
 #include <cstdlib>
-#include <sstream>
 #include <string>
 
-namespace lmx_test {
+#include "paths.h"
 
-inline std::string on_path(const std::string& name) {
-  std::istringstream folders(std::getenv("PATH") ? std::getenv("PATH") : "");
-  for (std::string folder; std::getline(folders, folder, ':');)
-    if (access((folder + "/" + name).c_str(), X_OK) == 0) return folder + "/" + name;
-  return "";
-}
+namespace lmx_test {
 
 // Returns why jobs cannot be started here, or "" if they can. Sets variables that their processes need. Ranks that
 // share a few cores must not spin while they wait for threads of other ranks. In a sanitized build leaks are not

@@ -2,8 +2,8 @@
 #include <algorithm>
 #include <filesystem>
 #include <memory>
-#include <thread>
 
+#include "app/jobs/cores.h"
 #include "names.h"
 #include "process_jobs.h"
 #include "temp_folder.h"
@@ -109,7 +109,7 @@ TEST_F(Mpi, MoreRanksThanAHostIsFor) {
   for (const char* name : {"mpirun", "mpirun.openmpi", "mpiexec.hydra"})
     std::filesystem::create_symlink("/bin/true", folder.path(name));
   const std::string path = "PATH=" + folder.root().string();
-  const int crowd = 4 * static_cast<int>(std::thread::hardware_concurrency()) + 1;
+  const int crowd = 4 * static_cast<int>(lmx_cli::jobs::own_core_count()) + 1;
   Job many({"env", path, rank_program(), "moves", config(crowd, "")});
   EXPECT_EQ(many.wait(), 0);
   EXPECT_THAT(many.err(), Names(str(crowd, " processes on "), "comm.ranks="));

@@ -8,7 +8,6 @@
 #include <string>
 #include <vector>
 
-#include "comm/mpi_here.h"
 #include "paths.h"
 #include "process/run_fixture.h"
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <gmock/gmock.h>
+#include <sched.h>
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
@@ -32,6 +33,20 @@ class SweepTest : public RunTest {
   Outcome resume(const std::string& out, std::vector<std::string> more = {}) const {
     more.insert(more.begin(), {"--resume", path(out)});
     return run_process(words(more), environment());
+  }
+
+  // Two cores that this process may use, as taskset is given them; "" if there are none or no taskset.
+  static std::string two_cores() {
+    cpu_set_t own;
+    CPU_ZERO(&own);
+    if (on_path("taskset").empty() || sched_getaffinity(0, sizeof own, &own) != 0) return "";
+    int first = -1;
+    for (int core = 0; core < CPU_SETSIZE; ++core) {
+      if (!CPU_ISSET(core, &own)) continue;
+      if (first >= 0) return std::to_string(first) + "," + std::to_string(core);
+      first = core;
+    }
+    return "";
   }
 
   Outcome refused(const std::vector<std::string>& more, const std::vector<std::string>& parts) const {

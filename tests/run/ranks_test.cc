@@ -3,8 +3,8 @@
 #include <gmock/gmock.h>
 
 #include <nlohmann/json.hpp>
-#include <thread>
 
+#include "app/jobs/cores.h"
 #include "comm/mpi_here.h"
 #include "names.h"
 #include "process/run_fixture.h"
@@ -104,7 +104,7 @@ TEST_F(RanksTest, BitsDoNotDependOnTheMachineWhereTheRecipeSaysNoThreads) {
   EXPECT_TRUE(model("m", 8) == model("v", 8));
   EXPECT_EQ(threads_of("m"), 1);
   EXPECT_EQ(threads_of("v"), 1);
-  if (std::thread::hardware_concurrency() < 2) return;
+  if (lmx_cli::jobs::own_core_count() < 2) return;
   EXPECT_THAT(processes.err, Names("cores", "threads="));
   ASSERT_EQ(run("d", with({"comm={name: mpi, ranks: 1}", "deterministic=false"})).code, 0);
   EXPECT_GT(threads_of("d"), 1);
@@ -115,7 +115,7 @@ TEST_F(RanksTest, MoreThreadsThanTheSystemAllows) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   GTEST_SKIP() << "a sanitizer's shadow memory needs more addresses than this test's limit";
 #endif
-  if (!fs::exists("/usr/bin/prlimit")) GTEST_SKIP() << "there is no prlimit (Debian: util-linux)";
+  if (on_path("prlimit").empty()) GTEST_SKIP() << "there is no prlimit (Debian: util-linux)";
   std::vector<std::string> words{"prlimit", "--as=4000000000"};
   for (const std::string& word : command("v", {"--ranks", "5000"})) words.push_back(word);
   const Outcome o = run_process(words, environment());

@@ -1,7 +1,5 @@
 // Points of a sweep and cells of an experiment that run at the same time use separate cores, or one thread each if
 // there are not enough cores. The tests use two cores, on any machine.
-#include <sched.h>
-
 #include <filesystem>
 
 #include "paths.h"
@@ -20,20 +18,11 @@ class SharedCores : public SweepTest {
     write("experiments/seeds.yaml",
           "title: T\npaper: P\nscales: {desk: {recipe: ../tiny.yaml, overrides: [train.steps=2]}}\n"
           "axes: {seed: [1, 2, 3]}\noverrides: ['seed=${seed}']\nmeasures: {ppl: {key: ppl}}\n");
-    cpu_set_t set;
-    CPU_ZERO(&set);
-    if (sched_getaffinity(0, sizeof set, &set) != 0) return;
-    for (int core = 0; core < CPU_SETSIZE && own_.size() < 2; ++core)
-      if (CPU_ISSET(core, &set)) own_.push_back(core);
-  }
-  std::string why_not() const {
-    if (own_.size() < 2) return "needs two cores";
-    return fs::exists("/usr/bin/taskset") ? "" : "needs taskset";
   }
 
   // The threads of each run below `folder`, in the order of their names.
   std::vector<int64_t> threads(std::vector<std::string> command, const std::string& folder) const {
-    command.insert(command.begin(), {"taskset", "-c", std::to_string(own_[0]) + "," + std::to_string(own_[1])});
+    command.insert(command.begin(), {"taskset", "-c", two_cores()});
     auto free = environment();
     free["OMP_NUM_THREADS"] = "";
     const Outcome o = run_process(command, free);
@@ -61,12 +50,10 @@ class SharedCores : public SweepTest {
     for (const std::string& cell : cells) command.insert(command.end(), {"--only", cell});
     return threads(command, out + "/cells");
   }
-
-  std::vector<int> own_;
 };
 
 TEST_F(SharedCores, OfPoints) {
-  if (const std::string why = why_not(); !why.empty()) GTEST_SKIP() << why;
+  if (two_cores().empty()) GTEST_SKIP() << "needs two cores and taskset (Debian: util-linux)";
   EXPECT_THAT(of_sweep("one", "1,2", "1"), ElementsAre(2, 2));
   EXPECT_THAT(of_sweep("two", "1,2", "2"), ElementsAre(1, 1));
   EXPECT_THAT(of_sweep("many", "1,2,3", "3"), ElementsAre(1, 1, 1));
@@ -75,7 +62,7 @@ TEST_F(SharedCores, OfPoints) {
 }
 
 TEST_F(SharedCores, OfCells) {
-  if (const std::string why = why_not(); !why.empty()) GTEST_SKIP() << why;
+  if (two_cores().empty()) GTEST_SKIP() << "needs two cores and taskset (Debian: util-linux)";
   EXPECT_THAT(of_experiment("one", {"1", "2"}, "1"), ElementsAre(2, 2));
   EXPECT_THAT(of_experiment("two", {"1", "2"}, "2"), ElementsAre(1, 1));
   EXPECT_THAT(of_experiment("many", {"*"}, "3"), ElementsAre(1, 1, 1));

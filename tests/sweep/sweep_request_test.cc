@@ -100,11 +100,11 @@ TEST_F(SweepRequest, OptionsOfSlurmNeedSlurm) {
 // With two cores, two jobs of one process have one core each; a point of two ranks has both.
 TEST_F(SweepRequest, RanksOfMpiCount) {
   if (const std::string why = why_no_mpi(); !why.empty()) GTEST_SKIP() << why;
-  if (sysconf(_SC_NPROCESSORS_ONLN) < 2 || !fs::exists("/usr/bin/taskset")) GTEST_SKIP() << "needs two cores, taskset";
+  if (two_cores().empty()) GTEST_SKIP() << "needs two cores and taskset (Debian: util-linux)";
   const auto order = [&](const std::string& out, std::vector<std::string> more) {
     std::vector<std::string> command = sweep_words(out, {"train.steps=2", "seed=1,2", "--jobs", "2"});
     command.insert(command.end(), more.begin(), more.end());
-    command.insert(command.begin(), {"taskset", "-c", "0,1"});
+    command.insert(command.begin(), {"taskset", "-c", two_cores()});
     const Outcome o = run_process(command, environment());
     EXPECT_EQ(o.code, 0) << o.err;
     std::string text;

@@ -144,7 +144,7 @@ TEST_F(Sweep, WantOfMemoryIsAnOutcome) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   GTEST_SKIP() << "a sanitizer's shadow memory needs more addresses than this test's limit";
 #endif
-  if (!fs::exists("/usr/bin/prlimit")) GTEST_SKIP() << "there is no prlimit (Debian: util-linux)";
+  if (on_path("prlimit").empty()) GTEST_SKIP() << "there is no prlimit (Debian: util-linux)";
   std::vector<std::string> limited{"prlimit", "--as=3000000000"};
   for (const std::string& word : sweep_words("out", {"train.steps=5", "model.projection=0", "model.cells=16,20000"}))
     limited.push_back(word);
