@@ -67,15 +67,15 @@ class Job {
     return pids;
   }
   // Waits until `n` ranks have printed their number. Returns false if they have not done so within the limit.
-  bool wait_for_ranks(size_t n, double limit_s = 30) {
+  bool wait_for_ranks(size_t n, double limit_s = 60) {
     return until(limit_s, [&] { return ranks().size() == n || ended(); }) && ranks().size() == n;
   }
   // Returns the exit code, or 128 + signal. If the limit passes, kills the job and returns -1.
-  int wait(double limit_s = 45) {
+  int wait(double limit_s = 120) {
     until(limit_s, [&] { return ended(); });
     return code_;
   }
-  bool all_gone(const std::map<int, pid_t>& pids, double limit_s = 10) {
+  bool all_gone(const std::map<int, pid_t>& pids, double limit_s = 60) {
     return until(limit_s, [&] {
       for (const auto& [rank, pid] : pids)
         if (kill(pid, 0) == 0) return false;

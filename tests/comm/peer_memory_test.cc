@@ -156,7 +156,7 @@ TEST(PeerMemory, AProcessThatHasEndedAndIsReplaced) {
   EXPECT_EQ(pair[0].read(1, address_of(&value), &here, sizeof here), Result::done);
   kill(child, SIGUSR1);
   Result result = Result::done;
-  for (int tries = 0; result == Result::done && tries < 500; ++tries) {
+  for (int tries = 0; result == Result::done && tries < 6000; ++tries) {
     usleep(10'000);
     result = pair[0].read(1, address_of(&value), &here, sizeof here);
   }

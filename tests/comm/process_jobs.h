@@ -42,6 +42,13 @@ class ProcessJobs : public testing::Test {
   std::string config(int ranks, const std::string& more) const {
     return lmx::str("{name: ", group_, ", ranks: ", ranks, more.empty() ? "" : ", ", more, "}");
   }
+  // The folder in shared memory where the ranks meet, as the variables of one of them name it.
+  static std::string meeting_folder(pid_t rank) {
+    std::ifstream variables(lmx::str("/proc/", rank, "/environ"), std::ios::binary);
+    for (std::string line; std::getline(variables, line, '\0');)
+      if (line.starts_with("LMX_RENDEZVOUS=")) return line.substr(line.find('=') + 1);
+    return "";
+  }
   static size_t errors_in(const std::string& text) {
     size_t count = 0;
     for (size_t at = text.find("error:"); at != std::string::npos; at = text.find("error:", at + 1)) ++count;

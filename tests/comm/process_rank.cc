@@ -1,5 +1,6 @@
 // One rank of the jobs that process_jobs.h starts: `process_rank SCENARIO CONFIG [RANK]`. CONFIG is the `comm:` section
-// of a recipe; RANK is the faulty rank. Exits with the same codes as the command lmx. It always ends within a minute.
+// of a recipe; RANK is the faulty rank. Exits with the same codes as the command lmx. It always ends within five
+// minutes, later than the limits of job.h together.
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <sys/prctl.h>
@@ -238,11 +239,11 @@ void one_lags(Communicator& comm, int who) {
   comm.barrier();
 }
 
-// One rank computes for a second. It sleeps a hundred times for a short time, because a single sleep would end while
+// One rank computes for half a second. It sleeps fifty times for a short time, because a single sleep would end while
 // the process is stopped.
 void one_computes(Communicator& comm, int who) {
   ready(comm);
-  for (int i = 0; comm.rank() == who && i < 100; ++i) nap(10);
+  for (int i = 0; comm.rank() == who && i < 50; ++i) nap(10);
   comm.barrier();
 }
 
@@ -384,7 +385,7 @@ int say(const std::string& text, int code) {
 
 int main(int argc, char** argv) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
-  alarm(60);
+  alarm(300);
   if (argc < 3) return 64;
   try {
     lmx_test::run(argv[1], argv[2], argc > 3 ? std::atoi(argv[3]) : -1);

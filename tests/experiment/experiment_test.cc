@@ -258,7 +258,7 @@ TEST_F(Experiment, AnotherRecipeInTheSameFolder) {
 }
 
 TEST_F(Experiment, OneProcessAtATime) {
-  const pid_t child = start(words("out", {"train.steps=4000"}));
+  const pid_t child = start(words("out", {"train.steps=1000000"}));
   ASSERT_TRUE(wait_until(child, [&] { return fs::exists(path("out/cells/dense-2-1.yaml")); }));
   const Outcome o = experiment("out");
   kill(child, SIGKILL);

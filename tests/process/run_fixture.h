@@ -10,6 +10,7 @@
 
 #include "paths.h"
 #include "process/lmx_process.h"
+#include "runfiles/checkpoint.h"
 
 namespace lmx_test {
 
@@ -113,6 +114,13 @@ class RunTest : public testing::Test {
   // Waits until the run has written a record.
   bool wait_for_records(pid_t child, const std::string& dir) const {
     return wait_until(child, [&] { return !read_file(folder_ / dir / "metrics.jsonl").empty(); });
+  }
+  // Waits until the run has the checkpoint of this step or of a later one. It keeps two.
+  bool wait_for_checkpoint(pid_t child, const std::string& dir, int64_t step) const {
+    return wait_until(child, [&] {
+      const auto saved = lmx::list_checkpoints(path(dir));
+      return !saved.empty() && saved.back().step >= step;
+    });
   }
   static int wait_for(pid_t child) {
     int status = 0;

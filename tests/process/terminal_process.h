@@ -2,10 +2,12 @@
 #pragma once
 
 #include <pty.h>
+#include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstdlib>
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -19,10 +21,11 @@ struct TerminalOutcome {
   std::string text;  // as the terminal received it, with "\r\n" at the end of lines
 };
 
-// The terminal has `columns` columns and supports colours. `settings`: environment variables.
+// The terminal has `columns` columns and supports colours. `settings`: environment variables. lmx gets SIGTERM as soon
+// as `enough` holds for the text.
 inline TerminalOutcome run_on_terminal(std::vector<std::string> words,
-                                       const std::map<std::string, std::string>& settings,
-                                       unsigned short columns = 80) {
+                                       const std::map<std::string, std::string>& settings, unsigned short columns = 80,
+                                       const std::function<bool(const std::string&)>& enough = {}) {
   winsize size{};
   size.ws_col = columns;
   size.ws_row = 40;
@@ -40,7 +43,13 @@ inline TerminalOutcome run_on_terminal(std::vector<std::string> words,
   }
   TerminalOutcome outcome;
   char part[4096];
-  for (ssize_t n; (n = read(terminal, part, sizeof part)) > 0;) outcome.text.append(part, static_cast<size_t>(n));
+  bool told = !enough;
+  for (ssize_t n; (n = read(terminal, part, sizeof part)) > 0;) {
+    outcome.text.append(part, static_cast<size_t>(n));
+    if (told || !enough(outcome.text)) continue;
+    kill(child, SIGTERM);
+    told = true;
+  }
   close(terminal);
   int status = 0;
   waitpid(child, &status, 0);

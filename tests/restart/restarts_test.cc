@@ -45,11 +45,10 @@ class RestartsTest : public RunTest {
     for (pid_t child = 0; list >> child;) all.push_back(child);
     return all;
   }
-  // Waits until the run has the checkpoint of `step`. Returns the lmx that trains. Throws if there is none: kill(-1)
-  // would end every process.
+  // Waits until the run has saved a checkpoint from `step` on. Returns the lmx that trains. Throws if there is none:
+  // kill(-1) would end every process.
   pid_t training_at(const Job& job, const std::string& dir, int step = 20) const {
-    const fs::path saved = folder_ / dir / "checkpoints" / ("step-" + std::to_string(step));
-    EXPECT_TRUE(wait_until(job.pid(), [&] { return fs::exists(saved); })) << job.err();
+    EXPECT_TRUE(wait_for_checkpoint(job.pid(), dir, step)) << job.err();
     const std::vector<pid_t> children = children_of(job.pid());
     if (children.size() != 1) throw std::runtime_error("not one child: " + job.err());
     return children.front();
@@ -145,7 +144,8 @@ TEST_P(GroupRestarts, TheLmxThatStartedTheRanksIsKilled) {
   if (GetParam() == std::string("gloo")) kill(rank, SIGSTOP);
   kill(starter, SIGKILL);
   if (GetParam() == std::string("gloo")) {
-    std::this_thread::sleep_for(std::chrono::seconds(2));
+    EXPECT_TRUE(job.all_gone({{0, starter}}));  // the supervisor knows
+    std::this_thread::sleep_for(std::chrono::milliseconds(500));
     EXPECT_EQ(kill(rank, 0), 0);
     EXPECT_THAT(log("cut"), Not(HasSubstr("restart 1 of 1")));
     kill(rank, SIGCONT);

@@ -89,7 +89,7 @@ TEST_F(KilledSweep, APointThatIsKilledGoesOn) {
     std::vector<std::string> all = more;
     all.insert(all.end(), options.begin(), options.end());
     const pid_t child = start(sweep_words(out, all));
-    EXPECT_TRUE(wait_until(child, [&] { return fs::exists(folder_ / out / "points/0-seed=1/checkpoints/step-40"); }));
+    EXPECT_TRUE(wait_for_checkpoint(child, out + "/points/0-seed=1", 40));
     for (const pid_t trainer : trainers(out)) kill(trainer, signal);
     return wait_for(child);
   };
@@ -147,7 +147,7 @@ TEST_F(KilledSweep, HalvingGoesOnWhereItWas) {
 }
 
 TEST_F(KilledSweep, OneProcessAtATime) {
-  const pid_t child = start(sweep_words("out", {"train.steps=6000", "seed=1,2"}));
+  const pid_t child = start(sweep_words("out", {"train.steps=1000000", "seed=1,2"}));
   ASSERT_TRUE(wait_for_records(child, "out/points/0-seed=1"));
   const Outcome o = resume("out");
   kill(child, SIGKILL);
