@@ -399,7 +399,7 @@ TEST_F(InAFolder, ZshCompletes) {
   if (run_process({"bash", "-c", "command -v zsh"}, {}).code != 0) GTEST_SKIP() << "there is no zsh";
   const std::string recipe = (folder_ / "recipes/quickstart.yaml").string();
   const Outcome o = run_process(
-      {"timeout", "120", "zsh", "-f", source_path("/tests/cli/zsh_completed.zsh"), folder_.string(), "lmx plugins inf",
+      {"timeout", "300", "zsh", "-f", source_path("/tests/cli/zsh_completed.zsh"), folder_.string(), "lmx plugins inf",
        "lmx run --dry-r", "lmx run " + recipe.substr(0, recipe.size() - 8), "lmx run " + recipe + " optimizer=adag",
        "lmx run '" + recipe + "' model.cel", "lmx bleu x --tokenize in", "lmx eval x --checkpoint be"},
       {{"PATH", build_path("/bin:") + std::getenv("PATH")}});

@@ -14,7 +14,7 @@ touch $ZDOTDIR/ready
 RC
 zpty -b shell zsh -d -i
 wait_for() {
-  repeat 600; do
+  repeat 1800; do
     [[ -e $1 ]] && return
     zpty -r -t shell ignored 2> /dev/null
     sleep 0.05

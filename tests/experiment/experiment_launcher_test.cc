@@ -46,6 +46,16 @@ for name in "${names[@]}"; do
   [ -e "$QUEUE/$name.job" ] || continue
   case " $* " in *" %F "*) cat "$QUEUE/$name.job" ;; *) echo "$name $(cat "$QUEUE/reason" 2> /dev/null)" ;; esac
 done
+echo asked >> "$QUEUE/asked"
+)sh";
+// Waits, at most a minute, until squeue has been asked so many times more.
+constexpr const char* kUntilAskedAgain = R"sh(until_asked_again() {
+  local times=$(($(wc -l < "$QUEUE/asked") + $1))
+  for _ in {1..600}; do
+    [ "$(wc -l < "$QUEUE/asked")" -ge "$times" ] && break
+    sleep 0.1
+  done
+}
 )sh";
 constexpr const char* kScontrol = "#!/bin/bash\n[ \"$2\" = hostnames ] && echo \"$3\"\nexit 0\n";
 // Starts the ranks as srun does.
@@ -184,7 +194,7 @@ TEST_F(LaunchedExperiment, JobsOutliveTheCommand) {
     cp "$OUT/slurm/2.sh" "$OUT/script"
     (run)
   )sh";
-  const Outcome o = run_process({"timeout", "150", "bash", "-c", script}, settings);
+  const Outcome o = run_process({"timeout", "300", "bash", "-c", script}, settings);
   ASSERT_EQ(o.code, 0) << o.err;
   const std::string submitted = read_file(folder_ / "queue/submitted");
   EXPECT_EQ(std::count(submitted.begin(), submitted.end(), '\n'), 2);
@@ -214,14 +224,13 @@ TEST_F(LaunchedExperiment, AFailedJobIsSubmittedAgain) {
 // A node fails: the ranks end with an error, which the script records, and Slurm queues the job again.
 TEST_F(LaunchedExperiment, AFailureOfAJobThatIsQueuedAgainDoesNotCount) {
   auto settings = with_fake_slurm();
-  write("bin/sbatch", R"sh(#!/bin/bash
-[ "$1" = --version ] && exit 0
+  write("bin/sbatch", std::string("#!/bin/bash\n") + kUntilAskedAgain + R"sh([ "$1" = --version ] && exit 0
 script="${@: -1}"
 name=$(sed -n 's/^#SBATCH --job-name=//p' "$script")
 echo "$name" >> "$QUEUE/submitted"
 echo $$ > "$QUEUE/$name.job"
 export SLURM_JOB_ID=$$ SLURM_JOB_NODELIST=localhost
-(FAIL=1 bash "$script"; sleep 6; bash "$script"; rm "$QUEUE/$name.job") > /dev/null 2>&1 < /dev/null &
+(FAIL=1 bash "$script"; until_asked_again 2; bash "$script"; rm "$QUEUE/$name.job") > /dev/null 2>&1 < /dev/null &
 echo $$
 )sh");
   write("bin/srun", std::string("#!/bin/bash\n[ -z \"$FAIL\" ] || exit 1\n") + kSrun);
@@ -236,7 +245,7 @@ echo $$
 TEST_F(LaunchedExperiment, AHeldJobIsReportedOnce) {
   auto settings = with_fake_slurm();
   write("queue/reason", "JobHeldAdmin");
-  write("bin/srun", std::string("#!/bin/bash\nsleep 5\n") + kSrun);
+  write("bin/srun", std::string("#!/bin/bash\n") + kUntilAskedAgain + "until_asked_again 2\n" + kSrun);
   keep_one_cell();
   const Outcome o = run_process(words("run", {"--launcher", "slurm", "comm=self", "train.steps=10"}), settings);
   EXPECT_EQ(o.code, 0) << o.err;
@@ -269,7 +278,7 @@ TEST_F(LaunchedExperiment, OnARealSlurm) {
   const std::string script =
       R"sh("$LMX" experiment run "$FILE" --out "$OUT" --launcher slurm comm=gloo train.steps=20)sh";
   const Outcome o = run_process(
-      {"timeout", "200", "bash", source_path("/tests/process/slurm_node.sh"), "bash", "-c", script}, settings);
+      {"timeout", "300", "bash", source_path("/tests/process/slurm_node.sh"), "bash", "-c", script}, settings);
   if (o.code == kNoSlurm) GTEST_SKIP() << o.err;
   ASSERT_EQ(o.code, 0) << o.err;
   expect_judged();

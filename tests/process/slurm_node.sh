@@ -34,11 +34,12 @@ cp "$settings/cgroup.conf" "$dir/"
 export SLURM_CONF=$dir/slurm.conf
 munged --foreground --socket="$dir/munge.sock" --key-file="$dir/munge.key" --pid-file="$dir/munged.pid" \
   --log-file="$dir/munged.log" --seed-file="$dir/munge.seed" > /dev/null 2>&1 &
-for _ in $(seq 100); do [ -S "$dir/munge.sock" ] && break; sleep 0.1; done
+for _ in $(seq 600); do [ -S "$dir/munge.sock" ] && break; sleep 0.1; done
 slurmctld -D -i > /dev/null 2>&1 &
 slurmd -D > /dev/null 2>&1 &
-for _ in $(seq 300); do
-  [ "$(timeout 2 sinfo -h -N -t idle -o %N 2> /dev/null)" = node0 ] && up=1 && break
+SECONDS=0
+while [ "$SECONDS" -lt 60 ]; do
+  [ "$(timeout 10 sinfo -h -N -t idle -o %N 2> /dev/null)" = node0 ] && up=1 && break
   sleep 0.1
 done
 [ -n "${up:-}" ] || { echo "the private Slurm did not come up:" >&2; tail -n 5 "$dir"/*.log >&2; exit 77; }

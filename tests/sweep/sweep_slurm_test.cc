@@ -19,7 +19,7 @@ class SlurmSweep : public SweepTest {
     settings["LMX"] = build_path("/bin/lmx");
     settings["RECIPE"] = path("tiny.yaml");
     settings["OUT"] = path("out");
-    return run_process({"timeout", "150", "bash", source_path("/tests/process/slurm_node.sh"), "bash", "-c", script},
+    return run_process({"timeout", "300", "bash", source_path("/tests/process/slurm_node.sh"), "bash", "-c", script},
                        settings);
   }
   static constexpr int kNoSlurm = 77;
@@ -51,7 +51,7 @@ TEST_F(SlurmSweep, AnArrayThatOutlivesItsWatcher) {
 
 TEST_F(SlurmSweep, OutcomesAndWhatIsCancelled) {
   const Outcome o = in_cluster(R"sh(
-    "$LMX" sweep "$RECIPE" --out "$OUT" train.steps=3000,20 train.max_loss=0,0.01 --launcher slurm --slurm=--time=10 &
+    "$LMX" sweep "$RECIPE" --out "$OUT" train.steps=8000,20 train.max_loss=0,0.01 --launcher slurm --slurm=--time=10 &
     sweep=$!
     until grep -q '"step"' "$OUT"/points/0-*/metrics.jsonl 2> /dev/null; do sleep 0.1; done
     scancel -n "$(squeue -h -o %j | head -n 1)"
@@ -66,7 +66,7 @@ TEST_F(SlurmSweep, OutcomesAndWhatIsCancelled) {
   EXPECT_EQ(count_ends("out", "diverged"), 2u);
   for (const auto& [id, event] : ends("out")) {
     if (event["outcome"] != "done") continue;
-    EXPECT_EQ(event["step"], id[0] == '0' ? 3000 : 20) << id;
+    EXPECT_EQ(event["step"], id[0] == '0' ? 8000 : 20) << id;
   }
 }
 

@@ -99,7 +99,7 @@ def document_slurm_script(check):
         check.require(f"{RANKS} processes (Gloo, started by srun)" in batch.said(), batch.said()[-1500:])
     whole = check.folder + "/whole"
     job = Job(whole, [check.lmx, "run", check.folder + "/recipes/ott_wmt.yaml", "comm=gloo", f"comm.ranks={RANKS}", "run.dir=" + whole])
-    job.wait(120)
+    job.wait(240)
     check.require(job.code == 0, job.said()[-600:])
     same = job.code == 0 and weights(batch.run) == weights(whole)
     check.require(same, "the weights differ from those of an undisturbed run")

@@ -53,7 +53,7 @@ class Experiment:
     def job_of(self, watcher, cell):
         """The job that `watcher` has submitted for a cell."""
         pattern = rf"cell {cell}: submitted as job (\d+)"
-        if not until(lambda: re.search(pattern, watcher.said()), 30):
+        if not until(lambda: re.search(pattern, watcher.said()), 90):
             raise RuntimeError(f"cell {cell} was not submitted: {watcher.said()}")
         return SlurmJob(self.cluster, re.search(pattern, watcher.said())[1], lambda: watcher.said() + self.log(watcher, cell))
 
@@ -85,7 +85,7 @@ class Experiment:
         return sum(v for r in records for k, v in r.items() if re.match(r"comm/.*/sent_between_nodes_bytes", k))
 
 
-def finish(check, job, code=0, limit_s=120):
+def finish(check, job, code=0, limit_s=240):
     job.wait(limit_s)
     check.require(job.code == code, f"exit code {job.code}, expected {code}: {job.said()[-3000:]}")
 
@@ -126,7 +126,7 @@ def stop_the_command(check, e, watcher, job):
     watcher.process.kill()
     watcher.process.wait()
     second = e.on_nodes("nodes", "gloo", *LONG, f"train.steps={STEPS}")
-    until(lambda: "is job" in second.said(), 30)
+    until(lambda: "is job" in second.said(), 90)
     check.require(f"cell 2 is job {job.id} already" in second.said(), second.said())
     return second
 
@@ -137,7 +137,7 @@ def lose_a_node(check, c, watcher, job):
     job.wait_for("job in the queue", lambda: job.field("JobState") == "PENDING")
     c.restart(lost)
     # Slurm itself starts it again after two minutes, when all nodes have ended its processes.
-    if not until(lambda: c.idle() == NODES, 60):
+    if not until(lambda: c.idle() == NODES, 120):
         raise RuntimeError("the nodes are not idle again")
     check.require(watcher.process.poll() is None, f"the command has ended with the node: {watcher.said()[-1500:]}")
 
@@ -176,7 +176,7 @@ def experiment_jobs_continue(check):
         job.wait_for_restart(1)
         train(e, job, 20)
         c.ask("scancel", job.id)
-        finish(check, watcher, 1, 60)
+        finish(check, watcher, 1)
         check.require(re.search(r"error: .*2: ended by signal 9: \[slurm\] job \d+ has ended without an exit code: CANCELLED", watcher.said(), re.S),
                       f"the cancelled job is not reported: {watcher.said()[-1500:]}")
         last = e.on_nodes("nodes", "gloo", *LONG, f"train.steps={STEPS}")
@@ -212,5 +212,5 @@ def experiment_time_limit(check):
         check.require("resumed from" in e.log(watcher, "2"), f"not resumed: {e.log(watcher, '2')[-1500:]}")
         check.require(watcher.process.poll() is None, f"the command has ended: {watcher.said()[-1500:]}")
         c.ask("scancel", job.id)
-        finish(check, watcher, 1, 60)
+        finish(check, watcher, 1)
         check.line = f"stopped after step {stopped}, resumed"

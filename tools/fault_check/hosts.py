@@ -42,7 +42,7 @@ class Hosts:
                    "--kill-child", "bash", "-c", SETUP, "_", name, self.folder]
         holder = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         self.holders[name] = holder
-        until(lambda: os.path.exists(f"{self.folder}/{name}.ready") or holder.poll() is not None, 10)
+        until(lambda: os.path.exists(f"{self.folder}/{name}.ready") or holder.poll() is not None, 60)
         with open(f"/proc/{holder.pid}/task/{holder.pid}/children") as file:
             self.pids[name] = int(file.read().split()[0])
         with open(f"{self.folder}/{name}.pid", "w") as file:

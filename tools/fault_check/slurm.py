@@ -43,11 +43,11 @@ class Slurm(Hosts):
         at = [f"--{what}={self.folder}/munge.{end}" for what, end in
               (("socket", "sock"), ("key-file", "key"), ("pid-file", "pid"), ("log-file", "log"), ("seed-file", "seed"))]
         self._start("head", ["munged", "--foreground", *at])
-        until(lambda: os.path.exists(f"{self.folder}/munge.sock"), 10)
+        until(lambda: os.path.exists(f"{self.folder}/munge.sock"), 60)
         self._start("head", ["slurmctld", "-D", "-i"])
         for k in range(n):
             self.start_node(k)
-        if not until(lambda: self.idle() == n, 30):
+        if not until(lambda: self.idle() == n, 120):
             self.close()
             raise RuntimeError("the Slurm cluster did not come up")
 
@@ -98,7 +98,7 @@ class SlurmJob:
         """When the job was put into the queue, in seconds since 1970."""
         return time.mktime(time.strptime(self.field("SubmitTime"), "%Y-%m-%dT%H:%M:%S"))
 
-    def wait_for(self, what, condition, limit_s=90):
+    def wait_for(self, what, condition, limit_s=180):
         """Raises RuntimeError if the job ends before `condition` holds, or after limit_s."""
         ended = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT")
         if not until(lambda: condition() or self.field("JobState") in ended, limit_s) or not condition():
