@@ -5,7 +5,6 @@
 #include "app/inference/average.h"
 #include "app/translation/translate.h"
 #include "cli/commands.h"
-#include "cli/output/checks.h"
 #include "lmx/error.h"
 
 namespace lmx_cli {
@@ -35,27 +34,23 @@ void average(const AverageCommand& o) {
 
 }  // namespace
 
-void add_average(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("average", "the mean of several checkpoints' parameters");
-  set_examples(*command, {{"lmx average mean.safetensors --last 10 runs/ott_wmt/2026-05-01_101500",
-                           "the mean of the last ten checkpoints"},
-                          {"lmx average mean.safetensors --best 5 runs/ott_wmt/2026-05-01_101500",
-                           "the mean of the five best checkpoints"},
-                          {"lmx average mean.safetensors RUN/checkpoints/step-900 RUN/checkpoints/step-1000",
-                           "the mean of these checkpoints"},
-                          {"lmx eval RUN --checkpoint mean.safetensors --split test", "evaluates the average"}});
+void add_average(Command app) {
+  const Command command = app.add_subcommand("average", "the mean of several checkpoints' parameters");
+  set_examples(command, {{"lmx average mean.safetensors --last 10 runs/ott_wmt/2026-05-01_101500",
+                          "the mean of the last ten checkpoints"},
+                         {"lmx average mean.safetensors --best 5 runs/ott_wmt/2026-05-01_101500",
+                          "the mean of the five best checkpoints"},
+                         {"lmx average mean.safetensors RUN/checkpoints/step-900 RUN/checkpoints/step-1000",
+                          "the mean of these checkpoints"},
+                         {"lmx eval RUN --checkpoint mean.safetensors --split test", "evaluates the average"}});
   const auto o = std::make_shared<AverageCommand>();
-  command->add_option("OUT", o->output, "the safetensors file to write")->required()->type_name("");
+  command.add_option("OUT", o->output, "the safetensors file to write").required();
   command
-      ->add_option("CHECKPOINT", o->inputs,
-                   "checkpoint folders or safetensors files; or one run, with --last or --best")
-      ->required()
-      ->type_name("");
-  command->add_option("--last", o->last, "the run's last N checkpoints")->check(positive())->type_name("N");
-  command->add_option("--best", o->best, "the run's N checkpoints of lowest validation perplexity")
-      ->check(positive())
-      ->type_name("N");
-  command->callback([o] { average(*o); });
+      .add_option("CHECKPOINT", o->inputs, "checkpoint folders or safetensors files; or one run, with --last or --best")
+      .required();
+  command.add_option("--last N", o->last, "the run's last N checkpoints").positive();
+  command.add_option("--best N", o->best, "the run's N checkpoints of lowest validation perplexity").positive();
+  command.callback([o] { average(*o); });
 }
 
 }  // namespace lmx_cli

@@ -9,7 +9,6 @@
 #include "app/scores/translation_scores.h"
 #include "cli/commands.h"
 #include "cli/output/json_output.h"
-#include "cli/output/offered.h"
 #include "config/messages.h"
 #include "lmx/error.h"
 #include "lmx/log.h"
@@ -249,64 +248,52 @@ void run(Options o) {
 
 }  // namespace
 
-void add_bleu(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("bleu", "score translations against references: BLEU, chrF and TER");
-  set_examples(*command, {{"lmx bleu test.de < translated.de", "sacreBLEU, tokenizer 13a, with its signature"},
-                          {"lmx bleu a.zh b.zh --tokenize zh < translated.zh", "two references, Chinese"},
-                          {"lmx bleu tok.de --metric multi-bleu --split-compounds < translated.tok.de",
-                           "multi-bleu of tokenized text, hyphens split (Ott et al. 2018)"},
-                          {"lmx bleu test.de --metric chrf,chrf++,ter < translated.de", "character n-grams, edit rate"},
-                          {"lmx bleu test.de --confidence < translated.de", "with a 95 % confidence interval"},
-                          {"lmx bleu test.de --baseline old.de < new.de", "is the difference due to chance?"}});
+void add_bleu(Command app) {
+  const Command command = app.add_subcommand("bleu", "score translations against references: BLEU, chrF and TER");
+  set_examples(command, {{"lmx bleu test.de < translated.de", "sacreBLEU, tokenizer 13a, with its signature"},
+                         {"lmx bleu a.zh b.zh --tokenize zh < translated.zh", "two references, Chinese"},
+                         {"lmx bleu tok.de --metric multi-bleu --split-compounds < translated.tok.de",
+                          "multi-bleu of tokenized text, hyphens split (Ott et al. 2018)"},
+                         {"lmx bleu test.de --metric chrf,chrf++,ter < translated.de", "character n-grams, edit rate"},
+                         {"lmx bleu test.de --confidence < translated.de", "with a 95 % confidence interval"},
+                         {"lmx bleu test.de --baseline old.de < new.de", "is the difference due to chance?"}});
   const auto o = std::make_shared<Options>();
-  command->add_option("REF", o->references, "reference translations, a sentence a line; several: several references")
-      ->required()
-      ->type_name("");
-  command->add_option("--hypothesis", o->hypothesis, "what to score; -: standard input")
-      ->type_name("FILE")
-      ->capture_default_str();
-  command->add_option("--metric", o->metrics, "what to compute (',' between several)")
-      ->delimiter(',')
-      ->check(offered(kMetrics))
-      ->allow_extra_args(false)
-      ->type_name("NAME");
-  command->add_option("--tokenize", o->bleu.tokenizer, "for bleu: how words are separated")
-      ->check(offered(lmx::data::score_tokenizer_names()))
-      ->type_name("NAME")
-      ->capture_default_str();
-  command->add_option("--smooth", o->bleu.smoothing, "for bleu: smoothing of n-grams without a match")
-      ->check(offered(lmx::bleu_smoothings()))
-      ->type_name("NAME")
-      ->capture_default_str();
-  command->add_option("--smooth-value", o->smooth_value, "the value of floor (0.1) or add-k (1)")
-      ->check(CLI::NonNegativeNumber)
-      ->type_name("X");
-  command->add_flag("--lower-case", o->bleu.lower_case, "compare without regard to case");
-  command->add_flag("--split-compounds", o->bleu.split_compounds, "left-right counts as left ##AT##-##AT## right");
-  command->add_flag("--effective-order", o->bleu.effective_order,
-                    "for bleu: count n-grams only up to the length of the hypothesis");
-  command->add_flag("--ter-case-sensitive", o->ter.case_sensitive,
-                    "for ter: compare with regard to case; the default compares lower case");
-  command->add_flag("--sentences", o->sentences, "print a score for each line; bleu with its effective order");
-  command->add_option("--confidence", o->confidence, "95 % interval by bootstrap resampling; N: resamples (1000)")
-      ->expected(0, 1)
-      ->default_str("1000")
-      ->check(CLI::Range(2, 1'000'000))
-      ->type_name("[N]");
-  command->add_option("--baseline", o->baseline, "another system's translations, to test the difference against chance")
-      ->type_name("FILE");
+  command.add_option("REF", o->references, "reference translations, a sentence a line; several: several references")
+      .required();
+  command.add_option("--hypothesis FILE", o->hypothesis, "what to score; -: standard input").show_default();
+  command.add_option("--metric NAME", o->metrics, "what to compute (',' between several)")
+      .separated_by_commas()
+      .offers(kMetrics)
+      .repeatable();
+  command.add_option("--tokenize NAME", o->bleu.tokenizer, "for bleu: how words are separated")
+      .offers(lmx::data::score_tokenizer_names())
+      .show_default();
+  command.add_option("--smooth NAME", o->bleu.smoothing, "for bleu: smoothing of n-grams without a match")
+      .offers(lmx::bleu_smoothings())
+      .show_default();
+  command.add_option("--smooth-value X", o->smooth_value, "the value of floor (0.1) or add-k (1)").not_negative();
+  command.add_flag("--lower-case", o->bleu.lower_case, "compare without regard to case");
+  command.add_flag("--split-compounds", o->bleu.split_compounds, "left-right counts as left ##AT##-##AT## right");
+  command.add_flag("--effective-order", o->bleu.effective_order,
+                   "for bleu: count n-grams only up to the length of the hypothesis");
+  command.add_flag("--ter-case-sensitive", o->ter.case_sensitive,
+                   "for ter: compare with regard to case; the default compares lower case");
+  command.add_flag("--sentences", o->sentences, "print a score for each line; bleu with its effective order");
+  command.add_option("--confidence [N]", o->confidence, "95 % interval by bootstrap resampling; N: resamples (1000)")
+      .optional_value("1000")
+      .integer_in(2, 1'000'000);
+  command.add_option("--baseline FILE", o->baseline,
+                     "another system's translations, to test the difference against chance");
   command
-      ->add_option("--test", o->test,
-                   "test of the difference: paired bootstrap resampling or approximate randomization")
-      ->check(offered(kTests))
-      ->type_name("NAME")
-      ->capture_default_str();
-  command->add_option("--samples", o->samples, "for the test: number of resamples (1000) or trials (10000)")
-      ->check(CLI::Range(2, 10'000'000))
-      ->type_name("N");
-  command->add_flag("--score-only", o->score_only, "print the number alone");
-  add_json(*command, o->json);
-  command->callback([o] { run(*o); });
+      .add_option("--test NAME", o->test,
+                  "test of the difference: paired bootstrap resampling or approximate randomization")
+      .offers(kTests)
+      .show_default();
+  command.add_option("--samples N", o->samples, "for the test: number of resamples (1000) or trials (10000)")
+      .integer_in(2, 10'000'000);
+  command.add_flag("--score-only", o->score_only, "print the number alone");
+  add_json(command, o->json);
+  command.callback([o] { run(*o); });
 }
 
 }  // namespace lmx_cli

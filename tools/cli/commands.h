@@ -3,13 +3,11 @@
 // errors, and throws ExitCode to end with another exit code than 0.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "data/dataset.h"
-#include "lmx/config.h"
+#include "cli/command_line.h"
 
 namespace lmx {
 struct Dataset;
@@ -17,35 +15,44 @@ struct Dataset;
 
 namespace lmx_cli {
 
-void add_run(CLI::App& app);
-void add_eval(CLI::App& app);
-void add_generate(CLI::App& app);
-void add_features(CLI::App& app);
-void add_probe(CLI::App& app);
-void add_config(CLI::App& app);
-void add_data(CLI::App& app);
-void add_plugins(CLI::App& app);
-void add_bench(CLI::App& app);
-void add_devices(CLI::App& app);
-void add_experiment(CLI::App& app);
-void add_sweep(CLI::App& app);
-void add_plan(CLI::App& app);
-void add_report(CLI::App& app);
-void add_bleu(CLI::App& app);
-void add_translate(CLI::App& app);
-void add_score(CLI::App& app);
-void add_average(CLI::App& app);
-void add_export(CLI::App& app);
-void add_completion(CLI::App& app);
+struct TextColumns;
+
+void add_run(Command app);
+void add_new(Command app);
+void add_eval(Command app);
+void add_generate(Command app);
+void add_features(Command app);
+void add_probe(Command app);
+void add_config(Command app);
+void add_data(Command app);
+void add_plugins(Command app);
+void add_bench(Command app);
+void add_devices(Command app);
+void add_experiment(Command app);
+void add_sweep(Command app);
+void add_plan(Command app);
+void add_report(Command app);
+void add_bleu(Command app);
+void add_translate(Command app);
+void add_score(Command app);
+void add_average(Command app);
+void add_export(Command app);
+void add_completion(Command app);
 
 // Parts of `lmx plugins` (plugins_new.cc, plugins_check.cc, plugins_describe.cc).
-void add_plugins_new(CLI::App& group);
-void add_plugins_check(CLI::App& group);
-void add_plugins_describe(CLI::App& group);
+void add_plugins_new(Command group);
+void add_plugins_check(Command group);
+void add_plugins_describe(Command group);
 
 // Parts of `lmx data` for parallel text (pairs_command.cc).
-void add_pair_commands(CLI::App& group);
+void add_pair_commands(Command group);
 void print_pair_statistics(const lmx::Dataset& dataset);
+
+// Columns of labelled texts, for `lmx features` and `lmx probe` (features_command.cc). UserError: --classes does not
+// take two different words.
+void add_text_columns(Command command, TextColumns& columns);
+void check_text_columns(Command command, const TextColumns& columns);
+const std::vector<std::string>& text_column_options();
 
 // Ends the process with this exit code and no message: 130 after SIGINT, 143 after SIGTERM, 1 for a run that failed, 2
 // for a dry run with errors. These errors have already been reported.
@@ -54,23 +61,23 @@ struct ExitCode {
 };
 
 // Sets the examples at the start of a command's `--help`: {command line, what it does}. Every command has some.
-void set_examples(CLI::App& command, const std::vector<std::pair<std::string, std::string>>& examples);
+void set_examples(Command command, const std::vector<std::pair<std::string, std::string>>& examples);
 
 // UserError: one of these options was given, such as "--unit is not used without --heatmap". `where` is the end of this
 // sentence.
-void refuse_given(const CLI::App& command, const std::vector<std::string>& options, const std::string& where);
+void refuse_given(Command command, const std::vector<std::string>& options, const std::string& where);
 
 // UserError: no file can be written at `path`, the value of `option`. Call it before the work, so that the user learns
 // this early.
-void check_place(const CLI::App& command, const std::string& option, const std::string& path);
+void check_place(Command command, const std::string& option, const std::string& path);
 
 // `--device NAME` of a command that computes with a saved run's model.
-void add_device(CLI::App& command, std::string& device);
+void add_device(Command command, std::string& device);
 
 // `--plugin-dir DIR` (repeatable) of a command that uses plugins.
 struct PluginDirectories {
   std::vector<std::string> directories;
-  void add_to(CLI::App& command);
+  void add_to(Command command);
   // Fills the registry: build tree or install prefix, LMX_PLUGIN_PATH, then these folders. Call it once, before any
   // plugin is used.
   void load() const;

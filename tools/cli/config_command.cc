@@ -11,7 +11,6 @@
 #include "app/run/schema.h"
 #include "app/run/search_path.h"
 #include "cli/commands.h"
-#include "cli/output/checks.h"
 #include "cli/virtual_ranks.h"
 #include "lmx/config.h"
 #include "recipe/recipe.h"
@@ -168,11 +167,11 @@ void print_recipe(const Options& options) {
 
 }  // namespace
 
-void add_config(CLI::App& app) {
-  CLI::App* command =
+void add_config(Command app) {
+  const Command command =
       app.add_subcommand("config", "print a recipe as it will run: composed, checked, with every default");
   set_examples(
-      *command,
+      command,
       {{"lmx config recipes/quickstart.yaml", "every value that a run would use"},
        {"lmx config recipes/quickstart.yaml model.cells=512", "with one value changed"},
        {"lmx config recipes/quickstart.yaml optimizer=adam", "with another option of a group"},
@@ -181,32 +180,27 @@ void add_config(CLI::App& app) {
        {"lmx config recipes/quickstart.yaml --schema", "every key and value that the recipe may contain"},
        {"lmx config recipes/ott_wmt.yaml --files", "the files it consists of, in their order"}});
   const auto options = std::make_shared<Options>();
-  command->add_option("RECIPE", options->recipe, "the recipe's file")->required()->type_name("");
-  command->add_option("OVERRIDES", options->compose.overrides, "key=value, +key=value, ++key=value, ~key, group=option")
-      ->type_name("");
-  command->add_option("--config-dir", options->compose.search_path, "another folder of config groups (repeatable)")
-      ->type_name("DIR")
-      ->allow_extra_args(false);
-  command->add_option("--ranks", options->ranks, "N virtual ranks, as `lmx run --ranks N` would have them")
-      ->type_name("N")
-      ->check(positive());
-  command->add_flag("--composed", options->as_written, "leave out the defaults and the checks of the components");
-  command->add_flag("--files", options->files,
-                    "the files that are merged, in order, and the key that each one is merged into");
+  command.add_option("RECIPE", options->recipe, "the recipe's file").required();
+  command.add_option("OVERRIDES", options->compose.overrides, "key=value, +key=value, ++key=value, ~key, group=option");
+  command.add_option("--config-dir DIR", options->compose.search_path, "another folder of config groups (repeatable)")
+      .repeatable();
+  command.add_option("--ranks N", options->ranks, "N virtual ranks, as `lmx run --ranks N` would have them").positive();
+  command.add_flag("--composed", options->as_written, "leave out the defaults and the checks of the components");
+  command.add_flag("--files", options->files,
+                   "the files that are merged, in order, and the key that each one is merged into");
   command
-      ->add_option_function<std::string>(
-          "--explain",
+      .add_option_function(
+          "--explain [KEY]",
           [options](const std::string& key) {
             options->explains = true;
             options->explain = key_to_explain(key);
           },
           "each value (or those of KEY) with its origin, the recipe's note on it, and the values that it replaced")
-      ->expected(0, 1)
-      ->type_name("[KEY]");
-  command->add_flag("--schema", options->schema, "keys that the recipe may contain: type, default, range and meaning");
-  command->add_flag("--json", options->json, "--explain and --schema as JSON, for other programs");
-  options->plugins.add_to(*command);
-  command->callback([options] { print_recipe(*options); });
+      .optional_value();
+  command.add_flag("--schema", options->schema, "keys that the recipe may contain: type, default, range and meaning");
+  command.add_flag("--json", options->json, "--explain and --schema as JSON, for other programs");
+  options->plugins.add_to(command);
+  command.callback([options] { print_recipe(*options); });
 }
 
 }  // namespace lmx_cli

@@ -15,7 +15,6 @@
 #include "app/run/search_path.h"
 #include "base/files.h"
 #include "cli/commands.h"
-#include "cli/output/checks.h"
 #include "cli/output/json_output.h"
 #include "data/dataset.h"
 #include "lmx/data.h"
@@ -184,13 +183,13 @@ void stats(const Options& options) {
   std::cout << "plot: " << options.plot << "\n";
 }
 
-void add_list(CLI::App& group) {
-  CLI::App* command = group.add_subcommand(
+void add_list(Command group) {
+  const Command command = group.add_subcommand(
       "list", "the corpora of the registry: available or missing, their folders, and how to get them");
-  set_examples(*command, {{"lmx data list", "which corpora are below LMX_DATA_DIR"}});
+  set_examples(command, {{"lmx data list", "which corpora are below LMX_DATA_DIR"}});
   const auto json = std::make_shared<bool>(false);
-  add_json(*command, *json);
-  command->callback([json] { *json ? list_json() : list(); });
+  add_json(command, *json);
+  command.callback([json] { *json ? list_json() : list(); });
 }
 
 void fetch(const std::string& corpus, const FetchOptions& options) {
@@ -200,73 +199,68 @@ void fetch(const std::string& corpus, const FetchOptions& options) {
   if (!report.missing.empty()) std::cout << "by hand: " << report.missing << "\n";
 }
 
-void add_fetch(CLI::App& group) {
-  CLI::App* command = group.add_subcommand("fetch", "download a corpus of the registry, check and unpack it");
-  set_examples(*command, {{"lmx data fetch multi30k", "into its folder below LMX_DATA_DIR"},
-                          {"lmx data fetch wmt16_en_de --keep-archives",
-                           "continues an interrupted download; keeps the archives"}});
+void add_fetch(Command group) {
+  const Command command = group.add_subcommand("fetch", "download a corpus of the registry, check and unpack it");
+  set_examples(command, {{"lmx data fetch multi30k", "into its folder below LMX_DATA_DIR"},
+                         {"lmx data fetch wmt16_en_de --keep-archives",
+                          "continues an interrupted download; keeps the archives"}});
   const auto corpus = std::make_shared<std::string>();
   const auto options = std::make_shared<FetchOptions>();
-  command->add_option("NAME", *corpus, "a corpus of `lmx data list`")->required()->type_name("");
-  command->add_option("--directory", options->directory, "the folder to fill, instead of the corpus's own")
-      ->type_name("DIR");
-  command->add_flag("--keep-archives", options->keep_archives, "keep the archives after unpacking");
-  command->callback([corpus, options] { fetch(*corpus, *options); });
+  command.add_option("NAME", *corpus, "a corpus of `lmx data list`").required();
+  command.add_option("--directory DIR", options->directory, "the folder to fill, instead of the corpus's own");
+  command.add_flag("--keep-archives", options->keep_archives, "keep the archives after unpacking");
+  command.callback([corpus, options] { fetch(*corpus, *options); });
 }
 
-void add_prepare(CLI::App& group) {
+void add_prepare(Command group) {
   const auto options = std::make_shared<Options>();
-  CLI::App* command =
+  const Command command =
       group.add_subcommand("prepare", "build a recipe's vocabulary and token files, and report on them");
   set_examples(
-      *command,
+      command,
       {{"lmx data prepare recipes/word_lm_gutenberg.yaml", "types, coverage and out-of-vocabulary words"},
        {"lmx data prepare recipes/word_lm_gutenberg.yaml data.vocab_size=10000", "with a smaller vocabulary"}});
-  command->add_option("RECIPE", options->recipe, "a recipe file")->required()->type_name("");
-  command->add_option("OVERRIDES", options->overrides, "key=value")->type_name("");
-  command->callback([options] { prepare(*options); });
+  command.add_option("RECIPE", options->recipe, "a recipe file").required();
+  command.add_option("OVERRIDES", options->overrides, "key=value");
+  command.callback([options] { prepare(*options); });
 }
 
-void add_stats(CLI::App& group) {
+void add_stats(Command group) {
   const auto options = std::make_shared<Options>();
   options->plot = "zipf.svg";
-  CLI::App* command =
+  const Command command =
       group.add_subcommand("stats", "count unique words against tokens and fit U = a N^b; of parallel text, lengths");
-  set_examples(*command, {{"lmx data stats --corpus gutenberg", "a table, the fit and a plot in zipf.svg"},
-                          {"lmx data stats recipes/quickstart.yaml", "the data of a recipe"},
-                          {"lmx data stats --files 'texts/*.txt.gz' --plot mine.svg", "any text"}});
-  command->add_option("RECIPE", options->recipe, "a recipe file; its data with every word counted")->type_name("");
-  command->add_option("OVERRIDES", options->overrides, "key=value")->type_name("");
-  command->add_option("--corpus", options->corpus, "a corpus of the registry")->type_name("NAME");
-  command->add_option("--files", options->files, "text files, directories or globs")->type_name("PATH");
-  command->add_option("--sequence-length", options->zipf.sequence_length, "words of a sampled sequence (20)")
-      ->check(positive())
-      ->type_name("N");
-  command->add_option("--max-tokens", options->zipf.last, "the largest N (2621440), at most half of the text")
-      ->check(positive())
-      ->type_name("N");
-  command->add_option("--draws", options->zipf.draws, "number of draws; each U is their mean (3)")
-      ->check(positive())
-      ->type_name("N");
-  command->add_option("--seed", options->zipf.seed, "seed of the draws (1)")->type_name("N");
-  command->add_option("--plot", options->plot, "the SVG file to write (zipf.svg)")->type_name("FILE");
-  command->add_option("--records", options->records, "also write the numbers as JSON lines")->type_name("FILE");
-  command->callback([options] { stats(*options); });
+  set_examples(command, {{"lmx data stats --corpus gutenberg", "a table, the fit and a plot in zipf.svg"},
+                         {"lmx data stats recipes/quickstart.yaml", "the data of a recipe"},
+                         {"lmx data stats --files 'texts/*.txt.gz' --plot mine.svg", "any text"}});
+  command.add_option("RECIPE", options->recipe, "a recipe file; its data with every word counted");
+  command.add_option("OVERRIDES", options->overrides, "key=value");
+  command.add_option("--corpus NAME", options->corpus, "a corpus of the registry");
+  command.add_option("--files PATH", options->files, "text files, directories or globs");
+  command.add_option("--sequence-length N", options->zipf.sequence_length, "words of a sampled sequence (20)")
+      .positive();
+  command.add_option("--max-tokens N", options->zipf.last, "the largest N (2621440), at most half of the text")
+      .positive();
+  command.add_option("--draws N", options->zipf.draws, "number of draws; each U is their mean (3)").positive();
+  command.add_option("--seed N", options->zipf.seed, "seed of the draws (1)");
+  command.add_option("--plot FILE", options->plot, "the SVG file to write (zipf.svg)");
+  command.add_option("--records FILE", options->records, "also write the numbers as JSON lines");
+  command.callback([options] { stats(*options); });
 }
 
 }  // namespace
 
-void add_data(CLI::App& app) {
-  CLI::App* group =
+void add_data(Command app) {
+  const Command group =
       app.add_subcommand("data", "corpora: list them, prepare them, count their words; filter parallel text");
-  set_examples(*group, {{"lmx data list", "the corpora of the registry"},
-                        {"lmx data prepare recipes/word_lm_gutenberg.yaml", "vocabulary and token files of a recipe"},
-                        {"lmx data stats --corpus gutenberg", "unique words against tokens, U = a N^b"}});
-  add_list(*group);
-  add_fetch(*group);
-  add_prepare(*group);
-  add_stats(*group);
-  add_pair_commands(*group);
+  set_examples(group, {{"lmx data list", "the corpora of the registry"},
+                       {"lmx data prepare recipes/word_lm_gutenberg.yaml", "vocabulary and token files of a recipe"},
+                       {"lmx data stats --corpus gutenberg", "unique words against tokens, U = a N^b"}});
+  add_list(group);
+  add_fetch(group);
+  add_prepare(group);
+  add_stats(group);
+  add_pair_commands(group);
 }
 
 }  // namespace lmx_cli

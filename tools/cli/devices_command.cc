@@ -52,13 +52,13 @@ void list_devices(bool as_json) {
 
 }  // namespace
 
-void add_devices(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("devices", "the devices of this machine on which a recipe can compute");
-  set_examples(*command, {{"lmx devices", "the CPU and each GPU, or why there is no GPU"},
-                          {"lmx run recipes/quickstart.yaml device=cuda:1", "trains on the second GPU"}});
+void add_devices(Command app) {
+  const Command command = app.add_subcommand("devices", "the devices of this machine on which a recipe can compute");
+  set_examples(command, {{"lmx devices", "the CPU and each GPU, or why there is no GPU"},
+                         {"lmx run recipes/quickstart.yaml device=cuda:1", "trains on the second GPU"}});
   const auto as_json = std::make_shared<bool>(false);
-  add_json(*command, *as_json);
-  command->callback([as_json] { list_devices(*as_json); });
+  add_json(command, *as_json);
+  command.callback([as_json] { list_devices(*as_json); });
 }
 
 }  // namespace lmx_cli

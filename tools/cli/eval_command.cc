@@ -8,7 +8,6 @@
 #include "app/translation/search.h"
 #include "cli/commands.h"
 #include "cli/output/json_output.h"
-#include "cli/output/offered.h"
 #include "data/dataset.h"
 #include "recipe/recipe.h"
 
@@ -74,7 +73,7 @@ void print_words(const std::string& split, const lmx::WordEval& w) {
               split.c_str(), w.ppl, static_cast<long long>(w.words), static_cast<long long>(w.unknown));
 }
 
-void evaluate(const CLI::App& command, Options o) {
+void evaluate(Command command, Options o) {
   if (o.eval.text.empty()) {
     refuse_given(command, {"--field"}, "without --text");
   } else {
@@ -106,55 +105,41 @@ void evaluate(const CLI::App& command, Options o) {
 
 }  // namespace
 
-void add_eval(CLI::App& app) {
-  CLI::App* command =
+void add_eval(Command app) {
+  const Command command =
       app.add_subcommand("eval", "perplexity of a run's checkpoint under the full softmax; bits per character, BLEU");
-  set_examples(*command, {{"lmx eval runs/quickstart/2026-05-01_101500", "its last checkpoint on the validation split"},
-                          {"lmx eval runs/quickstart/2026-05-01_101500 --split test --checkpoint best",
-                           "the best one on the test split"},
-                          {"lmx eval runs/ott_wmt/2026-05-01_101500 --split test --checkpoint mean.safetensors",
-                           "perplexity and BLEU of an average"},
-                          {"lmx eval runs/quickstart/2026-05-01_101500 --text news.txt --text more.txt.gz",
-                           "any text, with the run's vocabulary; counts the unknown words"},
-                          {"lmx eval runs/puri_desk/2026-05-01_101500 --split test --shards 16",
-                           "bits per character by the protocol of Puri 2018"}});
+  set_examples(command, {{"lmx eval runs/quickstart/2026-05-01_101500", "its last checkpoint on the validation split"},
+                         {"lmx eval runs/quickstart/2026-05-01_101500 --split test --checkpoint best",
+                          "the best one on the test split"},
+                         {"lmx eval runs/ott_wmt/2026-05-01_101500 --split test --checkpoint mean.safetensors",
+                          "perplexity and BLEU of an average"},
+                         {"lmx eval runs/quickstart/2026-05-01_101500 --text news.txt --text more.txt.gz",
+                          "any text, with the run's vocabulary; counts the unknown words"},
+                         {"lmx eval runs/puri_desk/2026-05-01_101500 --split test --shards 16",
+                          "bits per character by the protocol of Puri 2018"}});
   const auto o = std::make_shared<Options>();
-  command->add_option("RUN", o->run, "a run's folder")->required()->type_name("");
-  command->add_option("--split", o->eval.split, "the split to evaluate")
-      ->check(offered(lmx::eval_splits()))
-      ->type_name("SPLIT")
-      ->capture_default_str();
-  command
-      ->add_option(
-          "--text", o->eval.text,
-          "text files, folders or globs to evaluate instead of a split; may be repeated. Needs no data but the "
-          "run's own files")
-      ->type_name("FILE");
-  command
-      ->add_option("--field", o->eval.field,
-                   "with --text: the column of .csv or the field of .jsonl that contains the text")
-      ->type_name("NAME");
-  command->add_option("--checkpoint", o->eval.checkpoint, "last, best, a step, or a file or folder of parameters")
-      ->type_name("WHICH")
-      ->capture_default_str();
-  command
-      ->add_option(
-          "--shards", o->eval.shards,
-          "for chars and bytes: also print bits per character over N shards of strings in random order (Puri 2018: "
-          "16 shards of the test split)")
-      ->type_name("N");
-  command->add_option("--seed", o->eval.seed, "seed of the shards")->type_name("N")->capture_default_str();
-  command->add_option("--beam", o->eval.search.beam, "for a translation run: hypotheses kept at each length")
-      ->type_name("K")
-      ->capture_default_str();
-  command->add_option("--length-penalty", o->penalty, "for a translation run: fairseq:A, wu:A or none")
-      ->type_name("KIND")
-      ->capture_default_str();
-  command->add_flag("--no-bleu", o->no_bleu, "for a translation run: compute only the perplexity");
-  add_json(*command, o->json);
-  add_device(*command, o->eval.device);
-  o->directories.add_to(*command);
-  command->callback([command, o] { evaluate(*command, *o); });
+  command.add_option("RUN", o->run, "a run's folder").required();
+  command.add_option("--split SPLIT", o->eval.split, "the split to evaluate").offers(lmx::eval_splits()).show_default();
+  command.add_option("--text FILE", o->eval.text,
+                     "text files, folders or globs to evaluate instead of a split; may be repeated. Needs no data but "
+                     "the run's own files");
+  command.add_option("--field NAME", o->eval.field,
+                     "with --text: the column of .csv or the field of .jsonl that contains the text");
+  command.add_option("--checkpoint WHICH", o->eval.checkpoint, "last, best, a step, or a file or folder of parameters")
+      .show_default();
+  command.add_option("--shards N", o->eval.shards,
+                     "for chars and bytes: also print bits per character over N shards of strings in random order "
+                     "(Puri 2018: 16 shards of the test split)");
+  command.add_option("--seed N", o->eval.seed, "seed of the shards").show_default();
+  command.add_option("--beam K", o->eval.search.beam, "for a translation run: hypotheses kept at each length")
+      .show_default();
+  command.add_option("--length-penalty KIND", o->penalty, "for a translation run: fairseq:A, wu:A or none")
+      .show_default();
+  command.add_flag("--no-bleu", o->no_bleu, "for a translation run: compute only the perplexity");
+  add_json(command, o->json);
+  add_device(command, o->eval.device);
+  o->directories.add_to(command);
+  command.callback([command, o] { evaluate(command, *o); });
 }
 
 }  // namespace lmx_cli

@@ -84,10 +84,10 @@ std::string text_to_trace(const Options& o) {
   return text.str();
 }
 
-void heatmap(const CLI::App& command, const Options& o) {
+void heatmap(Command command, const Options& o) {
   const std::string why = "with --heatmap, which shows one unit over --text or --text-file";
   refuse_given(command, {"TEXTS", "--out", "--no-labels", "--batch"}, why);
-  refuse_given(command, TextColumns::options(), why);
+  refuse_given(command, text_column_options(), why);
   if (o.unit < 0)
     throw UserError("[features] --heatmap shows one unit: give --unit N (`lmx probe` names the strongest)");
   check_place(command, "--heatmap", o.heatmap);
@@ -98,14 +98,14 @@ void heatmap(const CLI::App& command, const Options& o) {
   std::cout << trace.note << "\nlast value " << trace.values.back() << "\nwritten " << o.heatmap << "\n";
 }
 
-void features(const CLI::App& command, const Options& o) {
+void features(Command command, const Options& o) {
   if (!o.heatmap.empty()) return heatmap(command, o);
   refuse_given(command, {"--unit", "--text", "--text-file"}, "without --heatmap");
   if (o.no_labels) refuse_given(command, {"--label-column", "--classes"}, "with --no-labels");
   if (o.input.empty() || o.out.empty())
     throw UserError(
         "[features] name a file of texts (CSV or .jsonl) and --out FILE, or --heatmap FILE with --unit and --text");
-  o.columns.check(command);
+  check_text_columns(command, o.columns);
   check_place(command, "--out", o.out);
   const LabelledTexts texts =
       read_labelled(o.input, o.columns.text, o.no_labels ? "" : o.columns.label, o.columns.classes);
@@ -118,10 +118,30 @@ void features(const CLI::App& command, const Options& o) {
 
 }  // namespace
 
-void add_features(CLI::App& app) {
-  CLI::App* command = app.add_subcommand(
+void add_text_columns(Command command, TextColumns& columns) {
+  command.add_option("--text-column NAME", columns.text, "column, or field of JSON, of the texts").show_default();
+  command.add_option("--label-column NAME", columns.label, "column, or field of JSON, of the labels").show_default();
+  command
+      .add_option("--classes A,B", columns.classes,
+                  "the words of labels 0 and 1, as neg,pos; by default those in the file")
+      .separated_by_commas();
+}
+
+void check_text_columns(Command command, const TextColumns& columns) {
+  const std::vector<std::string>& words = columns.classes;
+  if (words.empty() || (words.size() == 2 && words[0] != words[1])) return;
+  throw UserError(str("[", command.name(), "] --classes takes two different words, as neg,pos"));
+}
+
+const std::vector<std::string>& text_column_options() {
+  static const std::vector<std::string> names{"--text-column", "--label-column", "--classes"};
+  return names;
+}
+
+void add_features(Command app) {
+  const Command command = app.add_subcommand(
       "features", "a character model's state after the last byte of each text, or one unit over a text");
-  set_examples(*command,
+  set_examples(command,
                {{"lmx features runs/puri_desk/2026-05-01_101500 sst2/train.csv --out train.safetensors",
                  "the cell state after each sentence, with its label"},
                 {"lmx features runs/puri_desk/2026-05-01_101500 texts.csv --text-column body --no-labels --state "
@@ -130,25 +150,25 @@ void add_features(CLI::App& app) {
                 {"lmx features runs/puri_desk/2026-05-01_101500 --heatmap map.html --unit 388 --text 'A fine film.'",
                  "the values of one unit over a text"}});
   const auto o = std::make_shared<Options>();
-  command->add_option("RUN", o->run, "a run's folder")->required()->type_name("");
-  command->add_option("TEXTS", o->input, "a CSV file with a header, or JSON lines (.jsonl)")->type_name("");
-  command->add_option("--out", o->out, "features to write: .csv, else safetensors")->type_name("FILE");
-  command->add_option("--state", o->features.state, "cell or hidden of the last layer, or a tensor's name: lstm.0.c")
-      ->type_name("NAME")
-      ->capture_default_str();
-  o->columns.add_to(*command);
-  command->add_flag("--no-labels", o->no_labels, "the file has none");
-  command->add_option("--batch", o->features.batch, "texts at once")->type_name("N")->capture_default_str();
-  command->add_option("--checkpoint", o->features.checkpoint, "last, best, a step, or a file or folder of parameters")
-      ->type_name("WHICH")
-      ->capture_default_str();
-  command->add_option("--heatmap", o->heatmap, "a page with a unit's values over a text")->type_name("HTML");
-  command->add_option("--unit", o->unit, "unit of the state for the heat map, counted from 0")->type_name("N");
-  command->add_option("--text", o->text, "text for the heat map")->type_name("TEXT");
-  command->add_option("--text-file", o->text_file, "file with the text for the heat map")->type_name("FILE");
-  add_device(*command, o->features.device);
-  o->directories.add_to(*command);
-  command->callback([command, o] { features(*command, *o); });
+  command.add_option("RUN", o->run, "a run's folder").required();
+  command.add_option("TEXTS", o->input, "a CSV file with a header, or JSON lines (.jsonl)");
+  command.add_option("--out FILE", o->out, "features to write: .csv, else safetensors");
+  command
+      .add_option("--state NAME", o->features.state, "cell or hidden of the last layer, or a tensor's name: lstm.0.c")
+      .show_default();
+  add_text_columns(command, o->columns);
+  command.add_flag("--no-labels", o->no_labels, "the file has none");
+  command.add_option("--batch N", o->features.batch, "texts at once").show_default();
+  command
+      .add_option("--checkpoint WHICH", o->features.checkpoint, "last, best, a step, or a file or folder of parameters")
+      .show_default();
+  command.add_option("--heatmap HTML", o->heatmap, "a page with a unit's values over a text");
+  command.add_option("--unit N", o->unit, "unit of the state for the heat map, counted from 0");
+  command.add_option("--text TEXT", o->text, "text for the heat map");
+  command.add_option("--text-file FILE", o->text_file, "file with the text for the heat map");
+  add_device(command, o->features.device);
+  o->directories.add_to(command);
+  command.callback([command, o] { features(command, *o); });
 }
 
 }  // namespace lmx_cli

@@ -17,10 +17,8 @@
 #include "app/run/shipped.h"
 #include "base/files.h"
 #include "cli/commands.h"
-#include "cli/new_command.h"
 #include "cli/output/completion.h"
 #include "cli/output/excerpt.h"
-#include "cli/output/help.h"
 #include "lmx/error.h"
 #include "lmx/launch.h"
 #include "lmx/log.h"
@@ -30,89 +28,62 @@
 namespace lmx_cli {
 namespace {
 
-// Returns whether the word after `argument` on the command line is its value.
-bool takes_next_word(const CLI::Option& option, const std::string& argument) {
-  return option.get_items_expected_min() > 0 && argument.find('=') == std::string::npos;
+std::vector<std::string> flag_names(Command app) {
+  std::vector<std::string> all;
+  for (const Option& option : app.options())
+    for (const std::string& name : option.names()) all.push_back(name);
+  return all;
 }
 
-std::vector<std::string> flag_names(const CLI::App& app) {
+std::vector<std::string> command_names(Command app) {
   std::vector<std::string> names;
-  for (const CLI::Option* option : app.get_options()) {
-    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
-    for (const std::string& name : option->get_snames()) names.push_back("-" + name);
-  }
-  return names;
-}
-
-std::vector<std::string> command_names(const CLI::App& app) {
-  std::vector<std::string> names;
-  for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; }))
-    names.push_back(command->get_name());
+  for (const Command& command : app.commands()) names.push_back(command.name());
   return names;
 }
 
 // Returns the command that `argument` names below `app`. UserError: there is none.
-CLI::App* descend(CLI::App& app, const std::string& place, const std::string& argument) {
+Command descend(Command app, const std::string& place, const std::string& argument) {
+  if (const std::optional<Command> command = app.find_command(argument)) return *command;
   const std::vector<std::string> names = command_names(app);
-  if (std::find(names.begin(), names.end(), argument) == names.end()) {
-    throw lmx::UserError(lmx::str("unknown command '", place, " ", argument, "'", lmx::did_you_mean(argument, names),
-                                  "; commands: ", joined(names)));
-  }
-  return app.get_subcommand(argument);
+  throw lmx::UserError(lmx::str("unknown command '", place, " ", argument, "'", lmx::did_you_mean(argument, names),
+                                "; commands: ", joined(names)));
 }
 
-std::string flag_hint(const std::string& name, const CLI::App& app) {
+std::string flag_hint(const std::string& name, Command app) {
   if (name == "-m" || name == "--multirun") return "; many runs of a recipe are a sweep: lmx sweep RECIPE key=1,2,3";
   return lmx::did_you_mean(name, flag_names(app));
 }
 
 // Finds unknown words before CLI11 parses them, because CLI11 suggests no nearest name and treats a misspelt command as
 // an unexpected argument.
-void check_words(CLI::App& root, int argc, char** argv) {
-  CLI::App* app = &root;
+void check_words(Command root, int argc, char** argv) {
+  Command app = root;
   std::string place = "lmx";
   bool groups = true;  // true: words can still choose commands
   for (int i = 1; i < argc; ++i) {
     const std::string argument = argv[i];
-    groups = groups && !command_names(*app).empty();
+    groups = groups && !command_names(app).empty();
     if (argument == "--") return;
     if (argument.size() > 1 && argument[0] == '-') {
-      const CLI::Option* option = find_option(*app, argument);
+      const std::optional<Option> option = app.find_option(argument);
       if (!option) {
         const std::string name = argument.substr(0, argument.find('='));
-        throw lmx::UserError(lmx::str("unknown flag ", name, flag_hint(name, *app), "; see ", place, " --help"));
+        throw lmx::UserError(lmx::str("unknown flag ", name, flag_hint(name, app), "; see ", place, " --help"));
       }
-      if (takes_next_word(*option, argument)) ++i;
+      if (option->takes_value() && argument.find('=') == std::string::npos) ++i;  // the next word is the value
     } else if (groups) {
-      app = descend(*app, place, argument);
+      app = descend(app, place, argument);
       place += " " + argument;
     }
   }
   const bool asks_help =
       std::any_of(argv + 1, argv + argc, [](const std::string& a) { return a == "-h" || a == "--help"; });
-  if (app != &root && !asks_help && !command_names(*app).empty()) {
-    throw lmx::UserError(lmx::str("'", place, "' needs a command: ", joined(command_names(*app))));
+  if (place != "lmx" && !asks_help && !command_names(app).empty()) {
+    throw lmx::UserError(lmx::str("'", place, "' needs a command: ", joined(command_names(app))));
   }
 }
 
-// Lets each command take only one subcommand. Later words are its arguments, even if they equal the name of another
-// command (`--explain data`, `lmx report run`).
-void take_one_command(CLI::App& app) {
-  app.require_subcommand(0, 1);
-  for (CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) take_one_command(*command);
-}
-
-std::string help_place(const CLI::App& root) {
-  std::string place = "lmx";
-  const CLI::App* app = &root;
-  while (!app->get_subcommands().empty()) {
-    app = app->get_subcommands().front();
-    place += " " + app->get_name();
-  }
-  return place;
-}
-
-void add_commands(CLI::App& app) {
+void add_commands(Command app) {
   add_run(app);
   add_new(app);
   add_sweep(app);
@@ -134,11 +105,10 @@ void add_commands(CLI::App& app) {
   add_experiment(app);
   add_report(app);
   add_completion(app);
-  take_one_command(app);
 }
 
 // Answers requests of scripts. They are not intended for users and not part of any help.
-bool answer_script(CLI::App& app, int argc, char** argv) {
+bool answer_script(Command app, int argc, char** argv) {
   const std::string command = argc > 1 ? argv[1] : "";
   if (command == "__complete") {
     for (const std::string& line : completions(app, {argv + 2, argv + argc})) std::cout << line << "\n";
@@ -181,33 +151,17 @@ int check_output(int code) {
   return report(lmx::str("the output cannot be written: ", reason ? std::strerror(reason) : "stdout has failed"), 1);
 }
 
-int parse_and_run(CLI::App& app, int argc, char** argv) {
-  if (answer_script(app, argc, argv)) return 0;
-  check_words(app, argc, argv);
-  if (argc == 1) {
-    std::cout << app.help();
-    return 0;
-  }
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::Success& e) {
-    return app.exit(e);
-  } catch (const CLI::Error& e) {
-    throw lmx::UserError(lmx::str(e.what(), "; see ", help_place(app), " --help"));
-  }
+int parse_and_run(const CommandLine& line, int argc, char** argv) {
+  if (answer_script(line.root(), argc, argv)) return 0;
+  check_words(line.root(), argc, argv);
+  if (argc > 1) return line.parse(argc, argv);
+  std::cout << line.root().help();
   return 0;
 }
 
 }  // namespace
 
-CLI::Option* find_option(CLI::App& app, const std::string& argument) {
-  const std::string name = argument.substr(0, argument.find('='));
-  for (CLI::Option* option : app.get_options())
-    if (option->check_name(name)) return option;
-  return nullptr;
-}
-
-void set_examples(CLI::App& command, const std::vector<std::pair<std::string, std::string>>& examples) {
+void set_examples(Command command, const std::vector<std::pair<std::string, std::string>>& examples) {
   size_t column = 0, width = 0;
   for (const auto& [line, what] : examples) column = std::max(column, line.size() + 5);
   for (const auto& [line, what] : examples) width = std::max(width, column + width_of(what));
@@ -218,28 +172,24 @@ void set_examples(CLI::App& command, const std::vector<std::pair<std::string, st
   command.footer(text);
 }
 
-void refuse_given(const CLI::App& command, const std::vector<std::string>& options, const std::string& where) {
+void refuse_given(Command command, const std::vector<std::string>& options, const std::string& where) {
   for (const std::string& name : options)
     if (command.count(name) > 0)
-      throw lmx::UserError(lmx::str("[", command.get_name(), "] ", name, " is not used ", where));
+      throw lmx::UserError(lmx::str("[", command.name(), "] ", name, " is not used ", where));
 }
 
-void check_place(const CLI::App& command, const std::string& option, const std::string& path) {
-  if (!path.empty()) lmx::require_writable(lmx::str("[", command.get_name(), "] ", option), path);
+void check_place(Command command, const std::string& option, const std::string& path) {
+  if (!path.empty()) lmx::require_writable(lmx::str("[", command.name(), "] ", option), path);
 }
 
-void add_device(CLI::App& command, std::string& device) {
-  command
-      .add_option(
-          "--device", device,
-          "where to compute: cpu, cuda, cuda:N, or auto (a GPU if there is one); by default the run's own device")
-      ->type_name("NAME");
+void add_device(Command command, std::string& device) {
+  command.add_option(
+      "--device NAME", device,
+      "where to compute: cpu, cuda, cuda:N, or auto (a GPU if there is one); by default the run's own device");
 }
 
-void PluginDirectories::add_to(CLI::App& command) {
-  command.add_option("--plugin-dir", directories, "a further folder of plugins (repeatable)")
-      ->type_name("DIR")
-      ->allow_extra_args(false);
+void PluginDirectories::add_to(Command command) {
+  command.add_option("--plugin-dir DIR", directories, "a further folder of plugins (repeatable)").repeatable();
 }
 
 void PluginDirectories::load() const {
@@ -251,19 +201,16 @@ void PluginDirectories::load() const {
 namespace {
 
 int run_app(int argc, char** argv) {
-  CLI::App app("lmx trains language models from recipes", "lmx");
-  app.formatter(help_formatter());
-  app.set_help_flag("-h,--help", "print this help");
-  app.set_version_flag("--version", lmx::str("lmx ", lmx::kVersion), "print the version");
-  set_examples(app, {{"lmx run recipes/quickstart.yaml", "train a small model in under a minute; no download"},
-                     {"lmx run recipes/quickstart.yaml train.steps=50", "the same with one value changed"},
-                     {"lmx new novels --text books/*.txt", "a recipe for your own text"},
-                     {"lmx config recipes/quickstart.yaml", "what a recipe is, with every default"},
-                     {"lmx run --help", "more about a command"}});
-  add_commands(app);
+  const CommandLine line("lmx", "lmx trains language models from recipes", lmx::str("lmx ", lmx::kVersion));
+  set_examples(line.root(), {{"lmx run recipes/quickstart.yaml", "train a small model in under a minute; no download"},
+                             {"lmx run recipes/quickstart.yaml train.steps=50", "the same with one value changed"},
+                             {"lmx new novels --text books/*.txt", "a recipe for your own text"},
+                             {"lmx config recipes/quickstart.yaml", "what a recipe is, with every default"},
+                             {"lmx run --help", "more about a command"}});
+  add_commands(line.root());
   lmx::report_crashes();
   try {
-    return parse_and_run(app, argc, argv);
+    return parse_and_run(line, argc, argv);
   } catch (const ExitCode& e) {
     return e.code;
   } catch (const lmx::EndProcess& e) {

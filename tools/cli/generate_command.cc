@@ -31,7 +31,7 @@ void read_hold(Options& o) {
   o.generate.held_value = *value;
 }
 
-void generate(const CLI::App& command, Options o) {
+void generate(Command command, Options o) {
   if (o.hold.empty()) refuse_given(command, {"--state"}, "without --hold");
   read_hold(o);
   o.directories.load();
@@ -41,43 +41,36 @@ void generate(const CLI::App& command, Options o) {
 
 }  // namespace
 
-void add_generate(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("generate", "sample text from a run's model");
-  set_examples(*command,
+void add_generate(Command app) {
+  const Command command = app.add_subcommand("generate", "sample text from a run's model");
+  set_examples(command,
                {{"lmx generate runs/word_lm_gutenberg/2026-05-01_101500 --prompt 'it was'", "fifty more words"},
                 {"lmx generate runs/word_lm_gutenberg/2026-05-01_101500 --temperature 0", "the most likely words"},
                 {"lmx generate runs/word_lm_gutenberg/2026-05-01_101500 --top-k 40 --seed 2", "other, safer ones"},
                 {"lmx generate runs/puri_desk/2026-05-01_101500 --tokens 300 --top-p 0.9 --hold 388=2.5",
                  "300 bytes, a unit of the cell state held at a value"}});
   const auto o = std::make_shared<Options>();
-  command->add_option("RUN", o->run, "a run's folder")->required()->type_name("");
-  command->add_option("--prompt", o->generate.prompt, "what the text begins with")->type_name("TEXT");
-  command->add_option("--tokens", o->generate.tokens, "tokens to draw")->type_name("N")->capture_default_str();
-  command->add_option("--temperature", o->generate.temperature, "divides the logits; 0: always the most likely token")
-      ->type_name("X")
-      ->capture_default_str();
-  command->add_option("--top-k", o->generate.top_k, "sample from the k most likely tokens; 0: from all")
-      ->type_name("K")
-      ->capture_default_str();
+  command.add_option("RUN", o->run, "a run's folder").required();
+  command.add_option("--prompt TEXT", o->generate.prompt, "what the text begins with");
+  command.add_option("--tokens N", o->generate.tokens, "tokens to draw").show_default();
+  command.add_option("--temperature X", o->generate.temperature, "divides the logits; 0: always the most likely token")
+      .show_default();
+  command.add_option("--top-k K", o->generate.top_k, "sample from the k most likely tokens; 0: from all")
+      .show_default();
   command
-      ->add_option("--top-p", o->generate.top_p,
-                   "sample from the most likely tokens that together have this probability; 1: from all")
-      ->type_name("P")
-      ->capture_default_str();
+      .add_option("--top-p P", o->generate.top_p,
+                  "sample from the most likely tokens that together have this probability; 1: from all")
+      .show_default();
+  command.add_option("--hold UNIT=VALUE", o->hold,
+                     "a unit of the state that has this value before each token is read (the sentiment unit)");
   command
-      ->add_option("--hold", o->hold,
-                   "a unit of the state that has this value before each token is read (the sentiment unit)")
-      ->type_name("UNIT=VALUE");
-  command->add_option("--state", o->state, "the state of --hold: cell or hidden of the last layer, or a tensor's name")
-      ->type_name("NAME")
-      ->capture_default_str();
-  command->add_option("--seed", o->generate.seed, "seed of the sampling")->type_name("N")->capture_default_str();
-  command->add_option("--checkpoint", o->generate.checkpoint, "last, best or a step")
-      ->type_name("WHICH")
-      ->capture_default_str();
-  add_device(*command, o->generate.device);
-  o->directories.add_to(*command);
-  command->callback([command, o] { generate(*command, *o); });
+      .add_option("--state NAME", o->state, "the state of --hold: cell or hidden of the last layer, or a tensor's name")
+      .show_default();
+  command.add_option("--seed N", o->generate.seed, "seed of the sampling").show_default();
+  command.add_option("--checkpoint WHICH", o->generate.checkpoint, "last, best or a step").show_default();
+  add_device(command, o->generate.device);
+  o->directories.add_to(command);
+  command.callback([command, o] { generate(command, *o); });
 }
 
 }  // namespace lmx_cli

@@ -1,8 +1,4 @@
 // lmx new: writes a recipe for a user's text into a new folder.
-#include "cli/new_command.h"
-
-#include "app/compose/compose.h"
-
 #include <algorithm>
 #include <cctype>
 #include <filesystem>
@@ -10,11 +6,11 @@
 #include <iostream>
 #include <memory>
 
+#include "app/compose/compose.h"
 #include "app/new/new_recipe.h"
 #include "app/print/shell.h"
 #include "app/run/search_path.h"
 #include "cli/commands.h"
-#include "cli/output/checks.h"
 #include "lmx/error.h"
 #include "recipe/recipe.h"
 
@@ -132,33 +128,27 @@ void make(const Options& o) {
 
 }  // namespace
 
-void add_new(CLI::App& app) {
-  CLI::App* command =
+void add_new(Command app) {
+  const Command command =
       app.add_subcommand("new", "write a recipe for your own text, fitted to the text and this machine");
-  set_examples(*command,
+  set_examples(command,
                {{"lmx new novels --text books/*.txt", "a language model; writes novels/novels.yaml"},
                 {"lmx new letters --text notes.txt --tokens chars", "a model of characters instead of words"},
                 {"lmx new en-de --pairs text.en text.de", "translation; line i of one file translates the other's"},
                 {"lmx new big --text book.txt --minutes 600", "a larger model that trains longer"}});
   const auto o = std::make_shared<Options>();
-  command->add_option("FOLDER", o->folder, "a new folder; its name is the recipe's")->required()->type_name("");
-  command->add_option("--text", o->text, "text files, folders or globs, .gz too, for a language model")
-      ->type_name("FILES");
-  command->add_option("--pairs", o->pairs, "two files (or globs), for translation from the first into the second")
-      ->expected(2)
-      ->type_name("FILE");
+  command.add_option("FOLDER", o->folder, "a new folder; its name is the recipe's").required();
+  command.add_option("--text FILES", o->text, "text files, folders or globs, .gz too, for a language model");
+  command.add_option("--pairs FILE", o->pairs, "two files (or globs), for translation from the first into the second")
+      .takes(2);
   command
-      ->add_option("--languages", o->languages,
-                   "languages of the pairs (en de ...), if the file names do not end in them")
-      ->expected(2)
-      ->type_name("CODE");
-  command->add_option("--tokens", o->tokens, "what the model predicts; without it the text decides")
-      ->check(CLI::IsMember({"words", "chars", "bytes"}))
-      ->type_name("UNIT");
-  command->add_option("--minutes", o->minutes, "the time that training is to take, by estimate (15)")
-      ->check(positive())
-      ->type_name("N");
-  command->callback([o] { make(*o); });
+      .add_option("--languages CODE", o->languages,
+                  "languages of the pairs (en de ...), if the file names do not end in them")
+      .takes(2);
+  command.add_option("--tokens UNIT", o->tokens, "what the model predicts; without it the text decides")
+      .one_of({"words", "chars", "bytes"});
+  command.add_option("--minutes N", o->minutes, "the time that training is to take, by estimate (15)").positive();
+  command.callback([o] { make(*o); });
 }
 
 }  // namespace lmx_cli

@@ -7,9 +7,9 @@
 #include "app/pairs/parallel_text.h"
 #include "app/print/terminal.h"
 #include "cli/commands.h"
-#include "cli/output/checks.h"
 #include "data/dataset.h"
 #include "lmx/data.h"
+#include "lmx/error.h"
 
 namespace lmx_cli {
 namespace {
@@ -24,19 +24,17 @@ struct PairOptions {
   TopOptions top;
   int threads = 0;
   bool keep_copies = false;
-  void add_files(CLI::App& command) {
-    command.add_option("--source", in.source, "source files, directories or globs, also .gz")->type_name("FILE");
-    command
-        .add_option("--target", in.target, "the same number of target files; line i translates line i of the source")
-        ->type_name("FILE");
-    command.add_option("--tsv", in.tsv, "instead of both: files with a pair a line")->type_name("FILE");
-    command.add_option("--columns", columns, "columns of TSV files that contain source and target (1 2)")
-        ->expected(2)
-        ->check(positive())
-        ->type_name("N");
-    command.add_option("--out-source", out.source, "the file to write; .gz is compressed")->type_name("FILE");
-    command.add_option("--out-target", out.target, "its other side")->type_name("FILE");
-    command.add_option("--out-tsv", out.tsv, "instead of both: a file with a pair a line")->type_name("FILE");
+  void add_files(Command command) {
+    command.add_option("--source FILE", in.source, "source files, directories or globs, also .gz");
+    command.add_option("--target FILE", in.target,
+                       "the same number of target files; line i translates line i of the source");
+    command.add_option("--tsv FILE", in.tsv, "instead of both: files with a pair a line");
+    command.add_option("--columns N", columns, "columns of TSV files that contain source and target (1 2)")
+        .takes(2)
+        .positive();
+    command.add_option("--out-source FILE", out.source, "the file to write; .gz is compressed");
+    command.add_option("--out-target FILE", out.target, "its other side");
+    command.add_option("--out-tsv FILE", out.tsv, "instead of both: a file with a pair a line");
   }
   const PairTextFiles& files() {
     in.columns = {columns[0], columns[1]};
@@ -107,41 +105,36 @@ void print_pair_statistics(const Dataset& dataset) {
             << table(rows);
 }
 
-void add_pair_commands(CLI::App& group) {
+void add_pair_commands(Command group) {
   const auto options = std::make_shared<PairOptions>();
-  CLI::App* command =
+  Command command =
       group.add_subcommand("filter", "drop pairs that are no translations: lengths, ratio of lengths, copies");
   set_examples(
-      *command,
+      command,
       {{"lmx data filter --source crawl.en.gz --target crawl.de.gz --out-source clean.en --out-target clean.de",
         "the rules of Ott et al. 2018, each counted"},
        {"lmx data filter --tsv 'part-*.tsv.gz' --out-tsv clean.tsv.gz --max-ratio 2", "pairs in columns"}});
-  options->add_files(*command);
-  command
-      ->add_option("--max-ratio", options->rules.max_ratio, "longer side / shorter side, in words (1.5); 0: no limit")
-      ->type_name("X");
-  command->add_option("--max-words", options->rules.max_words, "maximum of words on either side (250); 0: no limit")
-      ->check(CLI::NonNegativeNumber)
-      ->type_name("N");
-  command->add_flag("--keep-copies", options->keep_copies, "keep pairs with equal sides");
-  command->add_flag("--drop-invalid", options->rules.drop_invalid,
-                    "drop text that is not UTF-8 instead of stopping at it");
-  command->add_option("--threads", options->threads, "0: all cores")->check(CLI::Range(0, 1024))->type_name("N");
-  command->callback([options] { filter(*options); });
+  options->add_files(command);
+  command.add_option("--max-ratio X", options->rules.max_ratio,
+                     "longer side / shorter side, in words (1.5); 0: no limit");
+  command.add_option("--max-words N", options->rules.max_words, "maximum of words on either side (250); 0: no limit")
+      .not_negative();
+  command.add_flag("--keep-copies", options->keep_copies, "keep pairs with equal sides");
+  command.add_flag("--drop-invalid", options->rules.drop_invalid,
+                   "drop text that is not UTF-8 instead of stopping at it");
+  command.add_option("--threads N", options->threads, "0: all cores").integer_in(0, 1024);
+  command.callback([options] { filter(*options); });
 
   const auto best = std::make_shared<PairOptions>();
   command = group.add_subcommand("top", "keep the pairs with the highest scores, in their order, in bounded memory");
-  set_examples(*command, {{"lmx data top --k 140000000 --scores scores.txt --tsv clean.tsv.gz --out-tsv best.tsv.gz",
-                           "a score a line, as lmx score RUN --tsv clean.tsv.gz writes them"}});
-  best->add_files(*command);
-  command->add_option("--k", best->top.keep, "pairs to keep")->required()->check(positive())->type_name("N");
-  command->add_option("--scores", best->top.scores, "a file with one line for each pair")
-      ->required()
-      ->type_name("FILE");
-  command->add_option("--score-column", best->top.score_column, "column of --scores that contains the score (1)")
-      ->check(positive())
-      ->type_name("N");
-  command->callback([best] { top(*best); });
+  set_examples(command, {{"lmx data top --k 140000000 --scores scores.txt --tsv clean.tsv.gz --out-tsv best.tsv.gz",
+                          "a score a line, as lmx score RUN --tsv clean.tsv.gz writes them"}});
+  best->add_files(command);
+  command.add_option("--k N", best->top.keep, "pairs to keep").required().positive();
+  command.add_option("--scores FILE", best->top.scores, "a file with one line for each pair").required();
+  command.add_option("--score-column N", best->top.score_column, "column of --scores that contains the score (1)")
+      .positive();
+  command.callback([best] { top(*best); });
 }
 
 }  // namespace lmx_cli

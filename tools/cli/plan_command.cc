@@ -13,7 +13,6 @@
 #include "app/run/search_path.h"
 #include "base/files.h"
 #include "cli/commands.h"
-#include "cli/output/checks.h"
 #include "cli/output/json_output.h"
 #include "lmx/error.h"
 #include "lmx/launch.h"
@@ -31,16 +30,6 @@ struct Options {
   bool no_overlap = false, json = false, memory = false;
 };
 
-// The ranges of CLI11 accept NaN.
-CLI::Validator finite() {
-  return CLI::Validator(
-      [](const std::string& text) {
-        const auto value = lmx::parse_double(text);
-        return value && std::isfinite(*value) ? std::string() : "expected a number, got " + text;
-      },
-      "");
-}
-
 // The command line with which further ranks are started.
 std::vector<std::string> command_line(const Options& o) {
   std::vector<std::string> words{"lmx", "plan", o.request.recipe};
@@ -51,7 +40,7 @@ std::vector<std::string> command_line(const Options& o) {
   return words;
 }
 
-void calibrate(const CLI::App& command, const Options& o) {
+void calibrate(Command command, const Options& o) {
   if (!o.calibrate.ends_with(".yaml"))
     throw lmx::UserError(lmx::str("[plan] --calibrate ", o.calibrate, ": a machine is a file that ends in .yaml"));
   refuse_given(command, {"--machine", "--ranks", "--out", "--anchor", "--from", "--json"}, "with --calibrate");
@@ -77,7 +66,7 @@ void calibrate(const CLI::App& command, const Options& o) {
 }
 
 // RECIPE is the folder of a run.
-void compare(const CLI::App& command, Options o) {
+void compare(Command command, Options o) {
   refuse_given(command,
                {"--ranks", "--out", "--anchor", "--from", "--calibrate", "--types", "--counts", "--collectives",
                 "--spread", "--fill", "--epoch-tokens", "--no-overlap"},
@@ -103,7 +92,7 @@ void compare(const CLI::App& command, Options o) {
   if (o.within && std::abs(compared.total_error()) > *o.within) throw ExitCode(3);
 }
 
-void plan(const CLI::App& command, Options o) {
+void plan(Command command, Options o) {
   if (o.memory) return compare(command, o);
   refuse_given(command, {"--within"}, "without --memory");
   if (!o.calibrate.empty()) {
@@ -130,103 +119,83 @@ void plan(const CLI::App& command, Options o) {
   std::cout << lmx::plan::text_of(plan);
 }
 
-void add_assumptions(CLI::App& command, const std::shared_ptr<Options>& o) {
-  command
-      .add_option("--collectives", o->collectives,
-                  "how collectives move data: pairwise (lmx's own; default), ring (NCCL, MPI; default where the recipe "
-                  "has comm.reduce: native), tree, hierarchical")
-      ->type_name("NAME");
+void add_assumptions(Command command, const std::shared_ptr<Options>& o) {
+  command.add_option("--collectives NAME", o->collectives,
+                     "how collectives move data: pairwise (lmx's own; default), ring (NCCL, MPI; default where the "
+                     "recipe has comm.reduce: native), tree, hierarchical");
   command.add_flag("--no-overlap", o->no_overlap, "gradients are exchanged after backward, not beside it");
   command
-      .add_option("--spread", o->request.spread,
+      .add_option("--spread X", o->request.spread,
                   "standard deviation of the time of a sub-batch, as a part of its mean: ranks wait for the slowest")
-      ->type_name("X")
-      ->check(CLI::Range(0.0, 10.0) & finite());
+      .number_in(0.0, 10.0);
   command
-      .add_option("--fill", o->request.fill, "the part of its token budget that a mean sub-batch of sentences holds")
-      ->type_name("X")
-      ->check(CLI::Range(0.01, 1.0) & finite());
-  command.add_option("--epoch-tokens", o->epoch_tokens, "tokens of the training text, if the corpus is not here")
-      ->type_name("N")
-      ->check(CLI::PositiveNumber & finite());
+      .add_option("--fill X", o->request.fill, "the part of its token budget that a mean sub-batch of sentences holds")
+      .number_in(0.01, 1.0);
+  command.add_option("--epoch-tokens N", o->epoch_tokens, "tokens of the training text, if the corpus is not here")
+      .finite_positive();
+  command.add_option("--types A,B", o->types,
+                     "different words in N tokens: FACTOR,EXPONENT of FACTOR N^EXPONENT (default: Zipf's law)");
   command
-      .add_option("--types", o->types,
-                  "different words in N tokens: FACTOR,EXPONENT of FACTOR N^EXPONENT (default: Zipf's law)")
-      ->type_name("A,B");
-  command
-      .add_option("--counts", o->counts,
+      .add_option("--counts FILE", o->counts,
                   "counts of the words of the text, one a line, alone or after the word (vocab.tsv of prepared text)")
-      ->type_name("FILE")
-      ->excludes("--types");
+      .excludes("--types");
+  command.add_option(
+      "--anchor RANKS:SECONDS", o->anchor,
+      "a measured step that sets the speed of the device: the first variant on RANKS ranks takes SECONDS");
   command
-      .add_option("--anchor", o->anchor,
-                  "a measured step that sets the speed of the device: the first variant on RANKS ranks takes SECONDS")
-      ->type_name("RANKS:SECONDS");
-  command
-      .add_option(
-          "--from", o->request.from,
-          "a run of one rank or of processes, whose records set the speed of the device, the number of different "
-          "words, and --spread")
-      ->type_name("RUN")
-      ->excludes("--anchor");
+      .add_option("--from RUN", o->request.from,
+                  "a run of one rank or of processes, whose records set the speed of the device, the number of "
+                  "different words, and --spread")
+      .excludes("--anchor");
 }
 
 }  // namespace
 
-void add_plan(CLI::App& app) {
-  CLI::App* command =
+void add_plan(Command app) {
+  const Command command =
       app.add_subcommand("plan", "estimate time, memory, bytes and price of a training on a machine, without it");
-  set_examples(*command, {{"lmx plan recipes/patwary_word_1b.yaml --machine patwary_titanx --ranks 8,16,24,32,64 "
-                           "sync=allgather_dense,unique_seeded_fp16",
-                           "two strategies on one to eight nodes of the paper's cluster"},
-                          {"lmx plan recipes/puri_amazon_4096.yaml --machine h100_node --ranks 8,64 --out plan.html",
-                           "as a page with charts"},
-                          {"lmx plan RECIPE --machine a100_node --ranks 64 machine.links.network.gb_s=12.5",
-                           "with another network"},
-                          {"lmx plan RECIPE --machine h100_node --ranks 8,64 batch.fit=memory",
-                           "with the largest passes that the memory of a GPU allows"},
-                          {"lmx plan runs/word --memory --machine ./here.yaml --within 0.03",
-                           "the planned memory of a run beside the recorded one"},
-                          {"lmx plan RECIPE --machine ott_v100 --ranks 128 --anchor 8:0.176",
-                           "the speed of the device from a measured step"}});
+  set_examples(command, {{"lmx plan recipes/patwary_word_1b.yaml --machine patwary_titanx --ranks 8,16,24,32,64 "
+                          "sync=allgather_dense,unique_seeded_fp16",
+                          "two strategies on one to eight nodes of the paper's cluster"},
+                         {"lmx plan recipes/puri_amazon_4096.yaml --machine h100_node --ranks 8,64 --out plan.html",
+                          "as a page with charts"},
+                         {"lmx plan RECIPE --machine a100_node --ranks 64 machine.links.network.gb_s=12.5",
+                          "with another network"},
+                         {"lmx plan RECIPE --machine h100_node --ranks 8,64 batch.fit=memory",
+                          "with the largest passes that the memory of a GPU allows"},
+                         {"lmx plan runs/word --memory --machine ./here.yaml --within 0.03",
+                          "the planned memory of a run beside the recorded one"},
+                         {"lmx plan RECIPE --machine ott_v100 --ranks 128 --anchor 8:0.176",
+                          "the speed of the device from a measured step"}});
   const auto o = std::make_shared<Options>();
-  command->add_option("RECIPE", o->request.recipe, "a recipe, a YAML file")->required()->type_name("");
+  command.add_option("RECIPE", o->request.recipe, "a recipe, a YAML file").required();
+  command.add_option("OVERRIDES", o->request.compose.overrides,
+                     "key=value; key=a,b plans a variant for each value. machine.KEY=VALUE changes the machine");
+  command.add_option(
+      "--machine NAME|FILE", o->request.machine,
+      "a file of a folder `machine` of recipes (patwary_titanx, h100_node, ...), or the path of such a file");
+  command.add_option("--calibrate FILE.yaml", o->calibrate,
+                     "measure this machine with the recipe's products and the links between its ranks (comm=...), and "
+                     "write it as a machine for --machine; trains nothing");
   command
-      ->add_option("OVERRIDES", o->request.compose.overrides,
-                   "key=value; key=a,b plans a variant for each value. machine.KEY=VALUE changes the machine")
-      ->type_name("");
-  command
-      ->add_option(
-          "--machine", o->request.machine,
-          "a file of a folder `machine` of recipes (patwary_titanx, h100_node, ...), or the path of such a file")
-      ->type_name("NAME|FILE");
-  command
-      ->add_option("--calibrate", o->calibrate,
-                   "measure this machine with the recipe's products and the links between its ranks (comm=...), and "
-                   "write it as a machine for --machine; trains nothing")
-      ->type_name("FILE.yaml");
-  command
-      ->add_option("--ranks", o->request.ranks,
-                   "numbers of ranks, such as 8,16,32 (default: the recipe's); each rank keeps its share of the batch, "
-                   "unless batch.global is set")
-      ->type_name("N,...")
-      ->delimiter(',')
-      ->allow_extra_args(false)
-      ->check(CLI::Range(int64_t{1}, lmx::plan::kMostRanks));
-  command->add_flag("--memory", o->memory,
-                    "RECIPE is the folder of a run: compare the memory that is planned for its recipe with the memory "
-                    "that it has recorded. A calibrated --machine has measured passes");
-  command->add_option("--within", o->within, "with --memory: exit code 3 if the total differs by more than this part")
-      ->type_name("X")
-      ->check(CLI::Range(0.0, 1.0) & finite());
-  add_assumptions(*command, o);
-  command->add_option("--config-dir", o->request.compose.search_path, "another folder of config groups (repeatable)")
-      ->type_name("DIR")
-      ->allow_extra_args(false);
-  command->add_option("--out", o->out, "also write a file: .json, .csv, .svg, .html")->type_name("FILE");
-  add_json(*command, o->json);
-  o->directories.add_to(*command);
-  command->callback([command, o] { plan(*command, *o); });
+      .add_option("--ranks N,...", o->request.ranks,
+                  "numbers of ranks, such as 8,16,32 (default: the recipe's); each rank keeps its share of the batch, "
+                  "unless batch.global is set")
+      .separated_by_commas()
+      .repeatable()
+      .integer_in(1, lmx::plan::kMostRanks);
+  command.add_flag("--memory", o->memory,
+                   "RECIPE is the folder of a run: compare the memory that is planned for its recipe with the memory "
+                   "that it has recorded. A calibrated --machine has measured passes");
+  command.add_option("--within X", o->within, "with --memory: exit code 3 if the total differs by more than this part")
+      .number_in(0.0, 1.0);
+  add_assumptions(command, o);
+  command.add_option("--config-dir DIR", o->request.compose.search_path, "another folder of config groups (repeatable)")
+      .repeatable();
+  command.add_option("--out FILE", o->out, "also write a file: .json, .csv, .svg, .html");
+  add_json(command, o->json);
+  o->directories.add_to(command);
+  command.callback([command, o] { plan(command, *o); });
 }
 
 }  // namespace lmx_cli

@@ -96,7 +96,7 @@ void print_unit(const StrongestUnit& u, bool tested) {
               100 * u.train, u.weight > 0 ? 1 : 0, u.threshold);
 }
 
-void check(const CLI::App& command, const Options& o) {
+void check(Command command, const Options& o) {
   if (o.corpus.empty() && o.train.empty()) refuse_given(command, {"--valid", "--test"}, "without --train");
   if (o.corpus.empty() == o.train.empty())
     throw UserError("[probe] name one of: --corpus NAME (with a run), --train FILE (with --valid and --test)");
@@ -108,13 +108,13 @@ void check(const CLI::App& command, const Options& o) {
     throw UserError("[probe] --bag-of-bytes counts the bytes of texts; it needs a run and texts");
   if (o.run.empty()) {
     const std::string why = "without a run: the files hold features";
-    refuse_given(command, TextColumns::options(), why);
+    refuse_given(command, text_column_options(), why);
     refuse_given(command, {"--seed", "--state", "--checkpoint", "--batch", "--save", "--device"}, why);
   }
   if (!o.corpus.empty()) refuse_given(command, {"--valid", "--test"}, "with --corpus, which has its own");
   if (o.corpus.empty() ? !o.valid.empty() : !find_corpus(o.corpus).valid.empty())
     refuse_given(command, {"--seed"}, "if validation texts are given: nothing is sampled");
-  o.columns.check(command);
+  check_text_columns(command, o.columns);
   check_place(command, "--histogram", o.histogram);
   if (o.save.ends_with('/'))
     throw UserError(
@@ -123,7 +123,7 @@ void check(const CLI::App& command, const Options& o) {
   check_probe(o.probe);
 }
 
-void probe_command(const CLI::App& command, const Options& o) {
+void probe_command(Command command, const Options& o) {
   check(command, o);
   ProbeFeatures sets;
   ProbeTexts texts;
@@ -151,50 +151,42 @@ void probe_command(const CLI::App& command, const Options& o) {
 
 }  // namespace
 
-void add_probe(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("probe", "logistic regression on a model's features: two classes of texts");
-  set_examples(*command, {{"lmx probe runs/puri_desk/2026-05-01_101500 --corpus sst2 --histogram unit.svg",
-                           "L1 and L2, C chosen on validation; the strongest unit drawn"},
-                          {"lmx probe runs/puri_desk/2026-05-01_101500 --corpus movie_reviews --bag-of-bytes",
-                           "a tenth each for validation and test; with a baseline"},
-                          {"lmx probe --train train.safetensors --valid valid.safetensors --test test.csv",
-                           "with features that `lmx features` wrote"}});
+void add_probe(Command app) {
+  const Command command =
+      app.add_subcommand("probe", "logistic regression on a model's features: two classes of texts");
+  set_examples(command, {{"lmx probe runs/puri_desk/2026-05-01_101500 --corpus sst2 --histogram unit.svg",
+                          "L1 and L2, C chosen on validation; the strongest unit drawn"},
+                         {"lmx probe runs/puri_desk/2026-05-01_101500 --corpus movie_reviews --bag-of-bytes",
+                          "a tenth each for validation and test; with a baseline"},
+                         {"lmx probe --train train.safetensors --valid valid.safetensors --test test.csv",
+                          "with features that `lmx features` wrote"}});
   const auto o = std::make_shared<Options>();
-  command->add_option("RUN", o->run, "a run's folder; without it --train, --valid and --test are features")
-      ->type_name("");
-  command->add_option("--corpus", o->corpus, "labelled texts of the registry: sst2, movie_reviews")->type_name("NAME");
-  command->add_option("--train", o->train, "a file of texts (CSV or .jsonl), or features")->type_name("FILE");
+  command.add_option("RUN", o->run, "a run's folder; without it --train, --valid and --test are features");
+  command.add_option("--corpus NAME", o->corpus, "labelled texts of the registry: sst2, movie_reviews");
+  command.add_option("--train FILE", o->train, "a file of texts (CSV or .jsonl), or features");
+  command.add_option("--valid FILE", o->valid,
+                     "texts for validation; by default a tenth of --train, and another tenth for the test");
+  command.add_option("--test FILE", o->test,
+                     "texts for which accuracy is printed; by default a tenth of --train if --valid is not given");
+  add_text_columns(command, o->columns);
+  command.add_option("--seed N", o->seed, "seed of the split").show_default();
   command
-      ->add_option("--valid", o->valid,
-                   "texts for validation; by default a tenth of --train, and another tenth for the test")
-      ->type_name("FILE");
+      .add_option("--state NAME", o->features.state, "cell or hidden of the last layer, or a tensor's name: lstm.0.c")
+      .show_default();
   command
-      ->add_option("--test", o->test,
-                   "texts for which accuracy is printed; by default a tenth of --train if --valid is not given")
-      ->type_name("FILE");
-  o->columns.add_to(*command);
-  command->add_option("--seed", o->seed, "seed of the split")->type_name("N")->capture_default_str();
-  command->add_option("--state", o->features.state, "cell or hidden of the last layer, or a tensor's name: lstm.0.c")
-      ->type_name("NAME")
-      ->capture_default_str();
-  command->add_option("--checkpoint", o->features.checkpoint, "last, best, a step, or a file or folder of parameters")
-      ->type_name("WHICH")
-      ->capture_default_str();
-  command->add_option("--batch", o->features.batch, "texts at once")->type_name("N")->capture_default_str();
-  command->add_option("--penalty", o->probe.penalties, "l1, l2 or both")
-      ->delimiter(',')
-      ->type_name("KIND")
-      ->capture_default_str();
-  command->add_option("--c", o->probe.c, "weights of the loss to choose from; 2^-8 to 2^0 by default")
-      ->delimiter(',')
-      ->type_name("X");
-  command->add_flag("--standardise", o->probe.standardise, "each unit to mean 0 and variance 1 of the training texts");
-  command->add_flag("--bag-of-bytes", o->bag_of_bytes, "also probe the byte frequencies of the texts, as a baseline");
-  command->add_option("--histogram", o->histogram, "values of the strongest unit by class")->type_name("SVG");
-  command->add_option("--save", o->save, "also write the features: STEM-train.safetensors ...")->type_name("STEM");
-  add_device(*command, o->features.device);
-  o->directories.add_to(*command);
-  command->callback([command, o] { probe_command(*command, *o); });
+      .add_option("--checkpoint WHICH", o->features.checkpoint, "last, best, a step, or a file or folder of parameters")
+      .show_default();
+  command.add_option("--batch N", o->features.batch, "texts at once").show_default();
+  command.add_option("--penalty KIND", o->probe.penalties, "l1, l2 or both").separated_by_commas().show_default();
+  command.add_option("--c X", o->probe.c, "weights of the loss to choose from; 2^-8 to 2^0 by default")
+      .separated_by_commas();
+  command.add_flag("--standardise", o->probe.standardise, "each unit to mean 0 and variance 1 of the training texts");
+  command.add_flag("--bag-of-bytes", o->bag_of_bytes, "also probe the byte frequencies of the texts, as a baseline");
+  command.add_option("--histogram SVG", o->histogram, "values of the strongest unit by class");
+  command.add_option("--save STEM", o->save, "also write the features: STEM-train.safetensors ...");
+  add_device(command, o->features.device);
+  o->directories.add_to(command);
+  command.callback([command, o] { probe_command(command, *o); });
 }
 
 }  // namespace lmx_cli

@@ -116,33 +116,26 @@ void report(const Options& o) {
 
 }  // namespace
 
-void add_report(CLI::App& app) {
-  CLI::App* command =
+void add_report(Command app) {
+  const Command command =
       app.add_subcommand("report", "results of runs: tables, and one HTML file with curves, bytes, memory");
-  set_examples(*command,
+  set_examples(command,
                {{"lmx report runs/quickstart/2026-05-01_101500", "tables here, curves in its report.html"},
                 {"lmx report runs/a runs/b --html both.html", "several runs over each other"},
                 {"lmx report runs", "every run below a folder, compared in runs/report.html"},
                 {"lmx report runs/sweeps/quickstart/2026-05-01_101500", "a sweep: heat map, parallel axes, its runs"},
                 {"lmx report runs/quickstart/2026-05-01_101500 --json", "one JSON object for programs"}});
   const auto o = std::make_shared<Options>();
-  command->add_option("RUN", o->runs, "folders of runs, folders that contain such folders at any depth, or one sweep")
-      ->required()
-      ->type_name("");
-  command
-      ->add_option(
-          "--html", o->html,
-          "the file of the page, which needs no network: report.html in the given folder, or in the current one "
-          "if several are given")
-      ->type_name("FILE");
-  command->add_flag("--json", o->json, "one JSON object, no page");
-  command
-      ->add_option(
-          "--charts", o->charts,
-          "for parallel text: a folder for sub_batch_times.svg, timeline.svg (each rank in the last recorded step) "
-          "and timeline.json, the same for chrome://tracing")
-      ->type_name("DIR");
-  command->callback([o] { report(*o); });
+  command.add_option("RUN", o->runs, "folders of runs, folders that contain such folders at any depth, or one sweep")
+      .required();
+  command.add_option("--html FILE", o->html,
+                     "the file of the page, which needs no network: report.html in the given folder, or in the current "
+                     "one if several are given");
+  command.add_flag("--json", o->json, "one JSON object, no page");
+  command.add_option("--charts DIR", o->charts,
+                     "for parallel text: a folder for sub_batch_times.svg, timeline.svg (each rank in the last "
+                     "recorded step) and timeline.json, the same for chrome://tracing");
+  command.callback([o] { report(*o); });
 }
 
 }  // namespace lmx_cli

@@ -16,7 +16,6 @@
 #include "app/run/search_path.h"
 #include "app/translation/translate.h"
 #include "cli/commands.h"
-#include "cli/output/checks.h"
 #include "cli/output/next_lines.h"
 #include "cli/virtual_ranks.h"
 #include "data/dataset.h"
@@ -189,10 +188,10 @@ void run(Options o) {
 
 }  // namespace
 
-void add_run(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("run", "train a recipe");
+void add_run(Command app) {
+  const Command command = app.add_subcommand("run", "train a recipe");
   set_examples(
-      *command,
+      command,
       {{"lmx run recipes/quickstart.yaml", "a small model in under a minute; no download"},
        {"lmx run recipes/quickstart.yaml model.cells=64 train.steps=200", "with changed values"},
        {"lmx run recipes/word_lm_gutenberg.yaml --dry-run", "parameters, memory, data; trains nothing"},
@@ -205,43 +204,33 @@ void add_run(CLI::App& app) {
        {"lmx run recipes/quickstart.yaml --restarts 3", "start it again if it fails, from its last checkpoint"},
        {"lmx run recipes/quickstart.yaml init.from=RUN", "a new run that starts from the weights of another"}});
   const auto o = std::make_shared<Options>();
-  command->add_option("RECIPE", o->recipe, "a recipe, a YAML file")->required()->type_name("");
-  command->add_option("OVERRIDES", o->compose.overrides, "key=value, +key=value, ++key=value, ~key, group=option")
-      ->type_name("");
-  command->add_option("--config-dir", o->compose.search_path, "another folder of config groups (repeatable)")
-      ->type_name("DIR")
-      ->allow_extra_args(false);
-  command->add_option("--resume", o->resume, "a run's folder, or auto: the newest run of this recipe")
-      ->type_name("DIR|auto");
+  command.add_option("RECIPE", o->recipe, "a recipe, a YAML file").required();
+  command.add_option("OVERRIDES", o->compose.overrides, "key=value, +key=value, ++key=value, ~key, group=option");
+  command.add_option("--config-dir DIR", o->compose.search_path, "another folder of config groups (repeatable)")
+      .repeatable();
+  command.add_option("--resume DIR|auto", o->resume, "a run's folder, or auto: the newest run of this recipe");
   command
-      ->add_option(
-          "--change", o->changes,
-          "with --resume: continue with another value on purpose, such as optimizer.lr=0.001; the run records it "
-          "(repeatable)")
-      ->type_name("KEY=VALUE")
-      ->allow_extra_args(false);
+      .add_option("--change KEY=VALUE", o->changes,
+                  "with --resume: continue with another value on purpose, such as optimizer.lr=0.001; the run records "
+                  "it (repeatable)")
+      .repeatable();
   command
-      ->add_option(
-          "--until", o->until,
+      .add_option(
+          "--until STEP", o->until,
           "pause after this step: validate, save and end; the steps and the schedule of the recipe do not change")
-      ->type_name("STEP")
-      ->check(positive());
-  command->add_flag(
-      "--dry-run,-n", o->dry_run,
-      "check the recipe; print parameters, memory and whether the data is available; train nothing; the exit code is "
-      "2 if data or memory is missing");
-  command->add_option("--ranks", o->ranks, "N virtual ranks in this process: comm=virtual comm.ranks=N")
-      ->type_name("N")
-      ->check(positive());
+      .positive();
+  command.add_flag("--dry-run,-n", o->dry_run,
+                   "check the recipe; print parameters, memory and whether the data is available; train nothing; the "
+                   "exit code is 2 if data or memory is missing");
+  command.add_option("--ranks N", o->ranks, "N virtual ranks in this process: comm=virtual comm.ranks=N").positive();
   command
-      ->add_option("--restarts", o->restarts,
-                   "start the run again after a failure, at most N times, from its last checkpoint")
-      ->type_name("N")
-      ->check(positive());
-  command->add_flag("--fewer-ranks", o->fewer_ranks, "with --restarts: each restart uses one rank less");
-  command->add_option("--trace", o->trace, "write a Chrome trace of the run's phases")->type_name("FILE");
-  o->directories.add_to(*command);
-  command->callback([o] { run(*o); });
+      .add_option("--restarts N", o->restarts,
+                  "start the run again after a failure, at most N times, from its last checkpoint")
+      .positive();
+  command.add_flag("--fewer-ranks", o->fewer_ranks, "with --restarts: each restart uses one rank less");
+  command.add_option("--trace FILE", o->trace, "write a Chrome trace of the run's phases");
+  o->directories.add_to(command);
+  command.callback([o] { run(*o); });
 }
 
 }  // namespace lmx_cli

@@ -15,7 +15,6 @@
 #include "app/sweep/table.h"
 #include "base/files.h"
 #include "cli/commands.h"
-#include "cli/output/checks.h"
 #include "cli/output/json_output.h"
 #include "config/error_collector.h"
 #include "lmx/error.h"
@@ -269,7 +268,7 @@ void check_scheduler(const Options& o, bool slurm) {
                         "write --launcher slurm, too"));
 }
 
-void run(const CLI::App& command, const Options& o) {
+void run(Command command, const Options& o) {
   if (o.recipe.empty() && !o.resume.empty())
     refuse_given(command, {"--seeds", "--halving", "--random", "--random-seed", "--config-dir"},
                  "with --resume and no recipe: a sweep continues with its own options");
@@ -312,58 +311,44 @@ void run(const CLI::App& command, const Options& o) {
   finish(plan, journal, folder, result, o.json);
 }
 
-void add_what(CLI::App& command, const std::shared_ptr<Options>& o) {
-  command.add_option("RECIPE", o->recipe, "a recipe, a YAML file; its part `sweep:` may contain axes")->type_name("");
-  command
-      .add_option("OVERRIDES", o->compose.overrides,
-                  "key=value for all points; key=a,b,c, key=range(1,9), key=interval(a,b) ... to vary")
-      ->type_name("");
-  command.add_option("--seeds", o->seeds, "number of seeds for each configuration, or a list of seeds: 3, or 1,5,9")
-      ->type_name("N|LIST");
-  command.add_option("--random", o->random, "sample N points of the axes instead of using all combinations")
-      ->type_name("N")
-      ->check(positive());
-  command.add_option("--random-seed", o->random_seed, "seed of the random points")
-      ->type_name("SEED")
-      ->capture_default_str();
-  command
-      .add_option("--metric", o->metric,
-                  "the value to compare: split.key of metrics.jsonl, or of a result line (valid.ppl)")
-      ->type_name("KEY");
+void add_what(Command command, const std::shared_ptr<Options>& o) {
+  command.add_option("RECIPE", o->recipe, "a recipe, a YAML file; its part `sweep:` may contain axes");
+  command.add_option("OVERRIDES", o->compose.overrides,
+                     "key=value for all points; key=a,b,c, key=range(1,9), key=interval(a,b) ... to vary");
+  command.add_option("--seeds N|LIST", o->seeds,
+                     "number of seeds for each configuration, or a list of seeds: 3, or 1,5,9");
+  command.add_option("--random N", o->random, "sample N points of the axes instead of using all combinations")
+      .positive();
+  command.add_option("--random-seed SEED", o->random_seed, "seed of the random points").show_default();
+  command.add_option("--metric KEY", o->metric,
+                     "the value to compare: split.key of metrics.jsonl, or of a result line (valid.ppl)");
   command.add_flag("--maximize", o->maximize, "larger values of the metric are better");
-  command
-      .add_option("--halving", o->halving,
-                  "eta=3,min=STEPS: after min steps the best third continues to three times as many steps, and so on")
-      ->type_name("eta=N,min=STEPS");
-  command.add_option("--config-dir", o->compose.search_path, "another folder of config groups (repeatable)")
-      ->type_name("DIR")
-      ->allow_extra_args(false);
+  command.add_option(
+      "--halving eta=N,min=STEPS", o->halving,
+      "eta=3,min=STEPS: after min steps the best third continues to three times as many steps, and so on");
+  command.add_option("--config-dir DIR", o->compose.search_path, "another folder of config groups (repeatable)")
+      .repeatable();
   o->directories.add_to(command);
 }
 
-void add_how(CLI::App& command, const std::shared_ptr<Options>& o) {
-  command.add_option("--launcher", o->launcher, "local: processes of this machine (default); slurm: array jobs")
-      ->check(CLI::IsMember({"local", "slurm"}))
-      ->type_name("NAME");
+void add_how(Command command, const std::shared_ptr<Options>& o) {
+  command.add_option("--launcher NAME", o->launcher, "local: processes of this machine (default); slurm: array jobs")
+      .one_of({"local", "slurm"});
   command
-      .add_option("--jobs", o->jobs,
+      .add_option("--jobs N", o->jobs,
                   "points at a time (default: 1 with local, where points divide the cores; no limit with slurm)")
-      ->type_name("N")
-      ->check(positive());
-  command.add_option("--slurm", o->slurm, "an option for sbatch: --slurm=--partition=gpu (repeatable)")
-      ->type_name("OPTION")
-      ->allow_extra_args(false);
+      .positive();
+  command.add_option("--slurm OPTION", o->slurm, "an option for sbatch: --slurm=--partition=gpu (repeatable)")
+      .repeatable();
   command
-      .add_option("--retry", o->retry,
+      .add_option("--retry N", o->retry,
                   "start a point again, up to N times, if it failed, ran out of memory or was preempted")
-      ->type_name("N")
-      ->check(CLI::Range(int64_t{0}, int64_t{1000}))
-      ->capture_default_str();
+      .integer_in(0, 1000)
+      .show_default();
   command.add_flag("--fail-fast", o->fail_fast,
                    "end at the first point that fails; divergence and lack of memory do not count as failures");
-  command.add_option("--out", o->out, "the sweep's folder (runs/sweeps/RECIPE/DATE-TIME)")->type_name("DIR");
-  command.add_option("--resume", o->resume, "a sweep's folder, or auto: the newest sweep of this recipe")
-      ->type_name("DIR|auto");
+  command.add_option("--out DIR", o->out, "the sweep's folder (runs/sweeps/RECIPE/DATE-TIME)");
+  command.add_option("--resume DIR|auto", o->resume, "a sweep's folder, or auto: the newest sweep of this recipe");
   command.add_flag("--dry-run,-n", o->dry_run,
                    "compose and check every point, list all with the memory of a rank; run nothing");
   add_json(command, o->json);
@@ -371,9 +356,9 @@ void add_how(CLI::App& command, const std::shared_ptr<Options>& o) {
 
 }  // namespace
 
-void add_sweep(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("sweep", "train a recipe many times: grid, random points, seeds");
-  set_examples(*command,
+void add_sweep(Command app) {
+  const Command command = app.add_subcommand("sweep", "train a recipe many times: grid, random points, seeds");
+  set_examples(command,
                {{"lmx sweep recipes/quickstart.yaml optimizer.lr=1e-3,3e-3 --seeds 3",
                  "two learning rates with three seeds each: six runs"},
                 {"lmx sweep recipes/quickstart.yaml model.cells=32,64 --dry-run", "the points, checked; runs nothing"},
@@ -385,9 +370,9 @@ void add_sweep(CLI::App& app) {
                 {"lmx sweep RECIPE seed=1,2,3,4 --launcher slurm --slurm=--partition=gpu", "as an array job"},
                 {"lmx sweep --resume runs/sweeps/quickstart/2026-05-01_101500", "continue an interrupted sweep"}});
   const auto o = std::make_shared<Options>();
-  add_what(*command, o);
-  add_how(*command, o);
-  command->callback([command, o] { run(*command, *o); });
+  add_what(command, o);
+  add_how(command, o);
+  command.callback([command, o] { run(command, *o); });
 }
 
 }  // namespace lmx_cli

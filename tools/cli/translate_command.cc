@@ -10,7 +10,6 @@
 #include "app/translation/search.h"
 #include "app/translation/translate.h"
 #include "cli/commands.h"
-#include "cli/output/checks.h"
 #include "cli/output/json_output.h"
 #include "cli/output/translate_json.h"
 #include "lmx/config.h"
@@ -97,97 +96,84 @@ void score(ScoreCommand o) {
   }
 }
 
-void add_search(CLI::App& command, TranslateCommand& o) {
-  command.add_option("--beam", o.options.search.beam, "hypotheses kept at each length; 1: greedy")
-      ->type_name("K")
-      ->capture_default_str();
-  command.add_option("--length-penalty", o.penalty, "fairseq:A (l^A), wu:A (((5 + l) / 6)^A) or none; l counts </s>")
-      ->type_name("KIND")
-      ->capture_default_str();
+void add_search(Command command, TranslateCommand& o) {
+  command.add_option("--beam K", o.options.search.beam, "hypotheses kept at each length; 1: greedy").show_default();
   command
-      .add_option("--n-best", o.options.n_best,
+      .add_option("--length-penalty KIND", o.penalty, "fairseq:A (l^A), wu:A (((5 + l) / 6)^A) or none; l counts </s>")
+      .show_default();
+  command
+      .add_option("--n-best N", o.options.n_best,
                   "translations of each line, with scores: line ||| text ||| ... ||| score")
-      ->type_name("N")
-      ->capture_default_str();
-  command.add_option("--max-length", o.max_length, "a,b: at most a x + b tokens for x of the source")
-      ->type_name("A,B")
-      ->capture_default_str();
-  command.add_option("--min-length", o.options.search.min_length, "at least that many tokens")
-      ->type_name("N")
-      ->capture_default_str();
+      .show_default();
+  command.add_option("--max-length A,B", o.max_length, "a,b: at most a x + b tokens for x of the source")
+      .show_default();
+  command.add_option("--min-length N", o.options.search.min_length, "at least that many tokens").show_default();
 }
 
 }  // namespace
 
-void add_translate(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("translate", "translate text, line by line, with a run's model");
+void add_translate(Command app) {
+  const Command command = app.add_subcommand("translate", "translate text, line by line, with a run's model");
   set_examples(
-      *command,
+      command,
       {{"lmx translate runs/ott_wmt/2026-05-01_101500 < news.en > news.de", "its last checkpoint, beam 4"},
        {"lmx translate runs/ott_wmt/2026-05-01_101500 --checkpoint average.safetensors --input news.en.gz",
         "the average that `lmx average` wrote"},
        {"echo 'A dog runs.' | lmx translate runs/ott_wmt/2026-05-01_101500 --n-best 4", "four of them, with scores"}});
   const auto o = std::make_shared<TranslateCommand>();
-  command->add_option("RUN", o->run, "a run's folder")->required()->type_name("");
-  command->add_option("--checkpoint", o->options.checkpoint, kWhich)->type_name("WHICH")->capture_default_str();
-  add_search(*command, *o);
+  command.add_option("RUN", o->run, "a run's folder").required();
+  command.add_option("--checkpoint WHICH", o->options.checkpoint, kWhich).show_default();
+  add_search(command, *o);
   command
-      ->add_option("--replace-unknown", o->options.replace_unknown,
-                   "words outside the vocabulary: drop (never written), keep (<unk>), copy (from the source)")
-      ->type_name("HOW")
-      ->capture_default_str();
-  command->add_option("--batch", o->options.batch, "sentences of a batch")->type_name("N")->capture_default_str();
-  command->add_option("--max-source", o->options.max_source, "tokens; longer lines are translated in pieces")
-      ->type_name("N")
-      ->capture_default_str();
-  command->add_option("--input", o->input, "-: standard input; .gz is read too")
-      ->type_name("FILE")
-      ->capture_default_str();
-  command->add_option("--output", o->output, "-: standard output")->type_name("FILE")->capture_default_str();
-  command->add_flag("--tokenized", o->options.tokenized,
-                    "write words as the preparation has them, not detokenized: what multi-bleu takes");
-  command->add_flag("--stats", o->stats,
-                    "print sentences, tokens written (</s> counted) and seconds to stderr; loading is not counted");
-  add_json(*command, o->json);
-  add_device(*command, o->options.device);
-  o->directories.add_to(*command);
-  command->callback([o] { translate(*o); });
+      .add_option("--replace-unknown HOW", o->options.replace_unknown,
+                  "words outside the vocabulary: drop (never written), keep (<unk>), copy (from the source)")
+      .show_default();
+  command.add_option("--batch N", o->options.batch, "sentences of a batch").show_default();
+  command.add_option("--max-source N", o->options.max_source, "tokens; longer lines are translated in pieces")
+      .show_default();
+  command.add_option("--input FILE", o->input, "-: standard input; .gz is read too").show_default();
+  command.add_option("--output FILE", o->output, "-: standard output").show_default();
+  command.add_flag("--tokenized", o->options.tokenized,
+                   "write words as the preparation has them, not detokenized: what multi-bleu takes");
+  command.add_flag("--stats", o->stats,
+                   "print sentences, tokens written (</s> counted) and seconds to stderr; loading is not counted");
+  add_json(command, o->json);
+  add_device(command, o->options.device);
+  o->directories.add_to(command);
+  command.callback([o] { translate(*o); });
 }
 
-void add_score(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("score", "likelihoods of given translations or of lines of text");
-  set_examples(*command, {{"lmx score runs/ott_wmt/2026-05-01_101500 crawl.en crawl.de > crawl.tsv",
-                           "mean and summed log-likelihood (nats) and tokens of each pair"},
-                          {"lmx score runs/ott_wmt/2026-05-01_101500 --tsv clean.tsv.gz > scores.txt",
-                           "pairs in columns, in the format of lmx data filter and lmx data top"},
-                          {"lmx score runs/quickstart/2026-05-01_101500 lines.txt > scores.txt",
-                           "each line of a text under a language model; totals and perplexity to stderr"},
-                          {"paste crawl.tsv crawl.en crawl.de | sort -t$'\\t' -k1,1gr | head -n 1000000",
-                           "the million most likely pairs"}});
+void add_score(Command app) {
+  const Command command = app.add_subcommand("score", "likelihoods of given translations or of lines of text");
+  set_examples(command, {{"lmx score runs/ott_wmt/2026-05-01_101500 crawl.en crawl.de > crawl.tsv",
+                          "mean and summed log-likelihood (nats) and tokens of each pair"},
+                         {"lmx score runs/ott_wmt/2026-05-01_101500 --tsv clean.tsv.gz > scores.txt",
+                          "pairs in columns, in the format of lmx data filter and lmx data top"},
+                         {"lmx score runs/quickstart/2026-05-01_101500 lines.txt > scores.txt",
+                          "each line of a text under a language model; totals and perplexity to stderr"},
+                         {"paste crawl.tsv crawl.en crawl.de | sort -t$'\\t' -k1,1gr | head -n 1000000",
+                          "the million most likely pairs"}});
   const auto o = std::make_shared<ScoreCommand>();
-  command->add_option("RUN", o->run, "a run's folder")->required()->type_name("");
-  command->add_option("SRC", o->source, "source sentences, one a line; of a language model the text; -: standard input")
-      ->type_name("");
-  command->add_option("TGT", o->target, "their translations")->type_name("");
-  command->add_option("--tsv", o->tsv, "instead of both: a file or glob with a pair a line, also .gz; may be repeated")
-      ->allow_extra_args(false)
-      ->type_name("FILE");
-  command->add_option("--columns", o->columns, "columns of TSV files that contain source and target (1 2)")
-      ->expected(2)
-      ->check(positive())
-      ->type_name("N");
-  command->add_option("--checkpoint", o->options.checkpoint, kWhich)->type_name("WHICH")->capture_default_str();
-  command->add_option("--batch", o->options.batch, "sentences of a batch")->type_name("N")->capture_default_str();
+  command.add_option("RUN", o->run, "a run's folder").required();
+  command.add_option("SRC", o->source, "source sentences, one a line; of a language model the text; -: standard input");
+  command.add_option("TGT", o->target, "their translations");
   command
-      ->add_option("--max-length", o->max_length,
-                   "tokens; longer lines, or pairs with a longer side, get -inf (pairs 1000, lines 20000)")
-      ->type_name("N")
-      ->check(positive());
-  command->add_option("--output", o->output, "-: standard output")->type_name("FILE")->capture_default_str();
-  add_json(*command, o->options.json);
-  add_device(*command, o->options.device);
-  o->directories.add_to(*command);
-  command->callback([o] { score(*o); });
+      .add_option("--tsv FILE", o->tsv, "instead of both: a file or glob with a pair a line, also .gz; may be repeated")
+      .repeatable();
+  command.add_option("--columns N", o->columns, "columns of TSV files that contain source and target (1 2)")
+      .takes(2)
+      .positive();
+  command.add_option("--checkpoint WHICH", o->options.checkpoint, kWhich).show_default();
+  command.add_option("--batch N", o->options.batch, "sentences of a batch").show_default();
+  command
+      .add_option("--max-length N", o->max_length,
+                  "tokens; longer lines, or pairs with a longer side, get -inf (pairs 1000, lines 20000)")
+      .positive();
+  command.add_option("--output FILE", o->output, "-: standard output").show_default();
+  add_json(command, o->options.json);
+  add_device(command, o->options.device);
+  o->directories.add_to(command);
+  command.callback([o] { score(*o); });
 }
 
 }  // namespace lmx_cli

@@ -8,28 +8,6 @@ namespace lmx_cli {
 
 using namespace lmx;
 
-void TextColumns::add_to(CLI::App& command) {
-  command.add_option("--text-column", text, "column, or field of JSON, of the texts")
-      ->type_name("NAME")
-      ->capture_default_str();
-  command.add_option("--label-column", label, "column, or field of JSON, of the labels")
-      ->type_name("NAME")
-      ->capture_default_str();
-  command.add_option("--classes", classes, "the words of labels 0 and 1, as neg,pos; by default those in the file")
-      ->delimiter(',')
-      ->type_name("A,B");
-}
-
-void TextColumns::check(const CLI::App& command) const {
-  if (classes.empty() || (classes.size() == 2 && classes[0] != classes[1])) return;
-  throw UserError(str("[", command.get_name(), "] --classes takes two different words, as neg,pos"));
-}
-
-const std::vector<std::string>& TextColumns::options() {
-  static const std::vector<std::string> names{"--text-column", "--label-column", "--classes"};
-  return names;
-}
-
 ProbeTexts divide_texts(const LabelledTexts& all, int64_t seed, bool test) {
   ProbeTexts out;
   out.train.classes = all.classes;

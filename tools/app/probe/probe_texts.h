@@ -1,7 +1,6 @@
 // Labelled texts in three parts, and probes over them; used by `lmx probe` and by experiments.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <string>
 #include <vector>
 
@@ -19,13 +18,10 @@ struct ProbeFeatures {
 // Divides texts by a random permutation with `seed`: one tenth for validation and, with `test`, one tenth for testing.
 ProbeTexts divide_texts(const lmx::LabelledTexts& all, int64_t seed, bool test = true);
 
-// Options of a command: the columns or fields of labelled texts in CSV and JSON-lines files.
+// Columns of CSV files, or fields of JSON-lines files, with labelled texts.
 struct TextColumns {
   std::string text = "sentence", label = "label";
   std::vector<std::string> classes;  // the words of labels 0 and 1; empty: as in read_labelled()
-  void add_to(CLI::App& command);
-  void check(const CLI::App& command) const;  // UserError: not exactly two different classes
-  static const std::vector<std::string>& options();
 };
 // Returns a labelled corpus of the registry. UserError: it has no labels, or is missing.
 ProbeTexts texts_of_corpus(const std::string& corpus, const TextColumns& columns, int64_t seed);

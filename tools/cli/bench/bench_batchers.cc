@@ -53,23 +53,22 @@ void bench_batchers(const BatchersBench& asked) {
   }
 }
 
-void add_batchers_options(CLI::App& command, BatchersBench& o) {
+void add_batchers_options(Command command, BatchersBench& o) {
   const auto number = [&](const char* option, int64_t& value, const char* help) {
-    command.add_option(option, value, help)->type_name("N")->capture_default_str();
+    command.add_option(option, value, help).show_default();
   };
-  command.add_option("--batchers", o.batchers, "for batchers: names of batchers, separated by commas")
-      ->delimiter(',')
-      ->type_name("NAMES")
-      ->capture_default_str();
-  command.add_option("--model", o.model, "for batchers: values of the model, written as in an override")
-      ->type_name("VALUES")
-      ->capture_default_str();
+  command.add_option("--batchers NAMES", o.batchers, "for batchers: names of batchers, separated by commas")
+      .separated_by_commas()
+      .show_default();
+  command.add_option("--model VALUES", o.model, "for batchers: values of the model, written as in an override")
+      .show_default();
   command.add_flag("--quick", o.quick,
                    "a tiny model and few tokens or pairs: takes a few seconds, and the times mean nothing");
-  number("--max-tokens", o.options.max_tokens, "for batchers: target tokens of a sub-batch");
-  number("--ranks", o.options.ranks, "for batchers: sub-batches of a step, timed one after the other on all threads");
-  number("--pairs", o.options.pairs, "for batchers: generated pairs, with the lengths of news text in subwords");
-  number("--repeats", o.options.repeats, "for batchers: number of measurements of each sub-batch; the fastest counts");
+  number("--max-tokens N", o.options.max_tokens, "for batchers: target tokens of a sub-batch");
+  number("--ranks N", o.options.ranks, "for batchers: sub-batches of a step, timed one after the other on all threads");
+  number("--pairs N", o.options.pairs, "for batchers: generated pairs, with the lengths of news text in subwords");
+  number("--repeats N", o.options.repeats,
+         "for batchers: number of measurements of each sub-batch; the fastest counts");
 }
 
 }  // namespace lmx_cli

@@ -1,11 +1,11 @@
 // `lmx bench batchers`: padding and stragglers of each batcher of parallel text, one JSON line per batcher.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <string>
 #include <vector>
 
 #include "app/bench/batcher_bench.h"
+#include "cli/command_line.h"
 
 namespace lmx_cli {
 
@@ -15,7 +15,7 @@ struct BatchersBench {
   std::vector<std::string> batchers{"token_budget", "same_shape", "time_balanced"};
   bool quick = false;  // use a tiny model and few pairs instead of `options`
 };
-void add_batchers_options(CLI::App& command, BatchersBench& o);
+void add_batchers_options(Command command, BatchersBench& o);
 void bench_batchers(const BatchersBench& o);
 
 }  // namespace lmx_cli

@@ -14,7 +14,6 @@
 #include "cli/bench/bench_numbers.h"
 #include "cli/bench/bench_workloads.h"
 #include "cli/commands.h"
-#include "cli/output/offered.h"
 #include "config/messages.h"
 #include "lmx/config.h"
 #include "lmx/error.h"
@@ -188,10 +187,10 @@ void bench(Options& options) {
 
 }  // namespace
 
-void add_bench(CLI::App& app) {
+void add_bench(Command app) {
   auto options = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand("bench", "time a training step and compare it with the GEMM peak");
-  set_examples(*command,
+  const Command command = app.add_subcommand("bench", "time a training step and compare it with the GEMM peak");
+  set_examples(command,
                {{"lmx bench word_lstm --precision fp32", "one JSON line: step_s, tokens_per_s, gflops, efficiency"},
                 {"lmx bench char_mlstm", "characters; also char_rhn"},
                 {"lmx bench nmt_transformer --precision bf16", "translation; also as --precision fp16"},
@@ -202,47 +201,41 @@ void add_bench(CLI::App& app) {
                 {"lmx bench compose", "milliseconds in which each recipe of ./recipes is composed and checked"},
                 {"lmx bench --precision bf16 --trace t.json", "the same as a Chrome trace (ui.perfetto.dev)"}});
   command
-      ->add_option(
+      .add_option(
           "WORKLOAD", options->workload,
           "word_lstm: Patwary's word model at its full size, 32 x 20 words; char_mlstm: a multiplicative LSTM of 1,024 "
           "cells, 32 x 64 bytes; char_rhn: a recurrent highway network of 512 units and depth 10, 32 x 50 characters; "
           "nmt_transformer: a base Transformer, 64 pairs of 24 and 26 words (--scale has larger sizes); batchers: "
-          "sub-batches of translation over "
-          "8 ranks; compose: composing and checking of recipes")
-      ->check(offered(all_workloads()))
-      ->type_name("")
-      ->capture_default_str();
+          "sub-batches of translation over 8 ranks; compose: composing and checking of recipes")
+      .offers(all_workloads())
+      .show_default();
   command
-      ->add_option("--scale", options->scale,
-                   "cpu, or paper: the sizes of the papers, for a GPU. word_lstm: 128 x 20 words; char_mlstm: 4,096 "
-                   "cells, 128 x 256 bytes; char_rhn: 1,792 units, 128 x 150 characters; nmt_transformer: a big "
-                   "Transformer, 192 pairs of 27 and 27 words; not for batchers and compose")
-      ->check(offered(kScales))
-      ->type_name("S")
-      ->capture_default_str();
-  command->add_option("--precision", options->precision, "type of the inputs of matrix products; all: fp32 and bf16")
-      ->check(offered(kPrecisions))
-      ->type_name("P")
-      ->capture_default_str();
+      .add_option("--scale S", options->scale,
+                  "cpu, or paper: the sizes of the papers, for a GPU. word_lstm: 128 x 20 words; char_mlstm: 4,096 "
+                  "cells, 128 x 256 bytes; char_rhn: 1,792 units, 128 x 150 characters; nmt_transformer: a big "
+                  "Transformer, 192 pairs of 27 and 27 words; not for batchers and compose")
+      .offers(kScales)
+      .show_default();
+  command.add_option("--precision P", options->precision, "type of the inputs of matrix products; all: fp32 and bf16")
+      .offers(kPrecisions)
+      .show_default();
   command
-      ->add_option(
-          "--device", options->device,
+      .add_option(
+          "--device D", options->device,
           "cpu, cuda, cuda:N, or auto (cuda:0 if there is a CUDA device, else cpu); not for batchers and compose")
-      ->type_name("D")
-      ->capture_default_str();
-  command->add_flag("--counts", options->counts,
-                    "with a CUDA device: count the kernels, copies and waits of one step, as a table on stderr and in "
-                    "the JSON line");
-  command->add_option("--steps", options->steps, "steps timed after three that are not; the median counts")
-      ->type_name("N")
-      ->capture_default_str();
-  command->add_option("--threads", options->threads, "threads; 0: all cores")->type_name("N")->capture_default_str();
-  command->add_option("--trace", options->trace, "write a Chrome trace of the timed steps")->type_name("FILE");
-  command->add_flag("--table", options->table, "print the time of each part of the step to stderr");
-  add_batchers_options(*command, options->batchers);
-  add_compose_options(*command, options->compose);
-  options->directories.add_to(*command);
-  command->callback([options] { bench(*options); });
+      .show_default();
+  command.add_flag(
+      "--counts", options->counts,
+      "with a CUDA device: count the kernels, copies and waits of one step, as a table on stderr and in the JSON line");
+  command.add_option("--steps N", options->steps, "steps timed after three that are not; the median counts")
+      .show_default();
+  command.add_option("--threads N", options->threads, "threads; 0: all cores").show_default();
+  command.add_option("--trace FILE", options->trace, "write a Chrome trace of the timed steps");
+  command.add_flag("--table", options->table, "print the time of each part of the step to stderr");
+  add_batchers_options(command, options->batchers);
+  add_compose_options(command, options->compose);
+  options->directories.add_to(command);
+  command.callback([options] { bench(*options); });
 }
 
 }  // namespace lmx_cli

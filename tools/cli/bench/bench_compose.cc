@@ -40,9 +40,9 @@ int64_t values_of(const lmx::Node& node) {
 
 }  // namespace
 
-void add_compose_options(CLI::App& command, ComposeBench& o) {
-  command.add_option("--recipe", o.recipes, "for compose: a recipe (repeatable); by default all recipes of ./recipes")
-      ->type_name("FILE");
+void add_compose_options(Command command, ComposeBench& o) {
+  command.add_option("--recipe FILE", o.recipes,
+                     "for compose: a recipe (repeatable); by default all recipes of ./recipes");
 }
 
 void bench_compose(const ComposeBench& o, int64_t repeats) {

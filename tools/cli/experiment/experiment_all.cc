@@ -133,23 +133,21 @@ void all(const Options& o) {
 
 }  // namespace
 
-void add_experiment_all(CLI::App& group) {
+void add_experiment_all(Command group) {
   const auto o = std::make_shared<Options>();
-  CLI::App* command = group.add_subcommand("all", "list every experiment and scale with the time and data it needs");
-  set_examples(*command,
+  const Command command =
+      group.add_subcommand("all", "list every experiment and scale with the time and data it needs");
+  set_examples(command,
                {{"lmx experiment all --dry-run", "time on each scale's machine, and how to get missing corpora"},
                 {"lmx experiment all --dry-run --scale paper --machine a100_node", "time on nodes of 8 A100"}});
-  command->add_flag("--dry-run,-n", o->dry_run, "compose and check every cell; run nothing (must be given)");
-  command->add_option("--scale", o->scale, "only this scale")
-      ->type_name("SCALE")
-      ->check(CLI::IsMember({"desk", "paper"}));
-  command
-      ->add_option("--machine", o->machine,
-                   "plan the time on this machine (default: the machine of the scale's plan, desk_10gbe, or h100_node)")
-      ->type_name("NAME");
-  add_json(*command, o->json);
-  o->directories.add_to(*command);
-  command->callback([o] { all(*o); });
+  command.add_flag("--dry-run,-n", o->dry_run, "compose and check every cell; run nothing (must be given)");
+  command.add_option("--scale SCALE", o->scale, "only this scale").one_of({"desk", "paper"});
+  command.add_option(
+      "--machine NAME", o->machine,
+      "plan the time on this machine (default: the machine of the scale's plan, desk_10gbe, or h100_node)");
+  add_json(command, o->json);
+  o->directories.add_to(command);
+  command.callback([o] { all(*o); });
 }
 
 }  // namespace lmx_cli::experiments

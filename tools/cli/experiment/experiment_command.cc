@@ -17,7 +17,6 @@
 #include "base/text.h"
 #include "cli/commands.h"
 #include "cli/experiment/prepared.h"
-#include "cli/output/checks.h"
 #include "cli/output/json_output.h"
 #include "lmx/error.h"
 #include "lmx/log.h"
@@ -164,88 +163,77 @@ void show(const Options& o) {
   if (o.check) check(r);
 }
 
-void add_common(CLI::App& command, const std::shared_ptr<Options>& o) {
+void add_common(Command command, const std::shared_ptr<Options>& o) {
   command
       .add_option("NAME", o->choice.name,
                   "an experiment of `lmx experiment list`, the last part of its name, or a file")
-      ->required()
-      ->type_name("");
-  command.add_option("OVERRIDES", o->choice.overrides, "key=value ..., for every cell, after the cell's own overrides")
-      ->type_name("");
-  command.add_option("--scale", o->choice.scale, "desk or paper (default: desk, if the experiment has it)")
-      ->type_name("SCALE");
+      .required();
+  command.add_option("OVERRIDES", o->choice.overrides, "key=value ..., for every cell, after the cell's own overrides");
+  command.add_option("--scale SCALE", o->choice.scale, "desk or paper (default: desk, if the experiment has it)");
+  command.add_option("--out DIR", o->choice.out,
+                     "folder of cells and results (runs/experiments/NAME/SCALE); its finished cells are kept");
   command
-      .add_option("--out", o->choice.out,
-                  "folder of cells and results (runs/experiments/NAME/SCALE); its finished cells are kept")
-      ->type_name("DIR");
-  command
-      .add_option(
-          "--launcher", o->choice.launcher,
-          "start ranks as processes, with the recipe's own comm or comm=mpi, gloo, nccl among OVERRIDES, so that "
-          "times count: local (on this machine) or slurm (a job for each cell)")
-      ->type_name("NAME")
-      ->check(CLI::IsMember({"local", "slurm"}));
+      .add_option("--launcher NAME", o->choice.launcher,
+                  "start ranks as processes, with the recipe's own comm or comm=mpi, gloo, nccl among OVERRIDES, so "
+                  "that times count: local (on this machine) or slurm (a job for each cell)")
+      .one_of({"local", "slurm"});
   command.add_flag(
       "--check", o->check,
       "exit with code 3 if a cell is outside its tolerance or a claim is refuted, or if nothing is judged");
   o->directories.add_to(command);
 }
 
-void add_run_command(CLI::App& group) {
+void add_run_command(Command group) {
   const auto o = std::make_shared<Options>();
-  CLI::App* command = group.add_subcommand("run", "run an experiment's cells and judge the paper's claims");
+  const Command command = group.add_subcommand("run", "run an experiment's cells and judge the paper's claims");
   set_examples(
-      *command,
+      command,
       {{"lmx experiment run patwary2018/table3_memory", "its table, with the paper's numbers and the measured ones"},
        {"lmx experiment run figure7_seeds --only 'all-*'", "some of the cells"},
        {"lmx experiment run figure7_seeds --dry-run", "checks and lists the cells; runs nothing"},
        {"lmx experiment run table3_memory --scale paper", "at the paper's size, if its corpus is available"},
        {"lmx experiment run table1_ladder --scale paper --launcher slurm --slurm=--ntasks-per-node=8",
         "on a cluster, so that times count"}});
-  add_common(*command, o);
-  command->add_option("--only", o->only, "a cell, or a pattern with * (repeatable)")
-      ->type_name("CELL")
-      ->allow_extra_args(false);
+  add_common(command, o);
+  command.add_option("--only CELL", o->only, "a cell, or a pattern with * (repeatable)").repeatable();
   command
-      ->add_option("--jobs", o->jobs,
-                   "cells that run at the same time; they divide the cores (default: 1; with --launcher slurm all)")
-      ->type_name("N")
-      ->check(positive());
-  command->add_option("--slurm", o->slurm, "an option of sbatch, such as --slurm=--nodes=2 (repeatable)")
-      ->type_name("OPTION")
-      ->allow_extra_args(false);
-  command->add_flag("--dry-run,-n", o->dry_run, "compose and check every cell; run nothing");
-  command->add_flag("--keep-checkpoints", o->keep_checkpoints, "also keep the checkpoints of finished cells");
-  command->callback([o] { run(*o); });
+      .add_option("--jobs N", o->jobs,
+                  "cells that run at the same time; they divide the cores (default: 1; with --launcher slurm all)")
+      .positive();
+  command.add_option("--slurm OPTION", o->slurm, "an option of sbatch, such as --slurm=--nodes=2 (repeatable)")
+      .repeatable();
+  command.add_flag("--dry-run,-n", o->dry_run, "compose and check every cell; run nothing");
+  command.add_flag("--keep-checkpoints", o->keep_checkpoints, "also keep the checkpoints of finished cells");
+  command.callback([o] { run(*o); });
 }
 
-void add_show_command(CLI::App& group) {
+void add_show_command(Command group) {
   const auto o = std::make_shared<Options>();
-  CLI::App* command = group.add_subcommand(
+  const Command command = group.add_subcommand(
       "show", "print the tables and verdicts of what has run and of what is planned; runs nothing");
-  set_examples(*command, {{"lmx experiment show table3_memory --scale paper", "the planned cells, without the corpus"},
-                          {"lmx experiment show figure7_seeds --json", "the content of results.json"},
-                          {"lmx experiment show NAME --check", "exit code 3 if a claim is refuted, for a CI"}});
-  add_common(*command, o);
-  add_json(*command, o->json);
-  command->callback([o] { show(*o); });
+  set_examples(command, {{"lmx experiment show table3_memory --scale paper", "the planned cells, without the corpus"},
+                         {"lmx experiment show figure7_seeds --json", "the content of results.json"},
+                         {"lmx experiment show NAME --check", "exit code 3 if a claim is refuted, for a CI"}});
+  add_common(command, o);
+  add_json(command, o->json);
+  command.callback([o] { show(*o); });
 }
 
 }  // namespace
 
-void add_experiment(CLI::App& app) {
-  CLI::App* group = app.add_subcommand("experiment", "a paper's tables and figures: claims against measurements");
-  set_examples(*group, {{"lmx experiment list", "all experiments"},
-                        {"lmx experiment run patwary2018/table3_memory", "starts the experiment, or continues it"},
-                        {"lmx experiment show patwary2018/table3_memory", "prints its tables; runs nothing"}});
-  CLI::App* list_command =
-      group->add_subcommand("list", "every experiment: scales, title, and the table or figure of the paper");
-  set_examples(*list_command, {{"lmx experiment list", "those below experiments/"}});
-  list_command->callback([] { list(); });
-  add_run_command(*group);
-  add_show_command(*group);
-  experiments::add_experiment_all(*group);
-  experiments::add_experiment_doc(*group);
+void add_experiment(Command app) {
+  const Command group = app.add_subcommand("experiment", "a paper's tables and figures: claims against measurements");
+  set_examples(group, {{"lmx experiment list", "all experiments"},
+                       {"lmx experiment run patwary2018/table3_memory", "starts the experiment, or continues it"},
+                       {"lmx experiment show patwary2018/table3_memory", "prints its tables; runs nothing"}});
+  const Command list_command =
+      group.add_subcommand("list", "every experiment: scales, title, and the table or figure of the paper");
+  set_examples(list_command, {{"lmx experiment list", "those below experiments/"}});
+  list_command.callback([] { list(); });
+  add_run_command(group);
+  add_show_command(group);
+  experiments::add_experiment_all(group);
+  experiments::add_experiment_doc(group);
 }
 
 }  // namespace lmx_cli

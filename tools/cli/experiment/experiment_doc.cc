@@ -68,18 +68,17 @@ void doc(const Options& o) {
 
 }  // namespace
 
-void add_experiment_doc(CLI::App& group) {
+void add_experiment_doc(Command group) {
   const auto o = std::make_shared<Options>();
-  CLI::App* command = group.add_subcommand("doc", "write the tables of experiments into Markdown pages");
-  set_examples(*command,
+  const Command command = group.add_subcommand("doc", "write the tables of experiments into Markdown pages");
+  set_examples(command,
                {{"lmx experiment doc docs/experiments/*.md", "every block of these pages"},
                 {"lmx experiment doc --check docs/experiments/*.md", "exit code 1 if a page is not up to date"}});
-  command->add_option("PAGES", o->pages, "pages with blocks <!-- experiment ID SCALE planned --> ... <!-- end -->")
-      ->required()
-      ->type_name("");
-  command->add_flag("--check", o->check, "only compare");
-  o->directories.add_to(*command);
-  command->callback([o] { doc(*o); });
+  command.add_option("PAGES", o->pages, "pages with blocks <!-- experiment ID SCALE planned --> ... <!-- end -->")
+      .required();
+  command.add_flag("--check", o->check, "only compare");
+  o->directories.add_to(command);
+  command.callback([o] { doc(*o); });
 }
 
 }  // namespace lmx_cli::experiments

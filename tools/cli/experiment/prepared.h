@@ -1,7 +1,6 @@
 // An experiment at a scale, as the commands of `lmx experiment` use it.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <map>
 #include <string>
 #include <vector>
@@ -10,6 +9,7 @@
 #include "app/cells/planned.h"
 #include "app/cells/runner.h"
 #include "app/experiment/results.h"
+#include "cli/command_line.h"
 
 namespace lmx_cli::experiments {
 
@@ -36,7 +36,7 @@ struct Prepared {
 Results results_of(const Prepared& prepared, const Finished& finished, const Ending& ending = {});
 
 // Parts of `lmx experiment`.
-void add_experiment_all(CLI::App& group);
-void add_experiment_doc(CLI::App& group);
+void add_experiment_all(Command group);
+void add_experiment_doc(Command group);
 
 }  // namespace lmx_cli::experiments

@@ -4,10 +4,9 @@
 #include <iostream>
 #include <memory>
 #include <set>
-#include <sstream>
 
-#include "app/corpora/corpora.h"
 #include "app/cells/experiment.h"
+#include "app/corpora/corpora.h"
 #include "backend/cuda.h"
 #include "cli/commands.h"
 #include "cli/output/completion_keys.h"
@@ -20,20 +19,14 @@ namespace {
 
 constexpr const char* kFiles = ":files";
 
-std::vector<CLI::App*> visible_commands(const CLI::App& app) {
-  std::vector<CLI::App*> commands;
-  for (const CLI::App* c : app.get_subcommands([](const CLI::App*) { return true; }))
-    if (!c->get_group().empty()) commands.push_back(const_cast<CLI::App*>(c));
-  return commands;
-}
-
-std::vector<std::string> flags(const CLI::App& app) {
-  std::vector<std::string> names;
-  for (const CLI::Option* option : app.get_options()) {
-    if (option->get_group().empty()) continue;
-    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+std::vector<std::string> flags(Command app) {
+  std::vector<std::string> all;
+  for (const Option& option : app.options()) {
+    if (option.is_hidden()) continue;
+    for (const std::string& name : option.names())
+      if (name.starts_with("--")) all.push_back(name);
   }
-  return names;
+  return all;
 }
 
 std::set<std::string> plugin_names() {
@@ -55,23 +48,9 @@ std::set<std::string> corpus_names() {
   return names;
 }
 
-bool takes_value(CLI::App& app, const std::string& word) {
-  const CLI::Option* option = find_option(app, word);
-  return option && option->get_items_expected_min() > 0;
-}
-
-// Returns the words that an option's check allows, which CLI11 describes as "{a,b}"; none for other checks.
-std::set<std::string> allowed_words(CLI::Option& option) {
-  std::string text;
-  try {
-    text = option.get_validator(0)->get_description();
-  } catch (const CLI::OptionNotFound&) {
-  }
-  if (!text.starts_with("{") || !text.ends_with("}")) return {};
-  std::set<std::string> words;
-  std::istringstream list(text.substr(1, text.size() - 2));
-  for (std::string word; std::getline(list, word, ',');) words.insert(word);
-  return words;
+bool takes_value(Command app, const std::string& word) {
+  const std::optional<Option> option = app.find_option(word);
+  return option && option->takes_value();
 }
 
 // Returns the names of `--device` that this machine has.
@@ -117,10 +96,10 @@ std::set<std::string> behind_items(const std::set<std::string>& values, const st
 
 // Returns the possible values of the option or argument `name` of the command `place`. `begun`: the beginning of the
 // value that the user has typed.
-std::set<std::string> values(CLI::Option& option, const std::string& place, const std::string& name,
+std::set<std::string> values(const Option& option, const std::string& place, const std::string& name,
                              const GivenWords& given, const std::string& begun) {
-  if (std::set<std::string> words = allowed_words(option); !words.empty()) {
-    const size_t comma = option.get_delimiter() == ',' ? begun.rfind(',') : std::string::npos;
+  if (std::set<std::string> words = option.words(); !words.empty()) {
+    const size_t comma = option.is_list() ? begun.rfind(',') : std::string::npos;
     return comma == std::string::npos ? words : behind_items(words, begun.substr(0, comma + 1));
   }
   if (name == "--device") return device_names();
@@ -132,7 +111,7 @@ std::set<std::string> values(CLI::Option& option, const std::string& place, cons
   return {kFiles};
 }
 
-GivenWords given_words(CLI::App& app, const std::vector<std::string>& words) {
+GivenWords given_words(Command app, const std::vector<std::string>& words) {
   GivenWords given;
   for (size_t i = 0; i + 1 < words.size(); ++i) {
     const size_t equals = words[i].find('=');
@@ -151,13 +130,11 @@ GivenWords given_words(CLI::App& app, const std::vector<std::string>& words) {
 }
 
 // Returns the command that the first of `words` name. Moves these words from `words` to `place`.
-CLI::App* command_of(CLI::App& root, std::vector<std::string>& words, std::string& place) {
-  CLI::App* app = &root;
+Command command_of(Command root, std::vector<std::string>& words, std::string& place) {
+  Command app = root;
   while (words.size() > 1) {
-    const std::vector<CLI::App*> below = visible_commands(*app);
-    const auto next =
-        std::find_if(below.begin(), below.end(), [&](const CLI::App* c) { return c->get_name() == words[0]; });
-    if (next == below.end()) break;
+    const std::optional<Command> next = app.find_command(words[0]);
+    if (!next) break;
     app = *next;
     place += (place.empty() ? "" : " ") + words[0];
     words.erase(words.begin());
@@ -166,41 +143,41 @@ CLI::App* command_of(CLI::App& root, std::vector<std::string>& words, std::strin
 }
 
 // Completes arguments in the order in which a command takes them; the last argument may be a list.
-std::set<std::string> arguments(CLI::App& app, const std::string& place, const std::vector<std::string>& words) {
+std::set<std::string> arguments(Command app, const std::string& place, const std::vector<std::string>& words) {
   const GivenWords given = given_words(app, words);
-  std::vector<CLI::Option*> all;
-  for (CLI::Option* option : app.get_options())
-    if (option->get_positional()) all.push_back(option);
+  std::vector<Option> all;
+  for (const Option& option : app.options())
+    if (!option.argument().empty()) all.push_back(option);
   if (all.empty()) return {};
-  CLI::Option& next = *all[std::min(given.plain.size(), all.size() - 1)];
-  const std::string name = next.get_name(true);
+  const Option& next = all[std::min(given.plain.size(), all.size() - 1)];
+  const std::string name = next.argument();
   if (name != "OVERRIDES") return values(next, place, name, given, words.back());
-  return all[0]->get_name(true) == "RECIPE" ? override_words(given, words.back()) : std::set<std::string>{};
+  return all[0].argument() == "RECIPE" ? override_words(given, words.back()) : std::set<std::string>{};
 }
 
-std::set<std::string> candidates(CLI::App& root, std::vector<std::string> words) {
+std::set<std::string> candidates(Command root, std::vector<std::string> words) {
   std::string place;
-  CLI::App* app = command_of(root, words, place);
+  const Command app = command_of(root, words, place);
   const std::string& word = words.back();
   std::set<std::string> out;
   if (word.starts_with("-")) {
     const size_t equals = word.find('=');
-    if (CLI::Option* option = find_option(*app, word); option && equals != std::string::npos) {
+    if (const std::optional<Option> option = app.find_option(word); option && equals != std::string::npos) {
       const std::string name = word.substr(0, equals);
-      for (const std::string& value : values(*option, place, name, given_words(*app, words), word.substr(equals + 1)))
+      for (const std::string& value : values(*option, place, name, given_words(app, words), word.substr(equals + 1)))
         out.insert(value == kFiles ? value : name + "=" + value);
       return out;
     }
-    for (const std::string& name : flags(*app)) out.insert(name);
+    for (const std::string& name : flags(app)) out.insert(name);
     return out;
   }
-  if (words.size() > 1 && takes_value(*app, words[words.size() - 2])) {
+  if (words.size() > 1 && takes_value(app, words[words.size() - 2])) {
     const std::string& name = words[words.size() - 2];
-    return values(*find_option(*app, name), place, name, given_words(*app, words), word);
+    return values(*app.find_option(name), place, name, given_words(app, words), word);
   }
-  const std::vector<CLI::App*> below = visible_commands(*app);
-  for (const CLI::App* c : below) out.insert(c->get_name());
-  return below.empty() ? arguments(*app, place, words) : out;
+  const std::vector<Command> below = app.commands();
+  for (const Command& c : below) out.insert(c.name());
+  return below.empty() ? arguments(app, place, words) : out;
 }
 
 std::string roff(const std::string& text) {
@@ -219,10 +196,10 @@ std::string roff(const std::string& text) {
   return out;
 }
 
-void add_command(const CLI::App& app, const std::string& place, std::string& page) {
-  page += ".SS \"" + roff(place) + "\"\n" + roff(app.get_description()) + "\n.PP\n.nf\n" + roff(app.help(place)) +
-          "\n.fi\n";
-  for (const CLI::App* c : visible_commands(app)) add_command(*c, place + " " + c->get_name(), page);
+void add_command(Command app, const std::string& place, std::string& page) {
+  page +=
+      ".SS \"" + roff(place) + "\"\n" + roff(app.description()) + "\n.PP\n.nf\n" + roff(app.help(place)) + "\n.fi\n";
+  for (const Command& c : app.commands()) add_command(c, place + " " + c.name(), page);
 }
 
 constexpr const char* kBash = R"(# Completion of lmx for bash:  source <(lmx completion bash)
@@ -285,7 +262,7 @@ fi
 
 }  // namespace
 
-std::vector<std::string> completions(CLI::App& root, const std::vector<std::string>& words) {
+std::vector<std::string> completions(Command root, const std::vector<std::string>& words) {
   std::vector<std::string> out;
   const std::vector<std::string> asked = words.empty() ? std::vector<std::string>{""} : words;
   for (const std::string& c : candidates(root, asked))
@@ -293,12 +270,12 @@ std::vector<std::string> completions(CLI::App& root, const std::vector<std::stri
   return out;
 }
 
-std::string manual_page(CLI::App& root) {
+std::string manual_page(Command root) {
   std::string page =
-      lmx::str(".TH LMX 1 \"\" \"lmx ", lmx::kVersion, "\"\n.SH NAME\nlmx \\- ", roff(root.get_description()), "\n");
+      lmx::str(".TH LMX 1 \"\" \"lmx ", lmx::kVersion, "\"\n.SH NAME\nlmx \\- ", roff(root.description()), "\n");
   page += ".SH SYNOPSIS\n.B lmx\n.I COMMAND\n[\\fIOPTIONS\\fR]\n.SH DESCRIPTION\n";
   page += ".nf\n" + roff(root.help()) + "\n.fi\n.SH COMMANDS\n";
-  for (const CLI::App* c : visible_commands(root)) add_command(*c, "lmx " + c->get_name(), page);
+  for (const Command& c : root.commands()) add_command(c, "lmx " + c.name(), page);
   page +=
       ".SH EXIT STATUS\n.TP\n0\ndone\n.TP\n1\nthe run failed: it diverged, a rank was lost, the disk is full\n.TP\n2\n";
   page += "the input is wrong: a recipe, an override, a flag or a plugin; one message names the place\n.TP\n130, 143\n";
@@ -313,15 +290,14 @@ std::string manual_page(CLI::App& root) {
   return page;
 }
 
-void add_completion(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("completion", "print a script that completes lmx's words in a shell");
-  set_examples(*command,
-               {{"lmx completion bash > ~/.local/share/bash-completion/completions/lmx", "for every new bash"},
-                {"source <(lmx completion bash)", "for this one"},
-                {"lmx completion zsh > ~/.zfunc/_lmx", "a folder of $fpath"}});
+void add_completion(Command app) {
+  const Command command = app.add_subcommand("completion", "print a script that completes lmx's words in a shell");
+  set_examples(command, {{"lmx completion bash > ~/.local/share/bash-completion/completions/lmx", "for every new bash"},
+                         {"source <(lmx completion bash)", "for this one"},
+                         {"lmx completion zsh > ~/.zfunc/_lmx", "a folder of $fpath"}});
   const auto shell = std::make_shared<std::string>();
-  command->add_option("SHELL", *shell, "bash or zsh")->required()->check(CLI::IsMember({"bash", "zsh"}))->type_name("");
-  command->callback([shell] { std::cout << (*shell == "bash" ? kBash : kZsh); });
+  command.add_option("SHELL", *shell, "bash or zsh").required().one_of({"bash", "zsh"});
+  command.callback([shell] { std::cout << (*shell == "bash" ? kBash : kZsh); });
 }
 
 }  // namespace lmx_cli

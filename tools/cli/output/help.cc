@@ -1,5 +1,6 @@
 #include "cli/output/help.h"
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <sstream>
 #include <string>

@@ -1,8 +1,11 @@
 // The format of `--help`.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <memory>
+
+namespace CLI {
+class FormatterBase;
+}
 
 namespace lmx_cli {
 

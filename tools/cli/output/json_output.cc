@@ -4,7 +4,7 @@
 
 namespace lmx_cli {
 
-void add_json(CLI::App& command, bool& json) {
+void add_json(Command command, bool& json) {
   command.add_flag("--json", json, "print the result as JSON, with all digits (docs/json.md)");
 }
 

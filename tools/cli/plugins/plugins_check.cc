@@ -15,7 +15,6 @@
 
 #include "backend/cuda.h"
 #include "cli/commands.h"
-#include "cli/output/checks.h"
 #include "cli/plugins/plugin_file.h"
 #include "conformance/conformance.h"
 #include "lmx/config.h"
@@ -190,32 +189,27 @@ void check_plugin(const CheckOptions& o) {
 
 }  // namespace
 
-void add_plugins_check(CLI::App& group) {
-  CLI::App* command =
+void add_plugins_check(Command group) {
+  const Command command =
       group.add_subcommand("check", "load a plugin in a separate process and test it by the rules of its kind");
-  set_examples(*command, {{"lmx plugins check build/lib/lmx/plugins/sync/my_sync/my_sync.so",
-                           "prints one line for each check; exit code 0, 1 or 2"},
-                          {"lmx plugins check my_model.so --config '{cells: 8}'", "with values of its fields"},
-                          {"lmx plugins check my_model.so --device cuda", "also compares a GPU with the CPU"},
-                          {"lmx plugins check my_sync.so --approximate", "a strategy that rounds the gradients"}});
+  set_examples(command, {{"lmx plugins check build/lib/lmx/plugins/sync/my_sync/my_sync.so",
+                          "prints one line for each check; exit code 0, 1 or 2"},
+                         {"lmx plugins check my_model.so --config '{cells: 8}'", "with values of its fields"},
+                         {"lmx plugins check my_model.so --device cuda", "also compares a GPU with the CPU"},
+                         {"lmx plugins check my_sync.so --approximate", "a strategy that rounds the gradients"}});
   const auto o = std::make_shared<CheckOptions>();
-  command->add_option("FILE", o->file, "the library; its folder contains plugin.toml")->required()->type_name("");
-  command->add_option(kConfig, o->config, "values of its fields, written as in an override")->type_name("VALUES");
-  command
-      ->add_option(
-          kDevice, o->device,
-          "cuda or cuda:N: a model or an optimizer is also compared with the CPU on this device, a sync plugin is "
-          "checked there again")
-      ->type_name("DEVICE");
-  command->add_flag(
-      "--approximate", o->approximate,
-      "a sync plugin may differ from the sum in a step; the mean of many steps must still be near it. The "
-      "gradient of a loss may differ from the difference quotients");
-  command->add_option("--timeout", o->timeout, "seconds without a line after which a check counts as hanging")
-      ->type_name("S")
-      ->check(positive());
-  command->add_flag("--child", o->child)->group("");
-  command->callback([o] { check_plugin(*o); });
+  command.add_option("FILE", o->file, "the library; its folder contains plugin.toml").required();
+  command.add_option("--config VALUES", o->config, "values of its fields, written as in an override");
+  command.add_option("--device DEVICE", o->device,
+                     "cuda or cuda:N: a model or an optimizer is also compared with the CPU on this device, a sync "
+                     "plugin is checked there again");
+  command.add_flag("--approximate", o->approximate,
+                   "a sync plugin may differ from the sum in a step; the mean of many steps must still be near it. The "
+                   "gradient of a loss may differ from the difference quotients");
+  command.add_option("--timeout S", o->timeout, "seconds without a line after which a check counts as hanging")
+      .positive();
+  command.add_flag("--child", o->child).hidden();
+  command.callback([o] { check_plugin(*o); });
 }
 
 }  // namespace lmx_cli

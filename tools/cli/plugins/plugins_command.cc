@@ -81,35 +81,34 @@ void info(const Options& options) {
 
 }  // namespace
 
-void add_plugins(CLI::App& app) {
-  CLI::App* group = app.add_subcommand("plugins", "list, show, write and check plugins");
-  set_examples(*group, {{"lmx plugins list", "what is found, and where"},
-                        {"lmx plugins info lstm", "the fields of one plugin"},
-                        {"lmx plugins new sync my_sync", "write one to start from"},
-                        {"lmx plugins check my_sync.so", "tests it by the rules of its kind"}});
+void add_plugins(Command app) {
+  const Command group = app.add_subcommand("plugins", "list, show, write and check plugins");
+  set_examples(group, {{"lmx plugins list", "what is found, and where"},
+                       {"lmx plugins info lstm", "the fields of one plugin"},
+                       {"lmx plugins new sync my_sync", "write one to start from"},
+                       {"lmx plugins check my_sync.so", "tests it by the rules of its kind"}});
 
   const auto options = std::make_shared<Options>();
-  CLI::App* list_command =
-      group->add_subcommand("list", "every plugin that is found: kind, name, version, summary, file");
-  set_examples(*list_command, {{"lmx plugins list", "build tree or install prefix, and LMX_PLUGIN_PATH"},
-                               {"lmx plugins list --plugin-dir my/plugins", "and another folder"}});
-  options->directories.add_to(*list_command);
-  add_json(*list_command, options->json);
-  list_command->callback([options] { list(*options); });
+  const Command list_command =
+      group.add_subcommand("list", "every plugin that is found: kind, name, version, summary, file");
+  set_examples(list_command, {{"lmx plugins list", "build tree or install prefix, and LMX_PLUGIN_PATH"},
+                              {"lmx plugins list --plugin-dir my/plugins", "and another folder"}});
+  options->directories.add_to(list_command);
+  add_json(list_command, options->json);
+  list_command.callback([options] { list(*options); });
 
-  CLI::App* info_command = group->add_subcommand("info", "one plugin: licence, file, hash, and each field it reads");
-  set_examples(*info_command, {{"lmx plugins info lstm", "name, type, default, range and meaning of each field"}});
-  info_command->add_option("NAME", options->name, "the plugin's name")->required()->type_name("");
+  const Command info_command = group.add_subcommand("info", "one plugin: licence, file, hash, and each field it reads");
+  set_examples(info_command, {{"lmx plugins info lstm", "name, type, default, range and meaning of each field"}});
+  info_command.add_option("NAME", options->name, "the plugin's name").required();
   info_command
-      ->add_option("--kind", options->kind,
-                   "model, sync, batcher, comm, loss, optimizer or schedule, if several plugins have the same name")
-      ->check(CLI::IsMember({"model", "sync", "batcher", "comm", "loss", "optimizer", "schedule"}))
-      ->type_name("KIND");
-  options->directories.add_to(*info_command);
-  info_command->callback([options] { info(*options); });
-  add_plugins_new(*group);
-  add_plugins_check(*group);
-  add_plugins_describe(*group);
+      .add_option("--kind KIND", options->kind,
+                  "model, sync, batcher, comm, loss, optimizer or schedule, if several plugins have the same name")
+      .one_of({"model", "sync", "batcher", "comm", "loss", "optimizer", "schedule"});
+  options->directories.add_to(info_command);
+  info_command.callback([options] { info(*options); });
+  add_plugins_new(group);
+  add_plugins_check(group);
+  add_plugins_describe(group);
 }
 
 }  // namespace lmx_cli

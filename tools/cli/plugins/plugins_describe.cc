@@ -34,13 +34,13 @@ const lmx::PluginInfo& plugin_of_file(const std::string& file) {
                                 "as its key `name` says, with .so"));
 }
 
-void add_plugins_describe(CLI::App& group) {
-  CLI::App* command =
+void add_plugins_describe(Command group) {
+  const Command command =
       group.add_subcommand("describe", "load a plugin once and write its fields beside it, in NAME.fields.toml");
-  set_examples(*command, {{"lmx plugins describe by_hand/my_sync.so", "what lmx_plugin() in CMake does by itself"}});
+  set_examples(command, {{"lmx plugins describe by_hand/my_sync.so", "what lmx_plugin() in CMake does by itself"}});
   const auto file = std::make_shared<std::string>();
-  command->add_option("FILE", *file, "the library; its folder contains plugin.toml")->required()->type_name("");
-  command->callback([file] {
+  command.add_option("FILE", *file, "the library; its folder contains plugin.toml").required();
+  command.callback([file] {
     const lmx::PluginInfo& plugin = plugin_of_file(*file);
     const std::string description = lmx::description_file(plugin);
     lmx::write_file_atomically(description, lmx::description_text(plugin));

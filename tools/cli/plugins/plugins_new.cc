@@ -126,20 +126,19 @@ void write_skeleton(const NewOptions& o) {
 
 }  // namespace
 
-void add_plugins_new(CLI::App& group) {
-  CLI::App* command = group.add_subcommand(
+void add_plugins_new(Command group) {
+  const Command command = group.add_subcommand(
       "new", "write a plugin to start from: source, test, recipe group, CMakeLists.txt, plugin.toml");
-  set_examples(*command, {{"lmx plugins new sync my_sync", "a gradient-sync strategy in the folder my_sync"},
-                          {"lmx plugins new model my_model --dir plugins/my_model", "a model, elsewhere"}});
+  set_examples(command, {{"lmx plugins new sync my_sync", "a gradient-sync strategy in the folder my_sync"},
+                         {"lmx plugins new model my_model --dir plugins/my_model", "a model, elsewhere"}});
   const auto o = std::make_shared<NewOptions>();
-  command->add_option("KIND", o->kind, "model, sync, batcher, loss, optimizer or schedule")
-      ->required()
-      ->check(CLI::IsMember({"model", "sync", "batcher", "loss", "optimizer", "schedule"}))
-      ->type_name("");
-  command->add_option("NAME", o->name, "lower-case letters, digits and _")->required()->type_name("");
-  command->add_option("--dir", o->directory, "the folder; as the name is, in the current one")->type_name("DIR");
-  command->add_flag("--force", o->force, "though a plugin of that kind and name is found already");
-  command->callback([o] { write_skeleton(*o); });
+  command.add_option("KIND", o->kind, "model, sync, batcher, loss, optimizer or schedule")
+      .required()
+      .one_of({"model", "sync", "batcher", "loss", "optimizer", "schedule"});
+  command.add_option("NAME", o->name, "lower-case letters, digits and _").required();
+  command.add_option("--dir DIR", o->directory, "the folder; as the name is, in the current one");
+  command.add_flag("--force", o->force, "though a plugin of that kind and name is found already");
+  command.callback([o] { write_skeleton(*o); });
 }
 
 }  // namespace lmx_cli

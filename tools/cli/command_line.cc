@@ -1,0 +1,221 @@
+#include "cli/command_line.h"
+
+#include <CLI/CLI.hpp>
+#include <cmath>
+#include <sstream>
+
+#include "cli/output/help.h"
+#include "config/messages.h"
+#include "lmx/config.h"
+#include "lmx/error.h"
+
+namespace lmx_cli {
+namespace {
+
+// Says what is wrong with a number that must be above 0; "": nothing. CLI11's own check prints the largest double.
+std::string positive_problem(std::string& text) {
+  double value = 0;
+  if (!CLI::detail::lexical_cast(text, value) || value <= 0) return "'" + text + "' is no number above 0";
+  // CLI11 converts integers that exceed 64 bits to the largest 64-bit number.
+  return value < 9.2e18 ? "" : "'" + text + "' is too large";
+}
+
+// The ranges of CLI11 accept NaN.
+std::string finite_problem(const std::string& text) {
+  const auto value = lmx::parse_double(text);
+  return value && std::isfinite(*value) ? "" : "expected a number, got " + text;
+}
+
+// Returns "--jobs" for "--jobs N".
+std::string names_in(const std::string& name) {
+  return name.substr(0, name.find(' '));
+}
+// Returns "N" for "--jobs N", and "" for "RECIPE".
+std::string value_in(const std::string& name) {
+  const size_t blank = name.find(' ');
+  return blank == std::string::npos ? "" : name.substr(blank + 1);
+}
+
+}  // namespace
+
+Option Option::required() const {
+  return Option(option_->required());
+}
+Option Option::show_default() const {
+  return Option(option_->capture_default_str());
+}
+Option Option::separated_by_commas() const {
+  return Option(option_->delimiter(','));
+}
+Option Option::repeatable() const {
+  return Option(option_->allow_extra_args(false));
+}
+Option Option::takes(int words) const {
+  return Option(option_->expected(words));
+}
+Option Option::optional_value(const std::string& otherwise) const {
+  return Option(option_->expected(0, 1)->default_str(otherwise));
+}
+Option Option::excludes(const std::string& name) const {
+  return Option(option_->excludes(name));
+}
+Option Option::hidden() const {
+  return Option(option_->group(""));
+}
+
+Option Option::positive() const {
+  return Option(option_->check(CLI::Validator(positive_problem, "")));
+}
+Option Option::finite_positive() const {
+  return Option(option_->check(CLI::PositiveNumber & CLI::Validator(finite_problem, "")));
+}
+Option Option::not_negative() const {
+  return Option(option_->check(CLI::NonNegativeNumber));
+}
+Option Option::integer_in(int64_t least, int64_t most) const {
+  return Option(option_->check(CLI::Range(least, most)));
+}
+Option Option::number_in(double least, double most) const {
+  return Option(option_->check(CLI::Range(least, most) & CLI::Validator(finite_problem, "")));
+}
+Option Option::one_of(const std::vector<std::string>& words) const {
+  return Option(option_->check(CLI::IsMember(words)));
+}
+Option Option::offers(const std::vector<std::string>& words) const {
+  const auto accept = [](std::string&) { return std::string(); };
+  return Option(option_->check(CLI::Validator(accept, "{" + lmx::config::join(words, ",") + "}")));
+}
+
+std::vector<std::string> Option::names() const {
+  std::vector<std::string> names;
+  for (const std::string& name : option_->get_lnames()) names.push_back("--" + name);
+  for (const std::string& name : option_->get_snames()) names.push_back("-" + name);
+  return names;
+}
+
+// CLI11 describes the check as "{a,b}".
+std::set<std::string> Option::words() const {
+  std::string text;
+  try {
+    text = option_->get_validator(0)->get_description();
+  } catch (const CLI::OptionNotFound&) {
+  }
+  if (!text.starts_with("{") || !text.ends_with("}")) return {};
+  std::set<std::string> words;
+  std::istringstream list(text.substr(1, text.size() - 2));
+  for (std::string word; std::getline(list, word, ',');) words.insert(word);
+  return words;
+}
+
+std::string Option::argument() const {
+  return option_->get_name(true);
+}
+bool Option::is_list() const {
+  return option_->get_delimiter() == ',';
+}
+bool Option::is_hidden() const {
+  return option_->get_group().empty();
+}
+bool Option::takes_value() const {
+  return option_->get_items_expected_min() > 0;
+}
+
+Command Command::add_subcommand(const std::string& name, const std::string& description) const {
+  return Command(app_->add_subcommand(name, description));
+}
+
+template <typename Value>
+Option Command::add_option(const std::string& name, Value& value, const std::string& help) const {
+  return Option(app_->add_option(names_in(name), value, help)->type_name(value_in(name)));
+}
+template Option Command::add_option(const std::string&, int&, const std::string&) const;
+template Option Command::add_option(const std::string&, int64_t&, const std::string&) const;
+template Option Command::add_option(const std::string&, uint64_t&, const std::string&) const;
+template Option Command::add_option(const std::string&, double&, const std::string&) const;
+template Option Command::add_option(const std::string&, std::optional<double>&, const std::string&) const;
+template Option Command::add_option(const std::string&, std::string&, const std::string&) const;
+template Option Command::add_option(const std::string&, std::vector<int64_t>&, const std::string&) const;
+template Option Command::add_option(const std::string&, std::vector<double>&, const std::string&) const;
+template Option Command::add_option(const std::string&, std::vector<std::string>&, const std::string&) const;
+
+Option Command::add_option_function(const std::string& name, const std::function<void(const std::string&)>& take,
+                                    const std::string& help) const {
+  return Option(app_->add_option_function(names_in(name), take, help)->type_name(value_in(name)));
+}
+
+Option Command::add_flag(const std::string& names, bool& value, const std::string& help) const {
+  return Option(app_->add_flag(names, value, help));
+}
+
+void Command::callback(const std::function<void()>& run) const {
+  app_->callback(run);
+}
+void Command::footer(const std::string& text) const {
+  app_->footer(text);
+}
+std::string Command::name() const {
+  return app_->get_name();
+}
+std::string Command::description() const {
+  return app_->get_description();
+}
+std::string Command::help(const std::string& place) const {
+  return app_->help(place);
+}
+size_t Command::count(const std::string& option) const {
+  return app_->count(option);
+}
+
+std::vector<Command> Command::commands() const {
+  std::vector<Command> commands;
+  for (CLI::App* app : app_->get_subcommands([](const CLI::App*) { return true; })) commands.emplace_back(app);
+  return commands;
+}
+
+std::optional<Command> Command::find_command(const std::string& name) const {
+  for (const Command& command : commands())
+    if (command.name() == name) return command;
+  return std::nullopt;
+}
+
+std::vector<Option> Command::options() const {
+  std::vector<Option> options;
+  for (CLI::Option* option : app_->get_options()) options.emplace_back(option);
+  return options;
+}
+
+std::optional<Option> Command::find_option(const std::string& word) const {
+  for (CLI::Option* option : app_->get_options())
+    if (option->check_name(word.substr(0, word.find('=')))) return Option(option);
+  return std::nullopt;
+}
+
+CommandLine::CommandLine(const std::string& name, const std::string& description, const std::string& version)
+    : app_(std::make_unique<CLI::App>(description, name)) {
+  app_->formatter(help_formatter());
+  app_->set_help_flag("-h,--help", "print this help");
+  app_->set_version_flag("--version", version, "print the version");
+  // Each command takes one subcommand; commands inherit this. Later words are arguments, even if they equal the name of
+  // another command (`--explain data`, `lmx report run`).
+  app_->require_subcommand(0, 1);
+}
+
+CommandLine::~CommandLine() = default;
+
+int CommandLine::parse(int argc, char** argv) const {
+  try {
+    app_->parse(argc, argv);
+  } catch (const CLI::Success& e) {
+    return app_->exit(e);
+  } catch (const CLI::Error& e) {
+    std::string place = app_->get_name();
+    for (const CLI::App* app = app_.get(); !app->get_subcommands().empty();) {
+      app = app->get_subcommands().front();
+      place += " " + app->get_name();
+    }
+    throw lmx::UserError(lmx::str(e.what(), "; see ", place, " --help"));
+  }
+  return 0;
+}
+
+}  // namespace lmx_cli
