@@ -1,6 +1,7 @@
 // lmx devices
 #include <iostream>
 #include <memory>
+#include <nlohmann/json.hpp>
 
 #include "app/memory/machine_memory.h"
 #include "app/print/terminal.h"

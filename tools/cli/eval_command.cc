@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <iostream>
 #include <memory>
+#include <nlohmann/json.hpp>
 
 #include "app/inference/evaluate_run.h"
 #include "app/translation/search.h"

@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <iostream>
 #include <memory>
+#include <nlohmann/json.hpp>
 
 #include "app/calibration/calibrate.h"
 #include "app/calibration/run_memory.h"

@@ -5,6 +5,7 @@
 //   model.bin: u32 version, text name, u32 revision, u32 n, n variables, u32 m, m aliases (text name, text variable)
 //   text: u16 length with the final 0, bytes, 0      variable: text name, u8 rank, u32 sizes, u8 type, u32 bytes, data
 #include <map>
+#include <nlohmann/json.hpp>
 #include <variant>
 
 #include "app/export/writers.h"

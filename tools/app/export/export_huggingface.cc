@@ -1,5 +1,6 @@
 // Writes models in layouts of Hugging Face's transformers: an encoder-decoder like Marian, a decoder like GPT-2.
 #include <cmath>
+#include <nlohmann/json.hpp>
 
 #include "app/export/writers.h"
 #include "app/text/text_codec.h"

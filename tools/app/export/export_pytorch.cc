@@ -2,6 +2,7 @@
 // lmx, with weight normalisation multiplied out, and the module that reads them.
 #include <algorithm>
 #include <cmath>
+#include <nlohmann/json.hpp>
 
 #include "app/export/export_module.h"
 #include "app/export/writers.h"

@@ -1,7 +1,7 @@
 // Types and functions that the formats of `lmx export` share.
 #pragma once
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
 #include <utility>

@@ -1,7 +1,7 @@
 // A plan as text, and as a file for other programs or for a browser.
 #pragma once
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 
 #include "app/plan/plan.h"

@@ -1,4 +1,5 @@
 #include <iostream>
+#include <nlohmann/json.hpp>
 
 #include "app/records/json_number.h"
 #include "app/report/report.h"
@@ -37,7 +38,7 @@ Json times_json(const Report& r) {
 
 void print_json(const Report& r) {
   Json json{{"format", 1},      {"run", r.directory},     {"step", r.step},
-            {"ranks", r.ranks}, {"state", state_text(r)}, {"start", r.start}};
+            {"ranks", r.ranks}, {"state", state_text(r)}, {"start", Json::parse(r.start)}};
   json["train"] = record_json(r.train);
   json["valid"] = record_json(r.valid);
   json["best"] = record_json(r.best);

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 
 #include "app/report/importance.h"
 #include "lmx/error.h"
@@ -113,7 +114,7 @@ Json brief_json(const Report& run) {
 Json run_json(const Report& run, const std::vector<Curve>& curves, size_t most_points) {
   Json json = brief_json(run);
   json["results"] = result_rows(run);
-  json["start"] = run.start;
+  json["start"] = Json::parse(run.start);
   json["starts"] = run.starts;
   json["ended"] = run.status.time;
   const Clock clock = thinned(clock_of(run.records), most_points);

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "app/records/json_number.h"
 #include "app/report/compare.h"
 #include "app/report/curves.h"
 #include "app/report/page.h"

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "lmx/config.h"
@@ -12,6 +13,7 @@ namespace lmx_cli::reports {
 namespace {
 
 using lmx::str;
+using Json = nlohmann::ordered_json;
 
 void read_provenance(Report& report) {
   const std::string path = report.directory + "/provenance.json";
@@ -19,7 +21,7 @@ void read_provenance(Report& report) {
   if (!all.is_object() || !all.contains("starts") || !all["starts"].is_array() || all["starts"].empty())
     throw lmx::UserError(str("[report] ", path, " is missing or damaged"));
   report.starts = all["starts"].size();
-  report.start = all["starts"].back();
+  report.start = all["starts"].back().dump();
 }
 
 // Collects the leaves of a tree; a list is one leaf.
@@ -211,9 +213,10 @@ double sent_per_step(const Report& report) {
 }
 
 std::string start_text(const Report& report, const char* pointer) {
+  const Json start = Json::parse(report.start);
   const Json::json_pointer at(pointer);
-  if (!report.start.contains(at)) return "?";
-  return report.start[at].is_string() ? report.start[at].get<std::string>() : report.start[at].dump();
+  if (!start.contains(at)) return "?";
+  return start[at].is_string() ? start[at].get<std::string>() : start[at].dump();
 }
 
 }  // namespace lmx_cli::reports

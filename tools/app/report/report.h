@@ -3,7 +3,6 @@
 
 #include <cmath>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <utility>
@@ -17,8 +16,6 @@
 #include "recipe/sync_rules.h"
 
 namespace lmx_cli::reports {
-
-using Json = nlohmann::ordered_json;
 
 // Bytes of one group of parameters in one collective.
 struct TrafficLine {
@@ -40,7 +37,7 @@ struct LastWindow {
 
 struct Report {
   std::string directory;
-  Json start;  // the last entry of provenance.json
+  std::string start = "null";  // the last entry of provenance.json, as JSON
   size_t starts = 0;
   jobs::RunStatus status;
   std::vector<std::pair<std::string, std::string>> config;  // leaves of config.yaml: {"optimizer.lr", "0.1"}

@@ -1,7 +1,7 @@
 // The results of a sweep: mean, interval and number of values of each configuration. The best one is marked.
 #pragma once
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 

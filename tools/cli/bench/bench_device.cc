@@ -1,6 +1,7 @@
 #include "cli/bench/bench_device.h"
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 
 #include "base/table.h"
 

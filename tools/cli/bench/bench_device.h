@@ -1,7 +1,7 @@
 // `lmx bench --counts`: what a step asks of a CUDA device.
 #pragma once
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 
 #include "backend/cuda.h"

@@ -1,6 +1,7 @@
 #include "cli/output/json_output.h"
 
 #include <iostream>
+#include <nlohmann/json.hpp>
 
 namespace lmx_cli {
 

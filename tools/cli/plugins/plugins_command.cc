@@ -1,6 +1,7 @@
 // lmx plugins list | info | new | check | describe
 #include <iostream>
 #include <memory>
+#include <nlohmann/json.hpp>
 
 #include "app/print/terminal.h"
 #include "cli/commands.h"
