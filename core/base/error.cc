@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <sstream>
 
 namespace lmx {
 
@@ -9,6 +10,18 @@ Error::~Error() = default;
 UserError::~UserError() = default;
 RunError::~RunError() = default;
 InternalError::~InternalError() = default;
+
+std::ostream& operator<<(std::ostream& out, const Streamed& argument) {
+  if (!argument.write_) return out << argument.text_;
+  argument.write_(out, argument.value_);
+  return out;
+}
+
+std::string joined_text(std::initializer_list<Streamed> arguments) {
+  std::ostringstream out;
+  for (const Streamed& argument : arguments) out << argument;
+  return std::move(out).str();
+}
 
 void check_failed(const char* expression, const char* file, int line, const std::string& text) {
   throw InternalError(str("[internal] ", file, ":", line, ": ", expression, text.empty() ? "" : ": ", text));

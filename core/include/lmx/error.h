@@ -4,7 +4,9 @@
 // and a valid alternative: `[matmul] a (4, 5) x b (4, 7): inner sizes 5 and 4 differ`.
 #pragma once
 
-#include <sstream>
+#include <concepts>
+#include <initializer_list>
+#include <ostream>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -42,12 +44,29 @@ class LMX_API InternalError : public Error {
   ~InternalError() override;
 };
 
+// An argument of str(). It erases the type, because thousands of calls would otherwise each compile a function of their
+// own: the lengths of their literals differ.
+class Streamed {
+ public:
+  template <class Text>
+  requires std::convertible_to<const Text&, std::string_view> Streamed(const Text& text) : text_(text) {}
+  template <class T>
+  requires(!std::convertible_to<const T&, std::string_view>) Streamed(const T& value)
+      : value_(&value), write_([](std::ostream& out, const void* v) { out << *static_cast<const T*>(v); }) {}
+  LMX_API friend std::ostream& operator<<(std::ostream& out, const Streamed& argument);
+
+ private:
+  std::string_view text_;
+  const void* value_ = nullptr;
+  void (*write_)(std::ostream& out, const void* value) = nullptr;
+};
+
+LMX_API std::string joined_text(std::initializer_list<Streamed> arguments);
+
 // All arguments streamed one after the other: str("[x] ", 3, " of ", shape).
 template <class... Args>
 std::string str(const Args&... args) {
-  std::ostringstream out;
-  static_cast<void>((out << ... << args));  // nothing to stream for str()
-  return std::move(out).str();
+  return joined_text({Streamed(args)...});
 }
 
 [[noreturn]] LMX_API void check_failed(const char* expression, const char* file, int line, const std::string& text);
