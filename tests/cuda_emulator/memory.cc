@@ -92,9 +92,14 @@ class Arena {
     for (const auto& entry : blocks_) check_guard(entry);
   }
 
-  // The pages that were ever used, which is what has to change its protection.
+  // With a protection key, which a thread opens and closes without a system call. Without one (a CPU without PKU), the
+  // protection of all pages that were ever used changes, for all threads.
   void protect(bool accessible) const {
-    if (high_ > 0) mprotect(base_, round_up(high_, kPage), accessible ? PROT_READ | PROT_WRITE : PROT_NONE);
+    if (key_ >= 0) {
+      pkey_set(key_, accessible ? 0 : PKEY_DISABLE_ACCESS);
+    } else if (high_ > 0) {
+      mprotect(base_, round_up(high_, kPage), accessible ? PROT_READ | PROT_WRITE : PROT_NONE);
+    }
   }
 
   size_t bytes() const { return bytes_; }
@@ -109,7 +114,17 @@ class Arena {
     void* memory = mmap(nullptr, bytes_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (memory == MAP_FAILED) throw std::bad_alloc();
     base_ = static_cast<unsigned char*>(memory);
+    key_ = pkey_alloc(0, PKEY_DISABLE_ACCESS);
     install_handlers();
+  }
+
+  // The pages up to `high` can be accessed from now on.
+  void grow(size_t high) {
+    const size_t from = round_up(high_, kPage), to = round_up(high, kPage);
+    high_ = high;
+    if (key_ < 0) return protect(accessible_now());
+    if (to > from && pkey_mprotect(base_ + from, to - from, PROT_READ | PROT_WRITE, key_) != 0)
+      fault("the protection of device memory cannot be changed");
   }
 
   size_t offset(const void* address) const {
@@ -141,8 +156,7 @@ class Arena {
     }
     if (whole > bytes_ - high_) return kNone;
     const size_t begin = high_;
-    high_ += whole;
-    protect(accessible_now());
+    grow(high_ + whole);
     return begin;
   }
 
@@ -165,13 +179,14 @@ class Arena {
   static bool accessible_now();
 
   unsigned char* base_ = nullptr;
+  int key_ = -1;
   size_t bytes_ = 0, high_ = 0, used_ = 0;
   int64_t count_ = 0;
   std::map<size_t, Block> blocks_;
   std::map<size_t, size_t> free_;  // begin and size of the holes below high_
 };
 
-int accesses = 0;  // how many DeviceAccess exist
+thread_local int accesses = 0;  // how many DeviceAccess this thread has; others wait for device_mutex()
 
 bool Arena::accessible_now() {
   return accesses > 0;
