@@ -14,18 +14,18 @@
 namespace lmx {
 namespace {
 
-using ApiFunction = const CudnnApi* (*)();
+using CudnnApiFunction = const CudnnApi* (*)();
 
 constexpr const char* kOtherwise = "; without LMX_CUDNN=1, lmx's own kernels compute instead";
 
-struct Loaded {
+struct LoadedCudnn {
   const CudnnApi* api = nullptr;
   std::string reason, remedy;  // if it is null
 };
 
 // liblmx_cudnn.so beside liblmx_cuda.so, and liblmx_cudnn_emulated.so beside liblmx_cuda_emulated.so. The library stays
 // loaded, since the kernel table contains its kernels.
-Loaded open_api() {
+LoadedCudnn open_cudnn() {
   std::filesystem::path path = cuda_library_path();
   std::string name = path.filename();
   if (const size_t at = name.find("cuda"); at != std::string::npos) name.replace(at, 4, "cudnn");
@@ -36,7 +36,7 @@ Loaded open_api() {
   if (!handle)
     return {nullptr, str(name, " cannot be loaded: ", dlerror()),
             "install cuDNN 9 for CUDA 13, or add its folder to LD_LIBRARY_PATH"};
-  const auto function = reinterpret_cast<ApiFunction>(dlsym(handle, "lmx_cudnn_api"));
+  const auto function = reinterpret_cast<CudnnApiFunction>(dlsym(handle, "lmx_cudnn_api"));
   const CudnnApi* api = function ? function() : nullptr;
   if (!api || api->size < sizeof(CudnnApi))
     throw UserError(str("[cudnn] ", path.string(), ": is of another build than this lmx (", kVersion, "); rebuild it"));
@@ -44,10 +44,10 @@ Loaded open_api() {
   return {api, "", ""};
 }
 
-const Loaded& loaded() {
+const LoadedCudnn& loaded_cudnn() {
   static std::once_flag once;
-  static Loaded found;
-  std::call_once(once, [] { found = open_api(); });
+  static LoadedCudnn found;
+  std::call_once(once, [] { found = open_cudnn(); });
   return found;
 }
 
@@ -63,11 +63,11 @@ CudnnUse cudnn_use() {
 }
 
 const CudnnApi* load_cudnn() {
-  return loaded().api;
+  return loaded_cudnn().api;
 }
 
 const std::string& cudnn_unavailable() {
-  return loaded().reason;
+  return loaded_cudnn().reason;
 }
 
 std::string cudnn_version_text(int64_t version) {
@@ -76,7 +76,7 @@ std::string cudnn_version_text(int64_t version) {
 
 void check_required_cudnn() {
   if (cudnn_use() == CudnnUse::required && !load_cudnn())
-    throw UserError(str("[cudnn] LMX_CUDNN=1: ", cudnn_unavailable(), "; ", loaded().remedy, kOtherwise));
+    throw UserError(str("[cudnn] LMX_CUDNN=1: ", cudnn_unavailable(), "; ", loaded_cudnn().remedy, kOtherwise));
 }
 
 bool cudnn_computes(const Context& ctx, const SdpaShape& shape) {

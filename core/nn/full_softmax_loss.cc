@@ -36,14 +36,14 @@ class FullSoftmax final : public OutputLoss {
   int64_t macs_;
 };
 
-std::unique_ptr<Loss> make(const Node& config, const std::string& path, const LossEnv& env) {
+std::unique_ptr<Loss> make_full_softmax(const Node& config, const std::string& path, const LossEnv& env) {
   return std::make_unique<FullSoftmax>(FullSoftmaxConfig::read(config, path), env, place_of_key(config, path, "tie"));
 }
 
 }  // namespace
 
 Entry full_softmax() {
-  return component::entry<FullSoftmaxConfig, LossFactory>("full_softmax", make);
+  return component::entry<FullSoftmaxConfig, LossFactory>("full_softmax", make_full_softmax);
 }
 
 }  // namespace lmx::losses

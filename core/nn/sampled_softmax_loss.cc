@@ -82,7 +82,7 @@ class SampledSoftmax final : public OutputLoss {
   std::unique_ptr<CandidateSampler> sampler_;
 };
 
-std::unique_ptr<Loss> make(const Node& config, const std::string& path, const LossEnv& env) {
+std::unique_ptr<Loss> make_sampled_softmax(const Node& config, const std::string& path, const LossEnv& env) {
   return std::make_unique<SampledSoftmax>(SampledSoftmaxConfig::read(config, path), env,
                                           place_of_key(config, path, "tie"));
 }
@@ -90,7 +90,7 @@ std::unique_ptr<Loss> make(const Node& config, const std::string& path, const Lo
 }  // namespace
 
 Entry sampled_softmax() {
-  return component::entry<SampledSoftmaxConfig, LossFactory>("sampled_softmax", make);
+  return component::entry<SampledSoftmaxConfig, LossFactory>("sampled_softmax", make_sampled_softmax);
 }
 
 }  // namespace lmx::losses

@@ -87,7 +87,7 @@ class TwoStageSoftmax final : public OutputLoss {
   std::string path_;  // of the loss in the recipe's tree
 };
 
-std::unique_ptr<Loss> make(const Node& config, const std::string& path, const LossEnv& env) {
+std::unique_ptr<Loss> make_two_stage_softmax(const Node& config, const std::string& path, const LossEnv& env) {
   return std::make_unique<TwoStageSoftmax>(TwoStageConfig::read(config, path), env, place_of_key(config, path, "tie"),
                                            path);
 }
@@ -95,7 +95,7 @@ std::unique_ptr<Loss> make(const Node& config, const std::string& path, const Lo
 }  // namespace
 
 Entry two_stage_softmax() {
-  return component::entry<TwoStageConfig, LossFactory>("two_stage_softmax", make);
+  return component::entry<TwoStageConfig, LossFactory>("two_stage_softmax", make_two_stage_softmax);
 }
 
 }  // namespace lmx::losses

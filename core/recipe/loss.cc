@@ -10,7 +10,7 @@
 namespace lmx {
 namespace {
 
-Choice<LossFactory> choose(const Node& config, const std::string& path) {
+Choice<LossFactory> choose_loss(const Node& config, const std::string& path) {
   return {PluginKind::loss, losses::entries(), config, path, losses::kUsual};
 }
 
@@ -79,18 +79,18 @@ class PluginLoss final : public Loss {
 }  // namespace
 
 std::unique_ptr<Loss> make_loss(const Node& config, const std::string& path, const LossEnv& env) {
-  const Choice<LossFactory> choice = choose(config, path);
+  const Choice<LossFactory> choice = choose_loss(config, path);
   std::unique_ptr<Loss> loss = choice.make(env);
   if (!choice.plugin()) return loss;
   return std::make_unique<PluginLoss>(*choice.plugin(), std::move(loss));
 }
 
 Node full_loss_config(const Node& config, const std::string& path) {
-  return choose(config, path).full();
+  return choose_loss(config, path).full();
 }
 
 std::string train::loss_trait(const Node& config, const std::string& path, const char* trait) {
-  return choose(config, path).trait(trait);
+  return choose_loss(config, path).trait(trait);
 }
 
 }  // namespace lmx

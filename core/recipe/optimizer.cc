@@ -12,7 +12,7 @@
 namespace lmx {
 namespace {
 
-Choice<OptimizerFactory> choose(const Node& config, const std::string& path) {
+Choice<OptimizerFactory> choose_optimizer(const Node& config, const std::string& path) {
   return {PluginKind::optimizer, optim::entries(), config, path, nullptr};
 }
 
@@ -55,21 +55,21 @@ class PluginOptimizer final : public Optimizer {
 }  // namespace
 
 std::unique_ptr<Optimizer> make_optimizer(const Node& config, const std::string& path) {
-  const Choice<OptimizerFactory> choice = choose(config, path);
+  const Choice<OptimizerFactory> choice = choose_optimizer(config, path);
   std::unique_ptr<Optimizer> optimizer = choice.make();
   if (!choice.plugin()) return optimizer;
   return std::make_unique<PluginOptimizer>(*choice.plugin(), std::move(optimizer));
 }
 
 Node full_optimizer_config(const Node& config, const std::string& path) {
-  const Choice<OptimizerFactory> choice = choose(config, path);
+  const Choice<OptimizerFactory> choice = choose_optimizer(config, path);
   Node full = choice.full();
   static_cast<void>(rate_of(choice));
   return full;
 }
 
 double train::learning_rate(const Node& config, const std::string& path) {
-  return rate_of(choose(config, path));
+  return rate_of(choose_optimizer(config, path));
 }
 
 }  // namespace lmx

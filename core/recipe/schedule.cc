@@ -9,7 +9,7 @@
 namespace lmx {
 namespace {
 
-Choice<ScheduleFactory> choose(const Node& config, const std::string& path) {
+Choice<ScheduleFactory> choose_schedule(const Node& config, const std::string& path) {
   return {PluginKind::schedule, schedules::entries(), config, path, schedules::kUsual};
 }
 
@@ -42,14 +42,14 @@ class PluginSchedule final : public Schedule {
 }  // namespace
 
 std::unique_ptr<Schedule> make_schedule(const Node& config, const std::string& path, double base_lr) {
-  const Choice<ScheduleFactory> choice = choose(config, path);
+  const Choice<ScheduleFactory> choice = choose_schedule(config, path);
   std::unique_ptr<Schedule> schedule = choice.make(base_lr);
   if (!choice.plugin()) return schedule;
   return std::make_unique<PluginSchedule>(*choice.plugin(), std::move(schedule));
 }
 
 Node full_schedule_config(const Node& config, const std::string& path) {
-  return choose(config, path).full();
+  return choose_schedule(config, path).full();
 }
 
 }  // namespace lmx

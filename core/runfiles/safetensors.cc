@@ -34,7 +34,7 @@ struct Entry {
   uint64_t begin = 0, end = 0;  // bytes from the start of the data
 };
 
-[[noreturn]] void damaged(const std::string& path, const std::string& why) {
+[[noreturn]] void damaged_file(const std::string& path, const std::string& why) {
   throw UserError(str("[checkpoint] ", path, " is no intact safetensors file: ", why));
 }
 
@@ -48,17 +48,17 @@ std::string upper(std::string_view text) {
 Json parse_header(const std::string& text, const std::string& path) {
   std::set<std::string> names;
   const auto check = [&](int depth, Json::parse_event_t event, Json& value) {
-    if (depth > kMaxDepth) damaged(path, "its header is nested too deeply");
+    if (depth > kMaxDepth) damaged_file(path, "its header is nested too deeply");
     if (event == Json::parse_event_t::key && depth == 1 && !names.insert(value.get<std::string>()).second)
-      damaged(path, str("its header names '", value.get<std::string>(), "' twice"));
+      damaged_file(path, str("its header names '", value.get<std::string>(), "' twice"));
     return true;
   };
   try {
     Json header = Json::parse(text, check);
-    if (!header.is_object()) damaged(path, "its header is no JSON object");
+    if (!header.is_object()) damaged_file(path, "its header is no JSON object");
     return header;
   } catch (const Json::exception&) {
-    damaged(path, "its header is no JSON");
+    damaged_file(path, "its header is no JSON");
   }
 }
 
@@ -66,42 +66,42 @@ DType read_type(const Json& value, const std::string& name, const std::string& p
   const std::string text = value.is_string() ? value.get<std::string>() : value.dump();
   for (const DType t : {DType::f64, DType::f32, DType::bf16, DType::f16, DType::i32, DType::i64, DType::u8})
     if (upper(name_of(t)) == text) return t;
-  damaged(path, str("tensor '", name, "' has the type ", text, ", which lmx does not read"));
+  damaged_file(path, str("tensor '", name, "' has the type ", text, ", which lmx does not read"));
 }
 
 // Non-negative sizes whose product fits into 64 bits; at most Shape::kMaxRank of them.
 Shape read_shape(const Json& value, const std::string& name, const std::string& path) {
   if (!value.is_array() || value.size() > Shape::kMaxRank)
-    damaged(path, str("the shape of tensor '", name, "' is ", value.dump()));
+    damaged_file(path, str("the shape of tensor '", name, "' is ", value.dump()));
   std::vector<int64_t> dims;
   int64_t product = 1;
   for (const Json& size : value) {
     if (!size.is_number_unsigned() || size.get<uint64_t>() > INT64_MAX)
-      damaged(path, str("the shape of tensor '", name, "' is ", value.dump()));
+      damaged_file(path, str("the shape of tensor '", name, "' is ", value.dump()));
     dims.push_back(size.get<int64_t>());
     if (__builtin_mul_overflow(product, dims.back(), &product))
-      damaged(path, str("tensor '", name, "' ", value.dump(), " is larger than memory can be"));
+      damaged_file(path, str("tensor '", name, "' ", value.dump(), " is larger than memory can be"));
   }
   return Shape(std::span<const int64_t>(dims));
 }
 
 Entry read_entry(const std::string& name, const Json& value, uint64_t data_size, const std::string& path) {
   if (!value.is_object() || !value.contains("dtype") || !value.contains("shape") || !value.contains("data_offsets"))
-    damaged(path, str("tensor '", name, "' lacks dtype, shape or data_offsets"));
+    damaged_file(path, str("tensor '", name, "' lacks dtype, shape or data_offsets"));
   Entry e{name, read_type(value["dtype"], name, path), read_shape(value["shape"], name, path)};
   const Json& offsets = value["data_offsets"];
   if (!offsets.is_array() || offsets.size() != 2 || !offsets[0].is_number_unsigned() ||
       !offsets[1].is_number_unsigned())
-    damaged(path, str("the offsets of tensor '", name, "' are ", offsets.dump()));
+    damaged_file(path, str("the offsets of tensor '", name, "' are ", offsets.dump()));
   e.begin = offsets[0];
   e.end = offsets[1];
   if (e.begin > e.end || e.end > data_size)
-    damaged(path, str("tensor '", name, "' is at bytes ", e.begin, " to ", e.end, " of ", data_size,
-                      "; the file is truncated or its header wrong"));
+    damaged_file(path, str("tensor '", name, "' is at bytes ", e.begin, " to ", e.end, " of ", data_size,
+                           "; the file is truncated or its header wrong"));
   const uint64_t size = size_of(e.type);
   if ((e.end - e.begin) % size != 0 || (e.end - e.begin) / size != static_cast<uint64_t>(e.shape.numel()))
-    damaged(path, str("tensor '", name, "' ", e.shape, " ", name_of(e.type), " does not fill its ", e.end - e.begin,
-                      " bytes"));
+    damaged_file(path, str("tensor '", name, "' ", e.shape, " ", name_of(e.type), " does not fill its ",
+                           e.end - e.begin, " bytes"));
   return e;
 }
 
@@ -115,11 +115,11 @@ std::vector<Entry> read_entries(const Json& header, uint64_t data_size, const st
   uint64_t at = 0;
   for (const Entry& e : entries) {
     if (e.begin != at)
-      damaged(path, str("tensor '", e.name, "' begins at byte ", e.begin, " where ", at, " is expected (",
-                        e.begin < at ? "overlap" : "hole", ")"));
+      damaged_file(path, str("tensor '", e.name, "' begins at byte ", e.begin, " where ", at, " is expected (",
+                             e.begin < at ? "overlap" : "hole", ")"));
     at = e.end;
   }
-  if (at != data_size) damaged(path, str(data_size - at, " bytes after the last tensor belong to none"));
+  if (at != data_size) damaged_file(path, str(data_size - at, " bytes after the last tensor belong to none"));
   return entries;
 }
 
@@ -171,11 +171,11 @@ Layout read_layout(InputFile& file, const std::string& path) {
   if (error) throw UserError(str("[checkpoint] cannot read ", path, ": ", error.message()));
   uint64_t length = 0;
   if (file.read(reinterpret_cast<char*>(&length), sizeof length) != sizeof length)
-    damaged(path, str("it has ", size, " bytes; the length of the header alone takes 8"));
+    damaged_file(path, str("it has ", size, " bytes; the length of the header alone takes 8"));
   if (length > kMaxHeader || length > size - sizeof length)
-    damaged(path, str("the stated length of its header is ", length, " bytes, and the file has ", size));
+    damaged_file(path, str("the stated length of its header is ", length, " bytes, and the file has ", size));
   std::string text(length, '\0');
-  if (file.read(text.data(), length) != length) damaged(path, "it ends in its header");
+  if (file.read(text.data(), length) != length) damaged_file(path, "it ends in its header");
   const uint64_t data = sizeof length + length;
   Json header = parse_header(text, path);
   std::vector<Entry> entries = read_entries(header, size - data, path);
@@ -220,7 +220,7 @@ StateDict load_safetensors(const std::string& path, const std::shared_ptr<Alloca
   for (const Entry& e : read_layout(file, path).entries) {
     Tensor t = Tensor::empty(allocator, e.shape, e.type, MemClass::other);
     if (file.read(static_cast<char*>(t.raw()), e.end - e.begin) != e.end - e.begin)
-      damaged(path, str("it ends in tensor '", e.name, "'"));
+      damaged_file(path, str("it ends in tensor '", e.name, "'"));
     tensors.emplace(e.name, std::move(t));
   }
   return tensors;

@@ -17,7 +17,7 @@
 namespace lmx_cli {
 namespace {
 
-struct Options {
+struct BleuFlags {
   std::vector<std::string> references, metrics{"bleu"};
   std::string hypothesis = "-", baseline, test = "bootstrap";
   lmx::BleuOptions bleu;
@@ -37,7 +37,7 @@ struct Options {
 const std::vector<std::string> kMetrics{"bleu", "multi-bleu", "chrf", "chrf++", "ter"};
 const std::vector<std::string> kTests{"bootstrap", "randomization"};
 
-std::unique_ptr<lmx::CorpusMetric> make_metric(const std::string& name, const Options& o) {
+std::unique_ptr<lmx::CorpusMetric> make_metric(const std::string& name, const BleuFlags& o) {
   if (name == "bleu" || name == "multi-bleu") return lmx::make_bleu(o.bleu_of(name));
   if (name == "ter") return lmx::make_ter(o.ter);
   lmx::ChrfOptions options;
@@ -59,7 +59,7 @@ std::string with_interval(double score, const std::optional<lmx::ScoreInterval>&
 }
 
 // Returns the fields of the signature that describe resampling.
-std::string test_fields(const Options& o) {
+std::string test_fields(const BleuFlags& o) {
   const std::string seed = lmx::str("|seed:", lmx::kScoreSeed);
   if (!o.baseline.empty()) return lmx::str(o.bootstrap() ? "bs:" : "ar:", o.test_samples(), seed);
   return o.confidence > 0 ? lmx::str("bs:", o.confidence, seed) : "";
@@ -82,7 +82,7 @@ Json to_json(const lmx::ScoreInterval& interval) {
 // One metric for one corpus.
 class Scored {
  public:
-  Scored(const std::string& name, const Options& o, const std::vector<lmx::Lines>& references)
+  Scored(const std::string& name, const BleuFlags& o, const std::vector<lmx::Lines>& references)
       : name_(name), o_(o), metric_(make_metric(name, o)), references_(references) {}
 
   void print_sentences(const lmx::Lines& hypothesis) const {
@@ -179,12 +179,12 @@ class Scored {
   }
 
   std::string name_;
-  const Options& o_;
+  const BleuFlags& o_;
   std::unique_ptr<lmx::CorpusMetric> metric_;
   const std::vector<lmx::Lines>& references_;
 };
 
-void check(const Options& o) {
+void check(const BleuFlags& o) {
   for (const std::string& metric : o.metrics)
     if (std::find(kMetrics.begin(), kMetrics.end(), metric) == kMetrics.end())
       throw lmx::UserError(lmx::str("[bleu] no metric '", metric, "'", lmx::did_you_mean(metric, kMetrics),
@@ -207,7 +207,7 @@ bool looks_tokenized(const lmx::Lines& lines) {
 }
 
 // BLEU has its own tokenizer and chrF counts characters, so both expect detokenized text.
-void warn_of_tokenized(const Options& o, const lmx::Lines& hypothesis, const std::vector<lmx::Lines>& references) {
+void warn_of_tokenized(const BleuFlags& o, const lmx::Lines& hypothesis, const std::vector<lmx::Lines>& references) {
   const bool detokenized = std::any_of(o.metrics.begin(), o.metrics.end(), [&](const std::string& metric) {
     return metric != "multi-bleu" && metric != "ter" && (metric != "bleu" || o.bleu.tokenizer != "none");
   });
@@ -222,7 +222,7 @@ void warn_of_tokenized(const Options& o, const lmx::Lines& hypothesis, const std
     if (looks_tokenized(references[r])) warn(o.references[r]);
 }
 
-void run(Options o) {
+void run(BleuFlags o) {
   if (o.smooth_value >= 0) o.bleu.smooth_value = o.smooth_value;
   if (o.sentences) o.bleu.effective_order = true;
   check(o);
@@ -258,7 +258,7 @@ void add_bleu(Command app) {
                          {"lmx bleu test.de --metric chrf,chrf++,ter < translated.de", "character n-grams, edit rate"},
                          {"lmx bleu test.de --confidence < translated.de", "with a 95 % confidence interval"},
                          {"lmx bleu test.de --baseline old.de < new.de", "is the difference due to chance?"}});
-  const auto o = std::make_shared<Options>();
+  const auto o = std::make_shared<BleuFlags>();
   command.add_option("REF", o->references, "reference translations, a sentence a line; several: several references")
       .required();
   command.add_option("--hypothesis FILE", o->hypothesis, "what to score; -: standard input").show_default();

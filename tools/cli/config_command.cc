@@ -18,7 +18,7 @@
 namespace lmx_cli {
 namespace {
 
-struct Options {
+struct ConfigFlags {
   std::string recipe, explain;
   lmx::ComposeOptions compose;
   bool as_written = false, explains = false, schema = false, files = false, json = false;
@@ -79,7 +79,7 @@ std::vector<std::string> keys_and_parts(const std::vector<lmx::ValueOrigin>& val
   return keys;
 }
 
-void print_origins(const Options& options, const lmx::Node& tree) {
+void print_origins(const ConfigFlags& options, const lmx::Node& tree) {
   const lmx::ComposeOptions compose = with_plugins(options.compose);
   const std::vector<lmx::ValueOrigin> all =
       lmx::explain_recipe(tree, options.name(), lmx::merged_files(options.recipe, compose));
@@ -122,7 +122,7 @@ std::string title_of(const lmx::SchemaPart& part) {
   return lines;
 }
 
-void print_schema(const Options& options, const lmx::Node& tree) {
+void print_schema(const ConfigFlags& options, const lmx::Node& tree) {
   std::vector<lmx::SchemaPart> parts = lmx::recipe_schema(tree);
   parts.push_back(sweeps::sweep_schema());
   if (options.json) {
@@ -147,7 +147,7 @@ void print_schema(const Options& options, const lmx::Node& tree) {
   }
 }
 
-void print_recipe(const Options& options) {
+void print_recipe(const ConfigFlags& options) {
   if (options.as_written + options.files + options.schema + options.explains > 1)
     throw lmx::UserError("--explain, --schema, --files and --composed each print another thing; give one of them");
   if (options.json && !options.explains && !options.schema)
@@ -179,7 +179,7 @@ void add_config(Command app) {
        {"lmx config recipes/ott_wmt.yaml --explain optimizer", "the origin of each value, and the recipe's notes"},
        {"lmx config recipes/quickstart.yaml --schema", "every key and value that the recipe may contain"},
        {"lmx config recipes/ott_wmt.yaml --files", "the files it consists of, in their order"}});
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<ConfigFlags>();
   command.add_option("RECIPE", options->recipe, "the recipe's file").required();
   command.add_option("OVERRIDES", options->compose.overrides, "key=value, +key=value, ++key=value, ~key, group=option");
   command.add_option("--config-dir DIR", options->compose.search_path, "another folder of config groups (repeatable)")

@@ -70,13 +70,13 @@ void list() {
   std::cout << table(rows) << details;
 }
 
-struct Options {
+struct DataFlags {
   std::string recipe, corpus, plot, records;
   std::vector<std::string> overrides, files;
   ZipfOptions zipf;
 };
 
-Node data_of(const Options& options) {
+Node data_of(const DataFlags& options) {
   ComposeOptions compose_options;
   compose_options.overrides = options.overrides;
   const Node recipe = compose(options.recipe, with_plugins(compose_options));
@@ -85,7 +85,7 @@ Node data_of(const Options& options) {
   return *data;
 }
 
-void prepare(const Options& options) {
+void prepare(const DataFlags& options) {
   const Dataset dataset = open_dataset(data_of(options));
   std::cout << dataset.source_note << "\n" << dataset.report;
   if (dataset.train_pairs.size() > 0)
@@ -98,7 +98,7 @@ void prepare(const Options& options) {
 
 // Returns the data that stats counts: a recipe's data, a corpus of the registry, or files. Exactly one of them must be
 // given.
-Node stats_data(const Options& options) {
+Node stats_data(const DataFlags& options) {
   if (!options.recipe.empty() + !options.corpus.empty() + !options.files.empty() != 1) {
     throw UserError("[data] name one of: a recipe, --corpus NAME, --files PATH...");
   }
@@ -158,7 +158,7 @@ std::string records_of(const Dataset& dataset, int64_t types, const std::vector<
          "\n";
 }
 
-void stats(const Options& options) {
+void stats(const DataFlags& options) {
   const Node data = stats_data(options);
   const Node* kind = data.find("name");
   if (kind && kind->text == "parallel") return print_pair_statistics(open_dataset(data));
@@ -213,7 +213,7 @@ void add_fetch(Command group) {
 }
 
 void add_prepare(Command group) {
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<DataFlags>();
   const Command command =
       group.add_subcommand("prepare", "build a recipe's vocabulary and token files, and report on them");
   set_examples(
@@ -226,7 +226,7 @@ void add_prepare(Command group) {
 }
 
 void add_stats(Command group) {
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<DataFlags>();
   options->plot = "zipf.svg";
   const Command command =
       group.add_subcommand("stats", "count unique words against tokens and fit U = a N^b; of parallel text, lengths");

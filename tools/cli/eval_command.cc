@@ -15,14 +15,14 @@
 namespace lmx_cli {
 namespace {
 
-struct Options {
+struct EvalFlags {
   PluginDirectories directories;
   std::string run, penalty = "fairseq:0.6";
   bool no_bleu = false, json = false;
   lmx::EvalOptions eval;
 };
 
-Json to_json(const Options& o, const lmx::EvalResult& r) {
+Json to_json(const EvalFlags& o, const lmx::EvalResult& r) {
   const double bit = std::log(2.0);
   const std::string step = "step-" + std::to_string(r.step);
   Json json{{"run", o.run},
@@ -54,7 +54,7 @@ Json to_json(const Options& o, const lmx::EvalResult& r) {
 }
 
 // Prints bits per token, and those of Puri's protocol.
-void print_bits(const Options& o, const lmx::EvalResult& r) {
+void print_bits(const EvalFlags& o, const lmx::EvalResult& r) {
   const char* split = o.eval.split.c_str();
   const double bit = std::log(2.0);
   const char* note = r.unit == "byte" ? " (a character is a byte)" : "";
@@ -74,7 +74,7 @@ void print_words(const std::string& split, const lmx::WordEval& w) {
               split.c_str(), w.ppl, static_cast<long long>(w.words), static_cast<long long>(w.unknown));
 }
 
-void evaluate(Command command, Options o) {
+void evaluate(Command command, EvalFlags o) {
   if (o.eval.text.empty()) {
     refuse_given(command, {"--field"}, "without --text");
   } else {
@@ -118,7 +118,7 @@ void add_eval(Command app) {
                           "any text, with the run's vocabulary; counts the unknown words"},
                          {"lmx eval runs/puri_desk/2026-05-01_101500 --split test --shards 16",
                           "bits per character by the protocol of Puri 2018"}});
-  const auto o = std::make_shared<Options>();
+  const auto o = std::make_shared<EvalFlags>();
   command.add_option("RUN", o->run, "a run's folder").required();
   command.add_option("--split SPLIT", o->eval.split, "the split to evaluate").offers(lmx::eval_splits()).show_default();
   command.add_option("--text FILE", o->eval.text,

@@ -19,7 +19,7 @@ namespace {
 
 using namespace lmx;
 
-struct Options {
+struct FeaturesFlags {
   PluginDirectories directories;
   std::string run, input, out;
   TextColumns columns;
@@ -73,7 +73,7 @@ std::string heatmap_page(const UnitTrace& trace) {
   return page.str();
 }
 
-std::string text_to_trace(const Options& o) {
+std::string text_to_trace(const FeaturesFlags& o) {
   if (o.text.empty() == o.text_file.empty())
     throw UserError("[features] --heatmap shows one text: give --text TEXT or --text-file FILE");
   if (o.text_file.empty()) return o.text;
@@ -84,7 +84,7 @@ std::string text_to_trace(const Options& o) {
   return text.str();
 }
 
-void heatmap(Command command, const Options& o) {
+void heatmap(Command command, const FeaturesFlags& o) {
   const std::string why = "with --heatmap, which shows one unit over --text or --text-file";
   refuse_given(command, {"TEXTS", "--out", "--no-labels", "--batch"}, why);
   refuse_given(command, text_column_options(), why);
@@ -98,7 +98,7 @@ void heatmap(Command command, const Options& o) {
   std::cout << trace.note << "\nlast value " << trace.values.back() << "\nwritten " << o.heatmap << "\n";
 }
 
-void features(Command command, const Options& o) {
+void features(Command command, const FeaturesFlags& o) {
   if (!o.heatmap.empty()) return heatmap(command, o);
   refuse_given(command, {"--unit", "--text", "--text-file"}, "without --heatmap");
   if (o.no_labels) refuse_given(command, {"--label-column", "--classes"}, "with --no-labels");
@@ -149,7 +149,7 @@ void add_features(Command app) {
                  "the hidden state as CSV"},
                 {"lmx features runs/puri_desk/2026-05-01_101500 --heatmap map.html --unit 388 --text 'A fine film.'",
                  "the values of one unit over a text"}});
-  const auto o = std::make_shared<Options>();
+  const auto o = std::make_shared<FeaturesFlags>();
   command.add_option("RUN", o->run, "a run's folder").required();
   command.add_option("TEXTS", o->input, "a CSV file with a header, or JSON lines (.jsonl)");
   command.add_option("--out FILE", o->out, "features to write: .csv, else safetensors");

@@ -12,14 +12,14 @@
 namespace lmx_cli {
 namespace {
 
-struct Options {
+struct GenerateFlags {
   PluginDirectories directories;
   std::string run, hold, state = "cell";
   lmx::GenerateOptions generate;
 };
 
 // Reads UNIT=VALUE, such as "2388=-1.5".
-void read_hold(Options& o) {
+void read_hold(GenerateFlags& o) {
   if (o.hold.empty()) return;
   const size_t equals = std::min(o.hold.find('='), o.hold.size());
   const std::optional<int64_t> unit = lmx::parse_int(o.hold.substr(0, equals));
@@ -31,7 +31,7 @@ void read_hold(Options& o) {
   o.generate.held_value = *value;
 }
 
-void generate(Command command, Options o) {
+void generate(Command command, GenerateFlags o) {
   if (o.hold.empty()) refuse_given(command, {"--state"}, "without --hold");
   read_hold(o);
   o.directories.load();
@@ -49,7 +49,7 @@ void add_generate(Command app) {
                 {"lmx generate runs/word_lm_gutenberg/2026-05-01_101500 --top-k 40 --seed 2", "other, safer ones"},
                 {"lmx generate runs/puri_desk/2026-05-01_101500 --tokens 300 --top-p 0.9 --hold 388=2.5",
                  "300 bytes, a unit of the cell state held at a value"}});
-  const auto o = std::make_shared<Options>();
+  const auto o = std::make_shared<GenerateFlags>();
   command.add_option("RUN", o->run, "a run's folder").required();
   command.add_option("--prompt TEXT", o->generate.prompt, "what the text begins with");
   command.add_option("--tokens N", o->generate.tokens, "tokens to draw").show_default();

@@ -19,7 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-struct Options {
+struct NewFlags {
   std::string folder, tokens;
   std::vector<std::string> text, pairs, languages;
   double minutes = 15;
@@ -56,7 +56,7 @@ std::string language_of(const std::string& file) {
   return code ? end.substr(1) : "";
 }
 
-std::vector<std::string> languages_of(const Options& o) {
+std::vector<std::string> languages_of(const NewFlags& o) {
   if (!o.languages.empty()) return o.languages;
   const std::vector<std::string> found{language_of(o.pairs[0]), language_of(o.pairs[1])};
   if (found[0].empty() || found[1].empty())
@@ -65,7 +65,7 @@ std::vector<std::string> languages_of(const Options& o) {
   return found;
 }
 
-new_recipe::Written written(const Options& o, const std::string& name) {
+new_recipe::Written written(const NewFlags& o, const std::string& name) {
   const new_recipe::Budget budget = new_recipe::budget_of_this_machine(o.minutes);
   if (!o.text.empty()) {
     new_recipe::TextRequest request{name, {}, o.tokens, budget};
@@ -105,7 +105,7 @@ void write_folder(const fs::path& folder, const std::string& name, const std::st
   }
 }
 
-void make(const Options& o) {
+void make(const NewFlags& o) {
   if (o.text.empty() == o.pairs.empty())
     throw lmx::UserError(
         "[new] name your text: --text FILES for a language model, or --pairs SOURCE TARGET for translation");
@@ -136,7 +136,7 @@ void add_new(Command app) {
                 {"lmx new letters --text notes.txt --tokens chars", "a model of characters instead of words"},
                 {"lmx new en-de --pairs text.en text.de", "translation; line i of one file translates the other's"},
                 {"lmx new big --text book.txt --minutes 600", "a larger model that trains longer"}});
-  const auto o = std::make_shared<Options>();
+  const auto o = std::make_shared<NewFlags>();
   command.add_option("FOLDER", o->folder, "a new folder; its name is the recipe's").required();
   command.add_option("--text FILES", o->text, "text files, folders or globs, .gz too, for a language model");
   command.add_option("--pairs FILE", o->pairs, "two files (or globs), for translation from the first into the second")

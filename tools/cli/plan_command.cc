@@ -22,7 +22,7 @@
 namespace lmx_cli {
 namespace {
 
-struct Options {
+struct PlanFlags {
   PluginDirectories directories;
   lmx::plan::Request request;
   std::string collectives, types, counts, anchor, out, calibrate;
@@ -32,7 +32,7 @@ struct Options {
 };
 
 // The command line with which further ranks are started.
-std::vector<std::string> command_line(const Options& o) {
+std::vector<std::string> command_line(const PlanFlags& o) {
   std::vector<std::string> words{"lmx", "plan", o.request.recipe};
   words.insert(words.end(), o.request.compose.overrides.begin(), o.request.compose.overrides.end());
   words.insert(words.end(), {"--calibrate", o.calibrate});
@@ -41,7 +41,7 @@ std::vector<std::string> command_line(const Options& o) {
   return words;
 }
 
-void calibrate(Command command, const Options& o) {
+void calibrate(Command command, const PlanFlags& o) {
   if (!o.calibrate.ends_with(".yaml"))
     throw lmx::UserError(lmx::str("[plan] --calibrate ", o.calibrate, ": a machine is a file that ends in .yaml"));
   refuse_given(command, {"--machine", "--ranks", "--out", "--anchor", "--from", "--json"}, "with --calibrate");
@@ -67,7 +67,7 @@ void calibrate(Command command, const Options& o) {
 }
 
 // RECIPE is the folder of a run.
-void compare(Command command, Options o) {
+void compare(Command command, PlanFlags o) {
   refuse_given(command,
                {"--ranks", "--out", "--anchor", "--from", "--calibrate", "--types", "--counts", "--collectives",
                 "--spread", "--fill", "--epoch-tokens", "--no-overlap"},
@@ -93,7 +93,7 @@ void compare(Command command, Options o) {
   if (o.within && std::abs(compared.total_error()) > *o.within) throw ExitCode(3);
 }
 
-void plan(Command command, Options o) {
+void plan(Command command, PlanFlags o) {
   if (o.memory) return compare(command, o);
   refuse_given(command, {"--within"}, "without --memory");
   if (!o.calibrate.empty()) {
@@ -120,7 +120,7 @@ void plan(Command command, Options o) {
   std::cout << lmx::plan::text_of(plan);
 }
 
-void add_assumptions(Command command, const std::shared_ptr<Options>& o) {
+void add_assumptions(Command command, const std::shared_ptr<PlanFlags>& o) {
   command.add_option("--collectives NAME", o->collectives,
                      "how collectives move data: pairwise (lmx's own; default), ring (NCCL, MPI; default where the "
                      "recipe has comm.reduce: native), tree, hierarchical");
@@ -168,7 +168,7 @@ void add_plan(Command app) {
                           "the planned memory of a run beside the recorded one"},
                          {"lmx plan RECIPE --machine ott_v100 --ranks 128 --anchor 8:0.176",
                           "the speed of the device from a measured step"}});
-  const auto o = std::make_shared<Options>();
+  const auto o = std::make_shared<PlanFlags>();
   command.add_option("RECIPE", o->request.recipe, "a recipe, a YAML file").required();
   command.add_option("OVERRIDES", o->request.compose.overrides,
                      "key=value; key=a,b plans a variant for each value. machine.KEY=VALUE changes the machine");

@@ -18,7 +18,7 @@ namespace {
 
 using namespace lmx;
 
-struct Options {
+struct ProbeFlags {
   PluginDirectories directories;
   std::string run, corpus, train, valid, test, histogram, save;
   TextColumns columns;
@@ -28,7 +28,7 @@ struct Options {
   ProbeOptions probe;
 };
 
-ProbeTexts texts_of_files(const Options& o) {
+ProbeTexts texts_of_files(const ProbeFlags& o) {
   const LabelledTexts train = read_labelled(o.train, o.columns.text, o.columns.label, o.columns.classes);
   const auto read = [&](const std::string& path) {
     return path.empty() ? LabelledTexts{} : read_labelled(path, o.columns.text, o.columns.label, train.classes);
@@ -96,7 +96,7 @@ void print_unit(const StrongestUnit& u, bool tested) {
               100 * u.train, u.weight > 0 ? 1 : 0, u.threshold);
 }
 
-void check(Command command, const Options& o) {
+void check(Command command, const ProbeFlags& o) {
   if (o.corpus.empty() && o.train.empty()) refuse_given(command, {"--valid", "--test"}, "without --train");
   if (o.corpus.empty() == o.train.empty())
     throw UserError("[probe] name one of: --corpus NAME (with a run), --train FILE (with --valid and --test)");
@@ -123,7 +123,7 @@ void check(Command command, const Options& o) {
   check_probe(o.probe);
 }
 
-void probe_command(Command command, const Options& o) {
+void probe_command(Command command, const ProbeFlags& o) {
   check(command, o);
   ProbeFeatures sets;
   ProbeTexts texts;
@@ -160,7 +160,7 @@ void add_probe(Command app) {
                           "a tenth each for validation and test; with a baseline"},
                          {"lmx probe --train train.safetensors --valid valid.safetensors --test test.csv",
                           "with features that `lmx features` wrote"}});
-  const auto o = std::make_shared<Options>();
+  const auto o = std::make_shared<ProbeFlags>();
   command.add_option("RUN", o->run, "a run's folder; without it --train, --valid and --test are features");
   command.add_option("--corpus NAME", o->corpus, "labelled texts of the registry: sst2, movie_reviews");
   command.add_option("--train FILE", o->train, "a file of texts (CSV or .jsonl), or features");

@@ -20,7 +20,7 @@ namespace {
 using lmx::str;
 using reports::Report;
 
-struct Options {
+struct ReportFlags {
   std::vector<std::string> runs;
   std::string charts, html;
   bool json = false;
@@ -38,26 +38,26 @@ void write_charts(const Report& r, const std::string& directory) {
 }
 
 // Returns the path of the page: in the folder that was given; for several, in the current folder.
-std::string page_path(const Options& o) {
+std::string page_path(const ReportFlags& o) {
   if (!o.html.empty()) return o.html;
   return o.runs.size() == 1 ? o.runs[0] + "/report.html" : "report.html";
 }
 
 // Returns the folders by name if they are few, otherwise their number.
-std::string title_of(const Options& o) {
+std::string title_of(const ReportFlags& o) {
   if (o.runs.size() > 4) return str(o.runs.size(), " runs");
   std::string title;
   for (const std::string& run : o.runs) title += (title.empty() ? "" : ", ") + run;
   return title;
 }
 
-void write_page(const Options& o, const std::vector<Report>& runs, const reports::SweepView* sweep) {
+void write_page(const ReportFlags& o, const std::vector<Report>& runs, const reports::SweepView* sweep) {
   const std::string path = page_path(o);
   lmx::write_file_atomically(path, reports::page(title_of(o), runs, sweep));
   std::cout << "\nreport   " << path << "\n";
 }
 
-void report_sweep(const Options& o) {
+void report_sweep(const ReportFlags& o) {
   if (o.json || !o.charts.empty())
     throw lmx::UserError(str("[report] ", o.json ? "--json" : "--charts", " describes one run, but ", o.runs[0],
                              " is a sweep; its runs are in ", o.runs[0], "/points, its table is table.csv"));
@@ -85,7 +85,7 @@ std::vector<Report> runs_of_folder(const std::string& directory) {
                     : " holds no run that can be read"));
 }
 
-std::vector<Report> read_all(const Options& o) {
+std::vector<Report> read_all(const ReportFlags& o) {
   std::vector<Report> runs;
   for (const std::string& directory : o.runs) {
     std::error_code error;
@@ -98,7 +98,7 @@ std::vector<Report> read_all(const Options& o) {
   return runs;
 }
 
-void report(const Options& o) {
+void report(const ReportFlags& o) {
   if (o.runs.size() == 1 && sweeps::holds_sweep(o.runs[0])) return report_sweep(o);
   const std::vector<Report> runs = read_all(o);
   if ((o.json || !o.charts.empty()) && runs.size() > 1)
@@ -125,7 +125,7 @@ void add_report(Command app) {
                 {"lmx report runs", "every run below a folder, compared in runs/report.html"},
                 {"lmx report runs/sweeps/quickstart/2026-05-01_101500", "a sweep: heat map, parallel axes, its runs"},
                 {"lmx report runs/quickstart/2026-05-01_101500 --json", "one JSON object for programs"}});
-  const auto o = std::make_shared<Options>();
+  const auto o = std::make_shared<ReportFlags>();
   command.add_option("RUN", o->runs, "folders of runs, folders that contain such folders at any depth, or one sweep")
       .required();
   command.add_option("--html FILE", o->html,

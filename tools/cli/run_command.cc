@@ -29,7 +29,7 @@
 namespace lmx_cli {
 namespace {
 
-struct Options {
+struct RunFlags {
   PluginDirectories directories;
   std::string recipe, resume, trace;
   lmx::ComposeOptions compose;
@@ -54,7 +54,7 @@ std::string repeated(const std::string& option, const std::vector<std::string>& 
 }
 
 // Prints useful next commands, as lines that can be copied.
-void print_next(const lmx::RunResult& r, const Options& o, const NextLines& stated) {
+void print_next(const lmx::RunResult& r, const RunFlags& o, const NextLines& stated) {
   const std::string lmx = "  " + command_name(), run = shell_quoted(r.directory);
   const std::string plugins = repeated("--plugin-dir", o.directories.directories);
   // Without keep_best, the best checkpoint may be deleted already.
@@ -79,7 +79,7 @@ void print_next(const lmx::RunResult& r, const Options& o, const NextLines& stat
   if (r.translates || lmx::is_character(r.unit)) std::cout << lmx << " report " << run << "\n";
 }
 
-void print_result(const lmx::RunResult& r, const Options& o, const NextLines& stated) {
+void print_result(const lmx::RunResult& r, const RunFlags& o, const NextLines& stated) {
   std::cout << "run " << r.directory << "\n";
   print_next(r, o, stated);
   if (r.best_step >= 0 && r.best_step != r.steps && r.best_ppl > 0)
@@ -107,7 +107,7 @@ void print_result(const lmx::RunResult& r, const Options& o, const NextLines& st
   }
 }
 
-std::vector<std::string> command_line(const Options& o) {
+std::vector<std::string> command_line(const RunFlags& o) {
   std::vector<std::string> words{"lmx", "run", o.recipe};
   words.insert(words.end(), o.compose.overrides.begin(), o.compose.overrides.end());
   if (!o.resume.empty()) words.insert(words.end(), {"--resume", o.resume});
@@ -120,7 +120,7 @@ std::vector<std::string> command_line(const Options& o) {
 }
 
 // Returns the keys of `--change KEY=VALUE`. The values become overrides of the recipe.
-std::vector<std::string> apply_changes(Options& o) {
+std::vector<std::string> apply_changes(RunFlags& o) {
   std::vector<std::string> keys;
   if (!o.changes.empty() && o.resume.empty())
     throw lmx::UserError("[run] --change is for a run that is resumed; name it with --resume DIR");
@@ -135,7 +135,7 @@ std::vector<std::string> apply_changes(Options& o) {
 }
 
 // Returns the number of ranks that lmx starts itself. UserError: there is only one, or the recipe does not set it.
-int64_t ranks_to_lose(const Options& o) {
+int64_t ranks_to_lose(const RunFlags& o) {
   if (o.restarts == 0)
     throw lmx::UserError("[run] --fewer-ranks says how a run is started again; name also --restarts N");
   o.directories.load();
@@ -150,9 +150,9 @@ int64_t ranks_to_lose(const Options& o) {
                                 "; add --ranks N, or comm=gloo comm.ranks=N"));
 }
 
-int supervise(const Options& o) {
+int supervise(const RunFlags& o) {
   const auto words = [&](const std::string& resume, int64_t ranks) {
-    Options start = o;
+    RunFlags start = o;
     start.resume = resume;
     if (ranks && o.ranks) start.ranks = ranks;
     if (ranks && !o.ranks) start.compose.overrides.push_back(lmx::str("++comm.ranks=", ranks));
@@ -164,7 +164,7 @@ int supervise(const Options& o) {
   return run_with_restarts({o.restarts, o.resume, o.fewer_ranks ? ranks_to_lose(o) : 0, words});
 }
 
-void run(Options o) {
+void run(RunFlags o) {
   if (o.fewer_ranks && o.restarts == 0) ranks_to_lose(o);
   if (o.restarts && !o.dry_run) throw ExitCode{supervise(o)};
   const std::vector<std::string> words = command_line(o), changed = apply_changes(o);
@@ -203,7 +203,7 @@ void add_run(Command app) {
         "continue with a lower learning rate"},
        {"lmx run recipes/quickstart.yaml --restarts 3", "start it again if it fails, from its last checkpoint"},
        {"lmx run recipes/quickstart.yaml init.from=RUN", "a new run that starts from the weights of another"}});
-  const auto o = std::make_shared<Options>();
+  const auto o = std::make_shared<RunFlags>();
   command.add_option("RECIPE", o->recipe, "a recipe, a YAML file").required();
   command.add_option("OVERRIDES", o->compose.overrides, "key=value, +key=value, ++key=value, ~key, group=option");
   command.add_option("--config-dir DIR", o->compose.search_path, "another folder of config groups (repeatable)")

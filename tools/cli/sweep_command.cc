@@ -29,7 +29,7 @@ using namespace sweeps;
 using lmx::str;
 using lmx::UserError;
 
-struct Options {
+struct SweepFlags {
   PluginDirectories directories;
   std::string recipe, resume, out, seeds, metric, halving, launcher;  // "": local, or the same as before
   lmx::ComposeOptions compose;
@@ -38,7 +38,7 @@ struct Options {
   bool maximize = false, fail_fast = false, dry_run = false, json = false;
 };
 
-Request request_of(const Options& o) {
+Request request_of(const SweepFlags& o) {
   Request base;
   base.recipe = o.recipe;
   base.overrides = o.compose.overrides;
@@ -115,7 +115,7 @@ void warn_of_halving(const Plan& plan) {
   if (!why.empty()) lmx::log_warn("[sweep] halving stops nothing: " + why);
 }
 
-void dry_run(const Options& o) {
+void dry_run(const SweepFlags& o) {
   std::vector<std::string> errors;
   const Plan plan = make_plan(request_of(o), &errors);
   const bool any_good =
@@ -139,7 +139,7 @@ void dry_run(const Options& o) {
 }
 
 // Returns the folder of the sweep to resume; "": a new one.
-std::string directory_to_resume(const Options& o) {
+std::string directory_to_resume(const SweepFlags& o) {
   if (o.resume != "auto") return o.resume;
   if (!o.out.empty()) return holds_sweep(o.out) ? o.out : "";
   return newest_sweep(std::filesystem::path(o.recipe).stem().string());
@@ -174,7 +174,7 @@ void check_recipe(const Plan& there, const Plan& here, const Folder& folder) {
                       " without a recipe continues the old one, --out DIR starts a new sweep"));
 }
 
-Plan resumed_plan(const Options& o, const Folder& folder) {
+Plan resumed_plan(const SweepFlags& o, const Folder& folder) {
   Plan plan = read_plan(folder);
   if (o.recipe.empty()) {
     if (!o.metric.empty()) take_metric(plan, parse_metric(o.metric, o.maximize), folder);
@@ -202,7 +202,7 @@ void check_out(const std::string& out) {
   }
 }
 
-Plan new_plan(const Options& o) {
+Plan new_plan(const SweepFlags& o) {
   if (!o.out.empty()) check_out(o.out);
   Plan plan = make_plan(request_of(o));
   if (!plan.missing_data.empty()) throw UserError("[sweep] the data is not ready:" + joined(plan.missing_data));
@@ -262,14 +262,14 @@ void finish(const Plan& plan, const Journal& journal, const Folder& folder, cons
 }
 
 // Refuses options of sbatch that would have no effect.
-void check_scheduler(const Options& o, bool slurm) {
+void check_scheduler(const SweepFlags& o, bool slurm) {
   if (!slurm && !o.slurm.empty())
     throw UserError(str("[sweep] --slurm=", o.slurm[0],
                         " is an option for sbatch, and points run on this machine; "
                         "write --launcher slurm, too"));
 }
 
-void run(Command command, const Options& o) {
+void run(Command command, const SweepFlags& o) {
   if (o.recipe.empty() && !o.resume.empty())
     refuse_given(command, {"--seeds", "--halving", "--random", "--random-seed", "--config-dir"},
                  "with --resume and no recipe: a sweep continues with its own options");
@@ -312,7 +312,7 @@ void run(Command command, const Options& o) {
   finish(plan, journal, folder, result, o.json);
 }
 
-void add_what(Command command, const std::shared_ptr<Options>& o) {
+void add_what(Command command, const std::shared_ptr<SweepFlags>& o) {
   command.add_option("RECIPE", o->recipe, "a recipe, a YAML file; its part `sweep:` may contain axes");
   command.add_option("OVERRIDES", o->compose.overrides,
                      "key=value for all points; key=a,b,c, key=range(1,9), key=interval(a,b) ... to vary");
@@ -332,7 +332,7 @@ void add_what(Command command, const std::shared_ptr<Options>& o) {
   o->directories.add_to(command);
 }
 
-void add_how(Command command, const std::shared_ptr<Options>& o) {
+void add_how(Command command, const std::shared_ptr<SweepFlags>& o) {
   command.add_option("--launcher NAME", o->launcher, "local: processes of this machine (default); slurm: array jobs")
       .one_of({"local", "slurm"});
   command
@@ -370,7 +370,7 @@ void add_sweep(Command app) {
                 {"lmx sweep RECIPE seed=1,2,3,4 --jobs 4", "four at a time, which divide the cores"},
                 {"lmx sweep RECIPE seed=1,2,3,4 --launcher slurm --slurm=--partition=gpu", "as an array job"},
                 {"lmx sweep --resume runs/sweeps/quickstart/2026-05-01_101500", "continue an interrupted sweep"}});
-  const auto o = std::make_shared<Options>();
+  const auto o = std::make_shared<SweepFlags>();
   add_what(command, o);
   add_how(command, o);
   command.callback([command, o] { run(command, *o); });

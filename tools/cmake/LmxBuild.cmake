@@ -18,3 +18,34 @@ if(LMX_SANITIZE)
     $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${LMX_SANITIZE};-fno-sanitize-recover=all;-fno-omit-frame-pointer;-g1>)
   target_link_options(lmx_flags INTERFACE -fsanitize=${LMX_SANITIZE})
 endif()
+
+# lmx_compile_together(TARGET): compiles the sources of each folder in groups of up to six files, because most of the time
+# for one small file goes into the headers that its neighbours include as well. Names in unnamed namespaces must therefore
+# differ within a folder. Two kinds of files are compiled alone: kernels (*_cpu.cc), for which only optimising takes long
+# and whose bits must not depend on their neighbours, and ops, which all name their parts alike.
+function(lmx_compile_together target)
+  get_target_property(sources ${target} SOURCES)
+  list(SORT sources)
+  foreach(source ${sources})
+    get_filename_component(folder ${source} DIRECTORY)
+    if(source MATCHES "_cpu[.]cc$|/core/ops/")
+      continue()
+    endif()
+    string(MAKE_C_IDENTIFIER "${folder}" group)
+    if(NOT DEFINED count_${group})
+      set(count_${group} 0)
+    endif()
+    math(EXPR part "${count_${group}} / 6")
+    math(EXPR count_${group} "${count_${group}} + 1")
+    set_source_files_properties(${source} PROPERTIES UNITY_GROUP ${group}_${part})
+  endforeach()
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
+  # g++ takes each file of a group for a header, where a type of an unnamed namespace would be a mistake.
+  target_compile_options(${target} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage>)
+endfunction()
+
+# lmx_compile_quickly(TARGET): for code whose compilation takes longer than all that it computes. A step of training is
+# computed in the core and in plugins.
+function(lmx_compile_quickly target)
+  target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O1>)
+endfunction()

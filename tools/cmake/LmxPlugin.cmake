@@ -7,9 +7,13 @@ function(lmx_describe_plugin target name folder)
   if(CMAKE_CROSSCOMPILING)
     return()
   endif()
+  set(core "")
+  if(TARGET lmx_core)  # the description names the core that it belongs to
+    set(core lmx_core)
+  endif()
   add_custom_command(OUTPUT ${folder}/${name}.fields.toml
     COMMAND ${LMX_COMMAND} plugins describe ${folder}/${name}.so || ${CMAKE_COMMAND} -E echo "${name}.so has no description: lmx will load it to know its fields"
-    DEPENDS ${target} ${LMX_COMMAND} VERBATIM)
+    DEPENDS ${target} ${LMX_COMMAND} ${core} VERBATIM)
   add_custom_target(${target}_fields ALL DEPENDS ${folder}/${name}.fields.toml)
 endfunction()
 
@@ -25,6 +29,9 @@ function(lmx_plugin name)
   set(folder ${CMAKE_BINARY_DIR}/lib/lmx/plugins/${kind}/${name})
 
   add_library(${name} MODULE ${ARGN})
+  if(COMMAND lmx_compile_together)  # in the tree of lmx
+    lmx_compile_together(${name})
+  endif()
   target_link_libraries(${name} PRIVATE lmx::lmx_core $<TARGET_NAME_IF_EXISTS:lmx_flags>)
   target_compile_features(${name} PRIVATE cxx_std_20)
   target_compile_options(${name} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:${LMX_ARCH_FLAGS}>)

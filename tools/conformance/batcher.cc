@@ -11,7 +11,7 @@ namespace {
 
 using namespace lmx;
 
-constexpr int64_t kGlobal = 6, kVocabulary = 97, kTokens = 20'000, kSentences = 600;
+constexpr int64_t kGlobal = 6, kWords = 97, kTokens = 20'000, kSentences = 600;
 
 // Returns sentences of 3 to 14 words, each followed by </s>.
 TokenArray sentences(uint64_t seed) {
@@ -20,7 +20,7 @@ TokenArray sentences(uint64_t seed) {
   for (uint64_t s = 0; s < kSentences; ++s) {
     const uint64_t words = 3 + key.below(s, 12);
     for (uint64_t w = 0; w < words; ++w)
-      ids.push_back(static_cast<int32_t>(2 + key.fold(s).below(w, static_cast<uint64_t>(kVocabulary) - 2)));
+      ids.push_back(static_cast<int32_t>(2 + key.fold(s).below(w, static_cast<uint64_t>(kWords) - 2)));
     ids.push_back(Vocabulary::kEos);
   }
   return TokenArray::of(std::move(ids));
@@ -29,8 +29,7 @@ TokenArray sentences(uint64_t seed) {
 TokenArray running_text() {
   const RandomKey key(3);
   std::vector<int32_t> ids(static_cast<size_t>(kTokens));
-  for (size_t i = 0; i < ids.size(); ++i)
-    ids[i] = static_cast<int32_t>(key.below(i, static_cast<uint64_t>(kVocabulary)));
+  for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<int32_t>(key.below(i, static_cast<uint64_t>(kWords)));
   return TokenArray::of(std::move(ids));
 }
 
@@ -111,7 +110,7 @@ class BatcherCheck {
           fail("step ", step, ": the lengths do not add up to the ", b.tokens(), " inputs");
         for (const Tensor* t : {&b.inputs, &b.targets, &b.source})
           for (const int32_t id : ids_of(*t))
-            if (id < 0 || id >= kVocabulary) fail("step ", step, ": the id ", id, " is no word of the split");
+            if (id < 0 || id >= kWords) fail("step ", step, ": the id ", id, " is no word of the split");
         tokens += b.tokens();
       }
     }

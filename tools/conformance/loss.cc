@@ -15,19 +15,19 @@ namespace {
 
 using namespace lmx;
 
-constexpr int64_t kWords = 23, kWidth = 5, kTargets = 12;
-constexpr double kSame = 1e-4;  // relative difference that additions in f32 explain
+constexpr int64_t kLossWords = 23, kWidth = 5, kTargets = 12;
+constexpr double kSameLoss = 1e-4;  // relative difference that additions in f32 explain
 
 Vocabulary vocabulary() {
   std::vector<Vocabulary::Entry> entries;
-  for (int64_t k = 0; k < kWords; ++k) entries.push_back({"w" + std::to_string(k), 500 / (k + 1)});
+  for (int64_t k = 0; k < kLossWords; ++k) entries.push_back({"w" + std::to_string(k), 500 / (k + 1)});
   return Vocabulary(std::move(entries));
 }
 
-const ParameterSpec kTable{"embedding.weight", {kWords, kWidth}, {}, true};
+const ParameterSpec kSharedTable{"embedding.weight", {kLossWords, kWidth}, {}, true};
 
 bool close(double a, double b) {
-  return std::abs(a - b) <= kSame * std::max({1.0, std::abs(a), std::abs(b)});
+  return std::abs(a - b) <= kSameLoss * std::max({1.0, std::abs(a), std::abs(b)});
 }
 
 // The features and parameters of a loss in one type, and their targets.
@@ -42,7 +42,7 @@ struct Setting {
     }
     features = normal_values({kTargets, kWidth}, type, 7);
     std::vector<int32_t> ids;
-    for (uint64_t i = 0; i < kTargets; ++i) ids.push_back(static_cast<int32_t>(RandomKey(3).below(i, kWords)));
+    for (uint64_t i = 0; i < kTargets; ++i) ids.push_back(static_cast<int32_t>(RandomKey(3).below(i, kLossWords)));
     ids[1] = ids[0];
     targets = Tensor::from<int32_t>(Allocator::cpu(), {kTargets}, ids);
   }
@@ -77,7 +77,8 @@ class LossCheck {
 
  private:
   std::unique_ptr<Loss> make(const Vocabulary* words, const std::string& tie = "") const {
-    auto loss = create<LossFactory>(s_.plugin, s_.config, "loss", LossEnv{kWords, kWidth, words, {kTable}, tie});
+    auto loss =
+        create<LossFactory>(s_.plugin, s_.config, "loss", LossEnv{kLossWords, kWidth, words, {kSharedTable}, tie});
     if (!loss) fail("the factory returns no loss");
     return loss;
   }
@@ -110,7 +111,7 @@ class LossCheck {
     std::set<std::string> names;
     for (const ParameterSpec& spec : loss_->parameters()) {
       if (!names.insert(spec.name).second) fail("two parameters are called ", spec.name);
-      if (spec.name == kTable.name) fail(spec.name, " is a parameter of the model, and no tie was asked for");
+      if (spec.name == kSharedTable.name) fail(spec.name, " is a parameter of the model, and no tie was asked for");
       if (spec.shape.numel() <= 0) fail(spec.name, " is ", spec.shape);
     }
     const std::vector<ParameterSpec> again = loss_->parameters();
@@ -125,14 +126,15 @@ class LossCheck {
   std::string tie() const {
     std::unique_ptr<Loss> tied;
     try {
-      tied = make(&words_, kTable.name);
+      tied = make(&words_, kSharedTable.name);
     } catch (const UserError& e) {
       return str("refuses a model that shares a table with the output layer: ", e.what());
     }
     for (const ParameterSpec& spec : tied->parameters())
-      if (spec.name == kTable.name && spec.shape == kTable.shape) return "uses the table that a model shares with it";
-    fail("LossEnv::tie names ", kTable.name, ", but no parameter of the loss is this table; use it as the weight, or ",
-         "throw a UserError");
+      if (spec.name == kSharedTable.name && spec.shape == kSharedTable.shape)
+        return "uses the table that a model shares with it";
+    fail("LossEnv::tie names ", kSharedTable.name,
+         ", but no parameter of the loss is this table; use it as the weight, or ", "throw a UserError");
   }
 
   std::string value() const {
@@ -177,12 +179,13 @@ class LossCheck {
   // The negative log-likelihoods by the logits, in f64.
   std::vector<double> reference() const {
     const Tensor z = loss_->logits(narrow_->ctx, narrow_->params, narrow_->features);
-    if (z.shape() != Shape{kTargets, kWords}) fail("logits() is ", z.shape(), ", expected ", Shape{kTargets, kWords});
+    if (z.shape() != Shape{kTargets, kLossWords})
+      fail("logits() is ", z.shape(), ", expected ", Shape{kTargets, kLossWords});
     std::vector<double> nlls;
     for (int64_t i = 0; i < kTargets; ++i) {
       double total = 0;
-      for (int64_t v = 0; v < kWords; ++v) total += std::exp(at(z, i * kWords + v));
-      nlls.push_back(std::log(total) - at(z, i * kWords + narrow_->targets.data<int32_t>()[i]));
+      for (int64_t v = 0; v < kLossWords; ++v) total += std::exp(at(z, i * kLossWords + v));
+      nlls.push_back(std::log(total) - at(z, i * kLossWords + narrow_->targets.data<int32_t>()[i]));
     }
     return nlls;
   }
@@ -240,9 +243,9 @@ class LossCheck {
 
   std::string costs() const {
     const LossPlan plan = loss_->plan();
-    if (plan.samples < 0 || plan.samples > kWords)
-      fail("plan().samples is ", plan.samples, ", and the vocabulary has ", kWords, " words");
-    const int64_t words = plan.samples > 0 ? plan.samples : kWords, macs = loss_->macs_per_token(kTargets);
+    if (plan.samples < 0 || plan.samples > kLossWords)
+      fail("plan().samples is ", plan.samples, ", and the vocabulary has ", kLossWords, " words");
+    const int64_t words = plan.samples > 0 ? plan.samples : kLossWords, macs = loss_->macs_per_token(kTargets);
     if (2 * macs < words * kWidth)
       fail("macs_per_token() is ", macs, ", but plan() says that ", words, " words of size ", kWidth,
            " are multiplied; --dry-run and MFU need the number");
@@ -291,7 +294,7 @@ void check_loss(Report& report, const Subject& subject) {
   std::unique_ptr<LossCheck> check;
   report.run("construction", [&] {
     check = std::make_unique<LossCheck>(subject);
-    return str("with a vocabulary of ", kWords);
+    return str("with a vocabulary of ", kLossWords);
   });
   if (check) check->run(report);
 }

@@ -17,7 +17,7 @@ namespace {
 using namespace lmx;
 
 constexpr double kRate = 0.01;
-constexpr double kSame = 1e-5;  // relative difference that roundings in f32 explain
+constexpr double kSameUpdate = 1e-5;  // relative difference that roundings in f32 explain
 constexpr const char* kTable = "table";
 
 std::vector<ParameterSpec> specs() {
@@ -176,7 +176,7 @@ class OptimizerCheck {
       scaled.update(number, kRate, 0.25);
       plain.step(number);
     }
-    if (const std::string name = differing(scaled, plain, kSame); !name.empty())
+    if (const std::string name = differing(scaled, plain, kSameUpdate); !name.empty())
       fail("grad_scale 0.25 with gradients that are 4 times as large gives another ", name,
            "; clipping and loss scales are applied by grad_scale");
     return "grad_scale multiplies the gradient";
@@ -190,7 +190,7 @@ class OptimizerCheck {
       sparse.update(number);
       dense.step(number);
     }
-    if (const std::string name = differing(sparse, dense, kSame); !name.empty())
+    if (const std::string name = differing(sparse, dense, kSameUpdate); !name.empty())
       fail("a row-sparse gradient of all rows gives another ", name, " than the dense gradient");
     return "a row-sparse gradient of all rows is the dense one";
   }
@@ -294,7 +294,7 @@ class OptimizerCheck {
       narrow.step(number);
       wide.step(number);
     }
-    if (const std::string name = differing(narrow, wide, kSame); !name.empty())
+    if (const std::string name = differing(narrow, wide, kSameUpdate); !name.empty())
       fail("f32 and f64 give another ", name, " (by ", difference(narrow.at(name).value(), wide.at(name).value()),
            " of its size) after 5 updates");
     return "f32 and f64 agree";

@@ -17,7 +17,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr double kWindow = 0.3;  // seconds: many times as long as a scheduler lets one thread run
+constexpr double kSpin = 0.3;  // seconds: many times as long as a scheduler lets one thread run
 
 double mean_s(const std::function<void()>& body) {
   const auto begin = Clock::now();
@@ -25,7 +25,7 @@ double mean_s(const std::function<void()>& body) {
   do {
     body();
     ++calls;
-  } while (seconds_since(begin) < kWindow);
+  } while (seconds_since(begin) < kSpin);
   return seconds_since(begin) / calls;
 }
 

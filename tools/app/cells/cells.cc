@@ -24,10 +24,6 @@ using lmx::Node;
 using lmx::str;
 using lmx::UserError;
 
-std::string at(const Node& node, const std::string& path) {
-  return str(to_string(node.mark), ": ", path, ": ");
-}
-
 std::vector<std::string> labels_of(const Axis& axis) {
   std::vector<std::string> labels;
   for (const AxisValue& value : axis.values) labels.push_back(value.label);

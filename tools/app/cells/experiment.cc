@@ -20,10 +20,6 @@ double tolerance_of(const std::string& kind, double within) {
   return kind == "formula" ? 0.01 : kind == "quality" ? 0.02 : kind == "planned" || kind == "hardware" ? 0.1 : 0;
 }
 
-std::string at(const Node& node, const std::string& path) {
-  return str(to_string(node.mark), ": ", path, ": ");
-}
-
 const Node& as_map(const Node& node, const std::string& path) {
   if (node.kind != Node::Kind::map) throw UserError(at(node, path) + "expected a map (key: value lines)");
   return node;
@@ -229,6 +225,10 @@ void check_axes_named(const Experiment& e, const Node& tree) {
 }
 
 }  // namespace
+
+std::string at(const Node& node, const std::string& path) {
+  return str(to_string(node.mark), ": ", path, ": ");
+}
 
 void Scale::fields(Fields& f) {
   f.required("recipe", recipe, "a recipe's file, relative to this one; ${name} is an axis' value");

@@ -11,6 +11,9 @@
 
 namespace lmx_cli::experiments {
 
+// "FILE:LINE:COLUMN: PATH: ", the start of a message about a value of an experiment.
+std::string at(const lmx::Node& node, const std::string& path);
+
 // How close a measured value must be (classes of the papers' numbers).
 inline const std::vector<std::string> kClasses{"exact", "formula", "shape", "quality", "planned", "hardware"};
 

@@ -15,12 +15,12 @@
 namespace lmx::config {
 namespace {
 
-constexpr auto kNone = std::string_view::npos;
+constexpr auto kEnd = std::string_view::npos;
 constexpr std::string_view kBlank = " \t";
 constexpr std::string_view kEscapable = "\\()[]{}:=, \t\"'";
 constexpr std::string_view kEnding = ",=()[]{}'\"";
 constexpr std::string_view kNameLetters = "abcdefghijklmnopqrstuvwxyz_";
-constexpr size_t kMaxDepth = 100;
+constexpr size_t kMostLevels = 100;
 constexpr size_t kMaxMade = 100'000;  // one function makes up to 10,000 values of about twelve bytes
 
 // "column 3: ", the column after `before` on the line; columns count characters.
@@ -83,7 +83,7 @@ class ValueParser {
 
   // Parses a value and stores its source text.
   Parsed term(bool in_container) {
-    if (depth_ >= kMaxDepth) fail(str("nested deeper than ", kMaxDepth, " levels"));
+    if (depth_ >= kMostLevels) fail(str("nested deeper than ", kMostLevels, " levels"));
     ++depth_;
     const size_t begin = pos_;
     Parsed p = term_at_depth(in_container);
@@ -111,7 +111,7 @@ class ValueParser {
     }
     const size_t name_end = std::min(text_.find_first_not_of(kNameLetters, pos_), text_.size());
     const size_t open = text_.find_first_not_of(kBlank, name_end);
-    if (name_end > pos_ && open != kNone && text_[open] == '(') return function(name_end, open);
+    if (name_end > pos_ && open != kEnd && text_[open] == '(') return function(name_end, open);
     return {{primitive(in_container, false), ""}, {}};
   }
 
@@ -185,7 +185,7 @@ class ValueParser {
   // stay.
   bool closes_behind_backslashes(char quote) const {
     const size_t end = text_.find_first_not_of('\\', pos_);
-    return text_[pos_ + 1] == '\\' && end != kNone && text_[end] == quote;
+    return text_[pos_ + 1] == '\\' && end != kEnd && text_[end] == quote;
   }
 
   // Plain text up to a character that ends it.
@@ -195,7 +195,7 @@ class ValueParser {
     bool escaped = false;
     while (!at_end()) {
       const char c = peek();
-      if (c == '\\' && pos_ + 1 < text_.size() && kEscapable.find(text_[pos_ + 1]) != kNone) {
+      if (c == '\\' && pos_ + 1 < text_.size() && kEscapable.find(text_[pos_ + 1]) != kEnd) {
         out += text_[pos_ + 1];
         kept = out.size();
         pos_ += 2;
@@ -207,12 +207,12 @@ class ValueParser {
         kept = out.size();
         continue;
       }
-      if (kEnding.find(c) != kNone || (is_key && c == ':')) break;
+      if (kEnding.find(c) != kEnd || (is_key && c == ':')) break;
       out += c;
       ++pos_;
-      if (kBlank.find(c) == kNone) kept = out.size();
+      if (kBlank.find(c) == kEnd) kept = out.size();
     }
-    if (kept == 0 && (at_end() || std::string_view(",]}").find(peek()) != kNone)) fail("a value is missing");
+    if (kept == 0 && (at_end() || std::string_view(",]}").find(peek()) != kEnd)) fail("a value is missing");
     if (kept == 0) fail(str("'", peek(), "' where a value begins: quote the value or write \\", peek()));
     if (!at_end() && !in_container && peek() != ',' && peek() != '=')
       fail(str("'", peek(), "' in a plain value: quote the value or write \\", peek()));
@@ -258,7 +258,7 @@ class ValueParser {
   std::string argument_name() {
     const size_t end = std::min(text_.find_first_not_of(kNameLetters, pos_), text_.size());
     const size_t equals = text_.find_first_not_of(kBlank, end);
-    if (end == pos_ || equals == kNone || text_[equals] != '=') return "";
+    if (end == pos_ || equals == kEnd || text_[equals] != '=') return "";
     std::string name(text_.substr(pos_, end - pos_));
     pos_ = equals + 1;
     skip_blanks();
@@ -327,18 +327,18 @@ Override parse_override(const std::string& text) {
                         "' begins no key; expected key=value, +key=value, ++key=value or ~key"));
   const size_t equals = rest.find('=');
   std::string_view key = rest.substr(0, equals);
-  if (key.find_first_of(kBlank) != kNone) throw UserError(at(result.mark) + "no blank may stand in or around the key");
-  if (const size_t odd = key.find_first_of("[](){}'\"\\:,*?"); odd != kNone)
+  if (key.find_first_of(kBlank) != kEnd) throw UserError(at(result.mark) + "no blank may stand in or around the key");
+  if (const size_t odd = key.find_first_of("[](){}'\"\\:,*?"); odd != kEnd)
     throw UserError(str(at(result.mark), at_column(text.substr(0, text.size() - rest.size() + odd)), "'", key[odd],
                         "' in a key: expected key=value", key[odd] == '[' ? "; an item of a list is key.0=value" : ""));
   for (const std::string& part : split(key, '.'))
     if (part.size() > kMaxKey)
       throw UserError(str(at(result.mark), "a key of ", part.size(), " bytes; at most ", kMaxKey));
   if (key.empty()) throw UserError(at(result.mark) + "the key is missing: expected key=value");
-  if (equals == kNone && result.kind != Override::Kind::remove)
+  if (equals == kEnd && result.kind != Override::Kind::remove)
     throw UserError(str(at(result.mark), "expected key=value, such as ", key, "=1"));
   const size_t sign = key.find('@');
-  if (sign != kNone) result.package = key.substr(sign + 1);
+  if (sign != kEnd) result.package = key.substr(sign + 1);
   result.key = key.substr(0, sign);
   const auto empty_part = [](const std::string& part) { return part.empty(); };
   const std::vector<std::string> parts = split(result.key, '.'), folders = split(result.key, '/');
@@ -346,9 +346,9 @@ Override parse_override(const std::string& text) {
     throw UserError(str(at(result.mark), "the key '", result.key, "' has an empty part"));
   const std::string package = result.package.value_or("");
   const std::vector<std::string> packages = package.empty() ? std::vector<std::string>{} : split(package, '.');
-  if (package.find('@') != kNone || std::any_of(packages.begin(), packages.end(), empty_part))
+  if (package.find('@') != kEnd || std::any_of(packages.begin(), packages.end(), empty_part))
     throw UserError(str(at(result.mark), "'@", package, "' is no package; expected names with dots between them"));
-  if (equals != kNone) {
+  if (equals != kEnd) {
     const std::string_view value = rest.substr(equals + 1);
     Parsed parsed =
         ValueParser(value, result.mark, std::string_view(text).substr(0, text.size() - value.size())).parse();
@@ -357,8 +357,8 @@ Override parse_override(const std::string& text) {
     else
       result.value = std::move(parsed.term.value);
   }
-  if (parts.size() + (result.value ? depth_of(*result.value) : 0) > kMaxDepth)
-    throw UserError(str(at(result.mark), "nested deeper than ", kMaxDepth, " levels"));
+  if (parts.size() + (result.value ? depth_of(*result.value) : 0) > kMostLevels)
+    throw UserError(str(at(result.mark), "nested deeper than ", kMostLevels, " levels"));
   return result;
 }
 

@@ -4,7 +4,7 @@
 namespace lmx {
 namespace {
 
-std::vector<Download> multi30k() {
+std::vector<Download> multi30k_files() {
   std::vector<Download> files;
   for (const char* split : {"train", "val", "test_2016_flickr", "test_2017_flickr"})
     for (const char* language : {"en", "de"}) {
@@ -14,7 +14,7 @@ std::vector<Download> multi30k() {
   return files;
 }
 
-std::vector<Download> sst2() {
+std::vector<Download> sst2_files() {
   std::vector<Download> files;
   for (const char* file : {"train.csv", "val.csv", "test.csv"})
     files.push_back(
@@ -23,24 +23,24 @@ std::vector<Download> sst2() {
   return files;
 }
 
-std::vector<Download> one_billion_word() {
+std::vector<Download> one_billion_word_files() {
   return {{.url = "http://www.statmt.org/lm-benchmark/1-billion-word-language-modeling-benchmark-r13output.tar.gz",
            .file = "1-billion-word-language-modeling-benchmark-r13output.tar.gz",
            .unpack = "tar",
            .strip = 1}};
 }
 
-std::vector<Download> tinyshakespeare() {
+std::vector<Download> tinyshakespeare_files() {
   return {{.url = "https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt",
            .file = "input.txt"}};
 }
 
-std::vector<Download> news_commentary() {
+std::vector<Download> news_commentary_files() {
   return {{"http://www.statmt.org/wmt14/training-parallel-nc-v9.tgz", "training-parallel-nc-v9.tar.gz", "tar"}};
 }
 
 // newstest2012 to 2014 are SGML files.
-std::vector<Download> wmt14_en_fr() {
+std::vector<Download> wmt14_en_fr_files() {
   const std::string wmt13 = "http://www.statmt.org/wmt13/training-parallel-";
   return {{wmt13 + "europarl-v7.tgz", "europarl-v7.tar.gz", "tar", 1},
           {wmt13 + "commoncrawl.tgz", "commoncrawl.tar.gz", "tar"},
@@ -62,11 +62,11 @@ std::vector<Download> wmt14_en_fr() {
 }
 
 // Cleaned pairs of a later release than the paper's; Corpus::get describes raw ones.
-std::vector<Download> paracrawl() {
+std::vector<Download> paracrawl_files() {
   return {{"https://s3.amazonaws.com/web-language-models/paracrawl/release6/en-de.txt.gz", "part-release6.tsv.gz"}};
 }
 
-std::vector<Download> wmt16_en_de() {
+std::vector<Download> wmt16_en_de_files() {
   return {{"https://drive.usercontent.google.com/download?id=0B_bZck-ksdkpM25jRUN2X2UxMm8&export=download&confirm=t",
            "wmt16_en_de.tar.gz", "tar"}};
 }
@@ -74,14 +74,14 @@ std::vector<Download> wmt16_en_de() {
 }  // namespace
 
 std::vector<Download> downloads_of(const std::string& corpus) {
-  if (corpus == "multi30k") return multi30k();
-  if (corpus == "news_commentary") return news_commentary();
-  if (corpus == "one_billion_word") return one_billion_word();
-  if (corpus == "paracrawl") return paracrawl();
-  if (corpus == "sst2") return sst2();
-  if (corpus == "tinyshakespeare") return tinyshakespeare();
-  if (corpus == "wmt14_en_fr") return wmt14_en_fr();
-  if (corpus == "wmt16_en_de") return wmt16_en_de();
+  if (corpus == "multi30k") return multi30k_files();
+  if (corpus == "news_commentary") return news_commentary_files();
+  if (corpus == "one_billion_word") return one_billion_word_files();
+  if (corpus == "paracrawl") return paracrawl_files();
+  if (corpus == "sst2") return sst2_files();
+  if (corpus == "tinyshakespeare") return tinyshakespeare_files();
+  if (corpus == "wmt14_en_fr") return wmt14_en_fr_files();
+  if (corpus == "wmt16_en_de") return wmt16_en_de_files();
   return {};
 }
 

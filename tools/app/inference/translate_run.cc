@@ -26,7 +26,7 @@ using namespace train;
 namespace {
 
 // Number of batches in a window. Sentences are sorted by length within a window.
-constexpr int64_t kBatchesPerWindow = 64;
+constexpr int64_t kWindowBatches = 64;
 constexpr size_t kChunkBytes = 1 << 20;
 
 // A run of an encoder-decoder, with its vocabulary and codecs for text.
@@ -161,7 +161,7 @@ class ScoringRun {
         opened_(run, options.checkpoint, options.device),
         scorer_(opened_.model(), options),
         out_(output) {}
-  int64_t window() const { return options_.batch * kBatchesPerWindow; }
+  int64_t window() const { return options_.batch * kWindowBatches; }
   int64_t pairs() const { return pairs_; }
   void write(const Lines& sources, const Lines& targets) {
     if (!sources.empty()) out_.write(scorer_.score(sources, targets));
@@ -217,7 +217,7 @@ TranslatedFile translate_file(const std::string& run, const TranslateOptions& op
                               const std::string& output) {
   const Translator translator(run, options);
   const auto begin = std::chrono::steady_clock::now();
-  Windows windows(input, options.batch * kBatchesPerWindow);
+  Windows windows(input, options.batch * kWindowBatches);
   TextOutput out(output);
   TranslatedFile done;
   for (Lines window; !(window = windows.next()).empty();) {

@@ -21,14 +21,14 @@ constexpr int64_t kMostWords = 50'000;
 constexpr int64_t kSamples = 1'024;
 constexpr int64_t kMostValidTokens = 200'000;  // tokens of one validation
 
-struct Size {
+struct ModelSize {
   int64_t embedding, cells, projection;  // projection 0: none
   double rate;
   int64_t output() const { return projection > 0 ? projection : cells; }
   // Counts the LSTM without the tables of the vocabulary.
   int64_t parameters() const { return 4 * cells * (embedding + output() + 1) + cells * projection; }
 };
-constexpr std::array<Size, 5> kSizes{
+constexpr std::array<ModelSize, 5> kModelSizes{
     {{64, 64, 0, 0.005}, {128, 128, 0, 0.004}, {256, 256, 0, 0.003}, {256, 512, 256, 0.002}, {512, 1024, 512, 0.002}}};
 
 // The tokens of the text.
@@ -42,8 +42,8 @@ struct Reading {
   bool samples() const { return vocab > kLargeVocabulary; }
 };
 
-struct Choice {
-  Size size;
+struct ModelChoice {
+  ModelSize size;
   int64_t sequence = 0, batch = 0;
   double passes = 0;
   double seconds = 0;
@@ -121,26 +121,26 @@ Reading read_as(const std::string& asked, const lmx::TextSurvey& s) {
 }
 
 // Returns the floating-point operations of a forward and backward pass for one token.
-double flops_of_a_token(const Size& size, const Reading& r) {
+double flops_of_a_token(const ModelSize& size, const Reading& r) {
   const int64_t scored = r.samples() ? kSamples + 1 : r.vocab;
   return 6.0 * static_cast<double>(size.parameters() + scored * size.output());
 }
 
-bool fits(const Size& size, const Reading& r, const Budget& budget) {
+bool fits(const ModelSize& size, const Reading& r, const Budget& budget) {
   const int64_t tables = r.vocab * (size.embedding + size.output());
   const bool memory = 16 * (size.parameters() + tables) < budget.memory / 2;  // weights, gradients, two values of Adam
   return memory && size.parameters() <= (r.words() ? 2 : 1) * r.train_tokens;
 }
 
-Choice choose(const Reading& r, const Budget& budget) {
-  Choice c;
+ModelChoice choose(const Reading& r, const Budget& budget) {
+  ModelChoice c;
   c.sequence = r.words() ? 20 : 64;
   c.batch = 64;
   while (c.batch > 1 && c.steps_of_a_pass(r) < 100) c.batch /= 2;
   const auto tokens = static_cast<double>(r.train_tokens);
   c.wanted = std::clamp(std::floor(1e7 / tokens), 1.0, 20.0);
-  for (size_t i = kSizes.size(); i-- > 0;) {
-    c.size = kSizes[i];
+  for (size_t i = kModelSizes.size(); i-- > 0;) {
+    c.size = kModelSizes[i];
     const double pass = flops_of_a_token(c.size, r) * tokens;
     c.passes = std::min(c.wanted, std::floor(budget.flops() / pass));
     if (i == 0 && c.passes < 1) c.passes = budget.flops() / pass;
@@ -172,7 +172,7 @@ std::string data_section(const TextRequest& request, const lmx::TextSurvey& s, c
          lmx::str("  valid_fraction: ", valid, "\n\n");
 }
 
-std::string model_section(const Reading& r, const Choice& c) {
+std::string model_section(const Reading& r, const ModelChoice& c) {
   const int64_t tables = r.vocab * (c.size.embedding + c.size.output());
   std::string text =
       comment(lmx::str("A step trains on ", c.batch, " sequences of ", c.sequence, " ", r.unit(), ", ",
@@ -196,7 +196,7 @@ std::string model_section(const Reading& r, const Choice& c) {
   return text + lmx::str("optimizer: {lr: ", c.size.rate, "}\nclip: 1.0\n\n");
 }
 
-std::string train_section(const Reading& r, const Choice& c, const Budget& budget, int64_t valid_tokens) {
+std::string train_section(const Reading& r, const ModelChoice& c, const Budget& budget, int64_t valid_tokens) {
   const double steps = std::max(1.0, c.passes * static_cast<double>(c.steps_of_a_pass(r)));
   const auto whole_steps = static_cast<int64_t>(steps);
   const int64_t log_every = std::clamp<int64_t>(whole_steps / 40, 1, 100);
@@ -229,7 +229,7 @@ Written write_text_recipe(const TextRequest& request) {
   double valid = 0;
   const lmx::TextSurvey s = survey(request, valid);
   const Reading r = read_as(request.tokens, s);
-  const Choice c = choose(r, request.budget);
+  const ModelChoice c = choose(r, request.budget);
   const std::string counts = lmx::str(
       "The text has ", s.files, s.files == 1 ? " file" : " files", " with ", lmx::bytes_text(s.bytes), ": ",
       lmx::count_text(s.lines), " lines, ", lmx::count_text(s.words), " words (",

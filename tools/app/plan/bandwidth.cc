@@ -6,11 +6,11 @@ namespace lmx::plan {
 namespace {
 
 // From 1 Mbit/s to 1 TB/s.
-constexpr double kLeast = 1.25e-4, kMost = 1000;
-constexpr int kSteps = 240, kCurveStep = 4;  // a curve has a point for each fourth step
+constexpr double kSlowest = 1.25e-4, kFastest = 1000;
+constexpr int kPoints = 240, kCurveStep = 4;  // a curve has a point for each fourth step
 
 double at(int i) {
-  return kLeast * std::pow(kMost / kLeast, static_cast<double>(i) / kSteps);
+  return kSlowest * std::pow(kFastest / kSlowest, static_cast<double>(i) / kPoints);
 }
 
 struct Field {
@@ -51,11 +51,11 @@ void add_bandwidths(Plan& plan, const std::vector<std::pair<std::string, const C
   const int ranks = variants[0].second->ranks();
   for (size_t v = 0; v < field.variants.size(); ++v) {
     Curve curve{field.variants[v].first, ranks, {}};
-    for (int i = 0; i <= kSteps; i += kCurveStep) curve.points.emplace_back(at(i), field.tokens_s(v, at(i)));
+    for (int i = 0; i <= kPoints; i += kCurveStep) curve.points.emplace_back(at(i), field.tokens_s(v, at(i)));
     plan.curves.push_back(std::move(curve));
   }
   size_t best = field.fastest(at(0), 0);
-  for (int i = step; i <= kSteps; i += step) {
+  for (int i = step; i <= kPoints; i += step) {
     const size_t next = field.fastest(at(i), best);
     if (next == best) continue;
     plan.crossings.push_back({ranks, field.variants[best].first, field.variants[next].first,

@@ -132,27 +132,31 @@ std::vector<std::string> notes_of(const Request& request, const Case& c, const M
   return notes;
 }
 
+// The number after position `sign`, or NaN.
+double number_after(const std::string& text, size_t sign) {
+  return sign == std::string::npos ? NAN : parse_double(text.substr(sign + 1)).value_or(NAN);
+}
+
 }  // namespace
 
 Anchor parse_anchor(const std::string& text) {
   const size_t colon = text.find(':');
   const std::optional<int64_t> ranks = parse_int(text.substr(0, colon));
-  const std::optional<double> seconds =
-      colon == std::string::npos ? std::nullopt : parse_double(text.substr(colon + 1));
-  if (!ranks || !seconds || *ranks < 1 || *ranks > kMostRanks || !(*seconds > 0) || !std::isfinite(*seconds))
+  const double seconds = number_after(text, colon);
+  if (!ranks || *ranks < 1 || *ranks > kMostRanks || !(seconds > 0) || !std::isfinite(seconds))
     throw UserError(str("[plan] --anchor takes RANKS:SECONDS of a measured step, such as 8:0.348, got '", text, "'"));
-  return {*ranks, *seconds};
+  return {*ranks, seconds};
 }
 
 WordLaw parse_law(const std::string& text) {
   const size_t comma = text.find(',');
   const auto factor = parse_double(text.substr(0, comma));
-  const auto exponent = comma == std::string::npos ? std::nullopt : parse_double(text.substr(comma + 1));
-  if (!factor || !exponent || !(*factor > 0) || !(*exponent > 0 && *exponent <= 1))
+  const double exponent = number_after(text, comma);
+  if (!factor || !(*factor > 0) || !(exponent > 0 && exponent <= 1))
     throw UserError(
         str("[plan] --types takes FACTOR,EXPONENT of the number of different words in N tokens, FACTOR N^EXPONENT, ",
             "such as 8.17,0.64, got '", text, "'"));
-  return [law = PowerLaw{*factor, *exponent, {}, 0}](int64_t tokens, int64_t vocabulary) {
+  return [law = PowerLaw{*factor, exponent, {}, 0}](int64_t tokens, int64_t vocabulary) {
     const double most = static_cast<double>(std::min(tokens, vocabulary));
     return static_cast<int64_t>(std::min(law.at(static_cast<double>(tokens)), most));
   };

@@ -9,7 +9,7 @@
 namespace lmx::plan {
 namespace {
 
-constexpr size_t kMost = 1000;
+constexpr size_t kMostVariants = 1000;
 
 bool is_file(const std::string& machine) {
   return machine.ends_with(".yaml") || machine.find('/') != std::string::npos;
@@ -82,7 +82,7 @@ int ranks_of(const Node& tree) {
 std::vector<Node> variant_trees(const std::string& recipe, const ComposeOptions& options) {
   bool swept = false;
   std::vector<Node> trees;
-  for (const std::vector<std::string>& overrides : sweep_grid(own_axes(recipe, options, swept), kMost))
+  for (const std::vector<std::string>& overrides : sweep_grid(own_axes(recipe, options, swept), kMostVariants))
     trees.push_back(compose_with(recipe, options, overrides));
   return trees;
 }
@@ -91,7 +91,7 @@ std::vector<Variant> variants_of(const Request& request, bool& swept) {
   const ComposeOptions options = with_machine(request);
   const std::vector<SweepAxis> axes = own_axes(request.recipe, options, swept);
   std::vector<Variant> variants;
-  for (const std::vector<std::string>& overrides : sweep_grid(axes, kMost)) {
+  for (const std::vector<std::string>& overrides : sweep_grid(axes, kMostVariants)) {
     Variant v;
     for (size_t a = 0; a < axes.size(); ++a)
       if (axes[a].values.size() > 1) v.label += str(v.label.empty() ? "" : " ", overrides[a]);

@@ -80,7 +80,7 @@ void add_time(Text& text) {
   text.number(clock.seconds().count(), 2) << "+0000";
 }
 
-void write_status(const StatusFile& file, std::string_view reason) {
+void write_crash(const StatusFile& file, std::string_view reason) {
   Text text;
   text << "{\n \"host\": " << file.host << ",\n \"pid\": ";
   text.number(getpid()) << ",\n \"reason\": \"" << reason << "\",\n \"state\": \"failed\",\n \"step\": ";
@@ -121,7 +121,7 @@ void handle(int number, siginfo_t*, void* context) {
     if (place.plugin) line << ", " << place.plugin->path;
     line << "\n";
     write_all(STDERR_FILENO, line.view());
-    if (const StatusFile* file = g_status.load()) write_status(*file, reason.view());
+    if (const StatusFile* file = g_status.load()) write_crash(*file, reason.view());
   } else if (first != gettid()) {
     wait_for_report();
   }

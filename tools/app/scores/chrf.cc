@@ -18,7 +18,7 @@ using namespace data;
 struct Order {
   int64_t hypothesis = 0, reference = 0, shared = 0;
 };
-using Statistics = std::vector<Order>;  // for each order of characters, then of words
+using OrderCounts = std::vector<Order>;  // for each order of characters, then of words
 
 // Splits off a punctuation mark at a word's end or, if there is none, at its beginning.
 std::vector<std::string> marked_words(const std::string& line) {
@@ -58,7 +58,7 @@ std::vector<NGrams> orders_of(const std::string& line, const ChrfOptions& option
 }
 
 // Ignores orders of which one side has no n-grams.
-double f_score(const Statistics& orders, double beta) {
+double f_score(const OrderCounts& orders, double beta) {
   double precision = 0, recall = 0;
   int64_t used = 0;
   for (const Order& o : orders) {
@@ -74,8 +74,8 @@ double f_score(const Statistics& orders, double beta) {
   return 100 * (1 + factor) * precision * recall / (factor * precision + recall);
 }
 
-Statistics compare(const std::vector<NGrams>& hypothesis, const std::vector<NGrams>& reference) {
-  Statistics s(hypothesis.size());
+OrderCounts compare(const std::vector<NGrams>& hypothesis, const std::vector<NGrams>& reference) {
+  OrderCounts s(hypothesis.size());
   for (size_t i = 0; i < s.size(); ++i)
     s[i] = {reference[i].empty() ? 0 : total(hypothesis[i]), total(reference[i]), shared(hypothesis[i], reference[i])};
   return s;
@@ -109,7 +109,7 @@ class Chrf final : public CorpusMetric {
     return all;
   }
   double score(std::span<const double> sums) const override {
-    Statistics orders;
+    OrderCounts orders;
     for (size_t k = 0; k + 2 < sums.size(); k += 3)
       orders.push_back(
           {static_cast<int64_t>(sums[k]), static_cast<int64_t>(sums[k + 1]), static_cast<int64_t>(sums[k + 2])});
@@ -117,13 +117,13 @@ class Chrf final : public CorpusMetric {
   }
 
  private:
-  Statistics best_of_line(const std::string& hypothesis, std::span<const Lines> references, size_t line) const {
+  OrderCounts best_of_line(const std::string& hypothesis, std::span<const Lines> references, size_t line) const {
     Numbers numbers;
     const std::vector<NGrams> ours = orders_of(hypothesis, options_, numbers);
-    Statistics best;
+    OrderCounts best;
     double best_score = -1;
     for (const Lines& reference : references) {
-      const Statistics s = compare(ours, orders_of(reference[line], options_, numbers));
+      const OrderCounts s = compare(ours, orders_of(reference[line], options_, numbers));
       const double score = f_score(s, options_.beta);
       if (score <= best_score) continue;
       best_score = score;

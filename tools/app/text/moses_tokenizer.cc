@@ -173,7 +173,7 @@ Text split_apostrophes(Text text, const std::string& language) {
   return out;
 }
 
-std::vector<std::u32string_view> words_of(const Text& text) {
+std::vector<std::u32string_view> pieces_of(const Text& text) {
   std::vector<std::u32string_view> words;
   const std::u32string_view all = text;
   for (size_t at = 0; at < all.size();) {
@@ -204,7 +204,7 @@ bool keeps_point(const std::vector<std::u32string_view>& words, size_t i, const 
 
 // Returns the words separated by one space, with periods at sentence ends as separate tokens.
 Text split_points(const Text& in, const std::string& language) {
-  const std::vector<std::u32string_view> words = words_of(in);
+  const std::vector<std::u32string_view> words = pieces_of(in);
   Text out;
   out.reserve(in.size() + 8);
   for (size_t i = 0; i < words.size(); ++i) {

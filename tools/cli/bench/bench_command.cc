@@ -24,7 +24,7 @@
 namespace lmx_cli {
 namespace {
 
-struct Options {
+struct BenchFlags {
   PluginDirectories directories;
   std::string workload = "word_lstm", precision = "all", device = "cpu", scale = "cpu", trace;
   int64_t steps = 10, threads = 0;
@@ -76,7 +76,7 @@ int64_t peak_rss_mb() {
   return usage.ru_maxrss / 1024;
 }
 
-void measure(const Options& options, const std::string& precision) {
+void measure(const BenchFlags& options, const std::string& precision) {
   lmx::Context ctx;
   lmx::compute_on(ctx, lmx::device_named(options.device, "[bench] --device "));
   ctx.compute = compute_type(precision);
@@ -132,7 +132,7 @@ void measure(const Options& options, const std::string& precision) {
 }
 
 // UserError if the options that choose and measure a device do not fit together, or if there is no such device.
-void check_device(const Options& options) {
+void check_device(const BenchFlags& options) {
   if (options.device != "cpu" && (options.workload == "batchers" || options.workload == "compose"))
     throw lmx::UserError(lmx::str("[bench] --device ", options.device, ": ", options.workload, " runs on the CPU"));
   if (options.scale != "cpu" && (options.workload == "batchers" || options.workload == "compose"))
@@ -159,7 +159,7 @@ std::vector<std::string> all_workloads() {
   return names;
 }
 
-void bench(Options& options) {
+void bench(BenchFlags& options) {
   check_choice("workload", options.workload, all_workloads(), "there are");
   check_choice("precision", options.precision, kPrecisions, "one of");
   check_choice("scale", options.scale, kScales, "one of");
@@ -188,7 +188,7 @@ void bench(Options& options) {
 }  // namespace
 
 void add_bench(Command app) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<BenchFlags>();
   const Command command = app.add_subcommand("bench", "time a training step and compare it with the GEMM peak");
   set_examples(command,
                {{"lmx bench word_lstm --precision fp32", "one JSON line: step_s, tokens_per_s, gflops, efficiency"},

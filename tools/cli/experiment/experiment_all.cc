@@ -19,7 +19,7 @@ namespace {
 
 using lmx::str;
 
-struct Options {
+struct ExperimentAllFlags {
   PluginDirectories directories;
   std::string scale, machine;
   bool dry_run = false, json = false;
@@ -31,7 +31,7 @@ struct Listed {
 };
 
 // Needs of every experiment at each of its scales.
-std::vector<Listed> all_needs(const Options& o) {
+std::vector<Listed> all_needs(const ExperimentAllFlags& o) {
   std::vector<Listed> all;
   DataChecks checks;
   for (const auto& [id, file] : find_experiments()) {
@@ -121,7 +121,7 @@ void print_list(const std::vector<Listed>& all) {
   for (const std::string& line : missing) std::cout << "  " << line << "\n";
 }
 
-void all(const Options& o) {
+void all(const ExperimentAllFlags& o) {
   if (!o.dry_run)
     throw lmx::UserError(
         "[experiment] `lmx experiment all` lists what would run: write --dry-run; `lmx experiment run NAME` runs one "
@@ -135,7 +135,7 @@ void all(const Options& o) {
 }  // namespace
 
 void add_experiment_all(Command group) {
-  const auto o = std::make_shared<Options>();
+  const auto o = std::make_shared<ExperimentAllFlags>();
   const Command command =
       group.add_subcommand("all", "list every experiment and scale with the time and data it needs");
   set_examples(command,

@@ -28,7 +28,7 @@ using namespace experiments;
 using lmx::str;
 using lmx::UserError;
 
-struct Options {
+struct ExperimentFlags {
   PluginDirectories directories;
   Choice choice;
   std::vector<std::string> only, slurm;
@@ -117,7 +117,7 @@ void check(const Results& r) {
   if (!lines.empty() || !judged) throw ExitCode{kOutsideCode};
 }
 
-void run(const Options& o) {
+void run(const ExperimentFlags& o) {
   if (o.choice.launcher != "slurm" && !o.slurm.empty())
     throw UserError(str("[experiment] --slurm=", o.slurm[0],
                         " is an option for sbatch, and cells run on this machine; write --launcher slurm, too"));
@@ -155,7 +155,7 @@ void run(const Options& o) {
       str("[experiment] ", ending.failed.size(), ending.failed.size() == 1 ? " cell" : " cells", " failed:", text));
 }
 
-void show(const Options& o) {
+void show(const ExperimentFlags& o) {
   o.directories.load();
   const Prepared p(o.choice);
   const Results r = results_of(p, Finished(p.cells, p.out));
@@ -163,7 +163,7 @@ void show(const Options& o) {
   if (o.check) check(r);
 }
 
-void add_common(Command command, const std::shared_ptr<Options>& o) {
+void add_common(Command command, const std::shared_ptr<ExperimentFlags>& o) {
   command
       .add_option("NAME", o->choice.name,
                   "an experiment of `lmx experiment list`, the last part of its name, or a file")
@@ -184,7 +184,7 @@ void add_common(Command command, const std::shared_ptr<Options>& o) {
 }
 
 void add_run_command(Command group) {
-  const auto o = std::make_shared<Options>();
+  const auto o = std::make_shared<ExperimentFlags>();
   const Command command = group.add_subcommand("run", "run an experiment's cells and judge the paper's claims");
   set_examples(
       command,
@@ -208,7 +208,7 @@ void add_run_command(Command group) {
 }
 
 void add_show_command(Command group) {
-  const auto o = std::make_shared<Options>();
+  const auto o = std::make_shared<ExperimentFlags>();
   const Command command = group.add_subcommand(
       "show", "print the tables and verdicts of what has run and of what is planned; runs nothing");
   set_examples(command, {{"lmx experiment show table3_memory --scale paper", "the planned cells, without the corpus"},

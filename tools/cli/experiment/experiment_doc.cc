@@ -16,7 +16,7 @@ namespace {
 
 using lmx::str;
 
-struct Options {
+struct ExperimentDocFlags {
   PluginDirectories directories;
   std::vector<std::string> pages;
   bool check = false;
@@ -52,7 +52,7 @@ std::string written(const std::string& file) {
   return out + page.substr(from);
 }
 
-void doc(const Options& o) {
+void doc(const ExperimentDocFlags& o) {
   o.directories.load();
   std::string stale;
   for (const std::string& file : o.pages) {
@@ -69,7 +69,7 @@ void doc(const Options& o) {
 }  // namespace
 
 void add_experiment_doc(Command group) {
-  const auto o = std::make_shared<Options>();
+  const auto o = std::make_shared<ExperimentDocFlags>();
   const Command command = group.add_subcommand("doc", "write the tables of experiments into Markdown pages");
   set_examples(command,
                {{"lmx experiment doc docs/experiments/*.md", "every block of these pages"},

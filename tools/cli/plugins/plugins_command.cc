@@ -12,13 +12,13 @@
 namespace lmx_cli {
 namespace {
 
-struct Options {
+struct PluginsFlags {
   PluginDirectories directories;
   std::string name, kind;
   bool json = false;
 };
 
-void list(const Options& options) {
+void list(const PluginsFlags& options) {
   options.directories.load();
   std::vector<std::vector<std::string>> rows{{"KIND", "NAME", "VERSION", "SUMMARY", "PATH"}};
   Json plugins = Json::array();
@@ -36,7 +36,7 @@ void list(const Options& options) {
 }
 
 // Returns the only plugin of that name. --kind selects one if several kinds have this name.
-lmx::PluginDescription choose(const Options& options) {
+lmx::PluginDescription choose(const PluginsFlags& options) {
   lmx::Registry& registry = lmx::Registry::instance();
   std::vector<lmx::PluginKind> kinds;
   std::vector<std::string> names;
@@ -59,7 +59,7 @@ lmx::PluginDescription choose(const Options& options) {
   return registry.describe(kinds[0], options.name);
 }
 
-void info(const Options& options) {
+void info(const PluginsFlags& options) {
   options.directories.load();
   const lmx::PluginDescription description = choose(options);
   const lmx::PluginInfo& p = description.plugin;
@@ -89,7 +89,7 @@ void add_plugins(Command app) {
                        {"lmx plugins new sync my_sync", "write one to start from"},
                        {"lmx plugins check my_sync.so", "tests it by the rules of its kind"}});
 
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<PluginsFlags>();
   const Command list_command =
       group.add_subcommand("list", "every plugin that is found: kind, name, version, summary, file");
   set_examples(list_command, {{"lmx plugins list", "build tree or install prefix, and LMX_PLUGIN_PATH"},
