@@ -1,5 +1,5 @@
-// What a test program and every process that it starts get from outside. The shell, the terminal, the language, the
-// time zone and the batch job in which somebody runs the tests must not change a result.
+// Sets the environment of a test program and of every process that it starts. The shell, the terminal, the language,
+// the time zone and the batch job in which somebody runs the tests must not change a result.
 #include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>

@@ -12,7 +12,7 @@ namespace lmx_test {
 std::string source_path(std::string_view path = {});
 std::string build_path(std::string_view path = {});
 
-// A path at which nobody can make a file: it is below a file. Opening it fails with ENOTDIR.
+// A path that cannot exist, because it is below a file. Opening it fails with ENOTDIR.
 std::string missing_path();
 
 // The program of this name on PATH; "" if there is none.

@@ -69,7 +69,7 @@ std::string error_of(const std::string& yaml, const PairArray& pairs) {
   return "no error";
 }
 
-std::vector<int32_t> values(const Tensor& t) {
+std::vector<int32_t> ids_in(const Tensor& t) {
   const auto v = t.values<int32_t>();
   return {v.begin(), v.end()};
 }
@@ -120,7 +120,7 @@ TEST_P(EveryPairBatcher, SentencesLieOneAfterTheOther) {
   ASSERT_EQ(batch.lengths.size(), batch.slots.size());
   ASSERT_EQ(batch.source_lengths.size(), batch.slots.size());
   EXPECT_EQ(std::count(batch.fresh.begin(), batch.fresh.end(), 1), batch.sequences());
-  const auto inputs = values(batch.inputs), targets = values(batch.targets), source = values(batch.source);
+  const auto inputs = ids_in(batch.inputs), targets = ids_in(batch.targets), source = ids_in(batch.source);
   size_t t = 0, s = 0;
   for (size_t b = 0; b < batch.slots.size(); ++b) {
     const auto to = pairs.target(batch.slots[b]), from = pairs.source(batch.slots[b]);

@@ -16,7 +16,7 @@ using testing::AllOf;
 using testing::HasSubstr;
 
 const std::string kPlugins = build_path("/tests/plugins/");
-const std::string kQuickstart = source_path("/recipes/quickstart.yaml");
+const std::string kRecipeFile = source_path("/recipes/quickstart.yaml");
 
 class Described : public testing::Test {
  protected:
@@ -49,12 +49,12 @@ class Described : public testing::Test {
                                 testing::ContainsRegex("\nlength +int +35 +>= 1 +tokens of a sequence\n"),
                                 testing::ContainsRegex("\norder +choice +corpus +one of corpus, random +order of")));
     EXPECT_EQ(loaded(), loads);
-    const Outcome schema = run({"config", kQuickstart, "~batcher", "+batcher.name=test_good", "--schema"});
+    const Outcome schema = run({"config", kRecipeFile, "~batcher", "+batcher.name=test_good", "--schema"});
     EXPECT_EQ(schema.code, 0) << schema.err;
     EXPECT_THAT(schema.out, Names("\nbatcher: test_good (others: ", "\n  explode  bool"));
     EXPECT_EQ(loaded(), loads);
     const Outcome words =
-        run({"__complete", "run", kQuickstart, "~batcher", "+batcher.name=test_good", "batcher.order="});
+        run({"__complete", "run", kRecipeFile, "~batcher", "+batcher.name=test_good", "batcher.order="});
     EXPECT_EQ(words.out, "batcher.order=corpus\nbatcher.order=random\n") << words.err;
     EXPECT_EQ(loaded(), loads);
   }
@@ -72,7 +72,7 @@ TEST_F(Described, WithoutADescriptionItIsLoaded) {
 }
 
 TEST_F(Described, BuildingARecipeStillLoads) {
-  const Outcome o = run({"config", kQuickstart, "~batcher.sequence_length", "batcher.name=test_good"});
+  const Outcome o = run({"config", kRecipeFile, "~batcher.sequence_length", "batcher.name=test_good"});
   EXPECT_EQ(o.code, 0) << o.err;
   EXPECT_TRUE(loaded());
 }
@@ -109,8 +109,8 @@ TEST_F(Described, ADamagedDescriptionCountsForNothing) {
 TEST_F(Described, AForeignBuildIsRefusedBeforeItsCodeRuns) {
   use("wrong_build");  // its plugin.toml describes a sync plugin
   for (const std::vector<std::string>& command : {std::vector<std::string>{"plugins", "info", "test_good"},
-                                                  {"config", kQuickstart, "sync.rest.strategy=test_good", "--schema"},
-                                                  {"config", kQuickstart, "sync.rest.strategy=test_good"},
+                                                  {"config", kRecipeFile, "sync.rest.strategy=test_good", "--schema"},
+                                                  {"config", kRecipeFile, "sync.rest.strategy=test_good"},
                                                   {"plugins", "describe", library()},
                                                   {"plugins", "check", library()}}) {
     const Outcome o = run(command);

@@ -218,8 +218,8 @@ TEST_F(DeviceComm, CodecsEqualTheCpu) {
 }
 
 TEST_F(DeviceComm, WhatIsNotFiniteOrTooSmallIsCountedAsOnTheCpu) {
-  constexpr float kInf = std::numeric_limits<float>::infinity(), kNan = std::numeric_limits<float>::quiet_NaN();
-  const std::vector<float> values{1, kInf, -1, kNan, 1e-12f, -kInf, 1e5f, -1e-12f, 0, -0.0f};
+  constexpr float kInfinite = std::numeric_limits<float>::infinity(), kNan = std::numeric_limits<float>::quiet_NaN();
+  const std::vector<float> values{1, kInfinite, -1, kNan, 1e-12f, -kInfinite, 1e5f, -1e-12f, 0, -0.0f};
   for (const CodecConfig& config : kCodecs) {
     SCOPED_TRACE(config.kind);
     for (const Shape& s : std::vector<Shape>{{10, 1}, {1, 10}, {2, 5}})

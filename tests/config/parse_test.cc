@@ -125,13 +125,13 @@ TEST(ParseYaml, UnprintableCharactersAreWrittenAsEscapes) {
   EXPECT_EQ(to_yaml(Node::string("größe…")), "größe…\n");
 }
 
-struct Bad {
+struct BadText {
   const char* text;
   const char* message;
 };
 
 TEST(ParseYaml, EachMistakeHasItsMessage) {
-  const Bad cases[] = {
+  const BadText cases[] = {
       {"a: 1\nb: 2\na: 3\n", "x.yaml:3:1: key 'a' is here twice; the first is at line 1"},
       {"m:\n  k: {x: 1, x: 2}\n", "x.yaml:2:13: key 'x' is here twice; the first is at line 2"},
       {"base: &b [1]\nm:\n  <<: *b\n",
@@ -176,7 +176,7 @@ TEST(ParseYaml, EachMistakeHasItsMessage) {
       {"a: \xff\n", "x.yaml:1:4: not UTF-8 text"},
       {"a: b\x01\n", "x.yaml:1:5: a control character (code 1); write it in double quotes as \\x.."},
   };
-  for (const Bad& c : cases) EXPECT_EQ(parse_error(c.text), c.message) << c.text;
+  for (const BadText& c : cases) EXPECT_EQ(parse_error(c.text), c.message) << c.text;
 }
 
 TEST(ParseYaml, SyntaxErrorsNameThePlace) {

@@ -38,7 +38,7 @@ void add_cudnn(Table& t) {
 #endif
 }
 
-Table table() {
+[[maybe_unused]] Table table() {
   Table t;
   const auto value = [&](const char* name, auto v) { t[name] = std::to_string(static_cast<long long>(v)); };
   LMX_VALUE(cudaSuccess) LMX_VALUE(cudaErrorInvalidValue) LMX_VALUE(cudaErrorMemoryAllocation)

@@ -1,6 +1,6 @@
 // `data: {name: parallel}`: from files to pairs of subwords, and every mistake a recipe can make on the way.
-#include "app/datasets/open.h"
 #include "app/pairs/parallel.h"
+#include "app/datasets/open.h"
 #include "app/text/text_codec.h"
 #include "data/data_config.h"
 #include "data/dataset.h"

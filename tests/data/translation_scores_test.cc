@@ -20,7 +20,7 @@ using lmx_test::Names;
 using Json = nlohmann::json;
 using Systems = std::vector<Lines>;
 
-const Json& goldens() {
+const Json& score_goldens() {
   static const Json all =
       Json::parse(std::ifstream(lmx_test::source_path("/tests/data/golden/translation_scores.json")));
   return all;
@@ -43,7 +43,7 @@ std::unique_ptr<CorpusMetric> effective_bleu() {
 }
 
 TEST(NumpyRandom, DrawsNumpysNumbers) {
-  const Json& expected = goldens()["numbers"];
+  const Json& expected = score_goldens()["numbers"];
   data::NumpyRandom random(expected["seed"].get<uint64_t>());
   for (const Json& call : expected["below"]) {
     for (const Json& number : call[1]) EXPECT_EQ(random.below(call[0].get<uint32_t>()), number.get<uint32_t>());
@@ -64,8 +64,8 @@ void compare_sentences(const CorpusMetric& metric, const Json& expected, const L
 }
 
 TEST(TranslationScores, SentencesAndTerEqualSacreBleu) {
-  ASSERT_GE(goldens()["cases"].size(), 20u);
-  for (const Json& c : goldens()["cases"]) {
+  ASSERT_GE(score_goldens()["cases"].size(), 20u);
+  for (const Json& c : score_goldens()["cases"]) {
     SCOPED_TRACE(c["name"].get<std::string>());
     const auto hypothesis = c["hypothesis"].get<Lines>();
     const auto references = c["references"].get<Systems>();
@@ -111,7 +111,7 @@ void compare_test(const Json& expected, const Systems& systems, const Systems& r
 
 TEST(TranslationScores, IntervalsAndPairedTestsEqualSacreBleu) {
   size_t tests = 0;
-  for (const Json& c : goldens()["compared"]) {
+  for (const Json& c : score_goldens()["compared"]) {
     for (const Json& expected : c["tests"]) {
       SCOPED_TRACE(expected["metric"].get<std::string>() + " " + expected["test"].get<std::string>());
       compare_test(expected, c["systems"].get<Systems>(), c["references"].get<Systems>());

@@ -71,10 +71,12 @@ class Golden : public RunTest, public testing::WithParamInterface<GoldenCase> {
     write_pairs(folder_);
   }
 
-  // The case, trained by the lmx of a build folder on a device.
-  Result train(const fs::path& build, const std::string& name, const std::string& device = "cpu") const {
+  // The case, trained for so many steps by the lmx of a build folder on a device.
+  Result train(const fs::path& build, const std::string& name, const std::string& device = "cpu",
+               int64_t steps = 20) const {
     const GoldenCase& c = GetParam();
-    std::vector<std::string> command{build / "bin/lmx", "run", path(c.recipe + ".yaml"), "run.dir=" + path(name)};
+    std::vector<std::string> command{build / "bin/lmx", "run", path(c.recipe + ".yaml"), "run.dir=" + path(name),
+                                     lmx::str("train.steps=", steps)};
     command.insert(command.end(), c.overrides.begin(), c.overrides.end());
     if (device != "cpu") command.push_back("device=" + device);
     if (c.recipe == "pairs") {
@@ -90,7 +92,7 @@ class Golden : public RunTest, public testing::WithParamInterface<GoldenCase> {
       if (record["split"] == "train") result.losses.push_back(record["nll_nat"]);
       if (record["split"] == "valid") result.validation.push_back(record["nll_nat"]);
     }
-    result.parameters = hash_of_values(model(name, 20));
+    result.parameters = hash_of_values(model(name, steps));
     return result;
   }
 };
@@ -152,14 +154,16 @@ void expect_near(const std::vector<double>& device, const std::vector<double>& c
 
 TEST_P(Golden, TrainsOnACudaDevice) {
   if (lmx::load_cuda() == 0) GTEST_SKIP() << "no CUDA device answers";
-  const Result cpu = train(build_path(), "cpu"), device = train(build_path(), "on_device", "cuda");
+  constexpr int64_t kSteps = 4;  // a wrong update of any part shows in the losses of the next ones
+  const Result cpu = train(build_path(), "cpu", "cpu", kSteps),
+               device = train(build_path(), "on_device", "cuda", kSteps);
   const std::string& name = GetParam().name;
   const double tolerance = name.ends_with("bf16") || name.ends_with("fp16") ? 1e-3 : 1e-5;
   expect_near(device.losses, cpu.losses, tolerance);
   expect_near(device.validation, cpu.validation, tolerance);
   if (!name.starts_with("lstm") && !name.starts_with("mlstm") && !name.starts_with("rhn")) return;
   setenv("LMX_CUDA_GRAPHS", "0", 1);
-  const Result launched = train(build_path(), "launched", "cuda");
+  const Result launched = train(build_path(), "launched", "cuda", kSteps);
   unsetenv("LMX_CUDA_GRAPHS");
   EXPECT_EQ(device.losses, launched.losses) << "the first list is with loops that are replayed as graphs";
   EXPECT_EQ(device.parameters, launched.parameters);

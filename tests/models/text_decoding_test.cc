@@ -14,7 +14,7 @@
 namespace lmx {
 namespace {
 
-constexpr int64_t kVocab = 29;
+constexpr int64_t kTextVocab = 29;
 
 class TextDecoding : public ::testing::TestWithParam<const char*> {
  protected:
@@ -26,10 +26,10 @@ class TextDecoding : public ::testing::TestWithParam<const char*> {
     const Node config = parse_yaml(fields, "test");
     Registry::instance().add_default_directories();
     model_ = create<ModelFactory>(Registry::instance().find(PluginKind::model, config, "model"), config, "model",
-                                  ModelEnv{kVocab});
+                                  ModelEnv{kTextVocab});
     ctx_.compute = compute;
     ctx_.training = false;
-    const LossEnv env{kVocab, model_->feature_size(), nullptr, model_->parameters(), model_->output_table()};
+    const LossEnv env{kTextVocab, model_->feature_size(), nullptr, model_->parameters(), model_->output_table()};
     loss_ = make_loss(parse_yaml("{name: full_softmax}", "test"), "loss", env);
     for (const ParameterSpec& spec : all_parameters(model_->parameters(), *loss_))
       params_.add(ctx_, spec, RandomKey(1));
@@ -49,7 +49,7 @@ class TextDecoding : public ::testing::TestWithParam<const char*> {
   static std::vector<int32_t> words(uint64_t seed, int64_t n) {
     std::vector<int32_t> ids;
     for (int64_t i = 0; i < n; ++i)
-      ids.push_back(static_cast<int32_t>(RandomKey(seed).below(static_cast<uint64_t>(i), kVocab)));
+      ids.push_back(static_cast<int32_t>(RandomKey(seed).below(static_cast<uint64_t>(i), kTextVocab)));
     return ids;
   }
 
@@ -129,7 +129,7 @@ TEST(TextDecodingOfATranslator, IsNotOffered) {
   const Node config = parse_yaml("{name: transformer, d: 8, heads: 2, ffn: 8}", "test");
   Registry::instance().add_default_directories();
   const auto model = create<ModelFactory>(Registry::instance().find(PluginKind::model, config, "model"), config,
-                                          "model", ModelEnv{kVocab});
+                                          "model", ModelEnv{kTextVocab});
   Context ctx;
   EXPECT_EQ(start_text(*model, ctx, ParameterStore(), 1), nullptr);
 }

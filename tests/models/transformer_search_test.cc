@@ -16,7 +16,7 @@
 namespace lmx {
 namespace {
 
-constexpr int64_t kVocab = 5, kLongest = 3;
+constexpr int64_t kSearchVocab = 5, kLongest = 3;
 
 class TransformerSearch : public ::testing::Test {
  protected:
@@ -25,9 +25,9 @@ class TransformerSearch : public ::testing::Test {
         parse_yaml("{name: transformer, encoder_layers: 1, decoder_layers: 2, d: 8, heads: 2, ffn: 8}", "t");
     Registry::instance().add_default_directories();
     model_ = create<ModelFactory>(Registry::instance().find(PluginKind::model, config, "model"), config, "model",
-                                  ModelEnv{kVocab});
+                                  ModelEnv{kSearchVocab});
     loss_ = make_loss(parse_yaml("{name: full_softmax, bias: false}", "test"), "loss",
-                      {kVocab, model_->feature_size(), nullptr, model_->parameters(), model_->output_table()});
+                      {kSearchVocab, model_->feature_size(), nullptr, model_->parameters(), model_->output_table()});
     for (const ParameterSpec& spec : all_parameters(model_->parameters(), *loss_)) {
       Var& v = params_.add(ctx_, spec, RandomKey(6));
       if (spec.shape.rank() == 1) {  // likelihoods that differ
@@ -90,7 +90,7 @@ TEST_F(TransformerSearch, AWideBeamIsExhaustive) {
       std::vector<std::vector<int32_t>> longer;
       for (const std::vector<int32_t>& words : level) {
         all[words] = log_probability(testing::ids_tensor(sources[s]), words);
-        for (int32_t w = 0; w < kVocab; ++w) {
+        for (int32_t w = 0; w < kSearchVocab; ++w) {
           if (w == Vocabulary::kEos || w == Vocabulary::kUnk) continue;
           longer.push_back(words);
           longer.back().push_back(w);

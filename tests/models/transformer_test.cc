@@ -18,9 +18,9 @@ namespace {
 
 using lmx_test::Names;
 
-constexpr int64_t kVocab = 13;
+constexpr int64_t kWords = 13;
 
-std::unique_ptr<Model> model_of(const std::string& fields, int64_t vocab = kVocab) {
+std::unique_ptr<Model> model_of(const std::string& fields, int64_t vocab = kWords) {
   const Node config = parse_yaml("{name: transformer, " + fields + "}", "test");
   Registry::instance().add_default_directories();
   return create<ModelFactory>(Registry::instance().find(PluginKind::model, config, "model"), config, "model",
@@ -31,7 +31,7 @@ const char* const kSmall = "encoder_layers: 2, decoder_layers: 2, d: 8, heads: 2
 
 // Word t of sentence s.
 int32_t word(int64_t s, int64_t t, int64_t salt) {
-  return static_cast<int32_t>(RandomKey(static_cast<uint64_t>(salt)).below(static_cast<uint64_t>(100 * s + t), kVocab));
+  return static_cast<int32_t>(RandomKey(static_cast<uint64_t>(salt)).below(static_cast<uint64_t>(100 * s + t), kWords));
 }
 
 int64_t source_length(int64_t s) {
@@ -61,7 +61,7 @@ Batch batch_of(const std::vector<int64_t>& sentences) {
   return b;
 }
 
-struct Result {
+struct Computed {
   double loss = 0;
   std::vector<double> features;
   std::map<std::string, std::vector<double>> gradients;
@@ -73,7 +73,7 @@ class Network {
     ctx.compute = type;
     ctx.key = RandomKey(17);
     loss = make_loss(parse_yaml("{name: full_softmax, bias: false, label_smoothing: 0.1}", "test"), "loss",
-                     {kVocab, model->feature_size(), nullptr, model->parameters(), model->output_table()});
+                     {kWords, model->feature_size(), nullptr, model->parameters(), model->output_table()});
     for (const ParameterSpec& spec : all_parameters(model->parameters(), *loss)) {
       Var& v = params.add(ctx, spec, RandomKey(1));
       // Biases and gains that matter.
@@ -92,7 +92,7 @@ class Network {
                 .data<double>();
   }
 
-  Result differentiate(const Batch& batch) {
+  Computed differentiate(const Batch& batch) {
     Tape tape;
     ctx.tape = &tape;
     ModelState state;
@@ -100,7 +100,7 @@ class Network {
     const Var value = loss->forward(ctx, params, features, batch.targets.reshape({batch.tokens()}), {}).loss;
     tape.backward(ctx, value);
     ctx.tape = nullptr;
-    Result r{*value.value().data<double>(), {}, {}};
+    Computed r{*value.value().data<double>(), {}, {}};
     const std::span<const double> f = features.value().values<double>();
     r.features.assign(f.begin(), f.end());
     for (const std::string& name : params.names()) r.gradients[name] = testing::dense_gradient(params.at(name));
@@ -117,7 +117,7 @@ class Network {
 void expect_true_gradients(const std::string& fields, const Batch& batch) {
   SCOPED_TRACE(fields);
   Network net(fields);
-  const Result r = net.differentiate(batch);
+  const Computed r = net.differentiate(batch);
   for (const std::string& name : net.params.names()) {
     Var& v = net.params.at(name);
     double* x = v.value().data<double>();
@@ -149,12 +149,12 @@ TEST(Transformer, GradientsAreTrue) {
 TEST(Transformer, PartsSumToTheWhole) {
   for (const char* norm : {"post", "pre"}) {
     Network net(str(kSmall, ", dropout: 0.3, attention_dropout: 0.2, relu_dropout: 0.2, norm: ", norm));
-    const Result whole = net.differentiate(batch_of({0, 1, 2, 3, 4}));
-    const std::vector<Result> parts{net.differentiate(batch_of({0, 1})), net.differentiate(batch_of({2})),
-                                    net.differentiate(batch_of({3, 4}))};
+    const Computed whole = net.differentiate(batch_of({0, 1, 2, 3, 4}));
+    const std::vector<Computed> parts{net.differentiate(batch_of({0, 1})), net.differentiate(batch_of({2})),
+                                      net.differentiate(batch_of({3, 4}))};
     double loss = 0;
     std::vector<double> features;
-    for (const Result& p : parts) {
+    for (const Computed& p : parts) {
       loss += p.loss;
       features.insert(features.end(), p.features.begin(), p.features.end());
     }
@@ -163,7 +163,7 @@ TEST(Transformer, PartsSumToTheWhole) {
     for (const auto& [name, want] : whole.gradients) {
       for (size_t i = 0; i < want.size(); ++i) {
         double sum = 0;
-        for (const Result& p : parts) sum += p.gradients.at(name)[i];
+        for (const Computed& p : parts) sum += p.gradients.at(name)[i];
         ASSERT_NEAR(sum, want[i], 1e-11 * std::max(1.0, std::abs(want[i]))) << name << '[' << i << ']';
       }
     }
@@ -257,7 +257,7 @@ TEST(TransformerDecoding, RowsFollowTheirAncestors) {
   for (const std::vector<int64_t>& from : choices) {
     std::vector<int32_t> ids;
     for (auto& w : words) {
-      w.push_back(static_cast<int32_t>(key.below(draws++, kVocab)));
+      w.push_back(static_cast<int32_t>(key.below(draws++, kWords)));
       ids.push_back(w.back());
     }
     const std::vector<double> got = doubles(decoding->step(net.ctx, ids));
@@ -389,7 +389,7 @@ TEST(TransformerLanguageModel, NoWordSeesTheFuture) {
   Network net("encoder_layers: 0, decoder_layers: 2, d: 8, heads: 2, ffn: 10, dropout: 0");
   Batch batch = windows_of({0, 1}, 6);
   const std::vector<double> before = net.differentiate(batch).features;
-  batch.inputs.data<int32_t>()[4] = (batch.inputs.data<int32_t>()[4] + 1) % kVocab;
+  batch.inputs.data<int32_t>()[4] = (batch.inputs.data<int32_t>()[4] + 1) % kWords;
   const std::vector<double> after = net.differentiate(batch).features;
   for (size_t i = 0; i < before.size(); ++i) {
     const bool own = i / 8 == 4 || i / 8 == 5;  // the changed word and the one after it

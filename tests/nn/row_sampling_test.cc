@@ -14,11 +14,11 @@ namespace lmx {
 namespace {
 
 using lmx_test::Names;
-using testing::ElementsAre;
-using testing::HasSubstr;
-using testing::IsEmpty;
-using testing::IsSubsetOf;
-using testing::IsSupersetOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::IsSubsetOf;
+using ::testing::IsSupersetOf;
 using Rows = std::vector<int32_t>;
 using Kind = RowSelector::Kind;
 
@@ -92,7 +92,8 @@ TEST(RowSampling, SelectedRowsAreTheUnionOfThree) {
   EXPECT_THAT(drawn, IsSupersetOf(random_rows(RandomKey(1), 20, 100)));
   EXPECT_LE(drawn.size(), rows.size() + 20);
   EXPECT_TRUE(ascends(drawn));
-  EXPECT_EQ(select_rows(RandomKey(1), words, {70, 70}, 100).size(), select_rows(RandomKey(1), {}, {70, 70}, 100).size() + 1)
+  EXPECT_EQ(select_rows(RandomKey(1), words, {70, 70}, 100).size(),
+            select_rows(RandomKey(1), {}, {70, 70}, 100).size() + 1)
       << "word 99 or 40 may be drawn, but not counted twice";
   EXPECT_EQ(select_rows(RandomKey(1), words, {100, 100}, 100).size(), 100u);
   EXPECT_THAT(select_rows(RandomKey(1), {}, {0, 0}, 100), IsEmpty());
@@ -102,9 +103,9 @@ TEST(RowSampling, SelectedRowsAreTheUnionOfThree) {
 }
 
 std::vector<ParameterSpec> model() {
-  return {{"embedding.weight", {50, 4}, {}, true},    {"lstm.0.weight_ih", {40, 4}, {}, false},
-          {"lstm.0.weight_hh", {40, 10}, {}, false},  {"lstm.0.bias", {40}, {}, false},
-          {"lstm.1.weight_ih", {40, 10}, {}, false},  {"softmax.weight", {50, 10}, {}, true},
+  return {{"embedding.weight", {50, 4}, {}, true},   {"lstm.0.weight_ih", {40, 4}, {}, false},
+          {"lstm.0.weight_hh", {40, 10}, {}, false}, {"lstm.0.bias", {40}, {}, false},
+          {"lstm.1.weight_ih", {40, 10}, {}, false}, {"softmax.weight", {50, 10}, {}, true},
           {"softmax.bias", {50}, {}, true}};
 }
 

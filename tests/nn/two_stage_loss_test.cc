@@ -17,20 +17,20 @@ using lmx_test::Names;
 using testing::dense_gradient;
 using ::testing::IsEmpty;
 
-constexpr int64_t kV = 60, kD = 6;
+constexpr int64_t kWordsInTable = 60, kHidden = 6;
 using Rows = std::vector<int32_t>;
 
-Node yaml(const std::string& text) {
+Node node_of(const std::string& text) {
   return parse_yaml(text, "r.yaml");
 }
 
 // A table that is looked up and a loss on what was found, in f64.
-struct Fixture {
-  explicit Fixture(const std::string& text, int64_t words = kV) {
+struct TwoStage {
+  explicit TwoStage(const std::string& text, int64_t words = kWordsInTable) {
     ctx.compute = DType::f64;
     ctx.tape = &tape;
-    const std::vector<ParameterSpec> model{{"embedding.weight", {words, kD}, {"normal", 0.7}, true}};
-    loss = make_loss(yaml(text), "loss", {words, kD, nullptr, model});
+    const std::vector<ParameterSpec> model{{"embedding.weight", {words, kHidden}, {"normal", 0.7}, true}};
+    loss = make_loss(node_of(text), "loss", {words, kHidden, nullptr, model});
     for (const ParameterSpec& spec : all_parameters(model, *loss)) params.add(ctx, spec, RandomKey(5));
   }
   double step(const Rows& inputs, const Rows& targets, const StepPlan& plan) {
@@ -65,19 +65,20 @@ struct Fixture {
 const Rows kInputs{3, 0, 59, 3}, kTargets{40, 41, 40, 59};
 
 TEST(TwoStageLoss, Defaults) {
-  const Node full = full_loss_config(yaml("name: two_stage_softmax"), "loss");
+  const Node full = full_loss_config(node_of("name: two_stage_softmax"), "loss");
   for (const auto& [key, value] :
        {std::pair("p", "10.0"), {"q", "10.0"}, {"mu", "5.0"}, {"dx_set", "all"}, {"tie", ""}})
     EXPECT_EQ(full.at_path(key)->text, value) << key;
-  const Fixture f("name: two_stage_softmax");
+  const TwoStage f("name: two_stage_softmax");
   EXPECT_TRUE(f.params.spec("softmax.weight").sparse);
   EXPECT_TRUE(f.params.spec("softmax.bias").sparse);
-  EXPECT_EQ(Fixture("{name: two_stage_softmax, p: 50, q: 50, mu: 10}").loss->macs_per_token(640), 51 * kD);
-  EXPECT_EQ(Fixture("{name: two_stage_softmax, p: 90, q: 90, mu: 90}").loss->macs_per_token(640), kV * kD);
+  EXPECT_EQ(TwoStage("{name: two_stage_softmax, p: 50, q: 50, mu: 10}").loss->macs_per_token(640), 51 * kHidden);
+  EXPECT_EQ(TwoStage("{name: two_stage_softmax, p: 90, q: 90, mu: 90}").loss->macs_per_token(640),
+            kWordsInTable * kHidden);
 }
 
 TEST(TwoStageLoss, DrawsTheTargetsTheFrequentAndTheRandomWords) {
-  Fixture f("{name: two_stage_softmax, p: 10, q: 20, mu: 30}");
+  TwoStage f("{name: two_stage_softmax, p: 10, q: 20, mu: 30}");
   const StepPlan plan{.sampler_key = RandomKey(1)};
   const double value = f.step(kInputs, kTargets, plan);
   const Rows rows = f.trained("softmax.weight");
@@ -97,7 +98,7 @@ TEST(TwoStageLoss, MoreNoiseMoreLoss) {
   double before = 0;
   Rows rows;
   for (const char* mu : {"0", "20", "60", "100"}) {
-    Fixture f(std::string("{name: two_stage_softmax, mu: ") + mu + "}");
+    TwoStage f(std::string("{name: two_stage_softmax, mu: ") + mu + "}");
     const double value = f.step(kInputs, kTargets, {.sampler_key = RandomKey(1)});
     EXPECT_GT(value, before) << mu;
     if (!rows.empty()) {
@@ -113,7 +114,7 @@ TEST(TwoStageLoss, MoreNoiseMoreLoss) {
 
 TEST(TwoStageLoss, WithAllWordsItIsTheFullSoftmax) {
   for (const char* mu : {"0", "5"}) {
-    Fixture two(std::string("{name: two_stage_softmax, p: 100, mu: ") + mu + "}"), full("name: full_softmax");
+    TwoStage two(std::string("{name: two_stage_softmax, p: 100, mu: ") + mu + "}"), full("name: full_softmax");
     EXPECT_DOUBLE_EQ(two.step(kInputs, kTargets, {}), full.step(kInputs, kTargets, {}));
     for (const char* name : {"embedding.weight", "softmax.weight", "softmax.bias"}) {
       const std::vector<double> a = dense_gradient(two.params.at(name)), b = dense_gradient(full.params.at(name));
@@ -123,7 +124,7 @@ TEST(TwoStageLoss, WithAllWordsItIsTheFullSoftmax) {
 }
 
 TEST(TwoStageLoss, TakesTheRowsOfThePlan) {
-  Fixture f("{name: two_stage_softmax, p: 50, q: 50}");
+  TwoStage f("{name: two_stage_softmax, p: 50, q: 50}");
   StepPlan plan{.sampler_key = RandomKey(1), .rows = {{"softmax.weight", {7, 40, 41, 58, 59}}}};
   f.step(kInputs, kTargets, plan);
   EXPECT_EQ(f.trained("softmax.weight"), plan.rows.at("softmax.weight"));
@@ -136,7 +137,7 @@ TEST(TwoStageLoss, TakesTheRowsOfThePlan) {
 // Without a plan each micro-batch adds its own targets to the words that the step has drawn.
 TEST(TwoStageLoss, MicroBatchesShareTheirDraw) {
   const std::string text = "{name: two_stage_softmax, p: 0, q: 30}";
-  Fixture parts(text), none(text);
+  TwoStage parts(text), none(text);
   const StepPlan plan{.sampler_key = RandomKey(1)};
   parts.step({1, 2}, {58, 57}, plan);
   parts.step({3}, {56}, plan);
@@ -149,18 +150,18 @@ TEST(TwoStageLoss, TinyVocabularies) {
   for (const int64_t words : {1, 2, 3}) {
     for (const char* config : {"{name: two_stage_softmax}", "{name: two_stage_softmax, p: 0, q: 0, mu: 0}",
                                "{name: two_stage_softmax, p: 80, q: 80, mu: 80}"}) {
-      Fixture f(config, words);
+      TwoStage f(config, words);
       const auto last = static_cast<int32_t>(words - 1);
       EXPECT_GE(f.step({0, last}, {last, last}, {.sampler_key = RandomKey(1)}), 0);
       EXPECT_THAT(f.trained("softmax.weight"), ::testing::Contains(last));
     }
   }
-  Fixture alone("{name: two_stage_softmax, p: 0, q: 0, mu: 0}");
+  TwoStage alone("{name: two_stage_softmax, p: 0, q: 0, mu: 0}");
   EXPECT_EQ(alone.step({1}, {9}, {}), 0);  // a target among itself
 }
 
 TEST(TwoStageLoss, Errors) {
-  Fixture f("name: two_stage_softmax");
+  TwoStage f("name: two_stage_softmax");
   const auto message = [&](const auto& run) -> std::string {
     try {
       run();
@@ -170,8 +171,8 @@ TEST(TwoStageLoss, Errors) {
     return "no error";
   };
   EXPECT_THAT(message([&] { f.step({1}, {60}, {}); }), Names("60"));
-  EXPECT_THAT(message([] { Fixture("{name: two_stage_softmax, mu: 101}"); }), Names("loss.mu:", "[0, 100]"));
-  EXPECT_THAT(message([] { Fixture("{name: two_stage_softmax, dx_set: both}"); }), Names("all, forward"));
+  EXPECT_THAT(message([] { TwoStage("{name: two_stage_softmax, mu: 101}"); }), Names("loss.mu:", "[0, 100]"));
+  EXPECT_THAT(message([] { TwoStage("{name: two_stage_softmax, dx_set: both}"); }), Names("all, forward"));
 }
 
 // Tied tables. ------------------------------------------------------------------------------------------------------
@@ -180,7 +181,7 @@ const char* const kLosses[] = {"name: full_softmax", "name: sampled_softmax, sam
 
 TEST(Tied, OneParameterForBothUses) {
   for (const std::string text : kLosses) {
-    const Fixture f("{" + text + ", tie: embedding.weight}");
+    const TwoStage f("{" + text + ", tie: embedding.weight}");
     EXPECT_EQ(f.params.names(), (std::vector<std::string>{"embedding.weight", "softmax.bias"})) << text;
     EXPECT_EQ(f.params.spec("embedding.weight").sparse, text != "name: full_softmax");
     EXPECT_EQ(f.params.spec("embedding.weight").init.kind, "normal");  // the model's
@@ -189,7 +190,7 @@ TEST(Tied, OneParameterForBothUses) {
 
 TEST(Tied, TheGradientIsTheSumOfBothUses) {
   for (const std::string text : kLosses) {
-    Fixture tied("{" + text + ", tie: embedding.weight}"), apart("{" + text + "}");
+    TwoStage tied("{" + text + ", tie: embedding.weight}"), apart("{" + text + "}");
     apart.params.at("softmax.weight").value().copy_from(tied.params.at("embedding.weight").value());
     apart.params.at("embedding.weight").value().copy_from(tied.params.at("embedding.weight").value());
     const StepPlan plan{.sampler_key = RandomKey(3)};
@@ -207,7 +208,7 @@ TEST(Tied, TheGradientIsTheSumOfBothUses) {
 }
 
 TEST(Tied, ThePlansRowsAreThoseOfTheTable) {
-  Fixture f("{name: two_stage_softmax, tie: embedding.weight}");
+  TwoStage f("{name: two_stage_softmax, tie: embedding.weight}");
   f.step({7}, {41}, {.rows = {{"embedding.weight", {2, 41}}}});
   EXPECT_EQ(f.trained("softmax.bias"), (Rows{2, 41}));
   EXPECT_EQ(f.trained("embedding.weight"), (Rows{2, 7, 41}));
@@ -217,24 +218,25 @@ TEST(Tied, GradientsOfASampledSoftmaxStaySmall) {
   constexpr int64_t kWords = 50'000;
   for (const std::string text :
        {"name: sampled_softmax, samples: 50", "name: two_stage_softmax, p: 0.1, q: 0.1, mu: 0.1"}) {
-    Fixture f("{" + text + ", tie: embedding.weight}", kWords);
+    TwoStage f("{" + text + ", tie: embedding.weight}", kWords);
     f.step(kInputs, kTargets, {.sampler_key = RandomKey(1)});
     f.trained("embedding.weight");
     const MemoryStats m = f.ctx.allocator->stats();
-    EXPECT_LT(m.peak[static_cast<size_t>(MemClass::gradients)], kWords * kD * 8 / 50) << text;
+    EXPECT_LT(m.peak[static_cast<size_t>(MemClass::gradients)], kWords * kHidden * 8 / 50) << text;
   }
 }
 
 TEST(Tied, Errors) {
   const auto message = [](const std::string& text, const std::vector<ParameterSpec>& model) -> std::string {
     try {
-      make_loss(yaml(text), "loss", {kV, kD, nullptr, model});
+      make_loss(node_of(text), "loss", {kWordsInTable, kHidden, nullptr, model});
     } catch (const UserError& e) {
       return e.what();
     }
     return "no error";
   };
-  const std::vector<ParameterSpec> model{{"embedding.weight", {kV, 4}, {}, true}, {"lstm.0.bias", {kD}, {}, false}};
+  const std::vector<ParameterSpec> model{{"embedding.weight", {kWordsInTable, 4}, {}, true},
+                                         {"lstm.0.bias", {kHidden}, {}, false}};
   EXPECT_EQ(message("{name: full_softmax, tie: embedding.weight}", model),
             "r.yaml:1:27: loss.tie: embedding.weight is (60, 4), the output layer (60, 6): to be tied, the embedding's "
             "size, 4, must be that of the model's features, 6");

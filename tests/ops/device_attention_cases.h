@@ -24,7 +24,7 @@ inline AttentionOptions options_of(const Sizes& s, double p, const std::vector<u
   return o;
 }
 
-inline int64_t rows_of(const Lengths& lengths) {
+inline int64_t sum_of(const Lengths& lengths) {
   return Segments::of(lengths).begin.back();
 }
 
@@ -35,7 +35,7 @@ inline std::vector<uint64_t> ids_of(int64_t rows) {
 }
 
 inline OpCase across(const Sizes& s, double p) {
-  const int64_t n = rows_of(s.queries), m = rows_of(s.keys), width = s.kv_heads * s.size;
+  const int64_t n = sum_of(s.queries), m = sum_of(s.keys), width = s.kv_heads * s.size;
   return {
       "attention",
       str("across ", n, " queries, ", m, " keys of ", s.size, ", dropout ", p),
@@ -47,7 +47,7 @@ inline OpCase across(const Sizes& s, double p) {
 }
 
 inline OpCase causal(const Sizes& s, double p) {
-  const int64_t n = rows_of(s.queries);
+  const int64_t n = sum_of(s.queries);
   return {"attention",
           str("causal ", n, " rows of ", s.size, ", dropout ", p),
           [=](Context& c, const Vars& v) {

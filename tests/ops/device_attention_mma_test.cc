@@ -22,13 +22,13 @@ const Sizes kAcross[] = {
     {{1}, {1}, 1, 1, 6},
     {{0}, {0}, 1, 1, 2},
 };
-const Sizes kCausal[] = {
+const Sizes kCausalTiles[] = {
     {{27, 1, 0, 32, 33}, {}, 4, 2, 64}, {{100, 3}, {}, 2, 1, 40}, {{65}, {}, 1, 1, 128}, {{16, 48}, {}, 2, 1, 5}};
 
 std::vector<OpCase> cases(double p) {
   std::vector<OpCase> all;
   for (const Sizes& s : kAcross) all.push_back(across(s, p));
-  for (const Sizes& s : kCausal) all.push_back(causal(s, p));
+  for (const Sizes& s : kCausalTiles) all.push_back(causal(s, p));
   return all;
 }
 
@@ -71,7 +71,7 @@ TEST_F(DeviceAttentionMma, OneVariableAsEveryOperand) {
 }
 
 TEST_F(DeviceAttentionMma, SameBitsInEveryRun) {
-  for (const OpCase& c : {across(kAcross[2], 0.3), causal(kCausal[0], 0.3)})
+  for (const OpCase& c : {across(kAcross[2], 0.3), causal(kCausalTiles[0], 0.3)})
     EXPECT_EQ(run_on(c, kDevice, DType::f32, DType::bf16), run_on(c, kDevice, DType::f32, DType::bf16));
 }
 
@@ -79,7 +79,7 @@ TEST_F(DeviceAttentionMma, SameBitsInEveryRun) {
 // to 16 bits changes anything in y, and dv has the same roundings on both sides. A wrong mask, key or row is a large
 // error.
 std::vector<Values> with_equal_scores(const Sizes& s, bool causal, Device device, DType compute) {
-  const int64_t n = rows_of(s.queries), m = causal ? n : rows_of(s.keys);
+  const int64_t n = sum_of(s.queries), m = causal ? n : sum_of(s.keys);
   const auto integers = [](Shape shape, int64_t factor) {
     Tensor t = Tensor::empty(Allocator::cpu(), shape, DType::f64);
     for (int64_t i = 0; i < t.numel(); ++i) t.data<double>()[i] = static_cast<double>(i * factor % 61 % 17 - 8);
@@ -106,7 +106,7 @@ TEST_F(DeviceAttentionMma, EqualScoresAreExact) {
       expect_close({got[1]}, {with_equal_scores(s, causal, {}, compute)[1]}, 1e-5);
     };
     for (const Sizes& s : kAcross) expect_exact(s, false);
-    for (const Sizes& s : kCausal) expect_exact(s, true);
+    for (const Sizes& s : kCausalTiles) expect_exact(s, true);
   }
 }
 

@@ -16,7 +16,7 @@ const Sizes kSizes[] = {
     {{0}, {0}, 1, 1, 2},
 };
 // Lengths and head sizes of causal attention.
-const Sizes kCausal[] = {{{100, 1, 0, 32, 33}, {}, 4, 2, 5}, {{3, 65}, {}, 2, 1, 70}};
+const Sizes kCausalSizes[] = {{{100, 1, 0, 32, 33}, {}, 4, 2, 5}, {{3, 65}, {}, 2, 1, 70}};
 
 void expect_equal_everywhere(const OpCase& c) {
   expect_equal(c, DType::f64, 1e-12);
@@ -29,7 +29,7 @@ TEST_F(DeviceAttention, EveryTile) {
       expect_equal_everywhere(across(s, p));
       if (HasFatalFailure()) return;
     }
-    for (const Sizes& s : kCausal) {
+    for (const Sizes& s : kCausalSizes) {
       expect_equal_everywhere(causal(s, p));
       if (HasFatalFailure()) return;
     }
@@ -39,7 +39,7 @@ TEST_F(DeviceAttention, EveryTile) {
 // Operands are rounded as for a matrix product. The CPU rounds weights that are divided by their sum, the device such
 // that are not, so results differ by a rounding.
 TEST_F(DeviceAttention, MixedPrecision) {
-  for (const OpCase& c : {across(kSizes[2], 0.3), causal(kCausal[0], 0)}) {
+  for (const OpCase& c : {across(kSizes[2], 0.3), causal(kCausalSizes[0], 0)}) {
     expect_equal(c, DType::f32, 2e-2, DType::bf16);
     expect_equal(c, DType::f32, 2e-3, DType::f16);
     if (HasFatalFailure()) return;
@@ -60,7 +60,7 @@ TEST_F(DeviceAttention, OneVariableAsEveryOperand) {
 
 // No sum depends on the order in which blocks run: two runs have the same bits.
 TEST_F(DeviceAttention, SameBitsInEveryRun) {
-  for (const OpCase& c : {across(kSizes[2], 0.3), causal(kCausal[0], 0.3)})
+  for (const OpCase& c : {across(kSizes[2], 0.3), causal(kCausalSizes[0], 0.3)})
     EXPECT_EQ(run_on(c, kDevice, DType::f32, DType::f32), run_on(c, kDevice, DType::f32, DType::f32));
 }
 

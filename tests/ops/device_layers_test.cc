@@ -9,18 +9,18 @@ class DeviceLayers : public OnDevice {};
 
 // (rows, columns); 9000 columns are too long for the shared memory of every kernel, 3000 for some. 516 and 1028 are
 // just too many for the registers that a warp uses for rows of 512 and 1024.
-const Shape kSizes[] = {{1, 1},    {3, 5},    {9, 32},   {6, 128},  {5, 129}, {2, 516},
-                        {2, 1000}, {2, 1028}, {3, 3000}, {2, 9000}, {0, 7},   {2, 3, 40}};
+const Shape kShapes[] = {{1, 1},    {3, 5},    {9, 32},   {6, 128},  {5, 129}, {2, 516},
+                         {2, 1000}, {2, 1028}, {3, 3000}, {2, 9000}, {0, 7},   {2, 3, 40}};
 // Sums over the rows have parts of 64 rows. A thread sums one column, or four if their number is a multiple of 4.
 const Shape kTall[] = {{31, 3}, {33, 3}, {65, 130}, {130, 132}, {4100, 3}};
 
-void expect_equal_everywhere(const OpCase& c) {
+void expect_equal_layers(const OpCase& c) {
   expect_equal(c, DType::f64, 1e-12);
   expect_equal(c, DType::f32, 5e-5);
 }
 
 std::vector<Shape> all_sizes() {
-  std::vector<Shape> all(std::begin(kSizes), std::end(kSizes));
+  std::vector<Shape> all(std::begin(kShapes), std::end(kShapes));
   all.insert(all.end(), std::begin(kTall), std::end(kTall));
   return all;
 }
@@ -33,7 +33,7 @@ TEST_F(DeviceLayers, LinearWithABias) {
                      str(x, " to ", n),
                      [](Context& ctx, const Vars& v) { return linear(ctx, v[0], v[1], v[2]); },
                      {x, {n, x[x.rank() - 1]}, {n}}};
-      expect_equal_everywhere(c);
+      expect_equal_layers(c);
       for (const DType compute : {DType::bf16, DType::f16}) expect_equal(c, DType::f32, 5e-5, compute);
       if (HasFatalFailure()) return;
     }
@@ -90,10 +90,10 @@ TEST_F(DeviceLayers, ALinearWithoutAProductWithABiasHasTheSameBits) {
 TEST_F(DeviceLayers, LayerNorm) {
   for (const Shape& x : all_sizes()) {
     const Shape d{x[x.rank() - 1]};
-    expect_equal_everywhere({"layer_norm",
-                             str(x),
-                             [](Context& c, const Vars& v) { return layer_norm(c, v[0], v[1], v[2], 1e-2); },
-                             {x, d, d}});
+    expect_equal_layers({"layer_norm",
+                         str(x),
+                         [](Context& c, const Vars& v) { return layer_norm(c, v[0], v[1], v[2], 1e-2); },
+                         {x, d, d}});
     if (HasFatalFailure()) return;
   }
 }
@@ -101,16 +101,16 @@ TEST_F(DeviceLayers, LayerNorm) {
 TEST_F(DeviceLayers, RmsNorm) {
   for (const Shape& x : all_sizes()) {
     const Shape d{x[x.rank() - 1]};
-    expect_equal_everywhere(
+    expect_equal_layers(
         {"rms_norm", str(x), [](Context& c, const Vars& v) { return rms_norm(c, v[0], v[1], 1e-2); }, {x, d}});
     if (HasFatalFailure()) return;
   }
 }
 
 TEST_F(DeviceLayers, WeightNorm) {
-  for (const Shape& v : kSizes) {
+  for (const Shape& v : kShapes) {
     if (v.rank() != 2) continue;
-    expect_equal_everywhere(
+    expect_equal_layers(
         {"weight_norm", str(v), [](Context& c, const Vars& x) { return weight_norm(c, x[0], x[1]); }, {v, {v[0]}}});
     if (HasFatalFailure()) return;
   }
@@ -121,7 +121,7 @@ TEST_F(DeviceLayers, WeightNorm) {
                        return weight_norm(c, multiply(c, x[0], Var(c.zeros({1}, x[0].value().dtype()))), x[1]);
                      },
                      {{3, 70}, {3}}};
-  expect_equal_everywhere(zeros);
+  expect_equal_layers(zeros);
 }
 
 // The masks are equal in every bit, so no tolerance is needed.
@@ -156,7 +156,7 @@ TEST_F(DeviceLayers, Rope) {
                        return rope(ctx, v[0], positions_of(Segments::of(lengths)), o);
                      },
                      {x}};
-      expect_equal_everywhere(c);
+      expect_equal_layers(c);
       if (HasFatalFailure()) return;
     }
   }

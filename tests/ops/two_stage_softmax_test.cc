@@ -15,25 +15,26 @@ namespace {
 
 using lmx_test::Names;
 
-constexpr int64_t kN = 9, kD = 5, kV = 23;
+constexpr int64_t kTargets = 9, kHidden = 5, kTable = 23;
 
-struct Dense {
+struct DenseStages {
   double loss = 0;
-  std::vector<double> h = std::vector<double>(kN * kD), w = std::vector<double>(kV * kD), b = std::vector<double>(kV);
+  std::vector<double> h = std::vector<double>(kTargets * kHidden), w = std::vector<double>(kTable * kHidden),
+                      b = std::vector<double>(kTable);
 };
 
 // By the definitions: the softmax over V_f, then every gradient word by word where the rules allow it.
-Dense reference(const std::vector<Var>& v, const std::vector<int32_t>& targets, const TwoStageRows& rows, bool bias,
-                bool weighted) {
+DenseStages reference(const std::vector<Var>& v, const std::vector<int32_t>& targets, const TwoStageRows& rows,
+                      bool bias, bool weighted) {
   const double *h = v[0].value().data<double>(), *w = v[1].value().data<double>(), *b = v[2].value().data<double>();
   const std::set<int32_t> all(rows.ids.begin(), rows.ids.begin() + rows.trained);
-  Dense out;
-  for (int64_t i = 0; i < kN; ++i) {
-    std::vector<double> logit(kV, 0);
+  DenseStages out;
+  for (int64_t i = 0; i < kTargets; ++i) {
+    std::vector<double> logit(kTable, 0);
     double z = 0;
     for (const int32_t k : rows.ids) {
       logit[static_cast<size_t>(k)] = bias ? b[k] : 0;
-      for (int64_t d = 0; d < kD; ++d) logit[static_cast<size_t>(k)] += h[i * kD + d] * w[k * kD + d];
+      for (int64_t d = 0; d < kHidden; ++d) logit[static_cast<size_t>(k)] += h[i * kHidden + d] * w[k * kHidden + d];
       z += std::exp(logit[static_cast<size_t>(k)]);
     }
     const auto t = targets[static_cast<size_t>(i)];
@@ -41,9 +42,9 @@ Dense reference(const std::vector<Var>& v, const std::vector<int32_t>& targets, 
     out.loss += weight * (std::log(z) - logit[static_cast<size_t>(t)]);
     for (const int32_t k : rows.ids) {
       const double g = weight * (std::exp(logit[static_cast<size_t>(k)]) / z - (k == t ? 1 : 0));
-      for (int64_t d = 0; d < kD; ++d) {
-        if (all.contains(k) || rows.dh_forward) out.h[static_cast<size_t>(i * kD + d)] += g * w[k * kD + d];
-        if (all.contains(k)) out.w[static_cast<size_t>(k * kD + d)] += g * h[i * kD + d];
+      for (int64_t d = 0; d < kHidden; ++d) {
+        if (all.contains(k) || rows.dh_forward) out.h[static_cast<size_t>(i * kHidden + d)] += g * w[k * kHidden + d];
+        if (all.contains(k)) out.w[static_cast<size_t>(k * kHidden + d)] += g * h[i * kHidden + d];
       }
       if (all.contains(k)) out.b[static_cast<size_t>(k)] += g;
     }
@@ -51,8 +52,8 @@ Dense reference(const std::vector<Var>& v, const std::vector<int32_t>& targets, 
   return out;
 }
 
-void expect_near(const std::vector<double>& got, const std::vector<double>& expected, double tolerance,
-                 const char* what) {
+void expect_near_stages(const std::vector<double>& got, const std::vector<double>& expected, double tolerance,
+                        const char* what) {
   ASSERT_EQ(got.size(), expected.size());
   for (size_t i = 0; i < got.size(); ++i) ASSERT_NEAR(got[i], expected[i], tolerance) << what << '[' << i << ']';
 }
@@ -63,14 +64,15 @@ double value_of(const Var& loss) {
 }
 
 void check(const TwoStageRows& rows, bool bias, bool weighted, DType type) {
-  const std::vector<Var> exact{f64_leaf({kN, kD}, 1, "h"), f64_leaf({kV, kD}, 2, "w"), f64_leaf({kV}, 3, "b")};
+  const std::vector<Var> exact{f64_leaf({kTargets, kHidden}, 1, "h"), f64_leaf({kTable, kHidden}, 2, "w"),
+                               f64_leaf({kTable}, 3, "b")};
   std::vector<int32_t> targets;  // repeated ones among them
   std::vector<float> row_weights;
-  for (int64_t i = 0; i < kN; ++i) {
+  for (int64_t i = 0; i < kTargets; ++i) {
     targets.push_back(rows.ids[static_cast<size_t>(i * i % rows.trained)]);
     row_weights.push_back(0.5f * static_cast<float>(i));
   }
-  const Tensor weights = weighted ? Tensor::from<float>(Allocator::cpu(), {kN}, row_weights) : Tensor();
+  const Tensor weights = weighted ? Tensor::from<float>(Allocator::cpu(), {kTargets}, row_weights) : Tensor();
   std::vector<Var> v;
   for (const Var& e : exact) v.emplace_back(e.value().to(type), true, e.name());
   Tape tape;
@@ -80,12 +82,12 @@ void check(const TwoStageRows& rows, bool bias, bool weighted, DType type) {
   const Var loss = two_stage_softmax_loss(ctx, {v[0], v[1], bias ? v[2] : Var(), ids_tensor(targets), weights}, rows);
   const double value = value_of(loss);
   tape.backward(ctx, loss);
-  const Dense r = reference(exact, targets, rows, bias, weighted);
+  const DenseStages r = reference(exact, targets, rows, bias, weighted);
   const double tolerance = type == DType::f64 ? 1e-12 : 2e-5;
   EXPECT_NEAR(value, r.loss, tolerance * 10);
-  expect_near(dense_gradient(v[0]), r.h, tolerance, "dh");
-  expect_near(dense_gradient(v[1]), r.w, tolerance, "dw");
-  expect_near(dense_gradient(v[2]), bias ? r.b : std::vector<double>(kV), tolerance, "db");
+  expect_near_stages(dense_gradient(v[0]), r.h, tolerance, "dh");
+  expect_near_stages(dense_gradient(v[1]), r.w, tolerance, "dw");
+  expect_near_stages(dense_gradient(v[2]), bias ? r.b : std::vector<double>(kTable), tolerance, "db");
   ASSERT_EQ(v[1].grad().pieces.size(), 1u);
   EXPECT_FALSE(v[1].grad().dense.defined());
   EXPECT_EQ(v[1].grad().pieces[0].indices, std::vector<int32_t>(rows.ids.begin(), rows.ids.begin() + rows.trained));
@@ -96,8 +98,8 @@ TEST(TwoStageSoftmax, MatchesTheDenseReference) {
   std::vector<TwoStageRows> sets{{{0, 1, 2, 5, 9, 22}, 6, false},            // mu = 0
                                  {{0, 1, 2, 5, 9, 22, 3, 4, 17}, 6, false},  // noise before and between
                                  {{4, 0, 1, 2, 3, 22}, 1, false},            // one word takes gradients
-                                 {{}, kV, false}};                           // p = 100
-  for (int32_t k = 0; k < kV; ++k) sets.back().ids.push_back(k);
+                                 {{}, kTable, false}};                       // p = 100
+  for (int32_t k = 0; k < kTable; ++k) sets.back().ids.push_back(k);
   for (TwoStageRows rows : sets) {
     for (int options = 0; options < 8; ++options) {
       rows.dh_forward = (options & 1) != 0;
@@ -108,10 +110,11 @@ TEST(TwoStageSoftmax, MatchesTheDenseReference) {
 }
 
 TEST(TwoStageSoftmax, OverAllWordsIsTheFullSoftmax) {
-  const std::vector<Var> two{f64_leaf({kN, kD}, 1, "h"), f64_leaf({kV, kD}, 2, "w"), f64_leaf({kV}, 3, "b")},
-      full{f64_leaf({kN, kD}, 1, "h"), f64_leaf({kV, kD}, 2, "w"), f64_leaf({kV}, 3, "b")};
-  TwoStageRows all{{}, kV, false};
-  for (int32_t k = 0; k < kV; ++k) all.ids.push_back(k);
+  const std::vector<Var> two{f64_leaf({kTargets, kHidden}, 1, "h"), f64_leaf({kTable, kHidden}, 2, "w"),
+                             f64_leaf({kTable}, 3, "b")},
+      full{f64_leaf({kTargets, kHidden}, 1, "h"), f64_leaf({kTable, kHidden}, 2, "w"), f64_leaf({kTable}, 3, "b")};
+  TwoStageRows all{{}, kTable, false};
+  for (int32_t k = 0; k < kTable; ++k) all.ids.push_back(k);
   const Tensor targets = ids_tensor({0, 1, 2, 3, 22, 22, 0, 7, 7});
   Tape tape;
   Context ctx = f64_context(&tape);
@@ -121,7 +124,7 @@ TEST(TwoStageSoftmax, OverAllWordsIsTheFullSoftmax) {
   tape.backward(ctx, b, 0.5);
   const Var again = two_stage_softmax_loss(ctx, {two[0], two[1], two[2], targets}, all);
   tape.backward(ctx, again, 0.5);
-  for (size_t i = 0; i < 3; ++i) expect_near(dense_gradient(two[i]), dense_gradient(full[i]), 1e-13, "gradient");
+  for (size_t i = 0; i < 3; ++i) expect_near_stages(dense_gradient(two[i]), dense_gradient(full[i]), 1e-13, "gradient");
 }
 
 // Many rows, so that the logits take several blocks: 40,000 rows of 300 logits in 8 bytes are 96 MB.
@@ -148,10 +151,10 @@ TEST(TwoStageSoftmax, BlocksAddUp) {
     const Var part(whole.value().slice(first, first + 8'000), true, "part");
     parts += run(part, {targets.begin() + first, targets.begin() + first + 8'000});
     const std::vector<double> all = dense_gradient(whole), own = dense_gradient(part);
-    expect_near(own, {all.begin() + first * kWidth, all.begin() + (first + 8'000) * kWidth}, 1e-12, "dh");
+    expect_near_stages(own, {all.begin() + first * kWidth, all.begin() + (first + 8'000) * kWidth}, 1e-12, "dh");
   }
   EXPECT_NEAR(value, parts, 1e-9 * value);
-  expect_near(dense_gradient(w), dw, 1e-8, "dw");
+  expect_near_stages(dense_gradient(w), dw, 1e-8, "dw");
 }
 
 TEST(TwoStageSoftmax, HalfPrecisionStaysNear) {
@@ -160,7 +163,7 @@ TEST(TwoStageSoftmax, HalfPrecisionStaysNear) {
   std::vector<std::vector<double>> gradients;
   for (const DType compute : {DType::f32, DType::bf16, DType::f16}) {
     std::vector<Var> v;
-    for (const Var& e : {f64_leaf({kN, kD}, 1, "h"), f64_leaf({kV, kD}, 2, "w")})
+    for (const Var& e : {f64_leaf({kTargets, kHidden}, 1, "h"), f64_leaf({kTable, kHidden}, 2, "w")})
       v.emplace_back(e.value().to(DType::f32), true, e.name());
     Tape tape;
     Context ctx;
@@ -169,8 +172,8 @@ TEST(TwoStageSoftmax, HalfPrecisionStaysNear) {
     tape.backward(ctx, two_stage_softmax_loss(ctx, {v[0], v[1], Var(), targets}, rows));
     gradients.push_back(dense_gradient(v[0]));
   }
-  expect_near(gradients[1], gradients[0], 0.05, "bf16");
-  expect_near(gradients[2], gradients[0], 0.01, "f16");
+  expect_near_stages(gradients[1], gradients[0], 0.05, "bf16");
+  expect_near_stages(gradients[2], gradients[0], 0.01, "f16");
 }
 
 TEST(TwoStageSoftmax, LargeLogitsStayFinite) {

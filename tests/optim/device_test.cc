@@ -21,22 +21,22 @@ using lmx_test::values_of;
 
 constexpr Device::Kind kCpu = Device::Kind::cpu, kCuda = Device::Kind::cuda;
 
-Node yaml(const std::string& text) {
+Node node_of(const std::string& text) {
   return parse_yaml(text, "r.yaml");
 }
 std::unique_ptr<Optimizer> optimizer(const std::string& text) {
-  return make_optimizer(yaml(text), "optimizer");
+  return make_optimizer(node_of(text), "optimizer");
 }
-std::vector<ClipRule> rules(const std::string& text) {
-  return read_clip(*yaml("clip: " + text).find("clip"), "clip");
+std::vector<ClipRule> clip_rules(const std::string& text) {
+  return read_clip(*node_of("clip: " + text).find("clip"), "clip");
 }
 double tolerance_of(DType type) {
   return type == DType::f64 ? 1e-12 : 3e-6;
 }
 
 // Parameters "w" (rows, cols) and "b" (cols) on a device, with gradients that depend on the step alone.
-struct Fixture {
-  Fixture(Device::Kind kind, DType type, int64_t rows, int64_t cols) : ctx(context_on(kind, type)) {
+struct OnDevice {
+  OnDevice(Device::Kind kind, DType type, int64_t rows, int64_t cols) : ctx(context_on(kind, type)) {
     params.add(ctx, {"w", {rows, cols}, {"normal", 1.0}}, RandomKey(1));
     params.add(ctx, {"b", {cols}, {"constant", 0.5}}, RandomKey(1));
   }
@@ -90,7 +90,7 @@ class DeviceOptim : public lmx_test::DeviceTest {};
 
 // Values and state after a dense step, steps of some rows, of all rows and of none.
 struct Updated {
-  Updated(Fixture& f, const std::string& config) {
+  Updated(OnDevice& f, const std::string& config) {
     const auto o = optimizer(config);
     const auto last = static_cast<int32_t>(f.params.at("w").shape()[0] - 1);
     std::vector<int32_t> some{0}, all, none;
@@ -113,7 +113,7 @@ TEST_F(DeviceOptim, UpdatesEqualTheCpu) {
     for (const Shape& s : kShapes) {
       for (const char* config : kOptimizers) {
         SCOPED_TRACE(str(config, ' ', s, ' ', name_of(type)));
-        Fixture cpu(kCpu, type, s[0], s[1]), cuda(kCuda, type, s[0], s[1]);
+        OnDevice cpu(kCpu, type, s[0], s[1]), cuda(kCuda, type, s[0], s[1]);
         const Updated want(cpu, config), got(cuda, config);
         expect_equal(got.values, want.values, tolerance_of(type));
         expect_equal(got.state, want.state, tolerance_of(type));
@@ -149,7 +149,7 @@ struct ManyParameters {
     for (const std::string& name : f.params.names()) all.push_back(&f.params.at(name));
     return all;
   }
-  Fixture f;
+  OnDevice f;
 };
 
 // Few launches and one upload for many parameters, and the bits of an update of each parameter alone.
@@ -205,7 +205,7 @@ TEST_F(DeviceOptim, ManyAveragesAreUpdatedTogether) {
 // The state of a run on the device continues on the host, and the other way round.
 TEST_F(DeviceOptim, StateMovesBetweenDevices) {
   for (const auto& [from, to] : {std::pair(kCuda, kCpu), std::pair(kCpu, kCuda), std::pair(kCuda, kCuda)}) {
-    Fixture a(from, DType::f32, 4, 9), b(to, DType::f32, 4, 9);
+    OnDevice a(from, DType::f32, 4, 9), b(to, DType::f32, 4, 9);
     const auto o = optimizer("name: adam"), restored = optimizer("name: adam");
     a.set_gradients(1);
     for (const std::string& name : a.params.names()) o->update(a.ctx, a.params.at(name), 0.1, 1);
@@ -226,13 +226,14 @@ TEST_F(DeviceOptim, NormsAndFactorsEqualTheCpu) {
   for (const DType type : {DType::f64, DType::f32}) {
     for (const Shape& s : std::vector<Shape>{{1, 1}, {5, 37}, {130, 300}}) {  // the last: three parts
       SCOPED_TRACE(str(s, ' ', name_of(type)));
-      Fixture cpu(kCpu, type, s[0], s[1]), cuda(kCuda, type, s[0], s[1]);
+      OnDevice cpu(kCpu, type, s[0], s[1]), cuda(kCuda, type, s[0], s[1]);
       const std::vector<int32_t> row{0}, none;
       for (const std::vector<int32_t>* rows : std::vector<const std::vector<int32_t>*>{nullptr, &row, &none}) {
         std::vector<ClipResult> results;
-        for (Fixture* f : {&cpu, &cuda}) {
+        for (OnDevice* f : {&cpu, &cuda}) {
           f->set_gradients(1, rows);
-          results.push_back(clip_gradients(f->ctx, f->params, rules("[{params: b, norm: 0.1}, {params: w, norm: 2}]")));
+          results.push_back(
+              clip_gradients(f->ctx, f->params, clip_rules("[{params: b, norm: 0.1}, {params: w, norm: 2}]")));
         }
         EXPECT_TRUE(results[1].finite);
         EXPECT_NEAR(results[1].norm, results[0].norm, (type == DType::f64 ? 1e-12 : 1e-6) * results[0].norm);
@@ -262,7 +263,7 @@ TEST_F(DeviceOptim, GradientsWithoutValuesAndOfBothTypesAreMeasured) {
 
 TEST_F(DeviceOptim, OneValueThatIsNotFiniteIsFound) {
   for (const double bad : {std::numeric_limits<double>::infinity(), std::numeric_limits<double>::quiet_NaN()}) {
-    Fixture f(kCuda, DType::f64, 130, 300);
+    OnDevice f(kCuda, DType::f64, 130, 300);
     f.set_gradients(1);
     Tensor g = copy_to(f.params.at("w").grad().dense, Allocator::cpu());
     g.values<double>()[130 * 300 - 1] = bad;
@@ -273,7 +274,7 @@ TEST_F(DeviceOptim, OneValueThatIsNotFiniteIsFound) {
 
 // The host reads one number for each parameter, and no gradients.
 TEST_F(DeviceOptim, OverflowsAreFoundOnTheDevice) {
-  Fixture f(kCuda, DType::f32, 30, 40);
+  OnDevice f(kCuda, DType::f32, 30, 40);
   const std::vector<int32_t> row{3};
   f.set_gradients(1, &row);
   EXPECT_TRUE(train::overflowed_tensors(f.ctx, f.params).empty());
@@ -287,7 +288,7 @@ TEST_F(DeviceOptim, OverflowsAreFoundOnTheDevice) {
 
 // The averages after dense and row-sparse updates, and the values while they are exchanged.
 struct Averaged {
-  Averaged(Fixture& f, double decay) {
+  Averaged(OnDevice& f, double decay) {
     const auto o = optimizer("name: sgd");
     Ema ema(f.params, decay, ParamPattern(".*"));
     const std::vector<int32_t> rows{0};
@@ -322,7 +323,7 @@ TEST_F(DeviceOptim, MovingAveragesEqualTheCpu) {
     for (const Shape& s : kShapes) {
       for (const double decay : {0.01, 0.99}) {  // with 0.01 the average reaches its fixed point
         SCOPED_TRACE(str(s, ' ', name_of(type), ' ', decay));
-        Fixture cpu(kCpu, type, s[0], s[1]), cuda(kCuda, type, s[0], s[1]);
+        OnDevice cpu(kCpu, type, s[0], s[1]), cuda(kCuda, type, s[0], s[1]);
         const Averaged want(cpu, decay), got(cuda, decay);
         expect_equal(got.averages, want.averages, tolerance_of(type));
         expect_equal(got.swapped, want.averages, tolerance_of(type));
@@ -351,7 +352,7 @@ TEST_F(DeviceOptim, ParametersStartAsOnTheCpu) {
 }
 
 TEST_F(DeviceOptim, AStaleReplicaMayBeOnTheHost) {
-  Fixture f(kCuda, DType::f32, 3, 5);
+  OnDevice f(kCuda, DType::f32, 3, 5);
   Context host;
   EXPECT_EQ(values_of(host, f.params.copy(host).at("w").value()), f.value("w"));
 }

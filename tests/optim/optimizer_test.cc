@@ -15,16 +15,16 @@ using lmx_test::Names;
 
 constexpr int64_t kRows = 5, kCols = 37;
 
-Node yaml(const std::string& text) {
+Node parsed(const std::string& text) {
   return parse_yaml(text, "r.yaml");
 }
-std::unique_ptr<Optimizer> optimizer(const std::string& text) {
-  return make_optimizer(yaml(text), "optimizer");
+std::unique_ptr<Optimizer> optimizer_of(const std::string& text) {
+  return make_optimizer(parsed(text), "optimizer");
 }
 
 // A store with one parameter "w" (rows, cols) of random values, in f32 or f64.
-struct Fixture {
-  explicit Fixture(DType compute = DType::f32, Shape shape = {kRows, kCols}) {
+struct Trained {
+  explicit Trained(DType compute = DType::f32, Shape shape = {kRows, kCols}) {
     ctx.compute = compute;
     params.add(ctx, {"w", shape, {"normal", 1.0}, false}, RandomKey(1));
   }
@@ -121,8 +121,8 @@ TEST(Optimizer, DenseFollowsTheFormula) {
   for (const DType type : {DType::f64, DType::f32}) {
     for (const Case& c : cases()) {
       SCOPED_TRACE(c.config);
-      Fixture f(type);
-      const auto o = optimizer(c.config);
+      Trained f(type);
+      const auto o = optimizer_of(c.config);
       std::vector<Scalar> reference;
       for (int64_t i = 0; i < kRows * kCols; ++i) reference.push_back({f.value(i), c.initial, 0});
       for (int64_t t = 1; t <= 5; ++t) {
@@ -132,7 +132,7 @@ TEST(Optimizer, DenseFollowsTheFormula) {
         EXPECT_EQ(f.w().version(), version + 1);
         for (int64_t i = 0; i < kRows * kCols; ++i) {
           Scalar& s = reference[static_cast<size_t>(i)];
-          c.step(s, Fixture::gradient(t, i) * (t == 3 ? 0.25 : 1.0), rate_of(t), t);
+          c.step(s, Trained::gradient(t, i) * (t == 3 ? 0.25 : 1.0), rate_of(t), t);
           ASSERT_NEAR(f.value(i), s.p, type == DType::f64 ? 1e-12 : 3e-6) << "step " << t << " element " << i;
         }
       }
@@ -145,8 +145,8 @@ TEST(Optimizer, RowSparseIsTheSameOnTouchedRowsOnly) {
   const std::vector<std::vector<int32_t>> touched{{0, 3}, {3}, {1, 2, 3}, {0}};
   for (const Case& c : cases()) {
     SCOPED_TRACE(c.config);
-    Fixture f(DType::f64);
-    const auto o = optimizer(c.config);
+    Trained f(DType::f64);
+    const auto o = optimizer_of(c.config);
     std::vector<Scalar> reference;
     for (int64_t i = 0; i < kRows * kCols; ++i) reference.push_back({f.value(i), c.initial, 0});
     for (int64_t t = 1; t <= 4; ++t) {
@@ -156,7 +156,7 @@ TEST(Optimizer, RowSparseIsTheSameOnTouchedRowsOnly) {
       for (const int32_t r : rows) {
         for (int64_t j = 0; j < kCols; ++j) {
           const int64_t i = r * kCols + j;
-          c.step(reference[static_cast<size_t>(i)], 0.5 * Fixture::gradient(t, i), rate_of(t), t);
+          c.step(reference[static_cast<size_t>(i)], 0.5 * Trained::gradient(t, i), rate_of(t), t);
         }
       }
       for (int64_t i = 0; i < kRows * kCols; ++i)
@@ -169,8 +169,8 @@ TEST(Optimizer, RowSparseIsTheSameOnTouchedRowsOnly) {
 // bit.
 TEST(Optimizer, SparseEqualsDenseWhereZeroGradientsDoNothing) {
   for (const char* config : {"name: sgd", "{name: adagrad, initial_accumulator: 0.1}"}) {
-    Fixture sparse, dense;
-    const auto a = optimizer(config), b = optimizer(config);
+    Trained sparse, dense;
+    const auto a = optimizer_of(config), b = optimizer_of(config);
     for (int64_t t = 1; t <= 3; ++t) {
       const std::vector<int32_t> rows{static_cast<int32_t>(t - 1), 4};
       sparse.set_rows(t, rows);
@@ -187,8 +187,8 @@ TEST(Optimizer, SparseEqualsDenseWhereZeroGradientsDoNothing) {
 }
 
 TEST(Optimizer, NoGradientChangesNothing) {
-  Fixture f;
-  const auto o = optimizer("name: adam");
+  Trained f;
+  const auto o = optimizer_of("name: adam");
   const double before = f.value(3);
   o->update(f.ctx, f.w(), 0.1, 1);
   EXPECT_EQ(f.value(3), before);
@@ -197,8 +197,8 @@ TEST(Optimizer, NoGradientChangesNothing) {
 
 TEST(Optimizer, RowSparseTakesNoTableSizedMemoryBesideItsState) {
   for (const char* config : {"name: sgd", "name: adagrad", "name: adam"}) {
-    Fixture f(DType::f32, {20000, 16});
-    const auto o = optimizer(config);
+    Trained f(DType::f32, {20000, 16});
+    const auto o = optimizer_of(config);
     f.set_rows(1, {0, 19999});
     o->update(f.ctx, f.w(), 0.1, 1);  // makes the state
     f.ctx.allocator->reset_peak();
@@ -211,8 +211,8 @@ TEST(Optimizer, RowSparseTakesNoTableSizedMemoryBesideItsState) {
 TEST(Optimizer, StateRoundTripIsBitExact) {
   for (const Case& c : cases()) {
     SCOPED_TRACE(c.config);
-    Fixture straight, resumed;
-    const auto o = optimizer(c.config);
+    Trained straight, resumed;
+    const auto o = optimizer_of(c.config);
     for (int64_t t = 1; t <= 3; ++t) {
       straight.set_dense(t);
       o->update(straight.ctx, straight.w(), 0.1, t);
@@ -223,7 +223,7 @@ TEST(Optimizer, StateRoundTripIsBitExact) {
       saved.emplace(name, tensor.clone());
     }
     resumed.w().value().copy_from(straight.w().value());
-    const auto restored = optimizer(c.config);
+    const auto restored = optimizer_of(c.config);
     restored->load(resumed.ctx, resumed.params, saved);
     for (int64_t t = 4; t <= 6; ++t) {
       straight.set_dense(t);
@@ -236,9 +236,9 @@ TEST(Optimizer, StateRoundTripIsBitExact) {
 }
 
 std::string load_message(const std::string& config, const StateDict& state) {
-  Fixture f;
+  Trained f;
   try {
-    optimizer(config)->load(f.ctx, f.params, state);
+    optimizer_of(config)->load(f.ctx, f.params, state);
   } catch (const UserError& e) {
     return e.what();
   }
@@ -261,8 +261,8 @@ TEST(Optimizer, LoadErrors) {
 
 TEST(Optimizer, StateBytesAreWhatTheStateTakes) {
   for (const Case& c : cases()) {
-    Fixture f;
-    const auto o = optimizer(c.config);
+    Trained f;
+    const auto o = optimizer_of(c.config);
     f.set_dense(1);
     o->update(f.ctx, f.w(), 0.1, 1);
     int64_t bytes = 0;
@@ -273,7 +273,7 @@ TEST(Optimizer, StateBytesAreWhatTheStateTakes) {
 
 std::string config_message(const std::string& text) {
   try {
-    make_optimizer(yaml(text), "optimizer");
+    make_optimizer(parsed(text), "optimizer");
   } catch (const UserError& e) {
     return e.what();
   }
@@ -296,11 +296,11 @@ TEST(Optimizer, ConfigErrors) {
 }
 
 TEST(Optimizer, FullConfigHasEveryDefaultNameFirst) {
-  EXPECT_EQ(to_yaml(full_optimizer_config(yaml("{lr: 0.2, name: sgd}"), "optimizer")),
+  EXPECT_EQ(to_yaml(full_optimizer_config(parsed("{lr: 0.2, name: sgd}"), "optimizer")),
             "name: sgd\nlr: 0.2\nmomentum: 0.0\nnesterov: false\nweight_decay: 0.0\n");
-  EXPECT_EQ(full_optimizer_config(yaml("name: adamw"), "optimizer").at_path("weight_decay")->text, "0.01");
+  EXPECT_EQ(full_optimizer_config(parsed("name: adamw"), "optimizer").at_path("weight_decay")->text, "0.01");
   for (const char* name : {"sgd", "adagrad", "adam", "adamw"}) {
-    const Node full = full_optimizer_config(yaml(std::string("name: ") + name), "optimizer");
+    const Node full = full_optimizer_config(parsed(std::string("name: ") + name), "optimizer");
     ASSERT_NE(full.find("lr"), nullptr) << name;
     EXPECT_NO_THROW(make_optimizer(full, "optimizer")) << name;
   }

@@ -72,7 +72,7 @@ TEST_F(ManifestTest, FoundInTheFolderItselfAndTwoLevelsBelow) {
   for (const PluginInfo& info : Registry::instance().list()) {
     if (info.name.starts_with("test_level_")) names.push_back(info.kind + " " + info.name);
   }
-  EXPECT_THAT(names, testing::ElementsAre("model test_level_0", "sync test_level_1", "comm test_level_2"));
+  EXPECT_THAT(names, ::testing::ElementsAre("model test_level_0", "sync test_level_1", "comm test_level_2"));
 }
 
 TEST_F(ManifestTest, EmptyFolderIsFine) {

@@ -10,9 +10,9 @@ namespace lmx {
 namespace {
 
 using lmx_test::Names;
-using testing::AllOf;
-using testing::EndsWith;
-using testing::HasSubstr;
+using ::testing::AllOf;
+using ::testing::EndsWith;
+using ::testing::HasSubstr;
 using RegistryTest = PluginTest;
 using LengthFactory = int64_t (*)(const Node& config, const std::string& path);
 namespace fs = std::filesystem;
@@ -109,7 +109,7 @@ TEST_F(RegistryTest, MissingEntryPoint) {
 TEST_F(RegistryTest, UnresolvedSymbolIsNamed) {
   EXPECT_THAT(
       load_error(built("unresolved"), "test_unresolved"),
-      AllOf(Names("test_unresolved.so:", "undefined symbol", "of_another_release"), testing::Not(HasSubstr("seek"))));
+      AllOf(Names("test_unresolved.so:", "undefined symbol", "of_another_release"), ::testing::Not(HasSubstr("seek"))));
 }
 
 TEST_F(RegistryTest, EntryPointThatThrows) {
@@ -236,7 +236,7 @@ TEST_F(RegistryTest, FullComponentFillsDefaultsAndKeepsNameFirst) {
   Registry::instance().add_directory(built("good"));
   const Node node = parse_yaml("length: 7\nname: test_good\n", "r.yaml");
   const Node full = full_component(PluginKind::batcher, node, "batcher");
-  EXPECT_THAT(full.keys(), testing::ElementsAre("name", "length", "order", "explode"));
+  EXPECT_THAT(full.keys(), ::testing::ElementsAre("name", "length", "order", "explode"));
   EXPECT_EQ(full.find("name")->text, "test_good");
   EXPECT_EQ(full.find("length")->text, "7");
   EXPECT_EQ(full.find("order")->text, "corpus");

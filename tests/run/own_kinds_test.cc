@@ -16,7 +16,7 @@ using Json = nlohmann::json;
 using testing::HasSubstr;
 using testing::Not;
 
-const std::string kPlugins = build_path("/tests/plugins");
+const std::string kKindPlugins = build_path("/tests/plugins");
 
 class OwnKinds : public RunTest {
  protected:
@@ -32,7 +32,7 @@ class OwnKinds : public RunTest {
   std::vector<std::string> with_plugins(std::vector<std::string> words) const {
     for (const char* folder : {"/own_names", "/own_kinds", "/composed"}) {
       words.emplace_back("--plugin-dir");
-      words.push_back(kPlugins + folder);
+      words.push_back(kKindPlugins + folder);
     }
     return words;
   }

@@ -14,7 +14,7 @@ namespace {
 using Json = nlohmann::json;
 using testing::HasSubstr;
 
-const std::string kPlugins = build_path("/tests/plugins");
+const std::string kNamePlugins = build_path("/tests/plugins");
 
 class OwnNames : public RunTest {
  protected:
@@ -28,7 +28,7 @@ class OwnNames : public RunTest {
   std::vector<std::string> with_plugins(std::vector<std::string> words) const {
     for (const char* folder : {"/own_names", "/own_names_pairs", "/composed"}) {
       words.emplace_back("--plugin-dir");
-      words.push_back(kPlugins + folder);
+      words.push_back(kNamePlugins + folder);
     }
     return words;
   }

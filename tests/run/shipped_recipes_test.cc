@@ -63,7 +63,7 @@ std::string note_of(const Json& rows, const std::string& key) {
   return "";
 }
 
-std::string dry_run(const std::string& recipe, std::vector<std::string> more = {}) {
+std::string dry_run_of(const std::string& recipe, std::vector<std::string> more = {}) {
   std::vector<std::string> words{"run", file_of(recipe), "--dry-run"};
   words.insert(words.end(), more.begin(), more.end());
   const Outcome o = run_lmx(words, {{"LMX_DATA_DIR", missing_path()}});
@@ -129,7 +129,7 @@ TEST_F(RunTest, ShakespeareTrainsAndWritesCharacters) {
 TEST(ShippedRecipes, BothCorporaOfAMixAreNamed) {
   const auto both = AllOf(HasSubstr("corpus 'wmt16_en_de' is missing"), HasSubstr("or download https://drive"),
                           HasSubstr("corpus 'paracrawl' is missing"), HasSubstr("or for raw pairs"));
-  EXPECT_THAT(dry_run("ott_paracrawl"), both);
+  EXPECT_THAT(dry_run_of("ott_paracrawl"), both);
   const Outcome o = run_lmx({"run", file_of("ott_paracrawl")}, {{"LMX_DATA_DIR", missing_path()}});
   EXPECT_EQ(o.code, 2);
   EXPECT_THAT(o.err, AllOf(both, HasSubstr("scale=desk trains")));
@@ -152,44 +152,44 @@ TEST(ShippedRecipes, OneScaleForAnotherIsNamed) {
 }
 
 TEST(ShippedRecipes, RanksAreThePapers) {
-  EXPECT_THAT(dry_run("puri_amazon_4096"), HasSubstr("one of 128 with 256 of the 32768 sequences"));
-  EXPECT_THAT(dry_run("puri_amazon_8192"), HasSubstr("one of 8 with 96 of the 768 sequences"));
-  EXPECT_THAT(dry_run("puri_width"), HasSubstr("one of 8 with 256 of the 2048 sequences"));
-  EXPECT_THAT(dry_run("puri_mixed", {"puri/mixed=mp_2048"}), HasSubstr("one of 8 with 256 of the 2048 sequences"));
-  EXPECT_THAT(dry_run("sentiment_transfer"), HasSubstr("one of 4 with 32 of the 128 sequences"));
-  EXPECT_THAT(dry_run("patwary_char_1b"), HasSubstr("one of 8 with 128 of the 1024 sequences"));
-  EXPECT_THAT(dry_run("patwary_amazon"), HasSubstr("one of 64 with 128 of the 8192 sequences"));
-  EXPECT_THAT(dry_run("patwary_word_gutenberg", {"patwary/gpus=64"}),
+  EXPECT_THAT(dry_run_of("puri_amazon_4096"), HasSubstr("one of 128 with 256 of the 32768 sequences"));
+  EXPECT_THAT(dry_run_of("puri_amazon_8192"), HasSubstr("one of 8 with 96 of the 768 sequences"));
+  EXPECT_THAT(dry_run_of("puri_width"), HasSubstr("one of 8 with 256 of the 2048 sequences"));
+  EXPECT_THAT(dry_run_of("puri_mixed", {"puri/mixed=mp_2048"}), HasSubstr("one of 8 with 256 of the 2048 sequences"));
+  EXPECT_THAT(dry_run_of("sentiment_transfer"), HasSubstr("one of 4 with 32 of the 128 sequences"));
+  EXPECT_THAT(dry_run_of("patwary_char_1b"), HasSubstr("one of 8 with 128 of the 1024 sequences"));
+  EXPECT_THAT(dry_run_of("patwary_amazon"), HasSubstr("one of 64 with 128 of the 8192 sequences"));
+  EXPECT_THAT(dry_run_of("patwary_word_gutenberg", {"patwary/gpus=64"}),
               HasSubstr("one of 64 with 32 of the 2048 sequences"));
   for (const char* recipe : {"ott_wmt", "ott_wmt_enfr", "ott_paracrawl"})
-    EXPECT_THAT(dry_run(recipe), HasSubstr("one of 128 with 1 of the 128 sub-batches")) << recipe;
+    EXPECT_THAT(dry_run_of(recipe), HasSubstr("one of 128 with 1 of the 128 sub-batches")) << recipe;
   for (const int batch : {2048, 4096, 8192, 16384, 32768}) {
     const std::string size = std::to_string(batch);
     const std::string share = "one of " + std::to_string(batch / 256) + " with 256 of the " + size + " sequences";
-    EXPECT_THAT(dry_run("puri_convergence", {"puri/convergence=batch_" + size}), HasSubstr(share));
-    EXPECT_THAT(dry_run("puri_lr_grid", {"puri/batch=" + size}), HasSubstr(share));
+    EXPECT_THAT(dry_run_of("puri_convergence", {"puri/convergence=batch_" + size}), HasSubstr(share));
+    EXPECT_THAT(dry_run_of("puri_lr_grid", {"puri/batch=" + size}), HasSubstr(share));
   }
 }
 
 // Patwary 2018, section III-A: 35.2 GB of gathered rows per rank.
 TEST(ShippedRecipes, TheExamplesRowsFillARank) {
-  EXPECT_THAT(dry_run("patwary_example"), HasSubstr("communication 36 GB"));
-  EXPECT_THAT(dry_run("patwary_example", {"sync=unique"}), HasSubstr("communication 701 MB"));
+  EXPECT_THAT(dry_run_of("patwary_example"), HasSubstr("communication 36 GB"));
+  EXPECT_THAT(dry_run_of("patwary_example", {"sync=unique"}), HasSubstr("communication 701 MB"));
 }
 
 TEST(ShippedRecipes, SinglePrecisionSendsSingles) {
   for (const auto& [recipe, row] : {std::pair{"puri_mixed", "puri/mixed=sp_1024"}, {"sentiment_transfer", "seed=1"}}) {
     EXPECT_THAT(lmx({"config", file_of(recipe), row}), Names("precision: fp32", "kind: none"));
-    EXPECT_THAT(dry_run(recipe, {row}), Not(HasSubstr("warning"))) << recipe;
+    EXPECT_THAT(dry_run_of(recipe, {row}), Not(HasSubstr("warning"))) << recipe;
   }
   EXPECT_THAT(lmx({"config", file_of("puri_mixed"), "puri/mixed=mp_1024"}), HasSubstr("kind: fp16"));
 }
 
 TEST(ShippedRecipes, UnscaledHalvesAreWarnedOf) {
   const auto warning = HasSubstr("sync.rest.codec writes gradients in fp16 with scale 1");
-  EXPECT_THAT(dry_run("puri_amazon_4096", {"precision=fp32"}), AllOf(HasSubstr("\nwarning: "), warning));
-  EXPECT_THAT(dry_run("puri_amazon_4096"), Not(warning));
-  EXPECT_THAT(dry_run("puri_amazon_4096", {"precision=fp32", "sync.rest.codec.scale=1024"}), Not(warning));
+  EXPECT_THAT(dry_run_of("puri_amazon_4096", {"precision=fp32"}), AllOf(HasSubstr("\nwarning: "), warning));
+  EXPECT_THAT(dry_run_of("puri_amazon_4096"), Not(warning));
+  EXPECT_THAT(dry_run_of("puri_amazon_4096", {"precision=fp32", "sync.rest.codec.scale=1024"}), Not(warning));
 }
 
 // A note in `provenance` applies only to the value of the paper.

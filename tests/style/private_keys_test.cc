@@ -19,10 +19,10 @@ const std::vector<std::string> kComponents{
 // These files read any plugin's keys, or are no code of lmx itself.
 const std::vector<std::string> kOutside{"tools/conformance/", "/templates/"};
 
-struct Exception {
+struct AllowedKey {
   std::string file, key, reason;
 };
-const std::vector<Exception> kExceptions{
+const std::vector<AllowedKey> kAllowedKeys{
     {"core/recipe/comm_config.cc", "ranks", "every communicator counts its ranks by this key"},
     {"tools/app/jobs/cores.cc", "ranks", "every communicator counts its ranks by this key"},
     {"tools/app/export/export_huggingface.cc", "bias", "losses are built in; the key is named in a message, not read"},
@@ -116,19 +116,19 @@ TEST(PrivateKeys, AreReadByTheirComponentsOnly) {
   const Names keys = private_keys();
   for (const char* key : {"cells", "sequence_length", "bucket_mb", "heads", "seeds", "lr", "betas", "heartbeat_s"})
     EXPECT_TRUE(keys.contains(key)) << key;
-  std::vector<bool> used(kExceptions.size());
+  std::vector<bool> used(kAllowedKeys.size());
   for (const SourceFile& file : source_files({"core", "tools"}, kCode)) {
     if (below(file.path, kComponents) || outside(file.path)) continue;
     for (const Found& read : reads_of(file.lines, keys)) {
       bool excepted = false;
-      for (size_t e = 0; e < kExceptions.size(); ++e)
-        if (kExceptions[e].file == file.path && kExceptions[e].key == read.key) used[e] = excepted = true;
+      for (size_t e = 0; e < kAllowedKeys.size(); ++e)
+        if (kAllowedKeys[e].file == file.path && kAllowedKeys[e].key == read.key) used[e] = excepted = true;
       EXPECT_TRUE(excepted) << file.path << ":" << read.line << ": reads the key '" << read.key
                             << "' of a component by its name; ask the component instead (docs/plugins.md)";
     }
   }
-  for (size_t e = 0; e < kExceptions.size(); ++e)
-    EXPECT_TRUE(used[e]) << kExceptions[e].file << ": the exception for '" << kExceptions[e].key << "' is not needed";
+  for (size_t e = 0; e < kAllowedKeys.size(); ++e)
+    EXPECT_TRUE(used[e]) << kAllowedKeys[e].file << ": the exception for '" << kAllowedKeys[e].key << "' is not needed";
 }
 
 TEST(PrivateKeys, RulesCatchWhatTheyShould) {

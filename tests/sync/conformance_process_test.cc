@@ -41,12 +41,12 @@ TEST_P(Processes, ConformAndEqualVirtualRanksInEveryBit) {
   EXPECT_EQ(job.out(), str("digest ", digest, "\n"));
 }
 // The last number: ranks of each node; 0: those of a host, which is one node here.
-using Case = std::tuple<const char*, int, int>;
+using Job = std::tuple<const char*, int, int>;
 INSTANTIATE_TEST_SUITE_P(All, Processes,
-                         testing::Values(Case{"mpi", 1, 0}, Case{"mpi", 2, 0}, Case{"mpi", 3, 0}, Case{"mpi", 4, 0},
-                                         Case{"mpi", 8, 0}, Case{"mpi", 2, 1}, Case{"mpi", 4, 2}, Case{"gloo", 1, 0},
-                                         Case{"gloo", 2, 0}, Case{"gloo", 3, 0}, Case{"gloo", 4, 0}, Case{"gloo", 2, 1},
-                                         Case{"gloo", 4, 2}),
+                         testing::Values(Job{"mpi", 1, 0}, Job{"mpi", 2, 0}, Job{"mpi", 3, 0}, Job{"mpi", 4, 0},
+                                         Job{"mpi", 8, 0}, Job{"mpi", 2, 1}, Job{"mpi", 4, 2}, Job{"gloo", 1, 0},
+                                         Job{"gloo", 2, 0}, Job{"gloo", 3, 0}, Job{"gloo", 4, 0}, Job{"gloo", 2, 1},
+                                         Job{"gloo", 4, 2}),
                          [](const auto& each) {
                            const int per_node = std::get<2>(each.param);
                            return str(std::get<0>(each.param), std::get<1>(each.param),

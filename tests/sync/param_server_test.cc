@@ -149,19 +149,19 @@ Traffic server_traffic(int rank, int ranks, int step, bool some_rows) {
   return t;
 }
 
-struct Case {
+struct ServerCase {
   std::string codec;
   bool some_rows;
   int ranks;
 };
-class ParamServer : public testing::TestWithParam<Case> {};
+class ParamServer : public testing::TestWithParam<ServerCase> {};
 class ParamServerFeedback : public ParamServer {};  // strategies that forget no residuals
 
 // Steps 0, 3 and 4 of the data, in which every rank has a gradient for every parameter.
 constexpr int kWhole[] = {0, 3, 4};
 
 TEST_P(ParamServer, SendsWhatItsFormulaSays) {
-  const Case c = GetParam();
+  const ServerCase c = GetParam();
   const auto failures = on_ranks(c.ranks, [&](Communicator& comm) {
     std::vector<std::string> wrong;
     Worker worker(comm, "codec: " + c.codec, c.some_rows);
@@ -194,7 +194,7 @@ TEST_P(ParamServer, SendsWhatItsFormulaSays) {
 
 // The change of the server's values must equal the gradients of all ranks and steps minus the residuals.
 TEST_P(ParamServerFeedback, NothingIsLost) {
-  const Case c = GetParam();
+  const ServerCase c = GetParam();
   const auto failures = on_ranks(c.ranks, [&](Communicator& comm) {
     std::vector<std::string> wrong;
     Worker worker(comm, "codec: " + c.codec, c.some_rows);
@@ -255,14 +255,14 @@ TEST_P(ParamServerFeedback, NothingIsLost) {
   EXPECT_THAT(failures, IsEmpty());
 }
 
-std::vector<Case> cases(std::vector<std::string> codecs) {
-  std::vector<Case> all;
+std::vector<ServerCase> cases(std::vector<std::string> codecs) {
+  std::vector<ServerCase> all;
   for (const std::string& codec : codecs)
     for (const bool some_rows : {false, true})
       for (const int ranks : {1, 2, 3, 4, 8}) all.push_back({codec, some_rows, ranks});
   return all;
 }
-std::string name_of(const testing::TestParamInfo<Case>& one) {
+std::string name_of(const testing::TestParamInfo<ServerCase>& one) {
   std::string name;
   for (const char ch : one.param.codec)
     if (isalnum(static_cast<unsigned char>(ch))) name += ch;

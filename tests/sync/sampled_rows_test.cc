@@ -17,13 +17,13 @@ namespace {
 
 using lmx_test::Names;
 using testing::HasSubstr;
-using Rows = std::vector<int32_t>;
+using RowsOf = std::vector<int32_t>;
 
 constexpr int64_t kV = 80, kD = 5, kT = 3;
 
 // One sequence per rank: input words 10 r + 20, ..., target words 10 r + 21, ...
 Batch batch_of(Context& ctx) {
-  Rows in, out;
+  RowsOf in, out;
   for (int t = 0; t < kT; ++t) {
     in.push_back(10 * ctx.rank % 50 + 20 + t);
     out.push_back(in.back() + 1);
@@ -37,9 +37,10 @@ Batch batch_of(Context& ctx) {
 }
 
 // A model with one table and a square matrix between it and the loss, its strategy, and a step of one rank.
-class Worker {
+class SampledWorker {
  public:
-  Worker(Communicator& comm, const std::string& rule, const std::string& loss, int64_t words = kV, int64_t width = kD)
+  SampledWorker(Communicator& comm, const std::string& rule, const std::string& loss, int64_t words = kV,
+                int64_t width = kD)
       : comm_(comm) {
     ctx_.rank = comm.rank();
     ctx_.ranks = comm.size();
@@ -107,12 +108,12 @@ std::string rule(const std::string& keys) {
   return "all: {params: '.*', strategy: sampled_rows" + std::string(keys.empty() ? "" : ", ") + keys + "}";
 }
 
-std::set<int32_t> as_set(const Rows& rows) {
+std::set<int32_t> as_set(const RowsOf& rows) {
   return {rows.begin(), rows.end()};
 }
 
 // In the rows that each rank selected, the gradient must be the sum over ranks; it must have no other rows.
-void expect_selected_sum(Worker& w, const std::string& name, const Rows& selected) {
+void expect_selected_sum(SampledWorker& w, const std::string& name, const RowsOf& selected) {
   const std::vector<float>& own = w.own(name);
   const auto n = static_cast<int64_t>(own.size());
   const int64_t rows = w.gradient(name).pieces.empty() ? 1 : name.ends_with("bias") ? n : n / kD;
@@ -135,10 +136,10 @@ TEST(SampledRows, SelectedRowsAreSummedAndOthersStay) {
        {"name: full_softmax", "name: two_stage_softmax", "{name: sampled_softmax, samples: 40}"}) {
     for (const int ranks : {1, 3}) {
       make_group(ranks)->run([&](Communicator& comm) {
-        Worker w(comm, rule("p: 10, q: 20, hidden_q: 40"), loss);
+        SampledWorker w(comm, rule("p: 10, q: 20, hidden_q: 40"), loss);
         for (int64_t step = 0; step < 3; ++step) {
           w.step(step);
-          const Rows& words = w.plan().rows.at("softmax.weight");
+          const RowsOf& words = w.plan().rows.at("softmax.weight");
           EXPECT_EQ(words, w.plan().rows.at("softmax.bias"));
           EXPECT_GE(words.size(), 16u);
           EXPECT_LT(words.size(), 30u);
@@ -146,7 +147,7 @@ TEST(SampledRows, SelectedRowsAreSummedAndOthersStay) {
           expect_selected_sum(w, "softmax.weight", words);
           expect_selected_sum(w, "softmax.bias", words);
           ASSERT_EQ(w.gradient("hidden.weight").pieces.size(), 1u) << loss;
-          const Rows hidden = w.gradient("hidden.weight").pieces[0].indices;
+          const RowsOf hidden = w.gradient("hidden.weight").pieces[0].indices;
           EXPECT_EQ(hidden.size(), 2u);
           expect_selected_sum(w, "hidden.weight", hidden);
           EXPECT_TRUE(w.gradient("hidden.bias").dense.defined());
@@ -159,7 +160,7 @@ TEST(SampledRows, SelectedRowsAreSummedAndOthersStay) {
 // The rows that get gradients in the two-stage softmax are those that are exchanged, so no gradient is lost.
 TEST(SampledRows, TheLossTakesTheRowsOfThePlan) {
   make_group(2)->run([&](Communicator& comm) {
-    Worker w(comm, rule(""), "{name: two_stage_softmax, p: 100, q: 100}");
+    SampledWorker w(comm, rule(""), "{name: two_stage_softmax, p: 100, q: 100}");
     w.step(0);
     const std::set<int32_t> words = as_set(w.plan().rows.at("softmax.weight"));
     for (int32_t row = 0; row < kV; ++row) {
@@ -173,12 +174,12 @@ TEST(SampledRows, TheLossTakesTheRowsOfThePlan) {
 TEST(SampledRows, RanksDrawForThemselvesOrTogether) {
   std::mutex mutex;
   std::map<std::string, std::set<uint64_t>> keys;
-  std::map<std::string, std::set<Rows>> noise;  // sampled rows that are no targets
+  std::map<std::string, std::set<RowsOf>> noise;  // sampled rows that are no targets
   for (const std::string draw : {"rank", "step"}) {
     make_group(4)->run([&](Communicator& comm) {
-      Worker w(comm, rule("p: 0, q: 10, draw: " + draw), "name: two_stage_softmax");
+      SampledWorker w(comm, rule("p: 0, q: 10, draw: " + draw), "name: two_stage_softmax");
       w.step(1);
-      Rows others = w.plan().rows.at("softmax.weight");
+      RowsOf others = w.plan().rows.at("softmax.weight");
       std::erase_if(others, [](int32_t row) { return row > 20 && row < 60; });
       const std::lock_guard lock(mutex);
       keys[draw].insert(w.plan().sampler_key.value());
@@ -193,7 +194,7 @@ TEST(SampledRows, RanksDrawForThemselvesOrTogether) {
 
 TEST(SampledRows, WithAllRowsItIsTheSum) {
   make_group(3)->run([&](Communicator& comm) {
-    Worker all(comm, rule("p: 100, hidden_q: 100"), "name: full_softmax"),
+    SampledWorker all(comm, rule("p: 100, hidden_q: 100"), "name: full_softmax"),
         sum(comm, "all: {params: '.*', strategy: allreduce}", "name: full_softmax");
     all.step(0);
     sum.step(0);
@@ -206,10 +207,10 @@ TEST(SampledRows, WithAllRowsItIsTheSum) {
 TEST(SampledRows, RanksWithoutSequences) {
   for (const bool everyone : {false, true}) {
     make_group(3)->run([&](Communicator& comm) {
-      Worker w(comm, rule("p: 5, q: 5, hidden_q: 60"), "name: full_softmax");
+      SampledWorker w(comm, rule("p: 5, q: 5, hidden_q: 60"), "name: full_softmax");
       const bool idle = everyone || comm.rank() == 1;
       w.step(0, idle);
-      expect_selected_sum(w, "softmax.weight", idle ? Rows{} : w.plan().rows.at("softmax.weight"));
+      expect_selected_sum(w, "softmax.weight", idle ? RowsOf{} : w.plan().rows.at("softmax.weight"));
       const std::vector<float> hidden = w.dense("hidden.weight");
       EXPECT_EQ(std::all_of(hidden.begin(), hidden.end(), [](float v) { return v == 0; }), everyone);
     });
@@ -230,13 +231,13 @@ TEST(SampledRows, AVocabularyOfFewerWordsThanRanks) {
     for (const ParameterSpec& p : params) store.add(ctx, p, RandomKey(1));
     StepPlan plan;
     sync.begin_step(ctx, store, {}, plan);
-    EXPECT_EQ(plan.rows.at("softmax.weight"), (Rows{0, 1, 2}));
+    EXPECT_EQ(plan.rows.at("softmax.weight"), (RowsOf{0, 1, 2}));
     for (const ParameterSpec& p : params) {
       store.at(p.name).grad().dense = ctx.zeros(p.shape);
       for (float& v : store.at(p.name).grad().dense.values<float>()) v = 1;
     }
     sync.finish();
-    EXPECT_EQ(store.at("softmax.weight").grad().pieces[0].indices, (Rows{0, 1, 2}));
+    EXPECT_EQ(store.at("softmax.weight").grad().pieces[0].indices, (RowsOf{0, 1, 2}));
     for (const float v : store.at("softmax.weight").grad().pieces[0].rows.values<float>()) EXPECT_EQ(v, 8);
     EXPECT_EQ(store.at("w").grad().pieces[0].indices.size(), 1u);
   });
@@ -245,11 +246,12 @@ TEST(SampledRows, AVocabularyOfFewerWordsThanRanks) {
 TEST(SampledRows, ATiedTable) {
   for (const std::string loss : {"full_softmax", "two_stage_softmax"}) {
     make_group(2)->run([&](Communicator& comm) {
-      Worker w(comm, rule("softmax: 'embedding|softmax', p: 5, q: 5"), "{name: " + loss + ", tie: embedding.weight}");
+      SampledWorker w(comm, rule("softmax: 'embedding|softmax', p: 5, q: 5"),
+                      "{name: " + loss + ", tie: embedding.weight}");
       w.step(0);
-      const Rows& words = w.plan().rows.at("embedding.weight");
+      const RowsOf& words = w.plan().rows.at("embedding.weight");
       EXPECT_EQ(words, w.plan().rows.at("softmax.bias"));
-      Rows inputs;
+      RowsOf inputs;
       for (int32_t t = 0; t < kT; ++t) inputs.push_back(10 * comm.rank() + 20 + t);
       expect_selected_sum(w, "embedding.weight", union_rows(words, inputs));
     });
@@ -263,8 +265,8 @@ TEST(Tied, UniqueNeverMakesTablesOfGradients) {
   std::mutex mutex;
   int64_t parameters = 0, others = 0;
   make_group(8)->run([&](Communicator& comm) {
-    Worker w(comm, "all: {params: '.*', strategy: unique}",
-             "{name: sampled_softmax, samples: 30, tie: embedding.weight}", kWords, kWidth);
+    SampledWorker w(comm, "all: {params: '.*', strategy: unique}",
+                    "{name: sampled_softmax, samples: 30, tie: embedding.weight}", kWords, kWidth);
     const auto p = static_cast<size_t>(MemClass::parameters);
     w.step(0);
     const MemoryStats m = comm.allocator()->stats();
@@ -282,7 +284,7 @@ TEST(Tied, UniqueNeverMakesTablesOfGradients) {
 // stay unchanged.
 TEST(SampledRows, OverAServerRowsArePulledAndPushed) {
   std::mutex mutex;
-  std::map<std::string, std::set<Rows>> chosen;
+  std::map<std::string, std::set<RowsOf>> chosen;
   make_group(2)->run([&](Communicator& comm) {
     Context ctx;
     ctx.rank = comm.rank();
@@ -308,7 +310,7 @@ TEST(SampledRows, OverAServerRowsArePulledAndPushed) {
                          [] { return make_optimizer(parse_yaml("{name: sgd, lr: 1}", "o.yaml"), "optimizer"); }});
     StepPlan plan;
     server->begin_step(ctx, {}, plan);
-    const Rows words = plan.rows.at("softmax.weight");
+    const RowsOf words = plan.rows.at("softmax.weight");
     comm.turns()->announce(comm.rank());
     comm.turns()->wait();
     server->pull(ctx);
@@ -329,16 +331,16 @@ TEST(SampledRows, OverAServerRowsArePulledAndPushed) {
       return std::lround(before.at(name).value().values<float>()[at] - store->at(name).value().values<float>()[at]);
     };
     const auto changed = [&](const std::string& name) {
-      Rows rows;
+      RowsOf rows;
       for (int32_t row = 0; row < store->at(name).shape()[0]; ++row)
         for (int64_t k = 0; k < moved(name, row); ++k) rows.push_back(row);
       return rows;
     };
-    EXPECT_EQ(changed("b"), (Rows{0, 0, 1, 1, 2, 2, 3, 3}));
+    EXPECT_EQ(changed("b"), (RowsOf{0, 0, 1, 1, 2, 2, 3, 3}));
     EXPECT_EQ(changed("w").size(), 10u);  // five rows of each worker
     EXPECT_THAT(changed("softmax.weight"), testing::IsSupersetOf(words));
     // The rows that were not selected are as old as the replica: only rank 1 pulled after a push.
-    Rows fresh;
+    RowsOf fresh;
     for (int32_t row = 0; row < 40; ++row)
       if (replica.at("softmax.weight").value().data<float>()[2 * row] !=
           before.at("softmax.weight").value().data<float>()[2 * row])
@@ -350,8 +352,8 @@ TEST(SampledRows, OverAServerRowsArePulledAndPushed) {
     chosen["changed"].insert(changed("softmax.weight"));
   });
   ASSERT_EQ(chosen["softmax"].size(), 2u);  // each worker samples separately
-  Rows both;
-  for (const Rows& words : chosen["softmax"]) both.insert(both.end(), words.begin(), words.end());
+  RowsOf both;
+  for (const RowsOf& words : chosen["softmax"]) both.insert(both.end(), words.begin(), words.end());
   std::sort(both.begin(), both.end());
   EXPECT_EQ(*chosen["changed"].begin(), both);
 }

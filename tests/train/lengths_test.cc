@@ -18,7 +18,7 @@ namespace {
 using lmx_test::Names;
 using testing::HasSubstr;
 
-constexpr const char* kRecipe = R"(
+constexpr const char* kLengthsRecipe = R"(
 data: {name: synthetic, vocab_size: 40, train_tokens: 3000, valid_tokens: 600, test_tokens: 0, branching: 6, classes: 4}
 batch: {global: 8}
 model: {name: lstm, embedding: 8, cells: 10, projection: 6}
@@ -32,7 +32,7 @@ class Lengths : public RunFolderTest {
  protected:
   Lengths() { Registry::instance().add_directory(lmx_test::build_path("/tests/train_plugins")); }
   Node recipe(const std::string& dir, const std::string& batcher, const std::string& more = "") const {
-    Node tree = parse_yaml(str(kRecipe, "batcher: ", batcher, "\n", more), "lengths.yaml");
+    Node tree = parse_yaml(str(kLengthsRecipe, "batcher: ", batcher, "\n", more), "lengths.yaml");
     if (!tree.find("loss")) tree.set("loss", parse_yaml("{name: full_softmax}", "change"));
     tree.find("run")->set("dir", Node::string(path(dir)));
     return tree;

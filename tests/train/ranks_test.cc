@@ -18,7 +18,7 @@ using lmx_test::Names;
 using testing::HasSubstr;
 
 // Appended to kWordRecipe.
-constexpr const char* kTraining = R"(
+constexpr const char* kRanksTraining = R"(
 model: {name: lstm, embedding: 8, cells: 10, projection: 6, dropout: 0.2}
 loss: {name: sampled_softmax, samples: 12}
 optimizer: {name: adam, lr: 0.01}
@@ -31,7 +31,7 @@ checkpoint: {every: 6, keep_last: 3}
 class Ranks : public RunFolderTest {
  protected:
   Node recipe(const std::string& dir, int64_t ranks, const Changes& changes) const {
-    return recipe_in(dir, ranks, str(kWordRecipe, kTraining), changes);
+    return recipe_in(dir, ranks, str(kWordRecipe, kRanksTraining), changes);
   }
   // The parameters after the run; its result is stored. `ranks` 0: without a group.
   std::vector<float> run(const std::string& dir, int64_t ranks, const Changes& changes = {}, const char* resume = "") {

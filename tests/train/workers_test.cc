@@ -20,7 +20,7 @@ using lmx_test::Names;
 using testing::HasSubstr;
 
 // Appended to kWordRecipe.
-constexpr const char* kTraining = R"(
+constexpr const char* kWorkersTraining = R"(
 model: {name: lstm, embedding: 8, cells: 10, projection: 6, dropout: 0.2}
 loss: {name: sampled_softmax, samples: 12}
 optimizer: {name: adam, lr: 0.01}
@@ -34,7 +34,7 @@ sync: {rest: {params: ".*", strategy: param_server}}
 class Workers : public RunFolderTest {
  protected:
   Node recipe(const std::string& dir, int64_t ranks, const Changes& changes) const {
-    return recipe_in(dir, ranks, str(kWordRecipe, kTraining), changes);
+    return recipe_in(dir, ranks, str(kWordRecipe, kWorkersTraining), changes);
   }
   // The bytes of the model's file after the run.
   std::string run(const std::string& dir, int64_t ranks, const Changes& changes = {}, const std::string& resume = "") {

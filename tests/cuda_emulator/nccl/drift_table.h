@@ -27,7 +27,7 @@ unsigned int config_magic() {
 // clang-format off
 #define LMX_VALUE(name) value(#name, name);
 #define LMX_FUNCTION(name) t[#name] = Parameters<decltype(&name)>::text();
-Table table() {
+[[maybe_unused]] Table table() {
   Table t;
   const auto value = [&](const char* name, auto v) { t[name] = std::to_string(static_cast<long long>(v)); };
   LMX_VALUE(ncclSuccess) LMX_VALUE(ncclUnhandledCudaError) LMX_VALUE(ncclSystemError) LMX_VALUE(ncclInternalError)
