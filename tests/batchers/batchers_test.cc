@@ -11,11 +11,13 @@
 #include "lmx/plugin.h"
 #include "names.h"
 #include "paths.h"
+#include "vector_of.h"
 
 namespace lmx {
 namespace {
 
 using lmx_test::Names;
+using lmx_test::vector_of;
 
 TokenArray counting(int64_t n) {
   std::vector<int32_t> tokens(static_cast<size_t>(n));
@@ -59,11 +61,6 @@ std::unique_ptr<Batcher> make_shards(const std::string& yaml, int32_t count, int
   return create<BatcherFactory>(info, node, "batcher", env);
 }
 
-std::vector<int32_t> values(const Tensor& t) {
-  const auto v = t.values<int32_t>();
-  return {v.begin(), v.end()};
-}
-
 std::string error_of(const std::string& yaml, int64_t tokens, int64_t global_batch) {
   try {
     make(yaml, tokens, global_batch);
@@ -86,7 +83,7 @@ TEST_P(EveryBatcher, TargetsFollowInputs) {
     const Batch batch = batcher->batch(step, 0, 12);
     ASSERT_EQ(batch.inputs.shape(), (Shape{12, 7}));
     ASSERT_EQ(batch.targets.shape(), (Shape{12, 7}));
-    const auto inputs = values(batch.inputs), targets = values(batch.targets);
+    const auto inputs = vector_of<int32_t>(batch.inputs), targets = vector_of<int32_t>(batch.targets);
     for (size_t i = 0; i < inputs.size(); ++i) {
       EXPECT_EQ(targets[i], inputs[i] + 1);
       if (i % 7) {
@@ -107,12 +104,12 @@ TEST_P(EveryBatcher, SlicesMakeUpTheGlobalBatch) {
       std::vector<uint8_t> fresh;
       for (int64_t first = 0; first < 12; first += part) {
         const Batch slice = batcher->batch(step, first, std::min<int64_t>(part, 12 - first));
-        const auto v = values(slice.inputs);
+        const auto v = vector_of<int32_t>(slice.inputs);
         inputs.insert(inputs.end(), v.begin(), v.end());
         slots.insert(slots.end(), slice.slots.begin(), slice.slots.end());
         fresh.insert(fresh.end(), slice.fresh.begin(), slice.fresh.end());
       }
-      EXPECT_EQ(inputs, values(whole.inputs));
+      EXPECT_EQ(inputs, vector_of<int32_t>(whole.inputs));
       EXPECT_EQ(slots, whole.slots);
       EXPECT_EQ(fresh, whole.fresh);
     }
@@ -121,8 +118,9 @@ TEST_P(EveryBatcher, SlicesMakeUpTheGlobalBatch) {
 
 TEST_P(EveryBatcher, PureFunctionOfSeedAndStep) {
   const auto one = make(GetParam(), 1000, 12), two = make(GetParam(), 1000, 12);
-  EXPECT_EQ(values(one->batch(37, 0, 12).inputs), values(two->batch(37, 0, 12).inputs));
-  EXPECT_EQ(values(one->batch(2, 0, 12).inputs), values(one->batch(2, 0, 12).inputs));  // also after a later step
+  EXPECT_EQ(vector_of<int32_t>(one->batch(37, 0, 12).inputs), vector_of<int32_t>(two->batch(37, 0, 12).inputs));
+  EXPECT_EQ(vector_of<int32_t>(one->batch(2, 0, 12).inputs),
+            vector_of<int32_t>(one->batch(2, 0, 12).inputs));  // also after a later step
 }
 
 TEST_P(EveryBatcher, SmallestText) {
@@ -148,7 +146,7 @@ TEST(Tbptt, SlotsAreContiguousAndCarryState) {
     for (int64_t window = 0; window < 2; ++window) {
       const Batch batch = batcher->batch(2 * epoch + window, 0, 4);
       for (int64_t slot = 0; slot < 4; ++slot) {
-        EXPECT_EQ(values(batch.inputs)[static_cast<size_t>(10 * slot)], 25 * slot + 10 * window);
+        EXPECT_EQ(vector_of<int32_t>(batch.inputs)[static_cast<size_t>(10 * slot)], 25 * slot + 10 * window);
         EXPECT_EQ(batch.slots[static_cast<size_t>(slot)], slot);
         EXPECT_EQ(batch.fresh[static_cast<size_t>(slot)], window == 0);
       }
@@ -166,8 +164,8 @@ Reading read_slot(const Batcher& batcher, int64_t slot, int64_t first, int64_t c
   Reading r;
   for (int64_t step = first; step < first + count; ++step) {
     const Batch batch = batcher.batch(step, slot, 1);
-    r.inputs.push_back(values(batch.inputs));
-    r.next.push_back(values(batch.targets).back());
+    r.inputs.push_back(vector_of<int32_t>(batch.inputs));
+    r.next.push_back(vector_of<int32_t>(batch.targets).back());
     r.fresh.push_back(batch.fresh[0] == 1);
   }
   return r;
@@ -209,12 +207,12 @@ TEST(TbpttShards, SameShardsEveryEpochOrDrawnAnew) {
   const auto same = make_shards(yaml + "}", 600, 4), anew = make_shards(yaml + ", reshuffle: true}", 600, 4);
   const auto other = make_shards(yaml + "}", 600, 4, 2);
   const int64_t epoch = same->steps_per_epoch();
-  EXPECT_EQ(values(same->batch(3, 0, 4).inputs), values(same->batch(epoch + 3, 0, 4).inputs));
-  EXPECT_NE(values(same->batch(3, 0, 4).inputs), values(other->batch(3, 0, 4).inputs));
+  EXPECT_EQ(vector_of<int32_t>(same->batch(3, 0, 4).inputs), vector_of<int32_t>(same->batch(epoch + 3, 0, 4).inputs));
+  EXPECT_NE(vector_of<int32_t>(same->batch(3, 0, 4).inputs), vector_of<int32_t>(other->batch(3, 0, 4).inputs));
   const int64_t again = anew->steps_per_epoch();
-  EXPECT_NE(values(anew->batch(3, 0, 4).inputs), values(anew->batch(again + 3, 0, 4).inputs));
-  EXPECT_EQ(values(anew->batch(again + 3, 0, 4).inputs),
-            values(make_shards(yaml + ", reshuffle: true}", 600, 4)->batch(again + 3, 0, 4).inputs))
+  EXPECT_NE(vector_of<int32_t>(anew->batch(3, 0, 4).inputs), vector_of<int32_t>(anew->batch(again + 3, 0, 4).inputs));
+  EXPECT_EQ(vector_of<int32_t>(anew->batch(again + 3, 0, 4).inputs),
+            vector_of<int32_t>(make_shards(yaml + ", reshuffle: true}", 600, 4)->batch(again + 3, 0, 4).inputs))
       << "the batch depends on earlier reads";
   for (int64_t step = 0; step < 5 * again; ++step) EXPECT_EQ(anew->batch(step, 0, 4).tokens(), 32);
 }
@@ -222,9 +220,9 @@ TEST(TbpttShards, SameShardsEveryEpochOrDrawnAnew) {
 TEST(TbpttShards, SlicesMakeUpTheGlobalBatch) {
   const auto batcher = make_shards("{name: tbptt, sequence_length: 8, shards: 7}", 600, 5);
   for (const int64_t step : {0, 3, 40, 111}) {
-    const auto whole = values(batcher->batch(step, 0, 5).inputs);
-    std::vector<int32_t> parts = values(batcher->batch(step, 0, 2).inputs);
-    const auto rest = values(batcher->batch(step, 2, 3).inputs);
+    const auto whole = vector_of<int32_t>(batcher->batch(step, 0, 5).inputs);
+    std::vector<int32_t> parts = vector_of<int32_t>(batcher->batch(step, 0, 2).inputs);
+    const auto rest = vector_of<int32_t>(batcher->batch(step, 2, 3).inputs);
     parts.insert(parts.end(), rest.begin(), rest.end());
     EXPECT_EQ(parts, whole);
   }
@@ -257,7 +255,7 @@ TEST(RandomWindows, AnEpochRepeatsNoTargetAndMissesLessThanABatch) {
       for (int64_t step = 0; step < batcher->steps_per_epoch(); ++step) {
         const Batch batch = batcher->batch(epoch * batcher->steps_per_epoch() + step, 0, 12);
         EXPECT_EQ(std::count(batch.fresh.begin(), batch.fresh.end(), 1), 12);
-        for (const int32_t t : values(batch.targets)) EXPECT_TRUE(targets.insert(t).second) << t;
+        for (const int32_t t : vector_of<int32_t>(batch.targets)) EXPECT_TRUE(targets.insert(t).second) << t;
       }
       EXPECT_EQ(static_cast<int64_t>(targets.size()), batcher->steps_per_epoch() * 84);
     }
@@ -267,12 +265,12 @@ TEST(RandomWindows, AnEpochRepeatsNoTargetAndMissesLessThanABatch) {
 TEST(RandomWindows, EpochsAndSeedsDiffer) {
   const auto one = make("{name: random_windows, sequence_length: 7}", 5000, 12);
   const auto other = make("{name: random_windows, sequence_length: 7}", 5000, 12, 2);
-  const auto first = values(one->batch(0, 0, 12).inputs);
-  EXPECT_NE(values(one->batch(one->steps_per_epoch(), 0, 12).inputs), first);
-  EXPECT_NE(values(other->batch(0, 0, 12).inputs), first);
+  const auto first = vector_of<int32_t>(one->batch(0, 0, 12).inputs);
+  EXPECT_NE(vector_of<int32_t>(one->batch(one->steps_per_epoch(), 0, 12).inputs), first);
+  EXPECT_NE(vector_of<int32_t>(other->batch(0, 0, 12).inputs), first);
   std::set<int32_t> offsets;  // the boundary changes from epoch to epoch
   for (int64_t epoch = 0; epoch < 40; ++epoch) {
-    offsets.insert(values(one->batch(epoch * one->steps_per_epoch(), 0, 1).inputs)[0] % 7);
+    offsets.insert(vector_of<int32_t>(one->batch(epoch * one->steps_per_epoch(), 0, 1).inputs)[0] % 7);
   }
   EXPECT_EQ(offsets.size(), 7u);
 }
@@ -284,7 +282,7 @@ TEST(RandomWindows, DrawsFromTheWholeText) {
     std::vector<int> tenths(10);
     const int64_t steps = 300;
     for (int64_t step = 0; step < steps; ++step) {
-      const auto inputs = values(batcher->batch(step, 0, 20).inputs);
+      const auto inputs = vector_of<int32_t>(batcher->batch(step, 0, 20).inputs);
       for (size_t b = 0; b < 20; ++b) ++tenths[static_cast<size_t>(std::min(inputs[b * 5] / 1000, 9))];
     }
     for (const int count : tenths) EXPECT_NEAR(count, 20 * steps / 10, 130) << yaml;
@@ -295,7 +293,7 @@ TEST(RandomWindows, ReplacementReachesBothEnds) {
   const auto batcher = make("{name: random_windows, sequence_length: 2, replacement: true}", 6, 2);
   std::set<int32_t> starts;
   for (int64_t step = 0; step < 100; ++step) {
-    for (const int64_t slot : {0, 1}) starts.insert(values(batcher->batch(step, slot, 1).inputs)[0]);
+    for (const int64_t slot : {0, 1}) starts.insert(vector_of<int32_t>(batcher->batch(step, slot, 1).inputs)[0]);
   }
   EXPECT_EQ(starts, (std::set<int32_t>{0, 1, 2, 3}));  // 3: inputs 3, 4, targets 4, 5
 }

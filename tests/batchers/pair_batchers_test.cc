@@ -12,11 +12,13 @@
 #include "lmx/plugin.h"
 #include "names.h"
 #include "paths.h"
+#include "vector_of.h"
 
 namespace lmx {
 namespace {
 
 using lmx_test::Names;
+using lmx_test::vector_of;
 using testing::HasSubstr;
 
 // n pairs whose lengths are about log-normal with median 22, like subwords of news sentences. </s> is counted, and no
@@ -69,11 +71,6 @@ std::string error_of(const std::string& yaml, const PairArray& pairs) {
   return "no error";
 }
 
-std::vector<int32_t> ids_in(const Tensor& t) {
-  const auto v = t.values<int32_t>();
-  return {v.begin(), v.end()};
-}
-
 class EveryPairBatcher : public testing::TestWithParam<const char*> {};
 INSTANTIATE_TEST_SUITE_P(PairBatchers, EveryPairBatcher,
                          testing::Values("{name: token_budget, max_tokens: 400}", "{name: same_shape, max_tokens: 400}",
@@ -120,7 +117,8 @@ TEST_P(EveryPairBatcher, SentencesLieOneAfterTheOther) {
   ASSERT_EQ(batch.lengths.size(), batch.slots.size());
   ASSERT_EQ(batch.source_lengths.size(), batch.slots.size());
   EXPECT_EQ(std::count(batch.fresh.begin(), batch.fresh.end(), 1), batch.sequences());
-  const auto inputs = ids_in(batch.inputs), targets = ids_in(batch.targets), source = ids_in(batch.source);
+  const auto inputs = vector_of<int32_t>(batch.inputs), targets = vector_of<int32_t>(batch.targets),
+             source = vector_of<int32_t>(batch.source);
   size_t t = 0, s = 0;
   for (size_t b = 0; b < batch.slots.size(); ++b) {
     const auto to = pairs.target(batch.slots[b]), from = pairs.source(batch.slots[b]);

@@ -8,11 +8,13 @@
 #include "lmx/error.h"
 #include "lmx/random.h"
 #include "names.h"
+#include "vector_of.h"
 
 namespace lmx {
 namespace {
 
 using lmx_test::Names;
+using lmx_test::vector_of;
 using testing::ElementsAre;
 
 constexpr float kInf = INFINITY;
@@ -36,12 +38,6 @@ std::unique_ptr<Codec> codec(const std::string& kind, double scale = 1024, const
 Tensor f32(const std::vector<float>& v, int64_t rows, int64_t width) {
   return Tensor::from<float>(Allocator::cpu(), {rows, width}, std::span(v));
 }
-std::vector<float> floats(const Tensor& t) {
-  return {t.values<float>().begin(), t.values<float>().end()};
-}
-std::vector<uint8_t> bytes_of(const Tensor& t) {
-  return {t.values<uint8_t>().begin(), t.values<uint8_t>().end()};
-}
 
 Tensor encode(const Codec& c, const std::vector<float>& v, int64_t rows, int64_t width) {
   Context ctx;
@@ -53,7 +49,7 @@ std::vector<float> decode(const Codec& c, const Tensor& encoded, int64_t rows, i
   Context ctx;
   Tensor v = ctx.empty({rows, width});
   c.decode(ctx, encoded, v);
-  return floats(v);
+  return vector_of<float>(v);
 }
 std::vector<float> there_and_back(const Codec& c, const std::vector<float>& v, int64_t rows, int64_t width) {
   return decode(c, encode(c, v, rows, width), rows, width);
@@ -110,7 +106,7 @@ TEST(Codec, Fp16AddsInFp16) {
     c->add(ctx, encode(*c, v, n, 1), total);
     for (size_t i = 0; i < v.size(); ++i) expected[i] = f16(expected[i] + f16(v[i] * 1000));
   }
-  const std::vector<float> sum = floats(total);
+  const std::vector<float> sum = vector_of<float>(total);
   for (size_t i = 0; i < sum.size(); ++i) EXPECT_EQ(f16(sum[i] * 1000), expected[i]) << i;
   // Encoding such a sum again causes no further error.
   EXPECT_EQ(there_and_back(*c, sum, n, 1), sum);
@@ -130,7 +126,7 @@ TEST(Codec, SumsInFp32AreOrdinarySums) {
       const std::vector<float> one = decode(*c, bytes, rows, width);
       for (size_t i = 0; i < one.size(); ++i) expected[i] += one[i];
     }
-    EXPECT_EQ(floats(sum), expected) << c->name();
+    EXPECT_EQ(vector_of<float>(sum), expected) << c->name();
   }
 }
 
@@ -146,7 +142,7 @@ TEST(Codec, SumsOfNegativeZerosArePositive) {
     Context ctx;
     const Tensor sum = ctx.zeros({9, 1});
     c->add(ctx, encode(*c, std::vector<float>(9, -0.0f), 9, 1), sum);
-    for (const float s : floats(sum)) EXPECT_FALSE(std::signbit(s)) << kind;
+    for (const float s : vector_of<float>(sum)) EXPECT_FALSE(std::signbit(s)) << kind;
   }
 }
 
@@ -154,8 +150,8 @@ TEST(Codec, ElementwiseBlocksMayBeCutAnywhere) {
   const std::vector<float> v = values(50);
   for (const char* kind : {"none", "fp16", "bf16"}) {
     const auto c = codec(kind);
-    const auto whole = bytes_of(encode(*c, v, 10, 5));
-    const auto part = bytes_of(encode(*c, {v.begin() + 13, v.begin() + 44}, 31, 1));
+    const auto whole = vector_of<uint8_t>(encode(*c, v, 10, 5));
+    const auto part = vector_of<uint8_t>(encode(*c, {v.begin() + 13, v.begin() + 44}, 31, 1));
     const auto size = c->bytes(1, 1);
     EXPECT_TRUE(std::equal(part.begin(), part.end(), whole.begin() + 13 * size)) << kind;
   }
@@ -168,7 +164,7 @@ TEST(OneBit, TwoMeansAColumn) {
 }
 
 TEST(OneBit, Layout) {
-  const auto bytes = bytes_of(encode(*codec("one_bit"), {1, -1, -2, 2, 3, -3, -4, 4, 5, -5}, 10, 1));
+  const auto bytes = vector_of<uint8_t>(encode(*codec("one_bit"), {1, -1, -2, 2, 3, -3, -4, 4, 5, -5}, 10, 1));
   ASSERT_EQ(bytes.size(), 10u);
   float means[2];
   std::memcpy(means, bytes.data(), 8);
@@ -213,12 +209,12 @@ TEST(OneBit, BlocksAreColumnsOrRowsOfATensor) {
   columns.row = columns.column = 1;
   columns.rows = columns.columns = 2;
   c->decode(ctx, encoded, columns);
-  EXPECT_THAT(floats(columns.tensor), ElementsAre(0, 0, 0, 0, 0, 1, -2, 0, 0, 1, -2, 0));
+  EXPECT_THAT(vector_of<float>(columns.tensor), ElementsAre(0, 0, 0, 0, 0, 1, -2, 0, 0, 1, -2, 0));
   BlockPlace rows(ctx.zeros({4, 2}));
   rows.rows = 2;
   rows.at = ctx.upload(std::vector<int32_t>{3, 1});
   for (int i = 0; i < 2; ++i) c->add(ctx, encoded, rows);
-  EXPECT_THAT(floats(rows.tensor), ElementsAre(0, 0, 2, -4, 0, 0, 2, -4));
+  EXPECT_THAT(vector_of<float>(rows.tensor), ElementsAre(0, 0, 2, -4, 0, 0, 2, -4));
 }
 
 TEST(OneBit, WhatIsNotFiniteStaysVisible) {
@@ -263,7 +259,7 @@ TEST(Health, SumsOverManyBlocks) {
     const std::vector<float> back = decode(*c, bytes, n, 1);
     const Tensor kept = Context().empty({n, 1});
     const CodecHealth h = health_of(*c, f32(v, n, 1), kept);
-    const std::vector<float> lost = floats(kept);
+    const std::vector<float> lost = vector_of<float>(kept);
     double error = 0, norm = 0;
     int64_t under = 0, over = 0;
     for (size_t i = 0; i < v.size(); ++i) {
@@ -286,7 +282,7 @@ TEST(Health, LossThatIsNotFiniteIsNotKept) {
   const auto c = codec("one_bit");
   const Tensor v = f32({1, kInf, -1, 2, 5, 3}, 3, 2);
   health_of(*c, v, v);
-  EXPECT_THAT(floats(v), ElementsAre(-2, 0, 0, 0, 2, 0));
+  EXPECT_THAT(vector_of<float>(v), ElementsAre(-2, 0, 0, 0, 2, 0));
 }
 
 TEST(Health, ReadsBackFromARecord) {

@@ -14,11 +14,13 @@
 #include "lmx/row_sync.h"
 #include "names.h"
 #include "sync/group.h"
+#include "vector_of.h"
 
 namespace lmx {
 namespace {
 
 using lmx_test::Names;
+using lmx_test::vector_of;
 using sync_test::make_group;
 using testing::ElementsAre;
 
@@ -36,10 +38,6 @@ Tensor draw(Context& ctx, Shape shape, uint64_t seed) {
   Tensor t = ctx.empty(shape, DType::f32, MemClass::gradients);
   for (int64_t i = 0; i < t.numel(); ++i) t.data<float>()[i] = static_cast<float>(key.normal(static_cast<uint64_t>(i)));
   return t;
-}
-
-std::vector<float> sums_of(const Tensor& t) {
-  return {t.values<float>().begin(), t.values<float>().end()};
 }
 
 // Every rank has all the rows.
@@ -68,7 +66,7 @@ TEST(Reducer, WithoutACodecItIsAllReduce) {
     Reducer reducer({}, "g");
     const Tensor own = draw(ctx, {7, 5}, 1);
     const Tensor sum = reducer.reduce(ctx, "w", own);
-    EXPECT_EQ(sums_of(sum), sums_of(comm.all_reduce(own, "g")));
+    EXPECT_EQ(vector_of<float>(sum), vector_of<float>(comm.all_reduce(own, "g")));
     EXPECT_EQ(sum.shape(), own.shape());
     EXPECT_TRUE(reducer.take_health().empty());
     const Tensor wide = own.to(DType::f64);
@@ -116,8 +114,9 @@ TEST(Reducer, AddsInThePrecisionOfTheCodec) {
     for (float& v : own.values<float>()) v = ctx.rank == 0 ? 2048.0f : 1.0f;
     Reducer fp16({.kind = "fp16", .scale = 1, .reduce = "fp16"}, "g"),
         fp32({.kind = "fp16", .scale = 1, .reduce = "fp32"}, "g");
-    EXPECT_THAT(sums_of(fp16.reduce(ctx, "w", own)), testing::Each(2048));  // 2048 + 1 rounds to even, three times
-    EXPECT_THAT(sums_of(fp32.reduce(ctx, "w", own)), testing::Each(2052));  // 2051, encoded
+    EXPECT_THAT(vector_of<float>(fp16.reduce(ctx, "w", own)),
+                testing::Each(2048));  // 2048 + 1 rounds to even, three times
+    EXPECT_THAT(vector_of<float>(fp32.reduce(ctx, "w", own)), testing::Each(2052));  // 2051, encoded
   });
 }
 
@@ -132,7 +131,8 @@ TEST(Reducer, BlocksTravelInOneMessage) {
       const std::vector<Tensor> sums = together.reduce(ctx, blocks);
       EXPECT_EQ(comm.ledger().size(), 2u);
       for (size_t i = 0; i < blocks.size(); ++i) {
-        EXPECT_EQ(sums_of(sums[i]), sums_of(alone.reduce(ctx, blocks[i].name, blocks[i].own))) << kind << i;
+        EXPECT_EQ(vector_of<float>(sums[i]), vector_of<float>(alone.reduce(ctx, blocks[i].name, blocks[i].own)))
+            << kind << i;
         EXPECT_EQ(sums[i].shape(), blocks[i].own.shape());
       }
     });
@@ -148,7 +148,7 @@ TEST(Reducer, HealthIsByParameter) {
     for (float& v : small.values<float>()) v = 1e-9f;
     const std::vector<Reducer::Block> blocks{{"large", large}, {"small", small}};
     const std::vector<Tensor> sums = reducer.reduce(ctx, blocks);
-    EXPECT_THAT(sums_of(sums[0]), testing::Each(INFINITY));
+    EXPECT_THAT(vector_of<float>(sums[0]), testing::Each(INFINITY));
     auto health = reducer.take_health();
     EXPECT_EQ(health.at("large").values, 4 + 2);  // own values, and this rank's chunk of the sum
     EXPECT_EQ(health.at("large").overflow, 2);
@@ -165,7 +165,7 @@ TEST(Reducer, ErrorFeedbackIsUnbiased) {
     Context ctx = context(comm);
     Reducer reducer({.kind = "one_bit"}, "g"), exact({}, "g");
     const Tensor own = draw(ctx, {12, 5}, 4);
-    const std::vector<float> truth = sums_of(exact.reduce(ctx, "w", own));
+    const std::vector<float> truth = vector_of<float>(exact.reduce(ctx, "w", own));
     std::vector<double> mean(truth.size());
     const int steps = 400;
     for (int s = 0; s < steps; ++s) {
@@ -200,9 +200,9 @@ TEST(Reducer, ATableMayForgetResiduals) {
     Context ctx = context(comm);
     Reducer reducer({.kind = "one_bit", .residual = "none"}, "g");
     const Tensor own = draw(ctx, {4, 2}, 1);
-    const std::vector<float> first = sums_of(reduce_all(reducer, ctx, own, {2, 3, 7, 900}));
+    const std::vector<float> first = vector_of<float>(reduce_all(reducer, ctx, own, {2, 3, 7, 900}));
     EXPECT_TRUE(reducer.state().empty());
-    EXPECT_EQ(sums_of(reduce_all(reducer, ctx, own, {2, 3, 7, 900})), first);
+    EXPECT_EQ(vector_of<float>(reduce_all(reducer, ctx, own, {2, 3, 7, 900})), first);
   });
 }
 
@@ -390,7 +390,7 @@ TEST(Reducer, OneRankAddsWhatSeveralKept) {
   // The residuals are added once: the next gradients are unchanged, and the table keeps only the residuals of rows that
   // have not been sent yet.
   EXPECT_EQ(reducer.reduce(ctx, "w", dense).raw(), dense.raw());
-  EXPECT_EQ(sums_of(reduce_all(reducer, ctx, rows, {2, 300})), sums_of(rows));
+  EXPECT_EQ(vector_of<float>(reduce_all(reducer, ctx, rows, {2, 300})), vector_of<float>(rows));
   const StateDict state = reducer.state();
   const auto left = state.at("t.push.rows").values<int32_t>();
   EXPECT_THAT(std::vector<int32_t>(left.begin(), left.end()), ElementsAre(1, 4, 5, 6, 7));

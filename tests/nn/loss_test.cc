@@ -2,6 +2,7 @@
 // distributions.
 #include "lmx/loss.h"
 #include "names.h"
+#include "yaml.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -12,12 +13,9 @@ namespace lmx {
 namespace {
 
 using lmx_test::Names;
+using lmx_test::yaml;
 
 constexpr int64_t kV = 40, kD = 6;
-
-Node yaml(const std::string& text) {
-  return parse_yaml(text, "r.yaml");
-}
 
 Vocabulary vocabulary(int64_t v = kV) {
   std::vector<Vocabulary::Entry> entries;

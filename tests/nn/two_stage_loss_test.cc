@@ -9,20 +9,18 @@
 #include "lmx/row_sampling.h"
 #include "names.h"
 #include "ops/gradcheck.h"
+#include "yaml.h"
 
 namespace lmx {
 namespace {
 
 using lmx_test::Names;
+using lmx_test::yaml;
 using testing::dense_gradient;
 using ::testing::IsEmpty;
 
 constexpr int64_t kWordsInTable = 60, kHidden = 6;
 using Rows = std::vector<int32_t>;
-
-Node node_of(const std::string& text) {
-  return parse_yaml(text, "r.yaml");
-}
 
 // A table that is looked up and a loss on what was found, in f64.
 struct TwoStage {
@@ -30,7 +28,7 @@ struct TwoStage {
     ctx.compute = DType::f64;
     ctx.tape = &tape;
     const std::vector<ParameterSpec> model{{"embedding.weight", {words, kHidden}, {"normal", 0.7}, true}};
-    loss = make_loss(node_of(text), "loss", {words, kHidden, nullptr, model});
+    loss = make_loss(yaml(text), "loss", {words, kHidden, nullptr, model});
     for (const ParameterSpec& spec : all_parameters(model, *loss)) params.add(ctx, spec, RandomKey(5));
   }
   double step(const Rows& inputs, const Rows& targets, const StepPlan& plan) {
@@ -65,7 +63,7 @@ struct TwoStage {
 const Rows kInputs{3, 0, 59, 3}, kTargets{40, 41, 40, 59};
 
 TEST(TwoStageLoss, Defaults) {
-  const Node full = full_loss_config(node_of("name: two_stage_softmax"), "loss");
+  const Node full = full_loss_config(yaml("name: two_stage_softmax"), "loss");
   for (const auto& [key, value] :
        {std::pair("p", "10.0"), {"q", "10.0"}, {"mu", "5.0"}, {"dx_set", "all"}, {"tie", ""}})
     EXPECT_EQ(full.at_path(key)->text, value) << key;
@@ -229,7 +227,7 @@ TEST(Tied, GradientsOfASampledSoftmaxStaySmall) {
 TEST(Tied, Errors) {
   const auto message = [](const std::string& text, const std::vector<ParameterSpec>& model) -> std::string {
     try {
-      make_loss(node_of(text), "loss", {kWordsInTable, kHidden, nullptr, model});
+      make_loss(yaml(text), "loss", {kWordsInTable, kHidden, nullptr, model});
     } catch (const UserError& e) {
       return e.what();
     }

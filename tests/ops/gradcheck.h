@@ -17,4 +17,10 @@ inline void gradcheck(const ScalarFunction& f, std::vector<Var> leaves, Gradchec
   ASSERT_EQ(gradcheck_problem(f, std::move(leaves), options), "");
 }
 
+inline void expect_near(const std::vector<double>& got, const std::vector<double>& expected, double tolerance,
+                        const char* what) {
+  ASSERT_EQ(got.size(), expected.size());
+  for (size_t i = 0; i < got.size(); ++i) ASSERT_NEAR(got[i], expected[i], tolerance) << what << '[' << i << ']';
+}
+
 }  // namespace lmx::testing

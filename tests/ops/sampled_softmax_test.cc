@@ -76,12 +76,6 @@ Dense reference(const std::vector<Var>& v, const std::vector<int32_t>& targets, 
   return out;
 }
 
-void expect_near(const std::vector<double>& got, const std::vector<double>& expected, double tolerance,
-                 const char* what) {
-  ASSERT_EQ(got.size(), expected.size());
-  for (size_t i = 0; i < got.size(); ++i) ASSERT_NEAR(got[i], expected[i], tolerance) << what << '[' << i << ']';
-}
-
 void check(const Problem& p, DType type) {
   const Vocabulary words = vocabulary();
   const auto sampler = make_sampler(p.proposal, kV, 0.75, &words);

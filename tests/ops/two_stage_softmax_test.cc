@@ -52,12 +52,6 @@ DenseStages reference(const std::vector<Var>& v, const std::vector<int32_t>& tar
   return out;
 }
 
-void expect_near_stages(const std::vector<double>& got, const std::vector<double>& expected, double tolerance,
-                        const char* what) {
-  ASSERT_EQ(got.size(), expected.size());
-  for (size_t i = 0; i < got.size(); ++i) ASSERT_NEAR(got[i], expected[i], tolerance) << what << '[' << i << ']';
-}
-
 double value_of(const Var& loss) {
   return loss.value().dtype() == DType::f64 ? *loss.value().data<double>()
                                             : static_cast<double>(*loss.value().data<float>());
@@ -85,9 +79,9 @@ void check(const TwoStageRows& rows, bool bias, bool weighted, DType type) {
   const DenseStages r = reference(exact, targets, rows, bias, weighted);
   const double tolerance = type == DType::f64 ? 1e-12 : 2e-5;
   EXPECT_NEAR(value, r.loss, tolerance * 10);
-  expect_near_stages(dense_gradient(v[0]), r.h, tolerance, "dh");
-  expect_near_stages(dense_gradient(v[1]), r.w, tolerance, "dw");
-  expect_near_stages(dense_gradient(v[2]), bias ? r.b : std::vector<double>(kTable), tolerance, "db");
+  expect_near(dense_gradient(v[0]), r.h, tolerance, "dh");
+  expect_near(dense_gradient(v[1]), r.w, tolerance, "dw");
+  expect_near(dense_gradient(v[2]), bias ? r.b : std::vector<double>(kTable), tolerance, "db");
   ASSERT_EQ(v[1].grad().pieces.size(), 1u);
   EXPECT_FALSE(v[1].grad().dense.defined());
   EXPECT_EQ(v[1].grad().pieces[0].indices, std::vector<int32_t>(rows.ids.begin(), rows.ids.begin() + rows.trained));
@@ -124,7 +118,7 @@ TEST(TwoStageSoftmax, OverAllWordsIsTheFullSoftmax) {
   tape.backward(ctx, b, 0.5);
   const Var again = two_stage_softmax_loss(ctx, {two[0], two[1], two[2], targets}, all);
   tape.backward(ctx, again, 0.5);
-  for (size_t i = 0; i < 3; ++i) expect_near_stages(dense_gradient(two[i]), dense_gradient(full[i]), 1e-13, "gradient");
+  for (size_t i = 0; i < 3; ++i) expect_near(dense_gradient(two[i]), dense_gradient(full[i]), 1e-13, "gradient");
 }
 
 // Many rows, so that the logits take several blocks: 40,000 rows of 300 logits in 8 bytes are 96 MB.
@@ -151,10 +145,10 @@ TEST(TwoStageSoftmax, BlocksAddUp) {
     const Var part(whole.value().slice(first, first + 8'000), true, "part");
     parts += run(part, {targets.begin() + first, targets.begin() + first + 8'000});
     const std::vector<double> all = dense_gradient(whole), own = dense_gradient(part);
-    expect_near_stages(own, {all.begin() + first * kWidth, all.begin() + (first + 8'000) * kWidth}, 1e-12, "dh");
+    expect_near(own, {all.begin() + first * kWidth, all.begin() + (first + 8'000) * kWidth}, 1e-12, "dh");
   }
   EXPECT_NEAR(value, parts, 1e-9 * value);
-  expect_near_stages(dense_gradient(w), dw, 1e-8, "dw");
+  expect_near(dense_gradient(w), dw, 1e-8, "dw");
 }
 
 TEST(TwoStageSoftmax, HalfPrecisionStaysNear) {
@@ -172,8 +166,8 @@ TEST(TwoStageSoftmax, HalfPrecisionStaysNear) {
     tape.backward(ctx, two_stage_softmax_loss(ctx, {v[0], v[1], Var(), targets}, rows));
     gradients.push_back(dense_gradient(v[0]));
   }
-  expect_near_stages(gradients[1], gradients[0], 0.05, "bf16");
-  expect_near_stages(gradients[2], gradients[0], 0.01, "f16");
+  expect_near(gradients[1], gradients[0], 0.05, "bf16");
+  expect_near(gradients[2], gradients[0], 0.01, "f16");
 }
 
 TEST(TwoStageSoftmax, LargeLogitsStayFinite) {

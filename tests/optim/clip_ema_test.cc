@@ -9,20 +9,16 @@
 
 #include "lmx/optim.h"
 #include "names.h"
+#include "optim/configs.h"
 
 namespace lmx {
 namespace {
 
 using lmx_test::Names;
+using lmx_test::rules;
+using lmx_test::yaml;
 using testing::AllOf;
 using testing::StartsWith;
-
-Node yaml(const std::string& text) {
-  return parse_yaml(text, "r.yaml");
-}
-std::vector<ClipRule> rules(const std::string& text) {
-  return read_clip(*yaml("clip: " + text).find("clip"), "clip");
-}
 
 // lstm.w (2) with gradient (3, 4); embedding (4, 2), rows 1 and 3 with gradient (6, 8), (0, 0); idle (1) without any.
 struct Fixture {
@@ -71,7 +67,8 @@ TEST(Clip, GroupsAreClippedApartAndTheFirstMatchCounts) {
 
 TEST(Clip, PatternsAreSearchedForInNames) {
   Fixture f;
-  const ClipResult r = measure_gradients(f.ctx, f.params, rules("[{params: '^embed', norm: 2.5}, {params: m.w, norm: 0.5}]"));
+  const ClipResult r =
+      measure_gradients(f.ctx, f.params, rules("[{params: '^embed', norm: 2.5}, {params: m.w, norm: 0.5}]"));
   EXPECT_EQ(r.factor("embedding"), 0.25);
   EXPECT_EQ(r.factor("lstm.w"), 0.1);
 }
@@ -149,7 +146,8 @@ TEST(Ema, AveragesTouchedRowsAndRowsThatStoodStill) {
   ema.before_update(f.ctx, std::array<const Var*, 2>{&f.params.at("lstm.w"), &f.params.at("embedding")});
   for (const char* name : {"lstm.w", "embedding"}) {
     Var& v = f.params.at(name);
-    const std::vector<int64_t> moved = v.shape().rank() == 2 ? std::vector<int64_t>{2, 3, 6, 7} : std::vector<int64_t>{0, 1};
+    const std::vector<int64_t> moved =
+        v.shape().rank() == 2 ? std::vector<int64_t>{2, 3, 6, 7} : std::vector<int64_t>{0, 1};
     for (const int64_t i : moved) v.value().data<float>()[i] = 5;
   }
   ema.count_update();
@@ -159,7 +157,8 @@ TEST(Ema, AveragesTouchedRowsAndRowsThatStoodStill) {
   EXPECT_EQ(floats_of(once.at("idle")), (std::vector<float>{1}));
   ema.count_update();
   ema.count_update();
-  EXPECT_EQ(floats_of(ema.state(f.ctx, f.params).at("embedding")), (std::vector<float>{1, 1, 3.3125, 3.3125, 1, 1, 3.3125, 3.3125}));
+  EXPECT_EQ(floats_of(ema.state(f.ctx, f.params).at("embedding")),
+            (std::vector<float>{1, 1, 3.3125, 3.3125, 1, 1, 3.3125, 3.3125}));
 }
 
 // A run over a table (7, width): in each update some rows move by their gradient. `sparse`: the gradient is row-sparse;
@@ -180,15 +179,17 @@ std::vector<T> averaged_run(int64_t width, bool sparse, bool looks) {
     for (int32_t r = 0; r < kRows - 1; ++r)  // the last row never moves; row r about once in r + 1 updates
       if (key.uniform(static_cast<uint64_t>(r)) * (r * 20 + 1) < 1) rows.push_back(r);
     if (sparse && !rows.empty())
-      table.grad().pieces = {{rows, Tensor::from<T>(Allocator::cpu(), {static_cast<int64_t>(rows.size()), width},
-                                                    std::vector<T>(rows.size() * static_cast<size_t>(width), T(1))),
+      table.grad().pieces = {{rows,
+                              Tensor::from<T>(Allocator::cpu(), {static_cast<int64_t>(rows.size()), width},
+                                              std::vector<T>(rows.size() * static_cast<size_t>(width), T(1))),
                               true}};
     else
       table.grad().dense = table.value();
     ema.before_update(ctx, std::array<const Var*, 1>{&table});
     for (const int32_t r : rows)
       for (int64_t i = 0; i < width; ++i)
-        table.value().template data<T>()[r * width + i] += static_cast<T>(key.uniform(static_cast<uint64_t>(100 + i))) - T(0.5);
+        table.value().template data<T>()[r * width + i] +=
+            static_cast<T>(key.uniform(static_cast<uint64_t>(100 + i))) - T(0.5);
     ema.count_update();
     table.grad() = {};
     if (!looks || u % 37 != 5) continue;

@@ -8,6 +8,7 @@
 
 #include "lmx/optim.h"
 #include "nn/state_dict.h"
+#include "optim/configs.h"
 #include "runfiles/checkpoint.h"
 #include "temp_folder.h"
 #include "train/loss_scale.h"
@@ -17,19 +18,12 @@ namespace {
 
 using lmx_test::context_on;
 using lmx_test::expect_close;
+using lmx_test::optimizer;
+using lmx_test::rules;
 using lmx_test::values_of;
 
 constexpr Device::Kind kCpu = Device::Kind::cpu, kCuda = Device::Kind::cuda;
 
-Node node_of(const std::string& text) {
-  return parse_yaml(text, "r.yaml");
-}
-std::unique_ptr<Optimizer> optimizer(const std::string& text) {
-  return make_optimizer(node_of(text), "optimizer");
-}
-std::vector<ClipRule> clip_rules(const std::string& text) {
-  return read_clip(*node_of("clip: " + text).find("clip"), "clip");
-}
 double tolerance_of(DType type) {
   return type == DType::f64 ? 1e-12 : 3e-6;
 }
@@ -232,8 +226,7 @@ TEST_F(DeviceOptim, NormsAndFactorsEqualTheCpu) {
         std::vector<ClipResult> results;
         for (OnDevice* f : {&cpu, &cuda}) {
           f->set_gradients(1, rows);
-          results.push_back(
-              clip_gradients(f->ctx, f->params, clip_rules("[{params: b, norm: 0.1}, {params: w, norm: 2}]")));
+          results.push_back(clip_gradients(f->ctx, f->params, rules("[{params: b, norm: 0.1}, {params: w, norm: 2}]")));
         }
         EXPECT_TRUE(results[1].finite);
         EXPECT_NEAR(results[1].norm, results[0].norm, (type == DType::f64 ? 1e-12 : 1e-6) * results[0].norm);

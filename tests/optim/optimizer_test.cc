@@ -7,20 +7,16 @@
 
 #include "lmx/optim.h"
 #include "names.h"
+#include "optim/configs.h"
 
 namespace lmx {
 namespace {
 
 using lmx_test::Names;
+using lmx_test::optimizer;
+using lmx_test::yaml;
 
 constexpr int64_t kRows = 5, kCols = 37;
-
-Node parsed(const std::string& text) {
-  return parse_yaml(text, "r.yaml");
-}
-std::unique_ptr<Optimizer> optimizer_of(const std::string& text) {
-  return make_optimizer(parsed(text), "optimizer");
-}
 
 // A store with one parameter "w" (rows, cols) of random values, in f32 or f64.
 struct Trained {
@@ -122,7 +118,7 @@ TEST(Optimizer, DenseFollowsTheFormula) {
     for (const Case& c : cases()) {
       SCOPED_TRACE(c.config);
       Trained f(type);
-      const auto o = optimizer_of(c.config);
+      const auto o = optimizer(c.config);
       std::vector<Scalar> reference;
       for (int64_t i = 0; i < kRows * kCols; ++i) reference.push_back({f.value(i), c.initial, 0});
       for (int64_t t = 1; t <= 5; ++t) {
@@ -146,7 +142,7 @@ TEST(Optimizer, RowSparseIsTheSameOnTouchedRowsOnly) {
   for (const Case& c : cases()) {
     SCOPED_TRACE(c.config);
     Trained f(DType::f64);
-    const auto o = optimizer_of(c.config);
+    const auto o = optimizer(c.config);
     std::vector<Scalar> reference;
     for (int64_t i = 0; i < kRows * kCols; ++i) reference.push_back({f.value(i), c.initial, 0});
     for (int64_t t = 1; t <= 4; ++t) {
@@ -170,7 +166,7 @@ TEST(Optimizer, RowSparseIsTheSameOnTouchedRowsOnly) {
 TEST(Optimizer, SparseEqualsDenseWhereZeroGradientsDoNothing) {
   for (const char* config : {"name: sgd", "{name: adagrad, initial_accumulator: 0.1}"}) {
     Trained sparse, dense;
-    const auto a = optimizer_of(config), b = optimizer_of(config);
+    const auto a = optimizer(config), b = optimizer(config);
     for (int64_t t = 1; t <= 3; ++t) {
       const std::vector<int32_t> rows{static_cast<int32_t>(t - 1), 4};
       sparse.set_rows(t, rows);
@@ -188,7 +184,7 @@ TEST(Optimizer, SparseEqualsDenseWhereZeroGradientsDoNothing) {
 
 TEST(Optimizer, NoGradientChangesNothing) {
   Trained f;
-  const auto o = optimizer_of("name: adam");
+  const auto o = optimizer("name: adam");
   const double before = f.value(3);
   o->update(f.ctx, f.w(), 0.1, 1);
   EXPECT_EQ(f.value(3), before);
@@ -198,7 +194,7 @@ TEST(Optimizer, NoGradientChangesNothing) {
 TEST(Optimizer, RowSparseTakesNoTableSizedMemoryBesideItsState) {
   for (const char* config : {"name: sgd", "name: adagrad", "name: adam"}) {
     Trained f(DType::f32, {20000, 16});
-    const auto o = optimizer_of(config);
+    const auto o = optimizer(config);
     f.set_rows(1, {0, 19999});
     o->update(f.ctx, f.w(), 0.1, 1);  // makes the state
     f.ctx.allocator->reset_peak();
@@ -212,7 +208,7 @@ TEST(Optimizer, StateRoundTripIsBitExact) {
   for (const Case& c : cases()) {
     SCOPED_TRACE(c.config);
     Trained straight, resumed;
-    const auto o = optimizer_of(c.config);
+    const auto o = optimizer(c.config);
     for (int64_t t = 1; t <= 3; ++t) {
       straight.set_dense(t);
       o->update(straight.ctx, straight.w(), 0.1, t);
@@ -223,7 +219,7 @@ TEST(Optimizer, StateRoundTripIsBitExact) {
       saved.emplace(name, tensor.clone());
     }
     resumed.w().value().copy_from(straight.w().value());
-    const auto restored = optimizer_of(c.config);
+    const auto restored = optimizer(c.config);
     restored->load(resumed.ctx, resumed.params, saved);
     for (int64_t t = 4; t <= 6; ++t) {
       straight.set_dense(t);
@@ -238,7 +234,7 @@ TEST(Optimizer, StateRoundTripIsBitExact) {
 std::string load_message(const std::string& config, const StateDict& state) {
   Trained f;
   try {
-    optimizer_of(config)->load(f.ctx, f.params, state);
+    optimizer(config)->load(f.ctx, f.params, state);
   } catch (const UserError& e) {
     return e.what();
   }
@@ -262,7 +258,7 @@ TEST(Optimizer, LoadErrors) {
 TEST(Optimizer, StateBytesAreWhatTheStateTakes) {
   for (const Case& c : cases()) {
     Trained f;
-    const auto o = optimizer_of(c.config);
+    const auto o = optimizer(c.config);
     f.set_dense(1);
     o->update(f.ctx, f.w(), 0.1, 1);
     int64_t bytes = 0;
@@ -273,7 +269,7 @@ TEST(Optimizer, StateBytesAreWhatTheStateTakes) {
 
 std::string config_message(const std::string& text) {
   try {
-    make_optimizer(parsed(text), "optimizer");
+    make_optimizer(yaml(text), "optimizer");
   } catch (const UserError& e) {
     return e.what();
   }
@@ -296,11 +292,11 @@ TEST(Optimizer, ConfigErrors) {
 }
 
 TEST(Optimizer, FullConfigHasEveryDefaultNameFirst) {
-  EXPECT_EQ(to_yaml(full_optimizer_config(parsed("{lr: 0.2, name: sgd}"), "optimizer")),
+  EXPECT_EQ(to_yaml(full_optimizer_config(yaml("{lr: 0.2, name: sgd}"), "optimizer")),
             "name: sgd\nlr: 0.2\nmomentum: 0.0\nnesterov: false\nweight_decay: 0.0\n");
-  EXPECT_EQ(full_optimizer_config(parsed("name: adamw"), "optimizer").at_path("weight_decay")->text, "0.01");
+  EXPECT_EQ(full_optimizer_config(yaml("name: adamw"), "optimizer").at_path("weight_decay")->text, "0.01");
   for (const char* name : {"sgd", "adagrad", "adam", "adamw"}) {
-    const Node full = full_optimizer_config(parsed(std::string("name: ") + name), "optimizer");
+    const Node full = full_optimizer_config(yaml(std::string("name: ") + name), "optimizer");
     ASSERT_NE(full.find("lr"), nullptr) << name;
     EXPECT_NO_THROW(make_optimizer(full, "optimizer")) << name;
   }

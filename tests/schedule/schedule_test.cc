@@ -1,5 +1,6 @@
 // Learning rates step by step against their formulas; rules; what a wrong `schedule:` says.
 #include "schedule/schedule.h"
+#include "yaml.h"
 
 #include <gtest/gtest.h>
 
@@ -10,9 +11,8 @@
 namespace lmx {
 namespace {
 
-Node yaml(const std::string& text) {
-  return parse_yaml(text, "r.yaml");
-}
+using lmx_test::yaml;
+
 std::unique_ptr<Schedule> schedule(const std::string& text, double base) {
   return make_schedule(yaml(text), "schedule", base);
 }
