@@ -1,5 +1,5 @@
 // `lmx plan RUN --memory` compares the planned memory of a rank with the memory that a run has recorded. Memory is
-// deterministic, so a plan with calibrated passes must agree. docs/plan.md states where it does not yet: activations,
+// deterministic, so a plan with calibrated passes must agree. docs/memory.md states where it does not yet: activations,
 // and the communication of one rank, which are a large part of networks as small as these.
 #include <gmock/gmock.h>
 

@@ -84,8 +84,8 @@ TEST_F(PlanCommand, TheIterationsOfFigureThreeAreWithinTenPercent) {
   }
 }
 
-// Patwary 2018, Tables III to V: hours of an epoch, given that of the fewest GPUs with all techniques. docs/plan.md
-// shows the other cells, which are further away.
+// Patwary 2018, Tables III to V: hours of an epoch, given that of the fewest GPUs with all techniques. The page
+// docs/experiments/patwary2018-planned.md shows the other cells, which are further away.
 TEST_F(PlanCommand, TheHoursOfPatwarysTablesAreWithinTenPercent) {
   struct Table {
     const char *recipe, *anchor, *epoch_tokens;

@@ -1,4 +1,5 @@
-// Documents: every link between the project's pages has its target, and the version is the same wherever it is written.
+// Documents: every link between the project's pages has its target, every page is listed, and the version is the same
+// wherever it is written.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -31,7 +32,7 @@ std::string text_of(const fs::path& path) {
 
 std::vector<fs::path> pages() {
   std::vector<fs::path> found;
-  for (const fs::path& folder : {kRoot, kRoot / "docs", kRoot / "docs/experiments"}) {
+  for (const fs::path& folder : {kRoot, kRoot / "docs", kRoot / "docs/experiments", kRoot / "docs/history"}) {
     for (const auto& entry : fs::directory_iterator(folder)) {
       if (entry.path().extension() == ".md") found.push_back(entry.path());
     }
@@ -101,12 +102,22 @@ TEST(Documents, BrokenLinksAreFound) {
   EXPECT_EQ(broken_links(page), (std::vector<std::string>{"#no-heading", "absent.md"}));
 }
 
-TEST(Documents, ReadmeListsEveryPage) {
-  const std::string readme = text_of(kRoot / "README.md");
-  for (const auto& entry : fs::directory_iterator(kRoot / "docs")) {
-    if (entry.path().extension() != ".md") continue;
-    const std::string link = "(docs/" + entry.path().filename().string() + ")";
-    EXPECT_NE(readme.find(link), std::string::npos) << "README.md does not link to " << link;
+// The pages of docs/ and its folders, relative to docs/.
+std::vector<std::string> documents() {
+  std::vector<std::string> found;
+  for (const fs::path& page : pages()) {
+    const std::string path = fs::relative(page, kRoot / "docs").string();
+    if (!path.starts_with("..")) found.push_back(path);
+  }
+  return found;
+}
+
+TEST(Documents, TheOverviewListsEveryPage) {
+  EXPECT_NE(text_of(kRoot / "README.md").find("(docs/README.md)"), std::string::npos);
+  const std::string overview = text_of(kRoot / "docs/README.md");
+  for (const std::string& page : documents()) {
+    if (page == "README.md") continue;
+    EXPECT_NE(overview.find("(" + page + ")"), std::string::npos) << "docs/README.md does not link to " << page;
   }
 }
 
