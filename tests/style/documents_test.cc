@@ -1,25 +1,26 @@
-// Documents: every link between the project's pages has its target, every page is listed, and the version is the same
-// wherever it is written.
+// Documents: every link between the project's pages has its target, every path that a page names exists, every page is
+// short and listed, and the version is the same wherever it is written.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cctype>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <regex>
 #include <set>
 #include <sstream>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "lmx/api.h"
 #include "paths.h"
+#include "source_files.h"
 #include "temp_folder.h"
 
 namespace lmx_style {
 namespace {
-
-namespace fs = std::filesystem;
 
 const fs::path kRoot = lmx_test::source_path();
 
@@ -119,6 +120,123 @@ TEST(Documents, TheOverviewListsEveryPage) {
     if (page == "README.md") continue;
     EXPECT_NE(overview.find("(" + page + ")"), std::string::npos) << "docs/README.md does not link to " << page;
   }
+}
+
+constexpr int64_t kPageLines = 250;
+const std::map<std::string, std::string> kLongPages{{"errors.md", "a list that is searched, not read"}};
+
+TEST(Documents, PagesAreShort) {
+  EXPECT_GT(documents().size(), 40u);
+  for (const std::string& page : documents()) {
+    const std::string text = text_of(kRoot / "docs" / page);
+    if (!kLongPages.contains(page)) {
+      EXPECT_LE(std::count(text.begin(), text.end(), '\n'), kPageLines) << "docs/" << page;
+    }
+  }
+}
+
+// Files that a user or an example writes. Their names look like paths of the repository.
+const std::set<std::string> kFilesOfUsers{"experiments/mine.yaml",
+                                          "recipes/experiment/wide.yaml",
+                                          "recipes/machine/mine.yaml",
+                                          "recipes/model/my_model.yaml",
+                                          "recipes/my.toml",
+                                          "recipes/my.yaml",
+                                          "recipes/quickstrat.yaml",
+                                          "recipes/sync/my_sync.yaml",
+                                          "recipes/x.yaml"};
+
+// The words of a line that can be paths, without the point at the end of a sentence.
+std::vector<std::string> words_of(const std::string& line) {
+  std::vector<std::string> words;
+  std::string word;
+  for (const char c : line + " ") {
+    if (std::isalnum(static_cast<unsigned char>(c)) ||
+        std::string_view("_./*<>$+-").find(c) != std::string_view::npos) {
+      word += c;
+      continue;
+    }
+    while (word.ends_with('.')) word.pop_back();
+    if (!word.empty()) words.push_back(word);
+    word.clear();
+  }
+  return words;
+}
+
+// "<name>_loss.cc", "NAME.yaml", "KIND": a part of a path that represents many names.
+bool is_placeholder(const std::string& part) {
+  const std::string stem = part.substr(0, part.find('.'));
+  const auto capital = [](unsigned char c) { return std::isupper(c) || c == '_'; };
+  return part.find('<') != std::string::npos || (!stem.empty() && std::all_of(stem.begin(), stem.end(), capital));
+}
+
+// Whether a file of the folder matches the pattern, which contains one `*`.
+bool has_match(const fs::path& folder, const std::string& pattern) {
+  const size_t star = pattern.find('*');
+  const std::string begin = pattern.substr(0, star), end = pattern.substr(star + 1);
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    const std::string name = entry.path().filename().string();
+    if (name.starts_with(begin) && name.ends_with(end)) return true;
+  }
+  return false;
+}
+
+// Whether `path` exists below `folder`, as far as it has no placeholder.
+bool exists_below(fs::path folder, const std::string& path) {
+  for (const fs::path& part : fs::path(path)) {
+    if (is_placeholder(part.string())) return true;
+    if (part.string().find('*') != std::string::npos) return has_match(folder, part.string());
+    folder /= part;
+    if (!fs::exists(folder)) return false;
+  }
+  return true;
+}
+
+// Whether a word is a path of the repository that does not exist. A path begins at the root. A header or source may
+// also begin at the rooms of the core or of the application, or at the public headers ("lmx/ops.h").
+bool names_a_missing_file(const std::string& word) {
+  if (kFilesOfUsers.contains(word)) return false;
+  for (const std::string_view top :
+       {".ci/", "core/", "docs/", "experiments/", "plugins/", "recipes/", "tests/", "third_party/", "tools/"}) {
+    if (word.starts_with(top)) return !exists_below(kRoot, word);
+  }
+  const size_t slash = word.find('/');
+  if (slash == 0 || slash == std::string::npos || !ends_with_any(word, kCode)) return false;
+  for (const fs::path& folder : {kRoot / "core", kRoot / "core/include", kRoot / "tools", kRoot / "tools/app"}) {
+    if (fs::is_directory(folder / word.substr(0, slash))) return !exists_below(folder, word);
+  }
+  return false;
+}
+
+// Without the targets of links, which EveryLinkHasItsTarget checks.
+std::vector<std::string> missing_files(const fs::path& page) {
+  static const std::regex target(R"(\]\([^)]*\))");
+  std::vector<std::string> missing;
+  std::ifstream in(page);
+  for (std::string line; std::getline(in, line);)
+    for (const std::string& word : words_of(std::regex_replace(line, target, "]")))
+      if (names_a_missing_file(word)) missing.push_back(word);
+  return missing;
+}
+
+TEST(Documents, EveryPathExists) {
+  for (const fs::path& page : pages()) {
+    if (page.filename() == "CHANGELOG.md") continue;  // older versions had other files
+    for (const std::string& path : missing_files(page))
+      ADD_FAILURE() << page.filename() << " names " << path << ", which does not exist";
+  }
+}
+
+TEST(Documents, MissingPathsAreFound) {
+  const lmx_test::TempFolder folder;
+  const std::string page = folder.write(
+      "paths.md",
+      "`core/base/files.h` `tests/style/absent_test.cc` [x](tools/absent) tools/lmx. tools/absent. `core/optim/*.cc`\n"
+      "`core/optim/absent*.cc` `core/nn/<name>_loss.cc` `recipes/NAME.yaml` `recipes/my.yaml` "
+      "share/recipes/absent.yaml\n"
+      "`lmx/ops.h` `lmx/absent.h` `base/files.h` `base/absent.h` `absent/x.h` `model/absent.yaml`\n");
+  EXPECT_EQ(missing_files(page), (std::vector<std::string>{"tests/style/absent_test.cc", "tools/absent",
+                                                           "core/optim/absent*.cc", "lmx/absent.h", "base/absent.h"}));
 }
 
 // The lines that begin with one of `words`, without it.

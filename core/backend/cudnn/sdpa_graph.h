@@ -1,4 +1,4 @@
-// cuDNN's graphs of attention (lmx/backend/sdpa.h), for sdpa.cc and for the test that gives them to cuDNN without a
+// cuDNN's graphs of attention (backend/sdpa.h), for sdpa.cc and for the test that gives them to cuDNN without a
 // device. Sequences of different lengths are ragged tensors: each has an offset, and a padding mask has its length.
 #pragma once
 

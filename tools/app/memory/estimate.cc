@@ -1,4 +1,4 @@
-// Estimates of memory: docs/performance.md compares them with measurements.
+// Estimates of memory: docs/memory.md compares them with measurements.
 #include "app/memory/estimate.h"
 
 #include <algorithm>
@@ -71,7 +71,7 @@ namespace {
 // rounded for their products: features, the gradient of the logits and, if words are sampled, their rows.
 int64_t loss_bytes(const Shares& s, int64_t width, DType compute) {
   const int64_t tokens = s.forward_tokens, words = s.samples > 0 ? s.samples + 1 : s.vocab;
-  // The full softmax uses blocks of bounded memory, in which gradients replace the logits (core/ops/output_layer.h).
+  // The full softmax uses blocks of bounded memory, in which gradients replace the logits (ops/losses/output_layer.h).
   const int64_t rows = s.blocks ? ops::logit_block_rows(tokens, words, width, true) : tokens;
   const DType type = operand_type(compute);  // data type of the gradient of the logits
   const auto kept = static_cast<int64_t>(size_of(compute)), operand = static_cast<int64_t>(size_of(type));
