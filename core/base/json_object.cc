@@ -17,7 +17,8 @@ std::string json_text(std::string_view text) {
 }  // namespace
 
 JsonObject& JsonObject::raw(std::string_view name, const std::string& json) {
-  members_ += (members_.empty() ? "" : ",") + json_text(name) + ":" + json;
+  if (!members_.empty()) members_ += ',';
+  members_.append(json_text(name)).append(1, ':').append(json);
   return *this;
 }
 

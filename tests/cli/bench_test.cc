@@ -3,11 +3,11 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
-#include <regex>
 
 #include "device.h"
 #include "names.h"
 #include "paths.h"
+#include "patterns.h"
 #include "process/run_fixture.h"
 
 namespace lmx_test {
@@ -116,10 +116,7 @@ TEST(Bench, ScalesHaveTheirTimeSteps) {
 
 // The number behind `call` in a file of tools/peers.
 double peers_number(const std::string& file, const std::string& call) {
-  std::smatch found;
-  const std::string text = read_file(source_path("/tools/peers/") + file);
-  if (!std::regex_search(text, found, std::regex(call + "([0-9.]+)"))) ADD_FAILURE() << call << " is not in " << file;
-  return found.empty() ? -1 : std::stod(found[1]);
+  return number_in(read_file(source_path("/tools/peers/") + file), call + "([0-9.]+)");
 }
 
 // torch.nn.Transformer has one argument for the dropouts of residual branches, attention weights and activations.

@@ -2,10 +2,9 @@
 // The plugin writes a file when it is loaded.
 #include <gmock/gmock.h>
 
-#include <regex>
-
 #include "names.h"
 #include "paths.h"
+#include "patterns.h"
 #include "process/lmx_process.h"
 
 namespace lmx_test {
@@ -87,8 +86,7 @@ TEST_F(Described, AStrippedLibraryIsTheSame) {
 TEST_F(Described, ADescriptionOfAnotherLibraryCountsForNothing) {
   const std::string text = read_file(description());
   for (const char* key : {"library", "core"}) {
-    const std::string other =
-        std::regex_replace(text, std::regex(std::string(key) + " = \"[0-9a-f]{4}"), std::string(key) + " = \"....");
+    const std::string other = replaced(text, str(key, " = \"[0-9a-f]{4}"), str(key, " = \"...."));
     ASSERT_NE(other, text) << text;
     std::ofstream(description()) << other;
     expect_answers(true);
@@ -97,9 +95,9 @@ TEST_F(Described, ADescriptionOfAnotherLibraryCountsForNothing) {
 
 TEST_F(Described, ADamagedDescriptionCountsForNothing) {
   const std::string text = read_file(description());
-  for (const std::string& damaged : {text.substr(0, text.size() / 2), std::string(), std::string("kind = \n"),
-                                     std::regex_replace(text, std::regex("type = \"int\""), "type = 3"),
-                                     std::regex_replace(text, std::regex("\"batcher\""), "\"model\"")}) {
+  for (const std::string& damaged :
+       {text.substr(0, text.size() / 2), std::string(), std::string("kind = \n"),
+        replaced(text, "type = \"int\"", "type = 3"), replaced(text, "\"batcher\"", "\"model\"")}) {
     std::ofstream(description()) << damaged;
     run({"plugins", "info", "test_good"});
     EXPECT_TRUE(loaded()) << damaged;

@@ -5,10 +5,10 @@
 #include <cmath>
 #include <functional>
 #include <nlohmann/json.hpp>
-#include <regex>
 
 #include "names.h"
 #include "paths.h"
+#include "patterns.h"
 #include "process/run_fixture.h"
 
 namespace lmx_test {
@@ -336,8 +336,8 @@ measures:
 )yaml");
   ASSERT_EQ(experiment("out").code, 0);
   std::string journal = read_file(folder_ / "out/journal.jsonl");
-  journal = std::regex_replace(journal, std::regex("\"nll_nat\":[^,}]*"), "\"nll_nat\":\"NaN\"");
-  write("out/journal.jsonl", std::regex_replace(journal, std::regex("\"ppl\":[^,}]*"), "\"ppl\":\"Infinity\""));
+  journal = replaced(journal, "\"nll_nat\":[^,}]*", "\"nll_nat\":\"NaN\"");
+  write("out/journal.jsonl", replaced(journal, "\"ppl\":[^,}]*", "\"ppl\":\"Infinity\""));
   const Outcome o = experiment("out");
   ASSERT_EQ(o.code, 0) << o.err;
   EXPECT_EQ(cell(results("out"), "2")["measured"]["nll"], "NaN");

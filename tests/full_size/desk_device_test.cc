@@ -6,7 +6,6 @@
 #include <cctype>
 #include <cmath>
 #include <nlohmann/json.hpp>
-#include <regex>
 #include <set>
 
 #include "backend/cuda.h"
@@ -14,6 +13,7 @@
 #include "lmx/error.h"
 #include "lmx/plugin.h"
 #include "paths.h"
+#include "patterns.h"
 #include "process/pairs_text.h"
 #include "process/run_fixture.h"
 
@@ -97,8 +97,8 @@ class DeviceDesk : public lmx_test::RunTest, public testing::WithParamInterface<
   void SetUp() override {
     if (load_cuda() == 0) GTEST_SKIP() << "no CUDA device answers";
     std::string yaml = desks()[GetParam()].yaml;
-    yaml = std::regex_replace(yaml, std::regex("SOURCE"), path("source.txt"));
-    write("desk.yaml", std::regex_replace(yaml, std::regex("TARGET"), path("target.txt")));
+    yaml = lmx_test::replaced(yaml, "SOURCE", path("source.txt"));
+    write("desk.yaml", lmx_test::replaced(yaml, "TARGET", path("target.txt")));
     lmx_test::write_pairs(folder_);
   }
   // The training losses of `lmx run desk.yaml` with these words and variables.

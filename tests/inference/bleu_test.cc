@@ -2,9 +2,9 @@
 #include <gmock/gmock.h>
 
 #include <nlohmann/json.hpp>
-#include <regex>
 
 #include "names.h"
+#include "patterns.h"
 #include "process/run_fixture.h"
 
 namespace lmx_test {
@@ -54,11 +54,7 @@ TEST_F(BleuCommand, ComparesTwoSystems) {
   EXPECT_THAT(o.out, Names("BLEU|nrefs:1|bs:100|seed:12345|case:mixed", "\nbaseline BLEU|",
                            "(\xce\xbc = ", "BLEU difference = +", "better at the 5 %"));
   // The interval of each system is the one that it has alone.
-  const auto interval_in = [](const std::string& out) {
-    std::smatch found;
-    std::regex_search(out, found, std::regex("\\(\xce\xbc = [^)]*\\)"));
-    return found.str();
-  };
+  const auto interval_in = [](const std::string& out) { return first_match(out, "\\(\xce\xbc = [^)]*\\)"); };
   EXPECT_EQ(interval_in(o.out), interval_in(bleu({"--confidence", "100"}).out));
   EXPECT_EQ(interval_in(o.out.substr(o.out.find("\nbaseline"))),
             interval_in(run_lmx({"bleu", path("ref"), "--hypothesis", path("base"), "--confidence", "100"}).out));
@@ -118,7 +114,9 @@ TEST_F(BleuCommand, RefusesWithOneMessage) {
   refused({"--smooth", "exp", "--smooth-value", "1"}, Names("no value"));
   write("short", "one line\n");
   refused({path("short")}, Names("2 lines", "reference 2 has 1"));
-  write("latin", "fa\xE7""ade\nx\n");
+  write("latin",
+        "fa\xE7"
+        "ade\nx\n");
   refused({path("latin")}, Names("latin:1:", "0xE7", "offset 2"));
   refused({path("missing")}, Names(path("missing")));
   const Outcome none = run_lmx({"bleu"});

@@ -6,6 +6,7 @@
 
 #include "backend/cuda.h"
 #include "names.h"
+#include "patterns.h"
 #include "process/run_fixture.h"
 
 namespace lmx_test {
@@ -16,10 +17,8 @@ using Words = std::vector<std::string>;
 
 // All numbers in a text.
 std::vector<double> numbers_in(const std::string& text) {
-  static const std::regex number("-?[0-9]+(\\.[0-9]+)?(e-?[0-9]+)?");
   std::vector<double> all;
-  for (std::sregex_iterator it(text.begin(), text.end(), number); it != std::sregex_iterator(); ++it)
-    all.push_back(std::stod(it->str()));
+  for (const Match& number : all_matches(text, "-?[0-9]+(\\.[0-9]+)?(e-?[0-9]+)?")) all.push_back(std::stod(number[0]));
   return all;
 }
 

@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
-#include <regex>
 
 #include "names.h"
+#include "patterns.h"
 #include "process/bytes_fixture.h"
 
 namespace lmx_test {
@@ -67,10 +67,9 @@ TEST_F(ProbeCorpus, AHistogramHasEveryText) {
   ASSERT_EQ(run("a").code, 0);
   with_data({"probe", path("a"), "--corpus", "sst2", "--histogram", path("u.svg"), "--c", "1000"});
   const std::string page = read_file(path("u.svg"));
-  const std::regex bar("<title>label ([01]), [^<]* to [^<]*: ([0-9]+) texts</title>");
   int sums[2] = {0, 0};
-  for (auto at = std::sregex_iterator(page.begin(), page.end(), bar); at != std::sregex_iterator(); ++at)
-    sums[std::stoi((*at)[1])] += std::stoi((*at)[2]);
+  for (const Match& bar : all_matches(page, "<title>label ([01]), [^<]* to [^<]*: ([0-9]+) texts</title>"))
+    sums[std::stoi(bar[1])] += std::stoi(bar[2]);
   EXPECT_EQ(sums[0], 30) << page.substr(0, 2000);
   EXPECT_EQ(sums[1], 30);
 }

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cmath>
 #include <fstream>
-#include <regex>
 #include <set>
 #include <sstream>
 
@@ -13,6 +12,7 @@
 #include "lmx/parallel.h"
 #include "ops/array_op_cases.h"
 #include "paths.h"
+#include "patterns.h"
 #include "runfiles/checkpoint.h"
 
 namespace lmx::testing {
@@ -107,9 +107,8 @@ TEST(ArrayOps, EveryOpOfTheHeaderHasACase) {
   std::stringstream text;
   text << file.rdbuf();
   const std::string content = text.str();
-  const std::regex declaration("LMX_API (?:Var|std::vector<Var>) (\\w+)\\(");
-  for (std::sregex_iterator it(content.begin(), content.end(), declaration), end; it != end; ++it)
-    declared.insert((*it)[1]);
+  for (const lmx_test::Match& found : lmx_test::all_matches(content, "LMX_API (?:Var|std::vector<Var>) (\\w+)\\("))
+    declared.insert(found[1]);
   for (const OpCase& c : all_cases()) tested.insert(c.op);
   tested.insert("stop_gradient");  // differences ignore the stop, so it has a separate test
   EXPECT_GE(declared.size(), 25u);

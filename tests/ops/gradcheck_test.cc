@@ -5,7 +5,6 @@
 #include <gtest/gtest-spi.h>
 
 #include <fstream>
-#include <regex>
 #include <set>
 #include <sstream>
 
@@ -14,6 +13,7 @@
 #include "lmx/ops.h"
 #include "names.h"
 #include "paths.h"
+#include "patterns.h"
 
 namespace lmx::testing {
 namespace {
@@ -312,10 +312,9 @@ TEST(Gradcheck, EveryOpOfTheHeaderHasARow) {
   std::stringstream text;
   text << file.rdbuf();
   const std::string header = text.str();
-  const std::regex declaration("LMX_API (?:Var|LossValue) (\\w+)\\(");
   std::set<std::string> declared, tested;
-  for (std::sregex_iterator it(header.begin(), header.end(), declaration), end; it != end; ++it)
-    declared.insert((*it)[1]);
+  for (const lmx_test::Match& found : lmx_test::all_matches(header, "LMX_API (?:Var|LossValue) (\\w+)\\("))
+    declared.insert(found[1]);
   for (const Row& row : table()) tested.insert(row.op);
   EXPECT_GE(declared.size(), 14u);
   // Checked in weight_norm_test.cc, in array_op_cases.h, and with the cells of tests/models.

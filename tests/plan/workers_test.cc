@@ -4,10 +4,10 @@
 #include <gmock/gmock.h>
 
 #include <cmath>
-#include <regex>
 
 #include "lmx/error.h"
 #include "paths.h"
+#include "patterns.h"
 #include "plan_command.h"
 #include "sync/server/worker_clock.h"
 #include "temp_folder.h"
@@ -140,9 +140,8 @@ class PlanServer : public PlanCommand {
   }
   // The average and the largest staleness of a run, from the line that it prints at its end.
   std::pair<double, int64_t> staleness_of(const std::string& log) const {
-    std::smatch found;
-    const std::regex line("staleness of updates ([0-9.]+) on average.* ([0-9]+): [0-9]+\n");
-    if (!std::regex_search(log, found, line)) {
+    const Match found = first_match(log, "staleness of updates ([0-9.]+) on average.* ([0-9]+): [0-9]+\n");
+    if (found.empty()) {
       ADD_FAILURE() << "no staleness in " << log;
       return {};
     }

@@ -5,10 +5,10 @@
 
 #include <chrono>
 #include <functional>
-#include <regex>
 #include <thread>
 
 #include "paths.h"
+#include "patterns.h"
 #include "process/lmx_process.h"
 #include "runfiles/checkpoint.h"
 
@@ -33,8 +33,8 @@ threads: 1
 // The first "<word> <number> <unit>" in a text, as bytes.
 inline double bytes_of(const std::string& text, const std::string& word) {
   const std::map<std::string, double> units{{"B", 1}, {"kB", 1e3}, {"MB", 1e6}, {"GB", 1e9}};
-  std::smatch found;
-  if (!std::regex_search(text, found, std::regex(word + " ([0-9.]+) ([kMG]?B)"))) {
+  const Match found = first_match(text, word + " ([0-9.]+) ([kMG]?B)");
+  if (found.empty()) {
     ADD_FAILURE() << "no '" << word << "' in:\n" << text;
     return 0;
   }

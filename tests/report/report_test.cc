@@ -2,11 +2,11 @@
 #include <gmock/gmock.h>
 
 #include <nlohmann/json.hpp>
-#include <regex>
 
 #include "comm/mpi_here.h"
 #include "names.h"
 #include "paths.h"
+#include "patterns.h"
 #include "process/run_fixture.h"
 
 namespace lmx_test {
@@ -81,9 +81,8 @@ TEST_F(Report, AgreesWithTheRunsEnd) {
   ASSERT_EQ(run_end.code, 0) << run_end.err;
   const auto rows = [](const std::string& text, const std::string& before_bytes) {
     std::map<std::string, double> sent;
-    const std::regex row("\n *([a-z]+) +(all_[a-z_]+) +" + before_bytes + "([0-9.]+) (k?)B ");
-    for (std::sregex_iterator at(text.begin(), text.end(), row), end; at != end; ++at)
-      sent[(*at)[1].str() + " " + (*at)[2].str()] = std::stod((*at)[3]) * ((*at)[4].length() ? 1000 : 1);
+    for (const Match& row : all_matches(text, "\n *([a-z]+) +(all_[a-z_]+) +" + before_bytes + "([0-9.]+) (k?)B "))
+      sent[row[1] + " " + row[2]] = std::stod(row[3]) * (row[4].empty() ? 1 : 1000);
     return sent;
   };
   auto at_end = rows(run_end.err, "[0-9.]+ +"), reported = rows(report("a").out, "");

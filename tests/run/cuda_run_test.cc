@@ -7,6 +7,7 @@
 #include "comm/mpi_here.h"
 #include "names.h"
 #include "paths.h"
+#include "patterns.h"
 #include "process/emulated.h"
 #include "process/run_fixture.h"
 
@@ -41,9 +42,8 @@ class CudaRun : public RunTest {
     more.push_back("train.steps=" + std::to_string(steps));
     const Outcome o = run_on_device(more, variables);
     EXPECT_EQ(o.code, 0) << o.err;
-    std::smatch found;
-    const std::string log = read_file(path("a") + "/log.txt");
-    if (!std::regex_search(log, found, std::regex(pattern))) return -1;
+    const Match found = first_match(read_file(path("a") + "/log.txt"), pattern);
+    if (found.empty()) return -1;
     std::string digits = found[1];
     std::erase(digits, ',');
     return std::stoll(digits);

@@ -6,6 +6,7 @@
 
 #include "names.h"
 #include "paths.h"
+#include "patterns.h"
 #include "process/emulated.h"
 #include "process/run_fixture.h"
 
@@ -68,7 +69,7 @@ class CudnnRun : public RunTest {
   }
   // The message that docs/errors.md shows, of the library of a real device.
   void expect_documented(const Outcome& o) const {
-    const std::string text = std::regex_replace(o.err, std::regex("_emulated"), "");
+    const std::string text = replaced(o.err, "_emulated", "");
     ASSERT_TRUE(text.starts_with("error: ")) << text;
     EXPECT_THAT(read_file(source_path("/docs/errors.md")), HasSubstr("\n" + text));
   }

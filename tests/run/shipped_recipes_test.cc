@@ -4,11 +4,11 @@
 #include <cmath>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
-#include <regex>
 
 #include "app/run/dry_run.h"
 #include "names.h"
 #include "paths.h"
+#include "patterns.h"
 #include "process/run_fixture.h"
 
 namespace lmx_test {
@@ -45,9 +45,9 @@ std::string composed(const std::string& recipe) {
 
 // The value of a key in the recipe's `provenance`; "" if there is none.
 std::string noted(const std::string& yaml, const std::string& key) {
-  std::smatch found;
   const std::string provenance = yaml.substr(std::min(yaml.size(), yaml.find("\nprovenance:\n")));
-  return std::regex_search(provenance, found, std::regex("\n  " + key + ": ([^\n]*)")) ? found[1].str() : "";
+  const Match found = first_match(provenance, "\n  " + key + ": ([^\n]*)");
+  return found.empty() ? "" : found[1];
 }
 
 Json explained(const std::string& recipe, std::vector<std::string> more = {}) {
@@ -98,10 +98,11 @@ TEST(ShippedRecipes, WhatIsAdvisedWorks) {
     const std::string advice = noted(composed(recipe), "smaller");
     if (advice.empty() || advice == "''") continue;
     ++advised;
-    std::smatch said;  // `puri/scale=desk`, or puri_lr_grid_desk.yaml
-    ASSERT_TRUE(std::regex_search(advice, said, std::regex("[a-z/]*scale=desk|([a-z_]+_desk)\\.yaml"))) << advice;
-    std::vector<std::string> command{"run", file_of(said[1].matched ? said[1].str() : recipe), "--dry-run"};
-    if (!said[1].matched) command.push_back(said[0]);
+    // `puri/scale=desk`, or puri_lr_grid_desk.yaml
+    const Match said = first_match(advice, "[a-z/]*scale=desk|([a-z_]+_desk)\\.yaml");
+    ASSERT_FALSE(said.empty()) << advice;
+    std::vector<std::string> command{"run", file_of(said[1].empty() ? recipe : said[1]), "--dry-run"};
+    if (said[1].empty()) command.push_back(said[0]);
     EXPECT_THAT(lmx(command), HasSubstr("data: available")) << recipe;
   }
   EXPECT_GE(advised, 23);
@@ -116,9 +117,8 @@ TEST_F(RunTest, ShakespeareTrainsAndWritesCharacters) {
                              "schedule.warmup=2", "train.eval_tokens=2000"},
                             environment());
   ASSERT_EQ(o.code, 0) << o.err;
-  std::smatch nats;
-  ASSERT_TRUE(std::regex_search(o.out, nats, std::regex("valid nll_nat ([0-9.]+)"))) << o.out;
-  EXPECT_LT(std::stod(nats[1]), std::log(66) - 0.4) << "it must be better than a uniform guess";
+  EXPECT_LT(number_in(o.out, "valid nll_nat ([0-9.]+)"), std::log(66) - 0.4)
+      << "it must be better than a uniform guess";
   const std::string generate = "  lmx generate " + path("a") + " --prompt ROMEO --tokens 300\n";
   EXPECT_THAT(o.out, HasSubstr(generate));
   const Outcome text = run_process({"/bin/sh", "-c", generate}, environment_with_lmx());

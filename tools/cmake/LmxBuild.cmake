@@ -24,6 +24,9 @@ endif()
 # differ within a folder. Two kinds of files are compiled alone: kernels (*_cpu.cc), for which only optimising takes long
 # and whose bits must not depend on their neighbours, and ops, which all name their parts alike.
 function(lmx_compile_together target)
+  if(LMX_FILES_ALONE)
+    return()
+  endif()
   get_target_property(sources ${target} SOURCES)
   list(SORT sources)
   foreach(source ${sources})
@@ -48,4 +51,15 @@ endfunction()
 # computed in the core and in plugins.
 function(lmx_compile_quickly target)
   target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O1>)
+endfunction()
+
+# lmx_precompile(TARGET headers...): compiles the standard library's headers that most files include, and `headers`, once
+# for the target.
+function(lmx_precompile target)
+  if(LMX_FILES_ALONE)
+    return()
+  endif()
+  target_precompile_headers(${target} PRIVATE <algorithm> <array> <atomic> <chrono> <cmath> <cstdint> <cstring> <filesystem> <fstream>
+    <functional> <iostream> <map> <memory> <mutex> <numeric> <optional> <set> <span> <sstream> <string> <string_view> <thread>
+    <unordered_map> <utility> <vector> ${ARGN})
 endfunction()

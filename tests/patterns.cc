@@ -1,0 +1,32 @@
+#include "patterns.h"
+
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <regex>
+
+namespace lmx_test {
+
+std::vector<Match> all_matches(const std::string& text, const std::string& pattern) {
+  const std::regex expression(pattern);
+  std::vector<Match> all;
+  for (std::sregex_iterator at(text.begin(), text.end(), expression), end; at != end; ++at)
+    all.emplace_back(at->begin(), at->end());
+  return all;
+}
+Match first_match(const std::string& text, const std::string& pattern) {
+  std::smatch found;
+  std::regex_search(text, found, std::regex(pattern));
+  return {found.begin(), found.end()};
+}
+std::string replaced(const std::string& text, const std::string& pattern, const std::string& by) {
+  return std::regex_replace(text, std::regex(pattern), by);
+}
+double number_in(const std::string& text, const std::string& pattern) {
+  const Match found = first_match(text, pattern);
+  if (found.size() > 1) return std::stod(found[1]);
+  ADD_FAILURE() << "'" << pattern << "' is not in:\n" << text;
+  return std::numeric_limits<double>::quiet_NaN();
+}
+
+}  // namespace lmx_test
