@@ -143,6 +143,19 @@ TEST(Attention, FloatsFollowDoubles) {
   }
 }
 
+// Operands of one variable share its gradient, whichever two they are.
+TEST(Attention, TwoOperandsMayBeOneVariable) {
+  const Segments s = Segments::of(Lengths{3, 4});
+  for (const auto& [q, k, v] : {std::array{0, 0, 1}, std::array{1, 0, 0}, std::array{0, 1, 0}, std::array{0, 0, 0}})
+    gradcheck(
+        [&, q = q, k = k, v = v](Context& c, const std::vector<Var>& x) {
+          const auto of = [&](int i) { return x[static_cast<size_t>(i)]; };
+          const Var y = attention(c, {of(q), of(k), of(v), s, s}, with(2));
+          return sum(c, multiply(c, y, Var(f64_tensor(y.shape(), 7))));
+        },
+        {f64_leaf({7, 4}, 1, "first"), f64_leaf({7, 4}, 2, "second")});
+}
+
 TEST(Attention, ManyBlocksHaveTheGradientsOfDifferences) {
   const Segments s = Segments::of(Lengths{150});
   GradcheckOptions options;

@@ -52,6 +52,26 @@ double difference(const std::vector<double>& a, const std::vector<double>& b) {
   return most / size;
 }
 
+// The largest logit is subtracted before the exponentials, wherever in the row it is: otherwise they overflow.
+TEST(FullSoftmax, AHugeLogitMayBeAnywhere) {
+  constexpr int64_t kWords = 5000;
+  for (const DType type : {DType::f64, DType::f32})
+    for (const int32_t huge : {0, 2047, 2048, 4999}) {
+      std::vector<double> bias(kWords);
+      bias[static_cast<size_t>(huge)] = 1e4;
+      const Tensor zeros = f64_tensor({1, 2}, 1, 0).to(type), w = f64_tensor({kWords, 2}, 2, 0).to(type);
+      const Tensor b = Tensor::from<double>(Allocator::cpu(), {kWords}, bias).to(type);
+      for (const int32_t target : {huge, 1}) {
+        Context ctx;
+        ctx.compute = type;
+        const Var loss = cross_entropy(ctx, linear(ctx, Var(zeros), Var(w), Var(b)), ids_tensor({target}), Tensor());
+        const Var blocked = full_softmax_loss(ctx, {Var(zeros), Var(w), Var(b), ids_tensor({target})}).loss;
+        EXPECT_NEAR(*loss.value().to(DType::f64).data<double>(), target == huge ? 0 : 1e4, 1e-2) << huge;
+        EXPECT_NEAR(*blocked.value().to(DType::f64).data<double>(), target == huge ? 0 : 1e4, 1e-2) << huge;
+      }
+    }
+}
+
 TEST(FullSoftmax, EqualsCrossEntropy) {
   for (const Size& z : {Size{5, 4, 11}, Size{1, 3, 1}, Size{3, 2, 5000}}) {
     const Outcome a = outcome(z, DType::f64, DType::f64, true, 0.7), e = outcome(z, DType::f64, DType::f64, false, 0.7);

@@ -65,6 +65,17 @@ TEST(Clip, GroupsAreClippedApartAndTheFirstMatchCounts) {
   EXPECT_EQ(r.factor("embedding"), 1);
 }
 
+// Gradients of a scaled loss: the norms, and what the rules compare with them, are those of the loss itself.
+TEST(Clip, NormsAreThoseOfTheUnscaledLoss) {
+  Fixture f;
+  const double scale = 1 / 4.0, norm = std::sqrt(125.0) * scale;
+  const ClipResult r = measure_gradients(f.ctx, f.params, rules("1"), scale);
+  EXPECT_DOUBLE_EQ(r.norm, norm);
+  EXPECT_DOUBLE_EQ(r.factor("lstm.w"), scale / norm);
+  // 3.5 is above the norm of the loss's gradients, but below that of the scaled ones.
+  EXPECT_DOUBLE_EQ(measure_gradients(f.ctx, f.params, rules("3.5"), scale).factor("lstm.w"), scale);
+}
+
 TEST(Clip, PatternsAreSearchedForInNames) {
   Fixture f;
   const ClipResult r =

@@ -63,11 +63,37 @@ TEST_F(Loop, MicroBatchesEqualTheWholeBatch) {
   }
 }
 
+// The words of all micro-batches choose the rows that a step exchanges.
+TEST_F(Loop, SampledRowsAreThoseOfTheWholeBatch) {
+  const Changes rows{{"loss", "{name: two_stage_softmax}"},
+                     {"sync", "{all: {params: '.*', strategy: sampled_rows, p: 5, q: 5, hidden_q: 90}}"}};
+  const auto with_micro = [&](const char* micro) {
+    Changes changes = rows;
+    changes.emplace_back("batch.micro", micro);
+    return trained(changes);
+  };
+  const auto whole = trained(rows);
+  for (const char* micro : {"1", "2"}) expect_near(with_micro(micro), whole, 2e-5f);
+}
+
 TEST_F(Loop, SequenceNormalisationIsTheTokensTimesTheLength) {
   const auto token = trained({{"optimizer.lr", "0.5"}, {"clip", "[]"}});
   const auto sequence =
       trained({{"optimizer.lr", "0.1"}, {"clip", "[]"}, {"loss", "{name: full_softmax, normalize: sequence}"}});
   expect_near(token, sequence, 2e-5f);  // sequences of 5 tokens: five times the gradient, a fifth of the learning rate
+}
+
+// The forward pass of a step whose gradients overflow was correct, so the next step begins with its states.
+TEST_F(Loop, AnOverflowKeepsTheStatesOfTheText) {
+  const auto losses = [&](const char* scale) {
+    trained({{"precision", "fp16"}, {"optimizer.lr", "0"}, {"loss_scale", scale}});
+    return records(str("run", runs_ - 1), "train");
+  };
+  const auto calm = losses("{init: 1}"), overflowing = losses("{init: 1e9, factor: 32}");
+  ASSERT_EQ(calm.size(), overflowing.size());
+  EXPECT_EQ(overflowing[0]["overflows"], 1);
+  EXPECT_EQ(calm.back()["overflows"], 0);
+  for (size_t i = 0; i < calm.size(); ++i) EXPECT_EQ(calm[i]["nll_nat"], overflowing[i]["nll_nat"]) << i;
 }
 
 TEST_F(Loop, ThreadsDoNotChangeTheBits) {
