@@ -94,7 +94,7 @@ void evaluate(Command command, EvalFlags o) {
   std::printf("%s nll_bit %.6f\n", o.eval.split.c_str(), r.nll_nat / std::log(2.0));
   if (lmx::is_character(r.unit)) print_bits(o, r);
   std::printf("%s ppl %.2f", o.eval.split.c_str(), r.ppl);
-  if (r.true_ppl) std::printf(" (the source's own: %.2f)", *r.true_ppl);
+  if (r.true_ppl) std::printf(" (best possible: %.2f)", *r.true_ppl);
   std::printf("\n");
   if (r.words) print_words(o.eval.split, *r.words);
   if (!r.translation) return;

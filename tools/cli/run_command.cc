@@ -91,7 +91,7 @@ void print_result(const lmx::RunResult& r, const RunFlags& o, const NextLines& s
     const double nll = r.valid_nll;
     std::cout << "valid nll_nat " << nll << "\nvalid nll_bit " << nll / std::numbers::ln2 << "\n";
     std::cout << "valid ppl " << number(r.valid_ppl);
-    if (r.true_ppl) std::cout << " (the source's own: " << number(*r.true_ppl) << ")";
+    if (r.true_ppl) std::cout << " (best possible: " << number(*r.true_ppl) << ")";
     std::cout << "\n";
     if (lmx::is_character(r.unit)) std::cout << "valid bpc " << nll / std::numbers::ln2 << "\n";
   }

@@ -299,7 +299,7 @@ constexpr Function kFunctions[] = {
     {"sort", sort},      {"shuffle", shuffle},  {"tag", tag},
 };
 
-// Writes the text in single quotes. Only a run of backslashes that ends at a quote is doubled (config/override.cc).
+// Writes the text in single quotes. Only a run of backslashes that ends at a quote is doubled (compose/override.cc).
 std::string quoted_text(const std::string& text) {
   std::string out = "'";
   size_t backslashes = 0;

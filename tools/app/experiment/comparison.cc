@@ -74,7 +74,7 @@ std::vector<std::string> outside(const Results& r) {
                         c.off.empty() ? "" : str(" (", c.off, ", ", allowed, " allowed)")));
   }
   for (const Verdict& v : r.verdicts)
-    if (v.verdict == kRefuted)
+    if (v.fails())
       lines.push_back(str(v.claim, ": ", v.measured, v.expected.empty() ? "" : ", expected " + v.expected));
   return lines;
 }

@@ -14,6 +14,9 @@ inline constexpr const char* kUndecided = "undecided";
 inline constexpr const char* kByConstruction = "by construction";
 inline constexpr const char* kNotComparable = "not comparable";
 inline constexpr const char* kNotMeasured = "not measured";
+// A plan cannot reproduce or refute a measurement: it agrees with it or misses it.
+inline constexpr const char* kPlannerAgrees = "the planner agrees";
+inline constexpr const char* kPlannerMisses = "the planner misses";  // perhaps followed by how far
 
 struct Verdict {
   std::string claim, kind, paper, measured, expected;
@@ -21,6 +24,7 @@ struct Verdict {
   std::string reason;
   std::vector<Estimate> estimates = {};  // of `value`, or of each formula of `ascending`
   bool planned = false;                  // numbers of the planner are part of it
+  bool fails() const { return verdict == kRefuted || verdict.starts_with(kPlannerMisses); }
 };
 
 // The verdicts `reproduced` and `refuted` need two standard errors of the measured difference, and several runs if the

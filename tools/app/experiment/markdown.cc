@@ -150,7 +150,7 @@ std::string planned_note(const Results& r) {
   std::string note =
       "Planned: by `lmx plan` for " + machines_of(plan_config(r.experiment, r.scale), r.cells) + ", not measured.";
   if (anchored)
-    note += " Cells of the paper marked *set* set the speed of the device: computation takes " + joined(factors) +
+    note += " The planner is calibrated on the cells of the paper marked *set*: computation takes " + joined(factors) +
             " times as long as the machine's file says.";
   if (based) note += " Efficiency is relative to the cells where it is marked *set*.";
   return note + "\n\n";

@@ -89,6 +89,12 @@ Distances distances_of(const Measure& m, const Results& results) {
   return all;
 }
 
+void use_the_planners_words(Verdict& v) {
+  if (!v.planned) return;
+  if (v.verdict == kReproduced) v.verdict = kPlannerAgrees;
+  if (v.verdict == kRefuted) v.verdict = kPlannerMisses;
+}
+
 void judge_paper(const Measure& m, Results& results) {
   if (!given(m.paper)) return;
   Verdict v{m.title + ": the paper's numbers, cell by cell", m.kind, "", "", "", "", m.reason};
@@ -112,6 +118,8 @@ void judge_paper(const Measure& m, Results& results) {
     if (d.single > 0) v.reason += str(", ", d.single, " of them of one run: spread not measured");
   }
   v.planned = all_planned(results, m);
+  if (v.planned && v.verdict == kRefuted && d.refuted > 0)
+    v.verdict = str(kPlannerMisses, " by ", percent_text(d.worst));
   results.verdicts.push_back(v);
 }
 
@@ -234,6 +242,7 @@ Results judge(const Experiment& experiment, const Scale& scale, const std::vecto
     judge_formula(m, results);
     judge_paper(m, results);
   }
+  std::for_each(results.verdicts.begin(), results.verdicts.end(), use_the_planners_words);
   return results;
 }
 

@@ -25,7 +25,7 @@ double speed_of(const Case& c, const Anchor& anchor) {
   if (seconds(kLeast) > anchor.step_s || seconds(kMost) < anchor.step_s)
     throw UserError(str("[plan] --anchor: no speed of the device gives steps of ", anchor.step_s, " s on ", c.ranks(),
                         " ranks: the plan takes ", seconds(1), " s, of which ", seconds(kLeast),
-                        " s are communication that nothing hides"));
+                        " s are communication that no computation hides"));
   double low = kLeast, high = kMost;
   for (int i = 0; i < 200; ++i) {
     const double middle = std::sqrt(low * high);
@@ -80,12 +80,12 @@ std::string reason_of(const Row& best, const Row& next) {
   const double exposed = scale * next.time.exposed_s - best.time.exposed_s;
   char factor[32];
   std::snprintf(factor, sizeof factor, "%.4g", best.tokens_s() / next.tokens_s());
-  std::string why = str(seconds_text(compute), " less computation");
+  std::string why = str("computes ", seconds_text(compute), " less");
   if (exposed >= compute && exposed >= wait)
-    why = str(seconds_text(exposed), " less communication that nothing hides");
+    why = str("waits ", seconds_text(exposed), " less for the network");
   else if (wait >= compute)
-    why = str(seconds_text(wait), " less waiting for the slowest rank");
-  return str(factor, " times the tokens a second of ", next.variant, ": ", why, " in a step");
+    why = str("waits ", seconds_text(wait), " less for the slowest rank");
+  return str(factor, " times as fast as ", next.variant, ": each step ", why);
 }
 
 Winner winner_of(const std::vector<const Row*>& rows) {

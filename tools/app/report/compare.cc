@@ -105,7 +105,7 @@ std::string headline_value(const Comparison& c) {
 
 std::vector<std::vector<std::string>> comparison_rows(const std::vector<Report>& runs, const Comparison& c) {
   std::vector<std::vector<std::string>> rows{{"", "RUN", "STATE", "STEP", "BEST VALID PPL", "AT STEP", "LAST VALID PPL",
-                                              "PEAK MEMORY", "SENT A RANK AND STEP"}};
+                                              "PEAK MEMORY", "SENT PER RANK AND STEP"}};
   for (size_t i = 0; i < runs.size(); ++i) {
     const Report& r = runs[i];
     rows.push_back({static_cast<int64_t>(i) == c.best_run ? "*" : "", r.directory, state_text(r),

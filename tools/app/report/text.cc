@@ -80,7 +80,7 @@ void print_metrics(const Report& r) {
 
 void print_traffic(const Report& r) {
   if (r.traffic.empty()) return;
-  Rows rows{{"GROUP", "COLLECTIVE", "SENT A RANK AND STEP", "MOST OF A RANK", "RECEIVED", "ALL RANKS AND STEPS"}};
+  Rows rows{{"GROUP", "COLLECTIVE", "SENT PER RANK AND STEP", "MOST OF A RANK", "RECEIVED", "ALL RANKS AND STEPS"}};
   TrafficLine all;
   for (const auto& [key, line] : r.traffic)
     if (line.between_nodes) all.between_nodes = all.between_nodes.value_or(0) + *line.between_nodes;
@@ -151,7 +151,7 @@ void print_memory(const Report& r) {
   if (const auto total = r.memory.find("total"); total != r.memory.end()) add("all together", total->second);
   std::cout << "\n"
             << table(rows)
-            << "Classes reach their peaks at different steps, so their sum is above the peak of all together.\n";
+            << "The classes add up to more than the total, because their peaks differ in time.\n";
 }
 
 void print_rows(const Report& r) {

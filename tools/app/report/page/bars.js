@@ -72,7 +72,7 @@ const memoryOfRun = (host, run, label) => {
   const chart = new BarChart(host, `memory classes ${run.name}`, `Peak memory by class, ${label}`, memoryTitle,
                              [{ label: "all together", parts: [{ name: "all together", value: peakOf(run), style: 0 }] },
                               ...rows.sort((a, b) => b.parts[0].value - a.parts[0].value)], shownBytes);
-  chart.say(`${ranks.length > 1 ? "The highest of any rank. " : ""}Classes reach their peaks at different steps, so their sum is above the peak of all together.`);
+  chart.say(`${ranks.length > 1 ? "The highest of any rank. " : ""}The bars add up to more than the total, because the peaks differ in time.`);
 };
 
 // ---- traffic
