@@ -14,7 +14,7 @@
 namespace lmx {
 
 FileLock::FileLock(const std::string& path, const std::string& prefix) : path_(path), prefix_(prefix) {
-  descriptor_ = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+  descriptor_ = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
   if (descriptor_ < 0) throw RunError(str(prefix, "cannot write ", path, ": ", std::strerror(errno)));
 }
 

@@ -14,6 +14,7 @@
 
 #include "base/clock.h"
 #include "base/early_log.h"
+#include "base/text.h"
 #include "lmx/error.h"
 
 namespace lmx {
@@ -41,7 +42,11 @@ double progress_interval() {
   const char* text = std::getenv("LMX_PROGRESS_S");
   char* end = nullptr;
   const double seconds = text ? std::strtod(text, &end) : 0;
-  return text && end != text && *end == '\0' && seconds >= 0 ? seconds : 30;
+  const bool valid = text && end != text && *end == '\0' && seconds >= 0;
+  if (text && !valid)
+    std::fprintf(stderr, "warning: LMX_PROGRESS_S=%s is no number of seconds; a line of progress comes every 30 s\n",
+                 printable(text).c_str());
+  return valid ? seconds : 30;
 }
 
 // Prints a progress line at most once per interval, for stderr that is no terminal. The first one comes one interval
@@ -70,7 +75,8 @@ bool colour_enabled() {
   return progress_enabled() && !(no && *no);
 }
 
-void log(LogLevel level, std::string_view text) {
+void log(LogLevel level, std::string_view foreign) {
+  const std::string text = printable(foreign);
   Logger& l = logger();
   const std::lock_guard lock(l.mutex);
   const char* name = kNames[static_cast<int>(level)];
@@ -80,7 +86,7 @@ void log(LogLevel level, std::string_view text) {
     const bool colour = colour_enabled();
     if (level >= LogLevel::warn)
       std::fprintf(stderr, "%s%s:%s ", colour ? kColours[static_cast<int>(level)] : "", name, colour ? "\033[0m" : "");
-    std::fprintf(stderr, "%.*s\n", static_cast<int>(text.size()), text.data());
+    std::fprintf(stderr, "%s\n", text.c_str());
   }
   if (!l.file.is_open() && !l.early) return;
   const std::string line = str(local_time("%Y-%m-%d %H:%M:%S"), ' ', name, ' ', text, '\n');
@@ -114,7 +120,8 @@ EarlyLog::~EarlyLog() {
   logger().early.reset();
 }
 
-void progress_line(std::string_view text) {
+void progress_line(std::string_view foreign) {
+  const std::string text = printable(foreign);
   Logger& l = logger();
   const std::lock_guard lock(l.mutex);
   if (!progress_enabled()) return print_now_and_then(l, text);

@@ -3,9 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <chrono>
-#include <cstdio>
 #include <cstring>
 #include <map>
 #include <mutex>
@@ -13,6 +11,7 @@
 #include <vector>
 
 #include "base/json_object.h"
+#include "base/output_file.h"
 #include "base/table.h"
 #include "lmx/error.h"
 
@@ -102,24 +101,23 @@ void Tracer::write(const std::string& path) const {
   const std::vector<Interval> of_device = impl_->of_device();
   lock.unlock();
   spans.insert(spans.end(), of_device.begin(), of_device.end());
-  std::FILE* file = std::fopen(path.c_str(), "w");
-  if (!file) throw RunError(str("[trace] cannot write ", path, ": ", std::strerror(errno)));
+  OutputFile file(path);
   const int64_t pid = getpid();
-  std::fputs("{\"traceEvents\":[", file);
+  std::string text = "{\"traceEvents\":[";
   const char* separator = "\n";
   for (const Interval& e : spans) {
     JsonObject event;
     event.add("ph", "X").add("name", e.name).add("ts", e.begin_us, 3).add("dur", e.end_us - e.begin_us, 3);
     event.add("pid", pid).add("tid", int64_t{e.row});
-    std::fputs((separator + event.text()).c_str(), file);
+    text += separator + event.text();
     separator = ",\n";
+    if (text.size() > 1 << 20) {
+      file.write(text);
+      text.clear();
+    }
   }
-  std::fputs("\n],\"displayTimeUnit\":\"ms\"}\n", file);
-  errno = 0;
-  const bool failed = std::ferror(file) != 0;
-  if (std::fclose(file) != 0 || failed) {
-    throw RunError(str("[trace] cannot write ", path, ": ", errno ? std::strerror(errno) : "write error"));
-  }
+  file.write(text + "\n],\"displayTimeUnit\":\"ms\"}\n");
+  file.close();
 }
 
 std::string Tracer::table() const {

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cctype>
+#include <cmath>
 #include <filesystem>
 #include <set>
 
@@ -27,11 +28,9 @@ constexpr const char* kNumber = "a number";
 constexpr const char* kUnquote =
     ", a text; remove its quotes (an environment variable is a number as ${oc.decode:${oc.env:NAME}})";
 
-template <class T>
-void check_range(const Node& node, const std::string& path, T value, const Range& range) {
-  const auto v = static_cast<double>(value);
-  const bool above = range.open_min ? v > range.min : v >= range.min;
-  if (above && v <= range.max) return;
+void check_range(const Node& node, const std::string& path, double value, const Range& range) {
+  const bool above = range.open_min ? value > range.min : value >= range.min;
+  if (above && value <= range.max) return;
   throw UserError(str(at(node.mark, path), "must be ", config::range_text(range), ", got ", node.text));
 }
 
@@ -43,7 +42,10 @@ int64_t read_int(const Node& node, const std::string& path, const Range& range) 
   if (value && node.quoted) fail_type(node, path, kInteger, kUnquote);
   if (!value && parse_double(node.text)) fail_type(node, path, kInteger, "; write it without point and exponent");
   if (!value) fail_type(node, path, kInteger);
-  check_range(node, path, *value, range);
+  check_range(node, path, static_cast<double>(*value), range);
+  constexpr int64_t kMost = int64_t{1} << 53;
+  if (*value > kMost || *value < -kMost)
+    throw UserError(str(at(node.mark, path), node.text, " is too large: an integer is at most ", kMost, " (2^53)"));
   return *value;
 }
 
@@ -52,7 +54,7 @@ double read_double(const Node& node, const std::string& path, const Range& range
   const auto value = parse_double(node.text);
   if (value && node.quoted) fail_type(node, path, kNumber, kUnquote);
   if (!value) fail_type(node, path, kNumber);
-  if (*value != *value) fail_type(node, path, kNumber);
+  if (*value != *value || (std::isinf(*value) && !range.infinite)) fail_type(node, path, kNumber);
   check_range(node, path, *value, range);
   return *value;
 }

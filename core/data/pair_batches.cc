@@ -23,7 +23,7 @@ void check_parallel(const BatcherEnv& env, const std::string& plugin, const std:
 }  // namespace
 
 void PairLimit::fields(Fields& f, const char* max_tokens_help) {
-  f.field("max_tokens", max_tokens, max_tokens_help, kPositive);
+  f.field("max_tokens", max_tokens, max_tokens_help, {1, 1 << 24});
   f.choice("too_long", too_long, {"error", "skip"},
            "a sentence of more than max_tokens: error (do not train), skip (leave it out, and report the number)");
 }

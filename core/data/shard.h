@@ -6,7 +6,7 @@
 #include <span>
 #include <string>
 
-#include "base/files.h"
+#include "base/output_file.h"
 
 namespace lmx::data {
 

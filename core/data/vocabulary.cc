@@ -2,6 +2,7 @@
 #include <limits>
 
 #include "base/files.h"
+#include "base/output_file.h"
 #include "data/word_table.h"
 #include "lmx/config.h"
 #include "lmx/data.h"

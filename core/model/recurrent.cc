@@ -11,8 +11,8 @@
 namespace lmx {
 
 void RecurrentConfig::fields(Fields& f) {
-  f.field("layers", layers, "recurrent layers, each reading the outputs of the one below", kPositive);
-  f.field("embedding", embedding, "size E of a token's vector", kPositive);
+  f.field("layers", layers, "recurrent layers, each reading the outputs of the one below", kLayers);
+  f.field("embedding", embedding, "size E of a token's vector", kSize);
   f.field("dropout", dropout, "probability that an element of a layer's input or of the last output is zeroed",
           {0, 0.99, false});
   f.field("weight_norm", weight_norm,
@@ -22,7 +22,7 @@ void RecurrentConfig::fields(Fields& f) {
           "keep only the state before each segment of time and compute the rest again in backward: less memory, a "
           "forward more, the same bits");
   f.field("segment", segment, "time steps computed as a piece; 0: as many as make 2048 rows with the batch",
-          kNonNegative);
+          kSizeOrNone);
   f.group("init", init, "how the layers' matrices start");
   f.group("embedding_init", embedding_init, "how the embedding starts");
 }

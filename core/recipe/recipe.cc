@@ -14,17 +14,22 @@
 
 namespace lmx {
 
+namespace {
+
+constexpr Range kBatch{0, 1 << 24};  // sequences, or tokens of a pass
+
+}  // namespace
+
 void BatchConfig::fields(Fields& f) {
   f.field("global", global,
           "sequences of a step over all ranks; for parallel text sub-batches, each for one forward pass of a rank. 0, "
           "the default with fit: memory: as many as fit into one forward and backward pass of every rank",
-          kNonNegative);
-  f.field("micro", micro, "sequences of one forward and backward pass on a rank; 0: all sequences of the rank",
-          kNonNegative);
+          kBatch);
+  f.field("micro", micro, "sequences of one forward and backward pass on a rank; 0: all sequences of the rank", kBatch);
   f.field("micro_tokens", micro_tokens,
           "parallel text: target tokens of one forward and backward pass on a rank, into which its sub-batches are "
           "joined or divided; 0: each sub-batch is one pass",
-          kNonNegative);
+          kBatch);
   f.choice(
       "fit", fit, {"none", "memory"},
       "none; memory: micro (parallel text: micro_tokens) becomes the largest value that the estimate of the memory "
@@ -38,7 +43,7 @@ void TrainConfig::fields(Fields& f) {
   f.field("log_every", log_every, "steps between two records of metrics.jsonl", kPositive);
   f.field("eval_every", eval_every,
           "steps between two validations; 0: after each epoch. There is always one at the end", kNonNegative);
-  f.field("eval_batch", eval_batch, "sequences of a validation batch", kPositive);
+  f.field("eval_batch", eval_batch, "sequences of a validation batch", {1, kBatch.max});
   f.field("eval_tokens", eval_tokens, "tokens of the validation split used while training; 0: all", {0, 9e18});
   f.field("eval_carry", eval_carry,
           "validation carries the recurrent state through the split; false: each window starts from zero");
@@ -48,7 +53,7 @@ void TrainConfig::fields(Fields& f) {
   f.field("max_loss", max_loss,
           "training loss in nats per token above which a run counts as diverged (NaN and infinity always do); 0: "
           "ln(vocabulary) + 50, .inf: no limit",
-          kNonNegative);
+          {0, std::numeric_limits<double>::infinity(), false, true});
   f.choice(
       "on_divergence", on_divergence, {"stop", "skip", "lower_lr"},
       "stop (exit code 1), skip (make no update), lower_lr (make no update, and halve the learning rate from then on)");

@@ -13,6 +13,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/files.h"
+#include "base/output_file.h"
 
 namespace lmx {
 namespace {
@@ -97,6 +98,8 @@ void move_into_place(const std::string& temporary, const std::string& target) {
     fs::remove_all(temporary);
     return;
   }
+  if (errno != EINVAL && errno != ENOSYS)
+    throw fs::filesystem_error("rename", temporary, target, std::error_code(errno, std::generic_category()));
   fs::remove_all(target);  // the file system does not support renameat2's flags
   fs::rename(temporary, target);
 }
@@ -135,11 +138,12 @@ void guarded(const std::string& run_dir, int64_t step, const std::string& writte
 }  // namespace
 
 void begin_checkpoint(const std::string& run_dir, int64_t step) {
-  std::error_code error;
-  fs::create_directories(run_dir + "/checkpoints", error);
-  remove_unfinished_checkpoints(run_dir);
   const std::string draft = draft_of(run_dir, step);
-  guarded(run_dir, step, draft, [&] { fs::create_directory(draft); });
+  guarded(run_dir, step, draft, [&] {
+    if (fs::create_directories(run_dir + "/checkpoints")) sync_directory(run_dir);
+    remove_unfinished_checkpoints(run_dir);
+    fs::create_directory(draft);
+  });
 }
 
 void add_to_checkpoint(const std::string& run_dir, int64_t step, int rank, const StateDict& state) {
@@ -158,8 +162,8 @@ std::string finish_checkpoint(const std::string& run_dir, int64_t step, const Tr
     write_file(draft + "/state.json", state_json(draft, state.numbers, static_cast<size_t>(ranks)));
     sync_directory(draft);
     move_into_place(draft, target);
+    sync_directory(parent);
   });
-  sync_directory(parent);
   return target;
 }
 
@@ -239,6 +243,15 @@ std::vector<CheckpointInfo> list_checkpoints(const std::string& run_dir) {
   std::sort(found.begin(), found.end(),
             [](const CheckpointInfo& a, const CheckpointInfo& b) { return a.step < b.step; });
   return found;
+}
+
+std::string checkpoint_around(const std::string& path) {
+  std::error_code error;
+  for (fs::path folder = fs::weakly_canonical(path, error); folder.has_relative_path(); folder = folder.parent_path())
+    if (step_of(folder.filename().string()) >= 0 && folder.parent_path().filename() == "checkpoints" &&
+        fs::exists(folder / "state.json", error))
+      return folder.string();
+  return "";
 }
 
 void remove_unfinished_checkpoints(const std::string& run_dir) {

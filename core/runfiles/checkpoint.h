@@ -51,6 +51,8 @@ struct CheckpointInfo {
   std::string folder;
 };
 std::vector<CheckpointInfo> list_checkpoints(const std::string& run_dir);
+// The checkpoint whose folder contains this path, whether or not a file exists there; "" if none does.
+std::string checkpoint_around(const std::string& path);
 // Removes the unfinished checkpoints of a killed process from the run's folder.
 void remove_unfinished_checkpoints(const std::string& run_dir);
 // Removes all but the last `keep` and those in `protect`.

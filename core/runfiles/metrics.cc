@@ -10,6 +10,7 @@
 
 #include "base/files.h"
 #include "base/json_object.h"
+#include "base/output_file.h"
 #include "lmx/error.h"
 #include "runfiles/checkpoint.h"
 #include "runfiles/metrics_reader.h"
@@ -47,9 +48,9 @@ std::string to_json_line(const Record& record) {
 MetricsFile::MetricsFile(std::string path, int64_t resume_step, bool evaluated) : path_(std::move(path)) {
   if (std::filesystem::exists(path_)) {
     const std::string before = read_file(path_), after = lines_up_to(before, resume_step, evaluated, kept_);
-    if (after != before) write_file_atomically(path_, after);
+    if (after != before) write_file(path_, after);
   }
-  descriptor_ = open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+  descriptor_ = open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
   if (descriptor_ < 0) throw RunError(str("[metrics] cannot write ", path_, ": ", std::strerror(errno)));
 }
 

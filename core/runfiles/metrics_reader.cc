@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/files.h"
+#include "base/output_file.h"
 #include "runfiles/checkpoint.h"
 
 namespace lmx::train {
@@ -65,7 +66,7 @@ void write_translation(const std::string& run, const Record& record) {
     const bool same = step_of(there) == record.step && is_of(there, record.split) && there.contains("BLEU");
     if (!same) text += line + "\n";
   }
-  write_file_atomically(path, text + to_json_line(record) + "\n");
+  write_file(path, text + to_json_line(record) + "\n");
 }
 
 }  // namespace lmx::train

@@ -16,6 +16,7 @@
 
 #include "backend/cuda.h"
 #include "base/files.h"
+#include "base/output_file.h"
 #include "runfiles/checkpoint.h"
 
 namespace lmx {
@@ -215,7 +216,7 @@ class MappedFile final : public Allocator {
 }  // namespace
 
 StateDict load_safetensors(const std::string& path, const std::shared_ptr<Allocator>& allocator) {
-  InputFile file(path, false);
+  InputFile file(path, Content::bytes);
   StateDict tensors;
   for (const Entry& e : read_layout(file, path).entries) {
     Tensor t = Tensor::empty(allocator, e.shape, e.type, MemClass::other);
@@ -227,7 +228,7 @@ StateDict load_safetensors(const std::string& path, const std::shared_ptr<Alloca
 }
 
 std::map<std::string, std::string> safetensors_metadata(const std::string& path) {
-  InputFile file(path, false);
+  InputFile file(path, Content::bytes);
   const Json header = read_layout(file, path).header;
   std::map<std::string, std::string> metadata;
   if (const auto found = header.find("__metadata__"); found != header.end() && found->is_object())
@@ -237,7 +238,7 @@ std::map<std::string, std::string> safetensors_metadata(const std::string& path)
 }
 
 StateDict map_safetensors(const std::string& path, const std::shared_ptr<Allocator>& allocator) {
-  InputFile file(path, false);
+  InputFile file(path, Content::bytes);
   const Layout layout = read_layout(file, path);
   if (layout.entries.empty() || layout.entries.back().end == 0) return load_safetensors(path, allocator);
   const auto mapped = std::make_shared<MappedFile>(path, layout.data + layout.entries.back().end);

@@ -102,7 +102,7 @@ std::string scalars_event(double wall_time, const Record& record) {
 EventFile::EventFile(const std::string& directory, int64_t resume_step) {
   const double time = now();
   path_ = str(directory, "/events.out.tfevents.", static_cast<int64_t>(time), ".", host_name(), ".", getpid(), ".0");
-  descriptor_ = open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+  descriptor_ = open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
   if (descriptor_ < 0) throw RunError(str("[tensorboard] cannot write ", path_, ": ", std::strerror(errno)));
   append(file_version_event(time));
   if (resume_step > 0) append(session_start_event(time, resume_step + 1));

@@ -54,7 +54,7 @@ TrafficSum sum_of(const TrafficTable& table) {
 TrafficSum sum_of_steps(const TrafficTable& table) {
   TrafficSum all;
   for (const auto& [key, sum] : table)
-    if (key.first != "checkpoint") all.add(sum);
+    if (key.first != "checkpoint" && key.first != "control") all.add(sum);
   return all;
 }
 

@@ -49,7 +49,7 @@ std::map<std::string, CodecHealth> health_of(const std::vector<std::string>& lin
 
 // The sum of all entries of a table.
 TrafficSum sum_of(const TrafficTable& table);
-// The same without the traffic of checkpoints, so that the traffic of steps does not depend on how often a run saves.
+// The same without the traffic of checkpoints and of control messages, which depend on how often a run saves and pauses.
 TrafficSum sum_of_steps(const TrafficTable& table);
 
 // Seconds in which a worker of parameter servers pulled, pushed or waited for its turn.

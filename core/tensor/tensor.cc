@@ -1,6 +1,7 @@
 #include "lmx/tensor.h"
 
 #include <cstring>
+#include <limits>
 #include <ostream>
 
 #include "lmx/error.h"
@@ -16,7 +17,10 @@ Shape::Shape(std::span<const int64_t> dims) : rank_(static_cast<int>(dims.size()
 
 int64_t Shape::numel() const {
   int64_t n = 1;
-  for (int64_t d : dims()) n *= d;
+  for (int64_t d : dims())
+    if (__builtin_mul_overflow(n, d, &n))
+      throw UserError(
+          str("a tensor of the shape ", *this, " has more elements than 64 bits count: a size is too large"));
   return n;
 }
 
@@ -62,6 +66,8 @@ Tensor Tensor::empty(const std::shared_ptr<Allocator>& allocator, Shape shape, D
   t.shape_ = shape;
   t.numel_ = shape.numel();
   t.dtype_ = type;
+  if (t.numel_ > std::numeric_limits<int64_t>::max() / 8)
+    throw UserError(str("a tensor of the shape ", shape, " has more bytes than 64 bits count: a size is too large"));
   t.storage_ = std::make_shared<Storage>(allocator, static_cast<size_t>(t.bytes()), c);
   t.base_ = t.storage_->block;
   return t;

@@ -9,6 +9,7 @@
 #include "lmx/autograd.h"
 #include "lmx/error.h"
 #include "lmx/pair_batches.h"
+#include "train/signals.h"
 
 namespace lmx::train {
 namespace {
@@ -105,6 +106,7 @@ double time_pairs(Context& ctx, const Network& network, ParameterStore& params, 
   own.tape = &tape;
   double best = INFINITY;
   for (int64_t repeat = 0; repeat < repeats; ++repeat) {
+    SignalGuard::end_before_training();
     const auto begin = std::chrono::steady_clock::now();
     ModelState state = network.initial_state(own, batch.sequences());
     const Var features = network.forward(own, params, batch, state);

@@ -25,7 +25,16 @@ class Numbers {
       throw UserError(str("[resume] ", from_, "/state.json, ", name, ": ", e.what()));
     }
   }
-  int64_t integer(const std::string& name) const { return std::llround(real(name)); }
+  double real_in(const std::string& name, double least, double most) const {
+    const double value = real(name);
+    if (value >= least && value <= most) return value;
+    throw UserError(str("[resume] ", from_, "/state.json, ", name, " is ", number_text(value), "; it must be from ",
+                        number_text(least), " to ", number_text(most)));
+  }
+  // A count: every integer up to 2^53 has a double.
+  int64_t integer(const std::string& name, double least = 0) const {
+    return std::llround(real_in(name, least, 9007199254740992.0));
+  }
   bool has(const std::string& name) const { return values_.contains(name); }
   void by_name(const std::string& prefix, std::map<std::string, int64_t>& counts) const {
     for (const auto& [name, text] : values_)
@@ -122,12 +131,12 @@ Position unpack_state(Session& s, const TrainState& state, const std::string& fr
   at.updates = n.has("updates") ? n.integer("updates") : at.step;
   at.counted_steps = n.has("counted.steps") ? n.integer("counted.steps") : 0;
   at.counted_tokens = n.has("counted.tokens") ? n.integer("counted.tokens") : 0;
-  at.evaluated = n.integer("evaluated");
+  at.evaluated = n.integer("evaluated", -1);  // -1: none yet
   at.valid_ppl = n.real("valid_ppl");
   at.best_ppl = n.real("best_ppl");
-  at.best_step = n.integer("best_step");
+  at.best_step = n.integer("best_step", -1);
   at.no_better = n.has("no_better") ? n.integer("no_better") : 0;  // not in checkpoints before stop.patience
-  at.lr_scale = n.real("lr_scale");
+  at.lr_scale = n.real_in("lr_scale", 0, 1);
   at.skipped_in_a_row = n.integer("skipped_in_a_row");
   at.window.nats = n.real("window.nats");
   at.window.tokens = n.integer("window.tokens");
@@ -138,12 +147,12 @@ Position unpack_state(Session& s, const TrainState& state, const std::string& fr
   at.window.positions = n.integer("window.positions");
   at.window.padded = n.integer("window.padded");
   at.window.overflows = n.integer("window.overflows");
-  at.loss_scale = {n.real("loss_scale.scale"),
+  at.loss_scale = {n.real_in("loss_scale.scale", 0, 1e300),
                    n.integer("loss_scale.good"),
-                   n.integer("loss_scale.last_overflow"),
+                   n.integer("loss_scale.last_overflow", -1),
                    n.integer("loss_scale.overflows"),
                    {}};
-  at.records = n.has("records") ? n.integer("records") : -1;
+  at.records = n.has("records") ? n.integer("records", -1) : -1;
   at.open = open_window(windows_of(state.numbers, s.comm.rank(), s.comm.size()), from);
   for (const std::string& name : loss_terms(*s.network.model))
     if (n.has("window.terms." + name)) at.window.terms[name] = n.real("window.terms." + name);

@@ -3,6 +3,9 @@
 #include <atomic>
 #include <cstring>
 
+#include "lmx/error.h"
+#include "lmx/launch.h"
+
 namespace lmx::train {
 namespace {
 
@@ -18,8 +21,8 @@ struct Handled {
   int signal;
   bool once;  // the second signal has its default effect
 };
-constexpr std::array<Handled, 5> kHandled{
-    {{SIGINT, true}, {SIGTERM, true}, {SIGHUP, false}, {SIGUSR1, false}, {SIGUSR2, false}}};
+constexpr std::array<Handled, 6> kHandled{
+    {{SIGINT, true}, {SIGTERM, true}, {SIGHUP, false}, {SIGPIPE, false}, {SIGUSR1, false}, {SIGUSR2, false}}};
 
 }  // namespace
 
@@ -32,7 +35,8 @@ SignalGuard::SignalGuard() {
     action.sa_flags = once ? static_cast<int>(SA_RESETHAND | SA_RESTART) : SA_RESTART;
     sigemptyset(&action.sa_mask);
     sigaction(signal, nullptr, &before_[i]);
-    if (signal != SIGHUP || before_[i].sa_handler != SIG_IGN) sigaction(signal, &action, nullptr);
+    const bool stays_ignored = (signal == SIGHUP || signal == SIGPIPE) && before_[i].sa_handler == SIG_IGN;
+    if (!stays_ignored) sigaction(signal, &action, nullptr);
   }
 }
 
@@ -43,6 +47,11 @@ SignalGuard::~SignalGuard() {
 int SignalGuard::received() {
   const int signal = g_received;
   return signal == 0 || signal == SIGINT ? signal : SIGTERM;
+}
+
+void SignalGuard::end_before_training() {
+  if (const int signal = received())
+    throw EndProcess(128 + signal, str("[run] ", name(signal), " before the first step: nothing was trained"), false);
 }
 
 std::string SignalGuard::name(int otherwise) {

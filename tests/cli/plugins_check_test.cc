@@ -185,7 +185,7 @@ TEST(PluginsCheck, ValuesAreReadAsInAnOverride) {
   };
   EXPECT_EQ(error("cells: 8"), "error: --config 'cells: 8': expected a map, such as '{cells: 8}'\n");
   EXPECT_EQ(error("{cells: 8"), "error: --config '{cells: 8': column 1: '{' is never closed by '}'\n");
-  EXPECT_EQ(error("{cells: \xff}"), "error: --config '{cells: \xff}': column 9: not UTF-8 text\n");
+  EXPECT_EQ(error("{cells: \xff}"), "error: --config '{cells: <xFF>}': column 9: not UTF-8 text\n");
   const Outcome value = check({rhn, "--config", "{coupled: maybe}"});
   EXPECT_EQ(value.code, 1);
   EXPECT_THAT(value.out, Names("--config '{coupled: maybe}': model.coupled:", "'maybe'"));

@@ -92,6 +92,30 @@ TEST_F(Gloo, AStrangerDoesNotDisturbTheMeeting) {
   close(socket);
 }
 
+TEST_F(Gloo, AMissingRankIsNamed) {
+  const FreePort port;
+  const std::string config = "heartbeat_s: 0.3, timeout_s: 1, lag_s: 4";
+  const auto zero = rank(0, 3, "moves", meeting(port), config), two = rank(2, 3, "moves", meeting(port), config);
+  EXPECT_EQ(zero->wait(), 1);
+  EXPECT_THAT(zero->err(), Names("warning:", "these ranks have not come yet: 1", "rank 0 of 3", "4 s", "comm.lag_s"));
+  const auto alone = rank(1, 2, "moves", meeting(port), config);
+  EXPECT_EQ(alone->wait(), 1);
+  EXPECT_THAT(alone->err(), Names("these ranks have not come yet: 0", "rank 1 of 2"));
+}
+
+// The library of messages cannot be interrupted, and there is nothing to save yet.
+TEST_F(Gloo, ASignalEndsAMeetingAtOnce) {
+  for (const auto& [signal, code] : {std::pair{SIGTERM, 143}, std::pair{SIGINT, 130}, std::pair{SIGUSR2, 143}}) {
+    const FreePort port;
+    const auto zero = rank(0, 2, "moves", meeting(port), "heartbeat_s: 0.3, timeout_s: 1, lag_s: 100000");
+    while (zero->err().find("have not come yet") == std::string::npos)
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    kill(zero->pid(), signal);
+    EXPECT_EQ(zero->wait(), code);
+    EXPECT_THAT(zero->err(), HasSubstr("while the ranks were meeting"));
+  }
+}
+
 TEST_F(Gloo, AMeetingThatIsNotDescribed) {
   const auto no_address = rank(
       0, 2, "moves", {"LMX_JOB_SECRET=" + std::string(kSecret), "LOCAL_RANK=0", "LOCAL_WORLD_SIZE=2", "GROUP_RANK=0"});

@@ -65,7 +65,7 @@ TEST_F(FilterTest, NothingKeptIsAnEmptyFile) {
   write("a.de", "x\n");
   EXPECT_EQ(filter_pairs(in(), {}, {path("b.en.gz"), path("b.de"), ""}).kept, 0);
   EXPECT_EQ(read("b.de"), "");
-  lmx::InputFile gz(path("b.en.gz"));
+  lmx::InputFile gz(path("b.en.gz"), lmx::Content::unpacked);
   char byte;
   EXPECT_EQ(gz.read(&byte, 1), 0u);
 }

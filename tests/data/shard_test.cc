@@ -5,6 +5,8 @@
 #include <sys/wait.h>
 
 #include <csignal>
+#include <filesystem>
+#include <fstream>
 
 #include "data/word_table.h"
 #include "fixture.h"
@@ -66,12 +68,14 @@ TEST_F(Shard, DamageIsFound) {
   }
 }
 
-TEST_F(Shard, UnfinishedShardIsRefused) {
+TEST_F(Shard, AnUnfinishedShardDoesNotExistOrIsRefused) {
   {
     ShardWriter writer(path("x.bin"));
     const std::vector<int32_t> tokens{1, 2, 3};
     writer.append(tokens);
   }
+  EXPECT_FALSE(std::filesystem::exists(path("x.bin")));
+  std::ofstream(path("x.bin")) << std::string(64 + 3 * 4, '\0');  // of an older version
   EXPECT_THAT(user_error([&] { TokenArray::map(path("x.bin")); }), Names("x.bin", "not finished"));
 }
 

@@ -48,7 +48,19 @@ TEST_F(Average, OfNamedCheckpointsLastAndBest) {
   EXPECT_EQ(average({{}, path("run"), 2, 0}), (std::vector<float>{4, 40}));
   EXPECT_EQ(average({{}, path("run"), 0, 2}), (std::vector<float>{3.5, 35}));
   EXPECT_EQ(paths_, (std::vector<std::string>{step(30), step(10)}));
-  EXPECT_EQ(average({{path("mean.safetensors"), step(10)}, "", 0, 0}), (std::vector<float>{2.25, 22.5}));
+  std::filesystem::rename(path("mean.safetensors"), path("first.safetensors"));
+  EXPECT_EQ(average({{path("first.safetensors"), step(10)}, "", 0, 0}), (std::vector<float>{2.25, 22.5}));
+}
+
+// OUT was forgotten, so that the first checkpoint takes its place.
+TEST_F(Average, AnOutputThatIsAnInputIsRefused) {
+  make_run({{1, 10}, {2, 20}});
+  average({{}, path("run"), 2, 0});
+  const std::string before = read_all(path("mean.safetensors"));
+  std::filesystem::create_symlink("mean.safetensors", path("link.safetensors"));
+  for (const char* name : {"mean.safetensors", "link.safetensors"})
+    EXPECT_THAT(refused({{path(name), step(10)}, "", 0, 0}), HasSubstr("is one of the checkpoints")) << name;
+  EXPECT_EQ(read_all(path("mean.safetensors")), before);
 }
 
 TEST_F(Average, IsSummedInDouble) {

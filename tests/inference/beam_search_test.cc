@@ -248,8 +248,8 @@ TEST(BeamSearch, LengthsAndUnknown) {
   o.max_offset = -5;
   o.min_length = 0;
   EXPECT_TRUE(search(eager, {0}, o)[0][0].ids.empty());
-  o.min_length = 6;  // takes precedence over the maximum length
-  EXPECT_EQ(search(eager, {0}, o)[0][0].ids.size(), 6u);
+  o.min_length = 6;  // above the greatest length, 0
+  EXPECT_THAT(message<UserError>([&] { search(eager, {0}, o); }), Names("least length, 6", "greatest, 0"));
 }
 
 TEST(BeamSearch, NothingToTranslateAndLogitsThatAreNoNumbers) {

@@ -8,7 +8,6 @@
 namespace lmx_test {
 namespace {
 
-
 class TextsTest : public LettersTest {
  protected:
   void SetUp() override { train("a", "abcdefghijklmnopqrst"); }

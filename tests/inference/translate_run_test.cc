@@ -81,6 +81,44 @@ TEST_F(TranslationRunTest, BatchesDoNotChangeTranslations) {
   EXPECT_EQ(translated("\n\n", o), "\n\n");
 }
 
+TEST_F(TranslationRunTest, AnOutputMayBeItsInput) {
+  const std::string input = "The ko.\nA mu sees the gan.\n", wanted = translated(input, options());
+  for (const char* name : {"in.txt", "hard.txt", "soft.txt"}) {
+    write_all(path("in.txt"), input);
+    fs::remove(path("hard.txt"));
+    fs::remove(path("soft.txt"));
+    fs::create_hard_link(path("in.txt"), path("hard.txt"));
+    fs::create_symlink("in.txt", path("soft.txt"));
+    translate_file(path("run"), options(), path("in.txt"), path(name));
+    EXPECT_EQ(read_all(path(name)), wanted) << name;
+  }
+  write_all(path("s"), "The ko.\n");
+  write_all(path("t"), "Der koer.\n");
+  score_files(path("run"), {}, path("s"), path("t"), path("tsv"));
+  score_files(path("run"), {}, path("s"), path("t"), path("t"));
+  EXPECT_EQ(read_all(path("t")), read_all(path("tsv")));
+}
+
+TEST_F(TranslationRunTest, AByteOrderMarkIsNoText) {
+  const std::string mark = "\xEF\xBB\xBF";
+  EXPECT_EQ(translated(mark + "The ko.\nA mu.\n", options()), translated("The ko.\nA mu.\n", options()));
+  EXPECT_EQ(translated(mark, options()), "");
+  for (const std::string& before : {std::string(), mark}) {
+    write_all(path("s"), before + "The ko.\n");
+    write_all(path("t"), before + "Der koer.\n");
+    score_files(path("run"), {}, path("s"), path("t"), path(before.empty() ? "without" : "with"));
+  }
+  EXPECT_EQ(read_all(path("with")), read_all(path("without")));
+}
+
+TEST_F(TranslationRunTest, ALeastLengthAboveTheGreatestIsRefused) {
+  TranslateOptions o = options();  // at most 8 tokens
+  o.search.min_length = 8;
+  EXPECT_NE(translated("The ko.\n", o), "");
+  o.search.min_length = 9;
+  EXPECT_THAT(message<UserError>([&] { translated("The ko.\n", o); }), Names("least length", "9", "8", "--max-length"));
+}
+
 TEST_F(TranslationRunTest, ScoreAgreesWithSearch) {
   TranslateOptions o = options();
   o.search.beam = o.n_best = 4;
@@ -178,25 +216,23 @@ TEST_F(TranslationRunTest, ScoreRefusesAndSkips) {
   ScorePairsOptions o;
   EXPECT_THAT(message<UserError>([&] { score_files(path("run"), o, path("s"), path("t"), path("tsv")); }),
               Names("s has 3 lines", "t has 2"));
-  std::string tsv = read_all(path("tsv"));
-  EXPECT_EQ(std::count(tsv.begin(), tsv.end(), '\n'), 2);  // the earlier pairs are scored
+  EXPECT_FALSE(fs::exists(path("tsv")));  // no half of a file
   write_all(path("t"), str("a\n\n", std::string(600, 'b'), "\n"));
   o.max_length = 20;
   EXPECT_EQ(score_files(path("run"), o, path("s"), path("t"), path("tsv")), 3);
-  tsv = read_all(path("tsv"));
+  const std::string tsv = read_all(path("tsv"));
   EXPECT_THAT(tsv, testing::EndsWith("-inf\t-inf\t0\n"));
   EXPECT_THAT(tsv, HasSubstr("\t1\n"));  // an empty side: only </s>
   o.batch = 0;
   EXPECT_THAT(message<UserError>([&] { score_files(path("run"), o, path("s"), path("t"), path("tsv")); }),
               Names("at least 1"));
   EXPECT_THAT(message<UserError>([&] { score_files(path("run"), {}, "-", "-", path("tsv")); }), Names("one side"));
-  // Text that is not UTF-8, and a full disk: the earlier scores are written.
+  // Text that is not UTF-8, and a full disk: the earlier file stays.
   write_all(path("s"), "a\nb\n\xE9\nd\n");
   write_all(path("t"), "a\nb\nc\nd\n");
   EXPECT_THAT(message<UserError>([&] { score_files(path("run"), {}, path("s"), path("t"), path("tsv")); }),
               Names("s:3:", "0xE9", "UTF-8"));
-  tsv = read_all(path("tsv"));
-  EXPECT_EQ(std::count(tsv.begin(), tsv.end(), '\n'), 2);
+  EXPECT_EQ(read_all(path("tsv")), tsv);
   EXPECT_THAT(message<RunError>([&] { score_files(path("run"), {}, path("a.en"), path("a.de"), "/dev/full"); }),
               Names("No space left"));
 }
@@ -215,12 +251,11 @@ TEST_F(TranslationRunTest, PairsInColumnsScoreAsPairsInTwoFiles) {
   EXPECT_EQ(score_files(path("run"), o, path("a.en"), path("a.de"), path("two")), 300);
   EXPECT_EQ(score_pairs(path("run"), o, {.tsv = {path("p*.tsv")}, .columns = {3, 2}}, path("columns")), 300);
   EXPECT_EQ(read_all(path("columns")), read_all(path("two")));
-  // A line without its columns: the lines before it are scored.
+  // A line without its columns.
   write_all(path("bad.tsv"), "a\tb\nc\td\ne\n");
   EXPECT_THAT(message<UserError>([&] { score_pairs(path("run"), o, {.tsv = {path("bad.tsv")}}, path("columns")); }),
               Names("bad.tsv:3"));
-  const std::string scores = read_all(path("columns"));
-  EXPECT_EQ(std::count(scores.begin(), scores.end(), '\n'), 2);
+  EXPECT_EQ(read_all(path("columns")), read_all(path("two")));
 }
 
 // Prepared ids and raw lines give the same translations, and evaluation gives the same score as `lmx bleu`.

@@ -8,6 +8,7 @@
 #include <functional>
 
 #include "base/files.h"
+#include "base/output_file.h"
 #include "names.h"
 #include "runfiles/checkpoint.h"
 #include "train/fixture.h"
@@ -204,7 +205,7 @@ int full_disk_outcome(const std::string& run) {
   if (left.size() != 1 || left[0].step != 1) return 11;
   if (std::distance(fs::directory_iterator(run + "/checkpoints"), {}) != 1) return 12;
   load_checkpoint(left[0].folder, Allocator::cpu());
-  if (message<RunError>([&] { write_file_atomically(run + "/file", std::string(5 << 20, 'x')); }).empty()) return 13;
+  if (message<RunError>([&] { write_file(run + "/file", std::string(5 << 20, 'x')); }).empty()) return 13;
   return std::distance(fs::directory_iterator(run), {}) == 1 ? 0 : 14;
 }
 
@@ -218,9 +219,9 @@ TEST_F(Checkpoint, AStateThatIsNoneOfOurs) {
     change(json);
     write_all(path("hashed"), json.dump());
     json["sha256"] = sha256_of_file(path("hashed"));
-    write_file_atomically(folder + "/state.json", json.dump());
+    write_file(folder + "/state.json", json.dump());
     const std::string error = load_error(folder);
-    write_file_atomically(folder + "/state.json", before);
+    write_file(folder + "/state.json", before);
     return error;
   };
   EXPECT_THAT(error_of([](Json& j) { j["format"] = "1"; }), Names("format \"1\"", "format 1"));
@@ -231,8 +232,7 @@ TEST_F(Checkpoint, AStateThatIsNoneOfOurs) {
   EXPECT_THAT(error_of([](Json& j) { j["files"]["model.safetensors"]["bytes"] = 1.5; }),
               Names("model.safetensors", "1.5"));
   EXPECT_THAT(error_of([](Json& j) { j["numbers"]["step"] = 1; }), Names("damaged"));
-  write_file_atomically(folder + "/state.json",
-                        "{\"a\":" + std::string(100'000, '[') + std::string(100'000, ']') + "}");
+  write_file(folder + "/state.json", "{\"a\":" + std::string(100'000, '[') + std::string(100'000, ']') + "}");
   EXPECT_THAT(load_error(folder), Names("nested"));
   EXPECT_THAT(message<UserError>([&] { checkpoint_numbers(folder); }), Names("nested"));
 }
@@ -263,11 +263,11 @@ TEST_F(Checkpoint, ReadOnlyFolder) {
 }
 
 TEST_F(Checkpoint, AtomicFileIsReplacedWhole) {
-  write_file_atomically(path("f"), "one");
-  write_file_atomically(path("f"), "two");
+  write_file(path("f"), "one");
+  write_file(path("f"), "two");
   EXPECT_EQ(read_all(path("f")), "two");
   EXPECT_EQ(std::distance(fs::directory_iterator(folder_), {}), 1);
-  EXPECT_THAT(message<RunError>([&] { write_file_atomically(path("no/such/f"), "x"); }), Names("no/such/f"));
+  EXPECT_THAT(message<RunError>([&] { write_file(path("no/such/f"), "x"); }), Names("no/such/f"));
 }
 
 }  // namespace

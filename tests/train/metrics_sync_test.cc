@@ -54,7 +54,9 @@ threads: 1
     g_synced = nullptr;
   }
   const auto is_metrics = [](const std::string& file) { return file.ends_with("/metrics.jsonl"); };
-  const auto is_model = [](const std::string& file) { return file.ends_with("/model.safetensors"); };
+  const auto is_model = [](const std::string& file) {
+    return file.find("/model.safetensors.tmp-") != std::string::npos;  // it gets its name after that
+  };
   int metrics = 0, models = 0;
   for (const std::string& file : synced) {
     metrics += is_metrics(file);

@@ -44,7 +44,7 @@ void add_average(Command app) {
                           "the mean of these checkpoints"},
                          {"lmx eval RUN --checkpoint mean.safetensors --split test", "evaluates the average"}});
   const auto o = std::make_shared<AverageCommand>();
-  command.add_option("OUT", o->output, "the safetensors file to write").required();
+  command.add_option("OUT", o->output, "the safetensors file to write").required().output_file();
   command
       .add_option("CHECKPOINT", o->inputs, "checkpoint folders or safetensors files; or one run, with --last or --best")
       .required();

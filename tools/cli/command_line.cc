@@ -4,10 +4,12 @@
 #include <cmath>
 #include <sstream>
 
+#include "base/output_file.h"
 #include "cli/output/help.h"
 #include "config/messages.h"
 #include "lmx/config.h"
 #include "lmx/error.h"
+#include "runfiles/checkpoint.h"
 
 namespace lmx_cli {
 namespace {
@@ -24,6 +26,13 @@ std::string positive_problem(std::string& text) {
 std::string finite_problem(const std::string& text) {
   const auto value = lmx::parse_double(text);
   return value && std::isfinite(*value) ? "" : "expected a number, got " + text;
+}
+
+// A changed file would make a checkpoint damaged, and its run could not continue from it.
+std::string output_file_problem(const std::string& path) {
+  const std::string checkpoint = lmx::checkpoint_around(path);
+  return checkpoint.empty() ? lmx::output_problem(path)
+                            : "cannot write " + path + ": it lies in the checkpoint " + checkpoint;
 }
 
 // Returns "--jobs" for "--jobs N".
@@ -77,6 +86,9 @@ Option Option::integer_in(int64_t least, int64_t most) const {
 }
 Option Option::number_in(double least, double most) const {
   return Option(option_->check(CLI::Range(least, most) & CLI::Validator(finite_problem, "")));
+}
+Option Option::output_file() const {
+  return Option(option_->check(CLI::Validator(output_file_problem, "")));
 }
 Option Option::one_of(const std::vector<std::string>& words) const {
   return Option(option_->check(CLI::IsMember(words)));

@@ -31,13 +31,14 @@ class Option {
   Option excludes(const std::string& name) const;                  // an option that was added before
   Option hidden() const;                                           // neither in the help nor in completions
 
-  // Checks of each value. The help shows all but positive().
+  // Checks of each value. The help shows all but positive() and output_file().
   Option positive() const;         // a number above 0
   Option finite_positive() const;  // the same, with the message of CLI11
   Option not_negative() const;
   Option integer_in(int64_t least, int64_t most) const;
   Option number_in(double least, double most) const;
   Option one_of(const std::vector<std::string>& words) const;
+  Option output_file() const;  // a file that can be written, and is none of a run's checkpoint
   // The help and completions list the words. Every value is accepted, because the command itself checks it and proposes
   // a similar word.
   Option offers(const std::vector<std::string>& words) const;

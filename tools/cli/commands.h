@@ -67,10 +67,6 @@ void set_examples(Command command, const std::vector<std::pair<std::string, std:
 // sentence.
 void refuse_given(Command command, const std::vector<std::string>& options, const std::string& where);
 
-// UserError: no file can be written at `path`, the value of `option`. Call it before the work, so that the user learns
-// this early.
-void check_place(Command command, const std::string& option, const std::string& path);
-
 // `--device NAME` of a command that computes with a saved run's model.
 void add_device(Command command, std::string& device);
 

@@ -13,7 +13,7 @@
 #include "app/print/terminal.h"
 #include "app/report/chart.h"
 #include "app/run/search_path.h"
-#include "base/files.h"
+#include "base/output_file.h"
 #include "cli/commands.h"
 #include "cli/output/json_output.h"
 #include "data/dataset.h"
@@ -177,9 +177,9 @@ void stats(const DataFlags& options) {
   }
   std::cout << table(rows) << "\nU = " << fixed(fit.factor, 3) << " N^" << fixed(fit.exponent, 3)
             << "   (Patwary et al. 2018: N^0.64)   rms residual " << fixed(100 * fit.rms, 2) << " %\n";
-  if (!options.records.empty()) write_file_atomically(options.records, records_of(dataset, types, points, fit));
+  if (!options.records.empty()) write_file(options.records, records_of(dataset, types, points, fit));
   const std::string what = options.corpus.empty() ? dataset.source_note : options.corpus;
-  write_file_atomically(options.plot, plot_of(points, fit, "Unique words against tokens: " + what));
+  write_file(options.plot, plot_of(points, fit, "Unique words against tokens: " + what));
   std::cout << "plot: " << options.plot << "\n";
 }
 
@@ -243,8 +243,8 @@ void add_stats(Command group) {
       .positive();
   command.add_option("--draws N", options->zipf.draws, "number of draws; each U is their mean (3)").positive();
   command.add_option("--seed N", options->zipf.seed, "seed of the draws (1)");
-  command.add_option("--plot FILE", options->plot, "the SVG file to write (zipf.svg)");
-  command.add_option("--records FILE", options->records, "also write the numbers as JSON lines");
+  command.add_option("--plot FILE", options->plot, "the SVG file to write (zipf.svg)").output_file();
+  command.add_option("--records FILE", options->records, "also write the numbers as JSON lines").output_file();
   command.callback([options] { stats(*options); });
 }
 

@@ -10,7 +10,7 @@
 #include "app/probe/probe_texts.h"
 #include "app/probe/transfer.h"
 #include "app/report/chart.h"
-#include "base/files.h"
+#include "base/output_file.h"
 #include "cli/commands.h"
 #include "runfiles/checkpoint.h"
 
@@ -90,11 +90,10 @@ void heatmap(Command command, const FeaturesFlags& o) {
   refuse_given(command, text_column_options(), why);
   if (o.unit < 0)
     throw UserError("[features] --heatmap shows one unit: give --unit N (`lmx probe` names the strongest)");
-  check_place(command, "--heatmap", o.heatmap);
   const std::string text = text_to_trace(o);
   o.directories.load();
   const UnitTrace trace = trace_unit(o.run, text, {o.features.state, o.unit}, o.features.checkpoint, o.features.device);
-  write_file_atomically(o.heatmap, heatmap_page(trace));
+  write_file(o.heatmap, heatmap_page(trace));
   std::cout << trace.note << "\nlast value " << trace.values.back() << "\nwritten " << o.heatmap << "\n";
 }
 
@@ -106,7 +105,6 @@ void features(Command command, const FeaturesFlags& o) {
     throw UserError(
         "[features] name a file of texts (CSV or .jsonl) and --out FILE, or --heatmap FILE with --unit and --text");
   check_text_columns(command, o.columns);
-  check_place(command, "--out", o.out);
   const LabelledTexts texts =
       read_labelled(o.input, o.columns.text, o.no_labels ? "" : o.columns.label, o.columns.classes);
   o.directories.load();
@@ -152,7 +150,7 @@ void add_features(Command app) {
   const auto o = std::make_shared<FeaturesFlags>();
   command.add_option("RUN", o->run, "a run's folder").required();
   command.add_option("TEXTS", o->input, "a CSV file with a header, or JSON lines (.jsonl)");
-  command.add_option("--out FILE", o->out, "features to write: .csv, else safetensors");
+  command.add_option("--out FILE", o->out, "features to write: .csv, else safetensors").output_file();
   command
       .add_option("--state NAME", o->features.state, "cell or hidden of the last layer, or a tensor's name: lstm.0.c")
       .show_default();
@@ -162,7 +160,7 @@ void add_features(Command app) {
   command
       .add_option("--checkpoint WHICH", o->features.checkpoint, "last, best, a step, or a file or folder of parameters")
       .show_default();
-  command.add_option("--heatmap HTML", o->heatmap, "a page with a unit's values over a text");
+  command.add_option("--heatmap HTML", o->heatmap, "a page with a unit's values over a text").output_file();
   command.add_option("--unit N", o->unit, "unit of the state for the heat map, counted from 0");
   command.add_option("--text TEXT", o->text, "text for the heat map");
   command.add_option("--text-file FILE", o->text_file, "file with the text for the heat map");

@@ -15,10 +15,11 @@
 #include "app/print/words.h"
 #include "app/run/crash.h"
 #include "app/run/shipped.h"
-#include "base/files.h"
+#include "base/text.h"
 #include "cli/commands.h"
 #include "cli/output/completion.h"
 #include "cli/output/excerpt.h"
+#include "cli/output/terminal_output.h"
 #include "lmx/error.h"
 #include "lmx/launch.h"
 #include "lmx/log.h"
@@ -132,7 +133,7 @@ std::string without_library_names(std::string text) {
 }
 
 int report(const std::string& message, int code) {
-  const std::string text = without_library_names(message);
+  const std::string text = lmx::printable(without_library_names(message));
   lmx::progress_line("");
   std::fflush(stdout);
   const bool colour = lmx::colour_enabled();
@@ -176,10 +177,6 @@ void refuse_given(Command command, const std::vector<std::string>& options, cons
   for (const std::string& name : options)
     if (command.count(name) > 0)
       throw lmx::UserError(lmx::str("[", command.name(), "] ", name, " is not used ", where));
-}
-
-void check_place(Command command, const std::string& option, const std::string& path) {
-  if (!path.empty()) lmx::require_writable(lmx::str("[", command.name(), "] ", option), path);
 }
 
 void add_device(Command command, std::string& device) {
@@ -232,6 +229,7 @@ int run_app(int argc, char** argv) {
 
 int run_command_line(int argc, char** argv) {
   std::signal(SIGXFSZ, SIG_IGN);  // `ulimit -f`: a write beyond the limit fails with an error instead of a signal
+  const TerminalOutput output;
   return check_output(run_app(argc, argv));
 }
 

@@ -1,4 +1,5 @@
 // Unlike the rest, compiled for any x86-64: an older CPU gets a message instead of an illegal instruction.
+#include <fcntl.h>
 #include <sys/prctl.h>
 #include <unistd.h>
 
@@ -20,6 +21,12 @@ void limit_spinning(char** argv) {
   execv("/proc/self/exe", argv);  // returns only if there is no /proc; then nothing changes
 }
 
+// A file that lmx opens must not get the number of a closed standard stream: messages would be written into it.
+void open_standard_streams() {
+  for (int stream = STDIN_FILENO; stream <= STDERR_FILENO; ++stream)
+    if (fcntl(stream, F_GETFD) < 0) static_cast<void>(open("/dev/null", O_RDWR));  // gets the lowest free number
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -27,6 +34,7 @@ int main(int argc, char** argv) {
     std::fputs("error: lmx needs a CPU with AVX2 and FMA (x86-64-v3: Intel since 2013, AMD since 2015)\n", stderr);
     return 1;
   }
+  open_standard_streams();
   limit_spinning(argv);
   prctl(PR_SET_NAME, "lmx");  // otherwise the name would be `exe`, that of its link in /proc
   return lmx_cli::run_command_line(argc, argv);

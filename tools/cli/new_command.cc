@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <cctype>
 #include <filesystem>
-#include <fstream>
 #include <iostream>
 #include <memory>
 
@@ -10,6 +9,7 @@
 #include "app/new/new_recipe.h"
 #include "app/print/shell.h"
 #include "app/run/search_path.h"
+#include "base/output_file.h"
 #include "cli/commands.h"
 #include "lmx/error.h"
 #include "recipe/recipe.h"
@@ -89,16 +89,14 @@ void write_folder(const fs::path& folder, const std::string& name, const std::st
   if (error || !mkdtemp(pattern.data()))
     throw lmx::RunError(lmx::str("[new] no folder can be made in ", parent.string(), ": ",
                                  error ? error.message() : std::generic_category().message(errno)));
-  const fs::path made = pattern;
+  const fs::path made = pattern, inner = made / "folder";  // the umask decides who may read the inner one
   try {
-    fs::permissions(made, fs::perms(0755));
-    const fs::path file = made / (name + ".yaml");
-    std::ofstream out(file, std::ios::binary);
-    out << yaml;
-    if (!out.flush()) throw lmx::RunError(lmx::str("[new] ", file.string(), " cannot be written"));
-    out.close();
+    fs::create_directory(inner);
+    const fs::path file = inner / (name + ".yaml");
+    lmx::write_file(file.string(), yaml);
     static_cast<void>(lmx::full_recipe(lmx::compose(file.string(), with_plugins({})), name));
-    fs::rename(made, target);
+    fs::rename(inner, target);
+    fs::remove(made, error);
   } catch (...) {
     fs::remove_all(made, error);
     throw;

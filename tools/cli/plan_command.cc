@@ -12,7 +12,7 @@
 #include "app/plan/plan.h"
 #include "app/plan/variants.h"
 #include "app/run/search_path.h"
-#include "base/files.h"
+#include "base/output_file.h"
 #include "cli/commands.h"
 #include "cli/output/json_output.h"
 #include "lmx/error.h"
@@ -61,7 +61,7 @@ void calibrate(Command command, const PlanFlags& o) {
   group->run([&](lmx::Communicator& comm) {
     const lmx::plan::Machine machine = lmx::plan::calibrate(recipes, comm, lmx::detect_launch().local_size);
     if (comm.rank() != 0) return;
-    lmx::write_file_atomically(o.calibrate, lmx::to_yaml(lmx::write_config(machine)));
+    lmx::write_file(o.calibrate, lmx::to_yaml(lmx::write_config(machine)));
     std::cout << "machine " << o.calibrate << ": " << machine.name << "\n";
   });
 }
@@ -97,7 +97,6 @@ void plan(Command command, PlanFlags o) {
   if (o.memory) return compare(command, o);
   refuse_given(command, {"--within"}, "without --memory");
   if (!o.calibrate.empty()) {
-    check_place(command, "--calibrate", o.calibrate);
     o.directories.load();
     return calibrate(command, o);
   }
@@ -105,7 +104,6 @@ void plan(Command command, PlanFlags o) {
     throw lmx::UserError(
         "[plan] --machine NAME is missing: a file of a folder `machine` of recipes, or the path of one");
   if (!o.out.empty()) lmx::plan::check_ending(o.out);
-  check_place(command, "--out", o.out);
   o.directories.load();
   o.request.compose = with_plugins(o.request.compose);
   if (!o.collectives.empty()) o.request.algorithm = lmx::plan::algorithm_named(o.collectives);
@@ -115,7 +113,7 @@ void plan(Command command, PlanFlags o) {
   if (o.epoch_tokens > 0) o.request.epoch_tokens = o.epoch_tokens;
   o.request.overlap = !o.no_overlap;
   const lmx::plan::Plan plan = lmx::plan::make_plan(o.request);
-  if (!o.out.empty()) lmx::write_file_atomically(o.out, lmx::plan::file_of(plan, o.out));
+  if (!o.out.empty()) lmx::write_file(o.out, lmx::plan::file_of(plan, o.out));
   if (o.json) return print_json(lmx::plan::json_of(plan));
   std::cout << lmx::plan::text_of(plan);
 }
@@ -175,9 +173,11 @@ void add_plan(Command app) {
   command.add_option(
       "--machine NAME|FILE", o->request.machine,
       "a file of a folder `machine` of recipes (patwary_titanx, h100_node, ...), or the path of such a file");
-  command.add_option("--calibrate FILE.yaml", o->calibrate,
-                     "measure this machine with the recipe's products and the links between its ranks (comm=...), and "
-                     "write it as a machine for --machine; trains nothing");
+  command
+      .add_option("--calibrate FILE.yaml", o->calibrate,
+                  "measure this machine with the recipe's products and the links between its ranks (comm=...), and "
+                  "write it as a machine for --machine; trains nothing")
+      .output_file();
   command
       .add_option("--ranks N,...", o->request.ranks,
                   "numbers of ranks, such as 8,16,32 (default: the recipe's); each rank keeps its share of the batch, "
@@ -193,7 +193,7 @@ void add_plan(Command app) {
   add_assumptions(command, o);
   command.add_option("--config-dir DIR", o->request.compose.search_path, "another folder of config groups (repeatable)")
       .repeatable();
-  command.add_option("--out FILE", o->out, "also write a file: .json, .csv, .svg, .html");
+  command.add_option("--out FILE", o->out, "also write a file: .json, .csv, .svg, .html").output_file();
   add_json(command, o->json);
   o->directories.add_to(command);
   command.callback([command, o] { plan(command, *o); });

@@ -9,7 +9,7 @@
 #include "app/probe/probe_texts.h"
 #include "app/probe/transfer.h"
 #include "app/report/chart.h"
-#include "base/files.h"
+#include "base/output_file.h"
 #include "cli/commands.h"
 #include "runfiles/checkpoint.h"
 
@@ -115,11 +115,11 @@ void check(Command command, const ProbeFlags& o) {
   if (o.corpus.empty() ? !o.valid.empty() : !find_corpus(o.corpus).valid.empty())
     refuse_given(command, {"--seed"}, "if validation texts are given: nothing is sampled");
   check_text_columns(command, o.columns);
-  check_place(command, "--histogram", o.histogram);
   if (o.save.ends_with('/'))
     throw UserError(
         str("[probe] --save ", o.save, ": name what the files' names begin with, such as ", o.save, "sst2"));
-  if (!o.save.empty()) check_place(command, "--save", o.save + "-train.safetensors");
+  const std::string problem = o.save.empty() ? "" : lmx::output_problem(o.save + "-train.safetensors");
+  if (!problem.empty()) throw UserError("[probe] --save: " + problem);
   check_probe(o.probe);
 }
 
@@ -143,7 +143,7 @@ void probe_command(Command command, const ProbeFlags& o) {
   print(result, sets.train.columns, tested, "");
   print_unit(result.strongest, tested);
   if (!o.histogram.empty() && result.strongest.weight != 0) {
-    write_file_atomically(o.histogram, histogram_of(sets.train, result.strongest));
+    write_file(o.histogram, histogram_of(sets.train, result.strongest));
     std::printf("written %s\n", o.histogram.c_str());
   }
   if (o.bag_of_bytes) print(probe_bytes(texts, o.probe), 256, tested, "bag_of_bytes ");
@@ -182,7 +182,7 @@ void add_probe(Command app) {
       .separated_by_commas();
   command.add_flag("--standardise", o->probe.standardise, "each unit to mean 0 and variance 1 of the training texts");
   command.add_flag("--bag-of-bytes", o->bag_of_bytes, "also probe the byte frequencies of the texts, as a baseline");
-  command.add_option("--histogram SVG", o->histogram, "values of the strongest unit by class");
+  command.add_option("--histogram SVG", o->histogram, "values of the strongest unit by class").output_file();
   command.add_option("--save STEM", o->save, "also write the features: STEM-train.safetensors ...");
   add_device(command, o->features.device);
   o->directories.add_to(command);

@@ -7,8 +7,9 @@
 #include "app/report/find.h"
 #include "app/report/page.h"
 #include "app/report/report.h"
+#include "app/run/search_path.h"
 #include "app/sweep/view.h"
-#include "base/files.h"
+#include "base/output_file.h"
 #include "cli/commands.h"
 #include "lmx/error.h"
 #include "lmx/log.h"
@@ -21,6 +22,7 @@ using lmx::str;
 using reports::Report;
 
 struct ReportFlags {
+  PluginDirectories directories;
   std::vector<std::string> runs;
   std::string charts, html;
   bool json = false;
@@ -32,9 +34,9 @@ void write_charts(const Report& r, const std::string& directory) {
                              " has no times of sub-batches to draw: it was not trained on "
                              "parallel text, or has no record yet"));
   std::filesystem::create_directories(directory);
-  lmx::write_file_atomically(directory + "/sub_batch_times.svg", histogram_svg(r.sub_batches));
-  lmx::write_file_atomically(directory + "/timeline.svg", timeline_svg(r.sub_batches));
-  lmx::write_file_atomically(directory + "/timeline.json", timeline_trace(r.sub_batches));
+  lmx::write_file(directory + "/sub_batch_times.svg", histogram_svg(r.sub_batches));
+  lmx::write_file(directory + "/timeline.svg", timeline_svg(r.sub_batches));
+  lmx::write_file(directory + "/timeline.json", timeline_trace(r.sub_batches));
 }
 
 // Returns the path of the page: in the folder that was given; for several, in the current folder.
@@ -53,7 +55,7 @@ std::string title_of(const ReportFlags& o) {
 
 void write_page(const ReportFlags& o, const std::vector<Report>& runs, const reports::SweepView* sweep) {
   const std::string path = page_path(o);
-  lmx::write_file_atomically(path, reports::page(title_of(o), runs, sweep));
+  lmx::write_file(path, reports::page(title_of(o), runs, sweep));
   std::cout << "\nreport   " << path << "\n";
 }
 
@@ -61,6 +63,7 @@ void report_sweep(const ReportFlags& o) {
   if (o.json || !o.charts.empty())
     throw lmx::UserError(str("[report] ", o.json ? "--json" : "--charts", " describes one run, but ", o.runs[0],
                              " is a sweep; its runs are in ", o.runs[0], "/points, its table is table.csv"));
+  o.directories.load();  // the recipe names plugins
   const sweeps::SweepReport sweep = sweeps::read_sweep(o.runs[0]);
   std::cout << sweep.table;
   write_page(o, sweep.runs, &sweep.view);
@@ -128,13 +131,16 @@ void add_report(Command app) {
   const auto o = std::make_shared<ReportFlags>();
   command.add_option("RUN", o->runs, "folders of runs, folders that contain such folders at any depth, or one sweep")
       .required();
-  command.add_option("--html FILE", o->html,
-                     "the file of the page, which needs no network: report.html in the given folder, or in the current "
-                     "one if several are given");
+  command
+      .add_option("--html FILE", o->html,
+                  "the file of the page, which needs no network: report.html in the given folder, or in the current "
+                  "one if several are given")
+      .output_file();
   command.add_flag("--json", o->json, "one JSON object, no page");
   command.add_option("--charts DIR", o->charts,
                      "for parallel text: a folder for sub_batch_times.svg, timeline.svg (each rank in the last "
                      "recorded step) and timeline.json, the same for chrome://tracing");
+  o->directories.add_to(command);
   command.callback([o] { report(*o); });
 }
 

@@ -14,7 +14,7 @@
 #include "app/run/dry_run.h"
 #include "app/sweep/runner.h"
 #include "app/sweep/table.h"
-#include "base/files.h"
+#include "base/output_file.h"
 #include "cli/commands.h"
 #include "cli/output/json_output.h"
 #include "config/error_collector.h"
@@ -212,8 +212,8 @@ Plan new_plan(const SweepFlags& o) {
 
 void write_tables(const Plan& plan, const Journal& journal, const Folder& folder) {
   const Summary summary = summarise(plan, journal.states());
-  lmx::write_file_atomically(folder.path + "/table.csv", csv(summary));
-  lmx::write_file_atomically(folder.path + "/table.md", markdown(summary));
+  lmx::write_file(folder.path + "/table.csv", csv(summary));
+  lmx::write_file(folder.path + "/table.md", markdown(summary));
 }
 
 void print_summary(const Plan& plan, const Journal& journal, const Folder& folder, bool as_json) {

@@ -132,7 +132,7 @@ void add_translate(Command app) {
   command.add_option("--max-source N", o->options.max_source, "tokens; longer lines are translated in pieces")
       .show_default();
   command.add_option("--input FILE", o->input, "-: standard input; .gz is read too").show_default();
-  command.add_option("--output FILE", o->output, "-: standard output").show_default();
+  command.add_option("--output FILE", o->output, "-: standard output").output_file().show_default();
   command.add_flag("--tokenized", o->options.tokenized,
                    "write words as the preparation has them, not detokenized: what multi-bleu takes");
   command.add_flag("--stats", o->stats,
@@ -169,7 +169,7 @@ void add_score(Command app) {
       .add_option("--max-length N", o->max_length,
                   "tokens; longer lines, or pairs with a longer side, get -inf (pairs 1000, lines 20000)")
       .positive();
-  command.add_option("--output FILE", o->output, "-: standard output").show_default();
+  command.add_option("--output FILE", o->output, "-: standard output").output_file().show_default();
   add_json(command, o->options.json);
   add_device(command, o->options.device);
   o->directories.add_to(command);

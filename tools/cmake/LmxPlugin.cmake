@@ -17,6 +17,12 @@ function(lmx_describe_plugin target name folder)
   add_custom_target(${target}_fields ALL DEPENDS ${folder}/${name}.fields.toml)
 endfunction()
 
+# lmx_without_run_path(TARGET): a plugin needs no run path, because the lmx that loads it contains the core. CMake would pad
+# the one of the build with an empty element, which is the current directory.
+function(lmx_without_run_path target)
+  set_target_properties(${target} PROPERTIES BUILD_WITH_INSTALL_RPATH ON INSTALL_RPATH "")
+endfunction()
+
 # lmx_plugin(NAME sources...): builds one shared library NAME.so in a separate folder of the plugin tree, with
 # plugin.toml in the same folder. If CUDA is enabled and the source folder contains *_cuda.cu files, it also builds
 # NAME_cuda.so. The function serves lmx's own tree and, through find_package(lmx), other projects.
@@ -40,6 +46,7 @@ function(lmx_plugin name)
   target_link_options(${name} PRIVATE -Wl,--no-undefined -Wl,--exclude-libs,ALL)
   set_target_properties(${name} PROPERTIES PREFIX "" LIBRARY_OUTPUT_DIRECTORY ${folder} CXX_VISIBILITY_PRESET hidden
                                            VISIBILITY_INLINES_HIDDEN ON)
+  lmx_without_run_path(${name})
   configure_file(${CMAKE_CURRENT_SOURCE_DIR}/plugin.toml ${folder}/plugin.toml COPYONLY)
   # Config groups of the plugin: added to the search path of every recipe when the plugin is found.
   if(EXISTS ${CMAKE_CURRENT_SOURCE_DIR}/recipes)
@@ -58,6 +65,7 @@ function(lmx_plugin name)
     target_include_directories(${name}_cuda PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})
     target_compile_definitions(${name}_cuda PRIVATE LMX_BUILD_ID="${LMX_BUILD_ID}")
     set_target_properties(${name}_cuda PROPERTIES PREFIX "" LIBRARY_OUTPUT_DIRECTORY ${folder} CUDA_RUNTIME_LIBRARY Shared)
+    lmx_without_run_path(${name}_cuda)
     set_property(GLOBAL APPEND PROPERTY LMX_PLUGIN_TARGETS ${name}_cuda)
     list(APPEND libraries ${name}_cuda)
   endif()

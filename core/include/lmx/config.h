@@ -79,10 +79,17 @@ struct Range {
   double min = -std::numeric_limits<double>::infinity();
   double max = std::numeric_limits<double>::infinity();
   bool open_min = false;  // min itself is excluded
+  bool infinite = false;  // the number .inf is a value, too
 };
-inline constexpr Range kPositive{1, std::numeric_limits<double>::infinity(), false};
-inline constexpr Range kNonNegative{0, std::numeric_limits<double>::infinity(), false};
-inline constexpr Range kFraction{0, 1, false};
+// Integers are at most 2^53 in any case, so that a double holds each of them.
+inline constexpr Range kPositive{1, std::numeric_limits<double>::infinity()};
+inline constexpr Range kNonNegative{0, std::numeric_limits<double>::infinity()};
+inline constexpr Range kFraction{0, 1};
+// A size of a model, whose products with others must fit into 64 bits, and the same where 0 means that there is none.
+inline constexpr Range kSize{1, 1 << 20};
+inline constexpr Range kSizeOrNone{0, 1 << 20};
+// A number of layers, of which each is an object.
+inline constexpr Range kLayers{1, 10'000};
 
 // Visits the fields of a config. A config type lists each field once, in
 //     void fields(Fields& f) { f.field("cells", cells, "LSTM cells of a layer", kPositive); ... }

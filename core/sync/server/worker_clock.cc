@@ -5,7 +5,7 @@
 #include <fstream>
 #include <sstream>
 
-#include "base/files.h"
+#include "base/output_file.h"
 #include "lmx/error.h"
 
 namespace lmx::train {
@@ -94,7 +94,7 @@ ClockFiles::ClockFiles(const ServerConfig& config, int ranks) {
 void write_schedule(const std::string& path, const std::vector<int32_t>& events, int ranks) {
   std::string text = str(kTitle, ranks, ranks == 1 ? " worker\n" : " workers\n");
   for (const int32_t event : events) text += str(event % 2 ? "push " : "pull ", event / 2, '\n');
-  write_file_atomically(path, text);
+  write_file(path, text);
 }
 
 WorkerClock::WorkerClock(const ServerConfig& config, std::shared_ptr<const ClockFiles> files, RandomKey key, int rank,

@@ -1,10 +1,47 @@
 #include "train/loop/checkpointer.h"
 
 #include <algorithm>
+#include <cstdint>
 
+#include "backend/cuda.h"
 #include "runfiles/checkpoint.h"
+#include "train/loop/update.h"
 
 namespace lmx::train {
+namespace {
+
+// True if an element's exponent, the bits of `mask`, has the value of infinities and NaN.
+template <class Bits>
+bool any_not_finite(const Tensor& t, Bits mask) {
+  const Bits* bits = static_cast<const Bits*>(t.raw());
+  const auto elements = static_cast<size_t>(t.bytes()) / sizeof(Bits);
+  return std::any_of(bits, bits + elements, [mask](Bits b) { return (b & mask) == mask; });
+}
+
+bool is_finite(const Tensor& t) {
+  const Tensor here = t.device().kind == Device::Kind::cpu ? t : copy_to(t, Allocator::cpu());
+  switch (t.dtype()) {
+    case DType::f64:
+      return !any_not_finite<uint64_t>(here, 0x7ff0000000000000);
+    case DType::f32:
+      return !any_not_finite<uint32_t>(here, 0x7f800000);
+    case DType::bf16:
+      return !any_not_finite<uint16_t>(here, 0x7f80);
+    case DType::f16:
+      return !any_not_finite<uint16_t>(here, 0x7c00);
+    default:
+      return true;
+  }
+}
+
+// The name of the first parameter that has an infinite or NaN element; "" if there is none.
+std::string first_not_finite(const StateDict& model) {
+  for (const auto& [name, value] : model)
+    if (!is_finite(value)) return name;
+  return "";
+}
+
+}  // namespace
 
 Checkpointer::Checkpointer(RunState& run, RunLog& log) : run_(run), s_(run.s), log_(log) {
   if (run_.at.step > 0) saved_ = run_.at.step;
@@ -29,9 +66,16 @@ void Checkpointer::save(StateDict own) {
   }
   log_.sync();
   own.merge(s_.sync->state());
-  const double mine[] = {own.empty() ? 0.0 : 1.0};
-  const std::vector<double> any = s_.comm.gather_numbers(mine, "checkpoint");
-  const bool by_rank = std::find(any.begin(), any.end(), 1.0) != any.end();
+  // Rank 0 has the parameters. All ranks end if they are not finite.
+  constexpr double kOwnState = 1, kNotFinite = 2;
+  const std::string broken = first_not_finite(state.model);
+  const double mine[] = {broken.empty() ? (own.empty() ? 0 : kOwnState) : kNotFinite};
+  const std::vector<double> all = s_.comm.gather_numbers(mine, "checkpoint");
+  if (all[0] == kNotFinite)
+    end_diverged(s_,
+                 str("[train] step ", run_.at.step, ": the parameter ", broken,
+                     " is not finite any more, so this step gets no checkpoint. Try a lower optimizer.lr, or a clip"));
+  const bool by_rank = std::find(all.begin(), all.end(), kOwnState) != all.end();
   if (s_.leads()) begin_checkpoint(run_.directory, run_.at.step);
   s_.comm.barrier();
   if (by_rank) add_to_checkpoint(run_.directory, run_.at.step, s_.ctx.rank, own);

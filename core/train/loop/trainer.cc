@@ -1,20 +1,13 @@
 #include "train/loop/trainer.h"
 
-#include <chrono>
-#include <thread>
+#include <cmath>
 
-#include "lmx/launch.h"
+#include "base/text.h"
 #include "lmx/log.h"
 #include "train/loop/worker_state.h"
 #include "train/signals.h"
 
 namespace lmx::train {
-namespace {
-
-// How long the other processes of a run wait before they end, so that rank 0 reports the reason first.
-constexpr std::chrono::seconds kTimeToReport{2};
-
-}  // namespace
 
 Trainer::Trainer(Session& session, std::string directory, const Position& at, int64_t until)
     : Trainer(session, std::move(directory), at, until, session.asynchronous() ? StepOf::worker : StepOf::group) {}
@@ -41,6 +34,9 @@ int Trainer::run() {
   if (!run_.signal && paused() && !validator_.validate_at_pause()) steps_.agree({});
   if (run_.signal) return interrupted();
   if (!checkpointer_.saved()) save();
+  if (const double nll = validator_.nll(); !std::isfinite(nll))
+    end_diverged(s_, str("[train] step ", at.step, ": the loss of the last validation is ", number_text(nll),
+                         ". Try a lower optimizer.lr, or a clip"));
   return 0;
 }
 
@@ -59,10 +55,8 @@ void Trainer::run_steps() {
     log_.count_spread(all);
     try {
       updater_.update(all);
-    } catch (const Diverged& e) {  // all ranks find it in the same step; rank 0 reports it
-      if (s_.leads() || s_.comm.shares_memory()) throw;
-      std::this_thread::sleep_for(kTimeToReport);
-      throw EndProcess(1, e.what(), true);
+    } catch (const Diverged& e) {  // all ranks find it in the same step
+      end_diverged(s_, e.what());
     }
     ++at.step;
     log_.stop_clock();

@@ -1,10 +1,13 @@
 #include "train/loop/update.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
+#include <thread>
 
 #include "base/text.h"
 #include "lmx/error.h"
+#include "lmx/launch.h"
 #include "lmx/log.h"
 
 namespace lmx::train {
@@ -15,6 +18,13 @@ constexpr int64_t kMaxSkipsInARow = 20;  // after more skips the parameters them
 }  // namespace
 
 Diverged::~Diverged() = default;
+
+void end_diverged(const Session& s, const std::string& why) {
+  constexpr std::chrono::seconds kTimeToReport{2};
+  if (s.leads() || s.comm.shares_memory()) throw Diverged(why);
+  std::this_thread::sleep_for(kTimeToReport);
+  throw EndProcess(1, why, true);
+}
 
 void Updater::measure(double unscale) {
   const Span span(s_.ctx.tracer, "update");

@@ -16,6 +16,10 @@ class Diverged : public RunError {
   ~Diverged() override;
 };
 
+// Ends the run because it has diverged. All ranks call it at the same place. Throws Diverged on rank 0, and on ranks of
+// its process; ranks in other processes end a little later, so that rank 0 reports the reason first.
+[[noreturn]] void end_diverged(const Session& s, const std::string& why);
+
 // The result of a step's update; equal on all ranks that make the step together.
 struct Outcome {
   double grad_norm = 0;

@@ -18,7 +18,7 @@ struct RandomWindowsConfig {
   int64_t sequence_length = 20;
   bool replacement = false;
   void fields(Fields& f) {
-    f.field("sequence_length", sequence_length, "tokens of a sequence", kPositive);
+    f.field("sequence_length", sequence_length, "tokens of a sequence", {1, 1 << 24});
     f.field("replacement", replacement,
             "draw each sequence's start uniformly, so that an epoch repeats and misses some tokens");
   }

@@ -18,7 +18,7 @@ struct TbpttConfig {
   int64_t sequence_length = 35, shards = 0;
   bool reshuffle = false;
   void fields(Fields& f) {
-    f.field("sequence_length", sequence_length, "tokens of a sequence in one step", kPositive);
+    f.field("sequence_length", sequence_length, "tokens of a sequence in one step", {1, 1 << 24});
     f.field("shards", shards,
             "strings (lines, reviews) are drawn without replacement and joined to this number of shards, but at least "
             "batch.global; states are zero at the start of a shard (Puri 2018: 1000). 0: batch.global parts of the "

@@ -9,7 +9,10 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <functional>
+#include <mutex>
+#include <optional>
 #include <thread>
 
 #include "beats.h"
@@ -94,6 +97,18 @@ class GlooTransport final : public lmx::processes::Transport {
     });
   }
 
+  std::string absent() const override {
+    const std::lock_guard lock(mutex_);
+    if (!has_come_) return "";
+    std::string missing;
+    for (int rank = 0; rank < launch_.world; ++rank)
+      if (!has_come_(rank)) missing += str(missing.empty() ? "" : ", ", rank);
+    if (!missing.empty()) return "these ranks have not come yet: " + missing;
+    return "all ranks have come, but some cannot connect to each other: does a firewall close their ports, or does "
+           "another "
+           "program use one?";
+  }
+
   void gather(std::span<const std::byte> own, std::span<std::byte> all) override {
     gloo::AllgatherOptions options(context_);
     std::vector<char> input(own.size());  // Gloo asks for memory that it could write to
@@ -140,10 +155,35 @@ class GlooTransport final : public lmx::processes::Transport {
     return made;
   }
 
+  // Lets absent() ask during its lifetime.
+  class Arrivals {
+   public:
+    Arrivals(GlooTransport& transport, std::function<bool(int)> has_come) : transport_(transport) {
+      set(std::move(has_come));
+    }
+    ~Arrivals() { set({}); }
+    Arrivals(const Arrivals&) = delete;
+    Arrivals& operator=(const Arrivals&) = delete;
+
+   private:
+    void set(std::function<bool(int)> has_come) {
+      const std::lock_guard lock(transport_.mutex_);
+      transport_.has_come_ = std::move(has_come);
+    }
+    GlooTransport& transport_;
+  };
+
   void meet_in_folder() {
     const std::string folder = variable(kFolderVariable);
     PatientFileStore store(folder);
-    connect(store, "127.0.0.1");
+    const auto sign = [&](int rank) { return str(folder, "/come-", rank); };
+    std::ofstream(sign(launch_.rank)).close();
+    {
+      std::function<bool(int)> has_come;  // of one rank, so that the warning comes once
+      if (launch_.rank == 0) has_come = [&](int rank) { return std::filesystem::exists(sign(rank)); };
+      const Arrivals arrivals(*this, std::move(has_come));
+      connect(store, "127.0.0.1");
+    }
     if (launch_.rank != 0) return;
     // If lmx is killed, nothing remains.
     std::error_code error;
@@ -153,7 +193,13 @@ class GlooTransport final : public lmx::processes::Transport {
   void meet_at_store() {
     std::unique_ptr<StoreServer> server;
     if (launch_.rank == 0) server = std::make_unique<StoreServer>(meeting_.address, meeting_.secret);
+    const auto sign = [](int rank) { return str("come/", rank); };
+    std::optional<Arrivals> arrivals;
+    if (server) arrivals.emplace(*this, [&](int rank) { return server->has(sign(rank)); });
+    if (launch_.rank == 1) arrivals.emplace(*this, [](int rank) { return rank != 0; });  // there is no store yet
     StoreClient store(meeting_.address, meeting_.secret);
+    if (!server) arrivals.reset();
+    store.set(sign(launch_.rank), {});
     connect(store, store.own_address());
   }
 
@@ -197,6 +243,8 @@ class GlooTransport final : public lmx::processes::Transport {
   Meeting meeting_;
   std::shared_ptr<gloo::transport::Device> device_;
   std::shared_ptr<gloo::Context> context_;
+  mutable std::mutex mutex_;
+  std::function<bool(int)> has_come_;  // on rank 0 while the ranks meet: whether a rank has come
 };
 
 std::unique_ptr<lmx::CommGroup> make_gloo(const lmx::Node& node, const std::string& path, const lmx::CommEnv& env) {

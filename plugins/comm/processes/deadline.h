@@ -3,22 +3,32 @@
 #pragma once
 
 #include <condition_variable>
+#include <functional>
 #include <mutex>
 #include <string>
 #include <thread>
 
 namespace lmx::processes {
 
+// What the process knows about the wait, for a warning after `seconds`. Called in another thread.
+struct WaitNote {
+  double seconds = 0;
+  std::function<std::string()> text = {};
+};
+
 // Ends the process with exit code 1 and `message` of the group `name` if it still exists after `seconds`; 0: never.
 // Time in which the process was stopped does not count.
 class Deadline {
  public:
-  Deadline(double seconds, const std::string& name, const std::string& message);
+  Deadline(double seconds, const std::string& name, const std::string& message, const WaitNote& note = {});
   ~Deadline();
   Deadline(const Deadline&) = delete;
   Deadline& operator=(const Deadline&) = delete;
 
  private:
+  // Returns false if the operation has come to its end after `seconds` or before.
+  bool lasts(double seconds);
+
   std::mutex mutex_;
   std::condition_variable met_changed_;
   bool met_ = false;

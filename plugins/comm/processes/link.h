@@ -86,6 +86,8 @@ class Transport {
   virtual std::string name() const = 0;  // in front of messages: "mpi"
   // Joins the job; called for the first run of a group only.
   virtual void start() = 0;
+  // Called by another thread while start() waits: who has not come yet, as a sentence; "" if this rank does not know.
+  virtual std::string absent() const { return ""; }
   // Writes the bytes of all ranks one after the other, in rank order, to `all`.
   virtual void gather(std::span<const std::byte> own, std::span<std::byte> all) = 0;
   // Receives the host of each rank.

@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <chrono>
 #include <csignal>
@@ -13,6 +14,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <string_view>
 
 #include "lmx/error.h"
 #include "lmx/launch.h"
@@ -34,6 +36,19 @@ extern "C" void pass_on(int signal) {
   g_passed_on = signal;
   const int number = signal == SIGINT ? SIGUSR1 : SIGUSR2;
   for (int i = 0; i < g_count; ++i) kill(g_children[i], number);
+}
+
+volatile std::sig_atomic_t g_speaks = 0;
+constexpr std::array kEnding{SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2};
+
+// A signal handler may call write() and _exit().
+extern "C" void end_at(int signal) {
+  const bool interrupted = signal == SIGINT || signal == SIGUSR1;
+  const std::string_view text = interrupted
+                                    ? "error: [comm] interrupted while the ranks were meeting; nothing was trained\n"
+                                    : "error: [comm] terminated while the ranks were meeting; nothing was trained\n";
+  if (g_speaks) static_cast<void>(!write(STDERR_FILENO, text.data(), text.size()));
+  _exit(128 + (interrupted ? SIGINT : SIGTERM));
 }
 
 extern "C" void take_as_own(int signal) {
@@ -81,10 +96,11 @@ ForwardedSignals::ForwardedSignals() {
   struct sigaction action {};
   action.sa_handler = pass_on;
   sigemptyset(&action.sa_mask);
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2}) {
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGPIPE, SIGUSR1, SIGUSR2}) {
     struct sigaction before {};
     sigaction(signal, nullptr, &before);
-    if (signal != SIGHUP || before.sa_handler != SIG_IGN) sigaction(signal, &action, nullptr);  // nohup stays effective
+    const bool stays_ignored = (signal == SIGHUP || signal == SIGPIPE) && before.sa_handler == SIG_IGN;  // nohup
+    if (!stays_ignored) sigaction(signal, &action, nullptr);
   }
 }
 
@@ -93,6 +109,21 @@ void ForwardedSignals::to(const std::vector<pid_t>& children) {
   LMX_CHECK(children.size() <= kMostChildren, children.size(), " child processes");
   for (size_t i = 0; i < children.size(); ++i) g_children[i] = children[i];
   g_count = static_cast<int>(children.size());
+}
+
+EndAtSignal::EndAtSignal(bool speaks) {
+  g_speaks = speaks ? 1 : 0;
+  struct sigaction action {};
+  action.sa_handler = end_at;
+  sigemptyset(&action.sa_mask);
+  for (size_t i = 0; i < kEnding.size(); ++i) {
+    sigaction(kEnding[i], nullptr, &before_[i]);
+    if (before_[i].sa_handler != SIG_IGN) sigaction(kEnding[i], &action, nullptr);
+  }
+}
+
+EndAtSignal::~EndAtSignal() {
+  for (size_t i = 0; i < kEnding.size(); ++i) sigaction(kEnding[i], &before_[i], nullptr);
 }
 
 void accept_forwarded_signals() {

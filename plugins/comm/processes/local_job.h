@@ -3,6 +3,8 @@
 
 #include <sys/types.h>
 
+#include <array>
+#include <csignal>
 #include <functional>
 #include <string>
 #include <utility>
@@ -26,13 +28,27 @@ class JobFolder {
   std::string path_;
 };
 
-// From its construction on, this process does not end on SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2, but forwards
-// them to its children: SIGINT as SIGUSR1, the others as SIGUSR2. mpirun forwards these two at once; on SIGTERM it
-// would kill the ranks one second later, before a checkpoint can be written.
+// From its construction on, this process does not end on SIGINT, SIGTERM, SIGHUP, SIGPIPE, SIGUSR1 and SIGUSR2, but
+// forwards them to its children: SIGINT as SIGUSR1, the others as SIGUSR2. mpirun forwards these two at once; on
+// SIGTERM it would kill the ranks one second later, before a checkpoint can be written.
 class ForwardedSignals {
  public:
   ForwardedSignals();
   void to(const std::vector<pid_t>& children);  // at most 4096
+};
+
+// During its lifetime, a signal that stops a run ends this rank at once: there is nothing to save before the ranks have
+// met, and the library of messages, which waits for the others, cannot be interrupted. `speaks`: whether this rank
+// prints why.
+class EndAtSignal {
+ public:
+  explicit EndAtSignal(bool speaks);
+  ~EndAtSignal();
+  EndAtSignal(const EndAtSignal&) = delete;
+  EndAtSignal& operator=(const EndAtSignal&) = delete;
+
+ private:
+  std::array<struct sigaction, 5> before_{};
 };
 
 // In a rank: SIGUSR1 and SIGUSR2 act like SIGINT and SIGTERM.

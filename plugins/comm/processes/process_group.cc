@@ -54,11 +54,15 @@ void ProcessGroup::run(const std::function<void(Communicator&)>& body) {
   failed_ = true;  // until the end of this function is reached
   std::optional<Deadline> start(std::in_place, in_turn(start_s()), settings_.name,
                                 str("rank ", launch_.rank, " of ", launch_.world, " has waited ", start_s(),
-                                    " s for other ranks to start (comm.lag_s)"));
+                                    " s for other ranks to start (comm.lag_s)"),
+                                WaitNote{config_.timeout_s, [this] { return transport_->absent(); }});
   ignore_broken_pipes();
+  // mpirun ends all ranks if one has failed, and reports that one.
+  const bool by_mpirun = launch_.launcher == Launcher::open_mpi || launch_.launcher == Launcher::mpich;
+  const bool speaks = launch_.rank == 0 && !by_mpirun;
+  std::optional<EndAtSignal> meeting(std::in_place, speaks);
   if (!started_) transport_->start();
   started_ = true;
-  accept_forwarded_signals();
   const std::vector<Placement> placements = gather_placements(*transport_, launch_.world);
   transport_->note_hosts(hosts_of(placements));
   Watchdog watchdog(launch_.rank, transport_->beats(), placements, settings_);
@@ -67,6 +71,8 @@ void ProcessGroup::run(const std::function<void(Communicator&)>& body) {
   comm.set_nodes(config_.ranks_per_node > 0 ? std::make_shared<const RankNodes>(launch_.world, config_.ranks_per_node)
                                             : std::make_shared<const RankNodes>(hosts_of(placements)));
   start.reset();
+  meeting.reset();
+  accept_forwarded_signals();
   try {
     body(comm);
     comm.finish();

@@ -14,9 +14,9 @@ struct LstmConfig : RecurrentConfig {
 
   void fields(Fields& f) {
     RecurrentConfig::fields(f);
-    f.field("cells", cells, "memory cells H of a layer", kPositive);
+    f.field("cells", cells, "memory cells H of a layer", kSize);
     f.field("projection", projection, "size P that outputs are projected to before they recur; 0: none, P = H",
-            kNonNegative);
+            kSizeOrNone);
     f.field("forget_bias", forget_bias,
             "constant added to the forget gate's pre-activation (TensorFlow's default is 1)");
   }

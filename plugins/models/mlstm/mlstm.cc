@@ -18,7 +18,7 @@ struct MlstmConfig : RecurrentConfig {
 
   void fields(Fields& f) {
     RecurrentConfig::fields(f);
-    f.field("cells", cells, "memory cells H of a layer", kPositive);
+    f.field("cells", cells, "memory cells H of a layer", kSize);
     f.field("forget_bias", forget_bias, "constant added to the forget gate's pre-activation");
   }
   Traits traits() const {

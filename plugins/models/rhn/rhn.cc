@@ -19,8 +19,8 @@ struct RhnConfig : RecurrentConfig {
 
   void fields(Fields& f) {
     RecurrentConfig::fields(f);
-    f.field("cells", cells, "units H of the state", kPositive);
-    f.field("depth", depth, "highway layers that the state passes at each step", kPositive);
+    f.field("cells", cells, "units H of the state", kSize);
+    f.field("depth", depth, "highway layers that the state passes at each step", kLayers);
     f.field("coupled", coupled, "carry gate = 1 - transform gate; false: a separate carry gate");
     f.field("transform_bias", transform_bias,
             "constant added to the transform gate's pre-activation and taken from a free carry gate's: below 0 the "

@@ -12,11 +12,11 @@ namespace lmx::transformer {
 
 void TransformerConfig::fields(Fields& f) {
   f.field("encoder_layers", encoder_layers, "layers that read the source; 0: a language model of the decoder alone",
-          kNonNegative);
-  f.field("decoder_layers", decoder_layers, "layers that write the target", kPositive);
-  f.field("d", d, "size of a word's vector and of every layer's output: even, and a multiple of heads", kPositive);
-  f.field("ffn", ffn, "units inside a feed-forward sub-layer", kPositive);
-  f.field("heads", heads, "heads of an attention, each of size d / heads", kPositive);
+          {0, kLayers.max});
+  f.field("decoder_layers", decoder_layers, "layers that write the target", kLayers);
+  f.field("d", d, "size of a word's vector and of every layer's output: even, and a multiple of heads", kSize);
+  f.field("ffn", ffn, "units inside a feed-forward sub-layer", kSize);
+  f.field("heads", heads, "heads of an attention, each of size d / heads", kSize);
   f.field("dropout", dropout,
           "probability that an element of the embedded words, or of a sub-layer's output before it is added, is zeroed",
           {0, 0.99, false});

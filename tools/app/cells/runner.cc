@@ -16,7 +16,7 @@
 #include "app/records/line_file.h"
 #include "app/records/run_status.h"
 #include "app/translation/translate.h"
-#include "base/files.h"
+#include "base/output_file.h"
 #include "lmx/error.h"
 #include "recipe/recipe.h"
 #include "runfiles/checkpoint.h"
@@ -77,7 +77,7 @@ std::vector<std::string> Runner::Impl::command(const Cell& cell) const {
 bool Runner::Impl::start(const Cell& cell, CellLauncher& launcher) {
   std::error_code error;
   if (cell.types) fs::create_directories(folder(cell), error);
-  lmx::write_file_atomically(recipe(cell), cell.yaml);
+  lmx::write_file(recipe(cell), cell.yaml);
   return launcher.start({cell, command(cell), log(cell)});
 }
 

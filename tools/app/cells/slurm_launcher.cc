@@ -23,7 +23,7 @@
 #include "app/records/line_file.h"
 #include "app/records/recipe_values.h"
 #include "base/clock.h"
-#include "base/files.h"
+#include "base/output_file.h"
 #include "lmx/error.h"
 #include "lmx/log.h"
 
@@ -61,7 +61,7 @@ class SlurmCells : public CellLauncher {
       lmx::log_info(str("cell ", job.cell.id, " is job ", running.job, " already"));
     } else if (jobs::read_text(running.exit_file).empty()) {
       const std::string file = str(folder_, "/", job.cell.id, ".sh");
-      lmx::write_file_atomically(file, script(job, running.name));
+      lmx::write_file(file, script(job, running.name));
       running.job = slurm::submit({file});
       lmx::log_info(str("cell ", job.cell.id, ": submitted as job ", running.job));
     }

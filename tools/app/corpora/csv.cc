@@ -83,10 +83,10 @@ size_t csv_records_end(std::string_view text) {
 }
 
 int64_t csv_column(const std::string& path, const std::string& column) {
-  InputFile file(path);
+  InputFile file(path, Content::text);
   std::string head(1 << 16, '\0');
   head.resize(file.read(head.data(), head.size()));
-  CsvReader reader(std::string_view(head).substr(head.starts_with("\xEF\xBB\xBF") ? 3 : 0));
+  CsvReader reader(head);
   std::vector<std::string> header;
   static_cast<void>(reader.next(header));
   return csv_column(header, path, column);

@@ -15,6 +15,7 @@
 #include "app/corpora/sgml.h"
 #include "app/corpora/tar.h"
 #include "base/files.h"
+#include "base/output_file.h"
 #include "config/messages.h"
 #include "lmx/error.h"
 #include "lmx/log.h"
@@ -186,9 +187,7 @@ std::map<std::string, std::string> read_sums(const std::string& folder) {
 void write_sums(const std::string& folder, const std::map<std::string, std::string>& sums) {
   std::string text;
   for (const auto& [name, sum] : sums) text += str(sum, "  ", name, "\n");
-  const std::string path = folder + "/" + kSums;
-  write_file(path + ".new", text);
-  fs::rename(path + ".new", path);
+  write_file(folder + "/" + kSums, text);
 }
 
 std::string unpacked_name(const Download& d) {

@@ -126,7 +126,7 @@ void hash_sources(std::vector<SourceFile>& files) {
   const std::unique_ptr<XXH3_state_t, XXH_errorcode (*)(XXH3_state_t*)> state(XXH3_createState(), XXH3_freeState);
   for (SourceFile& file : files) {
     XXH3_128bits_reset(state.get());
-    InputFile in(file.path, false);
+    InputFile in(file.path, Content::bytes);
     while (const size_t n = in.read(buffer.data(), buffer.size())) XXH3_128bits_update(state.get(), buffer.data(), n);
     const XXH128_hash_t h = XXH3_128bits_digest(state.get());
     char text[33];

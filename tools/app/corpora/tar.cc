@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "base/files.h"
+#include "base/output_file.h"
 #include "lmx/error.h"
 
 namespace lmx::data {
@@ -16,22 +17,6 @@ namespace fs = std::filesystem;
 
 constexpr size_t kBuffer = 1 << 20;
 constexpr int64_t kBlock = 512;
-
-// The file appears under its name only after `write` has finished.
-template <class Write>
-void write_whole(const std::string& path, const Write& write) {
-  const std::string temporary = path + ".unpacking";
-  try {
-    OutputFile out(temporary);
-    write(out);
-    out.close();
-  } catch (...) {
-    std::error_code ignored;
-    fs::remove(temporary, ignored);
-    throw;
-  }
-  fs::rename(temporary, path);
-}
 
 class TarReader {
  public:
@@ -103,18 +88,20 @@ std::vector<std::string> unpack_tar(const std::string& archive, const std::strin
     if (name.empty()) continue;
     const std::string path = folder + "/" + name;
     fs::create_directories(fs::path(path).parent_path());
-    write_whole(path, [&](OutputFile& out) { tar.extract(out); });
+    OutputFile out(path);
+    tar.extract(out);
+    out.close();
     names.push_back(name);
   }
   return names;
 }
 
 void unpack_gz(const std::string& archive, const std::string& path) {
-  write_whole(path, [&](OutputFile& out) {
-    InputFile in(archive);
-    std::vector<char> buffer(kBuffer);
-    for (size_t n; (n = in.read(buffer.data(), buffer.size())) > 0;) out.write(buffer.data(), n);
-  });
+  OutputFile out(path);
+  InputFile in(archive, Content::unpacked);
+  std::vector<char> buffer(kBuffer);
+  for (size_t n; (n = in.read(buffer.data(), buffer.size())) > 0;) out.write(buffer.data(), n);
+  out.close();
 }
 
 }  // namespace lmx::data

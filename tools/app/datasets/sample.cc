@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
-#include <fstream>
 
 #include "app/datasets/open.h"
 #include "app/pairs/parallel.h"
 #include "app/prepare/cache.h"
 #include "app/prepare/text.h"
+#include "base/output_file.h"
 #include "config/messages.h"
 #include "data/data_config.h"
 #include "lmx/error.h"
@@ -48,7 +48,7 @@ std::vector<SourceFile> copy_parts(const std::vector<SourceFile>& files, const s
     const std::string text = first_part(copy);
     copy.path = str(folder, "/", i, std::filesystem::path(copy.path).extension().string());
     copy.bytes = static_cast<int64_t>(text.size());
-    std::ofstream(copy.path, std::ios::binary) << text;
+    write_file(copy.path, text);
     copies.push_back(std::move(copy));
   }
   return copies;

@@ -10,6 +10,7 @@
 
 #include "app/runs/run_directory.h"
 #include "base/files.h"
+#include "base/output_file.h"
 #include "config/messages.h"
 #include "lmx/error.h"
 #include "lmx/plugin.h"

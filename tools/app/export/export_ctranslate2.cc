@@ -10,7 +10,7 @@
 
 #include "app/export/writers.h"
 #include "app/text/text_codec.h"
-#include "base/files.h"
+#include "base/output_file.h"
 #include "lmx/error.h"
 
 namespace lmx::train {

@@ -52,9 +52,9 @@ struct Architecture {
 const std::vector<Architecture>& architectures() {
   using namespace trait;
   static const std::vector<Architecture> all{
-      {"lstm", {kLayers, kEmbedding, kCells, kProjection}, {kForgetBias}, {}},
-      {"mlstm", {kLayers, kEmbedding, kCells}, {kForgetBias}, {}},
-      {"rhn", {kLayers, kEmbedding, kCells, kDepth}, {kTransformBias}, {kCoupled}}};
+      {"lstm", {trait::kLayers, kEmbedding, kCells, kProjection}, {kForgetBias}, {}},
+      {"mlstm", {trait::kLayers, kEmbedding, kCells}, {kForgetBias}, {}},
+      {"rhn", {trait::kLayers, kEmbedding, kCells, kDepth}, {kTransformBias}, {kCoupled}}};
   return all;
 }
 

@@ -95,6 +95,11 @@ std::vector<std::string> last_checkpoints(const std::string& run, int64_t most) 
 
 std::vector<std::string> average_checkpoints(const AverageOptions& options, const std::string& output) {
   const std::vector<std::string> paths = chosen(options);
+  std::error_code absent;
+  for (const std::string& path : paths)
+    if (std::filesystem::equivalent(path, output, absent))
+      throw UserError(
+          str("[average] the output ", output, " is one of the checkpoints; name the new file first, then them"));
   const auto allocator = Allocator::cpu();
   Sums sums;
   VocabularyMark vocabulary;
@@ -120,7 +125,7 @@ std::vector<std::string> average_checkpoints(const AverageOptions& options, cons
   }
   std::map<std::string, std::string> metadata{{"average_of", config::join(paths)}};
   put_mark(metadata, vocabulary);
-  replace_atomically(output, [&](const std::string& temporary) { save_safetensors(temporary, mean, metadata); });
+  save_safetensors(output, mean, metadata);
   return paths;
 }
 

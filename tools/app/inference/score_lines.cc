@@ -9,8 +9,8 @@
 #include "app/inference/saved_run.h"
 #include "app/inference/score.h"
 #include "app/inference/score_line.h"
-#include "app/inference/text_output.h"
 #include "app/runs/run_directory.h"
+#include "base/output_file.h"
 #include "base/text.h"
 #include "lmx/error.h"
 #include "lmx/log.h"
@@ -138,7 +138,7 @@ LineScores score_lines(const std::string& directory, const ScoreLinesOptions& op
   RunText text(recipe, vocabulary);
   LineScorer scorer(run, options);
   Windows windows(input, options.batch * kBatchesPerWindow);
-  TextOutput out(output);
+  OutputFile out(output);
   LineScores total;
   total.unit = text.unit_name();
   int64_t read = 0;

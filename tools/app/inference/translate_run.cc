@@ -8,12 +8,12 @@
 #include "app/inference/saved_run.h"
 #include "app/inference/score.h"
 #include "app/inference/score_line.h"
-#include "app/inference/text_output.h"
 #include "app/pairs/pair_writer.h"
 #include "app/pairs/parallel_text.h"
 #include "app/runs/run_directory.h"
 #include "app/text/text_codec.h"
 #include "app/translation/translation_model.h"
+#include "base/output_file.h"
 #include "base/text.h"
 #include "data/dataset.h"
 #include "lmx/error.h"
@@ -181,7 +181,7 @@ class ScoringRun {
   const ScorePairsOptions options_;
   const TranslationRun opened_;
   PairScorer scorer_;
-  TextOutput out_;
+  OutputFile out_;
   int64_t pairs_ = 0;
 };
 
@@ -218,7 +218,7 @@ TranslatedFile translate_file(const std::string& run, const TranslateOptions& op
   const Translator translator(run, options);
   const auto begin = std::chrono::steady_clock::now();
   Windows windows(input, options.batch * kWindowBatches);
-  TextOutput out(output);
+  OutputFile out(output);
   TranslatedFile done;
   for (Lines window; !(window = windows.next()).empty();) {
     const auto found = translator.translate(window, [&](int64_t n) { say_progress("translated", done.lines + n); });

@@ -30,7 +30,7 @@ extern "C" void note_warning(int) {
   warned = 1;
 }
 
-constexpr std::array kNoted{SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2};
+constexpr std::array kNoted{SIGINT, SIGTERM, SIGHUP, SIGPIPE, SIGUSR1, SIGUSR2};
 
 cpu_set_t set_of(const std::vector<int>& cores) {
   cpu_set_t set;
@@ -107,7 +107,7 @@ Child::Child(const std::vector<std::string>& words, const std::string& log, cons
   std::vector<std::string> arguments = words, settings = environment_with(around);
   const std::vector<char*> argv = pointers(arguments), envp = pointers(settings);
   const cpu_set_t cores = set_of(around.cores);
-  const int file = log.empty() ? -1 : open(log.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+  const int file = log.empty() ? -1 : open(log.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
   if (!log.empty() && file < 0) throw lmx::RunError(lmx::str("[jobs] cannot write ", log, ": ", std::strerror(errno)));
   sigset_t mask;
   const Image image{const_cast<char**>(argv.data()),
@@ -175,7 +175,8 @@ SignalNote::SignalNote() {
     struct sigaction action {};
     action.sa_handler = kNoted[i] == SIGINT || kNoted[i] == SIGTERM ? note_signal : note_warning;
     sigaction(kNoted[i], nullptr, &before_[i]);
-    if (kNoted[i] != SIGHUP || before_[i].sa_handler != SIG_IGN) sigaction(kNoted[i], &action, nullptr);
+    const bool stays_ignored = (kNoted[i] == SIGHUP || kNoted[i] == SIGPIPE) && before_[i].sa_handler == SIG_IGN;
+    if (!stays_ignored) sigaction(kNoted[i], &action, nullptr);
   }
 }
 

@@ -51,9 +51,9 @@ class DirectoryLock {
 // Returns whether a process holds the .lock of `directory`: a run, or a program with a DirectoryLock there.
 bool is_locked(const std::string& directory);
 
-// During its lifetime, SIGINT and SIGTERM are recorded instead of ending the process. SIGHUP, SIGUSR1 and SIGUSR2 are
-// recorded as SIGTERM; together they count as one signal, because a closed terminal sends several. A SIGHUP that is
-// already ignored (nohup) stays ignored.
+// During its lifetime, SIGINT and SIGTERM are recorded instead of ending the process. SIGHUP, SIGPIPE, SIGUSR1 and
+// SIGUSR2 are recorded as SIGTERM; together they count as one signal, because a closed terminal sends several. A SIGHUP
+// (nohup) or SIGPIPE that is already ignored stays ignored.
 class SignalNote {
  public:
   SignalNote();
@@ -64,7 +64,7 @@ class SignalNote {
   static int count();
 
  private:
-  std::array<struct sigaction, 5> before_{};  // the previous handlers
+  std::array<struct sigaction, 6> before_{};  // the previous handlers
 };
 
 }  // namespace lmx_cli::jobs

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <map>
 
+#include "base/text.h"
 #include "data/data_config.h"
 #include "lmx/matmul.h"
 #include "lmx/optim.h"
@@ -118,11 +119,24 @@ GradientBytes gradient_bytes(const ParameterSpec& spec, const Shares& shares) {
   return {0, row * shares.own_tokens};
 }
 
+// UserError if the bytes of a pass would not fit into 64 bits. Attention has `length` weights for a token and head.
+void check_pass(const Network& network, const Shares& shares, DType compute) {
+  constexpr double kMost = 1e15;
+  const auto bytes =
+      static_cast<double>(network.model->activation_bytes_per_token(compute)) + static_cast<double>(shares.length);
+  const auto tokens = static_cast<double>(std::max(shares.forward_tokens, shares.own_tokens));
+  if (tokens * bytes > kMost)
+    throw UserError(str("[memory] a step of ", count_text(shares.step_tokens),
+                        " tokens would need petabytes for the activations of this model: batch.global, the length of a "
+                        "sequence or a size of the model is too large"));
+}
+
 // The peak is either at the loss, with features and their gradient, or during the backward pass of the model.
 PassMemory pass_memory(const Recipe& r, const Network& network, const Shares& shares) {
   PassMemory pass;
   int64_t kept = 0;
   const DType compute = compute_of(r);
+  check_pass(network, shares, compute);
   const int64_t width = network.model->feature_size();
   const int64_t at_loss = shares.forward_tokens * (network.model->activation_bytes_per_token(compute) + 8 * width) +
                           loss_bytes(shares, width, compute);

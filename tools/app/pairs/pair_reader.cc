@@ -5,6 +5,7 @@
 #include <mutex>
 
 #include "app/prepare/chunk_pool.h"
+#include "app/text/lines.h"
 #include "app/text/utf8.h"
 #include "base/files.h"
 #include "lmx/error.h"
@@ -16,14 +17,8 @@ namespace {
 // Reads whole lines of one file from start to end.
 class LineFile {
  public:
-  explicit LineFile(const std::string& path) : input_(path) {
-    rest_.resize(3);
-    rest_.resize(input_.read(rest_.data(), 3));
-    if (rest_ == "\xEF\xBB\xBF") {
-      rest_.clear();
-      offset_ = 3;
-    }
-  }
+  // Reads the first byte, after which the offset of the first line is known.
+  explicit LineFile(const std::string& path) : path_(path), input_(path, Content::text) { fill(1); }
 
   // Takes whole lines of about `bytes`, at least one line. Returns their number; 0 at the end.
   int64_t take_bytes(size_t bytes, std::string& text) {
@@ -51,7 +46,7 @@ class LineFile {
     return cut(end, text);
   }
 
-  int64_t offset() const { return offset_; }  // of the next line
+  int64_t offset() const { return input_.skipped() + offset_; }  // of the next line
   int64_t disk_position() const { return input_.disk_position(); }
 
  private:
@@ -63,18 +58,22 @@ class LineFile {
     rest_.resize(bytes);
     rest_.resize(had + input_.read(rest_.data() + had, bytes - had));
     ended_ = rest_.size() < bytes;
+    if (rest_.size() > kLongestLine && rest_.find('\n') == std::string::npos) refuse_long_line(path_, lines_ + 1);
   }
 
   int64_t cut(size_t end, std::string& text) {
     text.assign(rest_, 0, end);
     rest_.erase(0, end);
     offset_ += static_cast<int64_t>(end);
-    return text.empty() ? 0 : std::count(text.begin(), text.end(), '\n') + (text.back() != '\n');
+    const int64_t lines = text.empty() ? 0 : std::count(text.begin(), text.end(), '\n') + (text.back() != '\n');
+    lines_ += lines;
+    return lines;
   }
 
+  std::string path_;
   InputFile input_;
   std::string rest_;
-  int64_t offset_ = 0;
+  int64_t offset_ = 0, lines_ = 0;
   bool ended_ = false;
 };
 

@@ -1,11 +1,10 @@
 #include "app/pairs/pair_writer.h"
 
-#include <unistd.h>
 #include <zlib.h>
 
 #include <filesystem>
 
-#include "base/files.h"
+#include "base/output_file.h"
 #include "lmx/error.h"
 
 namespace lmx::data {
@@ -35,29 +34,17 @@ std::string gzip(const std::string& text) {
 }  // namespace
 
 struct PairWriter::File {
-  explicit File(const std::string& p)
-      : path(p), temporary(str(p, ".tmp-", getpid())), out(temporary), gz(p.ends_with(".gz")) {}
-  ~File() {
-    std::error_code ignored;
-    if (!done) fs::remove(temporary, ignored);
-  }
+  explicit File(const std::string& path) : out(path), gz(path.ends_with(".gz")) {}
   void append(const std::string& bytes) {
-    out.write(bytes.data(), bytes.size());
+    out.write(bytes);
     wrote = wrote || !bytes.empty();
   }
-  void close() {
+  void sync() {
     if (gz && !wrote) append(std::string("\x1f\x8b\x08\0\0\0\0\0\0\3\3\0\0\0\0\0\0\0\0\0", 20));  // empty
-    out.close();
+    out.sync();
   }
-  void publish() {
-    std::error_code error;
-    fs::rename(temporary, path, error);
-    if (error) throw RunError(str("[data] cannot rename ", temporary, " to ", path, ": ", error.message()));
-    done = true;
-  }
-  std::string path, temporary;
   OutputFile out;
-  bool gz, wrote = false, done = false;
+  bool gz, wrote = false;
 };
 
 PairWriter::PairWriter(const PairTextOutput& out) : tsv_(!out.tsv.empty()) {
@@ -94,10 +81,10 @@ void PairWriter::append(const PairBlock& block) {
 }
 
 void PairWriter::finish() {
-  source_->close();
-  if (target_) target_->close();
-  source_->publish();
-  if (target_) target_->publish();
+  source_->sync();
+  if (target_) target_->sync();
+  source_->out.close();
+  if (target_) target_->out.close();
 }
 
 std::vector<PairFiles> find_pair_files(const PairTextFiles& in) {

@@ -10,6 +10,7 @@
 #include "app/prepare/cache.h"
 #include "app/prepare/checksums.h"
 #include "base/files.h"
+#include "base/output_file.h"
 #include "config/messages.h"
 #include "data/dataset.h"
 #include "lmx/error.h"

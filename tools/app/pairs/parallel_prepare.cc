@@ -8,7 +8,7 @@
 #include "app/prepare/chunk_pool.h"
 #include "app/prepare/prepare.h"
 #include "app/text/subwords.h"
-#include "base/files.h"
+#include "base/output_file.h"
 #include "data/shard.h"
 #include "lmx/error.h"
 #include "lmx/random.h"

@@ -6,7 +6,7 @@
 
 #include "app/records/line_file.h"
 #include "base/clock.h"
-#include "base/files.h"
+#include "base/output_file.h"
 #include "lmx/error.h"
 #include "runfiles/checkpoint.h"
 
@@ -97,11 +97,10 @@ void write_plan(const Plan& plan, const Folder& folder) {
   for (const Axis& axis : plan.axes) json["axes"].push_back(axis_json(axis));
   json["points"] = Json::array();
   for (const Point& point : plan.points) {
-    lmx::write_file_atomically(folder.recipe(point), point.yaml);
+    lmx::write_file(folder.recipe(point), point.yaml);
     json["points"].push_back({{"id", point.id}, {"place", point.place}, {"configuration", point.configuration}});
   }
-  lmx::write_file_atomically(folder.path + "/sweep.json",
-                             json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n");
+  lmx::write_file(folder.path + "/sweep.json", json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n");
 }
 
 Plan read_plan(const Folder& folder) {

@@ -8,7 +8,7 @@
 #include <filesystem>
 
 #include "base/file_lock.h"
-#include "base/files.h"
+#include "base/output_file.h"
 #include "lmx/error.h"
 #include "lmx/log.h"
 

@@ -7,6 +7,7 @@
 
 #include "app/corpora/folders.h"
 #include "base/files.h"
+#include "base/output_file.h"
 #include "lmx/error.h"
 #include "lmx/log.h"
 

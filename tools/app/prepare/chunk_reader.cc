@@ -6,6 +6,7 @@
 #include "app/corpora/csv.h"
 #include "app/corpora/sources.h"
 #include "app/prepare/chunk_pool.h"
+#include "app/text/lines.h"
 #include "base/files.h"
 #include "lmx/error.h"
 #include "lmx/log.h"
@@ -63,12 +64,9 @@ void ChunkReader::Impl::report() {
 }
 
 void ChunkReader::Impl::open_file() {
-  input = std::make_unique<InputFile>(files[file].path);
+  input = std::make_unique<InputFile>(files[file].path, Content::text);
   file_line = 1;
-  rest.resize(3);
-  rest.resize(input->read(rest.data(), 3));
-  offset = rest == "\xEF\xBB\xBF" ? 3 : 0;
-  if (offset) rest.clear();
+  offset = 0;
 }
 
 // Returns the position after the last complete line (or CSV record) of `text`; npos if it contains none. The first
@@ -83,6 +81,7 @@ size_t ChunkReader::Impl::lines_end(const std::string& text, size_t had) const {
     return end;
   }
   const size_t newline = std::string_view(text).substr(had).rfind('\n');
+  if (newline == std::string_view::npos && text.size() > kLongestLine) refuse_long_line(files[file].path, file_line);
   return newline == std::string_view::npos ? newline : had + newline + 1;
 }
 
@@ -104,7 +103,7 @@ bool ChunkReader::Impl::cut(Chunk& chunk) {
   }
   if (text.empty()) return false;
   const int64_t lines = std::count(text.begin(), text.end(), '\n') + (text.back() != '\n');
-  chunk = {index++, file, files[file].split, line, file_line, offset, {}};
+  chunk = {index++, file, files[file].split, line, file_line, input->skipped() + offset, {}};
   line += lines;
   file_line += lines;
   offset += static_cast<int64_t>(text.size());

@@ -1,15 +1,18 @@
 #include "app/prepare/duplicates.h"
 
+#include <fcntl.h>
 #include <unistd.h>
 #include <xxhash.h>
 
 #include <algorithm>
 #include <array>
-#include <filesystem>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
 #include <mutex>
+#include <span>
 #include <tuple>
 
-#include "base/files.h"
 #include "lmx/error.h"
 
 namespace lmx::data {
@@ -31,7 +34,7 @@ static_assert(sizeof(Entry) == 24);
 struct Part {
   std::mutex mutex;
   std::vector<Entry> waiting;
-  std::unique_ptr<OutputFile> file;  // created when the first buffer is full
+  int file = -1;  // without a name; made when the first buffer is full
   int64_t written = 0;
   int64_t last_line = -1;
 };
@@ -41,7 +44,9 @@ struct Part {
 struct DuplicateFinder::Impl {
   std::string directory;
   std::array<Part, kParts> parts;
-  std::string path(size_t part) const { return str(directory, "/duplicates-", getpid(), "-", part); }
+  [[noreturn]] void fail(const char* what) const {
+    throw RunError(str("[data] cannot ", what, " a temporary file in ", directory, ": ", std::strerror(errno)));
+  }
   void spill(size_t index);
   std::vector<Entry> collect(size_t index);
 };
@@ -51,15 +56,24 @@ DuplicateFinder::DuplicateFinder(std::string directory) : impl_(std::make_unique
 }
 
 DuplicateFinder::~DuplicateFinder() {
-  std::error_code ignored;
-  for (size_t p = 0; p < kParts; ++p)
-    if (impl_->parts[p].written > 0) std::filesystem::remove(impl_->path(p), ignored);
+  for (const Part& part : impl_->parts)
+    if (part.file >= 0) close(part.file);
 }
 
 void DuplicateFinder::Impl::spill(size_t index) {
   Part& part = parts[index];
-  if (!part.file) part.file = std::make_unique<OutputFile>(path(index));
-  part.file->write(part.waiting.data(), part.waiting.size() * sizeof(Entry));
+  if (part.file < 0) {
+    std::string name = directory + "/duplicates-XXXXXX";
+    part.file = mkostemp(name.data(), O_CLOEXEC);
+    if (part.file < 0) fail("create");
+    unlink(name.c_str());
+  }
+  const auto bytes = std::as_bytes(std::span(part.waiting));
+  for (size_t done = 0; done < bytes.size();) {
+    const ssize_t n = ::write(part.file, bytes.data() + done, bytes.size() - done);
+    if (n < 0 && errno != EINTR) fail("write");
+    done += n > 0 ? static_cast<size_t>(n) : 0;
+  }
   part.written += static_cast<int64_t>(part.waiting.size());
   part.waiting.clear();
 }
@@ -77,12 +91,11 @@ void DuplicateFinder::add(std::string_view text, int64_t line) {
 std::vector<Entry> DuplicateFinder::Impl::collect(size_t index) {
   Part& part = parts[index];
   std::vector<Entry> entries(static_cast<size_t>(part.written));
-  if (part.file) {
-    part.file.reset();  // the file does not need to survive a crash, so it is not synced to disk
-    InputFile file(path(index), false);
-    const size_t bytes = entries.size() * sizeof(Entry);
-    if (file.read(reinterpret_cast<char*>(entries.data()), bytes) != bytes)
-      throw RunError(str("[data] ", path(index), " is shorter than it was written"));
+  const auto bytes = std::as_writable_bytes(std::span(entries));
+  for (size_t done = 0; done < bytes.size();) {
+    const ssize_t n = pread(part.file, bytes.data() + done, bytes.size() - done, static_cast<off_t>(done));
+    if (n <= 0) fail("read");
+    done += static_cast<size_t>(n);
   }
   entries.insert(entries.end(), part.waiting.begin(), part.waiting.end());
   return entries;

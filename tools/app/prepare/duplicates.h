@@ -15,7 +15,7 @@ namespace lmx::data {
 class DuplicateFinder {
  public:
   explicit DuplicateFinder(std::string directory);
-  ~DuplicateFinder();                             // removes its files
+  ~DuplicateFinder();
   void add(std::string_view text, int64_t line);  // from any thread; each line once
   // Returns the lines to leave out: result[line] is true if the string of a lower line is equal. RunError: a disk
   // error.

@@ -9,6 +9,7 @@
 #include "app/prepare/checksums.h"
 #include "app/prepare/prepare.h"
 #include "base/files.h"
+#include "base/output_file.h"
 #include "data/dataset.h"
 #include "lmx/error.h"
 #include "lmx/log.h"

@@ -6,6 +6,7 @@
 #include "app/corpora/csv.h"
 #include "app/probe/transfer.h"
 #include "base/files.h"
+#include "base/output_file.h"
 #include "lmx/error.h"
 #include "runfiles/checkpoint.h"
 
@@ -67,7 +68,7 @@ std::vector<int> labels_of(const Tensor& tensor, const std::string& path) {
 }  // namespace
 
 void save_features(const FeatureMatrix& f, const std::string& path) {
-  if (path.ends_with(".csv")) return write_file_atomically(path, csv_of(f));
+  if (path.ends_with(".csv")) return write_file(path, csv_of(f));
   const auto allocator = Allocator::cpu();
   StateDict tensors;
   tensors["features"] = Tensor::from<float>(allocator, {f.rows, f.columns}, f.values);

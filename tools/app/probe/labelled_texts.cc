@@ -36,7 +36,7 @@ void set_labels(LabelledTexts& texts, const std::vector<std::string>& words) {
 // A label may also be an integer.
 LabelledTexts read_json_lines(const std::string& path, const std::string& text, const std::string& label,
                               std::vector<std::string>& words) {
-  const std::string content = read_file(path, true);
+  const std::string content = read_file(path, Content::text);
   LabelledTexts out;
   int64_t number = 0;
   for (size_t at = 0; at < content.size();) {
@@ -54,8 +54,8 @@ LabelledTexts read_json_lines(const std::string& path, const std::string& text, 
 
 LabelledTexts read_csv(const std::string& path, const std::string& text, const std::string& label,
                        std::vector<std::string>& words) {
-  const std::string content = read_file(path, true);
-  data::CsvReader reader(std::string_view(content).substr(content.starts_with("\xEF\xBB\xBF") ? 3 : 0));
+  const std::string content = read_file(path, Content::text);
+  data::CsvReader reader(content);
   std::vector<std::string> fields;
   LabelledTexts out;
   static_cast<void>(reader.next(fields));

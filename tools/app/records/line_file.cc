@@ -31,7 +31,7 @@ std::vector<std::string> read_lines(const std::string& path) {
 
 void append_line(const std::string& path, const std::string& line) {
   const std::string text = line + "\n";
-  const int file = open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+  const int file = open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
   errno = 0;
   const bool whole =
       file >= 0 && write(file, text.data(), text.size()) == static_cast<ssize_t>(text.size()) && fsync(file) == 0;

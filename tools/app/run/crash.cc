@@ -87,7 +87,8 @@ void write_crash(const StatusFile& file, std::string_view reason) {
   text.number(file.step->load()) << ",\n \"time\": \"";
   add_time(text);
   text << "\"\n}\n";
-  const int fd = open(file.temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  unlink(file.temporary.c_str());
+  const int fd = open(file.temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
   if (fd < 0) return;
   write_all(fd, text.view());
   fsync(fd);

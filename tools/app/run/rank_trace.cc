@@ -10,6 +10,7 @@
 #include <set>
 
 #include "base/files.h"
+#include "base/output_file.h"
 #include "lmx/error.h"
 
 namespace lmx::train {

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "app/runs/run_directory.h"
+#include "app/runs/supervision.h"
 #include "app/runs/vocabulary_check.h"
 #include "base/text.h"
 #include "config/messages.h"
@@ -43,6 +44,14 @@ std::string lines_of(const std::vector<Difference>& all) {
   std::string text;
   for (const Difference& d : all) text += str("\n  ", d.key, ": ", d.there, " there, ", d.here, " here");
   return text;
+}
+
+std::string difference_text(const std::string& directory, const std::string& shape,
+                            const std::vector<Difference>& all) {
+  return str(
+      "[resume] ", directory, " was trained with another recipe:", shape, lines_of(all),
+      "\nresume with that run's recipe and overrides, start a new run, or change a value on purpose with --change "
+      "KEY=VALUE");
 }
 
 constexpr const char* kChangeable =
@@ -103,11 +112,48 @@ void check_steps_left(const Session& s, const Resumed& resumed) {
                       resumed.at.step, "; give more train.steps or train.epochs as well"));
 }
 
+struct Loaded {
+  TrainState state;
+  std::string folder;
+};
+
+// The last of these checkpoints; if it is damaged and nobody watches, the last one that is intact.
+template <class Load>
+Loaded load_last(const std::vector<CheckpointInfo>& all, bool unattended, const Load& load) {
+  for (size_t i = all.size(); i-- > 0;) {
+    try {
+      return {load(all[i].folder), all[i].folder};
+    } catch (const UserError& e) {
+      if (!unattended || i == 0) throw;
+      log_warn(str(e.what(), "; the run continues from ", all[i - 1].folder));
+    }
+  }
+  return {};
+}
+
 // Ranks in one process read the checkpoint once and completely. A rank in a separate process reads only the part that
-// it needs.
-TrainState load_for(Session& s, const std::string& folder) {
-  if (!s.comm.shares_memory()) return load_checkpoint_of(folder, s.ctx.host, s.comm.rank(), s.comm.size());
-  return s.comm.once<TrainState>([&] { return load_checkpoint(folder, s.ctx.host); });
+// it needs, of the checkpoint that rank 0 has read.
+Loaded load_for(Session& s, const std::vector<CheckpointInfo>& all, bool unattended) {
+  if (s.comm.shares_memory())
+    return s.comm.once<Loaded>([&] {
+      return load_last(all, unattended, [&](const std::string& folder) { return load_checkpoint(folder, s.ctx.host); });
+    });
+  const auto load = [&](const std::string& folder) {
+    return load_checkpoint_of(folder, s.ctx.host, s.comm.rank(), s.comm.size());
+  };
+  if (!unattended) return load_last(all, false, load);
+  Loaded loaded;
+  if (s.leads()) loaded = load_last(all, true, load);
+  const auto index = std::find_if(all.begin(), all.end(), [&](const auto& c) { return c.folder == loaded.folder; });
+  const double own[] = {static_cast<double>(index - all.begin())};
+  const std::string& folder = all.at(static_cast<size_t>(s.comm.gather_numbers(own, "control")[0])).folder;
+  if (!s.leads()) loaded = {load(folder), folder};
+  return loaded;
+}
+
+// Returns whether the key says where the data is. What counts for a run is the content.
+bool names_a_place(const std::string& key) {
+  return key.starts_with("data.") && (key.ends_with("files") || key == "data.corpus" || key == "data.subword_model");
 }
 
 }  // namespace
@@ -137,7 +183,7 @@ std::vector<Difference> differences(const Node& before, const Node& now) {
 }
 
 void check_changeable(const std::string& key, const Node& recipe) {
-  if (may_differ(key)) return;
+  if (may_differ(key) || names_a_place(key)) return;
   std::vector<std::string> keys = changeable_of_components(recipe);
   const std::string why = why_fixed(key, keys);
   if (why.empty()) return;
@@ -170,34 +216,31 @@ Node with_batch(Node full, const BatchConfig& batch) {
   return full;
 }
 
-Resumed resume_session(Session& session, const std::string& directory, const Node& full,
-                       const std::vector<std::string>& changed) {
+Resumed resume_session(Session& session, const std::string& directory, const Node& full, const RunOptions& options) {
   Resumed resumed;
   std::vector<Difference> other;
-  for (Difference& d : differences(read_run_config(directory), full))
-    (is_named(changed, d.key) ? resumed.changes : other).push_back(std::move(d));
+  const std::string recorded = recorded_data_hash(directory);
+  for (Difference& d : differences(read_run_config(directory), full)) {
+    if (recorded == session.data.hash && names_a_place(d.key)) continue;
+    (is_named(options.changed_keys, d.key) ? resumed.changes : other).push_back(std::move(d));
+  }
   const std::vector<CheckpointInfo> checkpoints = list_checkpoints(directory);
   if (checkpoints.empty() && other.empty()) {
     if (session.leads()) log_info(str("no checkpoint in ", directory, " yet; starting from step 0"));
     return resumed;
   }
-  TrainState state;
-  if (!checkpoints.empty()) state = load_for(session, checkpoints.back().folder);
-  if (!other.empty())
-    throw UserError(str("[resume] ", directory,
-                        " was trained with another recipe:", shape_difference(session, state.model), lines_of(other),
-                        "\nresume with that run's recipe and overrides, start a new run, or change a value on purpose "
-                        "with --change KEY=VALUE"));
-  const std::string recorded = recorded_data_hash(directory);
+  if (!other.empty() && checkpoints.empty()) throw UserError(difference_text(directory, "", other));
+  const auto [state, folder] = load_for(session, checkpoints, options.resume == "auto" || is_supervised());
+  if (!other.empty()) throw UserError(difference_text(directory, shape_difference(session, state.model), other));
   if (!recorded.empty() && recorded != session.data.hash)
     throw UserError(str("[resume] the data of ", directory, " has changed: its hash was ", recorded, ", now it is ",
                         session.data.hash));
-  check_vocabulary(get_mark(state.numbers), checkpoints.back().folder, session.data.vocabulary, directory);
+  check_vocabulary(get_mark(state.numbers), folder, session.data.vocabulary, directory);
   const bool same_batch = std::none_of(resumed.changes.begin(), resumed.changes.end(),
                                        [](const Difference& d) { return d.key == "batch.global"; });
-  resumed.at = unpack_state(session, state, checkpoints.back().folder, same_batch);
+  resumed.at = unpack_state(session, state, folder, same_batch);
   check_steps_left(session, resumed);
-  if (session.leads()) log_info(str("resumed from ", checkpoints.back().folder));
+  if (session.leads()) log_info(str("resumed from ", folder));
   return resumed;
 }
 

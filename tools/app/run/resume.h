@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "app/run/run.h"
 #include "lmx/comm.h"
 #include "lmx/config.h"
 #include "recipe/recipe.h"
@@ -38,9 +39,9 @@ struct Resumed {
   std::vector<Difference> changes;  // keys that have another value from this step on, on purpose
 };
 // Loads the run's last checkpoint into `session`. A run that was killed before its first checkpoint starts from step 0.
-// For keys in `changed`, the values of the recipe are used. UserError: the recipe is another one, or the checkpoint is
-// damaged.
-Resumed resume_session(Session& session, const std::string& directory, const Node& full,
-                       const std::vector<std::string>& changed = {});
+// For the keys that `options` name as changed, the values of the recipe are used. If nobody watches the start
+// (`--resume auto`, or a restart by lmx), a damaged checkpoint costs a warning, and the one before it is used.
+// UserError: the recipe or the content of the data is another one, or the checkpoint is damaged.
+Resumed resume_session(Session& session, const std::string& directory, const Node& full, const RunOptions& options);
 
 }  // namespace lmx::train

@@ -27,6 +27,7 @@
 #include "backend/cudnn.h"
 #include "base/early_log.h"
 #include "base/files.h"
+#include "base/output_file.h"
 #include "base/text.h"
 #include "lmx/error.h"
 #include "lmx/launch.h"
@@ -236,10 +237,13 @@ void check_same_data(const Session& s, const InitReport& init) {
 
 void check_outputs(const Session& s, const RunOptions& options) {
   if (!s.leads()) return;
-  if (!options.trace_file.empty()) require_writable("[run] --trace", options.trace_file);
+  const auto check = [](const std::string& what, const std::string& path) {
+    const std::string problem = path.empty() ? "" : output_problem(path);
+    if (!problem.empty()) throw UserError(what + ": " + problem);
+  };
+  check("[run] --trace", options.trace_file);
   if (!s.asynchronous()) return;
-  const std::string& schedule = s.sync->servers().front()->config().schedule;
-  if (!schedule.empty()) require_writable("[sync] schedule", schedule);
+  check("[sync] schedule", s.sync->servers().front()->config().schedule);
 }
 
 void check_final_bleu(const Session& s) {
@@ -365,13 +369,12 @@ RunResult run_session(const RunPlan& plan, Session& session, const RunPlace& pla
   }
   directory = first_ranks_path(comm, session.leads() ? directory : "");
   Resumed resumed;
-  if (place.resuming) resumed = resume_session(session, directory, plan.full, plan.options.changed_keys);
+  if (place.resuming) resumed = resume_session(session, directory, plan.full, plan.options);
   if (session.leads()) {
-    write_file_atomically(directory + "/config.yaml", to_yaml(plan.full));
+    write_file(directory + "/config.yaml", to_yaml(plan.full));
     save_vocabulary(directory, session.data.vocabulary);
     if (session.data.codecs.source) save_text_codecs(session.data.codecs, directory);
-    if (!session.shared->costs->empty())
-      write_file_atomically(directory + "/" + kCostsFile, session.shared->costs->to_json());
+    if (!session.shared->costs->empty()) write_file(directory + "/" + kCostsFile, session.shared->costs->to_json());
     Provenance provenance = provenance_of(session, plan.init, plan.options);
     provenance.changes = changes_of(resumed);
     provenance.restart = restart_of_this_start();

@@ -12,6 +12,7 @@
 
 #include "base/clock.h"
 #include "base/files.h"
+#include "base/output_file.h"
 #include "lmx/error.h"
 #include "recipe/recipe.h"
 #include "runfiles/checkpoint.h"
@@ -41,6 +42,7 @@ bool make_folder(const std::string& path) {
   fs::create_directories(fs::path(path).parent_path(), error);
   const bool made = fs::create_directory(path, error);
   if (error) throw RunError(str("[run] cannot create ", path, ": ", error.message()));
+  if (made) sync_directory(fs::absolute(path).parent_path().string());
   return made;
 }
 
@@ -159,7 +161,7 @@ void write_status(const std::string& directory, const std::string& state, int64_
               {"time", local_time("%Y-%m-%dT%H:%M:%S%z")}};
   if (!reason.empty()) status["reason"] = reason;
   if (!cause.empty()) status["cause"] = cause;
-  write_file_atomically(directory + "/status.json", json_text(status));
+  write_file(directory + "/status.json", json_text(status));
 }
 
 bool says_running(const std::string& directory) {
@@ -230,7 +232,7 @@ void write_provenance(const std::string& directory, const Provenance& p) {
                     {"peak_bytes", p.fit->peak},
                     {"probes", p.fit->probes}};
   all["starts"].push_back(start);
-  write_file_atomically(path, json_text(all));
+  write_file(path, json_text(all));
 }
 
 namespace {
@@ -277,7 +279,7 @@ std::vector<std::string> changed_plugins(const std::string& directory, const std
 }
 
 void save_vocabulary(const std::string& directory, const Vocabulary& vocabulary) {
-  replace_atomically(directory + "/vocabulary.tsv", [&](const std::string& temporary) { vocabulary.save(temporary); });
+  vocabulary.save(directory + "/vocabulary.tsv");
 }
 
 Vocabulary load_vocabulary(const std::string& directory) {

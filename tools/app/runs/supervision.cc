@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/files.h"
+#include "base/output_file.h"
 #include "lmx/error.h"
 
 namespace lmx::train {
@@ -60,14 +61,18 @@ std::string Supervision::run() const {
 
 void Supervision::announce(const Restart& restart) const {
   const Json json{{"number", restart.number}, {"of", restart.of}, {"ranks", restart.ranks}, {"reason", restart.reason}};
-  write_file_atomically(restart_file(folder_), json.dump(-1, ' ', false, Json::error_handler_t::replace));
+  write_file(restart_file(folder_), json.dump(-1, ' ', false, Json::error_handler_t::replace));
 }
 
 // The folder is missing if the supervisor was killed; then no process reads the file.
 void report_run(const std::string& directory) {
   const char* folder = std::getenv(kVariable);
   std::error_code error;
-  if (folder && fs::is_directory(folder, error)) write_file_atomically(run_file(folder), directory);
+  if (folder && fs::is_directory(folder, error)) write_file(run_file(folder), directory);
+}
+
+bool is_supervised() {
+  return std::getenv(kVariable) != nullptr;
 }
 
 std::optional<Restart> restart_of_this_start() {

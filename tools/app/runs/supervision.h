@@ -36,6 +36,7 @@ class Supervision {
 // The side of the training lmx. Without a supervisor, report_run() does nothing, and restart_of_this_start() has no
 // value; it also has none in the first start of a supervised run.
 void report_run(const std::string& directory);
+bool is_supervised();
 std::optional<Restart> restart_of_this_start();
 
 }  // namespace lmx::train

@@ -131,7 +131,7 @@ void Live::show() {
   if (!lmx::progress_enabled()) return lmx::progress_line(summary());
   const std::vector<std::string> all = lines();
   erase();
-  for (const std::string& line : all) std::fprintf(stderr, "%s\n", line.c_str());
+  for (const std::string& line : all) std::fprintf(stderr, "%s\n", lmx::without_controls(line).c_str());
   std::fflush(stderr);
   drawn_ = all.size();
 }

@@ -20,7 +20,7 @@
 #include "app/records/line_file.h"
 #include "app/sweep/launcher.h"
 #include "base/clock.h"
-#include "base/files.h"
+#include "base/output_file.h"
 #include "lmx/error.h"
 #include "lmx/log.h"
 #include "runfiles/checkpoint.h"
@@ -175,8 +175,8 @@ class SlurmLauncher : public Launcher {
       batch.tasks.push_back({point.id, works[t].until});
       array.tasks[t] = {works[t].point, Clock::now(), 0};
     }
-    lmx::write_file_atomically(base(batch.number) + ".tasks", tasks);
-    lmx::write_file_atomically(base(batch.number) + ".sh", script(batch.number));
+    lmx::write_file(base(batch.number) + ".tasks", tasks);
+    lmx::write_file(base(batch.number) + ".sh", script(batch.number));
     journal_.submitting(batch);
     const std::string limit = options_.jobs > 0 ? str("%", options_.jobs) : "";
     std::vector<std::string> words{"--no-requeue", "--job-name=" + batch.name,

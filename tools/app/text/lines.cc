@@ -8,7 +8,12 @@ namespace lmx {
 namespace data {
 
 LineReader::LineReader(const std::string& path)
-    : name_(path == "-" ? "standard input" : path), file_(path), buffer_(1 << 16) {}
+    : name_(path == "-" ? "standard input" : path), file_(path, Content::text), buffer_(1 << 16) {}
+
+void refuse_long_line(const std::string& name, int64_t line) {
+  throw UserError(str("[data] ", name, ":", line, ": this line has more than ", kLongestLine >> 20,
+                      " MB; is it text with line ends?"));
+}
 
 std::optional<std::string> LineReader::next() {
   std::string line;
@@ -26,10 +31,11 @@ std::optional<std::string> LineReader::next() {
     const size_t n = found ? static_cast<size_t>(stop - begin) : end_ - at_;
     line.append(begin, n);
     at_ += n + found;
+    if (line.size() > data::kLongestLine) refuse_long_line(name_, lines_ + 1);
   }
   ++lines_;
   const size_t wrong = find_invalid_utf8(line);
-  if (wrong != kValidUtf8) refuse_invalid_utf8(name_, lines_, offset_, line, wrong);
+  if (wrong != kValidUtf8) refuse_invalid_utf8(name_, lines_, file_.skipped() + offset_, line, wrong);
   offset_ += static_cast<int64_t>(line.size()) + found;
   if (line.ends_with('\r')) line.pop_back();
   return line;

@@ -18,6 +18,10 @@ Lines read_lines(const std::string& path);
 
 namespace data {
 
+// A small compressed file can contain gigabytes without a line end, which no memory can hold.
+inline constexpr size_t kLongestLine = 64 << 20;
+[[noreturn]] void refuse_long_line(const std::string& name, int64_t line);  // UserError: name:line: ...
+
 class LineReader {
  public:
   explicit LineReader(const std::string& path);  // `-`: standard input; .gz is decompressed

@@ -5,6 +5,7 @@
 
 #include "app/text/utf8.h"
 #include "base/files.h"
+#include "base/output_file.h"
 #include "lmx/error.h"
 
 namespace lmx {

@@ -46,8 +46,11 @@ class Search {
   Search(const SearchOptions& options, std::span<const int64_t> source_lengths) : options_(options) {
     for (size_t i = 0; i < source_lengths.size(); ++i) {
       const double most = options.max_factor * static_cast<double>(source_lengths[i]) + options.max_offset;
-      const auto length = static_cast<int64_t>(std::min(most, 1e9));
-      sentences_.push_back({i, std::max(length, options.min_length), {Live{}}, {}});
+      const auto length = static_cast<int64_t>(std::clamp(most, 0.0, 1e9));
+      if (options.min_length > length)
+        throw UserError(str("[translate] the least length, ", options.min_length, " tokens, is above the greatest, ",
+                            length, ", of a sentence of ", source_lengths[i], " tokens (--max-length)"));
+      sentences_.push_back({i, length, {Live{}}, {}});
     }
     done_.resize(source_lengths.size());
   }

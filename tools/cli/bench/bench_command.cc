@@ -230,7 +230,7 @@ void add_bench(Command app) {
   command.add_option("--steps N", options->steps, "steps timed after three that are not; the median counts")
       .show_default();
   command.add_option("--threads N", options->threads, "threads; 0: all cores").show_default();
-  command.add_option("--trace FILE", options->trace, "write a Chrome trace of the timed steps");
+  command.add_option("--trace FILE", options->trace, "write a Chrome trace of the timed steps").output_file();
   command.add_flag("--table", options->table, "print the time of each part of the step to stderr");
   add_batchers_options(command, options->batchers);
   add_compose_options(command, options->compose);

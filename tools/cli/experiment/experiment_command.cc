@@ -13,7 +13,7 @@
 #include "app/print/terminal.h"
 #include "app/records/recipe_values.h"
 #include "app/run/dry_run.h"
-#include "base/files.h"
+#include "base/output_file.h"
 #include "base/text.h"
 #include "cli/commands.h"
 #include "cli/experiment/prepared.h"
@@ -98,9 +98,9 @@ void print_plan(const Prepared& p, const std::vector<std::string>& wanted) {
 void write_results(const Results& r, const Finished& finished) {
   const std::string& out = finished.out();
   const bool figure = !r.experiment.figure.layers.empty();
-  lmx::write_file_atomically(out + "/results.json", json(r));
-  lmx::write_file_atomically(out + "/table.md", markdown(r));
-  if (figure) lmx::write_file_atomically(out + "/figure.svg", figure_svg(r, finished.all_records()));
+  lmx::write_file(out + "/results.json", json(r));
+  lmx::write_file(out + "/table.md", markdown(r));
+  if (figure) lmx::write_file(out + "/figure.svg", figure_svg(r, finished.all_records()));
   std::cout << markdown(r) << std::flush;
   lmx::log_info(str("results: ", out, "/{results.json,table.md", figure ? ",figure.svg" : "", "}"));
 }

@@ -5,7 +5,7 @@
 
 #include "app/experiment/comparison.h"
 #include "app/records/line_file.h"
-#include "base/files.h"
+#include "base/output_file.h"
 #include "cli/commands.h"
 #include "cli/experiment/prepared.h"
 #include "lmx/error.h"
@@ -58,7 +58,7 @@ void doc(const ExperimentDocFlags& o) {
   for (const std::string& file : o.pages) {
     const std::string page = written(file);
     if (page == jobs::read_text(file)) continue;
-    if (!o.check) lmx::write_file_atomically(file, page);
+    if (!o.check) lmx::write_file(file, page);
     if (!o.check) lmx::log_info("wrote " + file);
     stale += (stale.empty() ? "" : ", ") + file;
   }

@@ -1,15 +1,13 @@
 #include "cli/output/translate_json.h"
 
 #include <algorithm>
-#include <cerrno>
 #include <chrono>
-#include <cstring>
-#include <fstream>
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <span>
 
 #include "app/scores/bleu.h"
+#include "base/output_file.h"
 #include "cli/output/json_output.h"
 #include "lmx/error.h"
 #include "lmx/log.h"
@@ -45,28 +43,22 @@ lmx::TranslatedFile translate_as_json(const std::string& run, const lmx::Transla
   const lmx::Translator translator(run, options);
   const lmx::Lines lines = lmx::read_lines(input);
   check_lengths(lines, input);
-  std::ofstream file;
-  if (output != "-") file.open(output, std::ios::binary);
-  std::ostream& out = output == "-" ? std::cout : file;
+  lmx::OutputFile out(output);
   const auto begin = std::chrono::steady_clock::now();
   lmx::TranslatedFile done;
   const size_t window = kBatchesAtOnce * static_cast<size_t>(std::max<int64_t>(options.batch, 1));
-  for (size_t first = 0; first < lines.size() && out; first += window) {
+  for (size_t first = 0; first < lines.size(); first += window) {
     const std::span part = std::span(lines).subspan(first, std::min(window, lines.size() - first));
     const auto found = translator.translate(part, [&](int64_t n) {
       lmx::progress_line(lmx::str("translated ", done.lines + n, " of ", lines.size(), " sentences"));
     });
     for (size_t i = 0; i < part.size(); ++i) {
-      out << to_json(done.lines++, part[i], found[i]).dump(-1, ' ', false, Json::error_handler_t::replace) << "\n";
+      out.write(to_json(done.lines++, part[i], found[i]).dump(-1, ' ', false, Json::error_handler_t::replace) + "\n");
       done.tokens += found[i][0].length;
     }
   }
   lmx::progress_line("");
-  errno = 0;
-  if (!out.flush()) {
-    const std::string why = errno ? std::strerror(errno) : "it was not opened, or its disk is full";
-    throw lmx::RunError(lmx::str("[translate] cannot write ", output == "-" ? "standard output" : output, ": ", why));
-  }
+  out.close();
   done.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   return done;
 }

@@ -3,7 +3,7 @@
 #include <iostream>
 #include <memory>
 
-#include "base/files.h"
+#include "base/output_file.h"
 #include "cli/commands.h"
 #include "cli/plugins/plugin_file.h"
 #include "lmx/error.h"
@@ -43,7 +43,7 @@ void add_plugins_describe(Command group) {
   command.callback([file] {
     const lmx::PluginInfo& plugin = plugin_of_file(*file);
     const std::string description = lmx::description_file(plugin);
-    lmx::write_file_atomically(description, lmx::description_text(plugin));
+    lmx::write_file(description, lmx::description_text(plugin));
     std::cout << description << "\n";
   });
 }

@@ -2,11 +2,11 @@
 #include <algorithm>
 #include <cctype>
 #include <filesystem>
-#include <fstream>
 #include <iostream>
 #include <memory>
 
 #include "app/print/shell.h"
+#include "base/output_file.h"
 #include "cli/commands.h"
 #include "cli/plugins/plugin_file.h"
 #include "cli/plugins/skeleton.h"
@@ -103,9 +103,7 @@ void write_skeleton(const NewOptions& o) {
                                     : name == "recipe.yaml" ? "recipes/" + o.kind + "/" + o.name + ".yaml"
                                                             : name);
     fs::create_directories(path.parent_path());
-    std::ofstream out(path, std::ios::binary);
-    out << filled(file.text, o);
-    if (!out.flush()) throw lmx::RunError(lmx::str("[plugins] ", path.string(), " cannot be written"));
+    lmx::write_file(path.string(), filled(file.text, o));
     std::cout << path.string() << "\n";
   }
   const std::string where = shell_quoted(folder.string());

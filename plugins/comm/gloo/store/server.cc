@@ -4,6 +4,7 @@
 #include <boost/asio/use_awaitable.hpp>
 #include <chrono>
 #include <map>
+#include <mutex>
 #include <thread>
 #include <vector>
 
@@ -63,6 +64,10 @@ class StoreServer::Server {
     thread_.join();
   }
   int port() const { return acceptor_.local_endpoint().port(); }
+  bool has(const std::string& key) {
+    const std::lock_guard lock(mutex_);
+    return values_.contains(key);
+  }
 
  private:
   awaitable<void> accept() {
@@ -122,7 +127,10 @@ class StoreServer::Server {
     std::vector<char> value(value_length);
     co_await asio::async_read(socket, std::array{asio::buffer(key), asio::buffer(value)}, use_awaitable);
     if (header.kind == static_cast<uint8_t>(Request::set)) {
-      values_[key] = std::move(value);
+      {
+        const std::lock_guard lock(mutex_);
+        values_[key] = std::move(value);
+      }
       value.clear();
       changed_.cancel();  // wakes all that wait for a key
     } else {
@@ -139,6 +147,7 @@ class StoreServer::Server {
   asio::io_context io_;
   tcp::acceptor acceptor_;
   asio::steady_timer changed_;
+  std::mutex mutex_;  // of values_, which the thread below alone changes
   std::map<std::string, std::vector<char>> values_;
   std::thread thread_;
 };
@@ -148,6 +157,9 @@ StoreServer::StoreServer(const StoreAddress& address, const std::string& secret)
 StoreServer::~StoreServer() = default;
 int StoreServer::port() const {
   return server_->port();
+}
+bool StoreServer::has(const std::string& key) const {
+  return server_->has(key);
 }
 
 }  // namespace lmx_gloo

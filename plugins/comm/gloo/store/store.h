@@ -26,6 +26,7 @@ class StoreServer {
   StoreServer(const StoreServer&) = delete;
   StoreServer& operator=(const StoreServer&) = delete;
   int port() const;
+  bool has(const std::string& key) const;  // may be called in any thread
 
  private:
   class Server;

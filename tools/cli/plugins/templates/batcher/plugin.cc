@@ -10,7 +10,7 @@ namespace {
 // The keys of `batcher: {name: @name@, ...}` in a recipe. This list reads, checks, documents and prints them.
 struct @Name@Config {
   int64_t sequence_length = 20;
-  void fields(lmx::Fields& f) { f.field("sequence_length", sequence_length, "tokens of a sequence", lmx::kPositive); }
+  void fields(lmx::Fields& f) { f.field("sequence_length", sequence_length, "tokens of a sequence", {1, 1 << 24}); }
 };
 
 class @Name@ : public lmx::Batcher {

@@ -35,8 +35,8 @@ struct @Name@Config {
   int64_t embedding = 32;
   int64_t hidden = 64;
   void fields(lmx::Fields& f) {
-    f.field("embedding", embedding, "numbers of a word's vector", lmx::kPositive);
-    f.field("hidden", hidden, "numbers of the hidden layer, which are the features", lmx::kPositive);
+    f.field("embedding", embedding, "numbers of a word's vector", lmx::kSize);
+    f.field("hidden", hidden, "numbers of the hidden layer, which are the features", lmx::kSize);
   }
 };
 

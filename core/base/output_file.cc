@@ -1,0 +1,187 @@
+#include "base/output_file.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+
+#include "base/hex.h"
+#include "lmx/error.h"
+
+namespace lmx {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+// The path to which a chain of symbolic links leads; nothing has to exist there.
+fs::path end_of_links(fs::path path) {
+  constexpr int kMostLinks = 40;  // as in Linux
+  for (int links = 0; links < kMostLinks; ++links) {
+    std::error_code error;
+    const fs::path next = fs::read_symlink(path, error);
+    if (error) break;
+    path = path.parent_path() / next;
+  }
+  return path;
+}
+
+fs::path folder_of(const fs::path& path) {
+  return path.has_parent_path() ? path.parent_path() : fs::path(".");
+}
+
+// How the names of the temporary files for `target` begin. A name has at most 255 bytes.
+std::string prefix_of(const fs::path& target) {
+  constexpr size_t kMostOfName = 200;
+  return target.filename().string().substr(0, kMostOfName) + ".tmp-";
+}
+
+// A process holds a lock on its temporary file, so one without a lock belongs to a process that has ended.
+void remove_leftovers(const fs::path& target) {
+  const std::string prefix = prefix_of(target);
+  std::error_code ignored;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder_of(target), ignored)) {
+    if (!entry.path().filename().string().starts_with(prefix) || entry.is_symlink(ignored) ||
+        !entry.is_regular_file(ignored))
+      continue;
+    const int file = open(entry.path().c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    if (file < 0) continue;
+    if (flock(file, LOCK_EX | LOCK_NB) == 0) unlink(entry.path().c_str());
+    ::close(file);
+  }
+}
+
+bool is_same(const struct stat& a, const struct stat& b) {
+  return a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+}
+
+bool is_standard_output(const struct stat& file) {
+  struct stat out {};
+  return fstat(STDOUT_FILENO, &out) == 0 && is_same(file, out);
+}
+
+// False for a file that only its descriptor reaches: the link /proc/self/fd/5 then leads to a name that does not exist.
+bool has_name(const struct stat& file, const fs::path& name) {
+  struct stat there {};
+  return stat(name.c_str(), &there) == 0 && is_same(file, there);
+}
+
+}  // namespace
+
+OutputFile::OutputFile(std::string path) : path_(std::move(path)) {
+  struct stat now {};
+  const bool exists = path_ != "-" && stat(path_.c_str(), &now) == 0;
+  if (path_ != "-" && !exists && errno != ENOENT) fail("create");
+  if (path_ == "-" || (exists && is_standard_output(now)))
+    descriptor_ = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 0);
+  else if (exists && (!S_ISREG(now.st_mode) || !has_name(now, end_of_links(path_))))
+    descriptor_ = open(path_.c_str(), O_WRONLY | O_TRUNC | O_CLOEXEC);
+  else
+    create_temporary();
+  if (descriptor_ < 0) fail("write");
+  if (!exists || temporary_.empty()) return;
+  // Only root can keep another owner. Without that, the file is the caller's.
+  if (fchown(descriptor_, now.st_uid, now.st_gid) == 0 || now.st_uid == geteuid())
+    fchmod(descriptor_, now.st_mode & 07777);
+}
+
+void OutputFile::create_temporary() {
+  const fs::path target = end_of_links(path_);
+  target_ = target.string();
+  remove_leftovers(target);
+  while (descriptor_ < 0) {
+    std::array<char, 8> random{};
+    if (getrandom(random.data(), random.size(), 0) != static_cast<ssize_t>(random.size())) fail("create");
+    temporary_ = (folder_of(target) / (prefix_of(target) + hexadecimal({random.data(), random.size()}))).string();
+    descriptor_ = open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+    if (descriptor_ < 0 && errno != EEXIST) {
+      temporary_.clear();
+      fail("create");
+    }
+    struct stat made {};
+    if (descriptor_ >= 0 && flock(descriptor_, LOCK_EX | LOCK_NB) == 0 && fstat(descriptor_, &made) == 0 &&
+        made.st_nlink == 0) {
+      ::close(descriptor_);  // another process took it for a leftover before it was locked
+      descriptor_ = -1;
+    }
+  }
+}
+
+OutputFile::~OutputFile() {
+  if (!temporary_.empty()) unlink(temporary_.c_str());
+  if (descriptor_ >= 0) ::close(descriptor_);
+}
+
+void OutputFile::fail(const char* what) const {
+  throw RunError(
+      str("[data] cannot ", what, " ", path_ == "-" ? "standard output" : path_, ": ", std::strerror(errno)));
+}
+
+void OutputFile::write(const void* bytes, size_t size) {
+  const char* at = static_cast<const char*>(bytes);
+  while (size > 0) {
+    const ssize_t n = ::write(descriptor_, at, size);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) fail("write");
+    at += n;
+    size -= static_cast<size_t>(n);
+  }
+}
+
+void OutputFile::write_at(const void* bytes, size_t size, int64_t position) {
+  if (pwrite(descriptor_, bytes, size, position) != static_cast<ssize_t>(size)) fail("write");
+}
+
+void OutputFile::sync() {
+  if (fsync(descriptor_) != 0 && errno != EINVAL) fail("write");  // EINVAL: a device or a pipe, which has no disk
+}
+
+void OutputFile::close() {
+  sync();
+  if (!temporary_.empty()) {
+    if (rename(temporary_.c_str(), target_.c_str()) != 0) fail("write");
+    temporary_.clear();
+    sync_directory(folder_of(target_).string());
+  }
+  const int status = ::close(descriptor_);
+  descriptor_ = -1;
+  if (status != 0) fail("write");
+}
+
+void write_file(const std::string& path, std::string_view text) {
+  OutputFile file(path);
+  file.write(text);
+  file.close();
+}
+
+void sync_directory(const std::string& path) {
+  const int descriptor = open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (descriptor < 0) throw RunError(str("[data] cannot open ", path, ": ", std::strerror(errno)));
+  const int error = fsync(descriptor) == 0 ? 0 : errno;
+  ::close(descriptor);
+  if (error != 0 && error != EINVAL)  // EINVAL: a file system that does not sync directories
+    throw RunError(str("[data] cannot write the directory ", path, " to its disk: ", std::strerror(error)));
+}
+
+std::string output_problem(const std::string& path) {
+  const auto problem = [&](const std::string& why) { return str("cannot write ", path, ": ", why); };
+  if (path == "-") return "";
+  if (path.empty()) return "the path is empty";
+  std::error_code error;
+  const fs::path target = end_of_links(path);
+  const std::string folder = folder_of(fs::absolute(target, error)).string();
+  if (!fs::is_directory(folder, error)) return problem("there is no folder " + folder);
+  if (fs::is_directory(target, error)) return problem(std::strerror(EISDIR));
+  const bool replaced = !fs::exists(target, error) || fs::is_regular_file(target, error);
+  if (replaced && access(folder.c_str(), W_OK | X_OK) != 0)
+    return problem(str("the folder ", folder, ": ", std::strerror(errno)));
+  return fs::exists(target, error) && access(path.c_str(), W_OK) != 0 ? problem(std::strerror(errno)) : "";
+}
+
+}  // namespace lmx

@@ -1,0 +1,51 @@
+// The one way in which lmx writes whole files. A run's journals, which grow line by line, are written by their own
+// classes.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace lmx {
+
+// A file that appears under its name when it is complete. Until close(), its content is in a temporary file beside it,
+// and what had the name before is unchanged, so the output of a command may be its input as well.
+// - `-` is standard output.
+// - A symbolic link stays, and the file that it leads to is replaced.
+// - A device, a FIFO, and the file that standard output already writes to are not replaced: they get the bytes as they
+// are
+//   written.
+// - The permissions of a file that is replaced stay; those of a new one are what the umask leaves of 0666.
+// - Temporary files that killed processes left for this name are removed.
+// RunError names the path and the reason, such as a full disk.
+class OutputFile {
+ public:
+  explicit OutputFile(std::string path);
+  ~OutputFile();  // without close(), nothing appears
+  OutputFile(const OutputFile&) = delete;
+  OutputFile& operator=(const OutputFile&) = delete;
+  void write(const void* bytes, size_t size);
+  void write(std::string_view text) { write(text.data(), text.size()); }
+  void write_at(const void* bytes, size_t size, int64_t position);  // not for devices and FIFOs
+  void sync();   // the content is on the disk; for two files that appear together
+  void close();  // the file is on the disk under its name
+
+ private:
+  void create_temporary();
+  [[noreturn]] void fail(const char* what) const;
+  std::string path_;
+  std::string target_;     // the file that `path_` leads to
+  std::string temporary_;  // "" if the bytes go where they belong
+  int descriptor_ = -1;
+};
+
+void write_file(const std::string& path, std::string_view text);  // the same for a whole text
+
+// Writes the entries of a directory to the disk. RunError.
+void sync_directory(const std::string& path);
+
+// Checks at the start that a file can be written that will be needed after long work. Returns "cannot write `path`:
+// why", or "" if it can be written.
+std::string output_problem(const std::string& path);
+
+}  // namespace lmx

@@ -1,0 +1,181 @@
+// OutputFile: what has the name before close() stays as it is, whatever it is.
+#include "base/output_file.h"
+
+#include <gmock/gmock.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <thread>
+
+#include "base/files.h"
+#include "lmx/error.h"
+#include "temp_folder.h"
+
+namespace lmx_test {
+namespace {
+
+namespace fs = std::filesystem;
+using lmx::OutputFile;
+using testing::IsEmpty;
+using testing::StartsWith;
+
+class Outputs : public testing::Test {
+ protected:
+  std::string path(const std::string& name) const { return folder_.path(name); }
+  mode_t mode(const std::string& name) const {
+    struct stat file {};
+    EXPECT_EQ(stat(path(name).c_str(), &file), 0);
+    return file.st_mode & 07777;
+  }
+  std::vector<std::string> names() const {
+    std::vector<std::string> all;
+    for (const fs::directory_entry& entry : fs::directory_iterator(path(""))) all.push_back(entry.path().filename());
+    std::sort(all.begin(), all.end());
+    return all;
+  }
+
+  const TempFolder folder_;
+};
+
+// All the names under which a command can be given its own input as output.
+TEST_F(Outputs, AnInputIsIntactUntilTheEnd) {
+  folder_.write("in", "text");
+  fs::create_hard_link(path("in"), path("hard"));
+  fs::create_symlink("in", path("soft"));
+  for (const std::string name : {"in", "./in", "hard", "soft"}) {
+    folder_.write("in", "text");
+    lmx::InputFile in(path("in"), lmx::Content::bytes);
+    OutputFile out(path(name));
+    out.write("half");
+    EXPECT_EQ(lmx::read_file(path("in")), "text") << name;
+    char buffer[8];
+    EXPECT_EQ(in.read(buffer, sizeof buffer), 4u) << name;
+    out.close();
+    EXPECT_EQ(lmx::read_file(path(name)), "half");
+  }
+}
+
+TEST_F(Outputs, NothingAppearsWithoutClose) {
+  folder_.write("old", "old");
+  {
+    OutputFile replaced(path("old")), made(path("new"));
+    replaced.write("x");
+    made.write("x");
+  }
+  EXPECT_EQ(names(), std::vector<std::string>{"old"});
+  EXPECT_EQ(lmx::read_file(path("old")), "old");
+}
+
+TEST_F(Outputs, ALinkStaysAndItsTargetIsReplaced) {
+  fs::create_directory(path("elsewhere"));
+  fs::create_symlink("elsewhere/target", path("second"));
+  fs::create_symlink("second", path("first"));
+  for (const std::string text : {"made", "replaced"}) {
+    lmx::write_file(path("first"), text);
+    EXPECT_TRUE(fs::is_symlink(path("first")) && fs::is_symlink(path("second")));
+    EXPECT_EQ(lmx::read_file(path("elsewhere/target")), text);
+  }
+  fs::create_symlink("loop", path("loop"));
+  EXPECT_THROW(lmx::write_file(path("loop"), "x"), lmx::RunError);
+}
+
+TEST_F(Outputs, ADeviceAndAFifoAreWrittenTo) {
+  lmx::write_file("/dev/null", "x");
+  EXPECT_TRUE(fs::is_character_file("/dev/null"));
+  EXPECT_THROW(lmx::write_file("/dev/full", "x"), lmx::RunError);
+  EXPECT_TRUE(fs::is_character_file("/dev/full"));
+  ASSERT_EQ(mkfifo(path("fifo").c_str(), 0600), 0);
+  std::string read;
+  std::thread reader([&] { read = lmx::read_file(path("fifo")); });
+  lmx::write_file(path("fifo"), "through");
+  reader.join();
+  EXPECT_EQ(read, "through");
+  EXPECT_TRUE(fs::is_fifo(path("fifo")));
+}
+
+TEST_F(Outputs, AFileWithoutANameIsWrittenTo) {
+  const int descriptor = memfd_create("lmx-test", MFD_CLOEXEC);
+  const std::string name = "/proc/self/fd/" + std::to_string(descriptor);
+  for (const std::string text : {"a longer text", "short"}) {
+    lmx::write_file(name, text);
+    EXPECT_EQ(lmx::read_file(name), text);
+  }
+  close(descriptor);
+}
+
+// `lmx translate RUN --output /dev/stdout > file` adds to what the shell's file contains.
+TEST_F(Outputs, TheFileOfStandardOutputGetsTheBytes) {
+  const pid_t child = fork();
+  if (child == 0) {
+    if (!std::freopen(path("out").c_str(), "w", stdout)) _exit(1);
+    static_cast<void>(!write(STDOUT_FILENO, "first ", 6));
+    lmx::write_file("/dev/stdout", "second ");
+    lmx::write_file("-", "third");
+    _exit(0);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  EXPECT_EQ(status, 0);
+  EXPECT_EQ(lmx::read_file(path("out")), "first second third");
+}
+
+TEST_F(Outputs, TheUmaskDecidesAndAFileKeepsItsPermissions) {
+  const mode_t before = umask(002);
+  lmx::write_file(path("new"), "x");
+  fs::permissions(path("new"), fs::perms(0640));
+  folder_.write("secret", "x");
+  fs::permissions(path("secret"), fs::perms(0600));
+  lmx::write_file(path("secret"), "y");
+  lmx::write_file(path("group"), "y");
+  umask(before);
+  EXPECT_EQ(mode("group"), 0664u);
+  EXPECT_EQ(mode("secret"), 0600u);
+}
+
+// A process that was killed while it wrote leaves its temporary file. The next one that writes the file removes it, but
+// neither that of a process that still writes nor what has another type.
+TEST_F(Outputs, LeftoversOfDeadProcessesAreRemoved) {
+  const pid_t child = fork();
+  if (child == 0) {
+    new OutputFile(path("out"));  // never destroyed
+    _exit(0);
+  }
+  waitpid(child, nullptr, 0);
+  ASSERT_EQ(names().size(), 1u);
+  EXPECT_THAT(names()[0], StartsWith("out.tmp-"));
+  folder_.write("victim", "intact");
+  fs::create_symlink("victim", path("out.tmp-link"));
+  OutputFile living(path("out"));
+  lmx::write_file(path("out"), "done");
+  const std::vector<std::string> left = names();
+  ASSERT_EQ(left.size(), 4u) << "out, the link, the victim, and the file of the living one";
+  EXPECT_EQ(lmx::read_file(path("victim")), "intact");
+  living.write("later");
+  living.close();
+  EXPECT_EQ(lmx::read_file(path("out")), "later");
+  EXPECT_EQ(names(), (std::vector<std::string>{"out", "out.tmp-link", "victim"}));
+}
+
+TEST_F(Outputs, ALongNameHasATemporaryFile) {
+  const std::string name(255, 'n');
+  lmx::write_file(path(name), "x");
+  EXPECT_EQ(names(), std::vector<std::string>{name});
+}
+
+TEST_F(Outputs, ProblemsAreFoundBeforeTheWork) {
+  folder_.write("file", "x");
+  EXPECT_THAT(lmx::output_problem(path("new")), IsEmpty());
+  EXPECT_THAT(lmx::output_problem(path("file")), IsEmpty());
+  EXPECT_THAT(lmx::output_problem("-"), IsEmpty());
+  EXPECT_THAT(lmx::output_problem("/dev/null"), IsEmpty());
+  EXPECT_THAT(lmx::output_problem(path("")), testing::HasSubstr("Is a directory"));
+  EXPECT_THAT(lmx::output_problem(path("none/new")), testing::HasSubstr("there is no folder"));
+  EXPECT_THAT(lmx::output_problem(path("file/new")), testing::HasSubstr("there is no folder"));
+  EXPECT_THAT(lmx::output_problem(""), testing::HasSubstr("empty"));
+}
+
+}  // namespace
+}  // namespace lmx_test

@@ -1,0 +1,61 @@
+// OutputFile is the one way to write a whole file: nothing is lost if the output is also an input, a link, a device, or if
+// the process ends in between. This test finds code that opens files for writing in another way.
+#include <gtest/gtest.h>
+
+#include "source_files.h"
+
+namespace lmx_style {
+namespace {
+
+struct Writer {
+  std::string file, reason;
+};
+const std::vector<Writer> kOtherWriters{
+    {"core/base/output_file.cc", "it is OutputFile"},
+    {"core/base/file_lock.cc", "a lock has no content"},
+    {"core/base/log.cc", "the log of a run grows line by line"},
+    {"core/runfiles/metrics.cc", "the records of a run grow line by line"},
+    {"core/runfiles/tensorboard.cc", "the events of a run grow"},
+    {"plugins/comm/gloo/gloo.cc", "a sign in a folder of the job's own"},
+    {"tools/app/corpora/http.cc", "a download continues where it was interrupted"},
+    {"tools/app/jobs/process.cc", "the log of a child, which writes it itself"},
+    {"tools/app/jobs/slurm.cc", "a temporary file for the messages of a command"},
+    {"tools/app/prepare/duplicates.cc", "temporary files without a name"},
+    {"tools/app/records/line_file.cc", "a journal grows line by line"},
+    {"tools/app/run/crash.cc", "a signal handler may call few functions"},
+};
+
+bool opens_for_writing(const std::string& line) {
+  const size_t begin = line.find_first_not_of(' ');
+  if (begin == std::string::npos || line.compare(begin, 2, "//") == 0) return false;
+  for (const char* word : {"O_CREAT", "O_WRONLY", "std::ofstream", "fopen(", "mkstemp(", "mkostemp("})
+    if (line.find(word) != std::string::npos) return true;
+  return false;
+}
+
+TEST(OutputFiles, AreWrittenInOneWay) {
+  std::vector<bool> used(kOtherWriters.size());
+  for (const SourceFile& file : source_files({"core", "plugins", "tools"}, kCode)) {
+    if (file.path.find("/templates/") != std::string::npos) continue;
+    for (size_t i = 0; i < file.lines.size(); ++i) {
+      if (!opens_for_writing(file.lines[i])) continue;
+      bool excepted = false;
+      for (size_t w = 0; w < kOtherWriters.size(); ++w)
+        if (kOtherWriters[w].file == file.path) used[w] = excepted = true;
+      EXPECT_TRUE(excepted) << file.path << ":" << i + 1 << ": use OutputFile or write_file() of base/output_file.h";
+    }
+  }
+  for (size_t w = 0; w < kOtherWriters.size(); ++w)
+    EXPECT_TRUE(used[w]) << kOtherWriters[w].file << " needs no exception";
+}
+
+TEST(OutputFiles, RulesCatchWhatTheyShould) {
+  EXPECT_TRUE(opens_for_writing("  std::ofstream(path) << text;"));
+  EXPECT_TRUE(opens_for_writing("  open(path, O_RDWR | O_CREAT, 0666);"));
+  EXPECT_TRUE(opens_for_writing("  FILE* f = std::fopen(path, \"w\");"));
+  EXPECT_FALSE(opens_for_writing("  // std::ofstream would truncate it"));
+  EXPECT_FALSE(opens_for_writing("  open(path, O_RDONLY);"));
+}
+
+}  // namespace
+}  // namespace lmx_style
