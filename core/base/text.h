@@ -16,7 +16,7 @@ std::string count_text(int64_t value);
 std::string bytes_text(int64_t bytes);
 
 // The text with <U+XXXX> for each control character but line ends and tabs, and for each character that is invisible or
-// looks like a blank, and with <xNN> for each byte that is not UTF-8: nobody can hide a difference, and no terminal
+// looks like a blank, and with <xNN> for each byte that is not UTF-8: a difference cannot be hidden, and no terminal
 // executes the text.
 std::string printable(std::string_view text);
 

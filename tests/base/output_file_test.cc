@@ -1,4 +1,4 @@
-// OutputFile: what has the name before close() stays as it is, whatever it is.
+// OutputFile: until close(), the file that has the name is unchanged, whatever its type.
 #include "base/output_file.h"
 
 #include <gmock/gmock.h>

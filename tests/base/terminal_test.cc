@@ -1,29 +1,49 @@
-// A terminal is sent no control character but line feed and tab.
-#include "app/print/terminal_text.h"
-
+// Foreign text on a terminal.
 #include <gtest/gtest.h>
+
+#include "base/text.h"
 
 namespace lmx {
 namespace {
 
 TEST(TerminalText, LeavesTextUnchanged) {
-  EXPECT_EQ(terminal_text("a b\n\tc ~"), "a b\n\tc ~");
-  EXPECT_EQ(terminal_text("naïve 日本"), "naïve 日本");
-  EXPECT_EQ(terminal_text(""), "");
+  for (const char* text : {"a b\n\tc ~", "na\xc3\xafve \xe6\x97\xa5\xe6\x9c\xac \xf0\x9f\x98\x80", ""}) {
+    EXPECT_EQ(printable(text), text);
+    EXPECT_EQ(without_controls(text), text);
+  }
 }
 
-TEST(TerminalText, EscapesControlCharacters) {
-  EXPECT_EQ(terminal_text("\x1b[31mred\x07\r\x7f"), "\\x1b[31mred\\x07\\x0d\\x7f");
-  EXPECT_EQ(terminal_text(std::string_view("a\0b", 3)), "a\\x00b");
-  EXPECT_EQ(terminal_text("\xc2\x9b"
-                          "31m"),
-            "\\xc2\\x9b31m");  // U+009B begins a control sequence as ESC [ does
+TEST(TerminalText, NamesControlCharacters) {
+  EXPECT_EQ(printable("\x1b[31mred\x07\r\x7f"), "<U+001B>[31mred<U+0007><U+000D><U+007F>");
+  EXPECT_EQ(printable(std::string_view("a\0b", 3)), "a<U+0000>b");
+  EXPECT_EQ(printable("\xc2\x9b"
+                      "31m"),
+            "<U+009B>31m");
+  // Colours are lmx's own; they neither move the cursor nor ask the terminal for anything.
+  EXPECT_EQ(without_controls("\x1b[1;31mred\x1b[0m \x1b[2J\x1b]0;title\x07"),
+            "\x1b[1;31mred\x1b[0m <U+001B>[2J<U+001B>]0;title<U+0007>");
 }
 
-TEST(TerminalText, EscapesBytesThatAreNotUtf8) {
-  EXPECT_EQ(terminal_text("\x9b"
-                          "1m\xff\xc3"),
-            "\\x9b1m\\xff\\xc3");
+TEST(TerminalText, NamesBytesThatAreNotUtf8) {
+  EXPECT_EQ(printable("a\xff\xc3"), "a<xFF><xC3>");
+  EXPECT_EQ(printable("\xed\xa0\x80"), "<xED><xA0><x80>");  // half of a pair of UTF-16
+  EXPECT_EQ(without_controls("\xe2\x82"), "<xE2><x82>");
+}
+
+// se<U+200B>ed is not the key seed.
+TEST(TerminalText, NamesInvisibleCharacters) {
+  EXPECT_EQ(printable("se\xe2\x80\x8b"
+                      "ed"),
+            "se<U+200B>ed");
+  EXPECT_EQ(printable("a\xc2\xa0"
+                      "b"),
+            "a<U+00A0>b");
+  EXPECT_EQ(printable("\xe2\x80\xae\xe2\x81\xa6\xef\xbb\xbf\xe2\x80\xa8"), "<U+202E><U+2066><U+FEFF><U+2028>");
+  EXPECT_EQ(printable("\xe3\x85\xa4\xf3\xa0\x81\xa1"), "<U+3164><U+E0061>");
+  EXPECT_EQ(without_controls("a\xc2\xa0"
+                             "b"),
+            "a\xc2\xa0"
+            "b");
 }
 
 }  // namespace

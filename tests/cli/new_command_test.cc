@@ -62,6 +62,20 @@ TEST_F(NewCommand, EnglishTextBecomesAModelOfWordsThatTrains) {
   EXPECT_THAT(run.out, HasSubstr("valid ppl "));
 }
 
+// Case and punctuation come back from a model of words.
+TEST_F(NewCommand, TextKeepsItsCaseAndItsPunctuation) {
+  const std::string sentence = "The King, he said, doesn't see (my) Tree.";
+  std::string text;
+  for (int i = 0; i < 400; ++i) text += i % 2 ? sentence + "\n" : sentences(1);
+  write("book.txt", text);
+  ASSERT_EQ(make("book --text book.txt --tokens words").code, 0);
+  EXPECT_THAT(recipe("book"), Names("keeps its case", "`lmx generate` joins it again", "\n  lower_case: false\n"));
+  ASSERT_EQ(shell("lmx run book/book.yaml train.steps=2 run.dir=r").code, 0);
+  const std::string generate = "lmx generate r --tokens 1 --prompt \"" + sentence + "\"";
+  EXPECT_THAT(shell(generate).out, testing::StartsWith(sentence));
+  EXPECT_THAT(shell(generate + " --tokenized").out, testing::StartsWith("The King , he said , "));
+}
+
 TEST_F(NewCommand, TextWithoutBlanksBecomesAModelOfCharacters) {
   std::string text;
   std::mt19937 random(3);

@@ -22,6 +22,18 @@ TEST(PluginsCommand, ListShowsPluginDir) {
   EXPECT_THAT(o.out, HasSubstr(kGood + "/test_good/test_good.so"));
 }
 
+TEST(PluginsCommand, WhatIsBuiltInIsShown) {
+  const Outcome all = run_lmx({"plugins", "list"});
+  for (const char* line :
+       {"optimizer +adam +- +built in", "loss +full_softmax +- +built in", "schedule +linear +- +built in"})
+    EXPECT_THAT(all.out, testing::ContainsRegex(line));
+  const Outcome adam = run_lmx({"plugins", "info", "adam"});
+  EXPECT_EQ(adam.code, 0) << adam.err;
+  EXPECT_THAT(adam.out, testing::ContainsRegex("\nlr +float +[0-9.]+ +>= 0 +learning rate"));
+  EXPECT_EQ(run_lmx({"plugins", "info", "adam", "--kind", "loss"}).code, 2);
+  EXPECT_THAT(run_lmx({"plugins", "info", "adagard"}).err, HasSubstr("adagrad"));
+}
+
 TEST(PluginsCommand, ListShowsPluginPath) {
   const Outcome o = run_lmx({"plugins", "list"}, {{"LMX_PLUGIN_PATH", kGood}});
   EXPECT_EQ(o.code, 0) << o.err;

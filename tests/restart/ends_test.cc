@@ -66,7 +66,22 @@ TEST_F(Ends, ClosedStandardStreamsLeaveTheRecordsClean) {
   EXPECT_GT(records, 10);
 }
 
-// What counts is the content of the data, wherever it is.
+// A run could not continue from a checkpoint that another command has changed.
+TEST_F(Ends, NoCommandWritesIntoACheckpoint) {
+  ASSERT_EQ(run("a").code, 0);
+  const std::string before = model("a"), file = path("a") + "/checkpoints/step-120/model.safetensors";
+  for (const Words& words : {Words{"average", file, "--last", "2", path("a")},
+                             {"report", path("a"), "--html", file},
+                             {"report", path("a"), "--html", path("a") + "/checkpoints/step-120/page.html"}}) {
+    const Outcome o = run_lmx(words, environment());
+    EXPECT_EQ(o.code, 2) << words[0];
+    EXPECT_THAT(o.err, HasSubstr("belongs to the checkpoint"));
+  }
+  EXPECT_TRUE(model("a") == before);
+  EXPECT_FALSE(fs::exists(path("a") + "/checkpoints/step-120/page.html"));
+}
+
+// The content of the data must be the same. Its path may differ.
 TEST_F(Ends, DataMayMoveButNotChange) {
   std::string text;
   for (int i = 0; i < 400; ++i) text += "w" + std::to_string(i % 29) + " follows v" + std::to_string(i % 31) + "\n";
@@ -87,7 +102,7 @@ TEST_F(Ends, DataMayMoveButNotChange) {
   EXPECT_THAT(changed.err, HasSubstr("the data of"));
 }
 
-// Nobody reads the message of an unattended start, so it takes the checkpoint before a damaged one.
+// No user reads the message of such a start, so it takes the checkpoint before a damaged one.
 TEST_F(Ends, AnUnattendedStartTakesTheLastIntactCheckpoint) {
   ASSERT_EQ(run("a").code, 0);
   const std::string whole = model("a"), last = path("a") + "/checkpoints/step-120/";

@@ -64,13 +64,13 @@ TEST_F(Sweep, GridWithSeedsEndsInATable) {
   std::istringstream lines(read_file(folder_ / "out/table.csv"));
   std::string line;
   std::getline(lines, line);
-  EXPECT_EQ(line, "optimizer.lr,model.cells,valid ppl,low,high,n,best,outcomes");
+  EXPECT_EQ(line, "optimizer.lr,model.cells,valid ppl,sd,low,high,n,best,within_noise,values,outcomes");
   int best = 0, rows = 0;
   for (; std::getline(lines, line); ++rows) {
     best += line.find(",2,1,") != std::string::npos;
     if (!line.starts_with("0.02,8,")) continue;
     double mean = 0, low = 0, high = 0;
-    ASSERT_EQ(std::sscanf(line.c_str(), "0.02,8,%lf,%lf,%lf,", &mean, &low, &high), 3) << line;
+    ASSERT_EQ(std::sscanf(line.c_str(), "0.02,8,%lf,%*f,%lf,%lf,", &mean, &low, &high), 3) << line;
     EXPECT_DOUBLE_EQ(mean, (a + b) / 2);
     EXPECT_NEAR(high - mean, 12.706204736 * std::fabs(a - b) / 2, 1e-6);
     EXPECT_NEAR(mean - low, high - mean, 1e-9);
@@ -80,12 +80,25 @@ TEST_F(Sweep, GridWithSeedsEndsInATable) {
   EXPECT_EQ(best, 1);
   EXPECT_THAT(o.out, Names("optimizer.lr \\ model.cells  8", " ± ", "*", "sweep " + path("out")));
   EXPECT_THAT(o.err, AllOf(Names("point 8/8 ", ": done, valid ppl "), Not(HasSubstr("\033["))));
-  EXPECT_THAT(read_file(folder_ / "out/table.md"), Names("| 0.02 | 16 |", "Student"));
+  EXPECT_THAT(read_file(folder_ / "out/table.md"), Names("| 0.02 | 16 |", "Welch"));
 
   EXPECT_THAT(query("out", "SELECT count(*), min(outcome), max(attempts) FROM points"), ElementsAre("8|done|1"));
   EXPECT_THAT(query("out", "SELECT json_extract(place, '$.\"model.cells\"') FROM points WHERE id LIKE '7-%'"),
               ElementsAre("16"));
   EXPECT_THAT(query("out", "SELECT count(*) FROM events"), ElementsAre(std::to_string(events("out").size())));
+}
+
+// The report reads the recipe of the sweep, which may name any plugin.
+TEST_F(Sweep, AReportKnowsItsPlugins) {
+  ASSERT_EQ(
+      sweep("out", {"train.steps=3", "optimizer.lr=0.001,0.02", "--seeds", "2", "comm={name: virtual, ranks: 2}"}).code,
+      0);
+  const Outcome page = run_lmx({"report", path("out")}, environment());
+  EXPECT_EQ(page.code, 0) << page.err;
+  const Outcome latex = run_lmx({"report", path("out"), "--format", "latex"}, environment());
+  EXPECT_EQ(latex.code, 0) << latex.err;
+  EXPECT_THAT(latex.out,
+              AllOf(testing::StartsWith("\\begin{tabular}"), HasSubstr("(2)"), Not(HasSubstr("report.html"))));
 }
 
 TEST_F(Sweep, AReportShowsIt) {

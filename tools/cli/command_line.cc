@@ -32,7 +32,7 @@ std::string finite_problem(const std::string& text) {
 std::string output_file_problem(const std::string& path) {
   const std::string checkpoint = lmx::checkpoint_around(path);
   return checkpoint.empty() ? lmx::output_problem(path)
-                            : "cannot write " + path + ": it lies in the checkpoint " + checkpoint;
+                            : "cannot write " + path + ": it belongs to the checkpoint " + checkpoint;
 }
 
 // Returns "--jobs" for "--jobs N".

@@ -1,11 +1,9 @@
 // lmx generate
-#include <unistd.h>
 
 #include <iostream>
 #include <memory>
 
 #include "app/inference/generate.h"
-#include "app/print/terminal_text.h"
 #include "cli/commands.h"
 #include "recipe/recipe.h"
 
@@ -35,8 +33,7 @@ void generate(Command command, GenerateFlags o) {
   if (o.hold.empty()) refuse_given(command, {"--state"}, "without --hold");
   read_hold(o);
   o.directories.load();
-  const std::string text = lmx::generate_text(o.run, o.generate);
-  std::cout << (isatty(STDOUT_FILENO) ? lmx::terminal_text(text) : text) << "\n";
+  std::cout << lmx::generate_text(o.run, o.generate) << "\n";
 }
 
 }  // namespace
@@ -66,6 +63,7 @@ void add_generate(Command app) {
   command
       .add_option("--state NAME", o->state, "the state of --hold: cell or hidden of the last layer, or a tensor's name")
       .show_default();
+  command.add_flag("--tokenized", o->generate.tokenized, "words and punctuation with spaces between them");
   command.add_option("--seed N", o->generate.seed, "seed of the sampling").show_default();
   command.add_option("--checkpoint WHICH", o->generate.checkpoint, "last, best or a step").show_default();
   add_device(command, o->generate.device);

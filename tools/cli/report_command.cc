@@ -24,7 +24,7 @@ using reports::Report;
 struct ReportFlags {
   PluginDirectories directories;
   std::vector<std::string> runs;
-  std::string charts, html;
+  std::string charts, html, format;
   bool json = false;
 };
 
@@ -65,7 +65,11 @@ void report_sweep(const ReportFlags& o) {
                              " is a sweep; its runs are in ", o.runs[0], "/points, its table is table.csv"));
   o.directories.load();  // the recipe names plugins
   const sweeps::SweepReport sweep = sweeps::read_sweep(o.runs[0]);
-  std::cout << sweep.table;
+  if (o.format == "markdown") std::cout << sweeps::markdown(sweep.summary);
+  if (o.format == "latex") std::cout << sweeps::latex(sweep.summary);
+  if (o.format == "csv") std::cout << sweeps::csv(sweep.summary);
+  if (!o.format.empty()) return;
+  std::cout << sweeps::text(sweep.summary);
   write_page(o, sweep.runs, &sweep.view);
 }
 
@@ -103,6 +107,8 @@ std::vector<Report> read_all(const ReportFlags& o) {
 
 void report(const ReportFlags& o) {
   if (o.runs.size() == 1 && sweeps::holds_sweep(o.runs[0])) return report_sweep(o);
+  if (!o.format.empty())
+    throw lmx::UserError(str("[report] --format is for the table of one sweep; --json describes a run"));
   const std::vector<Report> runs = read_all(o);
   if ((o.json || !o.charts.empty()) && runs.size() > 1)
     throw lmx::UserError(
@@ -127,6 +133,7 @@ void add_report(Command app) {
                 {"lmx report runs/a runs/b --html both.html", "several runs over each other"},
                 {"lmx report runs", "every run below a folder, compared in runs/report.html"},
                 {"lmx report runs/sweeps/quickstart/2026-05-01_101500", "a sweep: heat map, parallel axes, its runs"},
+                {"lmx report runs/sweeps/quickstart/2026-05-01_101500 --format latex", "its table for a paper"},
                 {"lmx report runs/quickstart/2026-05-01_101500 --json", "one JSON object for programs"}});
   const auto o = std::make_shared<ReportFlags>();
   command.add_option("RUN", o->runs, "folders of runs, folders that contain such folders at any depth, or one sweep")
@@ -137,6 +144,8 @@ void add_report(Command app) {
                   "one if several are given")
       .output_file();
   command.add_flag("--json", o->json, "one JSON object, no page");
+  command.add_option("--format WORD", o->format, "of a sweep: its table alone, for a paper or a program")
+      .one_of({"markdown", "latex", "csv"});
   command.add_option("--charts DIR", o->charts,
                      "for parallel text: a folder for sub_batch_times.svg, timeline.svg (each rank in the last "
                      "recorded step) and timeline.json, the same for chrome://tracing");

@@ -62,7 +62,8 @@ void print_next(const lmx::RunResult& r, const RunFlags& o, const NextLines& sta
   const bool best = std::any_of(kept.begin(), kept.end(), [&](const auto& c) { return c.step == r.best_step; });
   std::cout << "next:\n" << lmx << " eval " << run << (best ? " --checkpoint best" : "") << plugins << "\n";
   if (r.translates)
-    std::cout << "  echo 'Two dogs are playing .' |" << lmx.substr(1) << " translate " << run << plugins << "\n";
+    std::cout << "  echo " << shell_quoted(r.sentence) << " |" << lmx.substr(1) << " translate " << run << plugins
+              << "\n";
   else
     std::cout << lmx << " generate " << run << " --tokens 40" << plugins << "\n";
   const std::string recipe = shell_quoted(o.recipe), folders = repeated("--config-dir", o.compose.search_path);

@@ -10,7 +10,7 @@
 
 namespace lmx::processes {
 
-// What the process knows about the wait, for a warning after `seconds`. Called in another thread.
+// Text for a warning after `seconds`: it describes why the wait is long. `text` is called in another thread.
 struct WaitNote {
   double seconds = 0;
   std::function<std::string()> text = {};

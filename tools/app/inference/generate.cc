@@ -110,7 +110,7 @@ std::string generate_text(const std::string& directory, const GenerateOptions& o
     input = reader.continues() ? std::vector<int32_t>{ids.back()} : ids;
   }
   ids.erase(ids.begin(), ids.begin() + text.leading());
-  return text.text_of(ids);
+  return options.tokenized ? text.text_of(ids) : text.detokenized(ids);
 }
 
 }  // namespace lmx

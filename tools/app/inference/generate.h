@@ -21,11 +21,13 @@ struct GenerateOptions {
   int64_t seed = 1;
   std::string checkpoint = "last";
   std::string device;             // as recipe_of_run()
+  bool tokenized = false;         // leave the tokens of a text of words apart
   std::optional<StateUnit> held;  // this unit is set to `held_value` before each token is read (Radford 2017)
   double held_value = 0;
 };
-// Returns the prompt and its continuation. Words are separated by spaces, characters and bytes are not; `</s>` becomes
-// a line end. `<unk>` is never sampled. Needs only the run's own files.
+// Returns the prompt and its continuation. Words are separated by spaces, and punctuation that lmx has cut off joins its
+// word again unless `tokenized` is set; characters and bytes are not separated. `</s>` becomes a line end. `<unk>` is
+// never sampled. Needs only the run's own files.
 std::string generate_text(const std::string& directory, const GenerateOptions& options);
 
 }  // namespace lmx

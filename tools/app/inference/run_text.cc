@@ -4,6 +4,7 @@
 
 #include "app/corpora/corpora.h"
 #include "app/prepare/prepare.h"
+#include "app/text/moses.h"
 #include "base/text.h"
 #include "base/utf8.h"
 #include "data/data_config.h"
@@ -144,6 +145,19 @@ std::string RunText::text_of(const std::vector<int32_t>& ids) const {
     line_start = id == Vocabulary::kEos;
   }
   return text;
+}
+
+// The language of the text is not known. The rules for English fit most others: they join signs to their word.
+std::string RunText::detokenized(const std::vector<int32_t>& ids) const {
+  const std::string text = text_of(ids);
+  if (unit() != data::Unit::word || text_.rules.whitespace_only) return text;
+  std::string out;
+  for (size_t begin = 0, end; begin <= text.size(); begin = end + 1) {
+    end = std::min(text.find('\n', begin), text.size());
+    out += data::moses_detokenize(std::string_view(text).substr(begin, end - begin), "en");
+    if (end < text.size()) out += '\n';
+  }
+  return out;
 }
 
 }  // namespace lmx::train

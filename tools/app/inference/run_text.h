@@ -39,6 +39,8 @@ class RunText {
   bool append(std::string_view text, bool record, std::vector<int32_t>& ids, const std::string& what);
   // Returns words separated by spaces, or characters and bytes without separators. </s> ends a line.
   std::string text_of(const std::vector<int32_t>& ids) const;
+  // Returns the same text as people write it, if the rules of lmx have cut off its punctuation.
+  std::string detokenized(const std::vector<int32_t>& ids) const;
   // Returns the text of one id: "<unk>" for kUnk, a line end for </s>.
   std::string token_of(int32_t id) const;
   // Warns once about everything that the text read so far has lost: tokens that are not in the vocabulary, and bytes

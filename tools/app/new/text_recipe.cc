@@ -58,6 +58,7 @@ lmx::Node data_of(const std::vector<std::string>& files, double valid_fraction) 
   for (const std::string& file : files) items.push_back(lmx::Node::string(file, mark));
   data.set("files", lmx::Node::list(std::move(items), mark));
   data.set("valid_fraction", lmx::Node::scalar(lmx::str(valid_fraction), mark));
+  data.set("lower_case", lmx::Node::scalar("false", mark));
   return data;
 }
 
@@ -154,6 +155,12 @@ std::string data_section(const TextRequest& request, const lmx::TextSurvey& s, c
   std::string text =
       "data:\n  files: " + inline_list(request.files) + "\n" + comment(r.reason, 2) + "  tokens: " + r.tokens + "\n";
   if (r.tokens != "bytes") {
+    const std::string signs = r.words() ? " Punctuation is cut off the words; `lmx generate` joins it again." : "";
+    text +=
+        comment("The text keeps its case. With `true`, \"The\" and \"the\" would be one word: a smaller vocabulary." +
+                    signs,
+                2) +
+        "  lower_case: false\n";
     const char* unit = r.unit();
     const std::string kept = r.vocab == kMostWords
                                  ? lmx::str("The ", lmx::count_text(r.vocab - 2), " most frequent ", unit)

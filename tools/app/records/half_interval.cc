@@ -5,14 +5,44 @@
 #include <numeric>
 
 namespace lmx_cli {
+namespace {
+
+// Half of a two-sided interval of 95 %, in standard errors.
+double errors_of_95(double freedom) {
+  return boost::math::quantile(boost::math::students_t(freedom), 0.975);
+}
+
+}  // namespace
+
+double mean_of(const std::vector<double>& values) {
+  return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
+}
+
+double deviation_of(const std::vector<double>& values) {
+  const double mean = mean_of(values);
+  double squares = 0;
+  for (const double v : values) squares += (v - mean) * (v - mean);
+  return std::sqrt(squares / (static_cast<double>(values.size()) - 1));
+}
 
 std::optional<double> half_interval(const std::vector<double>& values) {
   if (values.size() < 2) return {};
   const auto n = static_cast<double>(values.size());
-  const double mean = std::accumulate(values.begin(), values.end(), 0.0) / n;
-  double squares = 0;
-  for (const double v : values) squares += (v - mean) * (v - mean);
-  return boost::math::quantile(boost::math::students_t(n - 1), 0.975) * std::sqrt(squares / (n - 1) / n);
+  return errors_of_95(n - 1) * deviation_of(values) / std::sqrt(n);
+}
+
+std::optional<bool> means_differ(const std::vector<double>& a, const std::vector<double>& b) {
+  if (a.size() < 2 || b.size() < 2) return {};
+  const auto squared_error = [](const std::vector<double>& v) {
+    const double deviation = deviation_of(v);
+    return deviation * deviation / static_cast<double>(v.size());
+  };
+  const double ea = squared_error(a), eb = squared_error(b), difference = std::fabs(mean_of(a) - mean_of(b));
+  if (ea + eb == 0) return difference > 0;
+  // Welch and Satterthwaite's degrees of freedom.
+  const double freedom = (ea + eb) * (ea + eb) /
+                         (ea * ea / static_cast<double>(a.size() - 1) + eb * eb / static_cast<double>(b.size() - 1));
+  return difference > errors_of_95(freedom) * std::sqrt(ea + eb);
 }
 
 }  // namespace lmx_cli

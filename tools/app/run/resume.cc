@@ -117,7 +117,7 @@ struct Loaded {
   std::string folder;
 };
 
-// The last of these checkpoints; if it is damaged and nobody watches, the last one that is intact.
+// The last of these checkpoints. If it is damaged and the start is unattended, the last one that is intact.
 template <class Load>
 Loaded load_last(const std::vector<CheckpointInfo>& all, bool unattended, const Load& load) {
   for (size_t i = all.size(); i-- > 0;) {
@@ -151,7 +151,7 @@ Loaded load_for(Session& s, const std::vector<CheckpointInfo>& all, bool unatten
   return loaded;
 }
 
-// Returns whether the key says where the data is. What counts for a run is the content.
+// Returns whether the key names the place of the data. A run may continue at another place if the content is the same.
 bool names_a_place(const std::string& key) {
   return key.starts_with("data.") && (key.ends_with("files") || key == "data.corpus" || key == "data.subword_model");
 }

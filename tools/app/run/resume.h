@@ -39,7 +39,7 @@ struct Resumed {
   std::vector<Difference> changes;  // keys that have another value from this step on, on purpose
 };
 // Loads the run's last checkpoint into `session`. A run that was killed before its first checkpoint starts from step 0.
-// For the keys that `options` name as changed, the values of the recipe are used. If nobody watches the start
+// For the keys that `options` name as changed, the values of the recipe are used. If no user watches the start
 // (`--resume auto`, or a restart by lmx), a damaged checkpoint costs a warning, and the one before it is used.
 // UserError: the recipe or the content of the data is another one, or the checkpoint is damaged.
 Resumed resume_session(Session& session, const std::string& directory, const Node& full, const RunOptions& options);

@@ -106,6 +106,8 @@ RunResult result_of(const Session& s, const Trainer& trainer, const std::string&
   r.train_seconds = at.seconds;
   r.exit_code = code;
   r.translates = s.network.model->translates();
+  if (s.data.codecs.source && s.data.valid_pairs.size() > 0)
+    r.sentence = s.data.codecs.source->decode(s.data.valid_pairs.source(0));
   r.leads = s.leads();
   return r;
 }

@@ -37,6 +37,7 @@ struct RunResult {
   std::optional<TranslationQuality> translation;  // train.final_bleu
   int exit_code = 0;                              // 0, 130 or 143
   bool translates = false;                        // true: model for `lmx translate`; false: for `lmx generate`
+  std::string sentence;                           // of the source language, from the validation split; or ""
   bool leads = true;                              // true on the first rank, whose process reports the result
 };
 // UserError: a wrong recipe, missing data, a run that cannot be resumed. RunError: diverged, a full disk.

@@ -6,7 +6,6 @@
 #include <cstdio>
 #include <map>
 #include <nlohmann/json.hpp>
-#include <numeric>
 
 #include "app/print/markdown.h"
 #include "app/print/terminal.h"
@@ -33,33 +32,42 @@ std::string csv_cell(const std::string& text) {
   return quoted + "\"";
 }
 
-// Prints an interval with two digits, because more are not significant.
-std::string interval_text(double half) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.2g", half);
+// "97.31 ± 0.48 (3)": mean, standard deviation with the two digits that are significant, and number of values.
+std::string mean_text(const Configuration& c) {
+  std::string text = number_text(c.mean());
+  if (c.values.size() < 2) return text;
+  char deviation[32];
+  std::snprintf(deviation, sizeof deviation, "%.2g", deviation_of(c.values));
+  return str(text, " ± ", deviation, " (", c.values.size(), ")");
+}
+
+// The same with "*" before the best and "~" before those within the noise. The outcomes, if the configuration has no
+// value.
+std::string cell_text(const Configuration& c) {
+  if (c.values.empty()) return c.outcomes();
+  std::string text = (c.best ? "*" : c.within_noise ? "~" : "") + mean_text(c);
+  if (c.values.size() < c.states.size()) text += str(" of ", c.states.size());
   return text;
 }
 
-// "97.31 ± 1.2", with "*" before the best. The outcomes, if the configuration has no value.
-std::string cell_text(const Configuration& c) {
-  if (c.values.empty()) return c.outcomes();
-  std::string text = (c.best ? "*" : "") + number_text(c.mean());
-  if (const auto half = half_interval(c.values)) text += " ± " + interval_text(*half);
-  if (c.values.size() < c.states.size()) text += str(" (", c.values.size(), " of ", c.states.size(), ")");
-  return text;
+// Three values at least: the interval of two is many times as wide as their distance.
+std::string interval_text(const Configuration& c) {
+  const auto half = half_interval(c.values);
+  if (!half || c.values.size() < 3) return "-";
+  return str(number_text(c.mean() - *half), " to ", number_text(c.mean() + *half));
 }
 
 Rows list_rows(const Summary& s) {
   Rows rows{{}};
   for (const Axis& axis : s.axes) rows[0].push_back(axis.name);
-  rows[0].insert(rows[0].end(), {s.metric, "95 % interval", "n", "outcomes"});
+  rows[0].push_back(s.metric);
+  if (s.seeds) rows[0].push_back("95 % interval");
+  rows[0].insert(rows[0].end(), {"outcomes", ""});
   for (const Configuration& c : s.configurations) {
     std::vector<std::string> row = c.place;
-    const auto half = half_interval(c.values);
-    row.push_back(c.values.empty() ? "-" : (c.best ? "*" : "") + number_text(c.mean()));
-    row.push_back(half ? str(number_text(c.mean() - *half), " to ", number_text(c.mean() + *half)) : "-");
-    row.push_back(std::to_string(c.values.size()));
-    row.push_back(c.outcomes());
+    row.push_back(c.values.empty() ? "-" : mean_text(c));
+    if (s.seeds) row.push_back(interval_text(c));
+    row.insert(row.end(), {c.outcomes(), c.best ? "best" : c.within_noise ? "within noise" : ""});
     rows.push_back(std::move(row));
   }
   return rows;
@@ -85,20 +93,44 @@ Rows grid_rows(const Summary& s) {
 }
 
 std::string notes(const Summary& s) {
-  return str("* best mean", s.seeds ? "; ± half of the 95 % interval of the mean over seeds (Student's t)" : "");
+  if (!s.seeds) return "* best; each configuration ran once, so the noise between seeds is not known";
+  return "Mean ± standard deviation (number of seeds). * best mean; ~ within noise: the difference from the best is "
+         "not "
+         "significant at 5 % (Welch's t-test)";
 }
 
 void mark_best(Summary& s, const Metric& metric) {
   Configuration* best = nullptr;
   for (Configuration& c : s.configurations)
     if (!c.values.empty() && (!best || metric.better(c.mean(), best->mean()))) best = &c;
-  if (best) best->best = true;
+  if (!best) return;
+  best->best = true;
+  for (Configuration& c : s.configurations)
+    c.within_noise = !c.best && !means_differ(c.values, best->values).value_or(true);
+}
+
+// The characters that mean something to LaTeX.
+std::string latex_text(const std::string& text) {
+  static const std::map<char, std::string> kSpecial{
+      {'\\', "\\textbackslash{}"}, {'~', "\\textasciitilde{}"}, {'^', "\\textasciicircum{}"}};
+  std::string out;
+  for (const char c : text) {
+    const auto special = kSpecial.find(c);
+    if (special != kSpecial.end()) {
+      out += special->second;
+      continue;
+    }
+    if (std::string_view("&%$#_{}").find(c) != std::string_view::npos) out += '\\';
+    out += c;
+  }
+  for (size_t at; (at = out.find("±")) != std::string::npos;) out.replace(at, std::string("±").size(), "$\\pm$");
+  return out;
 }
 
 }  // namespace
 
 double Configuration::mean() const {
-  return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
+  return mean_of(values);
 }
 
 std::string Configuration::outcomes() const {
@@ -145,15 +177,32 @@ Summary summarise(const Plan& plan, const std::vector<State>& states) {
 std::string csv(const Summary& s) {
   std::string out;
   for (const Axis& axis : s.axes) out += csv_cell(axis.name) + ",";
-  out += csv_cell(s.metric) + ",low,high,n,best,outcomes\n";
+  out += csv_cell(s.metric) + ",sd,low,high,n,best,within_noise,values,outcomes\n";
   for (const Configuration& c : s.configurations) {
     for (const std::string& value : c.place) out += csv_cell(value) + ",";
     const auto half = half_interval(c.values);
-    out += (c.values.empty() ? "" : exact(c.mean())) + "," + (half ? exact(c.mean() - *half) : "") + "," +
-           (half ? exact(c.mean() + *half) : "") + "," + std::to_string(c.values.size()) + "," + (c.best ? "1" : "0") +
-           "," + csv_cell(c.outcomes()) + "\n";
+    std::string values;
+    for (const double v : c.values) values += (values.empty() ? "" : " ") + exact(v);
+    out += (c.values.empty() ? "" : exact(c.mean())) + "," + (half ? exact(deviation_of(c.values)) : "") + "," +
+           (half ? exact(c.mean() - *half) : "") + "," + (half ? exact(c.mean() + *half) : "") + "," +
+           std::to_string(c.values.size()) + "," + (c.best ? "1" : "0") + "," + (c.within_noise ? "1" : "0") + "," +
+           values + "," + csv_cell(c.outcomes()) + "\n";
   }
   return out;
+}
+
+std::string latex(const Summary& s) {
+  const Rows rows = list_rows(s);
+  std::string out = "\\begin{tabular}{" + std::string(rows[0].size(), 'l') + "}\n\\toprule\n";
+  for (size_t r = 0; r < rows.size(); ++r) {
+    const bool bold = r > 0 && s.configurations[r - 1].best;
+    for (size_t c = 0; c < rows[r].size(); ++c) {
+      const std::string text = latex_text(rows[r][c]);
+      out += (c ? " & " : "") + (bold && !text.empty() ? "\\textbf{" + text + "}" : text);
+    }
+    out += r == 0 ? " \\\\\n\\midrule\n" : " \\\\\n";
+  }
+  return out + "\\bottomrule\n\\end{tabular}\n% " + notes(s) + "\n";
 }
 
 std::string markdown(const Summary& s) {
@@ -177,9 +226,14 @@ nlohmann::ordered_json json(const Summary& s) {
     for (const double value : c.values) values.push_back(json_number(value));
     for (const State& state : c.states)
       outcomes.push_back(state.outcome == Outcome::none ? "waiting" : name_of(state.outcome));
-    Json one{{"place", place}, {"values", values}, {"outcomes", outcomes}, {"best", c.best}};
+    Json one{{"place", place},
+             {"values", values},
+             {"outcomes", outcomes},
+             {"best", c.best},
+             {"within_noise", c.within_noise}};
     if (!c.values.empty()) one["mean"] = json_number(c.mean());
     if (const auto half = half_interval(c.values)) {
+      one["sd"] = json_number(deviation_of(c.values));
       one["low"] = json_number(c.mean() - *half);
       one["high"] = json_number(c.mean() + *half);
     }

@@ -1,4 +1,5 @@
-// The results of a sweep: mean, interval and number of values of each configuration. The best one is marked.
+// The results of a sweep: mean, standard deviation and number of values of each configuration. The best one is marked,
+// and so are those that do not differ from it significantly.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -15,6 +16,7 @@ struct Configuration {
   std::vector<double> values;  // of its points that are done
   std::vector<State> states;   // of all its points
   bool best = false;           // it has the best mean of all configurations with values
+  bool within_noise = false;   // its mean does not differ from the best one significantly
   double mean() const;
   std::string outcomes() const;  // "3 done", "2 done, 1 diverged", "1 waiting"
 };
@@ -27,8 +29,9 @@ struct Summary {
 };
 Summary summarise(const Plan& plan, const std::vector<State>& states);
 
-std::string csv(const Summary& summary);              // one line per configuration, all digits
+std::string csv(const Summary& summary);              // one line per configuration, all digits, the values of all seeds
 std::string markdown(const Summary& summary);         // the same for reading; two axes also give a grid
+std::string latex(const Summary& summary);            // a tabular for the package booktabs
 std::string text(const Summary& summary);             // for a terminal
 nlohmann::ordered_json json(const Summary& summary);  // docs/json.md
 

@@ -59,7 +59,7 @@ SweepReport read_sweep(const std::string& directory) {
     }
     report.view.points.push_back(std::move(shown));
   }
-  report.table = text(summarise(plan, standing.states));
+  report.summary = summarise(plan, standing.states);
   return report;
 }
 

@@ -5,13 +5,14 @@
 #include <vector>
 
 #include "app/report/page.h"
+#include "app/sweep/table.h"
 
 namespace lmx_cli::sweeps {
 
 struct SweepReport {
   reports::SweepView view;
   std::vector<reports::Report> runs;  // runs of the points that have records
-  std::string table;                  // the table that the sweep prints at its end
+  Summary summary;                    // of its configurations
 };
 
 // Reads the folder of a sweep, finished or not. UserError: no sweep there, or a damaged one.

@@ -8,6 +8,7 @@
 #include "cli/output/json_output.h"
 #include "cli/plugins/plugin_file.h"
 #include "lmx/error.h"
+#include "plugin/choice.h"
 
 namespace lmx_cli {
 namespace {
@@ -31,8 +32,37 @@ void list(const PluginsFlags& options) {
                        {"summary", p.summary},
                        {"path", p.path}});
   }
+  for (const lmx::PluginKind kind : kPluginKinds)
+    for (const auto& [name, fields] : lmx::built_in(kind)) {
+      rows.push_back({lmx::name_of(kind), name, "-", "", "built in"});
+      plugins.push_back({{"kind", lmx::name_of(kind)}, {"name", name}, {"built_in", true}});
+    }
   if (options.json) return print_json({{"plugins", plugins}});
   std::cout << table(rows);
+}
+
+void print_fields(const std::vector<lmx::FieldInfo>& fields) {
+  if (fields.empty()) {
+    std::cout << "\nIt has no fields.\n";
+    return;
+  }
+  std::vector<std::vector<std::string>> rows{{"FIELD", "TYPE", "DEFAULT", "RANGE", "MEANING"}};
+  for (const lmx::FieldInfo& f : fields) rows.push_back({f.name, f.type, f.default_text, f.range, f.help});
+  std::cout << "\n" << table(rows);
+}
+
+// Losses, optimizers and schedules of lmx itself. Returns false if there is none of that name.
+bool info_of_built_in(const PluginsFlags& options) {
+  for (const lmx::PluginKind kind : kPluginKinds) {
+    if (!options.kind.empty() && options.kind != lmx::name_of(kind)) continue;
+    for (const auto& [name, fields] : lmx::built_in(kind)) {
+      if (name != options.name) continue;
+      std::cout << table({{"name", name}, {"kind", lmx::name_of(kind)}, {"file", "built in"}});
+      print_fields(fields);
+      return true;
+    }
+  }
+  return false;
 }
 
 // Returns the only plugin of that name. --kind selects one if several kinds have this name.
@@ -46,6 +76,7 @@ lmx::PluginDescription choose(const PluginsFlags& options) {
       names.push_back(p.name);
       if (p.name == options.name) kinds.push_back(kind);
     }
+    for (const auto& [name, fields] : lmx::built_in(kind)) names.push_back(name);
   }
   if (kinds.size() > 1) {
     throw lmx::UserError(lmx::str("[plugins] '", options.name, "' is the name of ", kinds.size(),
@@ -61,6 +92,7 @@ lmx::PluginDescription choose(const PluginsFlags& options) {
 
 void info(const PluginsFlags& options) {
   options.directories.load();
+  if (info_of_built_in(options)) return;
   const lmx::PluginDescription description = choose(options);
   const lmx::PluginInfo& p = description.plugin;
   std::cout << table({{"name", p.name},
@@ -71,13 +103,7 @@ void info(const PluginsFlags& options) {
                       {"file", p.path},
                       {"sha256", lmx::file_sha256(p.path)},
                       {"build", description.build_id}});
-  if (description.fields.empty()) {
-    std::cout << "\nIt has no fields.\n";
-    return;
-  }
-  std::vector<std::vector<std::string>> rows{{"FIELD", "TYPE", "DEFAULT", "RANGE", "MEANING"}};
-  for (const lmx::FieldInfo& f : description.fields) rows.push_back({f.name, f.type, f.default_text, f.range, f.help});
-  std::cout << "\n" << table(rows);
+  print_fields(description.fields);
 }
 
 }  // namespace
@@ -86,12 +112,13 @@ void add_plugins(Command app) {
   const Command group = app.add_subcommand("plugins", "list, show, write and check plugins");
   set_examples(group, {{"lmx plugins list", "what is found, and where"},
                        {"lmx plugins info lstm", "the fields of one plugin"},
+                       {"lmx plugins info adam", "those of a loss, an optimizer or a schedule that is built in"},
                        {"lmx plugins new sync my_sync", "write one to start from"},
                        {"lmx plugins check my_sync.so", "tests it by the rules of its kind"}});
 
   const auto options = std::make_shared<PluginsFlags>();
-  const Command list_command =
-      group.add_subcommand("list", "every plugin that is found: kind, name, version, summary, file");
+  const Command list_command = group.add_subcommand(
+      "list", "every plugin that is found, and what is built in: kind, name, version, summary, file");
   set_examples(list_command, {{"lmx plugins list", "build tree or install prefix, and LMX_PLUGIN_PATH"},
                               {"lmx plugins list --plugin-dir my/plugins", "and another folder"}});
   options->directories.add_to(list_command);
