@@ -152,6 +152,10 @@ TEST_F(Planned, TablesVerdictsAndFigureSaySo) {
   EXPECT_EQ(o.out, read_file(folder_ / "out/table.md"));
   EXPECT_THAT(o.out, Names("hours (h, planned)", "| 20.00 (*set*) | 20 |",
                            "by `lmx plan` for a100_node, h100_node, not measured"));
+  EXPECT_THAT(o.out,
+              testing::ContainsRegex("Of 2 numbers of the paper that depend on time, the planner is close enough to "
+                                     "[0-2]; without any communication, and with the same calibration, it would be "
+                                     "to [0-2]\\."));
   const Json r = Json::parse(read_file(folder_ / "out/results.json"));
   EXPECT_EQ(r, shown());
   EXPECT_EQ(verdict(r, "faster")["verdict"], "the planner agrees");

@@ -46,7 +46,13 @@ class CellPlanner {
  public:
   CellPlanner(const Experiment& experiment, const PlanConfig& config, const std::vector<Cell>& cells)
       : experiment_(experiment), config_(config), cells_(cells) {
-    for (const PlanAnchor& anchor : config.anchors) speeds_.push_back(speed_of(anchor));
+    for (const PlanAnchor& anchor : config.anchors) {
+      const Cell& cell = cell_named(anchor.cell, str(to_string(anchor.mark), ": ", anchor.path, ".cell"));
+      const double step_s = step_of(anchor, cell);
+      const lmx::plan::Row row = plan_at(cell, 1).rows[0];
+      speeds_.push_back(placed(cell, [&] { return planner_of(cell).speed_of({row.ranks, step_s}); }));
+      factors_.push_back(step_s / row.time.compute_s);
+    }
   }
 
   std::map<std::string, PlannedCell> plan(const std::vector<const Measure*>& measures) {
@@ -64,6 +70,7 @@ class CellPlanner {
       p.anchor = std::any_of(config_.anchors.begin(), config_.anchors.end(),
                              [&](const PlanAnchor& anchor) { return anchor.cell == cell.id; });
       set_efficiency(cell, p);
+      set_without_network(cell, p);
     }
     return planned;
   }
@@ -123,9 +130,10 @@ class CellPlanner {
     });
   }
 
-  double speed_at(const Cell& cell) const {
-    for (size_t i = 0; i < speeds_.size(); ++i)
-      if (chosen(experiment_, cell, config_.anchors[i].only, config_.anchors[i].path + ".only")) return speeds_[i];
+  // The one of these numbers that belongs to the anchor of the cell; 1 if the cell has none.
+  double of_anchor(const Cell& cell, const std::vector<double>& numbers) const {
+    for (size_t i = 0; i < numbers.size(); ++i)
+      if (chosen(experiment_, cell, config_.anchors[i].only, config_.anchors[i].path + ".only")) return numbers[i];
     return 1;
   }
 
@@ -141,7 +149,8 @@ class CellPlanner {
   // The plan of a cell at the speed that its anchor sets.
   const lmx::plan::Plan& plan_of(const Cell& cell) {
     const auto found = plans_.find(cell.id);
-    return found != plans_.end() ? found->second : plans_.emplace(cell.id, plan_at(cell, speed_at(cell))).first->second;
+    return found != plans_.end() ? found->second
+                                 : plans_.emplace(cell.id, plan_at(cell, of_anchor(cell, speeds_))).first->second;
   }
   // Calls `work`; its errors get the place of the plan and the cell.
   template <class Work>
@@ -162,10 +171,9 @@ class CellPlanner {
     throw UserError(str(where, ": this scale has no cell '", id, "'", lmx::did_you_mean(id, ids)));
   }
 
-  // The factor of all times of computation with which the anchor's cell has the paper's number.
-  double speed_of(const PlanAnchor& anchor) {
+  // The paper's seconds of a step in the anchor's cell.
+  double step_of(const PlanAnchor& anchor, const Cell& cell) {
     const std::string where = str(to_string(anchor.mark), ": ", anchor.path);
-    const Cell& cell = cell_named(anchor.cell, where + ".cell");
     const lmx::plan::Row planned = plan_at(cell, 1).rows[0];
     double step_s = number(cell, anchor.step_s, "step_s", 0);
     if (given(anchor.tokens_per_s)) step_s = planned.step_tokens / number(cell, anchor.tokens_per_s, "tokens_per_s", 0);
@@ -175,7 +183,22 @@ class CellPlanner {
       step_s =
           number(cell, anchor.hours_per_epoch, "hours_per_epoch", 0) / *planned.epoch_hours * planned.time.step_s();
     }
-    return placed(cell, [&] { return planner_of(cell).speed_of({planned.ranks, step_s}); });
+    return step_s;
+  }
+
+  // The seconds of a step without communication.
+  double compute_of(const Cell& cell) { return of_anchor(cell, factors_) * plan_at(cell, 1).rows[0].time.compute_s; }
+
+  void set_without_network(const Cell& cell, PlannedCell& p) {
+    const double step_s = compute_of(cell), ratio = step_s / p.columns.at("step_s");
+    for (const std::string& column : kFromStep)
+      if (const auto found = p.columns.find(column); found != p.columns.end())
+        p.without_network[column] = column == "tokens_per_s" ? found->second / ratio : found->second * ratio;
+    if (const Cell* base = base_of(cell)) {
+      const lmx::plan::Row& planned = plan_of(*base).rows[0];
+      const double of_base = planned.step_tokens / compute_of(*base) / planned.ranks;
+      p.without_network[kEfficiency] = p.without_network.at("tokens_per_s") / p.columns.at("ranks") / of_base;
+    }
   }
 
   // The cell to which the efficiency of `cell` refers; null if the plan has no base.
@@ -205,7 +228,8 @@ class CellPlanner {
   const Experiment& experiment_;
   const PlanConfig& config_;
   const std::vector<Cell>& cells_;
-  std::vector<double> speeds_;  // of the anchors
+  std::vector<double> speeds_;   // of the anchors: factors of the times of computation
+  std::vector<double> factors_;  // the same for a model without communication
   std::map<std::string, lmx::plan::Planner> planners_;
   std::map<std::string, lmx::plan::Plan> plans_;
 };

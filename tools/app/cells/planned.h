@@ -15,6 +15,9 @@ struct PlannedCell {
   bool anchor = false;                    // the paper's number of this cell sets the speed of the device
   bool base = false;                      // its efficiency is 1 by definition
   double speed = 1;                       // factor of all times of computation, from the anchor
+  // The columns that follow from the time of a step, by a model without any communication that has the same anchors:
+  // what the computation alone explains.
+  std::map<std::string, double> without_network;
 };
 
 // Returns the formula for the expected value of a cell's measure; null if there is none.

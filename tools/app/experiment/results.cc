@@ -214,6 +214,25 @@ bool all_planned(const Results& results, const Measure& measure) {
   return planned;
 }
 
+Explained explained_times(const Results& results) {
+  Explained e;
+  for (const Measure& m : results.experiment.measures) {
+    if (m.plan.empty() || !is_comparable(m, results)) continue;
+    for (const Row& row : results.rows) {
+      const std::optional<double> paper = lmx::parse_double(paper_text(row, m));
+      const std::vector<Sample> samples = samples_of(results, row, m);
+      if (!paper || samples.empty() || origin_of(m, row.first()) != Origin::planned || fixed(results, row, m)) continue;
+      const PlannedCell& planned = results.by_cell.at(row.first().id).planned;
+      const auto other = planned.without_network.find(m.plan);
+      if (other == planned.without_network.end()) continue;
+      ++e.cells;
+      e.by_planner += distance(mean(samples), *paper) <= m.tolerance();
+      e.without_network += distance(other->second, *paper) <= m.tolerance();
+    }
+  }
+  return e;
+}
+
 // The keys of `paper` are a row's labels, such as "dense-24".
 std::string paper_text(const Row& row, const Measure& measure) {
   std::string id;

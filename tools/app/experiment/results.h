@@ -57,6 +57,13 @@ bool is_comparable(const Measure& measure, const Results& results);
 // Compares the mean with the paper's number, by the tolerance of the measure and the spread of the samples.
 Standing standing_to_paper(const Measure& measure, const std::vector<Sample>& samples, double paper);
 
+// How many of the paper's times the planner explains, and how many a model without any communication explains that has
+// the same anchors. Cells that an anchor fixes do not count.
+struct Explained {
+  size_t cells = 0, by_planner = 0, without_network = 0;
+};
+Explained explained_times(const Results& results);
+
 std::string markdown(const Results& results);
 // A paragraph about the numbers that are planned: the machine, and the factors that the paper's cells have set. Empty
 // if nothing is planned.
