@@ -28,7 +28,7 @@ TEST_F(SweepPoints, AGridOfDrawnPoints) {
       in_grid = true;
       across = {cells.end() - 2, cells.end()};
     } else if (cells[0].starts_with("0.") && !in_grid) {
-      listed[cells[0] + " " + cells[1]] = cells[2];
+      listed[cells[0] + " " + cells[1]] = (line.ends_with("best") ? "*" : "") + cells[2];
     } else if (cells[0].starts_with("0.")) {
       for (size_t i = 0; i < 2; ++i) EXPECT_EQ(cells.at(i + 1), listed[cells[0] + " " + across[i]]) << o.out;
     }

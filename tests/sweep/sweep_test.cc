@@ -147,7 +147,7 @@ TEST_F(Sweep, OutcomesAreResults) {
   EXPECT_THAT(diverged["reason"], Names("train.max_loss"));
   EXPECT_TRUE(diverged["value"].is_null());
   EXPECT_THAT(o.out, Names("train nll_nat", "diverged"));
-  EXPECT_THAT(read_file(folder_ / "out/table.csv"), HasSubstr("0.01,,,,0,0,diverged\n"));
+  EXPECT_THAT(read_file(folder_ / "out/table.csv"), HasSubstr("0.01,,,,,0,0,0,,diverged\n"));
   // A diverged point is a result and is not tried again.
   const size_t before = events("out").size();
   ASSERT_EQ(resume("out", {"--retry", "3"}).code, 0);
@@ -320,6 +320,9 @@ TEST_F(Sweep, EverythingIsCheckedBeforeTheFirstStarts) {
   refused({"--seeds", "0"}, {"[sweep] seeds"});
   refused({"--seeds", "1,1"}, {"seed 1", "twice"});
   refused({"seed=1,1"}, {"seed", "value 1 twice"});
+  refused({"optimizer.lr=0.001,1e-3"}, {"optimizer.lr", "value 1e-3 twice, once as 0.001"});
+  refused({"train.eval_carry=true,True"}, {"train.eval_carry", "twice"});
+  refused({"model.dropout=0,0.0"}, {"model.dropout", "twice"});
   refused({"optimizer.lr=interval(0,1)"}, {"--random N"});
   refused({"optimizer.lr=tag(log,interval(0,1))", "--random", "2"}, {"above 0"});
   refused({"seed=1,2", "--halving", "eta=3"}, {"halving", "min"});

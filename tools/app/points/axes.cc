@@ -3,11 +3,15 @@
 #include "app/compose/compose.h"
 
 #include <algorithm>
+#include <cctype>
 #include <cmath>
 #include <cstdio>
+#include <map>
 #include <set>
 
 #include "app/points/grid.h"
+#include "base/text.h"
+#include "lmx/config.h"
 #include "lmx/error.h"
 #include "lmx/random.h"
 
@@ -25,6 +29,14 @@ std::string drawn_number(const Axis& axis, double uniform) {
   return text;
 }
 
+// Values that a recipe reads alike have one meaning: 0.001 and 1e-3, true and True.
+std::string meaning_of(const std::string& value) {
+  if (const auto number = lmx::parse_double(value)) return lmx::number_text(*number == 0 ? 0 : *number);
+  std::string lower = value;
+  std::transform(lower.begin(), lower.end(), lower.begin(), [](unsigned char c) { return std::tolower(c); });
+  return lower == "true" || lower == "false" ? lower : value;
+}
+
 // `place` is the prefix of messages about an axis of the recipe.
 void check_axis(const Axis& axis, const std::string& place) {
   if (axis.interval && !(axis.interval->first < axis.interval->second))
@@ -32,10 +44,13 @@ void check_axis(const Axis& axis, const std::string& place) {
   if (axis.logarithmic && axis.interval && axis.interval->first <= 0)
     throw UserError(str(place, "[sweep] ", axis.name,
                         ": tag(log, interval(...)) needs an interval above 0, got one from ", axis.interval->first));
-  std::set<std::string> seen;
-  for (const std::string& value : axis.values)
-    if (!seen.insert(value).second)
-      throw UserError(str(place, "[sweep] ", axis.name, " has the value ", value, " twice"));
+  std::map<std::string, std::string> seen;
+  for (const std::string& value : axis.values) {
+    const auto [first, fresh] = seen.emplace(meaning_of(value), value);
+    if (!fresh)
+      throw UserError(str(place, "[sweep] ", axis.name, " has the value ", value, " twice",
+                          first->second == value ? "" : ", once as " + first->second));
+  }
 }
 
 void note_places(const lmx::SweepAxis& axis, std::map<std::string, lmx::OverridePlace>& places) {
