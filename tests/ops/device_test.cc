@@ -53,6 +53,19 @@ TEST_F(DeviceOps, OperandsMayBeginAtAnyElement) {
   expect_equal(across({{3}, {5}, 1, 1, 8}, 0), DType::f32, 4 * 0x1p-8, DType::bf16, 1);
 }
 
+// The sums of long rows and columns are made in parts, of which the last may be shorter.
+TEST_F(DeviceOps, LongRowsAndColumnsAreSummedWhole) {
+  const auto check = [&](int dim, const Shape& shape) {
+    const OpCase c{"sum", "parts", [dim](Context& ctx, const Vars& v) { return sum(ctx, v[0], {dim}); }, {shape}};
+    expect_equal(c, DType::f64, 1e-12);
+  };
+  for (const int64_t n : {64, 65, 127, 130, 1000, 5001}) {
+    check(0, Shape{n, 3});
+    check(1, Shape{3, n});
+    check(1, Shape{2, n, 3});
+  }
+}
+
 // Rows of four elements that begin at every fifth. No op walks so today.
 TEST_F(DeviceOps, CopiedRowsMayBeginAtAnyElement) {
   ops::Walk<1> walk;

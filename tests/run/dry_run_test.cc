@@ -114,6 +114,19 @@ TEST_F(DryRun, ARunIsWarnedOrRefusedBeforeItAllocates) {
   EXPECT_THAT(warned.err, Names("warning: [memory] the estimate is ", "this machine has", "The largest items: "));
 }
 
+// With unequal shares of a batch, the rank with the larger one decides.
+TEST_F(DryRun, MemoryOfTheLargestShare) {
+  const auto activations = [&](const std::string& global) {
+    const Outcome o =
+        run("a", {"batch.global=" + global, "batch.micro=0", "train.eval_batch=1", "--ranks", "2", "--dry-run"});
+    EXPECT_EQ(o.code, 0) << o.err;
+    const Match found = first_match(o.out, "activations ([0-9.]+ [kM]?B)");
+    return found.empty() ? "none in " + o.out : found[1];
+  };
+  EXPECT_EQ(activations("21"), activations("22"));
+  EXPECT_NE(activations("21"), activations("20"));
+}
+
 // Only the virtual ranks that compute at the same time have activations.
 TEST_F(DryRun, MemoryOfRanksThatComputeAtTheSameTime) {
   const auto estimate_kb = [&](const std::string& at_once) {

@@ -96,6 +96,24 @@ TEST_F(Loop, AnOverflowKeepsTheStatesOfTheText) {
   for (size_t i = 0; i < calm.size(); ++i) EXPECT_EQ(calm[i]["nll_nat"], overflowing[i]["nll_nat"]) << i;
 }
 
+// A signal has interrupted the validation of the last step; the run that continues there has nothing else to do.
+TEST_F(Loop, AnInterruptedValidationIsRepeated) {
+  const Recipe r = read_recipe(recipe(), "loop");
+  for (const int64_t evaluated : {-1, 12}) {
+    const auto comm = make_self_communicator(1);
+    Session session(r, *comm, start_of(r));
+    const std::string dir = str("evaluated", evaluated);
+    std::filesystem::create_directory(path(dir));
+    Position at;
+    at.step = 12;
+    at.evaluated = evaluated;
+    Trainer trainer(session, path(dir), at);
+    EXPECT_EQ(trainer.run(), 0);
+    EXPECT_EQ(records(dir, "valid").size(), evaluated == 12 ? 0u : 1u);
+    EXPECT_EQ(trainer.position().evaluated, 12);
+  }
+}
+
 TEST_F(Loop, ThreadsDoNotChangeTheBits) {
   EXPECT_EQ(trained({{"threads", "1"}}), trained({{"threads", "2"}}));
 }
