@@ -24,6 +24,8 @@ set(lmx_full
   # Long attention on the emulated device; that of one tile stays.
   "ops emulated.scrambled.DeviceLongAttention.EqualsTheCpu$"
   "run CudnnRun.WithoutCudnnOneLineSaysSo$"
+  # Integers of every size; the largest ones stay.
+  "memory Recipes/ExtremeValues.OfAllSizesAreRefusedOrCounted/"
   # Runs that are ended in many places, one after the other.
   "run Ranks/Killed.AtRandomMomentsEndsInTheSameBits/1$"
   "comm Gloo.(ARankThatIsKilledBetweenLongMessages|AProcessThatTheKernelDoesNotFind)$"
@@ -37,7 +39,7 @@ set(lmx_full
 set(lmx_waits
   "base Locks.OneHolderAtATime"
   "comm All/ProcessGroups[.]"
-  "comm (Gloo|Mpi|emulated.scrambled.Nccl)[.].*(Named|Refused|Killed|Join|NotMpis|NotFind|NotEnd|Messages)"
+  "comm (Gloo|Mpi|emulated.scrambled.Nccl)[.].*(Named|Refused|Killed|Join|NotMpis|NotFind|NotEnd|Messages|ASignalEnds)"
   "cuda_emulator NcclEmulator[.]"
   "experiment LaunchedExperiment[.]|Experiment.OneProcessAtATime"
   "memory Fit.AKilledProbeLeavesNothing"
