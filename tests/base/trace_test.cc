@@ -143,7 +143,7 @@ TEST(Tracer, UnwritableFileIsARunError) {
       tracer.write(path);
       ADD_FAILURE() << path << " was written";
     } catch (const RunError& e) {
-      EXPECT_THAT(e.what(), Names("[trace]", path));
+      EXPECT_THAT(e.what(), Names("[data] cannot ", path));
     }
   }
 }

@@ -91,7 +91,7 @@ TEST(ConfigCommand, SchemaListsEveryFieldOfWhatIsNamed) {
   EXPECT_THAT(o.out, ContainsRegex("\nmodel: lstm \\(others: mlstm, rhn, transformer\\)\n"));
   EXPECT_THAT(o.out, ContainsRegex("\noptimizer: adam \\(others: sgd, adagrad, adamw\\)\n"));
   EXPECT_THAT(o.out, ContainsRegex("\nsync\\.rest: allreduce \\("));
-  EXPECT_THAT(o.out, ContainsRegex("\n  cells +int +[0-9]+ +>= 1 +[a-z]"));
+  EXPECT_THAT(o.out, ContainsRegex("\n  cells +int +[0-9]+ +in .1, 1048576. +[a-z]"));
   EXPECT_THAT(o.out, ContainsRegex("\n  train\\.steps +int +0 +>= 0 +[a-z]"));
 }
 

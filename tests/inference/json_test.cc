@@ -66,7 +66,7 @@ TEST_F(JsonOutput, Lists) {
   const Json plugins = parsed({"plugins", "list", "--json"})["plugins"];
   bool lstm = false;
   for (const Json& p : plugins) {
-    expect_keys(p, {"kind", "name", "version", "licence", "summary", "path"});
+    expect_keys(p, {"kind", "name", "version", "licence", "summary", "path", "built_in"});
     lstm |= p["kind"] == "model" && p["name"] == "lstm";
   }
   EXPECT_TRUE(lstm);

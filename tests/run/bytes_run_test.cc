@@ -46,7 +46,7 @@ TEST_F(BytesRun, ATerminalGetsNoControlCharacters) {
   const auto [code, shown] = run_on_terminal(words, environment());
   EXPECT_EQ(code, 0) << shown;
   EXPECT_EQ(std::count_if(shown.begin(), shown.end(), is_control), 0);
-  EXPECT_THAT(shown, Names("\\x1b", "\\x07"));
+  EXPECT_THAT(shown, Names("<U+001B>", "<U+0007>"));
 }
 
 TEST_F(BytesRun, TrainsEvaluatesAndResumes) {

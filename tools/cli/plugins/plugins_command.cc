@@ -30,12 +30,19 @@ void list(const PluginsFlags& options) {
                        {"version", p.version},
                        {"licence", p.licence},
                        {"summary", p.summary},
-                       {"path", p.path}});
+                       {"path", p.path},
+                       {"built_in", false}});
   }
   for (const lmx::PluginKind kind : kPluginKinds)
     for (const auto& [name, fields] : lmx::built_in(kind)) {
       rows.push_back({lmx::name_of(kind), name, "-", "", "built in"});
-      plugins.push_back({{"kind", lmx::name_of(kind)}, {"name", name}, {"built_in", true}});
+      plugins.push_back({{"kind", lmx::name_of(kind)},
+                         {"name", name},
+                         {"version", ""},
+                         {"licence", ""},
+                         {"summary", ""},
+                         {"path", ""},
+                         {"built_in", true}});
     }
   if (options.json) return print_json({{"plugins", plugins}});
   std::cout << table(rows);
