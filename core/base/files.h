@@ -9,8 +9,8 @@
 
 namespace lmx {
 
-// What is read of a file: its bytes, or what it contains, decompressed if its path ends in .gz. Text is the same
-// without a byte order mark.
+// How a file is read: `bytes` unchanged, `unpacked` decompressed if its path ends in .gz, and `text` also without a
+// byte order mark.
 enum class Content { bytes, unpacked, text };
 
 // Reads a file from its start to its end. `-` is standard input.

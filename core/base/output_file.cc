@@ -2,16 +2,13 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <array>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
 
-#include "base/hex.h"
 #include "lmx/error.h"
 
 namespace lmx {
@@ -36,25 +33,11 @@ fs::path folder_of(const fs::path& path) {
   return path.has_parent_path() ? path.parent_path() : fs::path(".");
 }
 
-// How the names of the temporary files for `target` begin. A name has at most 255 bytes.
-std::string prefix_of(const fs::path& target) {
+// The names are numbered, so that leftovers are found without reading the folder, which may hold thousands of files. A
+// name has at most 255 bytes.
+std::string temporary_name(const fs::path& target, int number) {
   constexpr size_t kMostOfName = 200;
-  return target.filename().string().substr(0, kMostOfName) + ".tmp-";
-}
-
-// A process holds a lock on its temporary file, so one without a lock belongs to a process that has ended.
-void remove_leftovers(const fs::path& target) {
-  const std::string prefix = prefix_of(target);
-  std::error_code ignored;
-  for (const fs::directory_entry& entry : fs::directory_iterator(folder_of(target), ignored)) {
-    if (!entry.path().filename().string().starts_with(prefix) || entry.is_symlink(ignored) ||
-        !entry.is_regular_file(ignored))
-      continue;
-    const int file = open(entry.path().c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-    if (file < 0) continue;
-    if (flock(file, LOCK_EX | LOCK_NB) == 0) unlink(entry.path().c_str());
-    ::close(file);
-  }
+  return (folder_of(target) / str(target.filename().string().substr(0, kMostOfName), ".tmp-", number)).string();
 }
 
 bool is_same(const struct stat& a, const struct stat& b) {
@@ -70,6 +53,27 @@ bool is_standard_output(const struct stat& file) {
 bool has_name(const struct stat& file, const fs::path& name) {
   struct stat there {};
   return stat(name.c_str(), &there) == 0 && is_same(file, there);
+}
+
+// A process holds a lock on its temporary file, so one without a lock belongs to a process that has ended. The
+// name is compared after the lock: the owner may have renamed the file meanwhile, and a new file may have its name.
+void remove_leftover(const std::string& name) {
+  const int file = open(name.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+  if (file < 0) return;
+  struct stat opened {};
+  const bool dead = fstat(file, &opened) == 0 && S_ISREG(opened.st_mode) && flock(file, LOCK_EX | LOCK_NB) == 0;
+  if (dead && has_name(opened, name)) unlink(name.c_str());
+  ::close(file);
+}
+
+// Creates a file that did not exist, and locks it. Returns -1 if the name is in use or cannot be made (errno).
+int create_locked(const std::string& name) {
+  const int file = open(name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+  struct stat made {};
+  if (file < 0 || flock(file, LOCK_EX) != 0 || fstat(file, &made) != 0 || made.st_nlink > 0) return file;
+  ::close(file);  // another process took it for a leftover before it was locked
+  errno = EEXIST;
+  return -1;
 }
 
 }  // namespace
@@ -94,22 +98,15 @@ OutputFile::OutputFile(std::string path) : path_(std::move(path)) {
 void OutputFile::create_temporary() {
   const fs::path target = end_of_links(path_);
   target_ = target.string();
-  remove_leftovers(target);
-  while (descriptor_ < 0) {
-    std::array<char, 8> random{};
-    if (getrandom(random.data(), random.size(), 0) != static_cast<ssize_t>(random.size())) fail("create");
-    temporary_ = (folder_of(target) / (prefix_of(target) + hexadecimal({random.data(), random.size()}))).string();
-    descriptor_ = open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
-    if (descriptor_ < 0 && errno != EEXIST) {
-      temporary_.clear();
+  constexpr int kMostAtOnce = 8;  // so many processes rarely write one file at the same time
+  for (int number = 0; number < kMostAtOnce; ++number) remove_leftover(temporary_name(target, number));
+  for (int number = 0; descriptor_ < 0; ++number) {
+    const std::string name = temporary_name(target, number);
+    descriptor_ = create_locked(name);
+    if (descriptor_ >= 0)
+      temporary_ = name;
+    else if (errno != EEXIST)
       fail("create");
-    }
-    struct stat made {};
-    if (descriptor_ >= 0 && flock(descriptor_, LOCK_EX | LOCK_NB) == 0 && fstat(descriptor_, &made) == 0 &&
-        made.st_nlink == 0) {
-      ::close(descriptor_);  // another process took it for a leftover before it was locked
-      descriptor_ = -1;
-    }
   }
 }
 

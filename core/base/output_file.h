@@ -12,11 +12,11 @@ namespace lmx {
 // and what had the name before is unchanged, so the output of a command may be its input as well.
 // - `-` is standard output.
 // - A symbolic link stays, and the file that it leads to is replaced.
-// - A device, a FIFO, and the file that standard output already writes to are not replaced: they get the bytes as they
-// are
-//   written.
+// - A device, a FIFO, and the file that standard output already writes to are not replaced: the bytes go to them
+//   directly.
 // - The permissions of a file that is replaced stay; those of a new one are what the umask leaves of 0666.
-// - Temporary files that killed processes left for this name are removed.
+// - Temporary files that killed processes left for this name are removed. They are `name.tmp-0`, `name.tmp-1`, ...: two
+//   processes may write the same file, and the last one that closes it wins.
 // RunError names the path and the reason, such as a full disk.
 class OutputFile {
  public:

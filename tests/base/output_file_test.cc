@@ -159,6 +159,31 @@ TEST_F(Outputs, LeftoversOfDeadProcessesAreRemoved) {
   EXPECT_EQ(names(), (std::vector<std::string>{"out", "out.tmp-link", "victim"}));
 }
 
+TEST_F(Outputs, LeftoversOfSeveralProcessesAreRemovedTogether) {
+  const pid_t child = fork();
+  if (child == 0) {
+    for (int i = 0; i < 3; ++i) new OutputFile(path("out"));  // never destroyed
+    _exit(0);
+  }
+  waitpid(child, nullptr, 0);
+  ASSERT_EQ(names().size(), 3u);
+  lmx::write_file(path("out"), "done");
+  EXPECT_EQ(names(), std::vector<std::string>{"out"});
+}
+
+// Each writer removes leftovers while the others write: it must not take a living writer's file for one.
+TEST_F(Outputs, ConcurrentWritersOfOneFileDoNotRemoveEachOthers) {
+  std::vector<std::thread> writers;
+  for (const char letter : {'a', 'b', 'c', 'd'})
+    writers.emplace_back([this, letter] {
+      for (int i = 0; i < 50; ++i) lmx::write_file(path("out"), std::string(1000, letter));
+    });
+  for (std::thread& writer : writers) writer.join();
+  const std::string last = lmx::read_file(path("out"));
+  EXPECT_EQ(last, std::string(1000, last.at(0)));
+  EXPECT_EQ(names(), std::vector<std::string>{"out"});
+}
+
 TEST_F(Outputs, ALongNameHasATemporaryFile) {
   const std::string name(255, 'n');
   lmx::write_file(path(name), "x");

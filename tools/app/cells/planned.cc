@@ -48,8 +48,8 @@ class CellPlanner {
       : experiment_(experiment), config_(config), cells_(cells) {
     for (const PlanAnchor& anchor : config.anchors) {
       const Cell& cell = cell_named(anchor.cell, str(to_string(anchor.mark), ": ", anchor.path, ".cell"));
-      const double step_s = step_of(anchor, cell);
-      const lmx::plan::Row row = plan_at(cell, 1).rows[0];
+      const lmx::plan::Row& row = unscaled(cell);
+      const double step_s = step_of(anchor, cell, row);
       speeds_.push_back(placed(cell, [&] { return planner_of(cell).speed_of({row.ranks, step_s}); }));
       factors_.push_back(step_s / row.time.compute_s);
     }
@@ -146,6 +146,12 @@ class CellPlanner {
       return plan;
     });
   }
+  // The row of a cell at the speed that the planner assumes without anchors.
+  const lmx::plan::Row& unscaled(const Cell& cell) {
+    const auto found = unscaled_.find(cell.id);
+    return found != unscaled_.end() ? found->second
+                                    : unscaled_.emplace(cell.id, plan_at(cell, 1).rows[0]).first->second;
+  }
   // The plan of a cell at the speed that its anchor sets.
   const lmx::plan::Plan& plan_of(const Cell& cell) {
     const auto found = plans_.find(cell.id);
@@ -171,10 +177,9 @@ class CellPlanner {
     throw UserError(str(where, ": this scale has no cell '", id, "'", lmx::did_you_mean(id, ids)));
   }
 
-  // The paper's seconds of a step in the anchor's cell.
-  double step_of(const PlanAnchor& anchor, const Cell& cell) {
+  // The paper's seconds of a step in the anchor's cell, whose unscaled row is `planned`.
+  double step_of(const PlanAnchor& anchor, const Cell& cell, const lmx::plan::Row& planned) const {
     const std::string where = str(to_string(anchor.mark), ": ", anchor.path);
-    const lmx::plan::Row planned = plan_at(cell, 1).rows[0];
     double step_s = number(cell, anchor.step_s, "step_s", 0);
     if (given(anchor.tokens_per_s)) step_s = planned.step_tokens / number(cell, anchor.tokens_per_s, "tokens_per_s", 0);
     if (given(anchor.hours_per_epoch)) {
@@ -187,7 +192,7 @@ class CellPlanner {
   }
 
   // The seconds of a step without communication.
-  double compute_of(const Cell& cell) { return of_anchor(cell, factors_) * plan_at(cell, 1).rows[0].time.compute_s; }
+  double compute_of(const Cell& cell) { return of_anchor(cell, factors_) * unscaled(cell).time.compute_s; }
 
   void set_without_network(const Cell& cell, PlannedCell& p) {
     const double step_s = compute_of(cell), ratio = step_s / p.columns.at("step_s");
@@ -231,6 +236,7 @@ class CellPlanner {
   std::vector<double> speeds_;   // of the anchors: factors of the times of computation
   std::vector<double> factors_;  // the same for a model without communication
   std::map<std::string, lmx::plan::Planner> planners_;
+  std::map<std::string, lmx::plan::Row> unscaled_;
   std::map<std::string, lmx::plan::Plan> plans_;
 };
 

@@ -25,7 +25,7 @@ std::string gzip(const std::string& text) {
   stream.next_out = reinterpret_cast<Bytef*>(out.data());
   stream.avail_out = static_cast<uInt>(out.size());
   const int status = deflate(&stream, Z_FINISH);
-  out.resize(out.size() - stream.avail_out);
+  out.resize(stream.total_out);
   deflateEnd(&stream);
   if (status != Z_STREAM_END) throw RunError("[data] zlib cannot compress");
   return out;

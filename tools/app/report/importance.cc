@@ -5,12 +5,10 @@
 #include <map>
 #include <numeric>
 
+#include "app/records/half_interval.h"
+
 namespace lmx_cli::reports {
 namespace {
-
-double mean_of(const std::vector<double>& values) {
-  return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
-}
 
 double squares_about(const std::vector<double>& values, double centre) {
   return std::accumulate(values.begin(), values.end(), 0.0,

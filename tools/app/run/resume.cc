@@ -46,14 +46,6 @@ std::string lines_of(const std::vector<Difference>& all) {
   return text;
 }
 
-std::string difference_text(const std::string& directory, const std::string& shape,
-                            const std::vector<Difference>& all) {
-  return str(
-      "[resume] ", directory, " was trained with another recipe:", shape, lines_of(all),
-      "\nresume with that run's recipe and overrides, start a new run, or change a value on purpose with --change "
-      "KEY=VALUE");
-}
-
 constexpr const char* kChangeable =
     "optimizer.* and schedule.* (not their name), lr_rule.*, batch.*, clip, loss_scale.*";
 
@@ -229,9 +221,14 @@ Resumed resume_session(Session& session, const std::string& directory, const Nod
     if (session.leads()) log_info(str("no checkpoint in ", directory, " yet; starting from step 0"));
     return resumed;
   }
-  if (!other.empty() && checkpoints.empty()) throw UserError(difference_text(directory, "", other));
-  const auto [state, folder] = load_for(session, checkpoints, options.resume == "auto" || is_supervised());
-  if (!other.empty()) throw UserError(difference_text(directory, shape_difference(session, state.model), other));
+  Loaded loaded;
+  if (!checkpoints.empty()) loaded = load_for(session, checkpoints, options.resume == "auto" || is_supervised());
+  const auto& [state, folder] = loaded;
+  if (!other.empty())
+    throw UserError(str("[resume] ", directory,
+                        " was trained with another recipe:", shape_difference(session, state.model), lines_of(other),
+                        "\nresume with that run's recipe and overrides, start a new run, or change a value on purpose "
+                        "with --change KEY=VALUE"));
   if (!recorded.empty() && recorded != session.data.hash)
     throw UserError(str("[resume] the data of ", directory, " has changed: its hash was ", recorded, ", now it is ",
                         session.data.hash));
