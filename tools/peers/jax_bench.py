@@ -5,6 +5,7 @@
     peers/bin/python tools/peers/jax_bench.py                                    every workload, fp32 and bf16
     peers/bin/python tools/peers/jax_bench.py --precision fp32 char_rhn          one of them
     peers/bin/python tools/peers/jax_bench.py --check                            compares its backward passes with JAX's own
+    python3 tools/peers/jax_bench.py --scale paper --precision bf16 char_rhn     on a GPU, with the sizes of `lmx bench --scale paper`
     tools/lmx bench word_lstm --precision fp32                                   lmx, in the same sitting
 
 Prints a JSON line for each workload and precision, with the fields of torch_bench.py. The models, their sizes, dropout, clipping and
@@ -312,6 +313,9 @@ class NmtTransformer:
 
 
 WORKLOADS = {"word_lstm": WordLstm, "char_rhn": CharRhn, "char_mlstm": CharMlstm, "nmt_transformer": NmtTransformer}
+PAPER = {"word_lstm": WordLstm(sequences=128), "char_rhn": CharRhn(width=1792, hidden=1792, sequences=128, steps=150),
+         "char_mlstm": CharMlstm(hidden=4096, sequences=128, steps=256),
+         "nmt_transformer": NmtTransformer(d=1024, ffn=4096, heads=16, pairs=192, source=27, target=27)}
 TINY = {"word_lstm": WordLstm(23, 6, 5, 9, 3, 4), "char_rhn": CharRhn(11, 6, 5, 3, 3, 4), "char_mlstm": CharMlstm(11, 6, 5, 3, 4),
         "nmt_transformer": NmtTransformer(13, 8, 12, 2, 2, 3, 4, 5)}
 
@@ -350,10 +354,11 @@ def median_step(workload, products, steps):
 
 
 def measure(name, precision, args):
-    workload = WORKLOADS[name]()
+    workload = TINY[name] if args.quick else PAPER[name] if args.scale == "paper" else WORKLOADS[name]()
     products = Products(jnp.bfloat16 if precision == "bf16" else jnp.float32)
     step, params = median_step(workload, products, args.steps)
-    return {"peer": f"jax {jax.__version__}", "workload": name, "precision": precision, "mode": "jit",
+    return {"peer": f"jax {jax.__version__}", "workload": name, "scale": "quick" if args.quick else args.scale, "precision": precision,
+            "mode": "jit", "device": jax.default_backend(),
             "threads": args.threads or len(os.sched_getaffinity(0)), "params": params, "step_s": round(step, 5),
             "tokens_per_s": round(workload.tokens() / step, 1), "gflops": round(6 * workload.macs() / step / 1e9, 1),
             "peak_rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024}
@@ -405,6 +410,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("workloads", nargs="*", metavar="WORKLOAD", help=f"{', '.join(WORKLOADS)}; all of them without one")
     parser.add_argument("--precision", choices=["fp32", "bf16", "all"], default="all")
+    parser.add_argument("--scale", choices=["cpu", "paper"], default="cpu", help="paper: the sizes of the papers, for a GPU")
+    parser.add_argument("--quick", action="store_true", help="tiny models")
     parser.add_argument("--threads", type=int, help="all cores without it")
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--check", action="store_true", help="compare gradients with JAX's own differentiation; measure nothing")
@@ -413,7 +420,10 @@ def main():
         parser.error(f"no workload {', '.join(sorted(unknown))}; there are {', '.join(WORKLOADS)}")
     if args.check:
         return 0 if check(args.workloads or WORKLOADS) else 1
-    restart_with_malloc_settings()
+    if args.scale == "cpu":
+        restart_with_malloc_settings()
+    elif jax.default_backend() != "gpu":
+        parser.error("JAX finds no GPU")
     if args.threads:
         os.environ["NPROC"] = str(args.threads)  # the size of XLA's thread pool
     for name in args.workloads or WORKLOADS:
