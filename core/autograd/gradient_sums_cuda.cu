@@ -1,5 +1,5 @@
 #include "autograd/gradient_sums.h"
-#include "backend/cuda/quads.cuh"
+#include "lmx/quads.cuh"
 
 namespace lmx {
 namespace {

@@ -64,6 +64,7 @@ class CudaDevice {
   virtual std::shared_ptr<Allocator> memory() = 0;
   // Page-locked memory of the host, from and to which copies run beside the host.
   virtual std::shared_ptr<Allocator> pinned() = 0;
+  virtual int capability() const = 0;  // compute capability, 900 for 9.0
   virtual void* stream() = 0;  // of the calling thread's work, a cudaStream_t
   // The point after all work that is enqueued on the calling thread's stream now.
   virtual std::shared_ptr<const StreamPoint> point() = 0;

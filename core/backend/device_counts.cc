@@ -69,7 +69,7 @@ std::shared_ptr<const WaitGuard> CudaDevice::wait_guard() const {
 
 namespace cuda {
 
-void begin_launch(const Context& ctx, const char* op) {
+int begin_launch(const Context& ctx, const char* op) {
   const LoopWork* loop = loop_work();
   LMX_CHECK(!loop || !loop->stream || loop->stream == ctx.stream, op,
             " in a loop that is replayed uses another context than the loop's: its work would be done once");
@@ -77,6 +77,7 @@ void begin_launch(const Context& ctx, const char* op) {
   LMX_CHECK(device.stream() == ctx.stream || loop, op,
             " uses the context of a thread that enqueues on another stream (use_stream_of_thread())");
   device.count_launch(op);
+  return device.capability();
 }
 
 void launch_failed(const Context& ctx, const char* op, const char* error) {

@@ -140,13 +140,19 @@ void gemm_f64(Context&, const GemmCall& g) {
 
 template <class T>
 void run(Context& ctx, const Gemm<T>& g) {
-  if constexpr (std::is_same_v<T, double>) {
-    gemm_f64(ctx, g);
-  } else if constexpr (std::is_same_v<T, bfloat16>) {
-    gemm_bf16(ctx, g);
-  } else {
-    gemm_f32(ctx, g);
+  if constexpr (std::is_same_v<T, double>) return gemm_f64(ctx, g);
+  GemmCall call = g;
+  Tensor sums;
+  if (g.c_type != DType::f32) {
+    sums = ctx.empty({g.m * g.n});
+    call.c = sums.raw();
   }
+  if constexpr (std::is_same_v<T, bfloat16>)
+    gemm_bf16(ctx, call);
+  else
+    gemm_f32(ctx, call);
+  if (g.c_type == DType::bf16) to_bf16(sums.data<float>(), static_cast<bfloat16*>(g.c), sums.numel());
+  if (g.c_type == DType::f16) to_f16(sums.data<float>(), static_cast<float16*>(g.c), sums.numel());
 }
 
 const KernelAdder adder(Device::Kind::cpu, run<double>, run<float>, run<bfloat16>, run<float16>);
@@ -155,7 +161,7 @@ const KernelAdder adder(Device::Kind::cpu, run<double>, run<float>, run<bfloat16
 
 int64_t gemm_scratch_bytes(DType a, DType b, int64_t m, int64_t n, int64_t k, bool trans_a) {
   const DType type = a == DType::f32 ? b : a;
-  if (type == DType::f64 || !packs_weights()) return 0;
+  if (type == DType::f64 || planned_device() != Device::Kind::cpu) return 0;
   const bool wide = multiplies_in_f32(type), copied = trans_a && !wide;
   int64_t bytes = 0;
   // For another processor oneDNN cannot be asked. Its blocks have the size of the matrix, up to the padding of edges.
@@ -170,6 +176,11 @@ int64_t gemm_scratch_bytes(DType a, DType b, int64_t m, int64_t n, int64_t k, bo
   // bf16 is widened while it is packed.
   if (wide && (b == DType::f16 || (b == DType::bf16 && !packed))) bytes += 4 * k * n;
   return bytes;
+}
+
+int64_t gemm_sum_bytes(DType c, int64_t m, int64_t n) {
+  return size_of(c) == 2 && planned_device() == Device::Kind::cpu ? 4 * m * n
+                                                                  : 0;  // a GPU rounds each sum while it writes it
 }
 
 }  // namespace lmx

@@ -6,7 +6,7 @@
 namespace lmx {
 
 // c (m, n) = op(a) (m, k) * op(b) (k, n) + beta * c + bias. a and b have the kernel's type; if multiplies_in_f32(that
-// type), one of them may be f32. c is f64 for f64, else f32.
+// type), one of them may be f32. c is f64 for f64, else f32, or the kernel's type if nothing is added to the product.
 struct GemmCall {
   const void* a;
   DType a_type;
@@ -16,7 +16,8 @@ struct GemmCall {
   bool trans_b;
   void* c;
   int64_t m, n, k;
-  float beta;                  // 0 or 1
+  float beta;  // 0 or 1
+  DType c_type;
   const void* bias = nullptr;  // (n) of c's type, added to every row; null except after gemm_adds_bias()
   bool* bias_added = nullptr;  // with a bias: set to whether the device has such a product; if not, c is unchanged
 };

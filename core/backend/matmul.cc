@@ -49,10 +49,11 @@ void multiply(Context& ctx, const Factor& left, const Factor& right, Tensor& c, 
   const DType type = a.dtype() == DType::f32 ? b.dtype() : a.dtype();
   const bool beside_f32 = ctx.device.kind == Device::Kind::cpu && multiplies_in_f32(type);
   const auto fits = [&](DType t) { return t == type || (t == DType::f32 && beside_f32); };
-  if (!fits(a.dtype()) || !fits(b.dtype()) || c.dtype() != out) {
+  if (!fits(a.dtype()) || !fits(b.dtype()) || (c.dtype() != out && c.dtype() != type)) {
     mismatch(a, trans_a, b, trans_b,
              str("types must be equal and the output ", name_of(out), ", not ", name_of(c.dtype())));
   }
+  LMX_CHECK(c.dtype() == out || (add.beta == 0 && !add.bias), "an addition to ", describe(c));
   if (m == 0 || n == 0) return;
   if (add.bias) {
     LMX_CHECK(gemm_adds_bias(ctx, a.dtype()) && k > 0 && add.bias->dtype() == out && add.bias->numel() == n, "bias ",
@@ -63,8 +64,8 @@ void multiply(Context& ctx, const Factor& left, const Factor& right, Tensor& c, 
     return;
   }
   const void* bias = add.bias ? add.bias->raw() : nullptr;
-  const GemmCall call{a.raw(), a.dtype(), trans_a, b.raw(),  b.dtype(), trans_b,       c.raw(),
-                      m,       n,         k,       add.beta, bias,      add.bias_added};
+  const GemmCall call{a.raw(), a.dtype(), trans_a, b.raw(),  b.dtype(), trans_b, c.raw(),
+                      m,       n,         k,       add.beta, c.dtype(), bias,    add.bias_added};
   switch (type) {
     case DType::f64:
       return run_kernel(ctx, Gemm<double>{call});

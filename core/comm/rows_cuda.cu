@@ -28,6 +28,7 @@ struct ScaleElement {
 
 // A block for each part of the elements.
 __global__ void square_part_of_rows(SquareRows<float> a, double* parts) {
+  cuda::wait_for_previous();
   const int64_t begin = static_cast<int64_t>(blockIdx.x) * cuda::kPartSize, n = a.rows * a.columns;
   const int64_t end = begin + cuda::kPartSize < n ? begin + cuda::kPartSize : n;
   const double sum = cuda::block_sum_of(begin, end, [&a](int64_t i) {

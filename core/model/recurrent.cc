@@ -20,8 +20,10 @@ void RecurrentConfig::fields(Fields& f) {
           "trained as direction and length of each row; '': none");
   f.field("checkpoint", checkpoint,
           "keep only the state before each segment of time and compute the rest again in backward: less memory, a "
-          "forward more, the same bits");
-  f.field("segment", segment, "time steps computed as a piece; 0: as many as make 2048 rows with the batch",
+          "forward more, and the same bits with the same segment");
+  f.field("segment", segment,
+          "time steps computed as a piece; 0: as many as make 2048 rows with the batch, on a GPU all of them unless "
+          "checkpoint is set",
           kSizeOrNone);
   f.group("init", init, "how the layers' matrices start");
   f.group("embedding_init", embedding_init, "how the embedding starts");
@@ -175,6 +177,10 @@ int64_t RecurrentModel::activation_bytes_per_token(DType compute) const {
   return bytes;
 }
 
+bool RecurrentModel::keeps_operands(DType compute) {
+  return planned_device() == Device::Kind::cuda && compute != DType::f32;
+}
+
 bool RecurrentModel::recomputes(const Product&) const {
   return config_.checkpoint;
 }
@@ -198,14 +204,14 @@ int64_t RecurrentModel::product_bytes(int64_t layer, int64_t rows, DType compute
     product = std::max(product, gemm_scratch_bytes(operand, compute, spec.shape[0], spec.shape[1], rows, true));
   }
   const auto size = static_cast<int64_t>(size_of(operand));
-  return std::max(packing, (rounds ? size * rows * rounded_per_token(input_size(layer)) : 0) + product);
+  return std::max(packing, (rounds ? size * rows * rounded_per_token(input_size(layer), compute) : 0) + product);
 }
 
 // Peak in the backward pass of a layer: the values that all layers keep, the gradients of the layer's output and input,
 // the gradients of its normalised matrices, and the memory of one piece: the piece's own gradient and, with
 // checkpointing, its recomputed values.
 int64_t RecurrentModel::activation_bytes(int64_t sequences, int64_t steps, DType compute) const {
-  const int64_t length = segment_steps({config_.segment, config_.checkpoint}, steps, sequences);
+  const int64_t length = segment_steps({config_.segment, config_.checkpoint}, steps, sequences, planned_device());
   int64_t widths = 0, most = 0;
   for (const StatePart& part : state_parts()) widths += part.width;
   for (int64_t l = 0; l < config_.layers; ++l) {
@@ -232,7 +238,8 @@ int64_t RecurrentModel::copy_bytes(DType compute) const {
       if (normed(prefix(l) + spec.name, spec.shape)) bytes += 4 * spec.shape.numel();
       if (recurs(spec.name)) {
         // Two copies, for forward and backward. Where weights are not packed, they are only rounded.
-        if (packs_weights() || compute != DType::f32) bytes += 2 * (wide ? 4 : 2) * spec.shape.numel();
+        if (planned_device() == Device::Kind::cpu || compute != DType::f32)
+          bytes += 2 * (wide ? 4 : 2) * spec.shape.numel();
       } else if (compute != DType::f32) {
         bytes += 2 * spec.shape.numel();
       }
@@ -244,7 +251,7 @@ int64_t RecurrentModel::copy_bytes(DType compute) const {
 // A single layer that is computed in one piece keeps the state before it and computes everything again.
 std::vector<std::string> RecurrentModel::warnings(const ForwardShape& shape) const {
   if (!config_.checkpoint || config_.layers != 1 || shape.steps == 0) return {};
-  if (segment_steps({config_.segment, true}, shape.steps, shape.sequences) < shape.steps) return {};
+  if (segment_steps({config_.segment, true}, shape.steps, shape.sequences, planned_device()) < shape.steps) return {};
   return {str("[model] checkpoint saves nothing: ", shape.steps, " steps of ", shape.sequences,
               shape.sequences == 1 ? " sequence" : " sequences",
               " are one piece, which backward makes again as a whole",

@@ -30,9 +30,12 @@ void scale_in_place(Context& ctx, Tensor& x, double factor) {
 
 void column_sums(Context& ctx, const Tensor& x, Tensor& sums, float beta) {
   const int64_t cols = sums.numel(), rows = cols ? x.numel() / cols : 0;
-  with_values("column_sums", x, [&](auto zero) {
+  with_values("column_sums", sums, [&](auto zero) {
     using T = decltype(zero);
-    run_kernel(ctx, ColumnSums<T>{x.data<T>(), sums.data<T>(), rows, cols, static_cast<T>(beta)});
+    with_kept<T>(x.dtype(), [&](auto type) {
+      using S = decltype(type);
+      run_kernel(ctx, ColumnSums<T, S>{x.data<S>(), sums.data<T>(), rows, cols, static_cast<T>(beta)});
+    });
   });
 }
 

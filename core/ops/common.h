@@ -25,10 +25,11 @@ struct Scale {
   T factor;
 };
 
-template <class T>
+// S: T, or on a GPU also the type of operands.
+template <class T, class S = T>
 struct ColumnSums {
   static constexpr const char* kName = "column_sums";
-  const T* x;  // (rows, cols)
+  const S* x;  // (rows, cols)
   T* sums;     // (cols)
   int64_t rows, cols;
   T beta;  // 1: the column sums are added to `sums`; 0: they replace them
@@ -76,7 +77,7 @@ void check_ids(const char* op, const char* what, const Tensor& ids, int64_t n, c
 // x *= factor. Does not access x if the factor is 1.
 void scale_in_place(Context& ctx, Tensor& x, double factor);
 // sums (cols) = beta * sums + the column sums of x (rows, cols), beta being 0 or 1. The order of the additions is
-// fixed.
+// fixed. On a GPU, x may have the type of operands.
 void column_sums(Context& ctx, const Tensor& x, Tensor& sums, float beta);
 // Rows of `table` (V, D) at the given ids, which are in the memory of ctx.device: (n, D).
 Tensor gather_rows(Context& ctx, const Tensor& table, const int32_t* ids, int64_t n);

@@ -18,32 +18,33 @@ struct GatherElement {
     a.rows[i] = a.table[a.ids[row] * a.width + column];
   }
 };
-template <class T>
+template <class T, class S>
 struct ColumnValue {
-  ColumnSums<T> a;
+  ColumnSums<T, S> a;
   template <int N>
   __device__ void add(int64_t row, int64_t column, T (&sums)[1][N]) const {
-    T x[N];
+    S x[N];
     cuda::elements_at(a.x + row * a.cols + column, x);
-    for (int e = 0; e < N; ++e) sums[0][e] += x[e];
+    for (int e = 0; e < N; ++e) sums[0][e] += static_cast<T>(x[e]);
   }
 };
-template <class T>
+template <class T, class S>
 struct AddColumnSum {
-  ColumnSums<T> a;
+  ColumnSums<T, S> a;
   __device__ void operator()(int64_t, int64_t column, T sum) const {
     a.sums[column] = a.beta == 0 ? sum : a.sums[column] + sum;
   }
 };
 
-template <class T>
-void column_sums(Context& ctx, const ColumnSums<T>& a) {
-  cuda::sum_columns_of<T, 1>(ctx, a.kName, {a.rows, a.cols, cuda::aligned_quads(a.x)}, ColumnValue<T>{a},
-                             AddColumnSum<T>{a});
+template <class T, class S>
+void column_sums(Context& ctx, const ColumnSums<T, S>& a) {
+  cuda::sum_columns_of<T, 1>(ctx, a.kName, {a.rows, a.cols, cuda::aligned_quads(a.x)}, ColumnValue<T, S>{a},
+                             AddColumnSum<T, S>{a});
 }
 
 const KernelAdder elements = cuda::each_kernels<ScaleElement, GatherElement>();
-const KernelAdder sums(Device::Kind::cuda, column_sums<float>, column_sums<double>);
+const KernelAdder sums(Device::Kind::cuda, column_sums<float, float>, column_sums<double, double>,
+                       column_sums<float, bfloat16>, column_sums<float, float16>);
 
 }  // namespace
 }  // namespace lmx::ops

@@ -7,6 +7,7 @@ namespace {
 // A block for each part of each tensor.
 template <class T>
 __global__ void square_part(SquaredSums<T> a, double* parts) {
+  cuda::wait_for_previous();
   const int64_t part = blockIdx.x;
   const int64_t k = cuda::range_of(part, a.count, [&a](int64_t i) { return a.tensors[i].first_part; });
   const SquaredTensor<T> t = a.tensors[k];
@@ -22,6 +23,7 @@ __global__ void square_part(SquaredSums<T> a, double* parts) {
 // A block for each tensor.
 template <class T>
 __global__ void finish_squares(SquaredSums<T> a, const double* parts) {
+  cuda::wait_for_previous();
   const SquaredTensor<T> t = a.tensors[blockIdx.x];
   const int64_t count = (t.n + a.kPart - 1) / a.kPart;
   const double sum = cuda::block_sum_of(t.first_part, t.first_part + count, [parts](int64_t i) { return parts[i]; });

@@ -18,8 +18,8 @@ const ProductSupport* planned_products() {
   return planned;
 }
 
-bool packs_weights() {
-  return !planned || !planned->gpu;
+Device::Kind planned_device() {
+  return planned && planned->gpu ? Device::Kind::cuda : Device::Kind::cpu;
 }
 
 }  // namespace lmx

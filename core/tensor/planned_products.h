@@ -1,7 +1,7 @@
 // Estimates of the memory of products on another processor than this one.
 #pragma once
 
-#include "lmx/dtype.h"
+#include "lmx/tensor.h"
 
 namespace lmx {
 
@@ -14,7 +14,7 @@ struct ProductSupport {
 };
 
 // While it exists, estimates that the calling thread makes are for a processor with that support: those by
-// multiplies_in_f32(), operand_type(), gemm_scratch_bytes() and packs_weights(). REQUIRES: the thread computes nothing
+// multiplies_in_f32(), operand_type(), gemm_scratch_bytes() and planned_device(). REQUIRES: the thread computes nothing
 // meanwhile.
 class PlannedProducts {
  public:
@@ -30,7 +30,7 @@ class PlannedProducts {
 // The processor of the estimates of the calling thread; null: this CPU.
 const ProductSupport* planned_products();
 
-// Whether products with many uses of a weight read a packed copy of it.
-bool packs_weights();
+// The kind of that processor. Only on a CPU, products with many uses of a weight read a packed copy of it.
+Device::Kind planned_device();
 
 }  // namespace lmx

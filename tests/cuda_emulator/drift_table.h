@@ -71,6 +71,7 @@ void add_cudnn(Table& t) {
   LMX_VALUE(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES) LMX_VALUE(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES)
   LMX_VALUE(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES) LMX_VALUE(cudaStreamNonBlocking) LMX_VALUE(cudaEventDefault)
   LMX_VALUE(cudaEventDisableTiming) LMX_VALUE(cudaHostAllocDefault)
+  LMX_VALUE(cudaLaunchAttributeProgrammaticStreamSerialization)
   LMX_SIZE(cublasLtMatrixLayoutOpaque_t) LMX_SIZE(cublasLtMatmulAlgo_t) LMX_SIZE(cublasLtMatmulDescOpaque_t)
   LMX_SIZE(cublasLtMatmulPreferenceOpaque_t) LMX_SIZE(cublasLtMatmulHeuristicResult_t)
   LMX_FUNCTION(cudaGetErrorName) LMX_FUNCTION(cudaGetErrorString) LMX_FUNCTION(cudaGetLastError)

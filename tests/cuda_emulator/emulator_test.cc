@@ -190,6 +190,21 @@ TEST_F(Emulator, AnAddressInThePaddingOfAnArgumentIsNoArgument) {
   EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);
 }
 
+TEST_F(EmulatorDeathTest, AnEarlyKernelThatDoesNotWaitForTheOneBeforeIt) {
+  EXPECT_DEATH(
+      {
+        cudaLaunchAttribute early{cudaLaunchAttributeProgrammaticStreamSerialization, {1}};
+        cudaLaunchConfig_t config;
+        config.blockDim = 64;
+        config.attrs = &early;
+        config.numAttrs = 1;
+        name_next_kernel("half_wait");
+        cudaLaunchKernelEx(&config, half_wait);
+        cudaDeviceSynchronize();
+      },
+      "\\[half_wait\\].*may start early, and only 32 of the block's 64 threads wait for the kernel before it");
+}
+
 TEST_F(EmulatorDeathTest, ABarrierThatNotAllThreadsReach) {
   EXPECT_DEATH(
       {

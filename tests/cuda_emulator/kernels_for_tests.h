@@ -62,6 +62,10 @@ __global__ inline void half_meet_barrier() {
   if (threadIdx.x < blockDim.x / 2) __syncthreads();
 }
 
+__global__ inline void half_wait() {
+  if (threadIdx.x < blockDim.x / 2) cudaGridDependencySynchronize();
+}
+
 __global__ inline void beyond_shared() {
   shared<int>()[blockDim.x] = 1;
 }

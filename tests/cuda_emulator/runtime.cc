@@ -192,8 +192,9 @@ cudaError_t launch(const cudaLaunchConfig_t& config, const void* kernel, size_t 
     if (config.stream && stream_of(config.stream)->device != current_device) return cudaErrorInvalidResourceHandle;
     static int64_t left = launches_left();
     if (lost = --left <= 0; lost) return cudaSuccess;  // as on a device, a later call returns the error
+    const bool early = config.numAttrs > 0 && config.attrs->val.programmaticStreamSerializationAllowed;
     enqueue(config.stream, [l = Launch{config.gridDim, config.blockDim, config.dynamicSmemBytes,
-                                       std::exchange(next_name, "kernel"), std::move(body)}] { run(l); });
+                                       std::exchange(next_name, "kernel"), early, std::move(body)}] { run(l); });
     return cudaSuccess;
   });
 }

@@ -117,7 +117,7 @@ class Block {
     arrange(order_, threads_);
     rank_.resize(threads_);
     for (uint32_t i = 0; i < threads_; ++i) rank_[order_[i]] = i;
-    started_ = ended_ = 0;
+    started_ = ended_ = waited_ = 0;
     barrier_ = {};
     whole_warps_.resize((threads_ + kWarp - 1) / kWarp);
     for (Gate& gate : whole_warps_) gate.come = 0, gate.waiting.clear();
@@ -132,7 +132,11 @@ class Block {
       }
     }
     if (ended_ < threads_) report_deadlock();
+    if (launch_.early && waited_ != threads_)
+      fault("a kernel that may start early, and only ", waited_, " of the block's ", threads_,
+            " threads wait for the kernel before it");
   }
+  void wait_for_previous_grid() { ++waited_; }
 
   // Called by a thread, on its worker's stack.
   int wait_for_block(bool predicate) {
@@ -276,7 +280,7 @@ class Block {
 
  private:
   const Launch& launch_;
-  uint32_t threads_, thread_ = 0, started_ = 0, ended_ = 0;
+  uint32_t threads_, thread_ = 0, started_ = 0, ended_ = 0, waited_ = 0;
   std::vector<uint32_t> order_, rank_;
   std::vector<Worker*> worker_of_;
   std::deque<uint32_t> ready_;
@@ -325,6 +329,9 @@ void run(const Launch& launch) {
   running = nullptr;
 }
 
+void wait_for_previous_grid() {
+  Block::current->wait_for_previous_grid();
+}
 void block_barrier() {
   Block::current->wait_for_block(false);
 }

@@ -26,9 +26,10 @@ struct Launch {
   dim3 grid, block;
   size_t shared = 0;  // bytes of dynamic shared memory, filled with 0xFF when a block begins
   std::string name;   // of the kernel, in messages
+  bool early = false;  // the kernel may start while the one before it runs
   std::function<void()> body;
 };
-// Faults: a barrier that some threads never reach, a warp's exchange that some lanes of its mask never reach, a mask
+// Faults: a thread of an early kernel that does not wait for the kernel before it, a barrier that some threads never reach, a warp's exchange that some lanes of its mask never reach, a mask
 // that excludes the calling lane.
 void run(const Launch& launch);
 

@@ -1,9 +1,11 @@
-// The pointwise kernels of the multiplicative LSTM and the recurrent highway network on a CUDA device against the CPU:
-// same source, same numbers up to rounding.
+// The pointwise kernels of the recurrent cells on a CUDA device against the CPU: same source, same numbers up to
+// rounding, also where the device keeps gates in the type of products.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstring>
-#include <functional>
+#include <type_traits>
 
 #include "backend/cuda.h"
 #include "lmx/kernels.h"
@@ -17,118 +19,174 @@
 namespace lmx {
 namespace {
 
-constexpr int64_t kBatch = 5, kCells = 300;
+constexpr int64_t kBatch = 5;
 
-using Kernels = std::function<void(Device::Kind, std::vector<Tensor>&)>;
-
-// Tensors of these shapes, which `run` changes in place, after it has run on the CPU and on the device.
-void expect_equal(const char* plugin, const std::vector<Shape>& shapes, const Kernels& run) {
-  Registry::instance().add_default_directories();
-  Registry::instance().find(PluginKind::model, plugin);
-  const auto on = [&](const std::shared_ptr<Allocator>& a) {
-    std::vector<Tensor> tensors;
-    for (size_t i = 0; i < shapes.size(); ++i)
-      tensors.push_back(copy_to(testing::f64_tensor(shapes[i], i + 1).to(DType::f32), a));
-    run(a->device().kind, tensors);
-    for (Tensor& t : tensors) t = copy_to(t, Allocator::cpu());
-    return tensors;
-  };
-  const std::vector<Tensor> want = on(Allocator::cpu()), got = on(cuda_device(0).memory());
-  for (size_t k = 0; k < want.size(); ++k) {
-    for (int64_t i = 0; i < want[k].numel(); ++i)
-      ASSERT_NEAR(got[k].data<float>()[i], want[k].data<float>()[i], 2e-6) << k << ' ' << i;
-  }
-}
-
-class RecurrentCuda : public ::testing::Test {
+class RecurrentCuda : public ::testing::TestWithParam<int64_t> {  // cells of a row
  protected:
   void SetUp() override {
     if (load_cuda() == 0) GTEST_SKIP() << "no CUDA device answers";
+    Registry::instance().add_default_directories();
+    for (const char* plugin : {"lstm", "mlstm", "rhn"}) Registry::instance().find(PluginKind::model, plugin);
+    compute_on(gpu_, {Device::Kind::cuda, 0});
   }
+
+  // (5, columns), and (columns) of them for a bias.
+  Tensor values(int64_t columns) { return testing::f64_tensor({kBatch, columns}, ++seed_).to(DType::f32); }
+
+  // Compares the tensors after step(S(), ctx, t) on the device with those after step(float(), ctx, t) on the CPU. The
+  // first `kept` tensors have the type S on the device, and the same values in f32 on the CPU.
+  template <class S, class Step>
+  void expect_equal(const std::vector<Tensor>& given, size_t kept, const Step& step) {
+    const double unit = dtype_of<S> == DType::f32 ? 5e-6 : dtype_of<S> == DType::bf16 ? 1.0 / 256 : 1.0 / 2048;
+    std::vector<Tensor> want, got;
+    for (size_t k = 0; k < given.size(); ++k) {
+      const Tensor stored = given[k].to(k < kept ? dtype_of<S> : DType::f32);
+      want.push_back(stored.to(DType::f32).clone());
+      got.push_back(gpu_.upload(stored));
+    }
+    step(float(), cpu_, want);
+    step(S(), gpu_, got);
+    for (size_t k = 0; k < given.size(); ++k) {
+      const Tensor here = copy_to(got[k], Allocator::cpu()).to(DType::f32);
+      for (int64_t i = 0; i < here.numel(); ++i)
+        ASSERT_NEAR(here.data<float>()[i], want[k].data<float>()[i],
+                    k < kept ? unit * std::max(1.0f, std::abs(want[k].data<float>()[i])) : 5e-6)
+            << name_of(dtype_of<S>) << ", tensor " << k << ", element " << i;
+    }
+  }
+  template <class Step>
+  void expect_equal_in_all_types(const std::vector<Tensor>& given, size_t kept, const Step& step) {
+    expect_equal<float>(given, kept, step);
+    expect_equal<bfloat16>(given, kept, step);
+    expect_equal<float16>(given, kept, step);
+  }
+
+  // `step` writes `result`, and in the same launch its rounded copy.
+  template <class Step>
+  void expect_rounded_operand(Step step, const Tensor& result) {
+    for (const DType type : {DType::f32, DType::bf16, DType::f16}) {
+      const Tensor operand = gpu_.empty(result.shape(), type);
+      step.operand = operand_target(gpu_, operand);
+      run_kernel(gpu_, step);
+      const Tensor got = copy_to(operand, gpu_.host), want = copy_to(result, gpu_.host).to(type);
+      EXPECT_EQ(std::memcmp(got.raw(), want.raw(), static_cast<size_t>(want.bytes())), 0)
+          << Step::kName << ' ' << name_of(type);
+    }
+  }
+
+  template <class Gates>
+  void expect_equal_highways();
+
+  Context cpu_, gpu_;
+  uint64_t seed_ = 0;
 };
 
-TEST_F(RecurrentCuda, MlstmProductsEqualTheCpus) {
-  const Shape state{kBatch, kCells};
-  expect_equal("mlstm", {state, state, state, state}, [](Device::Kind kind, std::vector<Tensor>& t) {
-    Context ctx;
-    compute_on(ctx, {kind, 0});
-    float *a = t[0].data<float>(), *b = t[1].data<float>();
-    run_kernel(ctx, mlstm::ProductStep<float>{a, b, t[2].data<float>(), kBatch, kCells});
-    run_kernel(ctx, mlstm::ProductBackwardStep<float>{a, b, t[3].data<float>(), kBatch, kCells});
-  });
+// The pre-activations for a step that keeps gates of type S: in f32 their whole sum is in `gates`, otherwise z lacks
+// what `gates` contains.
+template <class S>
+float* pre_activations(Context& ctx, Tensor& gates, Tensor& z) {
+  if constexpr (!std::is_same_v<S, float>) return z.data<float>();
+  Tensor sum = copy_to(gates, ctx.host);
+  const Tensor more = copy_to(z, ctx.host);
+  for (int64_t i = 0; i < sum.numel(); ++i) sum.data<float>()[i] += more.data<float>()[i];
+  copy_values(gates, sum);
+  return gates.data<float>();
 }
 
-template <class Gates>
-void expect_equal_highways() {
-  const int64_t gates = Gates::kBlocks * kCells;
-  const Shape state{kBatch, kCells};
-  expect_equal("rhn", {{kBatch, gates}, {gates}, state, state, state}, [](Device::Kind kind, std::vector<Tensor>& t) {
-    Context ctx;
-    compute_on(ctx, {kind, 0});
-    run_kernel(ctx, rhn::ForwardStep<Gates, float>{t[0].data<float>(), t[1].data<float>(), t[2].data<float>(),
-                                                   t[3].data<float>(), kBatch, kCells, -0.7f});
-    run_kernel(ctx, rhn::BackwardStep<Gates, float>{t[0].data<float>(), t[2].data<float>(), t[4].data<float>(), kBatch,
-                                                    kCells});
+TEST_P(RecurrentCuda, MlstmProductsEqualTheCpus) {
+  const int64_t n = GetParam();
+  expect_equal_in_all_types({values(n), values(n), values(n)}, 2, [&](auto kept, Context& ctx, std::vector<Tensor>& t) {
+    using S = decltype(kept);
+    run_kernel(ctx,
+               mlstm::ProductBackwardStep<float, S>{t[0].data<S>(), t[1].data<S>(), t[2].data<float>(), kBatch, n});
   });
-}
-
-// `step` writes `result`, and in the same launch its rounded copy.
-template <class Step>
-void expect_rounded_operand(Context& ctx, Step step, const Tensor& result) {
-  for (const DType type : {DType::f32, DType::bf16, DType::f16}) {
-    const Tensor operand = ctx.empty(result.shape(), type);
-    step.operand = operand_target(ctx, operand);
-    run_kernel(ctx, step);
-    const Tensor got = copy_to(operand, ctx.host), want = copy_to(result, ctx.host).to(type);
-    EXPECT_EQ(std::memcmp(got.raw(), want.raw(), static_cast<size_t>(want.bytes())), 0)
-        << Step::kName << ' ' << name_of(type);
+  expect_equal<float>({values(n), values(n), values(n)}, 0, [&](float, Context& ctx, std::vector<Tensor>& t) {
+    run_kernel(ctx, mlstm::ProductStep<float, float>{t[0].data<float>(), t[1].data<float>(), t[2].data<float>(),
+                                                     t[1].data<float>(), kBatch, n});
+  });
+  // Kept in another type, the product is only written as an operand.
+  const Tensor a = values(n).to(DType::bf16), b = values(n), on_gpu = gpu_.upload(a), factor = gpu_.upload(b);
+  Tensor kept = gpu_.empty(b.shape(), DType::bf16), product = gpu_.empty(b.shape());
+  run_kernel(gpu_,
+             mlstm::ProductStep<float, bfloat16>{on_gpu.data<bfloat16>(), factor.data<float>(), nullptr,
+                                                 kept.data<bfloat16>(), kBatch, n, operand_target(gpu_, product)});
+  const Tensor got = copy_to(product, gpu_.host), saved = copy_to(kept, gpu_.host), rounded = b.to(DType::bf16);
+  for (int64_t i = 0; i < b.numel(); ++i) {
+    ASSERT_EQ(got.data<float>()[i], static_cast<float>(a.data<bfloat16>()[i]) * b.data<float>()[i]) << i;
+    ASSERT_EQ(saved.data<bfloat16>()[i].bits, rounded.data<bfloat16>()[i].bits) << i;
   }
 }
 
-template <class Gates>
-void expect_rounded_highways(Context& ctx, std::vector<Tensor>& t) {
-  expect_rounded_operand(ctx,
-                         rhn::ForwardStep<Gates, float>{t[0].data<float>(), t[1].data<float>(), t[2].data<float>(),
-                                                        t[3].data<float>(), kBatch, kCells, -0.7f},
-                         t[3]);
-  Tensor gates = t[0].slice(0, kBatch * Gates::kBlocks).reshape({kBatch, Gates::kBlocks * kCells});
-  expect_rounded_operand(
-      ctx, rhn::BackwardStep<Gates, float>{gates.data<float>(), t[2].data<float>(), t[4].data<float>(), kBatch, kCells},
-      gates);
+TEST_P(RecurrentCuda, LstmCellsEqualTheCpus) {
+  const int64_t n = GetParam();
+  // gates, z, bias, cell, next cell, output
+  expect_equal_in_all_types(
+      {values(4 * n), values(4 * n), values(4 * n), values(n), values(n), values(n)}, 1,
+      [&](auto kept, Context& ctx, std::vector<Tensor>& t) {
+        using S = decltype(kept);
+        float* z = pre_activations<S>(ctx, t[0], t[1]);
+        run_kernel(ctx, LstmForwardStep<float, S>{z, t[0].data<S>(), t[2].data<float>(), t[3].data<float>(),
+                                                  t[4].data<float>(), t[5].data<float>(), kBatch, n, 1.0f});
+      });
+  // gates, cell, next cell, gradients of output and cell
+  expect_equal_in_all_types(
+      {values(4 * n), values(n), values(n), values(n), values(n)}, 1,
+      [&](auto kept, Context& ctx, std::vector<Tensor>& t) {
+        using S = decltype(kept);
+        run_kernel(ctx, LstmBackwardStep<float, S>{t[0].data<S>(), t[1].data<float>(), t[2].data<float>(),
+                                                   t[3].data<float>(), t[4].data<float>(), kBatch, n});
+      });
 }
 
-TEST_F(RecurrentCuda, KernelsRoundTheirResultsToOperands) {
-  for (const char* plugin : {"lstm", "mlstm", "rhn"}) {
-    Registry::instance().add_default_directories();
-    Registry::instance().find(PluginKind::model, plugin);
+template <class Gates>
+void RecurrentCuda::expect_equal_highways() {
+  const int64_t n = GetParam(), gates = Gates::kBlocks * n;
+  // gates, z, bias, state, next state
+  for (const bool projected : {true, false}) {
+    expect_equal_in_all_types(
+        {values(gates), values(gates), values(gates), values(n), values(n)}, 1,
+        [&](auto kept, Context& ctx, std::vector<Tensor>& t) {
+          using S = decltype(kept);
+          if (!projected && std::is_same_v<S, float>) t[0].zero();  // other gates must not be read
+          float* z = pre_activations<S>(ctx, t[0], t[1]);
+          run_kernel(ctx, rhn::ForwardStep<Gates, float, S>{z, t[0].data<S>(), projected, t[2].data<float>(),
+                                                            t[3].data<float>(), t[4].data<float>(), kBatch, n, -0.7f});
+        });
   }
-  Context ctx;
-  compute_on(ctx, {Device::Kind::cuda, 0});
+  // gates, state, gradient of the state
+  expect_equal_in_all_types(
+      {values(gates), values(n), values(n)}, 1, [&](auto kept, Context& ctx, std::vector<Tensor>& t) {
+        using S = decltype(kept);
+        run_kernel(
+            ctx, rhn::BackwardStep<Gates, float, S>{t[0].data<S>(), t[1].data<float>(), t[2].data<float>(), kBatch, n});
+      });
+}
+
+TEST_P(RecurrentCuda, RhnLayersEqualTheCpus) {
+  expect_equal_highways<rhn::Coupled>();
+  expect_equal_highways<rhn::Free>();
+}
+
+TEST_P(RecurrentCuda, KernelsRoundTheirResultsToOperands) {
+  const int64_t n = GetParam();
   std::vector<Tensor> t;
-  for (const int64_t rows : {4 * kBatch, int64_t{4}, kBatch, kBatch, kBatch})
-    t.push_back(ctx.upload(testing::f64_tensor({rows, kCells}, t.size() + 1).to(DType::f32)));
-  float *a = t[2].data<float>(), *b = t[3].data<float>(), *c = t[4].data<float>();
-  expect_rounded_operand(ctx, mlstm::ProductStep<float>{a, b, c, kBatch, kCells}, t[4]);
-  expect_rounded_operand(ctx, mlstm::ProductBackwardStep<float>{a, b, c, kBatch, kCells}, t[3]);
-  float *z = t[0].data<float>(), *bias = t[1].data<float>();
-  expect_rounded_operand(ctx, LstmForwardStep<float>{z, bias, a, b, c, kBatch, kCells, 1.0f}, t[4]);
-  Tensor dc = ctx.zeros({kBatch, kCells});
-  expect_rounded_operand(ctx, LstmBackwardStep<float>{z, a, b, c, dc.data<float>(), kBatch, kCells}, t[0]);
-  expect_rounded_highways<rhn::Coupled>(ctx, t);
-  expect_rounded_highways<rhn::Free>(ctx, t);
+  for (const int64_t columns : {4 * n, 4 * n, n, n, n}) t.push_back(gpu_.upload(values(columns)));
+  float *z = t[0].data<float>(), *bias = t[1].data<float>(), *a = t[2].data<float>(), *b = t[3].data<float>(),
+        *c = t[4].data<float>();
+  expect_rounded_operand(mlstm::ProductStep<float, float>{a, b, c, b, kBatch, n}, t[4]);
+  expect_rounded_operand(LstmForwardStep<float, float>{z, z, bias, a, b, c, kBatch, n, 1.0f}, t[4]);
+  expect_rounded_operand(rhn::ForwardStep<rhn::Coupled, float, float>{z, z, false, bias, a, c, kBatch, n, -0.7f}, t[4]);
+  expect_rounded_operand(rhn::ForwardStep<rhn::Free, float, float>{z, z, false, bias, a, c, kBatch, n, -0.7f}, t[4]);
 }
+
+INSTANTIATE_TEST_SUITE_P(ByQuads, RecurrentCuda, ::testing::Values(300));
+INSTANTIATE_TEST_SUITE_P(OneByOne, RecurrentCuda, ::testing::Values(299));
 
 TEST(Operand, IsNotWrittenByKernelsOfTheCpu) {
   Context ctx;
   ctx.compute = DType::bf16;
-  const Tensor value = ctx.zeros({2, 3}), operand = ctx.zeros({2, 3}, DType::bf16);
-  EXPECT_EQ(operand_target(ctx, operand).to, nullptr);
-  EXPECT_EQ(StepOperands(ctx, value, 1).target(ctx, 0).to, nullptr);
-}
-
-TEST_F(RecurrentCuda, RhnLayersEqualTheCpus) {
-  expect_equal_highways<rhn::Coupled>();
-  expect_equal_highways<rhn::Free>();
+  EXPECT_EQ(operand_target(ctx, ctx.zeros({2, 3}, DType::bf16)).to, nullptr);
+  EXPECT_EQ(kept_type<float>(ctx), DType::f32);
 }
 
 }  // namespace

@@ -4,10 +4,10 @@
 
 #include <type_traits>
 
-#include "backend/cuda/quads.cuh"
 #include "backend/cuda/reduce.cuh"
 #include "backend/cuda/unroll.cuh"
 #include "lmx/context.h"
+#include "lmx/quads.cuh"
 
 namespace lmx::cuda {
 
@@ -25,6 +25,7 @@ struct ColumnParts {
 // numbers of each of Columns neighbouring elements to `sums`.
 template <int Columns, class T, int N, class Values>
 __global__ void sum_column_parts(ColumnParts<T, N> a, Values values) {
+  wait_for_previous();
   constexpr int kWide = kWarpLanes * Columns;
   T* shared_sums = shared<T>();  // (N, kRowThreads, kWide)
   const int64_t across = (a.cols + kWide - 1) / kWide, part = blockIdx.x / across;
@@ -55,6 +56,7 @@ __global__ void sum_column_parts(ColumnParts<T, N> a, Values values) {
 // A block adds the parts of one number of 32 columns, and calls put().
 template <class T, int N, class Put>
 __global__ void put_column_sums(ColumnParts<T, N> a, Put put) {
+  wait_for_previous();
   T* shared_sums = shared<T>();  // (kRowThreads, 32)
   const int64_t across = (a.cols + kWarpLanes - 1) / kWarpLanes, n = blockIdx.x / across;
   const int lane = static_cast<int>(threadIdx.x) % kWarpLanes, first = static_cast<int>(threadIdx.x) / kWarpLanes;

@@ -1,5 +1,5 @@
 #include "backend/convert.h"
-#include "backend/cuda/quads.cuh"
+#include "lmx/quads.cuh"
 
 namespace lmx {
 namespace {
@@ -30,6 +30,7 @@ __host__ __device__ constexpr int64_t tiles(int64_t n) {
 
 template <class From, class To>
 __global__ void transpose_tile(Transpose<From, To> a) {
+  cuda::wait_for_previous();
   To* tile = cuda::shared<To>();
   const int64_t across = tiles(a.cols), row = blockIdx.x / across * kTile, col = blockIdx.x % across * kTile;
   const int x = static_cast<int>(threadIdx.x);

@@ -130,12 +130,15 @@ std::string other_architecture(int index) {
 class RuntimeDevice final : public CudaDevice {
  public:
   explicit RuntimeDevice(int index) : index_(index) {
+    const CudaDeviceInfo info = device_info(index);
+    capability_ = 100 * info.major + 10 * info.minor;
     select();
     if (!has_kernels()) throw UserError(other_architecture(index));
     for (cudaStream_t& stream : streams_) LMX_CUDA_CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
     memory_ = make_memory(index, streams_, *this);
     pinned_ = make_pinned(*this);
   }
+  int capability() const override { return capability_; }
   std::shared_ptr<Allocator> memory() override { return memory_; }
   std::shared_ptr<Allocator> pinned() override { return pinned_; }
   void* stream() override {
@@ -216,7 +219,7 @@ class RuntimeDevice final : public CudaDevice {
 
   cudaStream_t own_stream() const { return streams_[static_cast<size_t>(work_stream())]; }
 
-  int index_;
+  int index_, capability_;
   Streams streams_{};
   std::shared_ptr<CachingAllocator> memory_;
   std::shared_ptr<Allocator> pinned_;

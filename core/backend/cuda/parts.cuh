@@ -24,6 +24,7 @@ __device__ double block_sum_of(int64_t begin, int64_t end, Value value) {
 // Block k: sums[k] += the sum of row k of `parts` (blocks, count).
 template <class T>
 __global__ void add_parts(const T* parts, int64_t count, T* sums) {
+  wait_for_previous();
   const T* row = parts + static_cast<int64_t>(blockIdx.x) * count;
   const T sum = block_sum_of(0, count, [row](int64_t i) { return row[i]; });
   if (threadIdx.x == 0) sums[blockIdx.x] += sum;

@@ -42,6 +42,7 @@ __device__ inline float plus_value(const Fp16Code& code, float sum, const std::b
 // A block for each strip of `strip` values, which `decode` decodes. Sum k of the strips: parts[k * gridDim.x ...].
 template <class Decode>
 __global__ void measure_strip(Measured<float> a, int64_t strip, Decode decode, double* parts) {
+  cuda::wait_for_previous();
   const int64_t begin = static_cast<int64_t>(blockIdx.x) * strip, n = a.rows * a.width;
   const int64_t end = begin + strip < n ? begin + strip : n;
   int underflow = 0, overflow = 0;

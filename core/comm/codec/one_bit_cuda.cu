@@ -52,6 +52,7 @@ __device__ float mean_at(const std::byte* encoded, int64_t i) {
 
 // A block adds the strips of kColumns columns: each of its kParts warps a part of them, and then one warp the parts.
 __global__ void column_means(Encode<OneBitCode, float> a, StripSums strips, int64_t count) {
+  cuda::wait_for_previous();
   double* sums = cuda::shared<double>();  // (kParts, 3, kColumns)
   const int lane = static_cast<int>(threadIdx.x), part = static_cast<int>(threadIdx.y);
   const int64_t column = static_cast<int64_t>(blockIdx.x) * kColumns + lane;
@@ -82,6 +83,7 @@ __global__ void column_means(Encode<OneBitCode, float> a, StripSums strips, int6
 
 // A warp packs the signs of 32 values into four bytes, of which the block may have fewer.
 __global__ void pack_signs(const float* values, int64_t n, uint8_t* bits) {
+  cuda::wait_for_previous();
   const int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   const unsigned signs = __ballot_sync(0xffffffffu, i < n && values[i] >= 0);
   const int64_t lane = threadIdx.x % cuda::kWarpLanes, byte = (i - lane) / kBits + lane;

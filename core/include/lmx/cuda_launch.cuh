@@ -1,5 +1,4 @@
-// For *_cuda.cu: launches of kernels, and pointwise kernels with one thread for each element, on the context's stream.
-// A kernel of lmx/pointwise.h is added with `const KernelAdder adder = cuda::pointwise<Step, ...>();`.
+// For *_cuda.cu: launches of kernels on the context's stream.
 //
 // A source file must not use <<<>>>, __shared__ or atomics on floating-point values. Tests compile it a second time, by
 // a C++ compiler for an emulated device, which knows none of them.
@@ -33,6 +32,25 @@ inline unsigned blocks_of(int64_t count) {
 // RunError: the message of a device that has failed (docs/errors.md), or else `[op] launch failed: ERROR`.
 [[noreturn]] LMX_API void launch_failed(const Context& ctx, const char* op, const char* error);
 
+// The first statement of every kernel. launch() lets a kernel start as soon as all blocks of the kernel before it run,
+// so that the device does not wait for the host's launch; here its threads wait until that kernel has ended.
+__device__ inline void wait_for_previous() {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+  cudaTriggerProgrammaticLaunchCompletion();
+  cudaGridDependencySynchronize();
+#endif
+}
+// Whether the kernels of this source file that a device of this capability runs, the newest that it supports, wait.
+inline bool kernels_wait(int capability) {
+#if defined(__CUDA_ARCH_LIST__)
+  for (const int architecture : {__CUDA_ARCH_LIST__})
+    if (architecture >= 900 && architecture <= capability) return true;
+  return false;
+#else
+  return capability >= 900;
+#endif
+}
+
 // Enqueues kernel(arguments...). RunError if CUDA refuses the launch (launch_failed()).
 template <class... Parameters, class... Arguments>
 void launch(const Context& ctx, const char* op, const Grid& grid, void (*kernel)(Parameters...),
@@ -40,8 +58,13 @@ void launch(const Context& ctx, const char* op, const Grid& grid, void (*kernel)
 #if !defined(__CUDACC__)
   cuda_emulator::name_next_kernel(op);
 #endif
-  begin_launch(ctx, op);
+  const int capability = begin_launch(ctx, op);
+  cudaLaunchAttribute early{};
+  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  early.val.programmaticStreamSerializationAllowed = 1;
   cudaLaunchConfig_t config{};
+  config.attrs = &early;
+  config.numAttrs = kernels_wait(capability) ? 1 : 0;
   config.gridDim = grid.blocks;
   config.blockDim = grid.threads;
   config.dynamicSmemBytes = grid.shared;
@@ -89,6 +112,7 @@ __device__ inline Position position_of(int64_t i, int64_t columns) {
 
 template <class Element>
 __global__ void each_kernel(int64_t n, Element element) {
+  wait_for_previous();
   const int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   if (i < n) element(i);
 }
@@ -120,6 +144,7 @@ struct Together {
 
 template <class Element>
 __global__ void each_of_all(Together<Element> all) {
+  wait_for_previous();
   const int64_t k = range_of(blockIdx.x, all.count, [&all](int64_t i) { return all.first_block[i]; });
   const Element element = all.elements[k];
   const int64_t n = element.count(), begin = (blockIdx.x - int64_t{all.first_block[k]}) * kTogetherPerBlock;
@@ -161,28 +186,6 @@ void each(Context& ctx, const decltype(Element::a)& a) {
 template <template <class> class... Elements>
 KernelAdder each_kernels() {
   return KernelAdder(Device::Kind::cuda, each<Elements<float>>..., each<Elements<double>>...);
-}
-
-template <class Step>
-struct PointwiseElement {
-  Step step;
-  __device__ void operator()(int64_t i) const {
-    const Position p = position_of(i, step.cells);
-    step(p.row, p.column);
-    if constexpr (requires { step.write_operand(p.row, p.column); }) {
-      if (step.operand.to) step.write_operand(p.row, p.column);
-    }
-  }
-};
-
-template <class Step>
-void pointwise_rows(Context& ctx, const Step& step) {
-  launch_each(ctx, Step::kName, step.batch * step.cells, PointwiseElement<Step>{step});
-}
-
-template <template <class> class... Steps>
-KernelAdder pointwise() {
-  return KernelAdder(Device::Kind::cuda, pointwise_rows<Steps<float>>..., pointwise_rows<Steps<double>>...);
 }
 
 }  // namespace cuda

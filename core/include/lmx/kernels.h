@@ -112,9 +112,9 @@ LMX_API void replay_steps(Context& ctx, const std::function<void(Context&)>& ste
 namespace cuda {
 
 // To be called before work is enqueued on the context's device: selects the device for this thread, and counts the work
-// under the name of its op (CudaDevice::counts()). InternalError: a loop of replay_steps() uses another context than the
-// one that it got.
-LMX_API void begin_launch(const Context& ctx, const char* op);
+// under the name of its op (CudaDevice::counts()). Returns the device's compute capability, 900 for 9.0. InternalError:
+// a loop of replay_steps() uses another context than the one that it got.
+LMX_API int begin_launch(const Context& ctx, const char* op);
 
 }  // namespace cuda
 

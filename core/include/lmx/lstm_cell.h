@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "lmx/kernels.h"
 #include "lmx/math.h"
@@ -54,12 +55,14 @@ LMX_HD inline CellGrad<T> cell_backward(Gates<T> a, T before, T after, T dm, T d
 
 namespace lmx {
 
-// One step of a batch. A row contains the gate blocks in the order i, f, g, o. T: the value type (f32 or f64).
-template <class T>
+// One step of a batch. A row contains the gate blocks in the order i, f, g, o. T: the value type (f32 or f64), S: the
+// kept type (lmx/operand.h).
+template <class T, class S>
 struct LstmForwardStep {
   static constexpr const char* kName = "lstm_forward";
   static constexpr int64_t kGrain = 4096;
-  T* z;           // (B, 4H) in: pre-activations without bias; out: activated gates
+  const T* z;  // (B, 4H) pre-activations without bias
+  S* gates;    // (B, 4H) in: a part of the pre-activations that z lacks, unless S is T; out: activated gates; may be z
   const T* bias;  // (4H)
   const T* c;     // (B, H) the cell before the step
   T* c_next;      // (B, H)
@@ -68,48 +71,76 @@ struct LstmForwardStep {
   T forget_bias;               // added to the forget gate's pre-activation
   OperandTarget operand = {};  // of m
 
-  LMX_HD void operator()(int64_t row, int64_t j) const {
-    const int64_t h = cells, at = row * h + j;
-    T* gate = z + row * 4 * h + j;
-    const lstm::Gates<T> pre{gate[0] + bias[j], gate[h] + bias[h + j] + forget_bias, gate[2 * h] + bias[2 * h + j],
-                             gate[3 * h] + bias[3 * h + j]};
-    const lstm::CellOut<T> out = lstm::cell_forward(pre, c[at]);
-    gate[0] = out.gates.i;
-    gate[h] = out.gates.f;
-    gate[2 * h] = out.gates.g;
-    gate[3 * h] = out.gates.o;
-    c_next[at] = out.c;
-    m[at] = out.m;
+  template <class Lanes>
+  LMX_HD void apply(Lanes& lanes, int64_t row, int64_t j) const {
+    const int64_t h = cells, at = row * h + j, first = row * 4 * h + j;
+    auto zi = pre_activations(lanes, first, j), zf = pre_activations(lanes, first + h, h + j),
+         zg = pre_activations(lanes, first + 2 * h, 2 * h + j), zo = pre_activations(lanes, first + 3 * h, 3 * h + j);
+    auto cell = lanes.load(c + at), out = cell;
+    for (int e = 0; e < Lanes::kCount; ++e) {
+      const lstm::CellOut<T> next = lstm::cell_forward<T>({zi[e], zf[e] + forget_bias, zg[e], zo[e]}, cell[e]);
+      zi[e] = next.gates.i;
+      zf[e] = next.gates.f;
+      zg[e] = next.gates.g;
+      zo[e] = next.gates.o;
+      cell[e] = next.c;
+      out[e] = next.m;
+    }
+    lanes.store(gates + first, zi);
+    lanes.store(gates + first + h, zf);
+    lanes.store(gates + first + 2 * h, zg);
+    lanes.store(gates + first + 3 * h, zo);
+    lanes.store(c_next + at, cell);
+    lanes.store(m + at, out);
+    lanes.store(operand, at, out);
   }
-  LMX_HD void write_operand(int64_t row, int64_t j) const { operand.store(row * cells + j, m[row * cells + j]); }
+
+ private:
+  template <class Lanes>
+  LMX_HD auto pre_activations(Lanes& lanes, int64_t at, int64_t column) const {
+    auto sum = lanes.load(z + at);
+    if constexpr (!std::is_same_v<S, T>) {
+      const auto rest = lanes.load(gates + at);
+      for (int e = 0; e < Lanes::kCount; ++e) sum[e] += rest[e];
+    }
+    const auto b = lanes.load(bias + column);
+    for (int e = 0; e < Lanes::kCount; ++e) sum[e] += b[e];
+    return sum;
+  }
 };
 
-template <class T>
+template <class T, class S>
 struct LstmBackwardStep {
   static constexpr const char* kName = "lstm_backward";
   static constexpr int64_t kGrain = 4096;
-  T* z;             // (B, 4H) in: activated gates; out: gradients of the pre-activations
+  S* gates;         // (B, 4H) in: activated gates; out: gradients of the pre-activations
   const T* c;       // (B, H) the cell before the step
   const T* c_next;  // (B, H)
   const T* dm;      // (B, H)
   T* dc;            // (B, H) in: gradient of the cell after the step; out: of the cell before it
   int64_t batch, cells;
-  OperandTarget operand = {};  // of z
 
-  LMX_HD void operator()(int64_t row, int64_t j) const {
+  template <class Lanes>
+  LMX_HD void apply(Lanes& lanes, int64_t row, int64_t j) const {
     const int64_t h = cells, at = row * h + j;
-    T* gate = z + row * 4 * h + j;
-    const lstm::CellGrad<T> grad =
-        lstm::cell_backward<T>({gate[0], gate[h], gate[2 * h], gate[3 * h]}, c[at], c_next[at], dm[at], dc[at]);
-    gate[0] = grad.z.i;
-    gate[h] = grad.z.f;
-    gate[2 * h] = grad.z.g;
-    gate[3 * h] = grad.z.o;
-    dc[at] = grad.c;
-  }
-  LMX_HD void write_operand(int64_t row, int64_t j) const {
-    const int64_t first = row * 4 * cells + j;
-    for (int64_t gate = 0; gate < 4; ++gate) operand.store(first + gate * cells, z[first + gate * cells]);
+    S* gate = gates + row * 4 * h + j;
+    auto i = lanes.load(gate), f = lanes.load(gate + h), g = lanes.load(gate + 2 * h), o = lanes.load(gate + 3 * h);
+    auto d = lanes.load(dc + at);
+    const auto before = lanes.load(c + at), after = lanes.load(c_next + at), slope = lanes.load(dm + at);
+    for (int e = 0; e < Lanes::kCount; ++e) {
+      const lstm::CellGrad<T> grad =
+          lstm::cell_backward<T>({i[e], f[e], g[e], o[e]}, before[e], after[e], slope[e], d[e]);
+      i[e] = grad.z.i;
+      f[e] = grad.z.f;
+      g[e] = grad.z.g;
+      o[e] = grad.z.o;
+      d[e] = grad.c;
+    }
+    lanes.store(gate, i);
+    lanes.store(gate + h, f);
+    lanes.store(gate + 2 * h, g);
+    lanes.store(gate + 3 * h, o);
+    lanes.store(dc + at, d);
   }
 };
 

@@ -2,7 +2,8 @@
 // kernels use the same source of the elementary functions.
 //
 // float: polynomials with an error of at most 2 ulp (3 for sigmoid); zeros, infinities, NaN, overflow and underflow are
-// correct. double: the standard library, for gradient checks. fast_exp rounds a subnormal result twice.
+// correct. double: the standard library, for gradient checks. fast_exp rounds a subnormal result twice. On a GPU float
+// exponentials and quotients use the instructions of its special function units: 2 ulp each, 5 for tanh and sigmoid.
 #pragma once
 
 #include <bit>
@@ -26,6 +27,9 @@ LMX_HD inline float from_bits(uint32_t u) {
 // e^x = 2^n e^r with |r| <= ln2 / 2. 2^n is applied as two factors, so results below 2^-126 and above 2^127 need no
 // special case. Arguments outside [-104, 89] give 0 and infinity in any case.
 LMX_HD inline float exp(float x) {
+#if defined(__CUDA_ARCH__)
+  return ::expf(x);
+#else
   constexpr float kRound = 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer, which is in the low bits
   x = x < -104.0f ? -104.0f : x;
   x = x > 89.0f ? 89.0f : x;
@@ -43,6 +47,16 @@ LMX_HD inline float exp(float x) {
   const uint32_t half = static_cast<uint32_t>(static_cast<int32_t>(n) >> 1);
   const float first = from_bits((half + 127u) << 23), second = from_bits((n - half + 127u) << 23);
   return (p + 1.0f) * first * second;
+#endif
+}
+
+// a / b for 1 <= b.
+LMX_HD inline float quotient(float a, float b) {
+#if defined(__CUDA_ARCH__)
+  return __fdividef(a, b);  // 0 for b > 2^126
+#else
+  return a / b;
+#endif
 }
 
 // Near zero: x (1 + z P(z)) with z = x^2. Elsewhere: 1 - 2 / (e^2|x| + 1) with x's sign.
@@ -57,14 +71,14 @@ LMX_HD inline float tanh(float x) {
   p = p * z + 1.333330356e-01f;
   p = p * z - 3.333333317e-01f;
   const float near = a + a * (z * p);
-  const float far = 1.0f - 2.0f / (exp(2.0f * a) + 1.0f);
+  const float far = 1.0f - quotient(2.0f, exp(2.0f * a) + 1.0f);
   return from_bits(bits(a < 0.625f ? near : far) | sign);
 }
 
 // 1 / (1 + e^-x), computed from e^-|x| so that the left tail keeps its relative precision.
 LMX_HD inline float sigmoid(float x) {
   const float e = exp(x < 0.0f ? x : -x);
-  return (x < 0.0f ? e : 1.0f) / (1.0f + e);
+  return quotient(x < 0.0f ? e : 1.0f, 1.0f + e);
 }
 
 // x = 2^k (1 + f) with sqrt(1/2) <= 1 + f < sqrt(2); log(1 + f) = f - f^2/2 + f^3 P(f).

@@ -11,14 +11,17 @@ namespace lmx {
 
 // c (M, N) = op(a) (M, K) * op(b) (K, N) + beta * c; op transposes if its flag is set. Leading sizes of tensors of a
 // higher rank are folded: (B, T, K) is treated as (B*T, K). Types: a and b have the same type (f64, f32, bf16 or f16),
-// or one is f32 and the other a type with multiplies_in_f32(). c is f64 for f64, else f32. Sums are float (double for
-// f64). beta is 0 or 1. UserError: inner sizes differ, shape of c, types.
+// or one is f32 and the other a type with multiplies_in_f32(). c is f64 for f64, else f32, or the type of bf16 or f16
+// operands, to which the sums are then rounded once. Sums are float (double for f64). beta is 0 or 1, and 0 if c is
+// bf16 or f16. UserError: inner sizes differ, shape of c, types.
 LMX_API void gemm(Context& ctx, const Tensor& a, bool trans_a, const Tensor& b, bool trans_b, Tensor& c,
                   float beta = 0);
 
 // Bytes that gemm() of a (M, K) and b (K, N) of these types allocates on this CPU while it runs, besides its three
 // matrices: for operands that are widened, transposed or packed first.
 LMX_API int64_t gemm_scratch_bytes(DType a, DType b, int64_t m, int64_t n, int64_t k, bool trans_a);
+// Bytes that it allocates in addition for the sums of c (M, N), if their type is not that of c.
+LMX_API int64_t gemm_sum_bytes(DType c, int64_t m, int64_t n);
 
 // The same product with f32 inputs rounded to `ctx.compute` first (a plain gemm for f32 and f64).
 LMX_API void matmul(Context& ctx, const Tensor& a, bool trans_a, const Tensor& b, bool trans_b, Tensor& c,

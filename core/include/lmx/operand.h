@@ -4,12 +4,21 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "lmx/dtype.h"
 #include "lmx/kernels.h"
 #include "lmx/matmul.h"
 
 namespace lmx {
+
+// N neighbouring elements of an array, which a pointwise kernel computes together (lmx/pointwise.h).
+template <class T, int N>
+struct Some {
+  T v[N];
+  LMX_HD T& operator[](int e) { return v[e]; }
+  LMX_HD const T& operator[](int e) const { return v[e]; }
+};
 
 // Where a kernel writes an operand: a member of its arguments. `to` is null if it writes none, as always on the CPU.
 struct OperandTarget {
@@ -48,32 +57,39 @@ inline void complete_operand(Context& ctx, const Tensor& value, const Tensor& op
   if (!kernels_write_operands(ctx)) to_compute(ctx, value, operand);
 }
 
+// The type in which a layer of values of type T keeps the activations of a loop over time, which backward replaces by
+// their gradients. Where kernels write operands it is the type of products: the gradients are then operands as they
+// are, and half of the bytes are moved. Else it is T.
+template <class T>
+DType kept_type(const Context& ctx) {
+  return kernels_write_operands(ctx) && dtype_of<T> == DType::f32 ? ctx.compute : dtype_of<T>;
+}
+// Calls f(S{}) with that type S.
+template <class T, class F>
+void with_kept(DType kept, const F& f) {
+  if constexpr (std::is_same_v<T, float>) {
+    if (kept == DType::bf16) return f(bfloat16());
+    if (kept == DType::f16) return f(float16());
+  }
+  f(T());
+}
+
 // The operands of a loop over time: those of a tensor (n*B, C) whose row block t a pointwise kernel computes in step t.
-// On a device the kernel writes them all, and they serve the products after the loop as well. On the CPU each step
-// rounds its own rows into the same memory.
+// A tensor of the type of products is its own operand; of any other, each step rounds its rows into the same memory.
 class StepOperands {
  public:
   StepOperands(Context& ctx, const Tensor& values, int64_t batch)
-      : values_(values), batch_(batch), whole_(kernels_write_operands(ctx)) {
-    operands_ = operand_memory(ctx, whole_ ? values : values.slice(0, batch));
-  }
-  OperandTarget target(const Context& loop, int64_t step) const {
-    return whole_ && operands_.defined() ? operand_target(loop, rows(operands_, step)) : OperandTarget();
-  }
+      : values_(values), operand_(operand_memory(ctx, values.slice(0, batch))), batch_(batch) {}
   // After the kernel of the step: the operand (B, C).
   Tensor of(Context& loop, int64_t step) const {
-    if (whole_ && operands_.defined()) return rows(operands_, step);
-    return as_operand(loop, rows(values_, step), operands_);
+    return as_operand(loop, values_.slice(step * batch_, (step + 1) * batch_), operand_);
   }
   // After the loop: the operand (n*B, C).
-  Tensor all(Context& ctx) const { return whole_ && operands_.defined() ? operands_ : as_operand(ctx, values_); }
+  Tensor all(Context& ctx) const { return as_operand(ctx, values_); }
 
  private:
-  Tensor rows(const Tensor& t, int64_t step) const { return t.slice(step * batch_, (step + 1) * batch_); }
-
-  Tensor values_, operands_;
+  Tensor values_, operand_;
   int64_t batch_;
-  bool whole_;
 };
 
 }  // namespace lmx

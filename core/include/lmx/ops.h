@@ -169,11 +169,11 @@ class LMX_API SequenceCell {
 };
 
 struct SequenceOptions {
-  int64_t segment = 0;  // steps of a piece; 0: as many as give 2048 rows
+  int64_t segment = 0;  // steps of a piece; 0: as many as give 2048 rows, on a GPU without checkpointing all
   bool checkpoint = false;
 };
-// Steps of a piece: options.segment applied to `batch` parallel sequences of `steps` steps.
-LMX_API int64_t segment_steps(const SequenceOptions& options, int64_t steps, int64_t batch);
+// Steps of a piece: options.segment applied to `batch` parallel sequences of `steps` steps on `device`.
+LMX_API int64_t segment_steps(const SequenceOptions& options, int64_t steps, int64_t batch, Device::Kind device);
 
 struct SequenceLayer {
   const char* name;  // of its backward pass: "lstm.backward"

@@ -2,20 +2,44 @@
 //
 // The struct of arguments is a functor on a matrix of `batch` rows and `cells` columns (rhn_kernels.h is an example):
 //
-//   static constexpr int64_t kGrain;                    // elements of a thread of the CPU, at least
+//   static constexpr int64_t kGrain;  // elements of a thread of the CPU, at least
 //   int64_t batch, cells;
-//   LMX_HD void operator()(int64_t row, int64_t j) const;  // reads and writes what belongs to element (row, j) only
-//   OperandTarget operand = {};                            // optional, with write_operand(): see lmx/operand.h
-//   LMX_HD void write_operand(int64_t row, int64_t j) const;  // called after operator() where kernels write operands
+//   // Computes elements j to j + Lanes::kCount - 1 of a row. `lanes.load(p)` is an array of the elements that begin at
+//   // p, and `lanes.store(p, values)` writes one. All loads come before the first store.
+//   template <class Lanes>
+//   LMX_HD void apply(Lanes& lanes, int64_t row, int64_t j) const;
+//
+// A step that keeps values for backward in another type (KeptType in lmx/operand.h) has that type as second parameter:
+// `load` and `store` convert on a GPU, and on a CPU both types are the same.
+//
+// The addresses of element (row, j) are those of element (0, 0) and multiples of `cells` for each row and array.
+// `lanes.store(operand, i, values)` also writes elements i and following of an operand where kernels write operands
+// (lmx/operand.h).
 //
 // X_cpu.cc adds the kernels with `const KernelAdder adder = cpu::pointwise<Step, ...>();`, X_cuda.cu with
-// cuda::pointwise of lmx/cuda_launch.cuh.
+// cuda::pointwise of lmx/pointwise.cuh.
 #pragma once
 
 #include "lmx/kernels.h"
+#include "lmx/operand.h"
 #include "lmx/parallel.h"
 
 namespace lmx::cpu {
+
+// One element: the compiler vectorises the loop over them.
+struct Lane {
+  static constexpr int kCount = 1;
+  template <class T>
+  Some<T, 1> load(const T* p) const {
+    return {{*p}};
+  }
+  template <class T>
+  void store(T* p, const Some<T, 1>& some) const {
+    *p = some.v[0];
+  }
+  template <class T>
+  void store(const OperandTarget&, int64_t, const Some<T, 1>&) const {}
+};
 
 #if defined(__clang__)  // has no clones of function templates
 #define LMX_POINTWISE
@@ -30,8 +54,9 @@ namespace lmx::cpu {
 template <class Step>
 LMX_POINTWISE void pointwise_row(const Step& arguments, int64_t row) {
   const Step step = arguments;
+  Lane lane;
   LMX_INDEPENDENT
-  for (int64_t j = 0; j < step.cells; ++j) step(row, j);
+  for (int64_t j = 0; j < step.cells; ++j) step.apply(lane, row, j);
 }
 
 #undef LMX_POINTWISE
@@ -44,10 +69,15 @@ void pointwise_rows(Context&, const Step& step) {
   });
 }
 
-// Each Step has the element type as its only parameter.
+// Each Step has the element type as its only parameter, or also the kept type.
 template <template <class> class... Steps>
 KernelAdder pointwise() {
   return KernelAdder(Device::Kind::cpu, pointwise_rows<Steps<float>>..., pointwise_rows<Steps<double>>...);
+}
+template <template <class, class> class... Steps>
+KernelAdder pointwise() {
+  return KernelAdder(Device::Kind::cpu, pointwise_rows<Steps<float, float>>...,
+                     pointwise_rows<Steps<double, double>>...);
 }
 
 }  // namespace lmx::cpu

@@ -90,12 +90,13 @@ template <class... T>
 LMX_HD bool aligned_quads(const T*... p) {
   return ((reinterpret_cast<uintptr_t>(p) % alignof(Quad<T>) == 0) && ...);
 }
-inline bool aligned_quads(const OperandTarget& operand) {
+LMX_HD inline bool aligned_quads(const OperandTarget& operand) {
   return reinterpret_cast<uintptr_t>(operand.to) % 16 == 0;
 }
 
 template <class Element>
 __global__ void quads_kernel(int64_t quads, Element element) {
+  wait_for_previous();
   const int64_t q = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   if (q < quads) element.quad(q * kQuad);
 }

@@ -69,8 +69,11 @@ class LMX_API RecurrentModel : public Model, public RecomputingModel {
   // Bytes for each token that a piece keeps for backward, without its output. Operands of products are stored in
   // `compute`.
   virtual int64_t saved_per_token(int64_t input, DType compute) const = 0;
-  // Elements for each token of the rounded copies that backward holds at one time, as operands of a piece's products.
-  virtual int64_t rounded_per_token(int64_t input) const = 0;
+  // Elements for each token of the rounded copies that backward holds at one time, as operands of a piece's products in
+  // `compute`.
+  virtual int64_t rounded_per_token(int64_t input, DType compute) const = 0;
+  // Whether the kept type (lmx/operand.h) is that of products in `compute`, not f32. Its gradients are then operands.
+  static bool keeps_operands(DType compute);
 
  private:
   int64_t input_size(int64_t layer) const { return layer == 0 ? config_.embedding : output_size(); }

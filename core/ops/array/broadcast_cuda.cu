@@ -1,7 +1,7 @@
 // Broadcasting arithmetic, copies by a walk, selections, and the sums that undo a broadcast.
 #include "backend/cuda/parts.cuh"
-#include "backend/cuda/quads.cuh"
 #include "backend/cuda/unroll.cuh"
+#include "lmx/quads.cuh"
 #include "ops/array/binary.h"
 #include "ops/array/broadcast.h"
 #include "ops/array/indexing.h"
@@ -109,6 +109,7 @@ constexpr int64_t kColumnPart = 64;
 // A block sums one part of one row.
 template <class T>
 __global__ void row_part_sums(const T* x, int64_t n, int64_t parts, double* sums) {
+  cuda::wait_for_previous();
   const int64_t row = static_cast<int64_t>(blockIdx.x) / parts, part = static_cast<int64_t>(blockIdx.x) % parts;
   const int64_t begin = part * cuda::kPartSize, end = begin + cuda::kPartSize < n ? begin + cuda::kPartSize : n;
   const double sum = cuda::block_sum_of(begin, end, [&](int64_t i) { return static_cast<double>(x[row * n + i]); });

@@ -3,8 +3,8 @@
 // sequence end at once. A head of more than 64 columns is divided among blocks.
 #include <cmath>
 
-#include "backend/cuda/quads.cuh"
 #include "backend/cuda/reduce.cuh"
+#include "lmx/quads.cuh"
 #include "ops/attention/attention.h"
 #include "ops/attention/attention_mma.h"
 #include "ops/attention/tiles.cuh"
@@ -54,6 +54,7 @@ struct Running {
 
 template <class T>
 __global__ void __launch_bounds__(kTileThreads) forward_kernel(AttentionForward<T> a) {
+  cuda::wait_for_previous();
   const AttentionPlan& plan = a.in.plan;
   const Part part(plan.heads, tiles(plan.queries, kTileRows), plan.size);
   const Pair<T> pair(a.in, part.sequence, part.head);
@@ -90,6 +91,7 @@ constexpr int kDeltaLanes = 16;
 
 template <class T>
 __global__ void delta_kernel(AttentionBackward<T> a, T* deltas) {
+  cuda::wait_for_previous();
   const AttentionPlan& plan = a.in.plan;
   const int64_t places = blockDim.x / kDeltaLanes, lane = threadIdx.x % kDeltaLanes;
   const int64_t place = static_cast<int64_t>(blockIdx.x) * places + threadIdx.x / kDeltaLanes;
@@ -161,6 +163,7 @@ struct Slopes {
 
 template <class T>
 __global__ void __launch_bounds__(kTileThreads) dq_kernel(AttentionBackward<T> a, const T* deltas) {
+  cuda::wait_for_previous();
   const AttentionPlan& plan = a.in.plan;
   const Part part(plan.heads, tiles(plan.queries, kTileRows), plan.size);
   const Pair<T> pair(a.in, part.sequence, part.head);
@@ -180,6 +183,7 @@ __global__ void __launch_bounds__(kTileThreads) dq_kernel(AttentionBackward<T> a
 // The gradients of one head of keys and values, summed over the queries of all heads that use it.
 template <class T>
 __global__ void __launch_bounds__(kTileThreads) dk_dv_kernel(AttentionBackward<T> a, const T* deltas) {
+  cuda::wait_for_previous();
   const AttentionPlan& plan = a.in.plan;
   const Part part(plan.kv_heads, tiles(plan.keys, kTileRows), plan.size);
   const int64_t first = part.tile * kTileRows, group = plan.group();
@@ -203,6 +207,7 @@ __global__ void __launch_bounds__(kTileThreads) dk_dv_kernel(AttentionBackward<T
 // A tile of the bias of one or all sequences and of one or all heads, which are added in order.
 template <class T>
 __global__ void __launch_bounds__(kTileThreads, 1) dbias_kernel(AttentionBackward<T> a, const T* deltas) {
+  cuda::wait_for_previous();
   const AttentionPlan& plan = a.in.plan;
   const BiasShape& shape = plan.bias;
   const int64_t query_tiles = tiles(plan.queries, kTileRows), key_tiles = tiles(plan.keys, kTileColumns);

@@ -54,6 +54,7 @@ __device__ void weights_and_slopes(const ScoreTile<ByKey>& tile, const Pair<floa
 
 template <class Half, int D>
 __global__ void __launch_bounds__(kMmaThreads, kBlocks<D>) dq_kernel(AttentionBackward<float> a, const float* deltas) {
+  cuda::wait_for_previous();
   const AttentionPlan& plan = a.in.plan;
   const WarpPlace place;
   const Part part(plan.heads, tiles(plan.queries, place.rows), 1);
@@ -128,6 +129,7 @@ __device__ void add_queries(const AttentionBackward<float>& a, const Pair<float>
 template <class Half, int D>
 __global__ void __launch_bounds__(kMmaThreads, kBlocks<D>)
     dk_dv_kernel(AttentionBackward<float> a, const float* deltas) {
+  cuda::wait_for_previous();
   const AttentionPlan& plan = a.in.plan;
   const WarpPlace place;
   const Part part(plan.kv_heads, tiles(plan.keys, place.rows), 1);

@@ -67,6 +67,7 @@ struct RunningRows {
 
 template <class Half, int D>
 __global__ void __launch_bounds__(kMmaThreads, kBlocks<D>) forward_kernel(AttentionForward<float> a) {
+  cuda::wait_for_previous();
   const AttentionPlan& plan = a.in.plan;
   const WarpPlace place;
   const Part part(plan.heads, tiles(plan.queries, place.rows), 1);

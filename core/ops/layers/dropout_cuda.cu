@@ -1,4 +1,4 @@
-#include "backend/cuda/quads.cuh"
+#include "lmx/quads.cuh"
 #include "ops/layers/dropout.h"
 
 namespace lmx::ops {

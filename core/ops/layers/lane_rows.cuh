@@ -1,10 +1,10 @@
 // Kernels that process whole rows of a moderate width: a warp for each row, whose lanes keep it in registers as quads
-// (backend/cuda/quads.cuh). So each row is read once, by few instructions, and no barrier is needed.
+// (lmx/quads.cuh). So each row is read once, by few instructions, and no barrier is needed.
 #pragma once
 
-#include "backend/cuda/quads.cuh"
 #include "backend/cuda/reduce.cuh"
 #include "backend/cuda/unroll.cuh"
+#include "lmx/quads.cuh"
 
 namespace lmx::ops {
 
@@ -45,6 +45,7 @@ struct LaneRow {
 
 template <int N, class Job>
 __global__ void lane_row_kernel(Job job) {
+  cuda::wait_for_previous();
   const int64_t warps = blockDim.x / cuda::kWarpLanes;
   const int64_t row = static_cast<int64_t>(blockIdx.x) * warps + threadIdx.x / cuda::kWarpLanes;
   if (row < job.a.rows) job.template operator()<N>(row);

@@ -45,6 +45,7 @@ struct RowThreads {
 
 template <bool Warp, class Job>
 __global__ void row_kernel(Job job, size_t bytes) {
+  cuda::wait_for_previous();
   const unsigned warp = threadIdx.x / cuda::kWarpLanes, warps = blockDim.x / cuda::kWarpLanes;
   const int64_t row = Warp ? static_cast<int64_t>(blockIdx.x) * warps + warp : blockIdx.x;
   if (row >= job.a.rows) return;

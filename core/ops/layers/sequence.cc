@@ -7,11 +7,15 @@ namespace lmx {
 
 SequenceCell::~SequenceCell() = default;
 
-int64_t segment_steps(const SequenceOptions& options, int64_t steps, int64_t batch) {
-  // Large enough that a product's inner dimension is efficient, and small enough that a checkpointed piece needs little
-  // memory.
+int64_t segment_steps(const SequenceOptions& options, int64_t steps, int64_t batch, Device::Kind device) {
+  // Large enough that a product's inner dimension is efficient, and small enough that the rows stay in a CPU's cache
+  // and a checkpointed piece needs little memory. On a GPU without checkpointing, each further piece would only read
+  // and write the gradient of each weight once more.
   constexpr int64_t kRows = 2048;
-  const int64_t wanted = options.segment > 0 ? options.segment : (kRows + batch - 1) / std::max<int64_t>(batch, 1);
+  int64_t wanted = options.segment;
+  if (wanted == 0)
+    wanted =
+        device == Device::Kind::cuda && !options.checkpoint ? steps : (kRows + batch - 1) / std::max<int64_t>(batch, 1);
   return std::clamp<int64_t>(wanted, 1, std::max<int64_t>(steps, 1));
 }
 
@@ -75,7 +79,7 @@ Var sequence_layer(Context& ctx, const SequenceLayer& layer, const Var& x, std::
     if (w.defined()) inputs.push_back(w);
   const bool keeps =
       ctx.tape && std::any_of(inputs.begin(), inputs.end(), [](const Var& v) { return v.requires_grad(); });
-  const int64_t length = segment_steps(options, steps, batch);
+  const int64_t length = segment_steps(options, steps, batch, ctx.device.kind);
   for (int64_t t = 0; t < steps; t += length) {
     Piece piece{t * batch, std::min(steps, t + length) * batch, {}, nullptr};
     if (options.checkpoint) piece.before = state;

@@ -1,7 +1,7 @@
 // full_softmax and two_stage_softmax: the losses of a block of rows, and the gradient of its logits in place.
 #include "ops/losses/full_softmax.h"
 
-#include "backend/cuda/quads.cuh"
+#include "lmx/quads.cuh"
 #include "ops/losses/output_layer.h"
 #include "ops/losses/two_stage_softmax.h"
 #include "ops/softmax/softmax_rows.cuh"

@@ -11,6 +11,7 @@ constexpr int kSumThreads = 1024;
 // One block: a loss has some thousand rows.
 template <class T>
 __global__ void __launch_bounds__(kSumThreads) sum_losses(SumOfLosses<T> a) {
+  cuda::wait_for_previous();
   double nats = 0, loss = 0;
   for (int64_t i = threadIdx.x; i < a.n; i += kSumThreads) {
     const double weight = weight_of(a.weights, i);
@@ -27,6 +28,7 @@ __global__ void __launch_bounds__(kSumThreads) sum_losses(SumOfLosses<T> a) {
 // Each thread computes the factor once, for many elements.
 template <class T>
 __global__ void __launch_bounds__(cuda::kThreads) scale_elements(ScaleBySeed<T> a) {
+  cuda::wait_for_previous();
   const double factor = a.factor();
   if (factor == 1.0) return;
   const int64_t stride = static_cast<int64_t>(gridDim.x) * cuda::kThreads;

@@ -24,6 +24,7 @@ __device__ bool is_left_out(const TopRows<T>& a, int64_t id) {
 // Block r: row r. Each entry is found by a pass over the row: the best one behind the entry before it.
 template <class T>
 __global__ void top_rows_kernel(TopRows<T> a) {
+  cuda::wait_for_previous();
   const T* const x = a.x + static_cast<int64_t>(blockIdx.x) * a.n;
   double* const found = a.found + static_cast<int64_t>(blockIdx.x) * a.width();
   T* const scratch = cuda::shared<T>();

@@ -50,6 +50,7 @@ __device__ double sum_over(const Team& team, double value) {
 // Without the second bound the compiler may spill registers to let more blocks share a processor.
 template <class Team, class Row>
 __global__ void __launch_bounds__(Team::kMostThreads, 1) row_kernel(int64_t rows, Row compute) {
+  cuda::wait_for_previous();
   const Team team;
   if (team.row() < rows) compute(team, team.row());
 }

@@ -66,10 +66,13 @@ class Lstm final : public RecurrentModel {
   // Gates and cells; as operands h and, with a projection, o tanh(c).
   int64_t saved_per_token(int64_t, DType compute) const override {
     const int64_t operand = static_cast<int64_t>(size_of(compute));
-    return 4 * 5 * config_.cells + operand * (output_size() + (config_.projection ? config_.cells : 0));
+    return ((keeps_operands(compute) ? 2 : 4) * 4 + 4) * config_.cells +
+           operand * (output_size() + (config_.projection ? config_.cells : 0));
   }
   // Gradients of the gates, and x.
-  int64_t rounded_per_token(int64_t input) const override { return 4 * config_.cells + input; }
+  int64_t rounded_per_token(int64_t input, DType compute) const override {
+    return (keeps_operands(compute) ? 0 : 4 * config_.cells) + input;
+  }
 
   LstmConfig config_;
 };

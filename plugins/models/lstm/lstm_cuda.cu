@@ -1,5 +1,5 @@
-#include "lmx/cuda_launch.cuh"
 #include "lmx/lstm_cell.h"
+#include "lmx/pointwise.cuh"
 
 namespace lmx {
 namespace {

@@ -37,7 +37,7 @@ Sizes check(const Var& x, const LayerWeights& w, const std::vector<Tensor>& stat
 // Values that a piece's forward saves for its backward. Row blocks of (n+1) tensors: block t is the value before step
 // t.
 struct Saved {
-  Tensor gates;   // (n*B, 4H) activated gates; backward replaces them by gradients of the pre-activations
+  Tensor gates;   // (n*B, 4H) of the kept type: activated gates, which backward replaces by those of pre-activations
   Tensor cells;   // ((n+1)*B, H)
   Tensor hidden;  // ((n+1)*B, P) in the compute type
   Tensor memory;  // (n*B, H) o tanh(c) in the compute type; undefined without a projection
@@ -54,7 +54,7 @@ class Cell final : public SequenceCell {
     const int64_t rows = x.dim(0);
     auto saved = std::make_shared<Saved>();
     Saved& s = *saved;
-    s.gates = ctx.empty({rows, 4 * z_.cells}, dtype_of<T>);
+    s.gates = ctx.empty({rows, 4 * z_.cells}, kept_type<T>(ctx));
     project(ctx, as_operand(ctx, x), w_.w_ih, s.gates);
     s.cells = from_first(ctx, state[1], rows);
     s.hidden = from_first(ctx, to_compute(ctx, state[0]), rows);
@@ -88,15 +88,20 @@ class Cell final : public SequenceCell {
     const PackedMatrix* projection = projected ? &packed(ctx, w_.w_hr, true, z_.batch) : nullptr;
     Tensor memory = projected ? ctx.empty({z_.batch, z_.cells}, dtype_of<T>) : Tensor();
     const T* bias = w_.bias.value().template data<T>();
+    const Tensor z = s.gates.dtype() == dtype_of<T> ? Tensor() : ctx.empty({z_.batch, 4 * z_.cells}, dtype_of<T>);
     replay_steps(ctx, [&](Context& loop) {
       for (int64_t t = 0; t < y.dim(0) / z_.batch; ++t) {
         Tensor gates = at(s.gates, t), now = at(y, t), before = at(s.cells, t), after = at(s.cells, t + 1);
-        multiply_step(loop, recurrent, at(s.hidden, t), gates, 1.0f);
-        Tensor m = projected ? memory : now;
+        Tensor sums = z.defined() ? z : gates, m = projected ? memory : now;
+        multiply_step(loop, recurrent, at(s.hidden, t), sums, z.defined() ? 0.0f : 1.0f);
         const Tensor operand = projected ? at(s.memory, t) : at(s.hidden, t + 1);
-        run_step(loop, LstmForwardStep<T>{gates.template data<T>(), bias, before.template data<T>(),
-                                          after.template data<T>(), m.template data<T>(), z_.batch, z_.cells,
-                                          forget_bias_, operand_target(loop, operand)});
+        with_kept<T>(gates.dtype(), [&](auto kept) {
+          using S = decltype(kept);
+          run_step(loop,
+                   LstmForwardStep<T, S>{sums.template data<T>(), gates.template data<S>(), bias,
+                                         before.template data<T>(), after.template data<T>(), m.template data<T>(),
+                                         z_.batch, z_.cells, forget_bias_, operand_target(loop, operand)});
+        });
         complete_operand(loop, m, operand);
         if (!projected) continue;
         multiply_step(loop, *projection, operand, now, 0.0f);
@@ -121,9 +126,12 @@ class Cell final : public SequenceCell {
         Tensor now = at(dh, t), gates = at(s.gates, t), before = at(s.cells, t), after = at(s.cells, t + 1);
         if (projected) multiply_step(loop, *projection, as_operand(loop, now, of_output), dm, 0.0f);
         const T* d = projected ? dm.template data<T>() : now.template data<T>();
-        run_step(loop,
-                 LstmBackwardStep<T>{gates.template data<T>(), before.template data<T>(), after.template data<T>(), d,
-                                     dstate[1].template data<T>(), z_.batch, z_.cells, of_gates.target(loop, t)});
+        with_kept<T>(gates.dtype(), [&](auto kept) {
+          using S = decltype(kept);
+          run_step(loop,
+                   LstmBackwardStep<T, S>{gates.template data<S>(), before.template data<T>(), after.template data<T>(),
+                                          d, dstate[1].template data<T>(), z_.batch, z_.cells});
+        });
         Tensor earlier = t > 0 ? at(dh, t - 1) : dstate[0];
         multiply_step(loop, recurrent, of_gates.of(loop, t), earlier, t > 0 ? 1.0f : 0.0f);
       }

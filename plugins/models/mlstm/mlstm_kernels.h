@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "lmx/kernels.h"
 #include "lmx/math.h"
@@ -9,40 +10,54 @@
 
 namespace lmx::mlstm {
 
-// m = a * b, elementwise; all are (B, H).
-template <class T>
+// m = a * b, elementwise; all are (B, H). T: the value type, S: the kept type (lmx/operand.h).
+template <class T, class S>
 struct ProductStep {
   static constexpr const char* kName = "mlstm_product";
   static constexpr int64_t kGrain = 1 << 14;
-  const T *a, *b;
-  T* m;
+  const S* a;
+  const T* b;
+  T* m;     // written if S is T; else only its operand is
+  S* kept;  // b for backward, written unless S is T
   int64_t batch, cells;
   OperandTarget operand = {};  // of m
 
-  LMX_HD void operator()(int64_t row, int64_t j) const {
+  template <class Lanes>
+  LMX_HD void apply(Lanes& lanes, int64_t row, int64_t j) const {
     const int64_t at = row * cells + j;
-    m[at] = a[at] * b[at];
+    auto product = lanes.load(a + at);
+    const auto other = lanes.load(b + at);
+    for (int e = 0; e < Lanes::kCount; ++e) product[e] *= other[e];
+    if constexpr (std::is_same_v<S, T>)
+      lanes.store(m + at, product);
+    else
+      lanes.store(kept + at, other);
+    lanes.store(operand, at, product);
   }
-  LMX_HD void write_operand(int64_t row, int64_t j) const { operand.store(row * cells + j, m[row * cells + j]); }
 };
 
 // a is replaced by dm * b, b by dm * a.
-template <class T>
+template <class T, class S>
 struct ProductBackwardStep {
   static constexpr const char* kName = "mlstm_product_backward";
   static constexpr int64_t kGrain = 1 << 14;
-  T *a, *b;
+  S *a, *b;
   const T* dm;
   int64_t batch, cells;
-  OperandTarget operand = {};  // of b
 
-  LMX_HD void operator()(int64_t row, int64_t j) const {
+  template <class Lanes>
+  LMX_HD void apply(Lanes& lanes, int64_t row, int64_t j) const {
     const int64_t at = row * cells + j;
-    const T was = a[at], other = b[at], slope = dm[at];
-    a[at] = slope * other;
-    b[at] = slope * was;
+    auto first = lanes.load(a + at), second = lanes.load(b + at);
+    const auto slope = lanes.load(dm + at);
+    for (int e = 0; e < Lanes::kCount; ++e) {
+      const T was = first[e];
+      first[e] = slope[e] * second[e];
+      second[e] = slope[e] * was;
+    }
+    lanes.store(a + at, first);
+    lanes.store(b + at, second);
   }
-  LMX_HD void write_operand(int64_t row, int64_t j) const { operand.store(row * cells + j, b[row * cells + j]); }
 };
 
 }  // namespace lmx::mlstm

@@ -36,11 +36,12 @@ Sizes check(const Var& x, const LayerWeights& w, const std::vector<Tensor>& stat
 // Values that a piece's forward saves for its backward. Row blocks of (n+1) tensors: block t is the value before step
 // t.
 struct Saved {
-  Tensor gates;   // (n*B, 4H) activated gates; backward replaces them by gradients of the pre-activations
+  // Of the kept type; backward replaces them by their gradients.
+  Tensor gates;   // (n*B, 4H) activated gates, replaced by gradients of the pre-activations
+  Tensor from_x;  // (n*B, H) W_mx x
+  Tensor from_h;  // (n*B, H) W_mh h
   Tensor cells;   // ((n+1)*B, H)
   Tensor hidden;  // ((n+1)*B, H) in the compute type
-  Tensor from_x;  // (n*B, H) W_mx x; backward replaces it by its gradient
-  Tensor from_h;  // (n*B, H) W_mh h; backward replaces it by its gradient
   Tensor m;       // (n*B, H) their product in the compute type
 };
 
@@ -53,12 +54,12 @@ class Cell final : public SequenceCell {
   std::shared_ptr<void> forward(Context& ctx, const Tensor& x, std::vector<Tensor>& state, Tensor& y) const override {
     const Span span(ctx.tracer, "mlstm.forward");
     const int64_t rows = x.dim(0);
-    const DType type = dtype_of<T>;
+    const DType kept = kept_type<T>(ctx);
     auto saved = std::make_shared<Saved>();
     Saved& s = *saved;
-    s.gates = ctx.empty({rows, 4 * z_.cells}, type);
-    s.from_x = ctx.empty({rows, z_.cells}, type);
-    s.from_h = ctx.empty({rows, z_.cells}, type);
+    s.gates = ctx.empty({rows, 4 * z_.cells}, kept);
+    s.from_x = ctx.empty({rows, z_.cells}, kept);
+    s.from_h = ctx.empty({rows, z_.cells}, kept);
     s.cells = from_first(ctx, state[1], rows);
     const Tensor operand = to_compute(ctx, x);
     project(ctx, operand, w_.w_x, s.gates);
@@ -93,21 +94,36 @@ class Cell final : public SequenceCell {
     const PackedMatrix &w_mh = packed(ctx, w_.w_mh, true, z_.batch), &w_m = packed(ctx, w_.w_m, true, z_.batch);
     const T* bias = w_.bias.value().template data<T>();
     const bool rounds = s.m.dtype() != dtype_of<T>;
-    Tensor wide = rounds ? ctx.empty({z_.batch, z_.cells}, dtype_of<T>) : Tensor();
+    // Sums of products in the value type, where their place in `s` has another one.
+    const DType kept = s.gates.dtype();
+    const auto scratch = [&](int64_t columns, bool needed) {
+      return needed ? ctx.empty({z_.batch, columns}, dtype_of<T>) : Tensor();
+    };
+    const Tensor wide = scratch(z_.cells, rounds && kept == dtype_of<T>), of_h = scratch(z_.cells, kept != dtype_of<T>),
+                 z = scratch(4 * z_.cells, kept != dtype_of<T>);
     replay_steps(ctx, [&](Context& loop) {
       for (int64_t t = 0; t < y.dim(0) / z_.batch; ++t) {
         Tensor gates = at(s.gates, t), from_x = at(s.from_x, t), from_h = at(s.from_h, t), m = at(s.m, t),
                now = at(y, t), before = at(s.cells, t), after = at(s.cells, t + 1);
-        multiply_step(loop, w_mh, at(s.hidden, t), from_h, 0.0f);
-        run_step(loop, ProductStep<T>{from_x.template data<T>(), from_h.template data<T>(),
-                                      (rounds ? wide : m).template data<T>(), z_.batch, z_.cells,
-                                      operand_target(loop, rounds ? m : Tensor())});
+        Tensor product = of_h.defined() ? of_h : from_h, sums = z.defined() ? z : gates, out = rounds ? wide : m;
+        multiply_step(loop, w_mh, at(s.hidden, t), product, 0.0f);
+        with_kept<T>(kept, [&](auto type) {
+          using S = decltype(type);
+          run_step(loop,
+                   ProductStep<T, S>{from_x.template data<S>(), product.template data<T>(),
+                                     kept == dtype_of<T> ? out.template data<T>() : nullptr, from_h.template data<S>(),
+                                     z_.batch, z_.cells, operand_target(loop, rounds ? m : Tensor())});
+        });
         if (rounds) complete_operand(loop, wide, m);
-        multiply_step(loop, w_m, m, gates, 1.0f);
+        multiply_step(loop, w_m, m, sums, z.defined() ? 0.0f : 1.0f);
         const Tensor hidden = at(s.hidden, t + 1);
-        run_step(loop, LstmForwardStep<T>{gates.template data<T>(), bias, before.template data<T>(),
-                                          after.template data<T>(), now.template data<T>(), z_.batch, z_.cells,
-                                          forget_bias_, operand_target(loop, hidden)});
+        with_kept<T>(kept, [&](auto type) {
+          using S = decltype(type);
+          run_step(loop,
+                   LstmForwardStep<T, S>{sums.template data<T>(), gates.template data<S>(), bias,
+                                         before.template data<T>(), after.template data<T>(), now.template data<T>(),
+                                         z_.batch, z_.cells, forget_bias_, operand_target(loop, hidden)});
+        });
         complete_operand(loop, now, hidden);
       }
     });
@@ -125,12 +141,15 @@ class Cell final : public SequenceCell {
       for (int64_t t = steps - 1; t >= 0; --t) {
         Tensor gates = at(s.gates, t), from_x = at(s.from_x, t), from_h = at(s.from_h, t), now = at(dh, t),
                before = at(s.cells, t), after = at(s.cells, t + 1);
-        run_step(loop, LstmBackwardStep<T>{gates.template data<T>(), before.template data<T>(),
-                                           after.template data<T>(), now.template data<T>(),
-                                           dstate[1].template data<T>(), z_.batch, z_.cells, of_gates.target(loop, t)});
-        multiply_step(loop, w_m, of_gates.of(loop, t), dm, 0.0f);
-        run_step(loop, ProductBackwardStep<T>{from_x.template data<T>(), from_h.template data<T>(),
-                                              dm.template data<T>(), z_.batch, z_.cells, of_state.target(loop, t)});
+        with_kept<T>(gates.dtype(), [&](auto kept) {
+          using S = decltype(kept);
+          run_step(loop,
+                   LstmBackwardStep<T, S>{gates.template data<S>(), before.template data<T>(), after.template data<T>(),
+                                          now.template data<T>(), dstate[1].template data<T>(), z_.batch, z_.cells});
+          multiply_step(loop, w_m, of_gates.of(loop, t), dm, 0.0f);
+          run_step(loop, ProductBackwardStep<T, S>{from_x.template data<S>(), from_h.template data<S>(),
+                                                   dm.template data<T>(), z_.batch, z_.cells});
+        });
         Tensor earlier = t > 0 ? at(dh, t - 1) : dstate[0];
         multiply_step(loop, w_mh, of_state.of(loop, t), earlier, t > 0 ? 1.0f : 0.0f);
       }

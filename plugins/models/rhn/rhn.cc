@@ -74,10 +74,10 @@ class Rhn final : public RecurrentModel {
   // For each highway layer its gates and the state before it; if operands are rounded, also the rounded state.
   int64_t saved_per_token(int64_t, DType compute) const override {
     const int64_t operand = compute == DType::f32 ? 0 : static_cast<int64_t>(size_of(compute));
-    return config_.depth * (4 * (gates() + config_.cells) + operand * config_.cells);
+    return config_.depth * ((keeps_operands(compute) ? 2 : 4) * gates() + 4 * config_.cells + operand * config_.cells);
   }
   // Gradients of one highway layer's gates: they are freed before those of the next layer are rounded.
-  int64_t rounded_per_token(int64_t) const override { return gates(); }
+  int64_t rounded_per_token(int64_t, DType compute) const override { return keeps_operands(compute) ? 0 : gates(); }
 
   RhnConfig config_;
 };

@@ -1,4 +1,4 @@
-#include "lmx/cuda_launch.cuh"
+#include "lmx/pointwise.cuh"
 #include "rhn_kernels.h"
 
 namespace lmx::rhn {

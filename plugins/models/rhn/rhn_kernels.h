@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "lmx/kernels.h"
 #include "lmx/math.h"
@@ -20,74 +21,98 @@ struct Free {
   static constexpr int64_t kBlocks = 3;
 };
 
-template <class Gates, class T>
+// T: the value type, S: the kept type (lmx/operand.h).
+template <class Gates, class T, class S>
 struct ForwardStep {
   static constexpr const char* kName = "rhn_forward";
   static constexpr int64_t kGrain = 4096;
-  T* z;           // (B, G H) in: pre-activations without bias; out: activations
-  const T* bias;  // (G H)
-  const T* s;     // (B, H) the state before the layer
-  T* next;        // (B, H)
+  const T* z;      // (B, G H) pre-activations without bias
+  S* gates;        // (B, G H) out: activations; it may be z
+  bool projected;  // in: whether `gates` contains the part of the pre-activations that z lacks; never if S is T
+  const T* bias;   // (G H)
+  const T* s;      // (B, H) the state before the layer
+  T* next;         // (B, H)
   int64_t batch, cells;
   // Added to the transform gate's pre-activation. The constant of a free carry gate is its negative, so that both gates
   // start as coupled ones.
   T transform_bias;
   OperandTarget operand = {};  // of next
 
-  LMX_HD void operator()(int64_t row, int64_t j) const {
-    const int64_t n = cells, at = row * n + j;
-    T* gate = z + row * Gates::kBlocks * n + j;
-    const T h = fast_tanh(gate[0] + bias[j]), t = fast_sigmoid(gate[n] + bias[n + j] + transform_bias);
-    T c = T(1) - t;
-    if constexpr (Gates::kBlocks == 3) {
-      c = fast_sigmoid(gate[2 * n] + bias[2 * n + j] - transform_bias);
-      gate[2 * n] = c;
+  template <class Lanes>
+  LMX_HD void apply(Lanes& lanes, int64_t row, int64_t j) const {
+    const int64_t n = cells, at = row * n + j, first = row * Gates::kBlocks * n + j;
+    auto h = pre_activations(lanes, first, j), t = pre_activations(lanes, first + n, n + j), c = t;
+    auto state = lanes.load(s + at);
+    if constexpr (Gates::kBlocks == 3) c = pre_activations(lanes, first + 2 * n, 2 * n + j);
+    for (int e = 0; e < Lanes::kCount; ++e) {
+      h[e] = fast_tanh(h[e]);
+      t[e] = fast_sigmoid(t[e] + transform_bias);
+      c[e] = Gates::kBlocks == 3 ? fast_sigmoid(c[e] - transform_bias) : T(1) - t[e];
+      state[e] = h[e] * t[e] + state[e] * c[e];
     }
-    gate[0] = h;
-    gate[n] = t;
-    next[at] = h * t + s[at] * c;
+    lanes.store(gates + first, h);
+    lanes.store(gates + first + n, t);
+    if constexpr (Gates::kBlocks == 3) lanes.store(gates + first + 2 * n, c);
+    lanes.store(next + at, state);
+    lanes.store(operand, at, state);
   }
-  LMX_HD void write_operand(int64_t row, int64_t j) const { operand.store(row * cells + j, next[row * cells + j]); }
+
+ private:
+  template <class Lanes>
+  LMX_HD auto pre_activations(Lanes& lanes, int64_t at, int64_t column) const {
+    auto sum = lanes.load(z + at);
+    const auto add = [&](const auto& more) {
+      for (int e = 0; e < Lanes::kCount; ++e) sum[e] += more[e];
+    };
+    if constexpr (!std::is_same_v<S, T>)
+      if (projected) add(lanes.load(gates + at));
+    add(lanes.load(bias + column));
+    return sum;
+  }
 };
 
-template <class Gates, class T>
+template <class Gates, class T, class S>
 struct BackwardStep {
   static constexpr const char* kName = "rhn_backward";
   static constexpr int64_t kGrain = 4096;
-  T* z;        // (B, G H) in: activations; out: gradients of the pre-activations
+  S* gates;    // (B, G H) in: activations; out: gradients of the pre-activations
   const T* s;  // (B, H) the state before the layer
   T* ds;  // (B, H) in: gradient of the state after the layer; out: of the state before it, without the part through z
   int64_t batch, cells;
-  OperandTarget operand = {};  // of z
 
-  LMX_HD void operator()(int64_t row, int64_t j) const {
-    const int64_t n = cells, at = row * n + j;
-    T* gate = z + row * Gates::kBlocks * n + j;
-    const T h = gate[0], t = gate[n], d = ds[at];
-    gate[0] = d * t * (T(1) - h * h);
-    if constexpr (Gates::kBlocks == 2) {
-      gate[n] = d * (h - s[at]) * t * (T(1) - t);
-      ds[at] = d * (T(1) - t);
-    } else {
-      const T c = gate[2 * n];
-      gate[n] = d * h * t * (T(1) - t);
-      gate[2 * n] = d * s[at] * c * (T(1) - c);
-      ds[at] = d * c;
+  template <class Lanes>
+  LMX_HD void apply(Lanes& lanes, int64_t row, int64_t j) const {
+    const int64_t n = cells, at = row * n + j, first = row * Gates::kBlocks * n + j;
+    auto h = lanes.load(gates + first), t = lanes.load(gates + first + n), d = lanes.load(ds + at), c = t;
+    const auto before = lanes.load(s + at);
+    if constexpr (Gates::kBlocks == 3) c = lanes.load(gates + first + 2 * n);
+    for (int e = 0; e < Lanes::kCount; ++e) {
+      const T slope = d[e], was_h = h[e], was_t = t[e];
+      h[e] = slope * was_t * (T(1) - was_h * was_h);
+      if constexpr (Gates::kBlocks == 2) {
+        t[e] = slope * (was_h - before[e]) * was_t * (T(1) - was_t);
+        d[e] = slope * (T(1) - was_t);
+      } else {
+        const T was_c = c[e];
+        t[e] = slope * was_h * was_t * (T(1) - was_t);
+        c[e] = slope * before[e] * was_c * (T(1) - was_c);
+        d[e] = slope * was_c;
+      }
     }
-  }
-  LMX_HD void write_operand(int64_t row, int64_t j) const {
-    const int64_t first = row * Gates::kBlocks * cells + j;
-    for (int64_t gate = 0; gate < Gates::kBlocks; ++gate) operand.store(first + gate * cells, z[first + gate * cells]);
+    lanes.store(gates + first, h);
+    lanes.store(gates + first + n, t);
+    if constexpr (Gates::kBlocks == 3) lanes.store(gates + first + 2 * n, c);
+    lanes.store(ds + at, d);
   }
 };
 
-template <class T>
-using CoupledForward = ForwardStep<Coupled, T>;
-template <class T>
-using CoupledBackward = BackwardStep<Coupled, T>;
-template <class T>
-using FreeForward = ForwardStep<Free, T>;
-template <class T>
-using FreeBackward = BackwardStep<Free, T>;
+template <class T, class S>
+using CoupledForward = ForwardStep<Coupled, T, S>;
+template <class T, class S>
+using CoupledBackward = BackwardStep<Coupled, T, S>;
+template <class T, class S>
+using FreeForward = ForwardStep<Free, T, S>;
+template <class T, class S>
+using FreeBackward = BackwardStep<Free, T, S>;
 
 }  // namespace lmx::rhn

@@ -33,7 +33,8 @@ Sizes check(const Var& x, const LayerWeights& w, const std::vector<Tensor>& stat
 
 // Values of one highway layer that a piece's forward saves for its backward.
 struct Highway {
-  Tensor gates;  // (n*B, G H) activations; backward replaces them by gradients of the pre-activations
+  // (n*B, G H) of the kept type: activations, which backward replaces by gradients of the pre-activations.
+  Tensor gates;
   // (n*B, H) the state before the layer. In the first layer ((n+1)*B, H): block t+1 is the state after step t.
   Tensor before;
   Tensor operand;  // `before` in the compute type (the same tensor if that is the value type)
@@ -53,10 +54,10 @@ class Cell final : public SequenceCell {
     const Span span(ctx.tracer, "rhn.forward");
     const int64_t rows = x.dim(0), b = z_.batch;
     auto saved = std::make_shared<Saved>();
-    const DType type = to_compute(ctx, state[0]).dtype();
+    const DType type = to_compute(ctx, state[0]).dtype(), kept = kept_type<T>(ctx);
     for (int64_t l = 0; l < z_.depth; ++l) {
       Highway layer;
-      layer.gates = ctx.empty({rows, z_.gates}, dtype_of<T>);
+      layer.gates = ctx.empty({rows, z_.gates}, kept);
       layer.before = l == 0 ? from_first(ctx, state[0], rows) : ctx.empty({rows, z_.cells}, dtype_of<T>);
       layer.operand = type == dtype_of<T> ? layer.before : ctx.empty({rows, z_.cells}, type);
       saved->layers.push_back(std::move(layer));
@@ -102,6 +103,8 @@ class Cell final : public SequenceCell {
   void steps(Context& ctx, Saved& s, int64_t steps) const {
     const std::vector<const PackedMatrix*> weights = recurrent(ctx, true);
     const bool rounds = s.layers[0].operand.dtype() != dtype_of<T>;
+    const DType kept = s.layers[0].gates.dtype();
+    const Tensor z = kept == dtype_of<T> ? Tensor() : ctx.empty({z_.batch, z_.gates}, dtype_of<T>);
     if (rounds) to_compute(ctx, at(s.layers[0].before, 0), at(s.layers[0].operand, 0));
     replay_steps(ctx, [&](Context& loop) {
       for (int64_t t = 0; t < steps; ++t) {
@@ -113,10 +116,15 @@ class Cell final : public SequenceCell {
           Tensor next = at(after.before, last ? t + 1 : t);
           const Tensor next_operand =
               rounds && !(last && t + 1 == steps) ? at(after.operand, last ? t + 1 : t) : Tensor();
-          multiply_step(loop, *weights[l], operand, gates, l == 0 ? 1.0f : 0.0f);
-          run_step(loop, ForwardStep<Gates, T>{gates.template data<T>(), w_.bias[l].value().template data<T>(),
-                                               before.template data<T>(), next.template data<T>(), z_.batch, z_.cells,
-                                               transform_bias_, operand_target(loop, next_operand)});
+          Tensor sums = z.defined() ? z : gates;
+          multiply_step(loop, *weights[l], operand, sums, l == 0 && !z.defined() ? 1.0f : 0.0f);
+          with_kept<T>(kept, [&](auto type) {
+            using S = decltype(type);
+            run_step(loop, ForwardStep<Gates, T, S>{sums.template data<T>(), gates.template data<S>(),
+                                                    l == 0 && z.defined(), w_.bias[l].value().template data<T>(),
+                                                    before.template data<T>(), next.template data<T>(), z_.batch,
+                                                    z_.cells, transform_bias_, operand_target(loop, next_operand)});
+          });
           if (next_operand.defined()) complete_operand(loop, next, next_operand);
         }
       }
@@ -133,9 +141,11 @@ class Cell final : public SequenceCell {
         add_to(loop, ds, at(dy, t));
         for (size_t l = weights.size(); l-- > 0;) {
           Tensor gates = at(s.layers[l].gates, t), before = at(s.layers[l].before, t);
-          run_step(loop,
-                   BackwardStep<Gates, T>{gates.template data<T>(), before.template data<T>(), ds.template data<T>(),
-                                          z_.batch, z_.cells, operands[l].target(loop, t)});
+          with_kept<T>(gates.dtype(), [&](auto type) {
+            using S = decltype(type);
+            run_step(loop, BackwardStep<Gates, T, S>{gates.template data<S>(), before.template data<T>(),
+                                                     ds.template data<T>(), z_.batch, z_.cells});
+          });
           multiply_step(loop, *weights[l], operands[l].of(loop, t), ds, 1.0f);
         }
       }

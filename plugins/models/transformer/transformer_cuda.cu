@@ -60,6 +60,7 @@ __device__ void attend(const T* q, const Keys& keys, int64_t n, int64_t size, T*
 // Block r heads + h: head h of row r.
 template <class T>
 __global__ void attend_keys_kernel(AttendKeys<T> a) {
+  cuda::wait_for_previous();
   const int64_t row = blockIdx.x / a.heads, head = blockIdx.x % a.heads * a.size, width = a.heads * a.size;
   const int64_t first = a.begin[row];
   attend(a.q + row * a.stride + head, StoredKeys<T>{a.keys + first, head, width}, a.begin[row + 1] - first, a.size,
@@ -68,6 +69,7 @@ __global__ void attend_keys_kernel(AttendKeys<T> a) {
 
 template <class T>
 __global__ void attend_text_kernel(AttendText<T> a) {
+  cuda::wait_for_previous();
   const int64_t width = a.heads * a.size, size = a.size, pair = blockIdx.x;
   const T* q = a.qkv + pair / a.heads * 3 * width + pair % a.heads * size;
   T* const keys = a.keys + pair * size * a.capacity;

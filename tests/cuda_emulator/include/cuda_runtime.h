@@ -47,11 +47,19 @@ struct alignas(16) uint4 {
   unsigned int x, y, z, w;
 };
 
+enum cudaLaunchAttributeID { cudaLaunchAttributeProgrammaticStreamSerialization = 6 };
+union cudaLaunchAttributeValue {
+  int programmaticStreamSerializationAllowed;
+};
+struct cudaLaunchAttribute {
+  cudaLaunchAttributeID id;
+  cudaLaunchAttributeValue val;
+};
 struct cudaLaunchConfig_t {
   dim3 gridDim, blockDim;
   size_t dynamicSmemBytes = 0;
   cudaStream_t stream = nullptr;
-  void* attrs = nullptr;
+  cudaLaunchAttribute* attrs = nullptr;
   unsigned int numAttrs = 0;
 };
 
@@ -67,6 +75,8 @@ extern Place place;
 
 constexpr unsigned int kWarp = 32;
 
+// The calling thread waits until the kernels before this one have ended, which they always have here.
+void wait_for_previous_grid();
 // Waits for all threads of the block.
 void block_barrier();
 // block_barrier(), which also counts the threads whose `predicate` is true.
@@ -122,6 +132,10 @@ inline const dim3& blockDim = ::cuda_emulator::place.block;
 inline const dim3& gridDim = ::cuda_emulator::place.grid;
 inline constexpr int warpSize = 32;
 
+inline void cudaTriggerProgrammaticLaunchCompletion() {}
+inline void cudaGridDependencySynchronize() {
+  ::cuda_emulator::wait_for_previous_grid();
+}
 inline void __syncthreads() {
   ::cuda_emulator::block_barrier();
 }

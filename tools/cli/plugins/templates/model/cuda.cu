@@ -1,6 +1,6 @@
 // Built into @name@_cuda.so if nvcc is installed. Without it the model computes on the CPU.
 #include "@name@_kernels.h"
-#include "lmx/cuda_launch.cuh"
+#include "lmx/pointwise.cuh"
 
 namespace {
 

@@ -17,9 +17,13 @@ struct GateForward {
   T* y;        // (N, H)
   int64_t batch, cells;  // N, H
 
-  LMX_HD void operator()(int64_t row, int64_t j) const {
+  template <class Lanes>
+  LMX_HD void apply(Lanes& lanes, int64_t row, int64_t j) const {
     const T* in = x + row * 2 * cells + j;
-    y[row * cells + j] = in[0] * lmx::fast_sigmoid(in[cells]);
+    auto a = lanes.load(in);
+    const auto b = lanes.load(in + cells);
+    for (int e = 0; e < Lanes::kCount; ++e) a[e] *= lmx::fast_sigmoid(b[e]);
+    lanes.store(y + row * cells + j, a);
   }
 };
 
@@ -32,11 +36,18 @@ struct GateBackward {
   T* dx;        // (N, 2H)
   int64_t batch, cells;
 
-  LMX_HD void operator()(int64_t row, int64_t j) const {
+  template <class Lanes>
+  LMX_HD void apply(Lanes& lanes, int64_t row, int64_t j) const {
     const int64_t at = row * 2 * cells + j;
-    const T gate = lmx::fast_sigmoid(x[at + cells]), d = dy[row * cells + j];
-    dx[at] = d * gate;
-    dx[at + cells] = d * x[at] * gate * (T(1) - gate);
+    auto a = lanes.load(x + at), b = lanes.load(x + at + cells);
+    const auto d = lanes.load(dy + row * cells + j);
+    for (int e = 0; e < Lanes::kCount; ++e) {
+      const T gate = lmx::fast_sigmoid(b[e]), was = a[e];
+      a[e] = d[e] * gate;
+      b[e] = d[e] * was * gate * (T(1) - gate);
+    }
+    lanes.store(dx + at, a);
+    lanes.store(dx + at + cells, b);
   }
 };
 

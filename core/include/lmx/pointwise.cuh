@@ -1,0 +1,94 @@
+// Adds the pointwise kernels of lmx/pointwise.h for CUDA: `const KernelAdder adder = cuda::pointwise<Step, ...>();`. A
+// thread computes four neighbouring elements where the addresses allow it.
+#pragma once
+
+#include <type_traits>
+
+#include "lmx/quads.cuh"
+
+namespace lmx::cuda {
+
+// The type in which kernels compute with stored values of type S.
+template <class S>
+using Computed = std::conditional_t<std::is_same_v<S, double>, double, float>;
+
+template <int N>
+struct Lanes {
+  static constexpr int kCount = N;
+  template <class S>
+  __device__ Some<Computed<S>, N> load(const S* p) const {
+    S stored[N];
+    elements_at<N>(p, stored);
+    Some<Computed<S>, N> some;
+    for (int e = 0; e < N; ++e) some[e] = static_cast<Computed<S>>(stored[e]);
+    return some;
+  }
+  template <class S>
+  __device__ void store(S* p, const Some<Computed<S>, N>& some) const {
+    S stored[N];
+    for (int e = 0; e < N; ++e) stored[e] = static_cast<S>(some[e]);
+    put_elements<N>(p, stored);
+  }
+  template <class T>
+  __device__ void store(const OperandTarget& operand, int64_t i, const Some<T, N>& some) const {
+    if (operand.to) put_elements<N>(operand, i, some.v);
+  }
+};
+
+// Reads and writes nothing, and notes whether quads can begin at all addresses that a step uses.
+struct Addresses {
+  static constexpr int kCount = 1;
+  bool aligned = true;
+  template <class S>
+  LMX_HD Some<Computed<S>, 1> load(const S* p) {
+    aligned &= aligned_quads(p);
+    return {};
+  }
+  template <class S>
+  LMX_HD void store(S* p, const Some<Computed<S>, 1>&) {
+    aligned &= aligned_quads(p);
+  }
+  template <class T>
+  LMX_HD void store(const OperandTarget& operand, int64_t, const Some<T, 1>&) {
+    aligned &= aligned_quads(operand);
+  }
+};
+
+template <class Step>
+struct PointwiseElement {
+  Step step;
+  bool aligned() const {
+    Addresses addresses;
+    step.apply(addresses, 0, 0);
+    return addresses.aligned && step.cells % kQuad == 0;
+  }
+  __device__ void operator()(int64_t i) const { apply<1>(i); }
+  __device__ void quad(int64_t i) const { apply<kQuad>(i); }
+
+ private:
+  template <int N>
+  __device__ void apply(int64_t i) const {
+    const Position p = position_of(i, step.cells);
+    Lanes<N> lanes;
+    step.apply(lanes, p.row, p.column);
+  }
+};
+
+template <class Step>
+void pointwise_rows(Context& ctx, const Step& step) {
+  launch_quads(ctx, Step::kName, step.batch * step.cells, PointwiseElement<Step>{step});
+}
+
+template <template <class> class... Steps>
+KernelAdder pointwise() {
+  return KernelAdder(Device::Kind::cuda, pointwise_rows<Steps<float>>..., pointwise_rows<Steps<double>>...);
+}
+// Steps of a value type and a kept type (lmx/operand.h).
+template <template <class, class> class... Steps>
+KernelAdder pointwise() {
+  return KernelAdder(Device::Kind::cuda, pointwise_rows<Steps<float, float>>...,
+                     pointwise_rows<Steps<double, double>>..., pointwise_rows<Steps<float, bfloat16>>...,
+                     pointwise_rows<Steps<float, float16>>...);
+}
+
+}  // namespace lmx::cuda
