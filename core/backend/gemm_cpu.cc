@@ -179,8 +179,8 @@ int64_t gemm_scratch_bytes(DType a, DType b, int64_t m, int64_t n, int64_t k, bo
 }
 
 int64_t gemm_sum_bytes(DType c, int64_t m, int64_t n) {
-  return size_of(c) == 2 && planned_device() == Device::Kind::cpu ? 4 * m * n
-                                                                  : 0;  // a GPU rounds each sum while it writes it
+  const bool rounds = size_of(c) == 2 && planned_device() == Device::Kind::cpu;
+  return rounds ? 4 * m * n : 0;  // a GPU rounds each sum while it writes it
 }
 
 }  // namespace lmx

@@ -28,18 +28,11 @@ struct ColumnValue {
     for (int e = 0; e < N; ++e) sums[0][e] += static_cast<T>(x[e]);
   }
 };
-template <class T, class S>
-struct AddColumnSum {
-  ColumnSums<T, S> a;
-  __device__ void operator()(int64_t, int64_t column, T sum) const {
-    a.sums[column] = a.beta == 0 ? sum : a.sums[column] + sum;
-  }
-};
 
 template <class T, class S>
 void column_sums(Context& ctx, const ColumnSums<T, S>& a) {
   cuda::sum_columns_of<T, 1>(ctx, a.kName, {a.rows, a.cols, cuda::aligned_quads(a.x)}, ColumnValue<T, S>{a},
-                             AddColumnSum<T, S>{a});
+                             cuda::PutSums<T>{a.sums, a.beta});
 }
 
 const KernelAdder elements = cuda::each_kernels<ScaleElement, GatherElement>();

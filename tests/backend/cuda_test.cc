@@ -171,6 +171,30 @@ TEST_P(CudaGemm, EqualsTheCpu) {
   expect_equal_to_cpu(37, 64, 50);
 }
 
+// A result in the type of the operands is the CPU's up to one rounding of a sum.
+TEST_P(CudaGemm, RoundsA16BitResultOnce) {
+  if (load_cuda() == 0) GTEST_SKIP() << "no CUDA device answers";
+  const auto [type, ta, tb] = GetParam();
+  if (size_of(type) != 2) return;
+  Context host, device;
+  compute_on(device, {Device::Kind::cuda, 0});
+  const int64_t m = 9, n = 24, k = 16;
+  Tensor a = host.empty(ta ? Shape{k, m} : Shape{m, k}), b = host.empty(tb ? Shape{n, k} : Shape{k, n});
+  initialise(a, {"uniform", 1.0}, RandomKey(1));
+  initialise(b, {"uniform", 1.0}, RandomKey(2));
+  a = a.to(type);
+  b = b.to(type);
+  Tensor sums = host.empty({m, n}), rounded = device.empty({m, n}, type);
+  gemm(host, a, ta, b, tb, sums);
+  gemm(device, copy_to(a, device.allocator), ta, copy_to(b, device.allocator), tb, rounded);
+  const Tensor got = copy_to(rounded, host.allocator).to(DType::f64), want = sums.to(DType::f64);
+  const double unit = type == DType::bf16 ? 0x1p-8 : 0x1p-11;
+  for (int64_t i = 0; i < want.numel(); ++i) {
+    const double value = want.data<double>()[i];
+    ASSERT_NEAR(got.data<double>()[i], value, unit * std::abs(value) + 1e-6) << i;
+  }
+}
+
 // An algorithm that loads 16 bytes at once suits leading dimensions that are multiples of 16 bytes. The rows of a
 // transposed `a` are one, so the algorithm that was chosen for 128 rows must not serve 127.
 TEST_P(CudaGemm, NumbersOfRowsOfOneBucketMayBeOdd) {

@@ -93,6 +93,20 @@ TEST(Matmul, OperandsInF32GiveTheSameBits) {
   EXPECT_EQ(as_operand(ctx, t).raw(), t.raw()) << "f32 is not copied";
 }
 
+// A product may be stored in the type of its operands: the sums are those of f32, rounded once.
+TEST(Matmul, SumsAreRoundedToA16BitResult) {
+  for (const DType type : {DType::bf16, DType::f16}) {
+    Context ctx;
+    const Tensor a = random(ctx, {24, 40}, 1, type), b = random(ctx, {36, 40}, 2, type);
+    Tensor sums = ctx.empty({24, 36}), got = ctx.empty({24, 36}, type);
+    gemm(ctx, a, false, b, true, sums);
+    gemm(ctx, a, false, b, true, got);
+    const Tensor want = sums.to(type);
+    EXPECT_EQ(std::memcmp(got.raw(), want.raw(), static_cast<size_t>(want.bytes())), 0) << name_of(type);
+    EXPECT_THROW(gemm(ctx, a, false, b, true, got, 1.0f), InternalError);  // they would be rounded twice
+  }
+}
+
 class Packed : public testing::TestWithParam<std::tuple<DType, bool>> {};
 
 TEST_P(Packed, EqualsGemm) {

@@ -1,5 +1,7 @@
-// Dropout, the normalisations and rotary embeddings on a CUDA device against the CPU: rows for a warp and for a block,
-// rows that shared memory holds and longer ones, and sums over one part and over many.
+// Linear and feed-forward layers, dropout, the normalisations and rotary embeddings on a CUDA device against the CPU:
+// rows for a warp and for a block, rows that shared memory holds and longer ones, and sums over one part and over many.
+// The feed-forward layer also on the CPU, against the ops that it consists of.
+#include "device.h"
 #include "ops/device_cases.h"
 
 namespace lmx::testing {
@@ -160,6 +162,167 @@ TEST_F(DeviceLayers, Rope) {
       if (HasFatalFailure()) return;
     }
   }
+}
+
+// ---- feed-forward: in f32 and f64 it has the bits of linear, relu, dropout and linear; in bf16 and f16 its units are
+// rounded, and take two bytes each
+
+// 64 and 128 units are processed by quads, the others one by one; 130 rows are several parts of a sum over rows. 4,100
+// units are more than the CPU processes at once.
+struct LayerSizes {
+  Shape x;
+  int64_t units, n;
+};
+const LayerSizes kLayers[] = {
+    {{3, 5}, 7, 4}, {{130, 6}, 64, 8}, {{2, 3, 8}, 128, 8}, {{2, 4}, 4100, 3}, {{0, 4}, 6, 3}};
+
+std::vector<uint64_t> row_ids_of(const Shape& x) {
+  std::vector<uint64_t> ids;
+  for (int64_t i = 0; i < x.numel() / x[x.rank() - 1]; ++i) ids.push_back((uint64_t{1} << 33) + 7 * ids.size());
+  return ids;
+}
+
+OpCase as_one_op(const LayerSizes& s, double p) {
+  const int64_t k = s.x[s.x.rank() - 1];
+  return {"feed_forward",
+          str(s.x, " by ", s.units, ", p ", p),
+          [=](Context& c, const Vars& v) {
+            return feed_forward(c, v[0], {v[1], v[2], v[3], v[4]}, p, RandomKey(5), row_ids_of(s.x));
+          },
+          {s.x, {s.units, k}, {s.units}, {s.n, s.units}, {s.n}}};
+}
+
+OpCase as_four_ops(const LayerSizes& s, double p) {
+  OpCase c = as_one_op(s, p);
+  c.result = [=](Context& ctx, const Vars& v) {
+    const Var units = relu(ctx, linear(ctx, v[0], v[1], v[2]));
+    return linear(ctx, dropout(ctx, units, p, RandomKey(5), row_ids_of(s.x)), v[3], v[4]);
+  };
+  return c;
+}
+
+void expect_equal_to_the_separate_ops(Device device) {
+  for (const LayerSizes& s : kLayers) {
+    for (const double p : {0.0, 0.3}) {
+      for (const DType type : {DType::f32, DType::f64}) {
+        const OpCase c = as_one_op(s, p);
+        SCOPED_TRACE(str(c.name, ' ', name_of(type)));
+        expect_close(run_on(c, device, type, type), run_on(as_four_ops(s, p), device, type, type), 0);
+        if (::testing::Test::HasFatalFailure()) return;
+      }
+    }
+  }
+}
+
+class DeviceFeedForward : public OnDevice {};
+
+TEST(FeedForward, EqualsTheSeparateOps) {
+  expect_equal_to_the_separate_ops({});
+}
+
+TEST_F(DeviceFeedForward, EqualsTheSeparateOps) {
+  expect_equal_to_the_separate_ops(kDevice);
+}
+
+// The formulas of feed_forward.cc with all roundings, step by step, on the CPU.
+TEST(FeedForward, RoundsItsUnitsBeforeAndAfterTheNonlinearity) {
+  constexpr int64_t kRows = 5, kInputs = 24, kUnits = 70, kResults = 6;
+  const std::vector<uint64_t> ids = row_ids_of({kRows, kInputs});
+  for (const DType type : {DType::bf16, DType::f16}) {
+    SCOPED_TRACE(name_of(type));
+    Place place({}, type);
+    Context& ctx = place.ctx;
+    const auto leaf = [&](const Shape& shape, uint64_t seed) { return place.leaf(f64_tensor(shape, seed)); };
+    const auto rounded = [&](const Var& v) { return Var(v.value().to(type).to(DType::f32)); };
+    const auto product = [&](const Tensor& a, bool trans_a, const Tensor& b, Shape shape) {
+      Tensor c = ctx.empty(shape);
+      gemm(ctx, to_compute(ctx, a), trans_a, to_compute(ctx, b), false, c);
+      return c;
+    };
+    const Var x = leaf({kRows, kInputs}, 1), dout = place.leaf(f64_tensor({kRows, kResults}, 6), false);
+    const FeedForwardWeights w{leaf({kUnits, kInputs}, 2), leaf({kUnits}, 3), leaf({kResults, kUnits}, 4),
+                               leaf({kResults}, 5)};
+    const Var out = feed_forward(ctx, x, w, 0.3, RandomKey(5), ids);
+    place.tape.backward(ctx, sum(ctx, multiply(ctx, out, dout)));
+
+    const Var z = rounded(linear(ctx, x, w.up, Var()));
+    const Var y = rounded(dropout(ctx, relu(ctx, add(ctx, z, w.up_bias)), 0.3, RandomKey(5), ids));
+    EXPECT_EQ(place.values(out.value()), place.values(linear(ctx, y, w.down, w.down_bias).value()));
+    Tensor dz = rounded(Var(product(dout.value(), false, w.down.value(), {kRows, kUnits}))).value();
+    Tensor dup_bias = ctx.zeros({kUnits});
+    for (int64_t i = 0; i < dz.numel(); ++i) {
+      float& slope = dz.data<float>()[i];
+      slope = y.value().data<float>()[i] > 0 ? slope * static_cast<float>(1 / 0.7) : 0;
+      dup_bias.data<float>()[i % kUnits] += slope;
+    }
+    EXPECT_EQ(place.gradient(w.up_bias), place.values(dup_bias));
+    EXPECT_EQ(place.gradient(x), place.values(product(dz, false, w.up.value(), {kRows, kInputs})));
+    EXPECT_EQ(place.gradient(w.up), place.values(product(dz, true, x.value(), {kUnits, kInputs})));
+    EXPECT_EQ(place.gradient(w.down), place.values(product(dout.value(), true, y.value(), {kResults, kUnits})));
+  }
+}
+
+TEST_F(DeviceFeedForward, EqualsTheCpus) {
+  for (const LayerSizes& s : kLayers) {
+    for (const double p : {0.0, 0.3}) {
+      expect_equal(as_one_op(s, p), DType::f64, 1e-12);
+      expect_equal(as_one_op(s, p), DType::f32, 5e-5);
+      // A sum that is rounded to the other neighbour is rare.
+      expect_equal(as_one_op(s, p), DType::f32, 1e-2, DType::bf16);
+      expect_equal(as_one_op(s, p), DType::f32, 1e-3, DType::f16);
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
+// Bytes that one more layer of 5 rows, 24 inputs, 64 units and 24 results keeps for its backward pass.
+int64_t kept_bytes(Device::Kind kind, DType compute) {
+  Context ctx = lmx_test::context_on(kind, compute);
+  ctx.allocator = Allocator::counting(ctx.allocator);
+  Tape tape;
+  ctx.tape = &tape;
+  const auto leaf = [&](const Shape& shape) {
+    return Var(ctx.upload(f64_tensor(shape, 1).to(DType::f32)), true, "leaf");
+  };
+  const Var x = leaf({5, 24});
+  const FeedForwardWeights w{leaf({64, 24}), leaf({64}), leaf({24, 64}), leaf({24})};
+  const Var first = feed_forward(ctx, x, w);  // rounds the weights and x
+  const int64_t before = ctx.allocator->stats().total;
+  const Var second = feed_forward(ctx, x, w);
+  return ctx.allocator->stats().total - before - second.value().bytes();
+}
+
+TEST(FeedForward, KeepsItsUnitsOnce) {
+  for (const DType compute : {DType::f32, DType::bf16, DType::f16})
+    EXPECT_EQ(kept_bytes(Device::Kind::cpu, compute), static_cast<int64_t>(5 * 64 * size_of(compute)));
+}
+
+TEST_F(DeviceFeedForward, KeepsItsUnitsOnce) {
+  for (const DType compute : {DType::f32, DType::bf16, DType::f16})
+    EXPECT_EQ(kept_bytes(Device::Kind::cuda, compute), static_cast<int64_t>(5 * 64 * size_of(compute)));
+}
+
+TEST_F(DeviceFeedForward, IsThreeLaunchesForwardAndEightBackward) {
+  using Launches = std::map<std::string, int64_t, std::less<>>;
+  Place place(kDevice, DType::bf16);
+  const auto leaf = [&](const Shape& shape) { return place.leaf(f64_tensor(shape, 1)); };
+  const Var x = leaf({5, 24});
+  const FeedForwardWeights w{leaf({64, 24}), leaf({64}), leaf({24, 64}), leaf({24})};
+  (void)feed_forward(place.ctx, x, w);  // rounds the weights and x
+  place.tape.clear();
+  const auto launches_of = [](auto&& work) {
+    const DeviceCounts before = cuda_device(0).counts();
+    work();
+    return cuda_device(0).counts().since(before).launches;
+  };
+  Var out;
+  EXPECT_EQ(launches_of([&] { out = feed_forward(place.ctx, x, w); }),
+            (Launches{{"feed_forward_units", 1}, {"gemm", 2}}));
+  const Var loss = sum(place.ctx, gelu(place.ctx, out));
+  Launches backward = launches_of([&] { place.tape.backward(place.ctx, loss); });
+  for (const auto& [name, count] : Launches{{"feed_forward_units_backward", 2}, {"gemm", 4}, {"column_sums", 2}})
+    EXPECT_EQ(backward[name], count) << name;
+  EXPECT_EQ(backward.count("convert"), 0u);
 }
 
 }  // namespace

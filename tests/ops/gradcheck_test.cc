@@ -112,6 +112,29 @@ void add_linear(std::vector<Row>& rows, const Shape& x, int64_t n) {
                   {f64_leaf(x, 1, "x"), f64_leaf({n, k}, 2, "w"), f64_leaf({n}, 3, "b")}});
 }
 
+// With and without biases, and dropout of the units.
+void add_feed_forward(std::vector<Row>& rows, const Shape& x, int64_t units, int64_t n) {
+  const int64_t k = x[x.rank() - 1];
+  std::vector<uint64_t> ids;
+  for (int64_t r = 0; r < x.numel() / k; ++r) ids.push_back(RandomKey(6).bits(static_cast<uint64_t>(r)));
+  const Vars leaves{f64_leaf(x, 1, "x"), f64_leaf({units, k}, 2, "up"), f64_leaf({n, units}, 3, "down"),
+                    f64_leaf({units}, 4, "up_bias"), f64_leaf({n}, 5, "down_bias")};
+  for (const double p : {0.0, 0.3}) {
+    const std::string label = str(x, " by ", units, " to ", n, ", p ", p);
+    rows.push_back({"feed_forward", label,
+                    [=](Context& c, const Vars& v) {
+                      return weighted(c, feed_forward(c, v[0], {v[1], v[3], v[2], v[4]}, p, RandomKey(5), ids));
+                    },
+                    leaves});
+    rows.push_back({"feed_forward",
+                    label + " without biases",
+                    [=](Context& c, const Vars& v) {
+                      return weighted(c, feed_forward(c, v[0], {v[1], {}, v[2], {}}, p, RandomKey(5), ids));
+                    },
+                    {leaves[0], leaves[1], leaves[2]}});
+  }
+}
+
 void add_embedding(std::vector<Row>& rows, const Shape& ids_shape, int64_t v, int64_t d) {
   std::vector<int32_t> ids;
   for (int64_t i = 0; i < ids_shape.numel(); ++i) ids.push_back(static_cast<int32_t>((i * i + 1) % v));  // some repeat
@@ -275,6 +298,9 @@ std::vector<Row> table() {
   add_linear(rows, {2, 3, 4}, 5);
   add_linear(rows, {1, 3}, 1);
   add_linear(rows, {1, 1, 1}, 2);
+  add_feed_forward(rows, {3, 5}, 7, 4);
+  add_feed_forward(rows, {2, 2, 3}, 64, 2);
+  add_feed_forward(rows, {1, 1}, 1, 1);
   add_embedding(rows, {5}, 4, 3);
   add_embedding(rows, {2, 3}, 5, 1);
   add_embedding(rows, {1, 1}, 1, 2);

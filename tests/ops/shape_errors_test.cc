@@ -12,57 +12,118 @@ Tensor ids(std::vector<int32_t> v) {
 }
 
 TEST(OpErrors, Pointwise) {
-  EXPECT_EQ(message([](Context& c) { add(c, zeros({2, 3}), zeros({3, 2})); }),
-            "[add] a (2, 3) and b (3, 2): sizes 3 and 2 do not broadcast; from the last dimension on they must be equal or 1");
+  EXPECT_EQ(message([](Context& c) {
+              add(c, zeros({2, 3}), zeros({3, 2}));
+            }),
+            "[add] a (2, 3) and b (3, 2): sizes 3 and 2 do not broadcast; from the last dimension on they must be "
+            "equal or 1");
   EXPECT_EQ(message([](Context& c) { multiply(c, zeros({2}), zeros({2}, DType::f64)); }),
             "[multiply] a (2) f32 and b (2) f64: types differ");
   EXPECT_EQ(message([](Context& c) { tanh(c, zeros({2}, DType::bf16)); }),
             "[tanh] values (2) bf16: f32 or f64 expected");
-  EXPECT_EQ(message([](Context& c) { reshape(c, zeros({2, 3}), {4, -1}); }),
+  EXPECT_EQ(message([](Context& c) {
+              reshape(c, zeros({2, 3}), {4, -1});
+            }),
             "[reshape] x (2, 3) to (4, -1): 6 elements do not fit");
-  EXPECT_EQ(message([](Context& c) { reshape(c, zeros({2, 3}), {7}); }), "[reshape] x (2, 3) to (7): 6 elements do not fit");
-  EXPECT_EQ(message([](Context& c) { reshape(c, zeros({2, 3}), {-1, -1}); }),
+  EXPECT_EQ(message([](Context& c) {
+              reshape(c, zeros({2, 3}), {7});
+            }),
+            "[reshape] x (2, 3) to (7): 6 elements do not fit");
+  EXPECT_EQ(message([](Context& c) {
+              reshape(c, zeros({2, 3}), {-1, -1});
+            }),
             "[reshape] x (2, 3) to (-1, -1): 6 elements do not fit");
   EXPECT_EQ(message([](Context& c) { dropout(c, zeros({2}), 1.0, RandomKey(1)); }),
             "[dropout] probability 1: must be in [0, 1)");
-  EXPECT_EQ(message([](Context& c) { dropout(c, zeros({2, 3}), -0.5, RandomKey(1), {0, 1}); }),
+  EXPECT_EQ(message([](Context& c) {
+              dropout(c, zeros({2, 3}), -0.5, RandomKey(1), {0, 1});
+            }),
             "[dropout] probability -0.5: must be in [0, 1)");
-  EXPECT_EQ(message([](Context& c) { dropout(c, zeros({2, 3, 4}), 0.5, RandomKey(1), {0, 1}); }),
+  EXPECT_EQ(message([](Context& c) {
+              dropout(c, zeros({2, 3, 4}), 0.5, RandomKey(1), {0, 1});
+            }),
             "[dropout] 2 row ids for x (2, 3, 4): one for each of its 6 rows expected");
 }
 
 TEST(OpErrors, Embedding) {
-  EXPECT_EQ(message([](Context& c) { embedding(c, zeros({5, 4}), ids({0, 5})); }),
+  EXPECT_EQ(message([](Context& c) {
+              embedding(c, zeros({5, 4}), ids({0, 5}));
+            }),
             "[embedding] ids[1] = 5 for table (5, 4): must be in [0, 5)");
-  EXPECT_EQ(message([](Context& c) { embedding(c, zeros({5, 4}), ids({-1})); }),
+  EXPECT_EQ(message([](Context& c) {
+              embedding(c, zeros({5, 4}), ids({-1}));
+            }),
             "[embedding] ids[0] = -1 for table (5, 4): must be in [0, 5)");
   EXPECT_EQ(message([](Context& c) { embedding(c, zeros({5}), ids({0})); }), "[embedding] table (5): (V, D) expected");
-  EXPECT_EQ(message([](Context& c) { embedding(c, zeros({5, 4}), zeros({2}).value()); }),
+  EXPECT_EQ(message([](Context& c) {
+              embedding(c, zeros({5, 4}), zeros({2}).value());
+            }),
             "[embedding] ids (2) f32: i32 expected");
 }
 
 TEST(OpErrors, LinearAndLayerNorm) {
-  EXPECT_EQ(message([](Context& c) { linear(c, zeros({2, 3, 5}), zeros({4, 6}), Var()); }),
+  EXPECT_EQ(message([](Context& c) {
+              linear(c, zeros({2, 3, 5}), zeros({4, 6}), Var());
+            }),
             "[linear] x (2, 3, 5) and w (4, 6): the last sizes must be equal");
-  EXPECT_EQ(message([](Context& c) { linear(c, zeros({2, 6}), zeros({4, 6}), zeros({6})); }),
+  EXPECT_EQ(message([](Context& c) {
+              linear(c, zeros({2, 6}), zeros({4, 6}), zeros({6}));
+            }),
             "[linear] b (6) for w (4, 6): (4) expected");
-  EXPECT_EQ(message([](Context& c) { linear(c, zeros({2, 6}), zeros({6}), Var()); }), "[linear] w (6): (N, K) expected");
-  EXPECT_EQ(message([](Context& c) { layer_norm(c, zeros({2, 4}), zeros({3}), zeros({4})); }),
+  EXPECT_EQ(message([](Context& c) {
+              linear(c, zeros({2, 6}), zeros({6}), Var());
+            }),
+            "[linear] w (6): (N, K) expected");
+  EXPECT_EQ(message([](Context& c) {
+              layer_norm(c, zeros({2, 4}), zeros({3}), zeros({4}));
+            }),
             "[layer_norm] x (2, 4), gain (3), bias (4): gain and bias must be (4)");
-  EXPECT_EQ(message([](Context& c) { layer_norm(c, zeros({2, 4}), zeros({4}), zeros({4}), -1); }),
+  EXPECT_EQ(message([](Context& c) {
+              layer_norm(c, zeros({2, 4}), zeros({4}), zeros({4}), -1);
+            }),
             "[layer_norm] eps -1: must not be negative");
 }
 
+TEST(OpErrors, FeedForward) {
+  const auto with = [](const FeedForwardWeights& w, double p = 0) {
+    return message([&](Context& c) { feed_forward(c, zeros({2, 6}), w, p, RandomKey(1), {1}); });
+  };
+  EXPECT_EQ(with({zeros({8, 5}), {}, zeros({6, 8}), {}}),
+            "[feed_forward] x (2, 6) and up (8, 5): the last sizes must be equal");
+  EXPECT_EQ(with({zeros({8, 6}), {}, zeros({6, 7}), {}}),
+            "[feed_forward] units (2, 8) and down (6, 7): the last sizes must be equal");
+  EXPECT_EQ(with({zeros({8, 6}), zeros({6}), zeros({6, 8}), {}}),
+            "[feed_forward] up_bias (6) for up (8, 6): (8) expected");
+  EXPECT_EQ(with({zeros({8, 6}), {}, zeros({6, 8}), zeros({8})}),
+            "[feed_forward] down_bias (8) for down (6, 8): (6) expected");
+  EXPECT_EQ(with({zeros({8, 6}), {}, zeros({6, 8}, DType::f64), {}}),
+            "[feed_forward] up (8, 6) f32 and down (6, 8) f64: types differ");
+  EXPECT_EQ(with({zeros({8, 6}), {}, zeros({6, 8}), {}}, 1), "[feed_forward] probability 1: must be in [0, 1)");
+  EXPECT_EQ(with({zeros({8, 6}), {}, zeros({6, 8}), {}}, 0.5),
+            "[feed_forward] 1 row ids for x (2, 6): one for each of its 2 rows expected");
+  EXPECT_EQ(with({zeros({8, 6}), {}, zeros({6, 8}), {}}), "no error");  // without dropout the ids are not read
+}
+
 TEST(OpErrors, Losses) {
-  EXPECT_EQ(message([](Context& c) { cross_entropy(c, zeros({2, 4}), ids({0}), Tensor()); }),
+  EXPECT_EQ(message([](Context& c) {
+              cross_entropy(c, zeros({2, 4}), ids({0}), Tensor());
+            }),
             "[cross_entropy] targets (1) i32: (2) expected, one for each row");
-  EXPECT_EQ(message([](Context& c) { cross_entropy(c, zeros({1, 4}), ids({4}), Tensor()); }),
+  EXPECT_EQ(message([](Context& c) {
+              cross_entropy(c, zeros({1, 4}), ids({4}), Tensor());
+            }),
             "[cross_entropy] targets[0] = 4 for logits (1, 4): must be in [0, 4)");
-  EXPECT_EQ(message([](Context& c) { cross_entropy(c, zeros({2, 4}), ids({0, 1}), zeros({3}).value()); }),
+  EXPECT_EQ(message([](Context& c) {
+              cross_entropy(c, zeros({2, 4}), ids({0, 1}), zeros({3}).value());
+            }),
             "[cross_entropy] weights (3) f32: (2) f32 expected, one for each target");
-  EXPECT_EQ(message([](Context& c) { full_softmax_loss(c, {zeros({1, 3}), zeros({4, 2}), Var(), ids({0})}); }),
+  EXPECT_EQ(message([](Context& c) {
+              full_softmax_loss(c, {zeros({1, 3}), zeros({4, 2}), Var(), ids({0})});
+            }),
             "[full_softmax_loss] h (1, 3) and w (4, 2): (n, D) and (V, D) expected");
-  EXPECT_EQ(message([](Context& c) { full_softmax_loss(c, {zeros({1, 2}), zeros({4, 2}), zeros({3}), ids({0})}); }),
+  EXPECT_EQ(message([](Context& c) {
+              full_softmax_loss(c, {zeros({1, 2}), zeros({4, 2}), zeros({3}), ids({0})});
+            }),
             "[full_softmax_loss] b (3) for w (4, 2): (4) expected");
   EXPECT_EQ(message([](Context& c) {
               full_softmax_nll(c, zeros({1, 2}).value(), zeros({4, 2}).value(), Tensor(), ids({-2}));

@@ -79,6 +79,16 @@ struct SummedMatrix {
   bool aligned;  // quads can begin at multiples of kQuad in it, if its columns are a multiple of kQuad
 };
 
+// Puts the sums of one number into sums (cols), or adds them to it if beta is 1.
+template <class T>
+struct PutSums {
+  T* sums;
+  T beta;
+  __device__ void operator()(int64_t, int64_t column, T sum) const {
+    sums[column] = beta == 0 ? sum : sums[column] + sum;
+  }
+};
+
 // Calls put(n, column, sum) for the sums over the rows of a matrix. Put: a struct of sizes and device
 // pointers with `__device__ void operator()(int64_t n, int64_t column, T sum) const`. Values: such a struct with
 // `template <int C> __device__ void add(int64_t row, int64_t column, T (&sums)[N][C]) const`, for C = 1 and kQuad.

@@ -21,6 +21,15 @@ namespace lmx {
 LMX_API Var embedding(Context& ctx, const Var& table, const Tensor& ids);
 // x w^T + b                                   x (..., K), w (N, K), b (N) or undefined -> (..., N)   grads: x, w, b
 LMX_API Var linear(Context& ctx, const Var& x, const Var& w, const Var& b);
+struct FeedForwardWeights {
+  Var up, up_bias;      // (F, K), (F)
+  Var down, down_bias;  // (N, F), (N); both biases may be undefined
+};
+// max(0, x up^T + up_bias) down^T + down_bias (Vaswani et al. 2017, section 3.3)   x (..., K) -> (..., N)   grads: all
+// If ctx.training, the F units of row i are dropped with probability p, as by dropout() with row_ids, which are read
+// only then. In bf16 and f16, units are rounded to ctx.compute before and after the nonlinearity.
+LMX_API Var feed_forward(Context& ctx, const Var& x, const FeedForwardWeights& w, double p = 0, RandomKey key = {},
+                         const std::vector<uint64_t>& row_ids = {});
 // elementwise, with broadcasting as in lmx/array_ops.h   grads: a, b
 LMX_API Var add(Context& ctx, const Var& a, const Var& b);
 LMX_API Var multiply(Context& ctx, const Var& a, const Var& b);

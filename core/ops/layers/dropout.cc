@@ -12,15 +12,8 @@ using namespace ops;
 
 constexpr int kColumnBits = 32 + 2;  // the number of a block in its row fits into one counter word
 
-// The common part of forward and backward. x has `cols` columns and one row for each id.
-struct Mask {
-  DropMask mask;
-  Uploaded<uint64_t> row_ids;
-  int64_t cols;
-};
-
 // y, and its rounded copy in `operand`, if that is defined.
-Tensor apply(Context& ctx, const Tensor& x, const Mask& m, const Tensor& operand = {}) {
+Tensor apply(Context& ctx, const Tensor& x, const RowMask& m, const Tensor& operand = {}) {
   Tensor y = x.like(MemClass::activations);
   with_values("dropout", x, [&](auto zero) {
     using T = decltype(zero);
@@ -30,8 +23,7 @@ Tensor apply(Context& ctx, const Tensor& x, const Mask& m, const Tensor& operand
   return y;
 }
 
-Var masked(Context& ctx, const Var& x, const Mask& mask) {
-  LMX_CHECK(mask.cols >> kColumnBits == 0, "dropout of rows of ", mask.cols);
+Var masked(Context& ctx, const Var& x, const RowMask& mask) {
   Var out(apply(ctx, x.value(), mask));
   if (recording(ctx, {&x})) {
     // x is usually the result of a matrix product, whose backward multiplies its gradient.
@@ -44,25 +36,32 @@ Var masked(Context& ctx, const Var& x, const Mask& mask) {
   return out;
 }
 
-bool active(const Context& ctx, double p) {
-  if (!(p >= 0 && p < 1)) throw UserError(str("[dropout] probability ", p, ": must be in [0, 1)"));
+}  // namespace
+
+bool ops::drops(const Context& ctx, const char* op, double p) {
+  if (!(p >= 0 && p < 1)) throw UserError(str('[', op, "] probability ", p, ": must be in [0, 1)"));
   return ctx.training && p > 0;
 }
 
-}  // namespace
+void ops::check_row_ids(const char* op, const std::vector<uint64_t>& row_ids, const Shape& x) {
+  const int64_t rows = fold(x).rows;
+  if (static_cast<int64_t>(row_ids.size()) == rows) return;
+  throw UserError(
+      str('[', op, "] ", row_ids.size(), " row ids for x ", x, ": one for each of its ", rows, " rows expected"));
+}
+
+RowMask::RowMask(Context& ctx, const DropMask& of_row, std::vector<uint64_t> ids, int64_t columns)
+    : mask(of_row), row_ids(ctx.upload(std::move(ids))), cols(columns) {
+  LMX_CHECK(cols >> kColumnBits == 0, "dropout of rows of ", cols);
+}
 
 Var dropout(Context& ctx, const Var& x, double p, RandomKey key, const std::vector<uint64_t>& row_ids) {
-  const Matrix m = fold(x.shape());
-  if (static_cast<int64_t>(row_ids.size()) != m.rows) {
-    throw UserError(str("[dropout] ", row_ids.size(), " row ids for x ", x.shape(), ": one for each of its ", m.rows,
-                        " rows expected"));
-  }
-  return active(ctx, p) ? masked(ctx, x, {DropMask(p, key), ctx.upload(row_ids), m.cols}) : x;
+  check_row_ids("dropout", row_ids, x.shape());
+  return drops(ctx, "dropout", p) ? masked(ctx, x, RowMask(ctx, DropMask(p, key), row_ids, fold(x.shape()).cols)) : x;
 }
 
 Var dropout(Context& ctx, const Var& x, double p, RandomKey key) {
-  return active(ctx, p) ? masked(ctx, x, {DropMask(p, key), ctx.upload(std::vector<uint64_t>{0}), x.value().numel()})
-                        : x;
+  return drops(ctx, "dropout", p) ? masked(ctx, x, RowMask(ctx, DropMask(p, key), {0}, x.value().numel())) : x;
 }
 
 }  // namespace lmx

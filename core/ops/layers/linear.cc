@@ -1,29 +1,26 @@
 // y = x w^T + b:  dx = dy w,  dw = dy^T x,  db = the column sums of dy.
+#include "ops/layers/linear.h"
+
 #include "backend/gemm_kernel.h"
 #include "ops/array/broadcast.h"
 
 namespace lmx {
-namespace {
+namespace ops {
 
-using namespace ops;
-
-void check(const Tensor& x, const Tensor& w, const Var& b) {
-  if (w.rank() != 2) throw UserError(str("[linear] w ", w.shape(), ": (N, K) expected"));
-  if (x.rank() < 1 || x.dim(-1) != w.dim(1)) {
-    throw UserError(str("[linear] x ", x.shape(), " and w ", w.shape(), ": the last sizes must be equal"));
-  }
-  check_same_type("linear", "x", x, "w", w);
+void check_linear(const LinearNames& name, const Shape& x, const Tensor& w, const Var& b) {
+  const auto fail = [&](const auto&... text) { throw UserError(str('[', name.op, "] ", text...)); };
+  if (w.rank() != 2) fail(name.w, ' ', w.shape(), ": (N, K) expected");
+  if (x.rank() < 1 || x[x.rank() - 1] != w.dim(1))
+    fail(name.x, ' ', x, " and ", name.w, ' ', w.shape(), ": the last sizes must be equal");
   if (!b.defined()) return;
-  if (b.shape() != Shape{w.dim(0)}) {
-    throw UserError(str("[linear] b ", b.shape(), " for w ", w.shape(), ": (", w.dim(0), ") expected"));
-  }
-  check_same_type("linear", "w", w, "b", b.value());
+  if (b.shape() != Shape{w.dim(0)})
+    fail(name.b, ' ', b.shape(), " for ", name.w, ' ', w.shape(), ": (", w.dim(0), ") expected");
+  check_same_type(name.op, name.w, w, name.b, b.value());
 }
 
-// x w^T + b. On the CPU, in f64, and if the device has no product with a bias of these sizes, the product is added to
-// the bias, which is first written to every row.
-Tensor product(Context& ctx, const Tensor& x, const Tensor& w, const Var& b, const Shape& shape) {
+Tensor linear_value(Context& ctx, const Tensor& x, const Tensor& w, const Var& b) {
   const DType type = x.dtype() == DType::f64 ? DType::f64 : DType::f32;
+  const Shape shape = with_last(x.shape(), w.dim(0));
   if (b.defined() && x.dim(-1) > 0 && gemm_adds_bias(ctx, x.dtype())) {
     Tensor y = ctx.empty(shape, type);
     if (gemm_with_bias(ctx, x, w, b.value(), y)) return y;
@@ -33,12 +30,15 @@ Tensor product(Context& ctx, const Tensor& x, const Tensor& w, const Var& b, con
   return y;
 }
 
-}  // namespace
+}  // namespace ops
+
+using namespace ops;
 
 Var linear(Context& ctx, const Var& x, const Var& w, const Var& b) {
-  check(x.value(), w.value(), b);
+  check_linear({"linear", "x", "w", "b"}, x.shape(), w.value(), b);
+  check_same_type("linear", "x", x.value(), "w", w.value());
   const Tensor xc = compute_copy(ctx, x);
-  Var out(product(ctx, xc, compute_copy(ctx, w), b, with_last(x.shape(), w.value().dim(0))));
+  Var out(linear_value(ctx, xc, compute_copy(ctx, w), b));
   if (recording(ctx, {&x, &w, &b})) {
     ctx.tape->record("linear", {x, w, b}, {out}, [&ctx, x, w, b, xc, out](Tape&) {
       const Tensor dy = Tape::grad_of(out);
@@ -47,14 +47,8 @@ Var linear(Context& ctx, const Var& x, const Var& w, const Var& b) {
         Tape::Sink dx = Tape::sink(ctx, x);
         gemm(ctx, dyc, false, compute_copy(ctx, w), false, dx.grad, dx.beta);
       }
-      if (w.requires_grad()) {
-        Tape::Sink dw = Tape::sink(ctx, w);
-        gemm(ctx, dyc, true, xc, false, dw.grad, dw.beta);
-      }
-      if (b.requires_grad()) {
-        Tape::Sink db = Tape::sink(ctx, b);
-        column_sums(ctx, dy, db.grad, db.beta);
-      }
+      add_weight_gradient(ctx, w, dyc, xc);
+      add_bias_gradient(ctx, b, dy);
     });
   }
   return out;

@@ -203,10 +203,13 @@ Var multiply_packed(Context& ctx, const Var& x, const Var& w, const Var& b) {
 
 }  // namespace
 
+bool Network::packs(const Var& x) const {
+  return pack_ && ctx_.device.kind == Device::Kind::cpu && x.value().dim(0) <= kFewRows;
+}
+
 Var Network::linear(const std::string& name, const Var& x) const {
   const Var &w = params_.at(name + ".weight"), &b = params_.at(name + ".bias");
-  if (pack_ && x.value().dim(0) <= kFewRows) return multiply_packed(ctx_, x, w, b);
-  return lmx::linear(ctx_, x, w, b);
+  return packs(x) ? multiply_packed(ctx_, x, w, b) : lmx::linear(ctx_, x, w, b);
 }
 
 Var Network::norm(const std::string& name, const Var& x) const {
@@ -218,8 +221,10 @@ Var Network::noisy(const std::string& name, double p, const Var& x, const Rows& 
 }
 
 Var Network::feed_forward(const std::string& name, const Var& x, const Rows& rows) const {
-  const Var units = noisy(name + ".relu", config_.relu_dropout, relu(ctx_, linear(name + ".in", x)), rows);
-  return linear(name + ".out", units);
+  if (packs(x)) return linear(name + ".out", relu(ctx_, linear(name + ".in", x)));
+  const FeedForwardWeights weights{params_.at(name + ".in.weight"), params_.at(name + ".in.bias"),
+                                   params_.at(name + ".out.weight"), params_.at(name + ".out.bias")};
+  return lmx::feed_forward(ctx_, x, weights, config_.relu_dropout, key_.fold(name + ".relu"), rows.ids);
 }
 
 Var Network::finish(const std::string& side, const Var& x) const {

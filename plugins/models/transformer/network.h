@@ -46,8 +46,8 @@ void position_row(int64_t t, int64_t d, double* to);
 // One pass over the layers. The constructor's arguments must outlive it.
 class Network {
  public:
-  // `pack`: no gradients are recorded, and the same weights are used in many passes with few rows; packed weights are
-  // cached.
+  // `pack`: no gradients are recorded, and the same weights are used in many passes with few rows; on the CPU, packed
+  // weights are cached.
   Network(Context& ctx, const ParameterStore& params, const TransformerConfig& config, bool pack = false)
       : ctx_(ctx), params_(params), config_(config), key_(ctx.key.fold("dropout")), pack_(pack) {}
 
@@ -78,6 +78,8 @@ class Network {
   static constexpr int64_t kFewRows = 192;
   // Options of the attention `name`, whose queries are `rows`.
   AttentionOptions options(const std::string& name, const Rows& rows, bool causal) const;
+  // Whether the products of x use packed weights.
+  bool packs(const Var& x) const;
   Var noisy(const std::string& name, double p, const Var& x, const Rows& rows) const;
 
   Context& ctx_;

@@ -1,5 +1,7 @@
 // The Transformer of Vaswani 2017 and Ott 2018 (section 3.2), with fairseq's placement of dropout, initial values and
 // positions.
+#include <algorithm>
+
 #include "decoding.h"
 #include "lmx/matmul.h"
 #include "lmx/model.h"
@@ -54,20 +56,22 @@ class Transformer final : public Model, public TextModel {
 
   int64_t activation_bytes_per_token(DType compute) const override {
     // Values of a row that layers keep, in 4 bytes. Attention: q, k and v, its result, projection, sum and norm.
-    // Feed-forward: the units before and after the nonlinearity, output, sum and norm. And the result of each dropout.
-    const int64_t d = config_.d, noisy = config_.dropout > 0 ? 1 : 0, units = config_.relu_dropout > 0 ? 3 : 2;
-    const int64_t attention = (7 + noisy) * d, ffn = (3 + noisy) * d + units * config_.ffn;
+    // Feed-forward: output, sum and norm. And the result of each dropout. The units inside a feed-forward are kept
+    // once, in the type of products.
+    const int64_t d = config_.d, noisy = config_.dropout > 0 ? 1 : 0;
+    const int64_t attention = (7 + noisy) * d, ffn = (3 + noisy) * d;
     const int64_t encoder = config_.encoder_layers * (attention + ffn);
     const int64_t decoder = config_.decoder_layers * ((translates() ? 2 : 1) * attention + ffn);
     const int64_t rounded = compute == DType::f32 ? 0 : 2 * operands_per_token();
-    return 4 * (encoder + decoder + (translates() ? 2 : 1) * (4 + noisy) * d) + rounded;
+    const int64_t units = (config_.encoder_layers + config_.decoder_layers) * unit_bytes(compute);
+    return units + 4 * (encoder + decoder + (translates() ? 2 : 1) * (4 + noisy) * d) + rounded;
   }
-  // Adds the bytes that the products of a feed-forward need and, in mixed precision, the rounded gradient of its units.
+  // Adds the gradient of the units of one feed-forward and the bytes that its products need.
   int64_t activation_bytes(int64_t sequences, int64_t steps, DType compute) const override {
     const int64_t tokens = sequences * steps, kept = tokens * activation_bytes_per_token(compute);
-    const DType operand = operand_type(compute);
-    const int64_t rounded = compute == DType::f32 ? 0 : static_cast<int64_t>(size_of(operand)) * tokens * config_.ffn;
-    return kept + rounded + gemm_scratch_bytes(operand, compute, config_.ffn, config_.d, tokens, true);
+    const int64_t in_products = std::max(gemm_sum_bytes(compute, tokens, config_.ffn),
+                                         gemm_scratch_bytes(compute, compute, config_.ffn, config_.d, tokens, true));
+    return kept + tokens * unit_bytes(compute) + in_products;
   }
   int64_t copy_bytes(DType compute) const override {
     int64_t elements = 0;
@@ -84,11 +88,12 @@ class Transformer final : public Model, public TextModel {
   bool drops(const Context& ctx) const {
     return ctx.training && (config_.dropout > 0 || config_.attention_dropout > 0 || config_.relu_dropout > 0);
   }
+  // Bytes of the units of a token in one feed-forward.
+  int64_t unit_bytes(DType compute) const { return static_cast<int64_t>(size_of(compute)) * config_.ffn; }
   // Inputs of linear maps, which are kept in rounded form until backward: those of queries, keys and values, of
-  // attention's projection, and of both products of a feed-forward.
+  // attention's projection, and of a feed-forward.
   int64_t operands_per_token() const {
-    const int64_t d = config_.d, ffn = d + config_.ffn;
-    return config_.encoder_layers * (2 * d + ffn) + config_.decoder_layers * ((translates() ? 5 : 2) * d + ffn);
+    return (config_.encoder_layers * 3 + config_.decoder_layers * (translates() ? 6 : 3)) * config_.d;
   }
   // Multiply-adds for each word of the source: the encoder, and the keys and values that each layer of the decoder
   // computes.

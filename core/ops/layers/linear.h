@@ -1,0 +1,21 @@
+// The parts of a linear layer that other ops share, see linear.cc.
+#pragma once
+
+#include "ops/common.h"
+
+namespace lmx::ops {
+
+// The op and the names of its operands in errors.
+struct LinearNames {
+  const char *op, *x, *w, *b;
+};
+// UserError `[linear] x (2, 3) and w (4, 5): the last sizes must be equal`, also for ranks, and for a bias of another
+// size or type.
+void check_linear(const LinearNames& name, const Shape& x, const Tensor& w, const Var& b);
+
+// x w^T + b in f32, or in f64 for f64 operands: x (..., K) and w (N, K) of the compute type -> (..., N). On the CPU, in
+// f64, and if the device has no product with a bias of these sizes, the product is added to the bias, which is first
+// written to every row.
+Tensor linear_value(Context& ctx, const Tensor& x, const Tensor& w, const Var& b);
+
+}  // namespace lmx::ops
