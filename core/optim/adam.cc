@@ -62,7 +62,6 @@ class Adam final : public SlotOptimizer {
                  wd = config_.weight_decay;
     run_updates(ctx, all, [&](const Change<T>& c) {
       return AdamUpdate<T>{c.of,
-                           static_cast<T>(c.grad_scale),
                            static_cast<T>(decoupled_ ? 0.0 : wd),
                            static_cast<T>(decoupled_ ? 1.0 - r.lr * wd : 1.0),
                            static_cast<T>(b1),

@@ -1,6 +1,9 @@
 // Clipping by global norm (Pascanu et al. 2013): if the common norm of a group's gradients is above max_norm, they are
 // scaled by max_norm / norm.
+#include <algorithm>
 #include <cmath>
+#include <tuple>
+#include <utility>
 
 #include "config/messages.h"
 #include "lmx/error.h"
@@ -43,38 +46,47 @@ size_t rule_of(const std::string& name, const std::vector<ClipRule>& rules) {
   return r;
 }
 
-// Those of type T among the tensors; sum k belongs to tensor k.
-template <class T>
-void add_squares(Context& ctx, const std::vector<Tensor>& tensors, double* sum) {
-  std::vector<optim::SquaredTensor<T>> all;
+// A parameter that has a gradient, and the index of its rule: rules.size() if none matches.
+struct Measured {
+  std::string name;
+  size_t rule;
+};
+std::vector<Measured> with_gradient(const ParameterStore& params, const std::vector<ClipRule>& rules) {
+  std::vector<Measured> all;
+  for (const std::string& name : params.names())
+    if (!params.at(name).grad().empty()) all.push_back({name, rule_of(name, rules)});
+  return all;
+}
+
+// The sums of the squares of these gradients, in this order, and the list of gradients that the device reads.
+struct Squares {
+  Uploaded<optim::SquaredTensor> tensors;
+  Tensor sums;  // f64, one for each gradient
+};
+Squares squares_of(Context& ctx, const ParameterStore& params, const std::vector<Measured>& measured,
+                   const std::vector<ClipRule>& rules) {
+  std::vector<optim::SquaredTensor> all;
   int64_t parts = 0;
-  for (const Tensor& t : tensors) {
-    if (t.dtype() == dtype_of<T>) {
-      all.push_back({t.data<T>(), t.numel(), parts, sum});
-      parts += (t.numel() + optim::SquaredSums<T>::kPart - 1) / optim::SquaredSums<T>::kPart;
-    }
-    ++sum;
+  for (const auto& [name, rule] : measured) {
+    const Tensor& t = values(params.at(name).grad(), name);
+    all.push_back({t.raw(), t.numel(), parts, rule < rules.size() ? rules[rule].norm : 0, static_cast<int32_t>(rule),
+                   t.dtype() == DType::f64 ? 1 : 0});
+    parts += all.back().parts();
   }
-  if (all.empty()) return;
-  const auto list = ctx.upload(std::move(all));
-  run_kernel(ctx, optim::SquaredSums<T>{list.data(), list.size(), parts});
+  const Uploaded<optim::SquaredTensor> tensors = ctx.upload(std::move(all));
+  Tensor sums = ctx.empty({tensors.size()}, DType::f64, MemClass::other);
+  run_kernel(ctx, optim::SquaredSums<double>{tensors.data(), sums.data<double>(), tensors.size(), parts});
+  return {tensors, sums};
 }
 
 }  // namespace
 
 std::map<std::string, double> optim::gradient_squares(Context& ctx, const ParameterStore& params) {
+  const std::vector<Measured> measured = with_gradient(params, {});
+  if (measured.empty()) return {};
+  const Reading<double> sums = ctx.read<double>(squares_of(ctx, params, measured, {}).sums);
   std::map<std::string, double> squares;
-  std::vector<Tensor> tensors;
-  for (const std::string& name : params.names())
-    if (!params.at(name).grad().empty()) squares[name] = 0;
-  if (squares.empty()) return squares;
-  for (const auto& [name, none] : squares) tensors.push_back(values(params.at(name).grad(), name));
-  Tensor sums = ctx.empty({static_cast<int64_t>(squares.size())}, DType::f64, MemClass::other);
-  add_squares<float>(ctx, tensors, sums.data<double>());
-  add_squares<double>(ctx, tensors, sums.data<double>());
-  const Reading<double> reading = ctx.read<double>(sums);
-  auto next = reading.get().begin();
-  for (auto& [name, sum] : squares) sum = *next++;
+  for (size_t i = 0; i < measured.size(); ++i) squares[measured[i].name] = sums.get()[i];
   return squares;
 }
 
@@ -104,27 +116,44 @@ void check_clip(const std::vector<ClipRule>& rules, const std::vector<std::strin
   }
 }
 
+GradientMeasure::GradientMeasure(Context& ctx, const ParameterStore& params, const std::vector<ClipRule>& rules,
+                                 double unscale)
+    : unscale_(unscale) {
+  std::vector<Measured> measured = with_gradient(params, rules);
+  if (measured.empty()) return;
+  for (const auto& [name, rule] : measured) rule_[name] = static_cast<int64_t>(rule);
+  std::sort(measured.begin(), measured.end(), [](const Measured& a, const Measured& b) {  // the order of all additions
+    return std::tie(a.rule, a.name) < std::tie(b.rule, b.name);
+  });
+  const Squares squares = squares_of(ctx, params, measured, rules);
+  const auto groups = static_cast<int64_t>(rules.size()) + 1;  // the last: gradients that belong to no rule
+  factors_ = ctx.empty({groups + 1}, DType::f64, MemClass::other);
+  run_kernel(ctx, optim::ClipFactors<double>{squares.tensors.data(), squares.sums.data<double>(),
+                                             squares.tensors.size(), groups, unscale, factors_.data<double>()});
+  reading_ = ctx.read<double>(factors_);
+}
+
+GradScale GradientMeasure::scale(const std::string& param) const {
+  const int64_t rule = rule_.at(param);
+  return {unscale_, factors_.slice(rule, rule + 1)};
+}
+
+ClipResult GradientMeasure::result() const {
+  ClipResult result;
+  result.unscale = unscale_;
+  if (rule_.empty()) return result;
+  const std::span<const double> factors = reading_.get();
+  result.norm = std::sqrt(factors.back()) * unscale_;
+  result.finite = std::isfinite(factors.back());
+  if (!result.finite) return result;
+  for (const auto& [name, rule] : rule_)
+    if (const double factor = factors[static_cast<size_t>(rule)]; factor != 1) result.factors[name] = factor;
+  return result;
+}
+
 ClipResult measure_gradients(Context& ctx, const ParameterStore& params, const std::vector<ClipRule>& rules,
                              double unscale) {
-  std::vector<double> sums(rules.size() + 1);
-  std::map<std::string, size_t> group;  // the rule of each parameter that has a gradient; rules.size(): none
-  for (const auto& [name, squares] : optim::gradient_squares(ctx, params)) {
-    group[name] = rule_of(name, rules);
-    sums[group[name]] += squares;
-  }
-  ClipResult result;
-  double total = 0;
-  for (const double s : sums) total += s;
-  result.unscale = unscale;
-  result.norm = std::sqrt(total) * unscale;
-  result.finite = std::isfinite(total);
-  if (!result.finite) return result;
-  for (const auto& [name, r] : group) {
-    if (r == rules.size() || rules[r].norm <= 0) continue;
-    const double norm = std::sqrt(sums[r]) * unscale;
-    if (norm > rules[r].norm) result.factors[name] = rules[r].norm / norm;
-  }
-  return result;
+  return GradientMeasure(ctx, params, rules, unscale).result();
 }
 
 ClipResult clip_gradients(Context& ctx, ParameterStore& params, const std::vector<ClipRule>& rules) {

@@ -1,24 +1,64 @@
 // The kernels of clipping and of the moving average: their arguments.
 #pragma once
 
+#include <cmath>
+
 #include "lmx/kernels.h"
 
 namespace lmx::optim {
 
-// *sum = the sum of the squares of x (n), accumulated in double. A device divides x into parts, which are numbered over
-// all tensors.
-template <class T>
+// A gradient: n elements of type f32, or f64 if `wide` is 1, and the rule that clips it. A device divides it into parts
+// of kPart elements, which are numbered over all gradients.
 struct SquaredTensor {
-  const T* x;
+  static constexpr int64_t kPart = 1 << 14;
+  const void* x;
   int64_t n, first_part;
-  double* sum;
+  double max_norm;  // of its rule; 0: not clipped
+  int32_t rule, wide;
+  LMX_HD int64_t parts() const { return (n + kPart - 1) / kPart; }
 };
+
+// sums[k] = the sum of the squares of tensor k, accumulated in T = double.
 template <class T>
 struct SquaredSums {
   static constexpr const char* kName = "squared_sums";
-  static constexpr int64_t kPart = 1 << 14;  // elements of a part
-  const SquaredTensor<T>* tensors;           // (count)
+  const SquaredTensor* tensors;  // (count)
+  T* sums;                       // (count)
   int64_t count, parts;
+};
+
+// From these sums: factors[r] = max_norm / norm if the norm of the gradients of rule r, times `unscale`, is above
+// max_norm, else 1; NaN for all rules if the sum of all squares is not finite. factors[rules] is that sum. Entries of
+// rules without gradients are not written.
+template <class T>
+struct ClipFactors {
+  static constexpr const char* kName = "clip_factors";
+  const SquaredTensor* tensors;  // (count), those of a rule after each other
+  const T* sums;                 // (count)
+  int64_t count, rules;
+  T unscale;
+  T* factors;  // (rules + 1)
+
+  LMX_HD void compute() const {
+    T total = 0;
+    for (int64_t k = 0; k < count;) {
+      const int32_t rule = tensors[k].rule;
+      T sum = 0;
+      for (; k < count && tensors[k].rule == rule; ++k) sum += sums[k];
+      factors[rule] = sum;
+      total += sum;
+    }
+    for (int64_t k = 0; k < count; ++k)
+      if (k == 0 || tensors[k].rule != tensors[k - 1].rule) factors[tensors[k].rule] = factor(tensors[k], total);
+    factors[rules] = total;
+  }
+
+ private:
+  LMX_HD T factor(const SquaredTensor& t, T total) const {
+    if (total - total != 0) return total - total;  // NaN, for an infinity too
+    const T norm = std::sqrt(factors[t.rule]) * unscale, most = static_cast<T>(t.max_norm);
+    return most > 0 && norm > most ? most / norm : T(1);
+  }
 };
 
 // The rows of `width` elements that are averaged, and how often.

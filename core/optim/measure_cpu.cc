@@ -1,24 +1,26 @@
 #include "optim/measure.h"
 
 #include <algorithm>
-#include <type_traits>
 
 #include "lmx/parallel.h"
 
 namespace lmx::optim {
 namespace {
 
-template <class T>
-void squared_sums(Context&, const SquaredSums<T>& a) {
-  for (int64_t k = 0; k < a.count; ++k) {
-    const SquaredTensor<T>& t = a.tensors[k];
-    if constexpr (std::is_same_v<T, float>) {
-      *t.sum = sum_of_squares({t.x, static_cast<size_t>(t.n)});
-    } else {
-      *t.sum = 0;
-      for (int64_t i = 0; i < t.n; ++i) *t.sum += t.x[i] * t.x[i];
-    }
-  }
+double squares(const SquaredTensor& t) {
+  if (!t.wide) return sum_of_squares({static_cast<const float*>(t.x), static_cast<size_t>(t.n)});
+  const auto* x = static_cast<const double*>(t.x);
+  double sum = 0;
+  for (int64_t i = 0; i < t.n; ++i) sum += x[i] * x[i];
+  return sum;
+}
+
+void squared_sums(Context&, const SquaredSums<double>& a) {
+  for (int64_t k = 0; k < a.count; ++k) a.sums[k] = squares(a.tensors[k]);
+}
+
+void clip_factors(Context&, const ClipFactors<double>& a) {
+  a.compute();
 }
 
 constexpr int64_t kGrain = 1 << 14;  // elements per thread, at least
@@ -71,8 +73,7 @@ void average_all(Context&, const AverageAll<T>& a) {
   for (int64_t k = 0; k < a.count; ++k) average_rows(a.averages[k]);
 }
 
-const KernelAdder adder(Device::Kind::cpu, squared_sums<float>, squared_sums<double>, average_all<float>,
-                        average_all<double>);
+const KernelAdder adder(Device::Kind::cpu, squared_sums, clip_factors, average_all<float>, average_all<double>);
 
 }  // namespace
 }  // namespace lmx::optim

@@ -4,38 +4,46 @@
 namespace lmx::optim {
 namespace {
 
-// A block for each part of each tensor.
 template <class T>
-__global__ void square_part(SquaredSums<T> a, double* parts) {
-  cuda::wait_for_previous();
-  const int64_t part = blockIdx.x;
-  const int64_t k = cuda::range_of(part, a.count, [&a](int64_t i) { return a.tensors[i].first_part; });
-  const SquaredTensor<T> t = a.tensors[k];
-  const int64_t begin = (part - t.first_part) * a.kPart, end = begin + a.kPart;
-  const T* x = t.x;
-  const double sum = cuda::block_sum_of(begin, end < t.n ? end : t.n, [x](int64_t i) {
+__device__ double squares_of(const void* values, int64_t begin, int64_t end) {
+  const T* x = static_cast<const T*>(values);
+  return cuda::block_sum_of(begin, end, [x](int64_t i) {
     const auto value = static_cast<double>(x[i]);
     return value * value;
   });
+}
+
+// A block for each part of each tensor.
+__global__ void square_part(SquaredSums<double> a, double* parts) {
+  cuda::wait_for_previous();
+  const int64_t part = blockIdx.x;
+  const int64_t k = cuda::range_of(part, a.count, [&a](int64_t i) { return a.tensors[i].first_part; });
+  const SquaredTensor t = a.tensors[k];
+  const int64_t begin = (part - t.first_part) * t.kPart, end = begin + t.kPart < t.n ? begin + t.kPart : t.n;
+  const double sum = t.wide ? squares_of<double>(t.x, begin, end) : squares_of<float>(t.x, begin, end);
   if (threadIdx.x == 0) parts[part] = sum;
 }
 
 // A block for each tensor.
-template <class T>
-__global__ void finish_squares(SquaredSums<T> a, const double* parts) {
+__global__ void finish_squares(SquaredSums<double> a, const double* parts) {
   cuda::wait_for_previous();
-  const SquaredTensor<T> t = a.tensors[blockIdx.x];
-  const int64_t count = (t.n + a.kPart - 1) / a.kPart;
-  const double sum = cuda::block_sum_of(t.first_part, t.first_part + count, [parts](int64_t i) { return parts[i]; });
-  if (threadIdx.x == 0) *t.sum = sum;
+  const SquaredTensor t = a.tensors[blockIdx.x];
+  const double* own = parts + t.first_part;
+  const double sum = cuda::block_sum_of(0, t.parts(), [own](int64_t i) { return own[i]; });
+  if (threadIdx.x == 0) a.sums[blockIdx.x] = sum;
 }
 
-template <class T>
-void squared_sums(Context& ctx, const SquaredSums<T>& a) {
+void squared_sums(Context& ctx, const SquaredSums<double>& a) {
   Tensor parts = ctx.empty(Shape{a.parts}, DType::f64, MemClass::other);
-  if (a.parts > 0) cuda::launch(ctx, a.kName, cuda::summing_grid(a.parts), square_part<T>, a, parts.data<double>());
-  cuda::launch(ctx, a.kName, cuda::summing_grid(a.count), finish_squares<T>, a, parts.data<double>());
+  if (a.parts > 0) cuda::launch(ctx, a.kName, cuda::summing_grid(a.parts), square_part, a, parts.data<double>());
+  cuda::launch(ctx, a.kName, cuda::summing_grid(a.count), finish_squares, a, parts.data<double>());
 }
+
+struct ClipElement {
+  ClipFactors<double> a;
+  LMX_HD int64_t count() const { return 1; }  // one thread: the additions have the order of the CPU's
+  __device__ void operator()(int64_t) const { a.compute(); }
+};
 
 template <class T>
 struct AverageElement {
@@ -63,7 +71,7 @@ void average_all(Context& ctx, const AverageAll<T>& a) {
   cuda::launch_together<AverageElement<T>>(ctx, a.kName, a.averages, a.count);
 }
 
-const KernelAdder adder(Device::Kind::cuda, squared_sums<float>, squared_sums<double>, average_all<float>,
+const KernelAdder adder(Device::Kind::cuda, squared_sums, cuda::each<ClipElement>, average_all<float>,
                         average_all<double>);
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "lmx/slot_optimizer.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "autograd/gradient_sums.h"
 #include "backend/cuda.h"
@@ -11,7 +12,14 @@ namespace lmx {
 Optimizer::~Optimizer() = default;
 
 void Optimizer::update_all(Context& ctx, std::span<const ParameterUpdate> updates, double lr, int64_t number) {
-  for (const ParameterUpdate& u : updates) update(ctx, *u.param, lr, number, u.grad_scale);
+  std::vector<Reading<double>> factors;  // all copies are enqueued before the host waits
+  for (const ParameterUpdate& u : updates)
+    factors.push_back(u.grad_scale.factor ? ctx.read<double>(u.grad_scale.factor) : Reading<double>());
+  for (size_t i = 0; i < updates.size(); ++i) {
+    const GradScale& scale = updates[i].grad_scale;
+    const double factor = scale.factor ? factors[i].value() : 1;
+    if (!std::isnan(factor)) update(ctx, *updates[i].param, lr, number, scale.number * factor);
+  }
 }
 
 namespace optim {
@@ -47,10 +55,17 @@ Change<T> SlotOptimizer::change_of(const ParameterUpdate& update, Tensors& slots
   const int64_t count = grad.sparse() ? static_cast<int64_t>(grad.pieces[0].indices.size()) : value.numel();
   LMX_CHECK(from.numel() == count * width && (grad.sparse() || from.shape() == value.shape()), "gradient ",
             describe(from), " of ", update.param->name(), ' ', update.param->shape());
-  Elements<T, kMaxSlots> of{update.param->value().data<T>(), from.data<T>(), {},
-                            grad.sparse() ? rows : nullptr,  count,          width};
+  const GradScale& scale = update.grad_scale;
+  Elements<T, kMaxSlots> of{update.param->value().data<T>(),
+                            from.data<T>(),
+                            {},
+                            grad.sparse() ? rows : nullptr,
+                            count,
+                            width,
+                            scale.number,
+                            scale.factor ? scale.factor.data<double>() : nullptr};
   for (size_t s = 0; s < slots.size(); ++s) of.slot[s] = slots[s].data<T>();
-  return {of, update.grad_scale};
+  return {of};
 }
 
 void SlotOptimizer::update_all(Context& ctx, std::span<const ParameterUpdate> updates, double lr, int64_t number) {
@@ -84,7 +99,7 @@ void SlotOptimizer::update_all(Context& ctx, std::span<const ParameterUpdate> up
 
 void SlotOptimizer::update(Context& ctx, Var& param, double lr, int64_t number, double grad_scale) {
   if (param.grad().empty()) return;
-  const ParameterUpdate one{&param, grad_scale};
+  const ParameterUpdate one{&param, {grad_scale}};
   update_all(ctx, {&one, 1}, lr, number);
 }
 

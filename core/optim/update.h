@@ -14,7 +14,10 @@ template <class T>
 struct SgdUpdate {
   static constexpr const char* kName = "sgd";
   Elements<T> of;
-  T step, keep;
+  double lr;
+  T keep;
+  T step = 0;  // lr, times the scale of the gradient
+  LMX_HD void scale(double factor) { step = static_cast<T>(lr * factor); }
   LMX_HD static void apply(T& p, T g, const SgdUpdate& c) { p = c.keep * p - c.step * g; }
 };
 
@@ -22,7 +25,9 @@ template <class T>
 struct MomentumUpdate {
   static constexpr const char* kName = "sgd_momentum";
   Elements<T> of;
-  T lr, grad, decay, momentum, nesterov;  // nesterov: 1 or 0
+  T lr, decay, momentum, nesterov;  // nesterov: 1 or 0
+  T grad = 1;
+  LMX_HD void scale(double factor) { grad = static_cast<T>(factor); }
   LMX_HD static void apply(T& p, T g, T& m, const MomentumUpdate& c) {
     const T d = c.grad * g + c.decay * p;
     m = c.momentum * m + d;
@@ -35,7 +40,9 @@ template <class T>
 struct AdagradUpdate {
   static constexpr const char* kName = "adagrad";
   Elements<T> of;
-  T lr, grad, decay, eps;
+  T lr, decay, eps;
+  T grad = 1;
+  LMX_HD void scale(double factor) { grad = static_cast<T>(factor); }
   LMX_HD static void apply(T& p, T g, T& s, const AdagradUpdate& c) {
     const T d = c.grad * g + c.decay * p;
     s += d * d;
@@ -47,8 +54,10 @@ template <class T>
 struct AdamUpdate {
   static constexpr const char* kName = "adam";
   Elements<T> of;
-  T grad, decay, keep;        // g' = grad g + decay p, after p *= keep
+  T decay, keep;              // g' = grad g + decay p, after p *= keep
   T b1, b2, step, root, eps;  // step = lr / (1 - b1^t), root = 1 / sqrt(1 - b2^t)
+  T grad = 1;
+  LMX_HD void scale(double factor) { grad = static_cast<T>(factor); }
   LMX_HD static void apply(T& p, T g, T& m, T& v, const AdamUpdate& c) {
     const T d = c.grad * g + c.decay * p;
     m = c.b1 * m + (T(1) - c.b1) * d;

@@ -67,6 +67,11 @@ bool RunState::eval_due(int64_t step) const {
   return step % every == 0 || step == last_step();
 }
 
+bool RunState::whole_due(int64_t step) const {
+  const int64_t every = s.recipe.checkpoint.every;
+  return eval_due(step) || step == last_step() || step == until || (every > 0 && step % every == 0);
+}
+
 TrainState pack_state(const Session& s, const Position& at) {
   TrainState out;
   if (s.carried)

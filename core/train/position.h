@@ -60,6 +60,7 @@ struct RunState {
   bool ending() const { return signal != 0 || !stopped.empty() || paused(); }
   bool log_due(int64_t step) const;
   bool eval_due(int64_t step) const;
+  bool whole_due(int64_t step) const;  // whether all parameters and states of that step are read
   int64_t step_tokens(int64_t step) const { return s.size_of_step(step).tokens; }  // targets of all ranks
 };
 

@@ -140,16 +140,16 @@ class DeviceBench : public DeviceTest {};
 
 // Limits for the work of one step on a device without CUDA graphs. A change that needs more has to say why here. The
 // numbers depend on the layers and time steps, which --quick does not change, and hardly on their widths.
-TEST_F(DeviceBench, AStepNeedsFewLaunchesAndOneWait) {
+TEST_F(DeviceBench, AStepNeedsFewLaunchesAndNoWait) {
   struct Limit {
     std::string workload, update;
     int64_t loop, others, updates, uploads;  // launches in the recurrent loop, other launches, launches of the update
   };
   const Limit limits[] = {
-      {"word_lstm", "sgd", 20 * 6, 31, 1, 12},       // a time step: forward and backward two products and the cell
-      {"char_mlstm", "adam", 64 * 8, 37, 1, 6},      // four products, and two kernels forward and backward
-      {"char_rhn", "adam", 500 * 4 + 50, 51, 1, 6},  // 10 layers of a time step: a product and the cell
-      {"nmt_transformer", "adam", 0, 685, 5, 35},    // a side uploads the sinusoids and each word's row of them
+      {"word_lstm", "sgd", 20 * 6, 32, 1, 12},       // a time step: forward and backward two products and the cell
+      {"char_mlstm", "adam", 64 * 8, 38, 1, 6},      // four products, and two kernels forward and backward
+      {"char_rhn", "adam", 500 * 4 + 50, 52, 1, 6},  // 10 layers of a time step: a product and the cell
+      {"nmt_transformer", "adam", 0, 686, 6, 35},    // a side uploads the sinusoids and each word's row of them
   };
   for (const Limit& limit : limits) {
     SCOPED_TRACE(limit.workload);
@@ -163,14 +163,14 @@ TEST_F(DeviceBench, AStepNeedsFewLaunchesAndOneWait) {
     EXPECT_EQ(counts["launches_by_name"][limit.update], limit.updates);
     EXPECT_LE(counts["uploads"]["times"], limit.uploads);
     EXPECT_LT(counts["uploads"]["bytes"], 10000);
-    EXPECT_EQ(counts["waits"], 1);
+    EXPECT_EQ(counts["waits"], 0) << "the device has no work while the host waits within a step";
     EXPECT_THAT(o.err, testing::ContainsRegex("all launches +" + counts["launches"].dump()));
   }
 }
 
 // The requests of a step get the same addresses in every step, so its two recurrent loops are replayed as CUDA graphs.
 TEST_F(DeviceBench, ALoopThatRepeatsIsOneLaunch) {
-  const std::map<std::string, int64_t> limits{{"word_lstm", 32}, {"char_mlstm", 38}, {"char_rhn", 53}};
+  const std::map<std::string, int64_t> limits{{"word_lstm", 33}, {"char_mlstm", 39}, {"char_rhn", 54}};
   for (const auto& [workload, limit] : limits) {
     const Outcome o = run_lmx({"bench", workload, "--quick", "--device", "cuda", "--counts", "--precision", "fp32",
                                "--steps", "3", "--threads", "1"});

@@ -230,6 +230,9 @@ const char* cublasLtGetStatusName(cublasStatus_t status) {
   return "unknown status";
 }
 
+size_t cublasLtGetVersion() {
+  return 0;
+}
 cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle) {
   *handle = new cublasLtContext;
   return CUBLAS_STATUS_SUCCESS;

@@ -88,7 +88,7 @@ void add_cudnn(Table& t) {
   LMX_FUNCTION(cudaEventElapsedTime) LMX_FUNCTION(cudaStreamBeginCapture) LMX_FUNCTION(cudaStreamEndCapture)
   LMX_FUNCTION(cudaStreamIsCapturing) LMX_FUNCTION(cudaGraphInstantiate) LMX_FUNCTION(cudaGraphUpload)
   LMX_FUNCTION(cudaGraphLaunch) LMX_FUNCTION(cudaGraphDestroy) LMX_FUNCTION(cudaGraphExecDestroy)
-  LMX_FUNCTION(cublasLtGetStatusName) LMX_FUNCTION(cublasLtCreate) LMX_FUNCTION(cublasLtDestroy)
+  LMX_FUNCTION(cublasLtGetStatusName) LMX_FUNCTION(cublasLtGetVersion) LMX_FUNCTION(cublasLtCreate) LMX_FUNCTION(cublasLtDestroy)
   LMX_FUNCTION(cublasLtMatrixLayoutCreate)
   LMX_FUNCTION(cublasLtMatrixLayoutDestroy) LMX_FUNCTION(cublasLtMatrixLayoutSetAttribute)
   LMX_FUNCTION(cublasLtMatmulDescCreate) LMX_FUNCTION(cublasLtMatmulDescDestroy)

@@ -84,6 +84,21 @@ TEST(Clip, PatternsAreSearchedForInNames) {
   EXPECT_EQ(r.factor("lstm.w"), 0.1);
 }
 
+// An update with these factors is one with clipped gradients.
+TEST(Clip, AnUpdateClipsWithoutChangingGradients) {
+  Fixture f;
+  const auto clip = rules("[{params: '^embed', norm: 2.5}, {params: m.w, norm: 0.5}]");
+  const GradientMeasure measure(f.ctx, f.params, clip, 0.5);
+  for (const char* name : {"lstm.w", "embedding"}) {
+    const GradScale scale = measure.scale(name);
+    EXPECT_EQ(scale.number, 0.5);
+    EXPECT_EQ(scale.number * scale.factor.data<double>()[0], measure.result().factor(name)) << name;
+  }
+  EXPECT_EQ(measure.result().factor("embedding"), 0.25);
+  EXPECT_EQ(measure.result().factor("lstm.w"), 0.1);
+  EXPECT_EQ(f.dense(), (std::vector<float>{3, 4}));
+}
+
 TEST(Clip, ZeroIsOff) {
   Fixture f;
   clip_gradients(f.ctx, f.params, rules("0"));

@@ -135,7 +135,7 @@ struct ManyParameters {
   }
   std::vector<ParameterUpdate> updates() {
     std::vector<ParameterUpdate> all;
-    for (const std::string& name : f.params.names()) all.push_back({&f.params.at(name), all.size() % 2 ? 0.5 : 1.0});
+    for (const std::string& name : f.params.names()) all.push_back({&f.params.at(name), {all.size() % 2 ? 0.5 : 1.0}});
     return all;
   }
   std::vector<const Var*> all() const {
@@ -159,8 +159,8 @@ TEST_F(DeviceOptim, ManyParametersAreUpdatedTogether) {
       const DeviceCounts counts = cuda_device(0).counts().since(before);
       EXPECT_EQ(counts.uploads.times, 1);
       EXPECT_LE(counts.all_launches() - (counts.launches.contains("fill") ? counts.launches.at("fill") : 0), 4);
-      for (const auto& u : single.updates()) b->update(single.f.ctx, *u.param, 0.1, 1, u.grad_scale);
-      for (const auto& u : cpu.updates()) c->update(cpu.f.ctx, *u.param, 0.1, 1, u.grad_scale);
+      for (const auto& u : single.updates()) b->update(single.f.ctx, *u.param, 0.1, 1, u.grad_scale.number);
+      for (const auto& u : cpu.updates()) c->update(cpu.f.ctx, *u.param, 0.1, 1, u.grad_scale.number);
       const auto values = together.f.read(train::parameter_values(together.f.params));
       expect_equal(values, single.f.read(train::parameter_values(single.f.params)), 0);
       expect_equal(values, cpu.f.read(train::parameter_values(cpu.f.params)), tolerance_of(type));
@@ -262,6 +262,135 @@ TEST_F(DeviceOptim, OneValueThatIsNotFiniteIsFound) {
     g.values<double>()[130 * 300 - 1] = bad;
     f.params.at("w").grad().dense = copy_to(g, f.ctx.allocator);
     EXPECT_FALSE(measure_gradients(f.ctx, f.params, {}).finite);
+  }
+}
+
+// A factor of the device and the same one of the host give the same bits. The host waits for no factor.
+TEST_F(DeviceOptim, ClipsWithoutAWait) {
+  const auto clip = rules("[{params: '^p[0-4]', norm: 0.5}, {params: '^p5', norm: 1e9}, {params: '^p6', norm: 0}]");
+  constexpr double kUnscale = 0.3;
+  for (const DType type : {DType::f64, DType::f32}) {
+    for (const char* config : kOptimizers) {
+      SCOPED_TRACE(str(config, ' ', name_of(type)));
+      ManyParameters device(kCuda, type, 70), host(kCuda, type, 70);
+      const auto a = optimizer(config), b = optimizer(config);
+      const DeviceCounts before = cuda_device(0).counts();
+      const GradientMeasure measure(device.f.ctx, device.f.params, clip, kUnscale);
+      std::vector<ParameterUpdate> updates;
+      for (const ParameterUpdate& u : device.updates())
+        if (!u.param->grad().empty()) updates.push_back({u.param, measure.scale(u.param->name())});
+      a->update_all(device.f.ctx, updates, 0.1, 1);
+      EXPECT_EQ(cuda_device(0).counts().since(before).waits, 0);
+      const ClipResult result = measure_gradients(host.f.ctx, host.f.params, clip, kUnscale);
+      EXPECT_GT(result.factors.size(), 20u);
+      EXPECT_FALSE(result.factors.contains("p5") || result.factors.contains("p6"));
+      for (const ParameterUpdate& u : host.updates())
+        b->update(host.f.ctx, *u.param, 0.1, 1, result.factor(u.param->name()));
+      expect_equal(device.f.read(train::parameter_values(device.f.params)),
+                   host.f.read(train::parameter_values(host.f.params)), 0);
+      expect_equal(device.f.read(a->state()), host.f.read(b->state()), 0);
+      EXPECT_EQ(measure.result().factors, result.factors);
+      EXPECT_EQ(measure.result().norm, result.norm);
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
+// The sums of the squares of the same gradients, and so the factors, have the same bits on both devices if they are
+// exact: here powers of 2.
+TEST_F(DeviceOptim, FactorsHaveTheBitsOfTheCpu) {
+  std::vector<ClipResult> results;
+  for (const Device::Kind kind : {kCpu, kCuda}) {
+    Context ctx = context_on(kind);
+    ParameterStore params;
+    for (const char* name : {"a", "b", "c", "d", "e"}) {
+      Tensor g = Tensor::empty(Allocator::cpu(), {40'000}, DType::f32);
+      initialise(g, {"constant", std::ldexp(1.0, name[0] - 'e')}, RandomKey(1));
+      params.add(ctx, {name, {40'000}, {"zeros", 0}}, RandomKey(1)).grad().dense = copy_to(g, ctx.allocator);
+    }
+    results.push_back(measure_gradients(
+        ctx, params, rules("[{params: '[ca]', norm: 0.7}, {params: nothing, norm: 1}, {params: '[de]', norm: 3}]"),
+        0.7));
+  }
+  EXPECT_EQ(results[0].factors.size(), 4u);
+  EXPECT_EQ(results[0].factors, results[1].factors);
+  EXPECT_EQ(results[0].norm, results[1].norm);
+}
+
+// Neither values nor state change, whichever gradient has the value, and although some parameter is not clipped.
+TEST_F(DeviceOptim, AGradientThatIsNotFiniteChangesNothing) {
+  for (const auto& [kind, type] :
+       {std::pair(kCpu, DType::f32), std::pair(kCuda, DType::f32), std::pair(kCuda, DType::f64)}) {
+    for (const char* config : kOptimizers) {
+      for (const double bad : {std::numeric_limits<double>::infinity(), std::numeric_limits<double>::quiet_NaN()}) {
+        OnDevice f(kind, type, 5, 9);
+        const auto o = optimizer(config);
+        const std::vector<int32_t> rows{3, 1};
+        const auto update = [&](int64_t number) {
+          const GradientMeasure measure(f.ctx, f.params, rules("[{params: b, norm: 0.1}]"));
+          std::vector<ParameterUpdate> updates;
+          for (const char* name : {"w", "b"}) updates.push_back({&f.params.at(name), measure.scale(name)});
+          o->update_all(f.ctx, updates, 0.1, number);
+        };
+        f.set_gradients(1, &rows);
+        update(1);
+        const auto values = f.read(train::parameter_values(f.params)), state = f.read(o->state());
+        f.set_gradients(2, &rows);
+        Tensor g = Tensor::empty(Allocator::cpu(), {9}, type);
+        initialise(g, {"constant", bad}, RandomKey(1));
+        f.params.at("b").grad().dense = copy_to(g, f.ctx.allocator);
+        update(2);
+        expect_equal(f.read(train::parameter_values(f.params)), values, 0);
+        expect_equal(f.read(o->state()), state, 0);
+        f.set_gradients(2, &rows);
+        update(2);
+        EXPECT_NE(f.read(train::parameter_values(f.params)), values);
+        if (HasFatalFailure()) return;
+      }
+    }
+  }
+}
+
+// An optimizer that does not read factors on the device.
+class HalfOf final : public Optimizer {
+ public:
+  void update(Context& ctx, Var& param, double lr, int64_t number, double grad_scale) override {
+    ++updates;
+    own_->update(ctx, param, lr, number, grad_scale / 2);
+  }
+  StateDict state() const override { return own_->state(); }
+  void load(Context& ctx, const ParameterStore& params, const StateDict& state) override {
+    own_->load(ctx, params, state);
+  }
+  int64_t state_bytes(const ParameterSpec& spec) const override { return own_->state_bytes(spec); }
+  int updates = 0;
+
+ private:
+  std::unique_ptr<Optimizer> own_ = optimizer("name: sgd");
+};
+
+TEST_F(DeviceOptim, OtherOptimizersGetFactorsFromTheHost) {
+  OnDevice a(kCuda, DType::f64, 5, 9), b(kCuda, DType::f64, 5, 9);
+  HalfOf half;
+  for (const bool finite : {true, false}) {
+    for (OnDevice* f : {&a, &b}) f->set_gradients(1);
+    if (!finite)
+      for (OnDevice* f : {&a, &b}) {
+        Tensor g = Tensor::empty(Allocator::cpu(), {9}, DType::f64);
+        initialise(g, {"constant", std::numeric_limits<double>::infinity()}, RandomKey(1));
+        f->params.at("b").grad().dense = copy_to(g, f->ctx.allocator);
+      }
+    const auto clip = rules("[{params: w, norm: 0.1}]");
+    const GradientMeasure measure(a.ctx, a.params, clip, 0.7);
+    std::vector<ParameterUpdate> updates;
+    for (const char* name : {"w", "b"}) updates.push_back({&a.params.at(name), measure.scale(name)});
+    half.update_all(a.ctx, updates, 0.1, 1);
+    const ClipResult result = measure_gradients(b.ctx, b.params, clip, 0.7);
+    if (finite)
+      for (const char* name : {"w", "b"})
+        optimizer("name: sgd")->update(b.ctx, b.params.at(name), 0.1, 1, result.factor(name) / 2);
+    EXPECT_EQ(half.updates, 2);
+    expect_equal(a.read(train::parameter_values(a.params)), b.read(train::parameter_values(b.params)), 0);
   }
 }
 

@@ -146,14 +146,18 @@ template <class Element>
 __global__ void each_of_all(Together<Element> all) {
   wait_for_previous();
   const int64_t k = range_of(blockIdx.x, all.count, [&all](int64_t i) { return all.first_block[i]; });
-  const Element element = all.elements[k];
+  Element element = all.elements[k];
+  if constexpr (requires { element.start(); }) {
+    if (!element.start()) return;
+  }
   const int64_t n = element.count(), begin = (blockIdx.x - int64_t{all.first_block[k]}) * kTogetherPerBlock;
   const int64_t end = begin + kTogetherPerBlock < n ? begin + kTogetherPerBlock : n;
   for (int64_t i = begin + threadIdx.x; i < end; i += blockDim.x) element(i);
 }
 
 // Runs Element{a}(i) for each `a` of args[0] ... args[count - 1] and every i of [0, Element{a}.count()). Element: as
-// for launch_each(), and count() is also a function of the host. `args` are in the memory of the host.
+// for launch_each(), and count() is also a function of the host. Each thread calls `__device__ bool start()` first, if
+// Element has it, and ends if it returns false. `args` are in the memory of the host.
 template <class Element>
 void launch_together(const Context& ctx, const char* op, const decltype(Element::a)* args, int64_t count) {
   using Some = Together<Element>;

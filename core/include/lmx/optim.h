@@ -15,9 +15,16 @@
 
 namespace lmx {
 
+// An update multiplies the gradient by `number`, and by a factor that the device may still be computing. It changes
+// nothing if that factor is NaN.
+struct GradScale {
+  double number = 1;
+  Tensor factor = {};  // (1) f64, in the memory of the context's device; undefined: 1
+};
+
 struct ParameterUpdate {
   Var* param;
-  double grad_scale = 1;
+  GradScale grad_scale = {};
 };
 
 // lmx/slot_optimizer.h implements this interface for optimizers that compute each element separately.
@@ -29,8 +36,8 @@ class LMX_API Optimizer {
   // has no gradient.
   // A row-sparse gradient changes its rows only. The gradient must not be written to, because ranks share it.
   virtual void update(Context& ctx, Var& param, double lr, int64_t number, double grad_scale = 1) = 0;
-  // update() of several parameters, with equal results. Default: one after the other. A device may need fewer launches
-  // for all of them together.
+  // update() of several parameters, with equal results. Default: one after the other, for which the host waits until
+  // the device has computed their factors. A device may need fewer launches for all of them together.
   virtual void update_all(Context& ctx, std::span<const ParameterUpdate> updates, double lr, int64_t number);
   // State tensors by "<parameter>.<slot>" ("softmax.weight.sum"). load() restores the result of state(). A parameter
   // that never had a gradient has no slots. UserError: a slot that is unknown, that is missing although the parameter
@@ -57,6 +64,8 @@ struct ClipRule {
 LMX_API std::vector<ClipRule> read_clip(const Node& clip, const std::string& path);
 // UserError at the rule's place if no parameter of the model belongs to a rule; `names` are the model's parameters.
 LMX_API void check_clip(const std::vector<ClipRule>& rules, const std::vector<std::string>& names);
+
+// The norm of the gradients before clipping, and how they are clipped.
 struct ClipResult {
   double norm = 0;                        // of all gradients, before clipping
   bool finite = true;                     // no gradient has an Inf or NaN; otherwise nothing is clipped
@@ -67,8 +76,25 @@ struct ClipResult {
     return it == factors.end() ? unscale : it->second * unscale;
   }
 };
-// Computes norms and factors without changing gradients: for an update with grad_scale = factor(param), which saves a
-// pass over them. Norms and rules refer to `unscale` times the stored gradients.
+
+// A ClipResult that the device may still be computing. Gradients are not changed: an update with scale(param) clips
+// them, which saves a pass over them. Norms and rules refer to `unscale` times the stored gradients.
+class LMX_API GradientMeasure {
+ public:
+  GradientMeasure() = default;
+  // Enqueues the work. Gradients must be coalesced.
+  GradientMeasure(Context& ctx, const ParameterStore& params, const std::vector<ClipRule>& rules, double unscale = 1);
+  // For the update of a parameter that has a gradient. Its factor is NaN if any gradient has an Inf or NaN.
+  GradScale scale(const std::string& param) const;
+  void free_factors() { factors_ = {}; }  // after the last scale()
+  ClipResult result() const;              // waits for the device
+
+ private:
+  std::map<std::string, int64_t> rule_;  // of each parameter that has a gradient
+  double unscale_ = 1;
+  Tensor factors_;           // see optim::ClipFactors
+  Reading<double> reading_;  // of factors_
+};
 LMX_API ClipResult measure_gradients(Context& ctx, const ParameterStore& params, const std::vector<ClipRule>& rules,
                                      double unscale = 1);
 // Scales each group's gradients so that its global norm is at most the rule's. Gradients must be coalesced.

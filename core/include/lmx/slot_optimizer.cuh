@@ -14,6 +14,7 @@ template <class T, template <class> class Update>
 struct UpdateElement {
   Update<T> a;
   LMX_HD int64_t count() const { return a.of.count * a.of.width; }
+  __device__ bool start() { return optim::read_scale(a); }
   __device__ void operator()(int64_t i) const { run(i, std::make_index_sequence<optim::kSlotsOf<Update<T>>>()); }
 
  private:

@@ -6,7 +6,9 @@
 //   struct MomentumUpdate {
 //     static constexpr const char* kName = "my_momentum";
 //     Elements<T> of;
-//     T lr, grad, momentum;
+//     T lr, momentum;
+//     T grad = 1;
+//     LMX_HD void scale(double factor) { grad = static_cast<T>(factor); }  // of the gradient; called before apply()
 //     LMX_HD static void apply(T& p, T g, T& m, const MomentumUpdate& c) {  // one T& for each slot
 //       m = c.momentum * m + c.grad * g;
 //       p -= c.lr * m;
@@ -52,12 +54,15 @@ struct Elements {
   T* slot[kSlots];       // state tensors, as long as the parameter
   const int32_t* rows;   // (count) the rows of the parameter; null: a dense gradient, all of `count` elements
   int64_t count, width;  // dense: width 1
+  // The gradient is multiplied by `scale`, and by *factor, in memory of the device, if that is not null.
+  double scale;
+  const double* factor;
 
   // For a kernel of fewer slots: the first ones.
   template <size_t kFewer>
   operator Elements<T, kFewer>() const {
     static_assert(kFewer < kSlots);
-    Elements<T, kFewer> some{param, grad, {}, rows, count, width};
+    Elements<T, kFewer> some{param, grad, {}, rows, count, width, scale, factor};
     std::copy_n(slot, kFewer, some.slot);
     return some;
   }
@@ -67,8 +72,16 @@ struct Elements {
 template <class T>
 struct Change {
   Elements<T, kMaxSlots> of;
-  double grad_scale;  // to be multiplied with each element of the gradient
 };
+
+// Reads the gradient's factor, which the device has computed, and gives it to the update. Returns false if the update
+// changes nothing (GradScale).
+template <class Update>
+LMX_HD bool read_scale(Update& u) {
+  const double scale = u.of.factor ? u.of.scale * *u.of.factor : u.of.scale;
+  u.scale(scale);
+  return scale == scale;
+}
 
 // Updates of many parameters, which a device does with few launches.
 template <class Update, class T>
@@ -146,8 +159,10 @@ LMX_UPDATE void update_elements(const Update& given, int64_t n, T* __restrict p,
 #undef LMX_UPDATE
 
 template <class T, template <class> class Update>
-void update_one(const Update<T>& u) {
+void update_one(const Update<T>& given) {
   constexpr int64_t kGrain = 1 << 14;  // elements per thread, at least
+  Update<T> u = given;
+  if (!optim::read_scale(u)) return;
   const auto& e = u.of;
   // Updates `n` elements from element `at` of the parameter and element `from` of the gradient.
   const auto run = [&]<size_t... s>(std::index_sequence<s...>, int64_t at, int64_t from, int64_t n) {

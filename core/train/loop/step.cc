@@ -61,12 +61,11 @@ StepPlan StepRunner::begin(std::span<const Batch> share, int64_t step) {
 
 StepLoss StepRunner::forward_backward(std::span<const Batch> share, const StepPlan& plan) {
   StepLoss sum;
-  pending_.clear();
   const auto begin = std::chrono::steady_clock::now();
   const auto now = [&] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count(); };
   for (const Batch& batch : share) {
     const double started = now();
-    pending_.push_back(micro_batch(batch, plan, &batch == &share.back()));
+    sum.pending.push_back(micro_batch(batch, plan, &batch == &share.back()));
     if (!s_.sub_batches()) continue;
     read_losses(sum);  // now, because the time of each sub-batch is measured
     const PairShape shape = shape_of(batch);
@@ -78,18 +77,16 @@ StepLoss StepRunner::forward_backward(std::span<const Batch> share, const StepPl
   return sum;
 }
 
-void StepRunner::read_losses(StepLoss& sum) {
-  for (const Pending& one : pending_) one.add_to(sum, s_.ctx);
-  pending_.clear();
+void StepRunner::read_losses(StepLoss& sum) const {
+  for (const PendingLoss& one : sum.pending) {
+    sum.nats += one.nats.value();
+    add_terms(sum.terms, one.terms.values(s_.ctx));
+    sum.tokens += one.tokens;
+  }
+  sum.pending.clear();
 }
 
-void StepRunner::Pending::add_to(StepLoss& sum, const Context& ctx) const {
-  sum.nats += nats.value();
-  add_terms(sum.terms, terms.values(ctx));
-  sum.tokens += tokens;
-}
-
-StepRunner::Pending StepRunner::micro_batch(const Batch& batch, const StepPlan& plan, bool last) {
+PendingLoss StepRunner::micro_batch(const Batch& batch, const StepPlan& plan, bool last) {
   tape_.on_ready = nullptr;
   if (last && kind_ == StepOf::group) tape_.on_ready = [this](const Var& param) { s_.sync->grad_ready(param); };
   ModelState state =

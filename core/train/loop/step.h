@@ -15,6 +15,13 @@ struct SubBatchTime {
   int64_t tokens = 0;  // targets
 };
 
+// The sums of one micro-batch, which the device may still be computing.
+struct PendingLoss {
+  Reading<double> nats;
+  LossTerms terms;
+  int64_t tokens = 0;
+};
+
 struct StepLoss {
   double nats = 0;
   std::vector<double> terms = {};  // sums of the model's loss terms, in the order of RunState::terms; empty: all 0
@@ -22,6 +29,7 @@ struct StepLoss {
   int64_t positions = 0, padded = 0;        // for sub-batches: tokens of both sides; the same with padding
   double seconds = 0, slowest = 0;          // of forward and backward: mean over ranks, and the slowest rank
   std::vector<SubBatchTime> timeline = {};  // of this rank's sub-batches
+  std::vector<PendingLoss> pending = {};    // losses that are not yet part of the sums
 };
 
 // Whether a rank makes steps together with all ranks or separately, as a worker of a parameter server does. A worker
@@ -34,10 +42,10 @@ class StepRunner {
   std::vector<Batch> draw(int64_t step) const;  // this rank's part of the step, as micro-batches
   StepPlan begin(std::span<const Batch> share, int64_t step);
   // Adds up the gradients of the micro-batches. Each is scaled by the count of the whole step, so that the sum is the
-  // gradient of the whole batch. The result has the losses that were read already; read_losses() adds the others.
+  // gradient of the whole batch. Some losses of the result may be pending.
   StepLoss forward_backward(std::span<const Batch> share, const StepPlan& plan);
-  // Waits for the device, unless a later result was read already.
-  void read_losses(StepLoss& sum);
+  // Adds the pending losses to the sums. Waits for the device, unless a later result was read already.
+  void read_losses(StepLoss& sum) const;
   double unscale() const;  // factor from scaled gradients to those of the mean
   // Collective: reduces the loss over all ranks, and finds whether any rank has received a signal (RunState::signal).
   StepLoss agree(const StepLoss& own);
@@ -45,14 +53,7 @@ class StepRunner {
   void check_size(const StepLoss& all, int64_t step) const;
 
  private:
-  // The sums of one micro-batch, which the device may still be computing.
-  struct Pending {
-    Reading<double> nats;
-    LossTerms terms;
-    int64_t tokens = 0;
-    void add_to(StepLoss& sum, const Context& ctx) const;  // waits for the device
-  };
-  Pending micro_batch(const Batch& batch, const StepPlan& plan, bool last);
+  PendingLoss micro_batch(const Batch& batch, const StepPlan& plan, bool last);
   double gradient_terms(std::span<const Batch> share, int64_t step) const;
   void check_shape(const Batch& batch) const;
 
@@ -60,8 +61,7 @@ class StepRunner {
   Session& s_;
   StepOf kind_;
   Tape tape_;
-  std::vector<Pending> pending_;  // of the last forward_backward()
-  double mean_over_ = 1;          // tokens or sequences of the step
+  double mean_over_ = 1;  // tokens or sequences of the step
 };
 
 }  // namespace lmx::train

@@ -1,6 +1,7 @@
 #include "train/loop/trainer.h"
 
 #include <cmath>
+#include <utility>
 
 #include "base/text.h"
 #include "lmx/log.h"
@@ -42,28 +43,50 @@ int Trainer::run() {
 
 void Trainer::run_steps() {
   Position& at = run_.at;
-  while (at.step < run_.last_step() && !run_.ending()) {
+  std::optional<Started> ahead;  // the step at.step, if it is started already
+  while (ahead || (at.step < run_.last_step() && !run_.ending())) {
     log_.start_clock();
-    const std::vector<Batch> share = steps_.draw(at.step);
-    const StepPlan plan = steps_.begin(share, at.step);
-    StepLoss own = steps_.forward_backward(share, plan);
-    s_.sync->finish();
-    updater_.measure(steps_.unscale());  // before the loss is read: the host waits once for both
-    steps_.read_losses(own);
-    const StepLoss all = steps_.agree(own);
-    steps_.check_size(all, at.step);
-    log_.count_spread(all);
-    try {
-      updater_.update(all);
-    } catch (const Diverged& e) {  // all ranks find it in the same step
-      end_diverged(s_, e.what());
-    }
+    Started step = ahead ? std::move(*ahead) : start(at.step);
+    ahead.reset();
+    if (runs_ahead(at.step + 1)) ahead = start(at.step + 1);
+    finish(step);
     ++at.step;
     log_.stop_clock();
-    log_.count_step(at.step, own, run_.step_tokens(at.step - 1), 1);
+    log_.count_step(at.step, step.own, run_.step_tokens(at.step - 1), 1);
     if (run_.log_due(at.step)) log_.write_step(log_.lap());
     validate_and_save();
   }
+}
+
+Trainer::Started Trainer::start(int64_t step) {
+  const std::vector<Batch> share = steps_.draw(step);
+  const StepPlan plan = steps_.begin(share, step);
+  Started started{steps_.forward_backward(share, plan), {}};
+  s_.sync->finish();
+  started.update = updater_.start(step, steps_.unscale());
+  return started;
+}
+
+void Trainer::finish(Started& step) {
+  const ClipResult clipped = step.update.measure.result();  // before the loss is read: the host waits once for both
+  steps_.read_losses(step.own);
+  const StepLoss all = steps_.agree(step.own);
+  steps_.check_size(all, run_.at.step);
+  log_.count_spread(all);
+  try {
+    updater_.finish(step.update, clipped, all, run_.at.step);
+  } catch (const Diverged& e) {  // all ranks find it in the same step
+    end_diverged(s_, e.what());
+  }
+}
+
+// Whether the step `next` is started before the host reads the loss and the norm of the step before it, so that the
+// device always has work. Nothing may be due between the two steps. A signal that is found in between ends the run
+// after the step `next`. Ranks still agree on the loss of a step before they start the next one, the times of
+// sub-batches are measured, and the values of a model's loss terms are copied only when they are read.
+bool Trainer::runs_ahead(int64_t next) const {
+  return updater_.early() && s_.comm.size() == 1 && !s_.sub_batches() && run_.terms.empty() && !run_.ending() &&
+         !run_.log_due(next) && !run_.whole_due(next);
 }
 
 void Trainer::validate_and_save() {

@@ -26,21 +26,54 @@ void end_diverged(const Session& s, const std::string& why) {
   throw EndProcess(1, why, true);
 }
 
-void Updater::measure(double unscale) {
-  const Span span(s_.ctx.tracer, "update");
-  clipped_ = s_.comm.once<ClipResult>([&] {
-    for (const std::string& name : s_.params.names()) s_.params.at(name).grad().coalesce(s_.ctx);
-    return measure_gradients(s_.ctx, s_.params, s_.shared->clip, unscale);
-  });
+// The host then never waits between backward and the update, and with one rank not even before the next step. The run
+// ends at the first divergence, and no later step is recorded or saved, so an update that should not have been made has
+// no effect. (Its kernels leave it out themselves if a gradient is not finite.) The other policies and a dynamic loss
+// scale continue from the state before such an update, which only the host can decide. On the CPU nothing is gained.
+bool Updater::early() const {
+  return s_.ctx.device.kind == Device::Kind::cuda && s_.recipe.train.on_divergence == "stop" && !run_.scaling.dynamic();
 }
 
-void Updater::update(const StepLoss& loss) {
-  const double lr = learning_rate(run_.at.step);
-  const Outcome outcome = s_.comm.once<Outcome>([&] { return clip_and_apply(loss, lr); });
-  run_.at.window.lr = lr;
-  account(loss, outcome, run_.at.step);
+StepUpdate Updater::start(int64_t step, double unscale) {
+  const double lr = learning_rate(step);
+  auto update = s_.comm.once<StepUpdate>([&] {
+    const Span span(s_.ctx.tracer, "update");
+    for (const std::string& name : s_.params.names()) s_.params.at(name).grad().coalesce(s_.ctx);
+    StepUpdate started{GradientMeasure(s_.ctx, s_.params, s_.shared->clip, unscale), lr};
+    if (early()) apply(started);
+    return started;
+  });
+  if (update.enqueued) {
+    advance();
+    end_update();
+  }
+  return update;
+}
+
+void Updater::finish(StepUpdate& update, const ClipResult& clipped, const StepLoss& loss, int64_t step) {
+  const bool late = !update.enqueued;
+  const Outcome outcome = s_.comm.once<Outcome>([&] {
+    const Span span(s_.ctx.tracer, "update");
+    Outcome judged = judge(loss, clipped);
+    if (judged.made() && late) apply(update);
+    judged.rows = update.rows;
+    return judged;
+  });
+  run_.at.window.lr = update.lr;
+  if (late && outcome.made()) advance();
+  account(loss, outcome, step);
+  if (late) end_update();
+}
+
+void Updater::end_update() {
   s_.params.clear_gradients();
   s_.sync->after_step(s_.ctx);
+}
+
+// Changes what the next step starts with.
+void Updater::advance() {
+  if (s_.carried) s_.carried->commit(s_.ctx);
+  ++run_.at.updates;
 }
 
 void Updater::add_loss(const StepLoss& loss) {
@@ -59,40 +92,36 @@ void Updater::account(const StepLoss& loss, const Outcome& outcome, int64_t step
   }
   run_.at.window.grad_norm = outcome.grad_norm;
   if (!outcome.divergence.empty()) return handle_divergence(outcome.divergence, step);
-  if (s_.carried) s_.carried->commit(s_.ctx);
   if (const double factor = run_.scaling.passed(run_.at.loss_scale); factor != 1) s_.sync->rescale(factor);
   add_loss(loss);
   ++run_.at.window.updates;
-  ++run_.at.updates;
   for (const auto& [name, rows] : outcome.rows) run_.at.window.rows[name] += rows;
   run_.at.skipped_in_a_row = 0;
 }
 
 // The gradients are sums over ranks, equal on all ranks, and are not modified: the update applies the clipping factor.
-Outcome Updater::clip_and_apply(const StepLoss& loss, double lr) {
-  const Span span(s_.ctx.tracer, "update");
-  Outcome outcome = judge(loss, clipped_);
-  if (!outcome.made()) return outcome;
+void Updater::apply(StepUpdate& update) {
   // A device gets all updates at once. The CPU's caches profit if a parameter is averaged and updated together.
   std::vector<ParameterUpdate> updates;
   std::vector<const Var*> changed;
   const auto apply = [&] {
     if (s_.shared->ema) s_.shared->ema->before_update(s_.ctx, changed);
-    s_.shared->optimizer->update_all(s_.ctx, updates, lr, run_.at.updates + 1);
+    s_.shared->optimizer->update_all(s_.ctx, updates, update.lr, run_.at.updates + 1);
     updates.clear();
     changed.clear();
   };
   for (const std::string& name : s_.params.names()) {
     Var& param = s_.params.at(name);
     if (param.grad().empty()) continue;
-    for (const RowSparse& piece : param.grad().pieces) outcome.rows[name] += static_cast<int64_t>(piece.indices.size());
-    updates.push_back({&param, clipped_.factor(name)});
+    for (const RowSparse& piece : param.grad().pieces) update.rows[name] += static_cast<int64_t>(piece.indices.size());
+    updates.push_back({&param, update.measure.scale(name)});
     changed.push_back(&param);
     if (s_.ctx.device.kind == Device::Kind::cpu) apply();
   }
   apply();
   if (s_.shared->ema) s_.shared->ema->count_update();
-  return outcome;
+  update.measure.free_factors();
+  update.enqueued = true;
 }
 
 // An overflow can be corrected by a lower loss scale: the loss is finite, but the gradients are not.

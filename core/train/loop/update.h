@@ -29,23 +29,36 @@ struct Outcome {
   bool made() const { return divergence.empty() && overflow.empty(); }
 };
 
+// The update of a step.
+struct StepUpdate {
+  GradientMeasure measure;
+  double lr = 0;
+  std::map<std::string, int64_t> rows = {};  // see Outcome
+  bool enqueued = false;
+};
+
 class Updater {
  public:
   Updater(RunState& run, StepOf kind) : run_(run), s_(run.s), kind_(kind) {}
   double learning_rate(int64_t step) const;
-  // Coalesces the gradients and computes their norms, for update(). `unscale`: factor from the gradients to those of
-  // the mean loss. Waits for the device.
-  void measure(double unscale);
-  // Clips the gradients and updates the parameters, or handles an overflow or a divergence. Throws Diverged.
-  void update(const StepLoss& loss);
+  // Whether start() enqueues the update, before the host knows whether it may be made.
+  bool early() const;
+  // Coalesces the gradients and enqueues the computation of their norms, and the update if it is early(). `unscale`:
+  // factor from the gradients to those of the mean loss. Does not wait for the device.
+  StepUpdate start(int64_t step, double unscale);
+  // Makes the update if start() did not, or handles an overflow or a divergence. `clipped`: the result of its measure.
+  // Throws Diverged.
+  void finish(StepUpdate& update, const ClipResult& clipped, const StepLoss& loss, int64_t step);
 
-  // The parts of update(), for workers, whose server updates the parameters. judge() returns whether the update may be
-  // made. account() is called when it was made or left out; it throws Diverged.
+  // The parts of finish(), for workers, whose server updates the parameters. judge() returns whether the update may be
+  // made. advance() is called when it was made, account() when it was made or left out; account() throws Diverged.
   Outcome judge(const StepLoss& loss, const ClipResult& clipped) const;
+  void advance();
   void account(const StepLoss& loss, const Outcome& outcome, int64_t step);
 
  private:
-  Outcome clip_and_apply(const StepLoss& loss, double lr);
+  void apply(StepUpdate& update);
+  void end_update();
   void add_loss(const StepLoss& loss);
   std::string divergence(const StepLoss& loss, const ClipResult& clipped) const;
   void handle_overflow(const Outcome& outcome, int64_t step);
@@ -55,7 +68,6 @@ class Updater {
   RunState& run_;
   Session& s_;
   StepOf kind_;
-  ClipResult clipped_;  // of the last measure()
 };
 
 }  // namespace lmx::train

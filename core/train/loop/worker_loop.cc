@@ -105,6 +105,7 @@ void WorkerLoop::push(const StepLoss& loss, const ClipResult& clipped) {
       for (const RowSparse& piece : s_.params.at(name).grad().pieces)
         outcome.rows[name] += static_cast<int64_t>(piece.indices.size());
     for (ServerStrategy* server : s_.sync->servers()) server->push(s_.ctx, lr, clipped);
+    updater_.advance();
   } else if (s_.link) {
     s_.link->leave_out();
   }
@@ -137,15 +138,10 @@ bool WorkerLoop::meeting_due() const {
   return board.stop || *std::min_element(board.done.begin(), board.done.end()) >= meeting_;
 }
 
-bool WorkerLoop::whole_due(int64_t step) const {
-  const int64_t every = s_.recipe.checkpoint.every;
-  return run_.eval_due(step) || step == run_.last_step() || step == run_.until || (every > 0 && step % every == 0);
-}
-
 int64_t WorkerLoop::meeting_after(int64_t step) const {
   do {
     ++step;
-  } while (!run_.log_due(step) && !whole_due(step));
+  } while (!run_.log_due(step) && !run_.whole_due(step));
   return step;
 }
 
@@ -159,7 +155,7 @@ void WorkerLoop::meet() {
     std::vector<int32_t>& events = s_.shared->workers.events;
     if (!config_.schedule.empty()) events.insert(events.end(), order.begin(), order.end());
   }
-  if (early || run_.signal || whole_due(run_.at.step))
+  if (early || run_.signal || run_.whole_due(run_.at.step))
     for (ServerStrategy* server : s_.sync->servers()) server->publish(s_.ctx);
   log_.count_traffic();
   if (early) return;

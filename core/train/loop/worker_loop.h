@@ -33,7 +33,6 @@ class WorkerLoop {
   void note_event(bool push);
   void count_served();
   bool meeting_due() const;
-  bool whole_due(int64_t step) const;
   int64_t meeting_after(int64_t step) const;
   void meet();
   Lap gather_windows();

@@ -14,7 +14,10 @@ template <class T>
 struct Update {
   static constexpr const char* kName = "test_optimizer";
   optim::Elements<T, 3> of;
-  T rate, grad, keep;
+  T rate, keep;
+  bool unscaled;  // fault 3
+  T grad = 1;
+  LMX_HD void scale(double factor) { grad = unscaled ? T(1) : static_cast<T>(factor); }
   LMX_HD static void apply(T& p, T gradient, T& momentum, T& count, T& size, const Update& c) {
     const T g = c.grad * gradient;
     momentum = c.keep * momentum + g;
@@ -63,8 +66,7 @@ class Own final : public optim::SlotOptimizer {
     static int noise = 0;  // shared by all objects
     if (c_.fault == 13) rate *= 1 + 0.1 * ++noise;
     optim::run_updates(ctx, all, [&](const optim::Change<T>& change) {
-      return Update<T>{change.of, static_cast<T>(rate), c_.fault == 3 ? T(1) : static_cast<T>(change.grad_scale),
-                       static_cast<T>(c_.inertia)};
+      return Update<T>{change.of, static_cast<T>(rate), static_cast<T>(c_.inertia), c_.fault == 3};
     });
   }
 

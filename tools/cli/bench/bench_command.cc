@@ -76,6 +76,37 @@ int64_t peak_rss_mb() {
   return usage.ru_maxrss / 1024;
 }
 
+constexpr int64_t kWarmUp = 3;  // steps before those that are timed
+
+struct StepTimes {
+  std::vector<double> seconds;
+  lmx::DeviceCounts counts;  // of the last step
+};
+
+// On a device a step is enqueued while the one before it is computed, and lasts from the end of that one to its own
+// end. The first step lasts from the time when the host begins with it.
+StepTimes time_steps(Workload& workload, lmx::Device device, int64_t steps) {
+  StepTimes times;
+  const auto enqueue = [&](int64_t i) {
+    const lmx::DeviceCounts before = counts_of(device);
+    const lmx::Reading<float> loss = workload.step(kWarmUp + i);
+    times.counts = counts_of(device).since(before);
+    return loss;
+  };
+  const bool ahead = device.kind == lmx::Device::Kind::cuda;
+  lmx::Reading<float> next;
+  auto start = BenchClock::now();
+  for (int64_t i = 0; i < steps; ++i) {
+    const lmx::Reading<float> loss = ahead && i > 0 ? next : enqueue(i);
+    if (ahead && i + 1 < steps) next = enqueue(i + 1);
+    const double nats = static_cast<double>(loss.value()) / static_cast<double>(workload.tokens());
+    times.seconds.push_back(seconds_since(start));
+    start = BenchClock::now();
+    if (!std::isfinite(nats)) throw lmx::RunError(lmx::str("[bench] the loss of step ", i, " is ", nats));
+  }
+  return times;
+}
+
 void measure(const BenchFlags& options, const std::string& precision) {
   lmx::Context ctx;
   lmx::compute_on(ctx, lmx::device_named(options.device, "[bench] --device "));
@@ -84,23 +115,13 @@ void measure(const BenchFlags& options, const std::string& precision) {
   const bool on_cpu = ctx.device.kind == lmx::Device::Kind::cpu;
   lmx::Tracer tracer;
   const std::unique_ptr<Workload> workload = make_workload(options.workload, ctx, scale);
-  for (int64_t i = 0; i < 3; ++i) workload->step(i);
+  for (int64_t i = 0; i < kWarmUp; ++i) workload->step(i);
   wait_for(ctx.device);
   if (!options.trace.empty() || options.table) {
     ctx.tracer = &tracer;
     if (!on_cpu) tracer.measure_device(lmx::cuda_device(ctx.device.index).clock());
   }
-  std::vector<double> times;
-  lmx::DeviceCounts counts;  // of the last step
-  for (int64_t i = 0; i < options.steps; ++i) {
-    const lmx::DeviceCounts before = counts_of(ctx.device);
-    const auto start = BenchClock::now();
-    const double nats = workload->step(3 + i);
-    counts = counts_of(ctx.device).since(before);
-    wait_for(ctx.device);
-    times.push_back(seconds_since(start));
-    if (!std::isfinite(nats)) throw lmx::RunError(lmx::str("[bench] the loss of step ", i, " is ", nats));
-  }
+  const auto [times, counts] = time_steps(*workload, ctx.device, options.steps);
   ctx.tracer = nullptr;
   const int64_t rss = peak_rss_mb();  // measured before gemm_peak() allocates its matrices
   const double step = median(times), gflops = workload->flops() / step / 1e9;

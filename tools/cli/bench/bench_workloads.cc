@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
 #include "lmx/error.h"
 #include "lmx/plugin.h"
@@ -25,7 +26,7 @@ Workload::Workload(lmx::Context& ctx, const Parts& parts)
   }
 }
 
-double Workload::step(int64_t number) {
+lmx::Reading<float> Workload::step(int64_t number) {
   const lmx::Span span(ctx_.tracer, "step");
   const lmx::RandomKey key = lmx::RandomKey(7).fold(static_cast<uint64_t>(number));
   const lmx::Batch b = batch(key);
@@ -43,15 +44,13 @@ double Workload::step(int64_t number) {
     const lmx::Tensor targets = b.targets.reshape({b.tokens()});
     loss = loss_->forward(ctx_, params_, features, targets, {.sampler_key = key.fold("sampler")}).loss;
   }
-  const double count = static_cast<double>(tokens());
   {
     const lmx::Span backward(ctx_.tracer, "backward");
-    tape.backward(ctx_, loss, 1.0 / count);
+    tape.backward(ctx_, loss, 1.0 / static_cast<double>(tokens()));
   }
   ctx_.tape = nullptr;
-  const lmx::Reading<float> nats = ctx_.read<float>(loss.value());
   update(number + 1);
-  return nats.value() / count;
+  return ctx_.read<float>(loss.value());  // after the update, so that the host that reads it has waited for all
 }
 
 void Workload::update(int64_t step) {
@@ -59,14 +58,17 @@ void Workload::update(int64_t step) {
     const lmx::Span span(ctx_.tracer, "coalesce");
     for (const std::string& name : params_.names()) params_.at(name).grad().coalesce(ctx_);
   }
-  lmx::ClipResult clipped;
+  std::optional<lmx::GradientMeasure> measure;
   if (!clip_.empty()) {
     const lmx::Span span(ctx_.tracer, "clip");
-    clipped = lmx::measure_gradients(ctx_, params_, clip_);
+    measure.emplace(ctx_, params_, clip_);
   }
   const lmx::Span span(ctx_.tracer, "update");
   std::vector<lmx::ParameterUpdate> updates;
-  for (const std::string& name : params_.names()) updates.push_back({&params_.at(name), clipped.factor(name)});
+  for (const std::string& name : params_.names()) {
+    lmx::Var& param = params_.at(name);
+    if (!param.grad().empty()) updates.push_back({&param, measure ? measure->scale(name) : lmx::GradScale()});
+  }
   optimizer_->update_all(ctx_, updates, rate_, step);
   params_.clear_gradients();
 }

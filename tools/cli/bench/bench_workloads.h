@@ -25,8 +25,9 @@ class Workload {
   Workload(lmx::Context& ctx, const Parts& parts);
   virtual ~Workload() = default;
 
-  // Runs forward, backward and update on batch `number`; returns the mean loss in nats.
-  double step(int64_t number);
+  // Forward, backward and update on batch `number`. Returns the sum of the losses, in nats. A device may still be
+  // computing all of it: as in training, the host need not wait before it enqueues the next step.
+  lmx::Reading<float> step(int64_t number);
   virtual int64_t tokens() const = 0;  // targets of a step
   // Returns the analytic count of matrix products alone: forward multiply-adds times 2, and backward twice the forward.
   virtual double flops() const = 0;

@@ -9,7 +9,11 @@ template <class T>
 struct Update {
   static constexpr const char* kName = "@name@";
   lmx::optim::Elements<T> of;
-  T lr, grad, b1, b2, decay;  // grad: the factor of the gradient
+  T lr, b1, b2, decay;
+  T grad = 1;  // the factor of the gradient, from clipping and the loss scale
+
+  // lmx calls it before apply(). On a GPU the factor is computed there, and the host does not wait for it.
+  LMX_HD void scale(double factor) { grad = static_cast<T>(factor); }
 
   // p, its gradient, and a reference for each slot.
   LMX_HD static void apply(T& p, T gradient, T& m, const Update& c) {
