@@ -36,7 +36,7 @@ Sizes check(const Var& x, const LayerWeights& w, const std::vector<Tensor>& stat
 // Values that a piece's forward saves for its backward. Row blocks of (n+1) tensors: block t is the value before step
 // t.
 struct Saved {
-  // Of the kept type; backward replaces them by their gradients.
+  // These three have the kept type (lmx/operand.h); backward replaces them by their gradients.
   Tensor gates;   // (n*B, 4H) activated gates, replaced by gradients of the pre-activations
   Tensor from_x;  // (n*B, H) W_mx x
   Tensor from_h;  // (n*B, H) W_mh h
