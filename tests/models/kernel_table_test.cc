@@ -17,6 +17,7 @@ namespace {
 const std::map<std::string, const char*> kCpuOnly{};
 const std::map<std::string, const char*> kCudaOnly{
     {"lmx::ops::TopRows<", "on the CPU, top_k() is a function without a kernel"},
+    {"lmx::ops::ResidualNorm", "the CPU rounds no branch and computes residual_norm() by separate ops"},
 };
 
 // The name of a kernel that keeps values in f32, for one that keeps them in the type of products, which only a GPU does

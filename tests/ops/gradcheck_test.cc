@@ -135,6 +135,40 @@ void add_feed_forward(std::vector<Row>& rows, const Shape& x, int64_t units, int
   }
 }
 
+// Around a linear layer and around a feed-forward layer of x itself.
+void add_residual(std::vector<Row>& rows, const Shape& x) {
+  const int64_t d = x[x.rank() - 1];
+  std::vector<uint64_t> ids;
+  for (int64_t r = 0; r < x.numel() / d; ++r) ids.push_back(RandomKey(6).bits(static_cast<uint64_t>(r)));
+  const Vars leaves{f64_leaf(x, 1, "x"),        f64_leaf({d, d}, 2, "w"), f64_leaf({d}, 3, "gain"),
+                    f64_leaf({d}, 4, "bias"),   f64_leaf({d}, 5, "b"),    f64_leaf({d, d}, 6, "up"),
+                    f64_leaf({d}, 7, "up_bias")};
+  for (const double p : {0.0, 0.3}) {
+    const auto of = [=](Context& c, const Vars& v, const Branch& branch) {
+      return weighted(c, residual_norm(c, {v[0], branch, v[2], v[3], 1e-2}, p, RandomKey(5), ids));
+    };
+    rows.push_back({"residual_norm",
+                    str(x, ", p ", p),
+                    [=](Context& c, const Vars& v) { return of(c, v, linear_branch(c, v[0], v[1], v[4])); },
+                    {leaves.begin(), leaves.begin() + 5}});
+    rows.push_back({"residual_norm",
+                    str(x, " without a bias of the branch, p ", p),
+                    [=](Context& c, const Vars& v) { return of(c, v, linear_branch(c, v[0], v[1], {})); },
+                    {leaves.begin(), leaves.begin() + 4}});
+    rows.push_back({"residual_norm",
+                    str(x, " with a bias that is still to be added, p ", p),
+                    [=](Context& c, const Vars& v) {
+                      return of(c, v, {linear(c, v[0], v[1], {}), v[4]});
+                    },
+                    {leaves.begin(), leaves.begin() + 5}});
+    rows.push_back({"residual_norm", str(x, " of a feed-forward layer, p ", p),
+                    [=](Context& c, const Vars& v) {
+                      return of(c, v, feed_forward_branch(c, v[0], {v[5], v[6], v[1], v[4]}, p, RandomKey(7), ids));
+                    },
+                    leaves});
+  }
+}
+
 void add_embedding(std::vector<Row>& rows, const Shape& ids_shape, int64_t v, int64_t d) {
   std::vector<int32_t> ids;
   for (int64_t i = 0; i < ids_shape.numel(); ++i) ids.push_back(static_cast<int32_t>((i * i + 1) % v));  // some repeat
@@ -301,6 +335,8 @@ std::vector<Row> table() {
   add_feed_forward(rows, {3, 5}, 7, 4);
   add_feed_forward(rows, {2, 2, 3}, 64, 2);
   add_feed_forward(rows, {1, 1}, 1, 1);
+  add_residual(rows, {3, 5});
+  add_residual(rows, {2, 2, 3});
   add_embedding(rows, {5}, 4, 3);
   add_embedding(rows, {2, 3}, 5, 1);
   add_embedding(rows, {1, 1}, 1, 2);

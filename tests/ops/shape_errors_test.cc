@@ -104,6 +104,28 @@ TEST(OpErrors, FeedForward) {
   EXPECT_EQ(with({zeros({8, 6}), {}, zeros({6, 8}), {}}), "no error");  // without dropout the ids are not read
 }
 
+TEST(OpErrors, ResidualNorm) {
+  const auto with = [](const ResidualInputs& in, double p = 0) {
+    return message([&](Context& c) { residual_norm(c, in, p, RandomKey(1), {1}); });
+  };
+  const Var x = zeros({2, 6}), d = zeros({6}), b = zeros({6});
+  EXPECT_EQ(with({x, {zeros({2, 5})}, d, b}),
+            "[residual_norm] x (2, 6) and product (2, 5): equal shapes (..., D) expected, D >= 1");
+  EXPECT_EQ(with({x, {x}, d, zeros({5})}), "[residual_norm] x (2, 6), gain (6), bias (5): gain and bias must be (6)");
+  EXPECT_EQ(with({x, {x, zeros({2})}, d, b}), "[residual_norm] branch bias (2) for product (2, 6): (6) expected");
+  EXPECT_EQ(with({x, {x}, d, d}), "[residual_norm] gain, bias and branch bias must be different variables");
+  EXPECT_EQ(with({x, {x, b}, d, b}), "[residual_norm] gain, bias and branch bias must be different variables");
+  EXPECT_EQ(with({x, {x}, d, b, -1}), "[residual_norm] eps -1: must not be negative");
+  EXPECT_EQ(with({x, {x}, zeros({6}, DType::f64), b}), "[residual_norm] x (2, 6) f32 and gain (6) f64: types differ");
+  EXPECT_EQ(with({x, {x}, d, b}, 1), "[residual_norm] probability 1: must be in [0, 1)");
+  EXPECT_EQ(with({x, {x}, d, b}, 0.5), "[residual_norm] 1 row ids for x (2, 6): one for each of its 2 rows expected");
+  EXPECT_EQ(with({x, {x}, d, b}), "no error");  // without dropout the ids are not read
+  EXPECT_EQ(message([&](Context& c) {
+              linear_branch(c, x, zeros({4, 5}), {});
+            }),
+            "[linear_branch] x (2, 6) and w (4, 5): the last sizes must be equal");
+}
+
 TEST(OpErrors, Losses) {
   EXPECT_EQ(message([](Context& c) {
               cross_entropy(c, zeros({2, 4}), ids({0}), Tensor());

@@ -88,6 +88,27 @@ TEST_F(CudaRun, ADryRunComparesTheMemoryOfTheDevice) {
   EXPECT_THAT(small.out, Names("memory: not enough: ", ", and cuda:0 has 80 kB\n"));
 }
 
+// In bf16, a residual connection with a norm after it keeps neither its sum nor the result of dropout.
+TEST_F(CudaRun, TheMemoryOfATransformerIsWithinATenthOfTheEstimate) {
+  write("tiny.yaml",
+        "data: {name: synthetic, vocab_size: 500, train_tokens: 20000, valid_tokens: 1000}\n"
+        "batcher: {name: tbptt, sequence_length: 25}\nbatch: {global: 64}\nloss: {name: full_softmax}\n"
+        "model: {name: transformer, encoder_layers: 0, decoder_layers: 4, d: 128, ffn: 256, heads: 4, share: none}\n"
+        "optimizer: {name: adam, lr: 0.01}\ntrain: {steps: 2}\nthreads: 1\n");
+  std::map<std::string, double> peaks;
+  for (const std::string norm : {"post", "pre"}) {
+    const std::vector<std::string> words{"precision=bf16", "model.norm=" + norm};
+    std::vector<std::string> dry = words;
+    dry.push_back("--dry-run");
+    const Outcome said = run_on_device(dry), met = run_on_device(words);
+    ASSERT_EQ(met.code, 0) << met.err;
+    peaks[norm] = bytes_of(met.err, "peak memory");
+    EXPECT_NEAR(bytes_of(said.out, "total"), peaks[norm], 0.1 * peaks[norm]) << norm << '\n' << said.out << met.err;
+    fs::remove_all(path("a"));
+  }
+  EXPECT_LT(peaks["post"], 0.8 * peaks["pre"]);
+}
+
 // A sweep for another machine can be planned without a device.
 TEST_F(CudaRun, ADryRunWithoutADeviceSaysSo) {
   const Outcome o = run_on_device({"--dry-run"}, {{"LMX_EMULATED_ERROR", "driver"}});

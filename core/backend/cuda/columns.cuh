@@ -89,6 +89,13 @@ struct PutSums {
   }
 };
 
+// Adds the parts of each sum, and calls put(n, column, sum).
+template <class T, int N, class Put>
+void put_sums_of(const Context& ctx, const char* op, const ColumnParts<T, N>& a, const Put& put) {
+  const Grid grid{blocks_of(N * ((a.cols + kWarpLanes - 1) / kWarpLanes)), kThreads, kThreads * sizeof(T)};
+  launch(ctx, op, grid, put_column_sums<T, N, Put>, a, put);
+}
+
 // Calls put(n, column, sum) for the sums over the rows of a matrix. Put: a struct of sizes and device
 // pointers with `__device__ void operator()(int64_t n, int64_t column, T sum) const`. Values: such a struct with
 // `template <int C> __device__ void add(int64_t row, int64_t column, T (&sums)[N][C]) const`, for C = 1 and kQuad.
@@ -108,8 +115,7 @@ void sum_columns_of(Context& ctx, const char* op, const SummedMatrix& matrix, co
     start(std::integral_constant<int, kQuad>());
   else if (count > 0)
     start(std::integral_constant<int, 1>());
-  const Grid grid{blocks_of(N * ((cols + kWarpLanes - 1) / kWarpLanes)), kThreads, kThreads * sizeof(T)};
-  launch(ctx, op, grid, put_column_sums<T, N, Put>, a, put);
+  put_sums_of(ctx, op, a, put);
 }
 
 }  // namespace lmx::cuda

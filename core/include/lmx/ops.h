@@ -30,6 +30,30 @@ struct FeedForwardWeights {
 // only then. In bf16 and f16, units are rounded to ctx.compute before and after the nonlinearity.
 LMX_API Var feed_forward(Context& ctx, const Var& x, const FeedForwardWeights& w, double p = 0, RandomKey key = {},
                          const std::vector<uint64_t>& row_ids = {});
+// The branch of a residual connection, which residual_norm() adds: product + bias. On a GPU in bf16 and f16, `product`
+// is rounded to ctx.compute, which halves its bytes, and `bias` is still to be added. Elsewhere, and for more than
+// 4,096 columns, `product` is the whole branch in f32 or f64, and `bias` is undefined. REQUIRES: one op reads it.
+struct Branch {
+  Var product;    // (..., N)
+  Var bias = {};  // (N)
+};
+// The same as linear() and feed_forward(), as branches.
+LMX_API Branch linear_branch(Context& ctx, const Var& x, const Var& w, const Var& b);
+LMX_API Branch feed_forward_branch(Context& ctx, const Var& x, const FeedForwardWeights& w, double p = 0,
+                                   RandomKey key = {}, const std::vector<uint64_t>& row_ids = {});
+// The type of Branch::product for estimates of memory, if products have the type `compute` and the branch `columns`
+// columns.
+LMX_API DType branch_type(DType compute, int64_t columns);
+struct ResidualInputs {
+  Var x;           // (..., D)
+  Branch branch;   // (..., D)
+  Var gain, bias;  // (D) of the layer normalisation
+  double eps = 1e-5;
+};
+// layer_norm(x + dropout(branch)) (Vaswani et al. 2017, section 3.1)   -> (..., D)   grads: all
+// If ctx.training, the branch is dropped with probability p, as by dropout() with row_ids, which are read only then.
+LMX_API Var residual_norm(Context& ctx, const ResidualInputs& in, double p = 0, RandomKey key = {},
+                          const std::vector<uint64_t>& row_ids = {});
 // elementwise, with broadcasting as in lmx/array_ops.h   grads: a, b
 LMX_API Var add(Context& ctx, const Var& a, const Var& b);
 LMX_API Var multiply(Context& ctx, const Var& a, const Var& b);

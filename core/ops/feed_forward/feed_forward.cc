@@ -39,8 +39,7 @@ void with_units(const Tensor& units, F&& f) {
 Tensor units_of(Context& ctx, const Tensor& x, const FeedForwardWeights& w, const RowMask& mask) {
   const Tensor up = compute_copy(ctx, w.up);
   const bool rounded = x.dtype() == DType::bf16 || x.dtype() == DType::f16;
-  Tensor y = rounded ? ctx.empty(with_last(x.shape(), up.dim(0)), x.dtype()) : linear_value(ctx, x, up, w.up_bias);
-  if (rounded) gemm(ctx, x, false, up, true, y);
+  Tensor y = rounded ? rounded_product(ctx, x, up) : linear_value(ctx, x, up, w.up_bias);
   const float* bias = rounded && w.up_bias.defined() ? w.up_bias.value().data<float>() : nullptr;
   const Matrix m = fold(y.shape());
   with_units(y, [&](auto zero) {
@@ -86,24 +85,43 @@ void backward(Context& ctx, const Layer& l) {
   add_weight_gradient(ctx, l.w.up, dy, l.operand);
 }
 
-}  // namespace
-
-Var feed_forward(Context& ctx, const Var& x, const FeedForwardWeights& w, double p, RandomKey key,
-                 const std::vector<uint64_t>& row_ids) {
+// The layer without its result.
+Layer layer_of(Context& ctx, const Var& x, const FeedForwardWeights& w, double p, RandomKey key,
+               const std::vector<uint64_t>& row_ids) {
   check(x, w);
   RowMask mask;
   if (drops(ctx, kOp, p)) {
     check_row_ids(kOp, row_ids, x.shape());
     mask = RowMask(ctx, DropMask(p, key), row_ids, w.up.value().dim(0));
   }
-  const Tensor operand = compute_copy(ctx, x), y = units_of(ctx, operand, w, mask);
-  const Var out(linear_value(ctx, y, compute_copy(ctx, w.down), w.down_bias));
-  if (recording(ctx, {&x, &w.up, &w.up_bias, &w.down, &w.down_bias})) {
-    const Layer layer{x, out, w, operand, y, mask};
+  const Tensor operand = compute_copy(ctx, x);
+  return {x, {}, w, operand, units_of(ctx, operand, w, mask), mask};
+}
+
+Var recorded(Context& ctx, Layer layer, Tensor value) {
+  layer.out = Var(std::move(value));
+  const Var &x = layer.x, &out = layer.out;
+  const FeedForwardWeights& w = layer.w;
+  if (recording(ctx, {&x, &w.up, &w.up_bias, &w.down, &w.down_bias}))
     ctx.tape->record(kOp, {w.down, w.down_bias, x, w.up, w.up_bias}, {out},
                      [&ctx, layer](Tape&) { backward(ctx, layer); });
-  }
   return out;
+}
+
+}  // namespace
+
+Var feed_forward(Context& ctx, const Var& x, const FeedForwardWeights& w, double p, RandomKey key,
+                 const std::vector<uint64_t>& row_ids) {
+  const Layer layer = layer_of(ctx, x, w, p, key, row_ids);
+  return recorded(ctx, layer, linear_value(ctx, layer.y, compute_copy(ctx, w.down), w.down_bias));
+}
+
+Branch feed_forward_branch(Context& ctx, const Var& x, const FeedForwardWeights& w, double p, RandomKey key,
+                           const std::vector<uint64_t>& row_ids) {
+  Layer layer = layer_of(ctx, x, w, p, key, row_ids);
+  const BranchValue value = branch_value(ctx, layer.y, compute_copy(ctx, w.down), w.down_bias);
+  if (value.bias.defined()) layer.w.down_bias = {};  // the op that adds it computes its gradient
+  return {recorded(ctx, layer, value.product), value.bias};
 }
 
 }  // namespace lmx

@@ -3,6 +3,8 @@
 
 #include "backend/gemm_kernel.h"
 #include "ops/array/broadcast.h"
+#include "ops/residual/residual_norm.h"
+#include "tensor/planned_products.h"
 
 namespace lmx {
 namespace ops {
@@ -30,28 +32,77 @@ Tensor linear_value(Context& ctx, const Tensor& x, const Tensor& w, const Var& b
   return y;
 }
 
+Tensor rounded_product(Context& ctx, const Tensor& x, const Tensor& w) {
+  Tensor y = ctx.empty(with_last(x.shape(), w.dim(0)), x.dtype());
+  gemm(ctx, x, false, w, true, y);
+  return y;
+}
+
+namespace {
+
+DType branch_type_on(Device::Kind device, DType compute, int64_t columns) {
+  if (device == Device::Kind::cuda && size_of(compute) == 2 && columns <= kMostResidualColumns) return compute;
+  return compute == DType::f64 ? DType::f64 : DType::f32;
+}
+
+}  // namespace
+
+BranchValue branch_value(Context& ctx, const Tensor& x, const Tensor& w, const Var& b) {
+  const bool rounded = size_of(branch_type_on(ctx.device.kind, x.dtype(), w.dim(0))) == 2;
+  if (rounded) return {rounded_product(ctx, x, w), b};
+  return {linear_value(ctx, x, w, b), {}};
+}
+
 }  // namespace ops
 
 using namespace ops;
 
-Var linear(Context& ctx, const Var& x, const Var& w, const Var& b) {
-  check_linear({"linear", "x", "w", "b"}, x.shape(), w.value(), b);
-  check_same_type("linear", "x", x.value(), "w", w.value());
-  const Tensor xc = compute_copy(ctx, x);
-  Var out(linear_value(ctx, xc, compute_copy(ctx, w), b));
-  if (recording(ctx, {&x, &w, &b})) {
-    ctx.tape->record("linear", {x, w, b}, {out}, [&ctx, x, w, b, xc, out](Tape&) {
+namespace {
+
+struct Layer {
+  Var x, w, b;
+  Tensor operand;  // x in the compute type
+};
+
+Layer layer_of(Context& ctx, const char* op, const Var& x, const Var& w, const Var& b) {
+  check_linear({op, "x", "w", "b"}, x.shape(), w.value(), b);
+  check_same_type(op, "x", x.value(), "w", w.value());
+  return {x, w, b, compute_copy(ctx, x)};
+}
+
+Var recorded(Context& ctx, const Layer& l, Tensor value) {
+  Var out(std::move(value));
+  if (recording(ctx, {&l.x, &l.w, &l.b})) {
+    ctx.tape->record("linear", {l.x, l.w, l.b}, {out}, [&ctx, l, out](Tape&) {
       const Tensor dy = Tape::grad_of(out);
       const Tensor dyc = Tape::operand_of_grad(ctx, out);
-      if (x.requires_grad()) {
-        Tape::Sink dx = Tape::sink(ctx, x);
-        gemm(ctx, dyc, false, compute_copy(ctx, w), false, dx.grad, dx.beta);
+      if (l.x.requires_grad()) {
+        Tape::Sink dx = Tape::sink(ctx, l.x);
+        gemm(ctx, dyc, false, compute_copy(ctx, l.w), false, dx.grad, dx.beta);
       }
-      add_weight_gradient(ctx, w, dyc, xc);
-      add_bias_gradient(ctx, b, dy);
+      add_weight_gradient(ctx, l.w, dyc, l.operand);
+      add_bias_gradient(ctx, l.b, dy);
     });
   }
   return out;
+}
+
+}  // namespace
+
+Var linear(Context& ctx, const Var& x, const Var& w, const Var& b) {
+  const Layer layer = layer_of(ctx, "linear", x, w, b);
+  return recorded(ctx, layer, linear_value(ctx, layer.operand, compute_copy(ctx, w), b));
+}
+
+Branch linear_branch(Context& ctx, const Var& x, const Var& w, const Var& b) {
+  Layer layer = layer_of(ctx, "linear_branch", x, w, b);
+  const BranchValue value = branch_value(ctx, layer.operand, compute_copy(ctx, w), b);
+  if (value.bias.defined()) layer.b = {};  // the op that adds it computes its gradient
+  return {recorded(ctx, layer, value.product), value.bias};
+}
+
+DType branch_type(DType compute, int64_t columns) {
+  return branch_type_on(planned_device(), compute, columns);
 }
 
 }  // namespace lmx

@@ -17,5 +17,14 @@ void check_linear(const LinearNames& name, const Shape& x, const Tensor& w, cons
 // f64, and if the device has no product with a bias of these sizes, the product is added to the bias, which is first
 // written to every row.
 Tensor linear_value(Context& ctx, const Tensor& x, const Tensor& w, const Var& b);
+// x w^T in the type of its operands: x (..., K) and w (N, K) -> (..., N).
+Tensor rounded_product(Context& ctx, const Tensor& x, const Tensor& w);
+
+// The values of a branch, see Branch, of the same operands as linear_value().
+struct BranchValue {
+  Tensor product;
+  Var bias;  // b, if it is still to be added
+};
+BranchValue branch_value(Context& ctx, const Tensor& x, const Tensor& w, const Var& b);
 
 }  // namespace lmx::ops

@@ -80,7 +80,7 @@ class TransformerDecoding final : public Decoding {
     Var x = network.sublayer(self, input, {}, [&](const Var& in) {
       std::vector<Tensor>& written = written_[static_cast<size_t>(l)];
       written.push_back(network.linear(self + ".qkv", in).value());
-      return network.linear(self + ".out", attend(ctx, written.back(), [&](int64_t row, auto&& add) {
+      return network.branch(self + ".out", attend(ctx, written.back(), [&](int64_t row, auto&& add) {
                               for (size_t t = 0; t < written.size(); ++t)
                                 add(written[t], 3 * from_[t][static_cast<size_t>(row)] + 1);
                             }));
@@ -88,7 +88,7 @@ class TransformerDecoding final : public Decoding {
     x = network.sublayer(cross, x, {}, [&](const Var& in) {
       const Tensor& kv = source_kv_[static_cast<size_t>(l)];
       const Tensor q = network.linear(cross + ".q", in).value();
-      return network.linear(cross + ".out", attend(ctx, q, [&](int64_t row, auto&& add) {
+      return network.branch(cross + ".out", attend(ctx, q, [&](int64_t row, auto&& add) {
                               const auto b = static_cast<size_t>(sentence_[static_cast<size_t>(row)]);
                               for (int64_t j = source_.segments.begin[b]; j < source_.segments.begin[b + 1]; ++j)
                                 add(kv, 2 * j);

@@ -220,11 +220,18 @@ Var Network::noisy(const std::string& name, double p, const Var& x, const Rows& 
   return ctx_.training && p > 0 ? dropout(ctx_, x, p, key_.fold(name), rows.ids) : x;
 }
 
-Var Network::feed_forward(const std::string& name, const Var& x, const Rows& rows) const {
-  if (packs(x)) return linear(name + ".out", relu(ctx_, linear(name + ".in", x)));
+Branch Network::branch(const std::string& name, const Var& x) const {
+  if (config_.pre() || packs(x)) return {linear(name, x)};
+  return linear_branch(ctx_, x, params_.at(name + ".weight"), params_.at(name + ".bias"));
+}
+
+Branch Network::feed_forward(const std::string& name, const Var& x, const Rows& rows) const {
+  if (packs(x)) return {linear(name + ".out", relu(ctx_, linear(name + ".in", x)))};
   const FeedForwardWeights weights{params_.at(name + ".in.weight"), params_.at(name + ".in.bias"),
                                    params_.at(name + ".out.weight"), params_.at(name + ".out.bias")};
-  return lmx::feed_forward(ctx_, x, weights, config_.relu_dropout, key_.fold(name + ".relu"), rows.ids);
+  const RandomKey key = key_.fold(name + ".relu");
+  if (config_.pre()) return {lmx::feed_forward(ctx_, x, weights, config_.relu_dropout, key, rows.ids)};
+  return feed_forward_branch(ctx_, x, weights, config_.relu_dropout, key, rows.ids);
 }
 
 Var Network::finish(const std::string& side, const Var& x) const {
@@ -247,7 +254,7 @@ Var Network::encoder(const Tensor& source, const Rows& rows) const {
     const std::string self = str("encoder.", l, ".self"), ffn = str("encoder.", l, ".ffn");
     x = sublayer(self, x, rows, [&](const Var& in) {
       const Var y = attention(ctx_, linear(self + ".qkv", in), rows.segments, options(self, rows, false));
-      return linear(self + ".out", y);
+      return branch(self + ".out", y);
     });
     x = sublayer(ffn, x, rows, [&](const Var& in) { return feed_forward(ffn, in, rows); });
   }
@@ -261,13 +268,13 @@ Var Network::decoder(const Tensor& inputs, const Rows& rows, const Var& memory, 
     const std::string self = p + "self", cross = p + "cross", ffn = p + "ffn";
     x = sublayer(self, x, rows, [&](const Var& in) {
       const Var y = attention(ctx_, linear(self + ".qkv", in), rows.segments, options(self, rows, true));
-      return linear(self + ".out", y);
+      return branch(self + ".out", y);
     });
     if (memory.defined()) {
       x = sublayer(cross, x, rows, [&](const Var& in) {
         const Var y = attention(ctx_, linear(cross + ".q", in), linear(cross + ".kv", memory), rows.segments,
                                 source.segments, options(cross, rows, false));
-        return linear(cross + ".out", y);
+        return branch(cross + ".out", y);
       });
     }
     x = sublayer(ffn, x, rows, [&](const Var& in) { return feed_forward(ffn, in, rows); });

@@ -59,16 +59,19 @@ class Network {
   // `memory`: the encoder's output; undefined for a language model.
   Var decoder(const Tensor& inputs, const Rows& rows, const Var& memory, const Rows& source) const;
 
-  // Applies the sub-layer `f` to x: norm(x + dropout(f(x))), or with pre-norm x + dropout(f(norm(x))).
+  // Applies the sub-layer `f`, whose result is a branch, to x: norm(x + dropout(f(x))), or with pre-norm x +
+  // dropout(f(norm(x))).
   template <class F>
   Var sublayer(const std::string& name, const Var& x, const Rows& rows, F&& f) const {
-    const Var y = noisy(name, config_.dropout, f(config_.pre() ? norm(name + ".norm", x) : x), rows);
-    const Var sum = add(ctx_, x, y);
-    return config_.pre() ? sum : norm(name + ".norm", sum);
+    if (config_.pre()) return add(ctx_, x, noisy(name, config_.dropout, f(norm(name + ".norm", x)).product, rows));
+    return residual_norm(ctx_, {x, f(x), params_.at(name + ".norm.gain"), params_.at(name + ".norm.bias")},
+                         config_.dropout, key_.fold(name), rows.ids);
   }
   Var linear(const std::string& name, const Var& x) const;  // "NAME.weight", "NAME.bias"
   Var norm(const std::string& name, const Var& x) const;    // "NAME.gain", "NAME.bias"
-  Var feed_forward(const std::string& name, const Var& x, const Rows& rows) const;
+  // The same layers as the last ones of a sub-layer. With pre-norm their bias is already added.
+  Branch branch(const std::string& name, const Var& x) const;
+  Branch feed_forward(const std::string& name, const Var& x, const Rows& rows) const;
   // With pre-norm the sum of a stack is not normalised yet; this applies the final norm.
   Var finish(const std::string& side, const Var& x) const;
 

@@ -68,7 +68,7 @@ class TextDecoding final : public Decoding {
     const std::string self = str("decoder.", l, ".self"), ffn = str("decoder.", l, ".ffn");
     const Var x = network.sublayer(self, input, {}, [&](const Var& in) {
       const Tensor qkv = network.linear(self + ".qkv", in).value();
-      return network.linear(self + ".out", Var(attend(ctx, qkv, layers_[static_cast<size_t>(l)])));
+      return network.branch(self + ".out", Var(attend(ctx, qkv, layers_[static_cast<size_t>(l)])));
     });
     return network.sublayer(ffn, x, {}, [&](const Var& in) { return network.feed_forward(ffn, in, {}); });
   }

@@ -55,16 +55,14 @@ class Transformer final : public Model, public TextModel {
   }
 
   int64_t activation_bytes_per_token(DType compute) const override {
-    // Values of a row that layers keep, in 4 bytes. Attention: q, k and v, its result, projection, sum and norm.
-    // Feed-forward: output, sum and norm. And the result of each dropout. The units inside a feed-forward are kept
-    // once, in the type of products.
+    // Values of a row that layers keep until backward. Attention: q, k and v, and its result, in 4 bytes. The units
+    // inside a feed-forward are kept once, in the type of products.
     const int64_t d = config_.d, noisy = config_.dropout > 0 ? 1 : 0;
-    const int64_t attention = (7 + noisy) * d, ffn = (3 + noisy) * d;
-    const int64_t encoder = config_.encoder_layers * (attention + ffn);
-    const int64_t decoder = config_.decoder_layers * ((translates() ? 2 : 1) * attention + ffn);
+    const int64_t feed_forwards = config_.encoder_layers + config_.decoder_layers;
+    const int64_t attentions = feed_forwards + (translates() ? config_.decoder_layers : 0);
+    const int64_t kept = 4 * 4 * d * attentions + residual_bytes(compute) * (attentions + feed_forwards);
     const int64_t rounded = compute == DType::f32 ? 0 : 2 * operands_per_token();
-    const int64_t units = (config_.encoder_layers + config_.decoder_layers) * unit_bytes(compute);
-    return units + 4 * (encoder + decoder + (translates() ? 2 : 1) * (4 + noisy) * d) + rounded;
+    return kept + feed_forwards * unit_bytes(compute) + 4 * (translates() ? 2 : 1) * (4 + noisy) * d + rounded;
   }
   // Adds the gradient of the units of one feed-forward and the bytes that its products need.
   int64_t activation_bytes(int64_t sequences, int64_t steps, DType compute) const override {
@@ -87,6 +85,13 @@ class Transformer final : public Model, public TextModel {
   }
   bool drops(const Context& ctx) const {
     return ctx.training && (config_.dropout > 0 || config_.attention_dropout > 0 || config_.relu_dropout > 0);
+  }
+  // Bytes of a token in one residual connection: the branch and the norm; without residual_norm()'s kernels also the
+  // results of dropout and of the sum.
+  int64_t residual_bytes(DType compute) const {
+    const auto branch = static_cast<int64_t>(size_of(branch_type(compute, config_.d)));
+    if (!config_.pre() && branch == 2) return (branch + 4) * config_.d;
+    return 4 * (config_.dropout > 0 ? 4 : 3) * config_.d;
   }
   // Bytes of the units of a token in one feed-forward.
   int64_t unit_bytes(DType compute) const { return static_cast<int64_t>(size_of(compute)) * config_.ffn; }
