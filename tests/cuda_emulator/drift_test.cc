@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "include/cublasLt.h"
-#include "include/cuda_runtime_api.h"
+#include "include/cuda_runtime.h"
 #include "include/cudnn.h"
 
 #include "drift_table.h"

@@ -193,7 +193,9 @@ TEST_F(Emulator, AnAddressInThePaddingOfAnArgumentIsNoArgument) {
 TEST_F(EmulatorDeathTest, AnEarlyKernelThatDoesNotWaitForTheOneBeforeIt) {
   EXPECT_DEATH(
       {
-        cudaLaunchAttribute early{cudaLaunchAttributeProgrammaticStreamSerialization, {1}};
+        cudaLaunchAttribute early{};
+        early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+        early.val.programmaticStreamSerializationAllowed = 1;
         cudaLaunchConfig_t config;
         config.blockDim = 64;
         config.attrs = &early;

@@ -150,17 +150,18 @@ __global__ void by_the_tables(Matrices m) {
   }
 }
 
-// c (16, 16) += a b with operands from shared memory. Transposed: b is stored with its columns as rows.
-template <class Half, bool Transposed>
+// c (16, 16) += a b with operands from shared memory. TransposedA, Transposed: a, b is stored with its columns as rows.
+template <class Half, bool TransposedA, bool Transposed>
 __global__ void from_shared_memory(Matrices m) {
   using Matrix = cuda::SharedMatrix<Half, kStride>;
   const Matrix a{cuda::shared<Half>()}, b{a.at(kRows + 8, 0)};
   const int lane = static_cast<int>(threadIdx.x);
   for (int t = lane; t < kRows * kInner; t += 32) {
-    *a.at(8 + t / 16, 8 + t % 16) = Half(m.a[t]);
+    *a.at(8 + (TransposedA ? t % 16 : t / 16), 8 + (TransposedA ? t / 16 : t % 16)) = Half(m.a[t]);
     *b.at(8 + (Transposed ? t % 16 : t / 16), 16 + (Transposed ? t / 16 : t % 16)) = Half(m.b[t]);
   }
   __syncthreads();
+  const cuda::Left left = TransposedA ? a.left_of_transpose(8, 8) : a.left(8, 8);
   cuda::Right right[2];
   if (Transposed)
     b.transposed(8, 16, right);
@@ -169,26 +170,33 @@ __global__ void from_shared_memory(Matrices m) {
   for (int n = 0; n < 2; ++n) {
     cuda::Sum sum;
     for (int r = 0; r < 4; ++r) sum[r] = m.c[cuda::sum_row(r) * kColumns + 8 * n + cuda::sum_column(r)];
-    cuda::multiply_add<Half>(a.left(8, 8), right[n], sum);
+    cuda::multiply_add<Half>(left, right[n], sum);
     for (int r = 0; r < 4; ++r) m.c[cuda::sum_row(r) * kColumns + 8 * n + cuda::sum_column(r)] = sum[r];
   }
 }
 
-// c (16, 16) += a b, where a is a sum of two earlier products (the values that are read here in their place).
-template <class Half>
+// c (16, 16) += a b, where a is a sum of two earlier products (the values that are read here in their place). Stored: a
+// passes through shared memory.
+template <class Half, bool Stored>
 __global__ void of_a_sum(Matrices m) {
   using Matrix = cuda::SharedMatrix<Half, kStride>;
-  const Matrix b{cuda::shared<Half>()};
+  const Matrix b{cuda::shared<Half>()}, stored{b.at(kInner, 0)};
   for (int t = static_cast<int>(threadIdx.x); t < kInner * kColumns; t += 32) *b.at(t / 16, t % 16) = Half(m.b[t]);
   __syncthreads();
   cuda::Sum earlier[2];
   for (int n = 0; n < 2; ++n)
     for (int r = 0; r < 4; ++r) earlier[n][r] = m.a[cuda::sum_row(r) * kInner + 8 * n + cuda::sum_column(r)];
+  cuda::Left left = cuda::left_of<Half>(earlier[0], earlier[1]);
+  if (Stored) {
+    stored.store(8, 16, left);
+    __syncthreads();
+    left = stored.left(8, 16);
+  }
   cuda::Right right[2];
   b.right(0, 0, right);
   for (int n = 0; n < 2; ++n) {
     cuda::Sum sum{};
-    cuda::multiply_add<Half>(cuda::left_of<Half>(earlier[0], earlier[1]), right[n], sum);
+    cuda::multiply_add<Half>(left, right[n], sum);
     for (int r = 0; r < 4; ++r) m.c[cuda::sum_row(r) * kColumns + 8 * n + cuda::sum_column(r)] += sum[r];
   }
 }
@@ -223,15 +231,20 @@ TEST(WarpMatrix, ProductsAreThoseOfATripleLoop) {
   expect_product(by_the_tables<bfloat16>, 8);
   expect_product(by_the_tables<float16>, 8);
 }
+template <class Half>
+void expect_products_from_memory() {
+  expect_product(from_shared_memory<Half, false, false>, 16);
+  expect_product(from_shared_memory<Half, false, true>, 16);
+  expect_product(from_shared_memory<Half, true, false>, 16);
+  expect_product(of_a_sum<Half, true>, 16);
+}
 TEST(WarpMatrix, OperandsFromSharedMemory) {
-  expect_product(from_shared_memory<bfloat16, false>, 16);
-  expect_product(from_shared_memory<bfloat16, true>, 16);
-  expect_product(from_shared_memory<float16, false>, 16);
-  expect_product(from_shared_memory<float16, true>, 16);
+  expect_products_from_memory<bfloat16>();
+  expect_products_from_memory<float16>();
 }
 TEST(WarpMatrix, ASumIsTheLeftSideOfTheNextProduct) {
-  expect_product(of_a_sum<bfloat16>, 16);
-  expect_product(of_a_sum<float16>, 16);
+  expect_product(of_a_sum<bfloat16, false>, 16);
+  expect_product(of_a_sum<float16, false>, 16);
 }
 
 // ---- errors

@@ -87,16 +87,18 @@ inline std::vector<OpCase> biased() {
   return cases;
 }
 
-inline OpCase one_variable() {
-  const Segments s = Segments::of(Lengths{40, 7});
-  return {"attention",
-          "one variable",
-          [=](Context& ctx, const Vars& v) {
-            AttentionOptions o;
-            o.heads = 2;
-            return attention(ctx, {v[0], v[0], v[0], s, s}, o);
-          },
-          {{47, 10}}};
+// Two heads of q, k and v: each of them is one of `operands` variables (47, width), the last one if there are fewer.
+// The lengths of the two sequences are those of queries, and of keys.
+inline OpCase with_variables(size_t operands, int64_t width, const Lengths& queries = {40, 7},
+                             const Lengths& keys = {40, 7}) {
+  return {
+      "attention", str(operands, " variables of ", width, " columns"),
+      [=](Context& ctx, const Vars& v) {
+        AttentionOptions o;
+        o.heads = 2;
+        return attention(ctx, {v[0], v[operands > 1 ? 1 : 0], v.back(), Segments::of(queries), Segments::of(keys)}, o);
+      },
+      std::vector<Shape>(operands, {47, width})};
 }
 
 }  // namespace lmx::testing

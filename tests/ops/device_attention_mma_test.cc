@@ -1,6 +1,7 @@
-// Attention on tensor cores, which computes in bf16 and fp16, against the CPU. A warp has 16 rows and a block 1, 2 or 4
-// warps, depending on the longest sequence; the other side passes in tiles of 32 rows, and masks belong to groups of 64
-// keys. The columns of a head are padded to 32, 64 or 128 in shared memory.
+// Attention on tensor cores, which computes in bf16 and fp16, against the CPU. A warp has 16 rows. If no sequence has
+// more than 64 queries or keys, a block has 32 or 64 rows of each. Otherwise, with a bias, and if heads share keys, it
+// has 1, 2 or 4 warps, depending on the longest sequence; the other side passes in tiles of 32 rows, and masks belong
+// to groups of 64 keys. The columns of a head are padded to 32, 64 or 128 in shared memory.
 #include "ops/device_attention_cases.h"
 
 namespace lmx::testing {
@@ -25,10 +26,25 @@ const Sizes kAcross[] = {
 const Sizes kCausalTiles[] = {
     {{27, 1, 0, 32, 33}, {}, 4, 2, 64}, {{100, 3}, {}, 2, 1, 40}, {{65}, {}, 1, 1, 128}, {{16, 48}, {}, 2, 1, 5}};
 
-std::vector<OpCase> cases(double p) {
+// Short sentences, and in each list one sentence that is too long.
+const Sizes kSentences[] = {
+    {{1, 15, 16, 17, 27, 33, 63, 64}, {64, 63, 33, 27, 17, 16, 15, 2}, 2, 2, 64},
+    {{1, 15, 16, 17, 0, 2, 32}, {27, 17, 32, 15, 5, 1, 16}, 2, 2, 64},
+    {{33, 64}, {64, 31}, 1, 1, 32},
+    {{64, 3}, {65, 3}, 2, 2, 64},
+    {{65, 3}, {64, 3}, 2, 2, 64},
+    {{64}, {63}, 1, 1, 128},
+    {{17, 32}, {31, 32}, 2, 2, 33},
+};
+const Sizes kCausalSentences[] = {{{1, 15, 16, 17, 27, 32}, {}, 2, 2, 64},
+                                  {{0, 33, 63, 64}, {}, 2, 2, 32},
+                                  {{64}, {}, 1, 1, 128},
+                                  {{65, 27}, {}, 2, 2, 64}};
+
+std::vector<OpCase> cases(std::span<const Sizes> across_others, std::span<const Sizes> causal_tiles, double p) {
   std::vector<OpCase> all;
-  for (const Sizes& s : kAcross) all.push_back(across(s, p));
-  for (const Sizes& s : kCausalTiles) all.push_back(causal(s, p));
+  for (const Sizes& s : across_others) all.push_back(across(s, p));
+  for (const Sizes& s : causal_tiles) all.push_back(causal(s, p));
   return all;
 }
 
@@ -44,12 +60,29 @@ double unit_roundoff(DType compute) {
 double tolerance(DType compute, double p) {
   return 4 * unit_roundoff(compute) / (1 - p);
 }
+// For short sentences the device computes delta as the sum of a row's weights times their gradients. That is dy . y
+// with dy and v rounded, which the CPU does not round there: about u |y| more in each gradient of a score, and with few
+// keys |y| is about 1.
+double sentence_tolerance(DType compute, double p) {
+  return 2 * tolerance(compute, p);
+}
 
 TEST_F(DeviceAttentionMma, EveryTile) {
   for (const DType compute : {DType::bf16, DType::f16}) {
     for (const double p : {0.0, 0.3}) {
-      for (const OpCase& c : cases(p)) {
+      for (const OpCase& c : cases(kAcross, kCausalTiles, p)) {
         expect_equal(c, DType::f32, tolerance(compute, p), compute);
+        if (HasFatalFailure()) return;
+      }
+    }
+  }
+}
+
+TEST_F(DeviceAttentionMma, ShortSentences) {
+  for (const DType compute : {DType::bf16, DType::f16}) {
+    for (const double p : {0.0, 0.3}) {
+      for (const OpCase& c : cases(kSentences, kCausalSentences, p)) {
+        expect_equal(c, DType::f32, sentence_tolerance(compute, p), compute);
         if (HasFatalFailure()) return;
       }
     }
@@ -65,13 +98,37 @@ TEST_F(DeviceAttentionMma, Biases) {
   }
 }
 
-// The errors of three gradients are added up.
-TEST_F(DeviceAttentionMma, OneVariableAsEveryOperand) {
-  expect_equal(one_variable(), DType::f32, 3 * tolerance(DType::f16, 0), DType::f16);
+// The weight of an only key is 1 for any q and k. The CPU's gradients have the error of delta there.
+TEST_F(DeviceAttentionMma, AnOnlyKeyHasNoSlope) {
+  const OpCase c = across({{64, 5}, {1, 1}, 2, 2, 64}, 0);
+  const std::vector<Values> got = run_on(c, kDevice, DType::f32, DType::bf16),
+                            want = run_on(c, {}, DType::f32, DType::bf16);
+  expect_close({got[0], got[3]}, {want[0], want[3]}, tolerance(DType::bf16, 0));
+  for (const Values& slopes : {got[1], got[2]})
+    for (const double slope : slopes) ASSERT_NEAR(slope, 0, 1e-5);
+}
+
+// The errors of the gradients of a variable are added up.
+TEST_F(DeviceAttentionMma, OneVariableAsSeveralOperands) {
+  for (const int64_t width : {10, 16}) {
+    for (const OpCase& c : {with_variables(1, width), with_variables(1, width, {40, 7}, {7, 40}),
+                            with_variables(2, width), with_variables(2, width, {40, 7}, {7, 40})}) {
+      expect_equal(c, DType::f32, 3 * tolerance(DType::f16, 0), DType::f16);
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
+// Without 16-byte alignment, no load and no store has several elements.
+TEST_F(DeviceAttentionMma, UnalignedRows) {
+  for (const Sizes& s : {kAcross[0], kAcross[2], kSentences[0]})
+    for (const int64_t shift : {1, 2})
+      expect_equal(across(s, 0.3), DType::f32, sentence_tolerance(DType::bf16, 0.3), DType::bf16, shift);
 }
 
 TEST_F(DeviceAttentionMma, SameBitsInEveryRun) {
-  for (const OpCase& c : {across(kAcross[2], 0.3), causal(kCausalTiles[0], 0.3)})
+  for (const OpCase& c : {across(kAcross[2], 0.3), causal(kCausalTiles[0], 0.3), across(kSentences[0], 0.3),
+                          causal(kCausalSentences[0], 0.3)})
     EXPECT_EQ(run_on(c, kDevice, DType::f32, DType::bf16), run_on(c, kDevice, DType::f32, DType::bf16));
 }
 
@@ -107,38 +164,71 @@ TEST_F(DeviceAttentionMma, EqualScoresAreExact) {
     };
     for (const Sizes& s : kAcross) expect_exact(s, false);
     for (const Sizes& s : kCausalTiles) expect_exact(s, true);
+    for (const Sizes& s : kSentences) expect_exact(s, false);
+    for (const Sizes& s : kCausalSentences) expect_exact(s, true);
   }
 }
 
 // A longer sequence in the batch changes the number of warps of a block, but no bit of the results of another sequence.
+// Two heads of keys: the kernels for short sentences compute the call. One: those for tiles.
 TEST_F(DeviceAttentionMma, BitsDoNotDependOnOtherSequences) {
-  const auto run = [](const Lengths& lengths) {
-    return run_on(causal({lengths, {}, 4, 2, 16}, 0.3), kDevice, DType::f32, DType::bf16);
+  const auto run = [](const Lengths& lengths, int64_t kv_heads) {
+    return run_on(causal({lengths, {}, 2, kv_heads, 16}, 0.3), kDevice, DType::f32, DType::bf16);
   };
-  const std::vector<Values> alone = run({15});
-  for (const int64_t longer : {20, 70}) {
-    const std::vector<Values> both = run({15, longer});
-    for (size_t k = 0; k < alone.size(); ++k) {
-      ASSERT_LT(alone[k].size(), both[k].size());
-      EXPECT_TRUE(std::equal(alone[k].begin(), alone[k].end(), both[k].begin())) << k << ' ' << longer;
+  const std::pair<int64_t, std::vector<int64_t>> cases[] = {{1, {20, 70}}, {2, {20, 40}}};
+  for (const auto& [kv_heads, others] : cases) {
+    const std::vector<Values> alone = run({15}, kv_heads);
+    for (const int64_t longer : others) {
+      const std::vector<Values> both = run({15, longer}, kv_heads);
+      for (size_t k = 0; k < alone.size(); ++k) {
+        ASSERT_LT(alone[k].size(), both[k].size());
+        EXPECT_TRUE(std::equal(alone[k].begin(), alone[k].end(), both[k].begin())) << k << ' ' << longer;
+      }
     }
   }
 }
 
-// The kernel is chosen by the compute type and the columns of a head.
+// The kernels are chosen by the compute type and the shape.
+using AttentionLaunches = std::map<std::string, int64_t>;
+const AttentionLaunches kSentenceLaunches{{"attention_forward_sentences", 1}, {"attention_backward_sentences", 1}},
+    kTileLaunches{{"attention_forward_mma", 1}, {"attention_backward", 1}, {"attention_backward_mma", 2}},
+    kOrdinaryLaunches{{"attention_forward", 1}, {"attention_backward", 3}};
+
+AttentionLaunches launches(const OpCase& c, DType compute) {
+  const DeviceCounts before = cuda_device(0).counts();
+  run_on(c, kDevice, DType::f32, compute);
+  AttentionLaunches found;
+  for (const auto& [name, times] : cuda_device(0).counts().since(before).launches)
+    if (name.starts_with("attention") && times > 0) found.emplace(name, times);
+  return found;
+}
+
 TEST_F(DeviceAttentionMma, ComputesHeadsOfUpTo128ColumnsIn16Bits) {
-  const auto launches = [](int64_t size, DType compute) {
-    const DeviceCounts before = cuda_device(0).counts();
-    run_on(across({{3}, {3}, 1, 1, size}, 0), kDevice, DType::f32, compute);
-    const auto all = cuda_device(0).counts().since(before).launches;
-    const auto of = [&](const char* name) { return all.contains(name) ? all.at(name) : 0; };
-    return std::pair(of("attention_forward_mma"), of("attention_backward_mma"));
-  };
   for (const DType compute : {DType::bf16, DType::f16}) {
-    EXPECT_EQ(launches(128, compute), std::pair(int64_t{1}, int64_t{2}));
-    EXPECT_EQ(launches(129, compute), std::pair(int64_t{0}, int64_t{0}));
+    EXPECT_EQ(launches(across({{3}, {65}, 1, 1, 128}, 0), compute), kTileLaunches);
+    EXPECT_EQ(launches(across({{3}, {65}, 1, 1, 129}, 0), compute), kOrdinaryLaunches);
   }
-  EXPECT_EQ(launches(64, DType::f32), std::pair(int64_t{0}, int64_t{0}));
+  EXPECT_EQ(launches(across({{3}, {65}, 1, 1, 64}, 0), DType::f32), kOrdinaryLaunches);
+}
+
+TEST_F(DeviceAttentionMma, ComputesShortSentencesInOnePass) {
+  for (const DType compute : {DType::bf16, DType::f16}) {
+    EXPECT_EQ(launches(across({{64, 1}, {1, 64}, 2, 2, 128}, 0.3), compute), kSentenceLaunches);
+    EXPECT_EQ(launches(across({{64}, {65}, 2, 2, 64}, 0.3), compute), kTileLaunches);
+    EXPECT_EQ(launches(across({{65}, {64}, 2, 2, 64}, 0.3), compute), kTileLaunches);
+    EXPECT_EQ(launches(across({{3}, {3}, 2, 1, 64}, 0.3), compute), kTileLaunches) << "heads share keys";
+    EXPECT_EQ(launches(across({{3}, {3}, 1, 1, 129}, 0.3), compute), kOrdinaryLaunches);
+  }
+  EXPECT_EQ(launches(across({{3}, {3}, 1, 1, 64}, 0), DType::f32), kOrdinaryLaunches);
+}
+
+// The blocks of two sequences would add to the same rows at the same time: one as queries, the other as keys.
+TEST_F(DeviceAttentionMma, SharedQueriesAndKeysNeedTwoPasses) {
+  AttentionLaunches forward_alone = kTileLaunches;
+  forward_alone.erase("attention_forward_mma");
+  forward_alone.emplace("attention_forward_sentences", 1);
+  EXPECT_EQ(launches(with_variables(1, 16, {40, 7}, {7, 40}), DType::bf16), forward_alone);
+  EXPECT_EQ(launches(with_variables(2, 16, {40, 7}, {7, 40}), DType::bf16), kSentenceLaunches);
 }
 
 }  // namespace

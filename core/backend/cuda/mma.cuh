@@ -121,6 +121,21 @@ struct SharedMatrix {
     load<false>(lane % 16, lane / 16 * 8, row, column, loaded.registers);
     return loaded;
   }
+  // The transpose of rows [row, row + 16), columns [column, column + 16).
+  __device__ Left left_of_transpose(int row, int column) const {
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    Left loaded;
+    load<true>(lane / 16 * 8 + lane % 8, lane / 8 % 2 * 8, row, column, loaded.registers);
+    return loaded;
+  }
+  // Writes rows [row, row + 16), columns [column, column + 16).
+  __device__ void store(int row, int column, const Left& from) const {
+    LMX_UNROLL
+    for (int r = 0; r < 4; ++r) {
+      Half* to = at(row + sum_row(r % 2 * 2), column + sum_column(0) + r / 2 * 8);
+      *reinterpret_cast<uint32_t*>(to) = from.registers[r];
+    }
+  }
   // The transposes of rows [row, row + 8) and [row + 8, row + 16), columns [column, column + 16).
   __device__ void transposed(int row, int column, Right (&to)[2]) const {
     const int lane = static_cast<int>(threadIdx.x) % 32;

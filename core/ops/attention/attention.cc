@@ -9,6 +9,8 @@
 // result depends on the number of threads.
 #include "ops/attention/attention.h"
 
+#include <cmath>
+
 #include "lmx/ops.h"
 #include "ops/attention/sdpa.h"
 #include "ops/common.h"
@@ -196,7 +198,8 @@ Var attend(Context& ctx, const Operands& x, int64_t size, const Segments& querie
   const double p = !ctx.training && o.dropout > 0 && o.dropout < 1 ? 0 : o.dropout;
   check(x, queries, keys, o, p);
   Call c{x,
-         {queries.count(), heads.queries, heads.keys, size, longest(queries), longest(keys), o.causal, ctx.compute},
+         {queries.count(), heads.queries, heads.keys, size, longest(queries), longest(keys), o.causal, ctx.compute,
+          1.0 / std::sqrt(static_cast<double>(size))},
          o.bias};
   if (o.bias.defined()) c.plan.bias = bias_shape(o.bias.value(), x.q.var.value(), c.plan);
   c.query_begin = ctx.upload(queries.begin);

@@ -24,6 +24,7 @@ struct AttentionPlan {
   int64_t queries, keys;                     // number of queries and keys of the longest sequence
   bool causal;
   DType compute;  // type to which operands of products are rounded
+  double scale;   // 1 / sqrt(size)
   BiasShape bias = {};
   LMX_HD int64_t group() const { return heads / kv_heads; }  // heads of queries that use one head of keys
 };

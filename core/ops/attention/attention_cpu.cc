@@ -79,10 +79,7 @@ template <class T>
 class Worker {
  public:
   Worker(const Context& ctx, const AttentionInput<T>& in, bool backward)
-      : in_(in),
-        plan_(in.plan),
-        scale_(static_cast<T>(1.0 / std::sqrt(static_cast<double>(plan_.size)))),
-        room_(plan_, sizeof(T)) {
+      : in_(in), plan_(in.plan), scale_(static_cast<T>(plan_.scale)), room_(plan_, sizeof(T)) {
     const int64_t rows = room_.rows, d = panels_of(plan_.size) * kPanelColumns;
     const int64_t keys = panel_size(plan_.size, room_.keys), by_key = room_.keys * d;
     const int64_t block = rows * room_.row, left = rows * plan_.size, packed = rows * d;

@@ -239,6 +239,7 @@ template <class T>
 void forward(Context& ctx, const AttentionForward<T>& a) {
   const AttentionPlan& plan = a.in.plan;
   if constexpr (dtype_of<T> == DType::f32) {
+    if (uses_sentences(plan)) return forward_sentences(ctx, a);
     if (uses_mma(plan)) return forward_mma(ctx, a);
   }
   const int64_t blocks = plan.sequences * plan.heads * tiles(plan.queries, kTileRows) * tiles(plan.size, kTileColumns);
@@ -248,6 +249,9 @@ void forward(Context& ctx, const AttentionForward<T>& a) {
 template <class T>
 void backward(Context& ctx, const AttentionBackward<T>& a) {
   const AttentionPlan& plan = a.in.plan;
+  if constexpr (dtype_of<T> == DType::f32) {
+    if (uses_sentences(a)) return backward_sentences(ctx, a);
+  }
   const int64_t rows = plan.sequences * plan.heads * plan.queries, columns = tiles(plan.size, kTileColumns);
   Tensor memory = ctx.empty({rows}, dtype_of<T>);
   T* const computed = memory.data<T>();

@@ -11,7 +11,7 @@ constexpr int kColumns = 16, kElements = kColumns / 2;  // of a warp's tile; of 
 using Tile16 = WarpTile<kColumns>;
 // Passes of stage_rows() in a loop that keeps sums in registers.
 template <int D>
-constexpr int kPasses = D > 64 ? 1 : 4;
+constexpr int kPasses = 128 / D;
 
 // A query's log-sum-exp and dy . y.
 struct QueryNumber {
@@ -82,7 +82,7 @@ __global__ void __launch_bounds__(kMmaThreads, kBlocks<D>) dq_kernel(AttentionBa
       add_weighted_rows<Half, D>(ds, memory.other[0], part_key, plan.size, dq);
     }
   });
-  put_rows<Half, D>(dq, gradient_of(a.dq, pair.q, pair.query, part.head), query);
+  put_rows<Half, D>(dq, memory.own[0].at(place.row, 0), gradient_of(a.dq, pair.q, pair.query, part.head), query);
 }
 
 // Adds the part of the queries of one head to the gradients of keys [first, ...) and of their values.
@@ -143,8 +143,9 @@ __global__ void __launch_bounds__(kMmaThreads, kBlocks<D>)
   for (int64_t h = head; h < head + plan.group(); ++h)
     add_queries<Half, D>(a, Pair<float>(a.in, part.sequence, h), deltas, first, memory, sums);
   const Pair<float> pair(a.in, part.sequence, head);
-  put_rows<Half, D>(sums[0], gradient_of(a.dk, pair.k, pair.key, part.head), first + place.row);
-  put_rows<Half, D>(sums[1], gradient_of(a.dv, pair.v, pair.key, part.head), first + place.row);
+  Half* const scratch = memory.own[0].at(place.row, 0);
+  put_rows<Half, D>(sums[0], scratch, gradient_of(a.dk, pair.k, pair.key, part.head), first + place.row);
+  put_rows<Half, D>(sums[1], scratch, gradient_of(a.dv, pair.v, pair.key, part.head), first + place.row);
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 
 #include "backend/cuda/mma.cuh"
 #include "backend/cuda/reduce.cuh"
+#include "lmx/quads.cuh"
 #include "ops/attention/mma_scores.cuh"
 #include "ops/attention/tiles.cuh"
 
@@ -59,27 +60,31 @@ __device__ void multiply_rows(const HeadMatrix<Half, D>& a, int row, const HeadM
   }
 }
 
+// sum (16, D) += weights (16, 16) times rows [other, other + 16) of b.
+template <class Half, int D>
+__device__ void add_weighted_rows(const cuda::Left& weights, const HeadMatrix<Half, D>& b, int other, int64_t size,
+                                  WarpSums<D>& sum) {
+  LMX_UNROLL
+  for (int n = 0; n < D; n += 16) {
+    if (!has_columns<D>(size, n)) continue;
+    cuda::Right right[2];
+    b.right(other, n, right);
+    cuda::multiply_add<Half>(weights, right[0], sum[n / 8]);
+    cuda::multiply_add<Half>(weights, right[1], sum[n / 8 + 1]);
+  }
+}
 // sum (16, D) += weights (16, 8 N), rounded to 16 bits, times rows [other, other + 8 N) of b.
 template <class Half, int D, int N>
 __device__ void add_weighted_rows(const cuda::Sum (&weights)[N], const HeadMatrix<Half, D>& b, int other, int64_t size,
                                   WarpSums<D>& sum) {
   LMX_UNROLL
-  for (int k = 0; k < N; k += 2) {
-    const cuda::Left left = cuda::left_of<Half>(weights[k], weights[k + 1]);
-    LMX_UNROLL
-    for (int n = 0; n < D; n += 16) {
-      if (!has_columns<D>(size, n)) continue;
-      cuda::Right right[2];
-      b.right(other + 8 * k, n, right);
-      cuda::multiply_add<Half>(left, right[0], sum[n / 8]);
-      cuda::multiply_add<Half>(left, right[1], sum[n / 8 + 1]);
-    }
-  }
+  for (int k = 0; k < N; k += 2)
+    add_weighted_rows<Half, D>(cuda::left_of<Half>(weights[k], weights[k + 1]), b, other + 8 * k, size, sum);
 }
 
 // The first `count` of eight elements, and zeros. Vectors: `from` is 16-byte aligned and count a multiple of 4.
 template <bool Vectors>
-__device__ void load_eight(const float* from, int64_t count, float (&to)[8]) {
+__device__ void load_eight(const float* from, int count, float (&to)[8]) {
   if constexpr (Vectors) {
     LMX_UNROLL
     for (int half = 0; half < 8; half += 4) {
@@ -95,24 +100,26 @@ __device__ void load_eight(const float* from, int64_t count, float (&to)[8]) {
   }
 }
 
+// REQUIRES: the number of threads is a multiple of D / 8. A thread has the same columns in each pass.
 template <class Half, int D, int Passes, bool Vectors>
 __device__ void stage_rows_by(const HeadRows<float>& from, int row, int rows, const HeadMatrix<Half, D>& to) {
   constexpr int kPieces = D / 8;
-  const int threads = static_cast<int>(blockDim.x), pieces = rows * kPieces;
+  const int thread = static_cast<int>(threadIdx.x), step = static_cast<int>(blockDim.x) / kPieces;
+  const int c = thread % kPieces * 8, columns = static_cast<int>(from.size) - c;
+  const int existing = from.rows - row < rows ? static_cast<int>(from.rows) - row : rows;
+  const float* at = from.data + (row + thread / kPieces) * from.stride + c;
   LMX_UNROLL_BY(1)
-  for (int begin = static_cast<int>(threadIdx.x); begin < pieces; begin += Passes * threads) {
+  for (int r = thread / kPieces; r < rows; r += Passes * step) {
     float x[Passes][8];
     LMX_UNROLL
     for (int p = 0; p < Passes; ++p) {
-      const int t = begin + p * threads, r = t / kPieces, c = t % kPieces * 8;
-      const int64_t count = t < pieces && row + r < from.rows ? from.size - c : 0;
-      load_eight<Vectors>(from.data + (row + r) * from.stride + c, count, x[p]);
+      load_eight<Vectors>(at, r + p * step < existing ? columns : 0, x[p]);
+      at += step * from.stride;
     }
     LMX_UNROLL
     for (int p = 0; p < Passes; ++p) {
-      const int t = begin + p * threads;
-      if (t >= pieces) continue;
-      *reinterpret_cast<uint4*>(to.at(t / kPieces, t % kPieces * 8)) = {
+      if (r + p * step >= rows) continue;
+      *reinterpret_cast<uint4*>(to.at(r + p * step, c)) = {
           cuda::pack<Half>(x[p][0], x[p][1]), cuda::pack<Half>(x[p][2], x[p][3]), cuda::pack<Half>(x[p][4], x[p][5]),
           cuda::pack<Half>(x[p][6], x[p][7])};
     }
@@ -187,56 +194,68 @@ __device__ void over_keys(const Pair<float>& pair, const WarpPlace& place, int f
   }
 }
 
-// Writes one element, or adds it.
-__device__ inline void put_one(const TileTarget<float>& to, int64_t at, float x) {
-  const float value = to.add ? to.data[at] + x : x;
-  to.data[at] = value;
-  if (to.operand.to) to.operand.store(to.first + at, value);
-}
-// Two elements by one store. `operand_pairs`: the operand is of type Half, and aligned for the same.
-template <class Half>
-__device__ void put_pair(const TileTarget<float>& to, int64_t at, float x, float next, bool operand_pairs) {
-  float2& target = *reinterpret_cast<float2*>(to.data + at);
-  float2 value{x, next};
-  if (to.add) {
-    value.x += target.x;
-    value.y += target.y;
-  }
-  target = value;
-  if (!to.operand.to) return;
-  if (operand_pairs) {
-    auto* operand = reinterpret_cast<uint32_t*>(static_cast<Half*>(to.operand.to) + to.first + at);
-    *operand = cuda::pack<Half>(value.x, value.y);
+// Writes the first `count` of four neighbouring elements, or adds them. All: all four, by one store, and by one more as
+// an operand of type Half.
+template <class Half, bool All>
+__device__ void put_four(const TileTarget<float>& to, int64_t at, const cuda::Quad<float>& x, int count) {
+  if constexpr (All) {
+    cuda::Quad<float> sum = x;
+    if (to.add) {
+      const cuda::Quad<float> earlier = cuda::quad_at(to.data + at);
+      LMX_UNROLL
+      for (int e = 0; e < cuda::kQuad; ++e) sum.v[e] += earlier.v[e];
+    }
+    cuda::put_quad(to.data + at, sum);
+    if (!to.operand.to) return;
+    auto* operand = reinterpret_cast<uint2*>(static_cast<Half*>(to.operand.to) + to.first + at);
+    *operand = {cuda::pack<Half>(sum.v[0], sum.v[1]), cuda::pack<Half>(sum.v[2], sum.v[3])};
   } else {
-    to.operand.store(to.first + at, value.x);
-    to.operand.store(to.first + at + 1, value.y);
+    LMX_UNROLL
+    for (int e = 0; e < cuda::kQuad; ++e) {
+      if (e >= count) return;
+      const float sum = to.add ? to.data[at + e] + x.v[e] : x.v[e];
+      to.data[at + e] = sum;
+      if (to.operand.to) to.operand.store(to.first + at + e, sum);
+    }
   }
 }
 
-// Writes a warp's sums to rows [row, row + 16), as far as the matrix has them.
+// Writes the rows of `from` (rows, D), whose rows are D + kPadding elements apart, to rows [row, row + rows) of the
+// matrix, as far as it has them. Every lane of a warp calls this.
+template <class Half, int D, bool All>
+__device__ void put_rows_by(const float* from, int rows, const TileTarget<float>& to, int64_t row) {
+  constexpr int kPieces = D / cuda::kQuad, kStep = cuda::kWarpLanes / kPieces;
+  const int lane = static_cast<int>(threadIdx.x) % cuda::kWarpLanes, c = lane % kPieces * cuda::kQuad;
+  const int columns = static_cast<int>(to.size) - c;
+  int64_t at = (row + lane / kPieces) * to.stride + c;
+  LMX_UNROLL_BY(All ? 4 : 1)
+  for (int r = lane / kPieces; r < rows; r += kStep, at += kStep * to.stride)
+    if (row + r < to.rows && columns > 0)
+      put_four<Half, All>(to, at, cuda::quad_at(from + r * (D + kPadding) + c), columns);
+}
+
+// Writes a warp's sums to rows [row, row + 16), as far as the matrix has them. `scratch`: 16 rows in shared memory that
+// no other warp uses any more, in which lanes exchange their sums, so that each writes neighbouring elements.
 template <class Half, int D>
-__device__ void put_rows(const WarpSums<D>& sums, const TileTarget<float>& to, int64_t row) {
-  const OperandTarget& operand = to.operand;
-  const bool pairs =
-      to.size % 2 == 0 && to.stride % 2 == 0 && reinterpret_cast<uintptr_t>(to.data) % sizeof(float2) == 0;
-  const bool operand_pairs = pairs && operand.type == dtype_of<Half> && to.first % 2 == 0 &&
-                             reinterpret_cast<uintptr_t>(operand.to) % sizeof(uint32_t) == 0;
+__device__ void put_rows(const WarpSums<D>& sums, Half* scratch, const TileTarget<float>& to, int64_t row) {
+  constexpr int kRows = kWarpRows * sizeof(Half) / sizeof(float);  // of f32 in the scratch memory
+  auto* memory = reinterpret_cast<float*>(scratch);
+  const bool quads = to.size % cuda::kQuad == 0 && to.stride % cuda::kQuad == 0 && to.first % cuda::kQuad == 0 &&
+                     cuda::aligned_quads(to.data) && cuda::aligned_quads(to.operand) &&
+                     (!to.operand.to || to.operand.type == dtype_of<Half>);
   LMX_UNROLL
-  for (int half = 0; half < 2; ++half) {
-    const int64_t i = row + cuda::sum_row(2 * half);
-    if (i >= to.rows) continue;
+  for (int begin = 0; begin < kWarpRows; begin += kRows) {
+    __syncwarp();  // the memory may still be read
     LMX_UNROLL
     for (int n = 0; n < D / 8; ++n) {
-      const int64_t c = 8 * n + cuda::sum_column(0), at = i * to.stride + c;
-      if (c >= to.size) continue;
-      const float x = sums[n][2 * half], next = sums[n][2 * half + 1];
-      if (pairs) {
-        put_pair<Half>(to, at, x, next, operand_pairs);
-      } else {
-        put_one(to, at, x);
-        if (c + 1 < to.size) put_one(to, at + 1, next);
-      }
+      float* pair = memory + cuda::sum_row(0) * (D + kPadding) + 8 * n + cuda::sum_column(0);
+      *reinterpret_cast<float2*>(pair) = {sums[n][begin / 4], sums[n][begin / 4 + 1]};
     }
+    __syncwarp();
+    if (quads)
+      put_rows_by<Half, D, true>(memory, kRows, to, row + begin);
+    else
+      put_rows_by<Half, D, false>(memory, kRows, to, row + begin);
   }
 }
 

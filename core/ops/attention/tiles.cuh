@@ -3,8 +3,6 @@
 // four words of one block of random words (see DropMask).
 #pragma once
 
-#include <cmath>
-
 #include "lmx/cuda_launch.cuh"
 #include "ops/attention/attention.h"
 
@@ -160,7 +158,7 @@ struct Pair {
     q = rows_of(in.q, query, in.query_begin[b + 1], h);
     k = rows_of(in.k, key, in.key_begin[b + 1], kv);
     v = rows_of(in.v, key, in.key_begin[b + 1], kv);
-    scale = static_cast<T>(1.0 / std::sqrt(static_cast<double>(in.plan.size)));
+    scale = static_cast<T>(in.plan.scale);
   }
   __device__ HeadRows<T> rows_of(const HeadColumns<const T>& all, int64_t begin, int64_t end, int64_t h) const {
     const AttentionPlan& plan = in.plan;
