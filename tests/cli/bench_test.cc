@@ -190,7 +190,7 @@ TEST_F(DeviceBench, AStepInBf16HasFewConversionsAndLaunches) {
     int64_t conversions, launches;
   };
   const Limit limits[] = {
-      {"word_lstm", 53, 203}, {"char_mlstm", 12, 561}, {"char_rhn", 27, 2128}, {"nmt_transformer", 69, 544}};
+      {"word_lstm", 53, 204}, {"char_mlstm", 12, 561}, {"char_rhn", 27, 2129}, {"nmt_transformer", 69, 544}};
   for (const auto& [workload, conversions, launches] : limits) {
     const Outcome o = run_lmx({"bench", workload, "--quick", "--device", "cuda", "--counts", "--precision", "bf16",
                                "--steps", "1", "--threads", "1"},

@@ -65,11 +65,14 @@ class DeviceInference : public RunTest {
     const std::vector<double> device = numbers_in(on_device(verb, words)), cpu = numbers_in(on_cpu(verb, words));
     ASSERT_EQ(device.size(), cpu.size()) << verb;
     EXPECT_FALSE(device.empty()) << verb;
-    for (size_t i = 0; i < cpu.size(); ++i) EXPECT_NEAR(device[i], cpu[i], 2e-5 * (1 + std::abs(cpu[i]))) << verb;
+    for (size_t i = 0; i < cpu.size(); ++i) EXPECT_NEAR(device[i], cpu[i], tolerance_ * (1 + std::abs(cpu[i]))) << verb;
   }
+
+  double tolerance_ = 2e-5;
 };
 
 TEST_F(DeviceInference, OfAWordModel) {
+  tolerance_ = 1e-3;  // the device rounds the projected inputs as well
   train(kTinyRecipe, {"precision=bf16"});
   EXPECT_EQ(run_lmx({"average", path("mean.safetensors"), "--last", "2", path("run")}, environment()).code, 0);
   for (const std::string which : {"last", "best", "10", "mean.safetensors"})

@@ -9,7 +9,7 @@
 //   template <class Lanes>
 //   LMX_HD void apply(Lanes& lanes, int64_t row, int64_t j) const;
 //
-// A step that keeps values for backward in another type (KeptType in lmx/operand.h) has that type as second parameter:
+// A step that keeps values for backward in another type (kept_type() in lmx/operand.h) has it as second parameter:
 // `load` and `store` convert on a GPU, and on a CPU both types are the same.
 //
 // The addresses of element (row, j) are those of element (0, 0) and multiples of `cells` for each row and array.
