@@ -5,6 +5,7 @@
 #include "lmx/array_ops.h"
 #include "lmx/error.h"
 #include "lmx/matmul.h"
+#include "lmx/operand.h"
 #include "lmx/ops.h"
 #include "tensor/planned_products.h"
 
@@ -178,7 +179,7 @@ int64_t RecurrentModel::activation_bytes_per_token(DType compute) const {
 }
 
 bool RecurrentModel::keeps_operands(DType compute) {
-  return planned_device() == Device::Kind::cuda && compute != DType::f32;
+  return stores_operands(planned_device(), compute);
 }
 
 bool RecurrentModel::recomputes(const Product&) const {

@@ -35,7 +35,7 @@ class Adagrad final : public SlotOptimizer {
   template <class T>
   void typed(Context& ctx, std::span<const Change<T>> all, const Rates& r) const {
     run_updates(ctx, all, [&](const Change<T>& c) {
-      return AdagradUpdate<T>{c.of, static_cast<T>(r.lr), static_cast<T>(config_.weight_decay),
+      return AdagradUpdate<T>{c, static_cast<T>(r.lr), static_cast<T>(config_.weight_decay),
                               static_cast<T>(config_.eps)};
     });
   }

@@ -61,7 +61,7 @@ class Adam final : public SlotOptimizer {
     const double b1 = config_.betas[0], b2 = config_.betas[1], t = static_cast<double>(r.number),
                  wd = config_.weight_decay;
     run_updates(ctx, all, [&](const Change<T>& c) {
-      return AdamUpdate<T>{c.of,
+      return AdamUpdate<T>{c,
                            static_cast<T>(decoupled_ ? 0.0 : wd),
                            static_cast<T>(decoupled_ ? 1.0 - r.lr * wd : 1.0),
                            static_cast<T>(b1),

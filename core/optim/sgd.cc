@@ -43,10 +43,10 @@ class Sgd final : public SlotOptimizer {
   void typed(Context& ctx, std::span<const Change<T>> all, const Rates& r) const {
     if (config_.momentum == 0) {
       const double keep = 1 - r.lr * config_.weight_decay;
-      return run_updates(ctx, all, [&](const Change<T>& c) { return SgdUpdate<T>{c.of, r.lr, static_cast<T>(keep)}; });
+      return run_updates(ctx, all, [&](const Change<T>& c) { return SgdUpdate<T>{c, r.lr, static_cast<T>(keep)}; });
     }
     run_updates(ctx, all, [&](const Change<T>& c) {
-      return MomentumUpdate<T>{c.of, static_cast<T>(r.lr), static_cast<T>(config_.weight_decay),
+      return MomentumUpdate<T>{c, static_cast<T>(r.lr), static_cast<T>(config_.weight_decay),
                                static_cast<T>(config_.momentum), config_.nesterov ? T(1) : T(0)};
     });
   }

@@ -56,16 +56,16 @@ Change<T> SlotOptimizer::change_of(const ParameterUpdate& update, Tensors& slots
   LMX_CHECK(from.numel() == count * width && (grad.sparse() || from.shape() == value.shape()), "gradient ",
             describe(from), " of ", update.param->name(), ' ', update.param->shape());
   const GradScale& scale = update.grad_scale;
-  Elements<T, kMaxSlots> of{update.param->value().data<T>(),
-                            from.data<T>(),
-                            {},
-                            grad.sparse() ? rows : nullptr,
-                            count,
-                            width,
-                            scale.number,
-                            scale.factor ? scale.factor.data<double>() : nullptr};
+  Change<T> of{update.param->value().data<T>(),
+               from.data<T>(),
+               {},
+               grad.sparse() ? rows : nullptr,
+               count,
+               width,
+               scale.number,
+               scale.factor ? scale.factor.data<double>() : nullptr};
   for (size_t s = 0; s < slots.size(); ++s) of.slot[s] = slots[s].data<T>();
-  return {of};
+  return of;
 }
 
 void SlotOptimizer::update_all(Context& ctx, std::span<const ParameterUpdate> updates, double lr, int64_t number) {

@@ -10,7 +10,7 @@ import re
 import statistics
 import sys
 
-# Milliseconds of the serial floor, which docs/gpu.md derives.
+# Milliseconds of the serial floor, which docs/history/gpu.md derives.
 WORKLOADS = {"word_lstm": ("128 x 20 words", 0.28), "char_rhn": ("128 x 150 characters", 18.2),
              "char_mlstm": ("128 x 256 bytes", 38.6), "nmt_transformer": ("192 pairs of 27 and 27 words", 16.5)}
 PEERS = {"torch": "PyTorch", "jax": "JAX"}

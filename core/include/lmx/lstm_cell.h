@@ -7,7 +7,6 @@
 #pragma once
 
 #include <cstdint>
-#include <type_traits>
 
 #include "lmx/kernels.h"
 #include "lmx/math.h"
@@ -74,8 +73,8 @@ struct LstmForwardStep {
   template <class Lanes>
   LMX_HD void apply(Lanes& lanes, int64_t row, int64_t j) const {
     const int64_t h = cells, at = row * h + j, first = row * 4 * h + j;
-    auto zi = pre_activations(lanes, first, j), zf = pre_activations(lanes, first + h, h + j),
-         zg = pre_activations(lanes, first + 2 * h, 2 * h + j), zo = pre_activations(lanes, first + 3 * h, 3 * h + j);
+    auto zi = sum(lanes, first, j), zf = sum(lanes, first + h, h + j), zg = sum(lanes, first + 2 * h, 2 * h + j),
+         zo = sum(lanes, first + 3 * h, 3 * h + j);
     auto cell = lanes.load(c + at), out = cell;
     for (int e = 0; e < Lanes::kCount; ++e) {
       const lstm::CellOut<T> next = lstm::cell_forward<T>({zi[e], zf[e] + forget_bias, zg[e], zo[e]}, cell[e]);
@@ -97,15 +96,8 @@ struct LstmForwardStep {
 
  private:
   template <class Lanes>
-  LMX_HD auto pre_activations(Lanes& lanes, int64_t at, int64_t column) const {
-    auto sum = lanes.load(z + at);
-    if constexpr (!std::is_same_v<S, T>) {
-      const auto rest = lanes.load(gates + at);
-      for (int e = 0; e < Lanes::kCount; ++e) sum[e] += rest[e];
-    }
-    const auto b = lanes.load(bias + column);
-    for (int e = 0; e < Lanes::kCount; ++e) sum[e] += b[e];
-    return sum;
+  LMX_HD auto sum(Lanes& lanes, int64_t at, int64_t column) const {
+    return pre_activations(lanes, z + at, gates + at, bias + column);
   }
 };
 

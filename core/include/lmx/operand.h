@@ -12,6 +12,10 @@
 
 namespace lmx {
 
+// The type in which kernels compute with stored values of type S.
+template <class S>
+using Computed = std::conditional_t<std::is_same_v<S, double>, double, float>;
+
 // N neighbouring elements of an array, which a pointwise kernel computes together (lmx/pointwise.h).
 template <class T, int N>
 struct Some {
@@ -57,12 +61,16 @@ inline void complete_operand(Context& ctx, const Tensor& value, const Tensor& op
   if (!kernels_write_operands(ctx)) to_compute(ctx, value, operand);
 }
 
+// Whether ops on `device` store values that only products and their own kernels read in `compute`, the type of
+// products: on a GPU, where half of the bytes are then moved, and the values are operands without a copy.
+inline bool stores_operands(Device::Kind device, DType compute) {
+  return device == Device::Kind::cuda && size_of(compute) == 2;
+}
 // The type in which a layer of values of type T keeps the activations of a loop over time, which backward replaces by
-// their gradients. Where kernels write operands it is the type of products: the gradients are then operands as they
-// are, and half of the bytes are moved. Else it is T.
+// their gradients: the type of products, if operands are stored, else T.
 template <class T>
 DType kept_type(const Context& ctx) {
-  return kernels_write_operands(ctx) && dtype_of<T> == DType::f32 ? ctx.compute : dtype_of<T>;
+  return dtype_of<T> == DType::f32 && stores_operands(ctx.device.kind, ctx.compute) ? ctx.compute : dtype_of<T>;
 }
 // Calls f(S{}) with that type S.
 template <class T, class F>
@@ -72,6 +80,20 @@ void with_kept(DType kept, const F& f) {
     if (kept == DType::f16) return f(float16());
   }
   f(T());
+}
+
+// The sums z + rest + bias of a step that keeps its activations in type S. `rest` is the part of the pre-activations
+// that the product z lacks; null: none. If S is T, z contains it.
+template <class Lanes, class T, class S>
+LMX_HD auto pre_activations(Lanes& lanes, const T* z, const S* rest, const T* bias) {
+  auto sum = lanes.load(z);
+  const auto add = [&](const auto& more) {
+    for (int e = 0; e < Lanes::kCount; ++e) sum[e] += more[e];
+  };
+  if constexpr (!std::is_same_v<S, T>)
+    if (rest) add(lanes.load(rest));
+  add(lanes.load(bias));
+  return sum;
 }
 
 // The operands of a loop over time: those of a tensor (n*B, C) whose row block t a pointwise kernel computes in step t.

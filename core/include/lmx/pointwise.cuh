@@ -2,15 +2,9 @@
 // thread computes four neighbouring elements where the addresses allow it.
 #pragma once
 
-#include <type_traits>
-
 #include "lmx/quads.cuh"
 
 namespace lmx::cuda {
-
-// The type in which kernels compute with stored values of type S.
-template <class S>
-using Computed = std::conditional_t<std::is_same_v<S, double>, double, float>;
 
 template <int N>
 struct Lanes {

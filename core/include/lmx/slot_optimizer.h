@@ -70,9 +70,7 @@ struct Elements {
 
 // The update of one parameter, before an optimizer adds its numbers.
 template <class T>
-struct Change {
-  Elements<T, kMaxSlots> of;
-};
+using Change = Elements<T, kMaxSlots>;
 
 // Reads the gradient's factor, which the device has computed, and gives it to the update. Returns false if the update
 // changes nothing (GradScale).

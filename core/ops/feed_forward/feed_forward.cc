@@ -29,10 +29,9 @@ void check(const Var& x, const FeedForwardWeights& w) {
 
 // Calls f(S{}) for the type of units.
 template <class F>
-void with_units(const Tensor& units, F&& f) {
-  if (units.dtype() == DType::bf16) return f(bfloat16{});
-  if (units.dtype() == DType::f16) return f(float16{});
-  with_values(kOp, units, f);
+void with_units(const Tensor& units, const F& f) {
+  if (units.dtype() == DType::f64) return f(double());
+  with_kept<float>(units.dtype(), f);
 }
 
 // y, for x of the compute type.
@@ -65,7 +64,7 @@ void differentiate_units(Context& ctx, const Layer& l, Tensor& dy) {
       bias.requires_grad() ? Tape::sink(ctx, bias) : Tape::Sink{ctx.empty({m.cols}, l.x.value().dtype()), 0};
   with_units(dy, [&](auto zero) {
     using S = decltype(zero);
-    using T = UnitValue<S>;
+    using T = Computed<S>;
     run_kernel(ctx, FeedForwardUnitsBackward<S>{l.y.data<S>(), dy.data<S>(), sums.grad.data<T>(), m.rows, m.cols,
                                                 static_cast<T>(l.mask.mask.keep_scale), static_cast<T>(sums.beta)});
   });

@@ -2,16 +2,11 @@
 // products.
 #pragma once
 
-#include <type_traits>
-
 #include "lmx/kernels.h"
+#include "lmx/operand.h"
 #include "ops/layers/dropout_mask.h"
 
 namespace lmx::ops {
-
-// The type in which the values of units of type S are computed.
-template <class S>
-using UnitValue = std::conditional_t<std::is_same_v<S, double>, double, float>;
 
 // y = max(0, y + bias) * mask, in place
 template <class S>
@@ -31,9 +26,9 @@ struct FeedForwardUnitsBackward {
   static constexpr const char* kName = "feed_forward_units_backward";
   const S* y;
   S* dy;
-  UnitValue<S>* sums;
+  Computed<S>* sums;
   int64_t rows, cols;
-  UnitValue<S> scale, beta;  // beta: 0 or 1
+  Computed<S> scale, beta;  // beta: 0 or 1
 };
 
 }  // namespace lmx::ops

@@ -25,7 +25,7 @@ template <class S>
 void forward(Context&, const FeedForwardUnits<S>& a) {
   const int64_t chunks = (a.cols + kChunk - 1) / kChunk;
   parallel_for(a.rows * chunks, kChunk / std::clamp<int64_t>(a.cols, 1, kChunk), [&](int64_t begin, int64_t end) {
-    UnitValue<S> y[kChunk];
+    Computed<S> y[kChunk];
     for (int64_t piece = begin; piece < end; ++piece) {
       const int64_t row = piece / chunks, from = piece % chunks * kChunk, n = std::min(kChunk, a.cols - from);
       S* units = a.y + row * a.cols + from;
@@ -49,7 +49,7 @@ LMX_SIMD void backward_row(const S* y, S* dy, T scale, T* sums, int64_t n) {
 template <class S>
 void backward(Context&, const FeedForwardUnitsBackward<S>& a) {
   parallel_for(a.cols, std::max<int64_t>(64, kGrain / std::max<int64_t>(a.rows, 1)), [&](int64_t begin, int64_t end) {
-    if (a.beta == 0) std::fill(a.sums + begin, a.sums + end, UnitValue<S>(0));
+    if (a.beta == 0) std::fill(a.sums + begin, a.sums + end, Computed<S>(0));
     for (int64_t r = 0; r < a.rows; ++r) {
       const int64_t at = r * a.cols + begin;
       backward_row(a.y + at, a.dy + at, a.scale, a.sums + begin, end - begin);

@@ -9,7 +9,7 @@ namespace {
 
 template <class S>
 struct UnitElements {
-  using Value = UnitValue<S>;
+  using Value = Computed<S>;
   FeedForwardUnits<S> a;
   bool aligned() const { return cuda::aligned_quads(a.y) && cuda::aligned_quads(a.bias); }
   template <int N>
@@ -35,7 +35,7 @@ struct UnitElements {
 
 template <class S>
 struct UnitSlopes {
-  using Value = UnitValue<S>;
+  using Value = Computed<S>;
   FeedForwardUnitsBackward<S> a;
   template <int N>
   __device__ void add(int64_t row, int64_t column, Value (&sums)[1][N]) const {
@@ -61,7 +61,7 @@ void forward(Context& ctx, const FeedForwardUnits<S>& a) {
 
 template <class S>
 void backward(Context& ctx, const FeedForwardUnitsBackward<S>& a) {
-  using T = UnitValue<S>;
+  using T = Computed<S>;
   cuda::sum_columns_of<T, 1>(ctx, a.kName, {a.rows, a.cols, cuda::aligned_quads(a.y, a.dy)}, UnitSlopes<S>{a},
                              cuda::PutSums<T>{a.sums, a.beta});
 }

@@ -41,7 +41,7 @@ Tensor rounded_product(Context& ctx, const Tensor& x, const Tensor& w) {
 namespace {
 
 DType branch_type_on(Device::Kind device, DType compute, int64_t columns) {
-  if (device == Device::Kind::cuda && size_of(compute) == 2 && columns <= kMostResidualColumns) return compute;
+  if (stores_operands(device, compute) && columns <= kMostResidualColumns) return compute;
   return compute == DType::f64 ? DType::f64 : DType::f32;
 }
 

@@ -104,7 +104,7 @@ void Updater::apply(StepUpdate& update) {
   // A device gets all updates at once. The CPU's caches profit if a parameter is averaged and updated together.
   std::vector<ParameterUpdate> updates;
   std::vector<const Var*> changed;
-  const auto apply = [&] {
+  const auto enqueue = [&] {
     if (s_.shared->ema) s_.shared->ema->before_update(s_.ctx, changed);
     s_.shared->optimizer->update_all(s_.ctx, updates, update.lr, run_.at.updates + 1);
     updates.clear();
@@ -116,9 +116,9 @@ void Updater::apply(StepUpdate& update) {
     for (const RowSparse& piece : param.grad().pieces) update.rows[name] += static_cast<int64_t>(piece.indices.size());
     updates.push_back({&param, update.measure.scale(name)});
     changed.push_back(&param);
-    if (s_.ctx.device.kind == Device::Kind::cpu) apply();
+    if (s_.ctx.device.kind == Device::Kind::cpu) enqueue();
   }
-  apply();
+  enqueue();
   if (s_.shared->ema) s_.shared->ema->count_update();
   update.measure.free_factors();
   update.enqueued = true;

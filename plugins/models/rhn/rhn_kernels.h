@@ -5,7 +5,6 @@
 #pragma once
 
 #include <cstdint>
-#include <type_traits>
 
 #include "lmx/kernels.h"
 #include "lmx/math.h"
@@ -41,9 +40,9 @@ struct ForwardStep {
   template <class Lanes>
   LMX_HD void apply(Lanes& lanes, int64_t row, int64_t j) const {
     const int64_t n = cells, at = row * n + j, first = row * Gates::kBlocks * n + j;
-    auto h = pre_activations(lanes, first, j), t = pre_activations(lanes, first + n, n + j), c = t;
+    auto h = sum(lanes, first, j), t = sum(lanes, first + n, n + j), c = t;
     auto state = lanes.load(s + at);
-    if constexpr (Gates::kBlocks == 3) c = pre_activations(lanes, first + 2 * n, 2 * n + j);
+    if constexpr (Gates::kBlocks == 3) c = sum(lanes, first + 2 * n, 2 * n + j);
     for (int e = 0; e < Lanes::kCount; ++e) {
       h[e] = fast_tanh(h[e]);
       t[e] = fast_sigmoid(t[e] + transform_bias);
@@ -59,15 +58,8 @@ struct ForwardStep {
 
  private:
   template <class Lanes>
-  LMX_HD auto pre_activations(Lanes& lanes, int64_t at, int64_t column) const {
-    auto sum = lanes.load(z + at);
-    const auto add = [&](const auto& more) {
-      for (int e = 0; e < Lanes::kCount; ++e) sum[e] += more[e];
-    };
-    if constexpr (!std::is_same_v<S, T>)
-      if (projected) add(lanes.load(gates + at));
-    add(lanes.load(bias + column));
-    return sum;
+  LMX_HD auto sum(Lanes& lanes, int64_t at, int64_t column) const {
+    return pre_activations(lanes, z + at, projected ? gates + at : nullptr, bias + column);
   }
 };
 

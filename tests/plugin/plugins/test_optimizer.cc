@@ -66,7 +66,7 @@ class Own final : public optim::SlotOptimizer {
     static int noise = 0;  // shared by all objects
     if (c_.fault == 13) rate *= 1 + 0.1 * ++noise;
     optim::run_updates(ctx, all, [&](const optim::Change<T>& change) {
-      return Update<T>{change.of, static_cast<T>(rate), static_cast<T>(c_.inertia), c_.fault == 3};
+      return Update<T>{change, static_cast<T>(rate), static_cast<T>(c_.inertia), c_.fault == 3};
     });
   }
 

@@ -43,7 +43,7 @@ class @Name@ : public lmx::optim::SlotOptimizer {
   template <class T>
   void run(lmx::Context& ctx, Changes<T> all, const Rates& r) const {
     lmx::optim::run_updates(ctx, all, [&](const lmx::optim::Change<T>& change) {
-      return @name@::Update<T>{change.of, static_cast<T>(r.lr), static_cast<T>(c_.b1), static_cast<T>(c_.b2),
+      return @name@::Update<T>{change, static_cast<T>(r.lr), static_cast<T>(c_.b1), static_cast<T>(c_.b2),
                                static_cast<T>(c_.weight_decay)};
     });
   }
