@@ -188,6 +188,8 @@ struct ExperimentFields {
     f.field("mean_of_last", e.mean_of_last,
             "checkpoints: evaluate the mean of each run's last ones, too (keys mean/...); 0: not", lmx::kNonNegative);
     f.subtree("types", types, "count unique words against tokens: a cell named types");
+    f.subtree("depends_on", e.depends_on,
+              "axis: {value: setting}: the paper's numbers of these cells depend on a setting that it does not state");
     f.subtree("plan", plan, "how measures with a key `plan` are planned");
     f.subtree("measures", measures, "what is measured in each cell");
     f.subtree("checks", checks, "what the paper claims, and how it is judged");
@@ -302,7 +304,8 @@ void Check::fields(Fields& f) {
   f.subtree("unless", unless, "formula; if it is not 0, `incomparable` does not apply and the claim is judged");
   f.field("by_construction", by_construction,
           "why the claim follows from how lmx is made, so that a value that fits says nothing about the paper");
-  f.field("depends_on", depends_on, "a value that the paper does not state and that changes the verdict");
+  f.field("depends_on", depends_on,
+          "what can decide the verdict: a setting that the paper does not state, or a size that differs");
   f.field("note", note, "printed after the verdict");
 }
 

@@ -107,6 +107,7 @@ struct Experiment {
   int64_t mean_of_last = 0;  // number of checkpoints whose mean is also evaluated; 0: none
   std::vector<Scale> scales;
   lmx::Node overrides, variables, cells;
+  lmx::Node depends_on;  // axis -> value -> the unknown setting that decides the paper's numbers of these cells
   PlanConfig plan;
   std::vector<Axis> axes;
   TypesCell types;

@@ -42,10 +42,13 @@ Comparison compare(const Results& r, const Row& row, const Measure& m) {
   } else if (fixed(r, row, m)) {
     c.verdict = "set";
     c.off = "";  // only the rounding of the anchor is left
+  } else if (const std::string setting = dependence(r, row); !setting.empty()) {
+    c.verdict = "depends on " + setting;
   } else if (samples.empty() || !number) {
     c.verdict = paper == outcome ? kWithin : kOutside;
   } else {
-    const Standing s = standing_to_paper(m, samples, *number);
+    const std::optional<TTest> test = paper_test(r, row, m);
+    const Standing s = test ? test->standing() : Standing::open;
     c.verdict = s == Standing::holds ? kWithin : s == Standing::fails ? kOutside : kUndecided;
   }
   return c;

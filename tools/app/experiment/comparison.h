@@ -13,7 +13,8 @@ struct Comparison {
   std::string cell, paper, ours;
   std::string origin;   // measured, virtual ranks, planned, formula; "": there is no number
   std::string off;      // relative distance with its sign: "+2.5 %"
-  std::string verdict;  // within, outside, undecided, set (by the planner's anchor), not comparable, not run
+  std::string verdict;  // within, outside, undecided, set (by the planner's anchor), depends on ..., not comparable,
+                        // not run
 };
 std::vector<Comparison> comparisons(const Results& results);
 

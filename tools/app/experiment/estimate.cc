@@ -1,9 +1,11 @@
 #include "app/experiment/estimate.h"
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 #include <set>
 
+#include "app/records/half_interval.h"
 #include "base/text.h"
 
 namespace lmx_cli::experiments {
@@ -22,19 +24,27 @@ Estimate estimate(const ResultScope& scope, const std::function<double(const Sco
       single.insert(use.cells[0]);
   }
   e.single.assign(single.begin(), single.end());
-  double variance = 0;
+  double variance = 0, quotient = 0;
   for (const auto& [row, cells] : rows) {
     std::vector<Sample> without;
     for (const std::string& cell : cells) without.push_back({0, formula(scope.without(cell))});
     const double n = static_cast<double>(cells.size()), deviation = spread(without);
-    variance += deviation * deviation * (n - 1) * (n - 1) / n;
+    const double part = deviation * deviation * (n - 1) * (n - 1) / n;
+    variance += part;
+    quotient += part * part / (n - 1);
   }
   e.error = std::sqrt(variance);
+  if (quotient > 0) e.freedom = variance * variance / quotient;
   return e;
 }
 
-double error_of_mean(const std::vector<Sample>& samples) {
-  return samples.empty() ? 0 : spread(samples) / std::sqrt(static_cast<double>(samples.size()));
+Estimate estimate_of_mean(const std::vector<Sample>& samples) {
+  const auto n = static_cast<double>(samples.size());
+  Estimate e;
+  e.value = mean(samples);
+  e.error = n > 1 ? spread(samples) / std::sqrt(n) : 0;
+  if (e.error > 0) e.freedom = n - 1;
+  return e;
 }
 
 std::string estimate_text(const Estimate& e, int64_t digits) {
@@ -42,10 +52,35 @@ std::string estimate_text(const Estimate& e, int64_t digits) {
   return e.error > 0 ? value + " ± " + number_text(e.error, 2) : value;
 }
 
-Standing standing(double margin, double error) {
-  if (std::isnan(margin)) return Standing::fails;
-  if (std::fabs(margin) < 2 * error) return Standing::open;
-  return margin >= 0 ? Standing::holds : Standing::fails;
+Standing TTest::standing() const {
+  if (adjusted > kSignificant) return Standing::open;
+  return fails ? Standing::fails : Standing::holds;
+}
+
+TTest test_of(const Estimate& margin) {
+  TTest test{.fails = !(margin.value >= 0)};
+  if (!std::isnan(margin.value) && margin.error > 0) test.p = students_p(margin.value / margin.error, margin.freedom);
+  return test;
+}
+
+TTest joined_test(const std::vector<TTest>& parts) {
+  TTest all;
+  double largest = 0, least = 1;
+  for (const TTest& part : parts) {
+    all.fails |= part.fails;
+    largest = std::max(largest, part.p);
+    if (part.fails) least = std::min(least, part.p);
+  }
+  all.p = all.fails ? std::min(1.0, least * static_cast<double>(parts.size())) : largest;
+  return all;
+}
+
+size_t adjust(const std::vector<TTest*>& tests) {
+  std::vector<double> p;
+  for (const TTest* test : tests) p.push_back(test->p);
+  adjust_by_holm(p);
+  for (size_t i = 0; i < tests.size(); ++i) tests[i]->adjusted = p[i];
+  return static_cast<size_t>(std::count_if(tests.begin(), tests.end(), [](const TTest* t) { return t->p > 0; }));
 }
 
 }  // namespace lmx_cli::experiments

@@ -3,6 +3,7 @@
 
 #include "app/experiment/comparison.h"
 #include "app/experiment/results.h"
+#include "app/records/half_interval.h"
 #include "app/records/json_number.h"
 #include "lmx/error.h"
 
@@ -73,6 +74,7 @@ Json verdict_json(const Verdict& v) {
     json["values"].push_back(json_number(e.value));
     json["standard_errors"].push_back(e.single.empty() ? json_number(e.error) : Json());  // null: not measured
   }
+  if (v.test) json["p"] = json_number(v.test->p), json["adjusted_p"] = json_number(v.test->adjusted);
   return json;
 }
 
@@ -90,6 +92,8 @@ std::string json(const Results& r) {
            {"rows", Json::array()},
            {"comparisons", Json::array()},
            {"verdicts", Json::array()},
+           {"significance", kSignificant},
+           {"tests", r.comparisons},
            {"notes", r.experiment.notes}};
   for (const Cell& cell : r.cells) out["cells"].push_back(cell_json(r, cell));
   for (const Row& row : r.rows) out["rows"].push_back(row_json(r, row));

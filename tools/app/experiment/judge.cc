@@ -13,6 +13,10 @@ using lmx::str;
 
 constexpr int64_t kDigits = 4;
 
+void add_reason(Verdict& verdict, const std::string& reason) {
+  verdict.reason = verdict.reason.empty() ? reason : reason + "; " + verdict.reason;
+}
+
 class Judge {
  public:
   Judge(const Check& check, const ResultScope& scope) : check_(check), scope_(scope) {
@@ -21,7 +25,7 @@ class Judge {
 
   Verdict take() {
     given(check_.ascending) ? judge_order() : judge_value();
-    if (judged_ && (check_.kind != "hardware" || scope_.launched())) conclude();
+    if (!tests_.empty() && (check_.kind != "hardware" || scope_.launched())) test();
     return std::move(verdict_);
   }
 
@@ -33,18 +37,17 @@ class Judge {
     verdict_.estimates.push_back(estimate(scope_, [&](const Scope& s) { return number(node, what, s); }));
     const Estimate& e = verdict_.estimates.back();
     verdict_.measured += (verdict_.measured.empty() ? "" : ", ") + estimate_text(e, kDigits);
-    if (!std::isfinite(e.value)) fails_ = true;
+    if (!std::isfinite(e.value)) tests_.push_back({.fails = true});
     verdict_.planned |= e.planned;
     return e;
   }
-  // Requires that `margin` is not below 0.
-  void require(const std::function<double(const Scope&)>& margin, bool above = false) {
+  // Tests that `margin` is not below 0, or that it is above 0.
+  TTest margin_test(const std::function<double(const Scope&)>& margin, bool above = false) {
     const Estimate e = estimate(scope_, margin);
-    const Standing s = standing(e.value, e.error);
-    fails_ |= s == Standing::fails || (above && e.value == 0 && e.error == 0);
-    open_ |= s == Standing::open;
     if (single_.empty()) single_ = e.single;
-    judged_ = true;
+    TTest test = test_of(e);
+    test.fails |= above && e.value == 0;
+    return test;
   }
   void expected(const std::string& text) { verdict_.expected += (verdict_.expected.empty() ? "" : ", ") + text; }
 
@@ -59,19 +62,25 @@ class Judge {
           str(" (", value.value >= wanted ? "+" : "-", percent_text(distance(value.value, wanted)), " off)");
       // Checks both ends of the permitted interval, because the distance itself has a kink at 0 that no standard error
       // describes.
-      for (const double side : {-1.0, 1.0})
-        require([&](const Scope& s) {
+      const auto end = [&](double side) {
+        return margin_test([&, side](const Scope& s) {
           const double middle = number(check_.expect, ".expect", s);
           return tolerance * std::fabs(middle) + side * (of_value(s) - middle);
         });
+      };
+      const TTest lower = end(1), upper = end(-1);
+      // Only one of the ends can fail, so that there is nothing to correct for.
+      tests_.push_back(lower.fails ? lower : upper.fails ? upper : joined_test({lower, upper}));
     }
     if (given(check_.at_least)) {
       expected("≥ " + number_text(number(check_.at_least, ".at_least", scope_), kDigits));
-      require([&](const Scope& s) { return of_value(s) - number(check_.at_least, ".at_least", s); });
+      tests_.push_back(
+          margin_test([&](const Scope& s) { return of_value(s) - number(check_.at_least, ".at_least", s); }));
     }
     if (given(check_.at_most)) {
       expected("≤ " + number_text(number(check_.at_most, ".at_most", scope_), kDigits));
-      require([&](const Scope& s) { return number(check_.at_most, ".at_most", s) - of_value(s); });
+      tests_.push_back(
+          margin_test([&](const Scope& s) { return number(check_.at_most, ".at_most", s) - of_value(s); }));
     }
   }
 
@@ -81,37 +90,27 @@ class Judge {
     for (size_t i = 0; i < items.size(); ++i) {
       measured(items[i], what(i));
       if (i > 0)
-        require([&](const Scope& s) { return number(items[i], what(i), s) - number(items[i - 1], what(i - 1), s); },
-                true);
+        tests_.push_back(margin_test(
+            [&](const Scope& s) { return number(items[i], what(i), s) - number(items[i - 1], what(i - 1), s); }, true));
     }
     expected("ascending");
   }
 
-  void conclude() {
+  void test() {
     const bool chance = check_.kind == "quality" || check_.kind == "shape";
-    if (!check_.by_construction.empty()) {
-      verdict_.verdict = fails_ ? kRefuted : kByConstruction;
-      add_reason(fails_ ? "what lmx promises does not hold: " + check_.by_construction : check_.by_construction);
-    } else if (chance && !single_.empty()) {
+    if (chance && !single_.empty() && check_.by_construction.empty()) {
       verdict_.verdict = kUndecided;
-      add_reason(str("spread not measured: one run of ", single_[0],
-                     single_.size() > 1 ? str(" and of ", single_.size() - 1, " others") : ""));
-    } else if (fails_ || !open_) {
-      verdict_.verdict =
-          check_.depends_on.empty() ? (fails_ ? kRefuted : kReproduced) : "depends on " + check_.depends_on;
+      add_reason(verdict_, str("spread not measured: one run of ", single_[0],
+                               single_.size() > 1 ? str(" and of ", single_.size() - 1, " others") : ""));
     } else {
-      verdict_.verdict = kUndecided;
-      add_reason("less than two standard errors");
+      verdict_.test = joined_test(tests_);
     }
-  }
-  void add_reason(const std::string& reason) {
-    verdict_.reason = verdict_.reason.empty() ? reason : reason + "; " + verdict_.reason;
   }
 
   const Check& check_;
   const ResultScope& scope_;
   Verdict verdict_;
-  bool judged_ = false, fails_ = false, open_ = false;
+  std::vector<TTest> tests_;  // the claim holds if all of them do
   std::vector<std::string> single_;
 };
 
@@ -125,7 +124,8 @@ bool is_incomparable(const Check& check, const ResultScope& scope) {
 
 Verdict compare(const Check& check, const ResultScope& scope) {
   Verdict v = Judge(check, scope).take();
-  if (is_incomparable(check, scope) || (v.verdict.empty() && check.kind == "hardware")) {
+  if (is_incomparable(check, scope) || (v.verdict.empty() && !v.test && check.kind == "hardware")) {
+    v.test.reset();
     v.verdict = kNotComparable;
     v.reason =
         check.incomparable.empty() ? "without --launcher, numbers of hardware are reported only" : check.incomparable;
@@ -147,6 +147,28 @@ Verdict judge(const Check& check, const ResultScope& scope) {
     v.reason = check.incomparable;
     return v;
   }
+}
+
+void conclude(Verdict& v, const Check& check, size_t comparisons) {
+  if (!v.test) return;
+  const Standing standing = v.test->standing();
+  if (!check.by_construction.empty()) {
+    const bool fails = standing == Standing::fails;
+    v.verdict = fails ? kRefuted : kByConstruction;
+    add_reason(v, fails ? "what lmx promises does not hold: " + check.by_construction : check.by_construction);
+  } else if (standing == Standing::open) {
+    v.verdict = kUndecided;
+    add_reason(v, significance_text(*v.test, comparisons));
+  } else if (!check.depends_on.empty()) {
+    v.verdict = "depends on " + check.depends_on;
+  } else {
+    v.verdict = standing == Standing::fails ? kRefuted : kReproduced;
+  }
+}
+
+std::string significance_text(const TTest& test, size_t comparisons) {
+  return "p = " + number_text(test.adjusted, 2) +
+         (comparisons > 1 ? str(" after correction for ", comparisons, " comparisons") : "");
 }
 
 std::string percent_text(double fraction) {

@@ -1,6 +1,7 @@
 // The verdict on one claim of an experiment.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,15 +25,20 @@ struct Verdict {
   std::string reason;
   std::vector<Estimate> estimates = {};  // of `value`, or of each formula of `ascending`
   bool planned = false;                  // numbers of the planner are part of it
+  std::optional<TTest> test = {};        // nothing: no test decides the verdict
   bool fails() const { return verdict == kRefuted || verdict.starts_with(kPlannerMisses); }
 };
 
-// The verdicts `reproduced` and `refuted` need two standard errors of the measured difference, and several runs if the
-// measure depends on chance. UserError: a formula that cannot be evaluated.
+// Compares the numbers of a claim. If a test decides the verdict, the verdict is empty until conclude().
+// UserError: a formula that cannot be evaluated.
 Verdict compare(const Check& check, const ResultScope& scope);
 // The same, but the verdict is `not measured` if a formula cannot be evaluated.
 Verdict judge(const Check& check, const ResultScope& scope);
+// Gives the verdict that the adjusted test decides. `comparisons`: how many tests of the table depend on chance.
+void conclude(Verdict& verdict, const Check& check, size_t comparisons);
 
+// "p = 0.12 after correction for 9 comparisons".
+std::string significance_text(const TTest& test, size_t comparisons);
 // "2.5 %".
 std::string percent_text(double fraction);
 // |value / expected - 1|; 0 if both are equal.

@@ -132,7 +132,11 @@ std::string verdict_table(const Results& r) {
     return std::any_of(v.estimates.begin(), v.estimates.end(), [](const Estimate& e) { return e.error > 0; });
   });
   return markdown_table(lines, " --- ") +
-         (errors ? "\nIn the column measured ± is the standard error over runs.\n\n" : "\n");
+         (errors
+              ? str("\nIn the column measured ± is the standard error over runs. Verdicts follow Student's t at 5 %, "
+                    "corrected by Holm's method for ",
+                    r.comparisons, r.comparisons == 1 ? " comparison" : " comparisons", " of this table.\n\n")
+              : "\n");
 }
 
 }  // namespace

@@ -27,7 +27,8 @@ std::vector<Row> make_rows(const Experiment& e, const std::vector<Cell>& cells) 
   return rows;
 }
 
-// Adds the verdict that a measure equals its formula in all cells.
+// Adds the verdict that a measure equals its formula in all cells. The formula says what lmx is built to do, so that
+// agreement is no evidence about the paper.
 void judge_formula(const Measure& m, Results& results) {
   double worst = 0;
   size_t cells = 0;
@@ -44,48 +45,91 @@ void judge_formula(const Measure& m, Results& results) {
   const bool planned = all_planned(results, m);
   results.verdicts.push_back(
       {m.title + " is what its formula says, in every cell that " + (planned ? "is planned" : "ran"), m.kind, "",
-       "off by at most " + percent_text(worst), limit, worst <= m.tolerance() ? kReproduced : kRefuted,
+       "off by at most " + percent_text(worst), limit, worst <= m.tolerance() ? kByConstruction : kRefuted,
        str(cells, cells == 1 ? " cell" : " cells")});
   results.verdicts.back().planned = planned;
+}
+
+// A number of the paper and what lmx has for it.
+struct PaperNumber {
+  std::string key;  // of Results::paper_tests
+  std::vector<Sample> samples;
+  double wanted;
+  bool single;               // only one run shows a number that depends on chance
+  std::string setting = {};  // the unknown setting that decides it
+};
+
+std::string key_of(const Measure& m, const std::string& row) {
+  return m.id + "/" + row;
+}
+
+// Returns the numbers of the paper that can be compared: those of rows that have a number, and are not fixed by it.
+std::vector<PaperNumber> paper_numbers(const Measure& m, const Results& r) {
+  std::vector<PaperNumber> all;
+  for (const Row& row : r.rows) {
+    const auto wanted = lmx::parse_double(paper_text(row, m));
+    std::vector<Sample> samples = samples_of(r, row, m);
+    if (!wanted || samples.empty() || !outcome_of(m, r, row).empty() || fixed(r, row, m)) continue;
+    const bool single = samples.size() == 1 && m.kind == "quality" && origin_of(m, row.first()) == Origin::measured;
+    all.push_back(
+        {key_of(m, row_of(r.experiment, row.first())), std::move(samples), *wanted, single, dependence(r, row)});
+  }
+  const auto types = r.by_cell.find("types");
+  const Node* paper = m.paper.find("types");
+  if (types != r.by_cell.end() && paper)
+    if (const auto value = types->second.values.find(m.id); value != types->second.values.end())
+      all.push_back({key_of(m, "types"), {{0, value->second}}, lmx::parse_double(paper->text).value_or(NAN), false});
+  return all;
+}
+
+void add_paper_tests(const Measure& m, Results& r) {
+  if (!is_comparable(m, r)) return;
+  for (const PaperNumber& n : paper_numbers(m, r)) {
+    if (n.single) continue;
+    Estimate margin = estimate_of_mean(n.samples);
+    margin.value = m.tolerance() - distance(margin.value, n.wanted);
+    margin.error /= std::fabs(n.wanted);
+    r.paper_tests[n.key] = test_of(margin);
+  }
 }
 
 // The distances of a measure from the paper's numbers.
 struct Distances {
   double worst = 0;
   size_t cells = 0, one_sided = 0;           // one_sided: without a number either here or in the paper, but not in both
-  size_t refuted = 0, open = 0, single = 0;  // beyond the tolerance; within two standard errors of it; with one run
+  size_t refuted = 0, open = 0, single = 0;  // beyond the tolerance; not significantly so or within it; with one run
   size_t fixed = 0;                          // cells that agree because they set the speed of the planner
-  void compare(const Measure& m, const std::vector<Sample>& samples, const std::string& paper, bool planned = false) {
-    const double wanted = lmx::parse_double(paper).value_or(NAN), off = distance(mean(samples), wanted);
-    const Standing s = standing_to_paper(m, samples, wanted);
-    refuted += s == Standing::fails;
-    open += s == Standing::open;
-    single += samples.size() == 1 && m.kind == "quality" && !planned;
-    worst = std::max(worst, off);
-    ++cells;
-  }
+  size_t dependent = 0;                      // cells that an unknown setting decides
+  std::string setting = {};                  // this setting
 };
 
 Distances distances_of(const Measure& m, const Results& results) {
   Distances all;
+  for (const PaperNumber& n : paper_numbers(m, results)) {
+    if (!n.setting.empty()) {
+      ++all.dependent;
+      all.setting = n.setting;
+      continue;
+    }
+    const auto test = results.paper_tests.find(n.key);
+    const Standing s = test == results.paper_tests.end() ? Standing::open : test->second.standing();
+    all.refuted += s == Standing::fails;
+    all.single += n.single;
+    all.open += s == Standing::open && !n.single;
+    all.worst = std::max(all.worst, distance(mean(n.samples), n.wanted));
+    ++all.cells;
+  }
   for (const Row& row : results.rows) {
-    const std::string paper = paper_text(row, m);
-    const std::vector<Sample> samples = samples_of(results, row, m);
-    const std::string outcome = outcome_of(m, results, row);
-    if (paper.empty() || (samples.empty() && outcome.empty())) continue;
+    const std::string paper = paper_text(row, m), outcome = outcome_of(m, results, row);
     const bool number = paper != kDiverged && paper != kOutOfMemory;
+    if (paper.empty() || (samples_of(results, row, m).empty() && outcome.empty())) continue;
     if (fixed(results, row, m)) {
       ++all.fixed;
-    } else if (number && outcome.empty()) {
-      all.compare(m, samples, paper, origin_of(m, row.first()) == Origin::planned);
-    } else {
+    } else if (!number || !outcome.empty()) {
       all.one_sided += paper != outcome;
       ++all.cells;
     }
   }
-  if (const auto types = results.by_cell.find("types"); types != results.by_cell.end())
-    if (const auto value = types->second.values.find(m.id); value != types->second.values.end())
-      if (const Node* paper = m.paper.find("types")) all.compare(m, {{0, value->second}}, paper->text);
   return all;
 }
 
@@ -100,8 +144,10 @@ void judge_paper(const Measure& m, Results& results) {
   Verdict v{m.title + ": the paper's numbers, cell by cell", m.kind, "", "", "", "", m.reason};
   const bool comparable = is_comparable(m, results);
   const Distances d = distances_of(m, results);
-  if (!comparable || d.cells == 0) {
-    v.verdict = d.cells == 0 && comparable ? kNotMeasured : kNotComparable;
+  if (!comparable) {
+    v.verdict = kNotComparable;
+  } else if (d.cells == 0) {
+    v.verdict = d.dependent > 0 ? "depends on " + d.setting : kNotMeasured;
   } else {
     v.measured = "off by at most " + percent_text(d.worst);
     v.expected = "at most " + percent_text(m.tolerance());
@@ -114,13 +160,34 @@ void judge_paper(const Measure& m, Results& results) {
     if (d.fixed > 0)
       v.reason += str("; ", d.fixed, d.fixed == 1 ? " more sets" : " more set", " the planner's speed or base, and ",
                       d.fixed == 1 ? "does" : "do", " not count");
-    if (d.open > 0) v.reason += str(", ", d.open, " of them less than two standard errors from what is allowed");
+    if (d.dependent > 0) v.reason += str("; ", d.dependent, " more depend on ", d.setting);
+    if (d.open > 0)
+      v.reason += str(", ", d.open, " of them not significant after correction for ", results.comparisons,
+                      results.comparisons == 1 ? " comparison" : " comparisons");
     if (d.single > 0) v.reason += str(", ", d.single, " of them of one run: spread not measured");
   }
   v.planned = all_planned(results, m);
   if (v.planned && v.verdict == kRefuted && d.refuted > 0)
     v.verdict = str(kPlannerMisses, " by ", percent_text(d.worst));
   results.verdicts.push_back(v);
+}
+
+// Judges the claims, and tests the paper's numbers, together: Holm's method needs all tests of the table.
+void judge_checks(Results& r) {
+  const ResultScope scope(r.experiment, r.cells, r.by_cell);
+  std::vector<const Check*> checks;
+  for (const Check& check : r.experiment.checks) {
+    if (!check.judged_at(r.scale.id)) continue;
+    checks.push_back(&check);
+    r.verdicts.push_back(judge(check, scope));
+  }
+  for (const Measure& m : r.experiment.measures) add_paper_tests(m, r);
+  std::vector<TTest*> tests;
+  for (Verdict& v : r.verdicts)
+    if (v.test) tests.push_back(&*v.test);
+  for (auto& [key, test] : r.paper_tests) tests.push_back(&test);
+  r.comparisons = adjust(tests);
+  for (size_t i = 0; i < checks.size(); ++i) conclude(r.verdicts[i], *checks[i], r.comparisons);
 }
 
 // Returns the ids of the rows that any choice of cells can produce.
@@ -186,9 +253,9 @@ bool is_comparable(const Measure& m, const Results& results) {
   return m.comparable == "always" || (at_paper && (launched || m.comparable == "paper"));
 }
 
-Standing standing_to_paper(const Measure& measure, const std::vector<Sample>& samples, double paper) {
-  const double margin = measure.tolerance() - distance(mean(samples), paper);
-  return standing(margin, error_of_mean(samples) / std::fabs(paper));
+std::optional<TTest> paper_test(const Results& results, const Row& row, const Measure& measure) {
+  const auto test = results.paper_tests.find(key_of(measure, row_of(results.experiment, row.first())));
+  return test == results.paper_tests.end() ? std::nullopt : std::optional(test->second);
 }
 
 bool out_of_memory(const Results& results, const Row& row, const Measure& measure) {
@@ -222,6 +289,7 @@ Explained explained_times(const Results& results) {
       const std::optional<double> paper = lmx::parse_double(paper_text(row, m));
       const std::vector<Sample> samples = samples_of(results, row, m);
       if (!paper || samples.empty() || origin_of(m, row.first()) != Origin::planned || fixed(results, row, m)) continue;
+      if (!dependence(results, row).empty()) continue;
       const PlannedCell& planned = results.by_cell.at(row.first().id).planned;
       const auto other = planned.without_network.find(m.plan);
       if (other == planned.without_network.end()) continue;
@@ -233,6 +301,12 @@ Explained explained_times(const Results& results) {
   return e;
 }
 
+std::string dependence(const Results& r, const Row& row) {
+  if (r.experiment.depends_on.kind == Node::Kind::null) return "";
+  const Node* setting = formula_for(r.experiment, row.first(), r.experiment.depends_on, "depends_on");
+  return setting ? setting->text : "";
+}
+
 // The keys of `paper` are a row's labels, such as "dense-24".
 std::string paper_text(const Row& row, const Measure& measure) {
   std::string id;
@@ -242,21 +316,19 @@ std::string paper_text(const Row& row, const Measure& measure) {
 }
 
 void check_formulas(const Experiment& experiment, const Scale& scale, const std::vector<Cell>& cells) {
-  const Results as_if{experiment, scale, cells, measure_nothing(experiment, cells), {}, make_rows(experiment, cells),
-                      {}};
+  const Results as_if{experiment, scale, cells, measure_nothing(experiment, cells), {}, make_rows(experiment, cells)};
   const ResultScope scope(experiment, cells, as_if.by_cell);
   for (const Check& check : experiment.checks)
     if (check.judged_at(scale.id)) static_cast<void>(compare(check, scope));
+  for (const Row& row : as_if.rows) static_cast<void>(dependence(as_if, row));
   for (const Measure& m : experiment.measures) check_paper_cells(as_if, m);
   static_cast<void>(figure_svg(as_if, {}));
 }
 
 Results judge(const Experiment& experiment, const Scale& scale, const std::vector<Cell>& cells,
               std::map<std::string, CellResult> by_cell, std::map<std::string, std::string> failed) {
-  Results results{experiment, scale, cells, std::move(by_cell), std::move(failed), make_rows(experiment, cells), {}};
-  const ResultScope scope(experiment, cells, results.by_cell);
-  for (const Check& check : experiment.checks)
-    if (check.judged_at(scale.id)) results.verdicts.push_back(judge(check, scope));
+  Results results{experiment, scale, cells, std::move(by_cell), std::move(failed), make_rows(experiment, cells)};
+  judge_checks(results);
   for (const Measure& m : experiment.measures) {
     judge_formula(m, results);
     judge_paper(m, results);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -26,7 +27,9 @@ struct Results {
   std::map<std::string, CellResult> by_cell;  // results of the finished cells
   std::map<std::string, std::string> failed;  // cell -> why
   std::vector<Row> rows;
-  std::vector<Verdict> verdicts;
+  std::vector<Verdict> verdicts = {};
+  std::map<std::string, TTest> paper_tests = {};  // measure/row -> comparison with a number of the paper
+  size_t comparisons = 0;                         // tests of claims and of the paper's numbers that depend on chance
 };
 
 // Call it before anything runs. UserError with its position: a formula that cannot be evaluated, a paper's number for a
@@ -54,11 +57,15 @@ std::string paper_text(const Row& row, const Measure& measure);
 std::string outcome_of(const Measure& measure, const Results& results, const Row& row);
 // Returns whether the paper's numbers mean the same as those of these cells. Times count if the ranks are processes.
 bool is_comparable(const Measure& measure, const Results& results);
-// Compares the mean with the paper's number, by the tolerance of the measure and the spread of the samples.
-Standing standing_to_paper(const Measure& measure, const std::vector<Sample>& samples, double paper);
+// Returns the test of a row's mean against the paper's number. Nothing: only one run shows a number that depends on
+// chance, or there is nothing to compare.
+std::optional<TTest> paper_test(const Results& results, const Row& row, const Measure& measure);
+
+// Returns the unknown setting that decides the paper's numbers of a row; empty if there is none.
+std::string dependence(const Results& results, const Row& row);
 
 // How many of the paper's times the planner explains, and how many a model without any communication explains that has
-// the same anchors. Cells that an anchor fixes do not count.
+// the same anchors. Cells that an anchor fixes, or that depend on an unknown setting, do not count.
 struct Explained {
   size_t cells = 0, by_planner = 0, without_network = 0;
 };

@@ -1,5 +1,6 @@
 #include "app/records/half_interval.h"
 
+#include <algorithm>
 #include <boost/math/distributions/students_t.hpp>
 #include <cmath>
 #include <numeric>
@@ -9,7 +10,7 @@ namespace {
 
 // Half of a two-sided interval of 95 %, in standard errors.
 double errors_of_95(double freedom) {
-  return boost::math::quantile(boost::math::students_t(freedom), 0.975);
+  return boost::math::quantile(boost::math::students_t(freedom), 1 - kSignificant / 2);
 }
 
 }  // namespace
@@ -43,6 +44,21 @@ std::optional<bool> means_differ(const std::vector<double>& a, const std::vector
   const double freedom = (ea + eb) * (ea + eb) /
                          (ea * ea / static_cast<double>(a.size() - 1) + eb * eb / static_cast<double>(b.size() - 1));
   return difference > errors_of_95(freedom) * std::sqrt(ea + eb);
+}
+
+double students_p(double t, double freedom) {
+  return 2 * boost::math::cdf(boost::math::complement(boost::math::students_t(freedom), std::fabs(t)));
+}
+
+void adjust_by_holm(std::vector<double>& p) {
+  std::vector<size_t> order(p.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return p[a] < p[b]; });
+  double least = 0;
+  for (size_t i = 0; i < order.size(); ++i) {
+    double& value = p[order[i]];
+    value = least = std::max(least, std::min(1.0, value * static_cast<double>(order.size() - i)));
+  }
 }
 
 }  // namespace lmx_cli

@@ -1,4 +1,4 @@
-// The uncertainty of a mean.
+// The uncertainty of a mean, and what is significant at 5 %.
 #pragma once
 
 #include <optional>
@@ -17,5 +17,15 @@ double deviation_of(const std::vector<double>& values);
 // Returns whether the means differ significantly at 5 % (Welch's t-test, two-sided). Nothing if one has fewer than two
 // values, so that its spread is not known.
 std::optional<bool> means_differ(const std::vector<double>& a, const std::vector<double>& b);
+
+// The probability that Student's t with these degrees of freedom is at least `t` away from 0 (two-sided). REQUIRES:
+// freedom > 0.
+double students_p(double t, double freedom);
+
+// Adjusts the p-values of several tests by Holm's method, in place: the probability that any true hypothesis is
+// rejected is at most 5 % if those with an adjusted value of at most 0.05 are rejected.
+void adjust_by_holm(std::vector<double>& p);
+
+inline constexpr double kSignificant = 0.05;
 
 }  // namespace lmx_cli
