@@ -3,6 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <map>
+
+#include "paths.h"
 #include "recipe/sync_rules.h"
 #include "train/fixture.h"
 
@@ -60,6 +64,25 @@ TEST(PlanMachine, SomeCoresHaveTheirShareOfTheRates) {
   device.core_gb_s = 2;                          // more than its share of 1.25
   device.use_cores(1);
   EXPECT_NEAR(device.memory_s(10e9), 5, 1e-12);
+}
+
+// A processor has one efficiency for each precision, whatever file it stands in.
+TEST(PlanMachine, EqualDevicesReachTheSame) {
+  std::map<std::string, std::map<std::string, std::string>> devices;  // name -> key -> value
+  size_t files = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(source_path("/recipes/machine"))) {
+    const lmx::Node tree = lmx::parse_yaml_file(entry.path().string());
+    const lmx::Node* device = tree.find("device");
+    if (!device) continue;  // it takes another file's
+    ++files;
+    const std::string name = device->find("name")->text;
+    for (const char* key : {"efficiency", "half_size", "launch_us", "memory_gb", "memory_gb_s"}) {
+      const std::string value = lmx::to_yaml(*device->find(key));
+      const auto [known, fresh] = devices[name].try_emplace(key, value);
+      EXPECT_EQ(known->second, value) << entry.path() << ": " << name << ", " << key;
+    }
+  }
+  EXPECT_GT(files, devices.size()) << "no two files have the same device";
 }
 
 TEST(PlanMachine, ExchangesAreCheckedWhenTheyAreRead) {

@@ -37,7 +37,7 @@ TEST_F(PlannerOfARequest, BuildsEachCaseOnce) {
   Request anchored = request();
   anchored.anchor = Anchor{2, 0.25};
   const Plan other = make_plan(anchored);
-  EXPECT_EQ(other.speed, speed);
+  EXPECT_EQ(other.rows[0].speed, speed);
   for (size_t i = 0; i < 3; ++i) EXPECT_EQ(other.rows[i].time.step_s(), plan.rows[i].time.step_s());
   EXPECT_TRUE(planner.rows(1).curves.empty());
   EXPECT_FALSE(plan.curves.empty());

@@ -140,6 +140,34 @@ TEST(PlanWire, LatencyCountsTheRoundsOfEachCollective) {
   EXPECT_NEAR(rounds(16, Algorithm::hierarchical), 2 * (7 * 3 + 1 * 10), 1e-9);
 }
 
+// For every size and number of ranks, the automatic choice takes the least time of all.
+TEST(PlanWire, AutomaticIsTheFastestForEachMessage) {
+  LinksConfig links = links_of(8, 100, 10);
+  links.node.latency_us = 3;
+  links.network.latency_us = 10;
+  for (const int ranks : {2, 8, 12, 16, 64, 10'000}) {
+    for (const int64_t bytes : {1'000, 1'000'000, 1'000'000'000}) {
+      double least = INFINITY;
+      for (const Algorithm a : {Algorithm::pairwise, Algorithm::ring, Algorithm::tree, Algorithm::hierarchical})
+        if (a != Algorithm::hierarchical || ranks % 8 == 0 || ranks < 8)
+          least = std::min(least, even_transfer(bytes, ranks, links, a).seconds);
+      EXPECT_EQ(even_transfer(bytes, ranks, links, Algorithm::automatic).seconds, least) << ranks << ' ' << bytes;
+    }
+  }
+  // Few bytes on many ranks: log2 G latencies, not G - 1.
+  EXPECT_EQ(even_transfer(1'000, 10'000, links, Algorithm::automatic).seconds,
+            even_transfer(1'000, 10'000, links, Algorithm::tree).seconds);
+  EXPECT_EQ(algorithm_named("auto"), Algorithm::automatic);
+}
+
+// Encoding and headers leave a part of the bandwidth.
+TEST(PlanWire, OverheadTakesItsPartOfTheBandwidth) {
+  LinksConfig links = links_of(4, 10, 2);
+  const double without = even_transfer(8'000'000, 8, links, Algorithm::ring).seconds;
+  links.network.overhead = 0.2;
+  EXPECT_NEAR(even_transfer(8'000'000, 8, links, Algorithm::ring).seconds, without / 0.8, 1e-12);
+}
+
 TEST(PlanWire, OneRankSendsNothing) {
   EXPECT_EQ(even_transfer(0, 1, links_of(1, 1, 1), Algorithm::ring).seconds, 0);
 }

@@ -111,7 +111,7 @@ void plan(Command command, PlanFlags o) {
   if (!o.counts.empty()) o.request.law = lmx::law_of_counts(o.counts);
   if (!o.anchor.empty()) o.request.anchor = lmx::plan::parse_anchor(o.anchor);
   if (o.epoch_tokens > 0) o.request.epoch_tokens = o.epoch_tokens;
-  o.request.overlap = !o.no_overlap;
+  if (o.no_overlap) o.request.overlap = false;
   const lmx::plan::Plan plan = lmx::plan::make_plan(o.request);
   if (!o.out.empty()) lmx::write_file(o.out, lmx::plan::file_of(plan, o.out));
   if (o.json) return print_json(lmx::plan::json_of(plan));
@@ -119,9 +119,10 @@ void plan(Command command, PlanFlags o) {
 }
 
 void add_assumptions(Command command, const std::shared_ptr<PlanFlags>& o) {
-  command.add_option("--collectives NAME", o->collectives,
-                     "how collectives move data: pairwise (lmx's own; default), ring (NCCL, MPI; default where the "
-                     "recipe has comm.reduce: native), tree, hierarchical");
+  command.add_option(
+      "--collectives NAME", o->collectives,
+      "how collectives move data: auto (the fastest for each message; default, unless the machine's file "
+      "names one), pairwise (lmx's own over mpi and gloo), ring, tree, hierarchical");
   command.add_flag("--no-overlap", o->no_overlap, "gradients are exchanged after backward, not beside it");
   command
       .add_option("--spread X", o->request.spread,

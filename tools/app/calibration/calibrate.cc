@@ -13,12 +13,14 @@
 #include "app/calibration/timing.h"
 #include "app/memory/machine_memory.h"
 #include "app/memory/outline.h"
+#include "app/plan/wire.h"
 #include "app/plan/work.h"
 #include "app/records/median.h"
 #include "base/clock.h"
 #include "lmx/autograd.h"
 #include "lmx/error.h"
 #include "lmx/matmul.h"
+#include "recipe/comm_config.h"
 
 namespace lmx::plan {
 namespace {
@@ -213,6 +215,10 @@ Machine calibrate(const std::vector<Recipe>& given, Communicator& comm, int rank
   m.sources = Node::map();
   m.sources.set("device", Node::string("measured by lmx plan --calibrate"));
   m.sources.set("links", Node::string("measured by lmx plan --calibrate"));
+  // Unless the recipe leaves sums to the library, ranks exchange in lmx's own collectives.
+  const bool own = train::unordered_sums(recipes[0].comm, "comm").empty();
+  m.links.collectives = plan::name_of(own ? plan::Algorithm::pairwise : plan::Algorithm::ring);
+  m.sources.set("links.collectives", Node::string("the recipe's comm.reduce"));
   const int inside = std::min(ranks_per_node, comm.size()) - 1, outside = comm.size() - 1 - inside;
   comm.barrier();
   if (inside > 0)

@@ -14,7 +14,7 @@ struct PlanFields {
   Node anchors;
   void fields(Fields& f) {
     f.required("machine", plan.machine, "a file of a folder `machine` of recipes, or a file relative to this one");
-    f.field("collectives", plan.collectives, "pairwise, ring, tree, hierarchical; empty: as lmx plan chooses");
+    f.field("collectives", plan.collectives, "auto, pairwise, ring, tree, hierarchical; empty: as lmx plan chooses");
     f.field("types", plan.types, "FACTOR,EXPONENT of the number of different words; empty: Zipf's law");
     f.subtree("ranks", plan.ranks, "number of ranks; default: those of the cell's recipe");
     f.subtree("epoch_tokens", plan.epoch_tokens, "tokens of the training text; default: those of the corpus");

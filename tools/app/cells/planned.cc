@@ -6,6 +6,7 @@
 #include <set>
 #include <type_traits>
 
+#include "app/plan/measured.h"
 #include "app/plan/output.h"
 #include "app/plan/plan.h"
 #include "app/print/words.h"
@@ -65,10 +66,11 @@ class CellPlanner {
       const lmx::plan::Plan& plan = plan_of(cell);
       PlannedCell& p = planned[cell.id];
       p.columns = columns_of(lmx::plan::json_of(plan)[0]);
-      p.speed = plan.speed;
+      p.speed = plan.rows[0].speed;
       p.out_of_memory = p.columns.at("out_of_memory") != 0;
       p.anchor = std::any_of(config_.anchors.begin(), config_.anchors.end(),
-                             [&](const PlanAnchor& anchor) { return anchor.cell == cell.id; });
+                             [&](const PlanAnchor& anchor) { return anchor.cell == cell.id; }) ||
+                 plan.rows[0].sets_speed;
       set_efficiency(cell, p);
       set_without_network(cell, p);
     }
@@ -113,7 +115,9 @@ class CellPlanner {
       if (!config_.collectives.empty()) r.algorithm = lmx::plan::algorithm_named(filled(cell, config_.collectives));
       if (!config_.types.empty()) r.law = lmx::plan::parse_law(filled(cell, config_.types));
     });
-    r.overlap = number_in(cell, config_.overlap, "overlap", {1, 0, 1}) != 0;
+    if (given(config_.overlap)) r.overlap = number_in(cell, config_.overlap, "overlap", {1, 0, 1}) != 0;
+    r.calibrated = config_.anchors.empty();
+    r.known = known_;
     r.spread = number_in(cell, config_.spread, "spread", {0, 0, 10});
     r.fill = number_in(cell, config_.fill, "fill", {1, 0.01, 1});
     if (given(config_.epoch_tokens))
@@ -130,14 +134,16 @@ class CellPlanner {
     });
   }
 
-  // The one of these numbers that belongs to the anchor of the cell; 1 if the cell has none.
-  double of_anchor(const Cell& cell, const std::vector<double>& numbers) const {
+  // The one of these numbers that belongs to the anchor of the cell; 1 if it belongs to none. Empty: there are no
+  // anchors.
+  std::optional<double> of_anchor(const Cell& cell, const std::vector<double>& numbers) const {
+    if (numbers.empty()) return {};
     for (size_t i = 0; i < numbers.size(); ++i)
       if (chosen(experiment_, cell, config_.anchors[i].only, config_.anchors[i].path + ".only")) return numbers[i];
     return 1;
   }
 
-  lmx::plan::Plan plan_at(const Cell& cell, double speed) {
+  lmx::plan::Plan plan_at(const Cell& cell, std::optional<double> speed) {
     lmx::plan::Planner& planner = planner_of(cell);
     return placed(cell, [&] {
       lmx::plan::Plan plan = planner.rows(speed);
@@ -192,7 +198,10 @@ class CellPlanner {
   }
 
   // The seconds of a step without communication.
-  double compute_of(const Cell& cell) { return of_anchor(cell, factors_) * unscaled(cell).time.compute_s; }
+  double compute_of(const Cell& cell) {
+    const double factor = of_anchor(cell, factors_).value_or(plan_of(cell).rows[0].speed_alone);
+    return factor * unscaled(cell).time.compute_s;
+  }
 
   void set_without_network(const Cell& cell, PlannedCell& p) {
     const double step_s = compute_of(cell), ratio = step_s / p.columns.at("step_s");
@@ -235,6 +244,7 @@ class CellPlanner {
   const std::vector<Cell>& cells_;
   std::vector<double> speeds_;   // of the anchors: factors of the times of computation
   std::vector<double> factors_;  // the same for a model without communication
+  std::shared_ptr<lmx::plan::KnownSpeeds> known_ = std::make_shared<lmx::plan::KnownSpeeds>();
   std::map<std::string, lmx::plan::Planner> planners_;
   std::map<std::string, lmx::plan::Row> unscaled_;
   std::map<std::string, lmx::plan::Plan> plans_;

@@ -144,18 +144,22 @@ std::string verdict_table(const Results& r) {
 std::string planned_note(const Results& r) {
   if (!any_origin(r, Origin::planned)) return "";
   std::set<std::string> factors;
-  bool anchored = false, based = false;
+  bool anchored = false, based = false, uncalibrated = false;
   for (const auto& [id, result] : r.by_cell) {
     if (result.planned.columns.empty()) continue;
-    factors.insert(number_text(result.planned.speed, 3));
+    if (result.planned.speed != 1) factors.insert(number_text(result.planned.speed, 3));
+    uncalibrated |= result.planned.speed == 1;
     anchored |= result.planned.anchor;
     based |= result.planned.base;
   }
   std::string note =
       "Planned: by `lmx plan` for " + machines_of(plan_config(r.experiment, r.scale), r.cells) + ", not measured.";
-  if (anchored)
-    note += " The planner is calibrated on the cells of the paper marked *set*: computation takes " + joined(factors) +
-            " times as long as the machine's file says.";
+  if (!factors.empty()) {
+    note += anchored ? " The planner is calibrated on the cells of the paper marked *set*"
+                     : " The planner is calibrated on a step of the paper that the machine's file states";
+    note += ": computation takes " + joined(factors) + " times as long as the machine's file says.";
+    if (uncalibrated) note += " Cells of another precision or machine are not calibrated.";
+  }
   if (based) note += " Efficiency is relative to the cells where it is marked *set*.";
   if (const Explained e = explained_times(r); e.cells > 0)
     note += str(" Of ", e.cells, e.cells == 1 ? " number" : " numbers",

@@ -16,8 +16,9 @@ double at(int i) {
 struct Field {
   const Plan& plan;
   std::vector<std::pair<std::string, const Case*>> variants;
+  std::vector<double> speeds;  // of the variants
 
-  double tokens_s(size_t v, double gb_s) const { return variants[v].second->row(plan.speed, gb_s).tokens_s(); }
+  double tokens_s(size_t v, double gb_s) const { return variants[v].second->row(speeds[v], gb_s).tokens_s(); }
   // The fastest variant, or `before` if it is as fast: variants that exchange the same are equal.
   size_t fastest(double gb_s, size_t before) const {
     size_t best = before;
@@ -40,12 +41,15 @@ struct Field {
 }  // namespace
 
 void add_bandwidths(Plan& plan, const std::vector<std::pair<std::string, const Case*>>& variants) {
-  Field field{plan, {}};
+  Field field{plan, {}, {}};
   int step = 1;
-  for (const auto& variant : variants) {
-    const Row row = variant.second->row(plan.speed);
+  for (const Row& row : plan.rows) {
+    if (row.ranks != variants[0].second->ranks()) continue;
     if (row.workers) step = kCurveStep;  // each of their rows is a simulation
-    if (!row.out_of_memory) field.variants.push_back(variant);
+    if (row.out_of_memory) continue;
+    for (const auto& variant : variants)
+      if (variant.first == row.variant) field.variants.push_back(variant);
+    field.speeds.push_back(row.speed);
   }
   if (field.variants.empty() || variants[0].second->one_node()) return;
   const int ranks = variants[0].second->ranks();

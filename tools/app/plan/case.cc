@@ -86,7 +86,7 @@ Case::Case(const Variant& variant, const std::string& name, int ranks, const Req
       algorithm_(variant.algorithm),
       fill_(request.fill),
       spread_{request.spread},
-      overlap_(request.overlap) {
+      overlap_(request.overlap.value_or(!variant.machine.links.after_backward)) {
   machine_.device.require_products(compute_of(recipe_));
   const PlannedProducts products(machine_.device.support());
   if (request.cores > 0) machine_.device.use_cores(request.cores);

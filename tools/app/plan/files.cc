@@ -47,7 +47,8 @@ Json row_json(const Row& row) {
                                    {"exposed_s", row.time.exposed_s},
                                    {"step_s", row.time.step_s()},
                                    {"tokens_per_s", row.tokens_s()},
-                                   {"efficiency", row.efficiency}})
+                                   {"efficiency", row.efficiency},
+                                   {"speed", row.speed}})
     one[key] = json_number(value);
   put(one, "hours_per_epoch", row.epoch_hours);
   put(one, "hours", row.total_hours);

@@ -249,6 +249,7 @@ void DeviceConfig::require_products(DType compute) const {
 
 void LinkConfig::fields(Fields& f) {
   f.field("gb_s", gb_s, "10^9 bytes a second in one direction", {0, 1e6, true});
+  f.field("overhead", overhead, "the part of that bandwidth which encoding and headers take", {0, 0.99, false});
   f.field("latency_us", latency_us, "microseconds from the call of one rank to the receipt by another", kNonNegative);
   f.field("delay_s_gb", delay_s_gb,
           "seconds by which sending 10^9 bytes delays a computation beside it; 0: the network does it alone",
@@ -263,6 +264,10 @@ void LinksConfig::fields(Fields& f) {
   f.field("staged", staged,
           "data passes through the memory of hosts, so a rank's link is used to send it there and to receive it from "
           "there, one after the other and after the network");
+  f.field("after_backward", after_backward, "gradients are exchanged after backward, not beside it");
+  f.field("central_server", central_server,
+          "a parameter server is no rank, so that no rank keeps a shard of it; otherwise all ranks do");
+  f.field("collectives", collectives, "pairwise, ring, tree, hierarchical: what its library has; \"\": the fastest");
 }
 
 double LinksConfig::inside_s(double bytes, int64_t ranks) const {
@@ -278,11 +283,39 @@ void PriceConfig::fields(Fields& f) {
   f.field("currency", currency, "of the price");
 }
 
+void KnownStep::fields(Fields& f) {
+  f.required("recipe", recipe, "name of the recipe whose step was measured");
+  f.field("overrides", overrides, "of the recipe");
+  f.field("ranks", ranks, "number of ranks", kPositive);
+  f.field("step_s", step_s, "seconds of a step", kNonNegative);
+  f.field("tokens_per_s", tokens_per_s, "tokens a second of all ranks", kNonNegative);
+  f.field("hours_per_epoch", hours_per_epoch, "hours of an epoch", kNonNegative);
+  f.field("epoch_tokens", epoch_tokens, "tokens of the training text; 0: not stated", kNonNegative);
+  f.field("types", types, "FACTOR,EXPONENT of the number of different words of that text; \"\": Zipf's law");
+  f.field("spread", spread, "standard deviation of the time of a sub-batch, as a part of its mean", {0, 10, false});
+  f.field("fill", fill, "the part of its token budget that a mean sub-batch holds", {0.01, 1, false});
+}
+
+std::vector<KnownStep> Machine::known_steps() const {
+  auto steps = read_list<KnownStep>(known, "machine.known");
+  for (size_t i = 0; i < steps.size(); ++i) {
+    const KnownStep& s = steps[i];
+    if ((s.step_s > 0) + (s.tokens_per_s > 0) + (s.hours_per_epoch > 0) != 1)
+      throw UserError(str(to_string(known.items[i].mark), ": machine.known.", i,
+                          ": give one of step_s, tokens_per_s and hours_per_epoch"));
+    if (s.hours_per_epoch > 0 && s.epoch_tokens == 0)
+      throw UserError(str(to_string(known.items[i].mark), ": machine.known.", i,
+                          ": hours_per_epoch needs epoch_tokens, the tokens of the training text"));
+  }
+  return steps;
+}
+
 void Machine::fields(Fields& f) {
   f.field("title", name, "what the machine is");
   f.group("device", device, "the processor of a rank");
   f.group("links", links, "links between ranks");
   f.group("price", price, "the price of its use");
+  f.subtree("known", known, "measured steps: [{recipe: NAME, ranks: 8, step_s: 0.35}, ...], what the device reaches");
   f.subtree("sources", sources, "the origin of each value, by key");
 }
 

@@ -124,9 +124,10 @@ struct DeviceConfig {
 // A link, in one direction.
 struct LinkConfig {
   double gb_s = 0, latency_us = 0;
+  double overhead = 0;    // see fields()
   double delay_s_gb = 0;  // see fields()
   void fields(Fields& f);
-  double seconds(double bytes) const { return bytes / (gb_s * 1e9); }
+  double seconds(double bytes) const { return bytes / (gb_s * (1 - overhead) * 1e9); }
   double latency_s() const { return latency_us * 1e-6; }
   double delay_s(double bytes) const { return bytes * 1e-9 * delay_s_gb; }
 };
@@ -139,6 +140,9 @@ struct LinksConfig {
   // Devices cannot reach each other's memory: data is copied to the memory of the host, over the network if the
   // receiver is on another node, and to the other device, one after the other.
   bool staged = false;
+  bool after_backward = false;  // units are exchanged when backward has ended, not beside it
+  bool central_server = false;  // a parameter server that is no rank; otherwise its shards are divided among the ranks
+  std::string collectives;      // the algorithm that the machine's library has; "": the fastest
   void fields(Fields& f);
   // Seconds in which each rank of a node sends `bytes` to another rank of it; `ranks`: those that share the link.
   double inside_s(double bytes, int64_t ranks) const;
@@ -152,13 +156,27 @@ struct PriceConfig {
   void fields(Fields& f);
 };
 
+// A step that was measured on the machine: what its device is known to reach. See measured.h.
+struct KnownStep {
+  std::string recipe;                  // "patwary_word_1b"
+  std::vector<std::string> overrides;  // of that recipe
+  int64_t ranks = 1;
+  double step_s = 0, tokens_per_s = 0, hours_per_epoch = 0;  // one of them is given
+  double epoch_tokens = 0, spread = 0, fill = 1;             // as in Request; 0, 0, 1: not stated
+  std::string types;                                         // likewise, "8.17,0.64"; "": not stated
+  void fields(Fields& f);
+};
+
 struct Machine {
   std::string name;
   DeviceConfig device;
   LinksConfig links;
   PriceConfig price;
+  Node known = Node::list({});  // of KnownStep
   Node sources;  // by key ("device.memory_gb", or "device.peak_tflops" for all below it): the origin of the value
   void fields(Fields& f);
+  // UserError: not a list of known steps.
+  std::vector<KnownStep> known_steps() const;
   // UserError: a rate that is missing, a value without a source. `where` begins the message.
   void check(const std::string& where) const;
 };

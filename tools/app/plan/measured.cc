@@ -1,6 +1,7 @@
 #include "app/plan/measured.h"
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <vector>
 
@@ -11,6 +12,7 @@
 #include "app/report/sub_batches.h"
 #include "lmx/error.h"
 #include "recipe/comm_config.h"
+#include "recipe/recipe.h"
 
 namespace lmx::plan {
 namespace {
@@ -56,6 +58,99 @@ Measured read_measured(const std::string& run) {
   m.spread = spread_of(lmx_cli::sub_batches(records));
   for (auto& [table, rows] : m.rows) rows /= counts[table];
   return m;
+}
+
+namespace {
+
+const Node& part_of(const Node& tree, const std::string& key) {
+  static const Node none = Node::map({});
+  const Node* node = tree.find(key);
+  return node ? *node : none;
+}
+
+std::string name_of(const Node& component) {
+  return part_of(component, "name").text;
+}
+
+std::string precision_of(const Node& tree) {
+  const std::string& text = part_of(tree, "precision").text;
+  return text.empty() ? Recipe().precision : text;
+}
+
+// The seconds of the step, of which `row` is the plan.
+double seconds_of(const KnownStep& step, const Row& row) {
+  if (step.step_s > 0) return step.step_s;
+  if (step.tokens_per_s > 0) return row.step_tokens / step.tokens_per_s;
+  return step.hours_per_epoch * 3600 * row.step_tokens / step.epoch_tokens;
+}
+
+// The request that plans a known step on the machine as its file has it.
+std::unique_ptr<Request> request_of(const KnownStep& step, const std::string& recipe, const Request& asked) {
+  auto request = std::make_unique<Request>();
+  request->recipe = recipe;
+  request->machine = asked.machine;
+  request->compose = asked.compose;
+  request->compose.overrides = step.overrides;
+  request->compose.places.clear();
+  request->ranks = {step.ranks};
+  request->calibrated = false;
+  request->spread = step.spread;
+  request->fill = step.fill;
+  if (!step.types.empty()) request->law = parse_law(step.types);
+  request->epoch_tokens = step.epoch_tokens > 0 ? step.epoch_tokens : NAN;  // the corpus is not looked at
+  return request;
+}
+
+}  // namespace
+
+std::string parts_text(const Node& tree) {
+  std::string text = precision_of(tree);
+  for (const char* part : {"data", "model", "loss", "sync"}) text += "\n" + to_yaml(part_of(tree, part));
+  return text;
+}
+
+KnownSpeeds::Steps& KnownSpeeds::steps_of(const Request& request, const Variant& variant) {
+  const std::filesystem::path folder = std::filesystem::path(request.recipe).parent_path();
+  const auto [place, fresh] = machines_.try_emplace(request.machine + "\n" + folder.string());
+  Steps& steps = place->second;
+  if (!fresh) return steps;
+  for (const KnownStep& step : variant.machine.known_steps()) {
+    const std::string file = (folder / (step.recipe + ".yaml")).string();
+    if (!std::filesystem::exists(file)) continue;  // a machine can have steps of recipes that are elsewhere
+    Loaded loaded{step, {}, request_of(step, file, request), nullptr};
+    bool swept = false;
+    loaded.tree = variants_of(*loaded.request, swept)[0].tree;
+    steps.push_back(std::move(loaded));
+  }
+  return steps;
+}
+
+KnownSpeeds::Match most_like(KnownSpeeds::Steps& steps, const std::string& recipe, const Node& tree,
+                             bool any_precision) {
+  using Match = KnownSpeeds::Match;
+  Match best;
+  const Node& model = part_of(tree, "model");
+  for (KnownSpeeds::Loaded& l : steps) {
+    if (!any_precision && precision_of(tree) != precision_of(l.tree)) continue;
+    const Node& known = part_of(l.tree, "model");
+    const Match::Kind kind = l.step.recipe == recipe                        ? Match::recipe
+                             : settings_text(model) == settings_text(known) ? Match::model
+                             : name_of(model) == name_of(known)             ? Match::kind_of_model
+                                                                            : Match::other;
+    if (kind > best.kind) best = {&l, kind};
+  }
+  return best;
+}
+
+const KnownSpeed& known_speed(KnownSpeeds::Loaded& known) {
+  if (known.speed) return *known.speed;
+  Planner planner(*known.request);
+  const Row row = planner.rows(1).rows[0];
+  const double seconds = seconds_of(known.step, row);
+  known.speed = std::make_unique<KnownSpeed>(KnownSpeed{planner.speed_of({known.step.ranks, seconds}),
+                                                        seconds / row.time.compute_s, seconds, known.step.ranks,
+                                                        row.batch, parts_text(known.tree)});
+  return *known.speed;
 }
 
 }  // namespace lmx::plan

@@ -27,7 +27,7 @@ double speed_of(const Case& c, const Anchor& anchor) {
                         " ranks: the plan takes ", seconds(1), " s, of which ", seconds(kLeast),
                         " s are communication that no computation hides"));
   double low = kLeast, high = kMost;
-  for (int i = 0; i < 200; ++i) {
+  for (int i = 0; i < 64; ++i) {
     const double middle = std::sqrt(low * high);
     (seconds(middle) < anchor.step_s ? low : high) = middle;
   }
@@ -132,6 +132,22 @@ std::vector<std::string> notes_of(const Request& request, const Case& c, const M
   return notes;
 }
 
+std::string speed_text(double speed) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.3g", speed);
+  return text;
+}
+
+// Adds the lines of variants, or one line if all variants have the same.
+void add_speeds(Plan& plan, const std::vector<std::pair<std::string, std::string>>& lines) {
+  const bool equal =
+      std::all_of(lines.begin(), lines.end(), [&](const auto& l) { return l.second == lines[0].second; });
+  for (const auto& [label, line] : lines) {
+    if (!line.empty()) plan.speeds.push_back(equal ? line : label + ": " + line);
+    if (equal) break;
+  }
+}
+
 // The number after position `sign`, or NaN.
 double number_after(const std::string& text, size_t sign) {
   return sign == std::string::npos ? NAN : parse_double(text.substr(sign + 1)).value_or(NAN);
@@ -167,21 +183,81 @@ struct Planner::Impl {
   bool swept = false;
   std::vector<Variant> variants;
   std::string recipe;
-  std::vector<int64_t> ranks;  // ascending, each once
-  double speed = 1;
+  std::vector<int64_t> ranks;   // ascending, each once
+  std::optional<double> speed;  // of the request's run
   std::optional<double> epoch_tokens;
   std::map<std::pair<size_t, int64_t>, Case> cases;  // by variant and ranks
+  std::shared_ptr<KnownSpeeds> shared;
+  KnownSpeeds::Steps* known = nullptr;  // null: another step sets the speed
+  std::vector<std::string> known_text;  // what known steps say about the text
 
   explicit Impl(const Request& asked) : request(asked), variants(variants_of(request, swept)) {
     recipe = std::filesystem::path(request.recipe).stem().string();
-    speed = request.speed;
     ranks = request.ranks;
     if (ranks.empty()) ranks = {ranks_of(variants[0].tree)};
     std::sort(ranks.begin(), ranks.end());
     ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
     if (!request.from.empty()) speed = take_measured(request, variants[0]);
+    load_known();
+    if (!request.epoch_tokens) request.epoch_tokens = check_dataset(of(0, ranks[0]).recipe().data).train_tokens;
+    if (!request.epoch_tokens && published) request.epoch_tokens = published;
     epoch_tokens = request.epoch_tokens;
-    if (!epoch_tokens) request.epoch_tokens = epoch_tokens = check_dataset(of(0, ranks[0]).recipe().data).train_tokens;
+  }
+  std::optional<double> published;  // tokens of the recipe's text, as a known step states them
+  // Takes what the machine's known steps say about the recipe's text, where the request does not state it.
+  void load_known() {
+    if (!request.calibrated || request.anchor || !request.from.empty()) return;
+    shared = request.known ? request.known : std::make_shared<KnownSpeeds>();
+    known = &shared->steps_of(request, variants[0]);
+    const KnownSpeeds::Match match = most_like(*known, recipe, variants[0].tree, true);
+    if (match.kind < KnownSpeeds::Match::model) return;
+    const KnownStep& step = match.step->step;
+    if (!request.law && !step.types.empty()) {
+      request.law = parse_law(step.types);
+      known_text.push_back(str("words as in the text of ", step.recipe, ", ", step.types, " (machine.known)"));
+    }
+    if (request.spread <= 0 && step.spread > 0) {
+      request.spread = step.spread;
+      known_text.push_back(str("sub-batches as of ", step.recipe, ", spread ", step.spread, " (machine.known)"));
+    }
+    if (request.fill == 1) request.fill = step.fill;
+    if (match.kind == KnownSpeeds::Match::recipe && step.epoch_tokens > 0) published = step.epoch_tokens;
+  }
+  // The rows of a variant. `at`: as for Planner::rows(). `line`: about the step that sets the speed.
+  std::vector<Row> rows_of(size_t v, std::optional<double> at, std::string& line) {
+    Row as;  // at this speed
+    as.speed = at.value_or(1);
+    if (!at && known) line = calibrate(variants[v], as);
+    std::vector<Row> rows;
+    for (const int64_t n : ranks) {
+      Row& row = rows.emplace_back(of(v, n).row(as.speed));
+      row.variant = variants[v].label;
+      row.algorithm = variants[v].algorithm;
+      row.speed = as.speed;
+      row.speed_alone = as.speed_alone;
+      row.sets_speed = as.sets_speed && row.ranks == as.ranks && row.batch == as.batch;
+    }
+    return rows;
+  }
+  // Sets the speed of `as`, and, if the variant is the known step itself on some number of ranks, that number and its
+  // batch.
+  std::string calibrate(const Variant& variant, Row& as) {
+    const KnownSpeeds::Match match = most_like(*known, recipe, variant.tree, false);
+    const DeviceConfig& device = variant.machine.device;
+    if (!match.step && !device.products.items.empty()) return "";  // by lmx plan --calibrate
+    if (!match.step)
+      return "not calibrated: the machine's file has no measured step of such a model in this precision, so real steps "
+             "can be much longer; --anchor and --from state one";
+    const KnownSpeed& s = known_speed(*match.step);
+    as.speed = s.speed;
+    as.speed_alone = s.speed_alone;
+    as.sets_speed = parts_text(variant.tree) == s.parts;
+    as.ranks = static_cast<int>(s.ranks);
+    as.batch = s.batch;
+    return str("computation takes ", speed_text(s.speed), " times as long as the machine's file says",
+               ": the known step of ", match.step->step.recipe, " on ", s.ranks, s.ranks == 1 ? " rank" : " ranks",
+               " takes ", seconds_text(s.step_s),
+               match.kind < KnownSpeeds::Match::model ? ", of another model of this kind" : "");
   }
   const Case& of(size_t variant, int64_t n) {
     const auto found = cases.find({variant, n});
@@ -199,7 +275,7 @@ double Planner::speed_of(const Anchor& anchor) {
   return plan::speed_of(impl_->of(0, anchor.ranks), anchor);
 }
 
-double Planner::speed() {
+std::optional<double> Planner::speed() {
   return impl_->request.anchor ? speed_of(*impl_->request.anchor) : impl_->speed;
 }
 
@@ -207,32 +283,35 @@ size_t Planner::built() const {
   return impl_->cases.size();
 }
 
-Plan Planner::rows(double speed) {
+Plan Planner::rows(std::optional<double> speed) {
   Impl& p = *impl_;
   Plan plan;
   plan.recipe = p.recipe;
   plan.machine_name = p.request.machine;
   plan.machine = p.variants[0].machine;
-  plan.speed = speed;
+  if (speed && *speed != 1)
+    plan.speeds.push_back(str("computation takes ", speed_text(*speed), " times as long as the machine's file says"));
   const Case& first = p.of(0, p.ranks[0]);
   plan.notes = notes_of(p.request, first, plan.machine, p.epoch_tokens.has_value());
+  plan.notes.insert(plan.notes.end(), p.known_text.begin(), p.known_text.end());
   if (p.swept) plan.notes.push_back("the recipe's own values: the axes of its sweep are not planned");
+  std::vector<std::pair<std::string, std::string>> lines;  // by variant
   for (size_t v = 0; v < p.variants.size(); ++v) {
-    const size_t fewest = plan.rows.size();  // the row of this variant on the fewest ranks
-    for (const int64_t n : p.ranks) {
-      const Case& c = p.of(v, n);
-      plan.rows.push_back(c.row(speed));
-      Row& row = plan.rows.back();
-      row.variant = p.variants[v].label;
-      row.algorithm = p.variants[v].algorithm;
-      row.efficiency = row.tokens_s() / row.ranks / (plan.rows[fewest].tokens_s() / plan.rows[fewest].ranks);
-      add_hours(row, c.recipe(), p.epoch_tokens, p.variants[v].machine);
+    std::string line;
+    std::vector<Row> rows = p.rows_of(v, speed, line);
+    lines.emplace_back(p.variants[v].label, line);
+    const double first_rate = rows[0].tokens_s() / rows[0].ranks;  // on the fewest ranks
+    for (Row& row : rows) {
+      row.efficiency = row.tokens_s() / row.ranks / first_rate;
+      add_hours(row, p.of(v, row.ranks).recipe(), p.epoch_tokens, p.variants[v].machine);
+      plan.rows.push_back(std::move(row));
     }
   }
+  add_speeds(plan, lines);
   return plan;
 }
 
-Plan Planner::plan(double speed) {
+Plan Planner::plan(std::optional<double> speed) {
   Impl& p = *impl_;
   Plan plan = rows(speed);
   std::map<int64_t, std::vector<const Row*>> by_ranks;

@@ -28,19 +28,22 @@ Anchor parse_anchor(const std::string& text);  // "8:0.348". UserError: another 
 // "8.17,0.64" is the law U = min(V, 8.17 N^0.64) of the number of different words in N tokens. UserError: another form.
 WordLaw parse_law(const std::string& text);
 
+class KnownSpeeds;
+
 struct Request {
   std::string recipe, machine;         // machine: a name of the group `machine`, or a file
   ComposeOptions compose;              // an override with several values, "sync=unique,allgather", makes variants
   std::vector<int64_t> ranks;          // empty: the number in the recipe
-  std::optional<Algorithm> algorithm;  // default: pairwise, or ring where the recipe leaves sums to the library
+  std::optional<Algorithm> algorithm;  // default: that of the machine, or the fastest
   int64_t cores = 0;                   // of a CPU that the ranks use; 0: all
-  bool overlap = true;                 // units are exchanged beside backward
+  std::optional<bool> overlap;         // units are exchanged beside backward; default: as the machine says
   double spread = 0;                   // Spread::relative
   double fill = 1;                     // part of its token budget that a mean sub-batch holds
   std::optional<double> epoch_tokens;  // default: those of the corpus, if it is available
   std::optional<WordLaw> law;          // default: Zipf's law
-  double speed = 1;                    // Plan::speed, if neither `anchor` nor `from` sets it
+  bool calibrated = true;              // the machine's known steps set the speed, if neither `anchor` nor `from` does
   std::optional<Anchor> anchor;
+  std::shared_ptr<KnownSpeeds> known;  // of the plans that share it; null: this plan alone
   std::string from;  // a run whose records set the speed of the device, the rows of tables and the spread; "": none
 };
 
@@ -57,9 +60,14 @@ struct Row {
   std::string
       variant;  // its values that differ between variants, "sync=unique precision=fp16"; "" if there is one only
   int ranks = 1;
-  Algorithm algorithm = Algorithm::pairwise;
-  int64_t batch = 0;       // items of a step (batch.global)
-  double step_tokens = 0;  // target tokens of a step, of all ranks
+  Algorithm algorithm = Algorithm::automatic;
+  double speed = 1;  // factor of all times of computation
+  // The step that sets the speed, divided by the time of its computation at speed 1: the speed of a model that has no
+  // communication.
+  double speed_alone = 1;
+  bool sets_speed = false;  // it is a known step of the machine
+  int64_t batch = 0;        // items of a step (batch.global)
+  double step_tokens = 0;   // target tokens of a step, of all ranks
   RankMemory memory;
   std::optional<ChosenPass> fit;                              // of a recipe with batch.fit=memory
   bool out_of_memory = false;                                 // no sub-batch fits, or that of the recipe does not
@@ -98,11 +106,11 @@ struct Curve {
 struct Plan {
   std::string recipe, machine_name;
   Machine machine;        // of the first variant
-  double speed = 1;       // factor of all times of computation, from the anchor or the run
   std::vector<Row> rows;  // by variant, then by ranks
   std::vector<Winner> winners;
   std::vector<Crossing> crossings;  // on the largest number of ranks
   std::vector<Curve> curves;        // likewise
+  std::vector<std::string> speeds;  // what sets the speed of the device, and how much slower it is than the file says
   std::vector<std::string> notes;   // assumptions that the plan depends on
 };
 
@@ -116,9 +124,11 @@ class Planner {
   // The factor of all times of computation with which the first variant takes the anchor's time. UserError: no factor
   // does.
   double speed_of(const Anchor& anchor);
-  double speed();           // of the request: by its anchor or run, else Request::speed
-  Plan rows(double speed);  // a plan without winners, crossings and curves
-  Plan plan(double speed);
+  // The factor that the request sets by its anchor or run. Empty: none, so that each variant has that of the machine's
+  // known steps.
+  std::optional<double> speed();
+  Plan rows(std::optional<double> speed);  // a plan without winners, crossings and curves
+  Plan plan(std::optional<double> speed);
   size_t built() const;  // the number of cases that have been built
 
  private:

@@ -100,8 +100,7 @@ std::string text_of(const Plan& plan) {
   for (const Crossing& c : plan.crossings)
     text += str("on ", c.ranks, " ranks ", c.below, " pays below ", bandwidth_text(c.gb_s), " between nodes, ", c.above,
                 " above\n");
-  if (plan.speed != 1)
-    text += str("computation takes ", short_number(plan.speed), " times as long as the machine's file says\n");
+  for (const std::string& line : plan.speeds) text += line + "\n";
   if (const std::string names = collectives_of(plan); !names.empty()) text += "collectives: " + names + "\n";
   for (const std::string& note : plan.notes) text += "assumed: " + note + "\n";
   return text;

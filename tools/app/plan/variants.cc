@@ -42,10 +42,15 @@ bool sets_batch(const std::string& word) {
   return key == "batch" || key == "batch.global";
 }
 
-// Whether the recipe leaves the order of sums to the library, whose collectives are rings.
-Algorithm algorithm_of(const Node& tree) {
-  const Node* comm = tree.find("comm");
-  return comm && !train::unordered_sums(*comm, "comm").empty() ? Algorithm::ring : Algorithm::pairwise;
+Algorithm algorithm_of(const Node& machine) {
+  const Node* links = machine.find("links");
+  const Node* name = links ? links->find("collectives") : nullptr;
+  if (!name || name->text.empty()) return Algorithm::automatic;
+  try {
+    return algorithm_named(name->text);
+  } catch (const UserError& e) {
+    throw UserError(str(to_string(name->mark), ": machine.links.collectives: ", e.what()));
+  }
 }
 
 // The numbers of ranks come from --ranks; a rank's share of the batch follows from the recipe's own number.
@@ -99,8 +104,9 @@ std::vector<Variant> variants_of(const Request& request, bool& swept) {
     v.tree = compose_with(request.recipe, options, overrides);
     if (is_file(request.machine)) v.tree.set("machine", parse_yaml_file(request.machine));
     v.machine = read_machine(*v.tree.find("machine"));
+    const Algorithm own = algorithm_of(*v.tree.find("machine"));
+    v.algorithm = request.algorithm.value_or(own);
     v.tree.erase("machine");
-    v.algorithm = request.algorithm.value_or(algorithm_of(v.tree));
     variants.push_back(std::move(v));
   }
   refuse_ranks(axes, variants, request);

@@ -12,7 +12,7 @@ struct Variant {
   std::string label;  // its values that differ between variants
   Node tree;          // the composed recipe
   Machine machine;    // overrides may change it
-  Algorithm algorithm = Algorithm::pairwise;
+  Algorithm algorithm = Algorithm::automatic;
   bool keeps_batch = false;  // an override sets batch.global
 };
 // In the order of the grid; `swept`: the recipe has axes of a sweep, which are not part of a plan. UserError: a wrong

@@ -9,7 +9,7 @@
 namespace lmx::plan {
 namespace {
 
-constexpr std::array kNames{"pairwise", "ring", "tree", "hierarchical"};
+constexpr std::array kNames{"pairwise", "ring", "tree", "hierarchical", "auto"};
 
 // Seconds of the G-1 rounds in which rank r sends `part` bytes to rank r + s. A node holds L neighbours. In round s,
 // L - s of them send to a neighbour, and L - (G - s) to one by way of rank 0, where these numbers are positive; the
@@ -29,6 +29,17 @@ double pairwise_s(double part, int64_t ranks, int64_t node_ranks, const LinksCon
   if (equal > 0) seconds += static_cast<double>(equal) * round(node_ranks);
   for (int64_t s = node_ranks + equal; s < ranks; ++s) seconds += round(s);
   return seconds;
+}
+
+// A hierarchy needs full nodes.
+Transfer fastest(const Sent& sent, int ranks, const LinksConfig& links) {
+  Transfer best = transfer(sent, ranks, links, Algorithm::pairwise);
+  for (const Algorithm a : {Algorithm::ring, Algorithm::tree, Algorithm::hierarchical}) {
+    if (a == Algorithm::hierarchical && ranks % std::min<int64_t>(links.ranks_per_node, ranks) != 0) continue;
+    const Transfer next = transfer(sent, ranks, links, a);
+    if (next.seconds < best.seconds) best = next;
+  }
+  return best;
 }
 
 }  // namespace
@@ -51,6 +62,7 @@ Algorithm algorithm_named(const std::string& name) {
 
 Transfer transfer(const Sent& sent, int ranks, const LinksConfig& links, Algorithm algorithm) {
   if (ranks < 2) return {};
+  if (algorithm == Algorithm::automatic) return fastest(sent, ranks, links);
   const int64_t inner = std::min<int64_t>(links.ranks_per_node, ranks), nodes = (ranks + inner - 1) / inner;
   const double bytes = static_cast<double>(sent.bytes), calls = static_cast<double>(sent.collectives);
   const double others = ranks - 1, g = ranks, local = static_cast<double>(inner);

@@ -16,9 +16,8 @@ namespace lmx::plan {
 //   ring          2 (G-1) or G-1 rounds, each to the next rank; one rank of a node sends to the next node
 //   tree          as much data as a ring, in log2 G rounds
 //   hierarchical  a ring in each node, and rings between the ranks with the same place in each node
-//
-// The ring is the default of NCCL and of MPI libraries for large messages.
-enum class Algorithm : uint8_t { pairwise, ring, tree, hierarchical };
+//   automatic     the fastest of these for the size of each message, as libraries choose
+enum class Algorithm : uint8_t { pairwise, ring, tree, hierarchical, automatic };
 Algorithm algorithm_named(const std::string& name);  // UserError: with the nearest name
 const char* name_of(Algorithm algorithm);
 

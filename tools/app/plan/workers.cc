@@ -172,13 +172,16 @@ class Simulation {
 
 WorkerStep WorkerStep::of(const ServerPlan& plan, int ranks, const DeviceConfig& device, const LinksConfig& links,
                           double update_s) {
-  const double g = ranks, replied = static_cast<double>(plan.replied), pushed = static_cast<double>(plan.pushed);
+  // The plan leaves out the shard that a rank has itself. A server that is no rank sends and receives all of it.
+  const double g = ranks, whole = links.central_server && ranks > 1 ? g / (g - 1) : 1,
+               shards = links.central_server ? 1 : g;
+  const double replied = whole * static_cast<double>(plan.replied), pushed = whole * static_cast<double>(plan.pushed);
   const double half = static_cast<double>(plan.moved) / 2;  // a worker's part of the traffic in memory, or the shards'
   WorkerStep step;
   step.local_s = device.memory_s(half + 2 * static_cast<double>(plan.local));
-  step.pull = message_of(replied, device.memory_s(replied) / g, ranks, links);
+  step.pull = message_of(replied, device.memory_s(replied) / shards, ranks, links);
   const double decoded = std::max(0.0, half - replied);
-  step.push = message_of(pushed, (device.memory_s(decoded) + update_s) / g, ranks, links);
+  step.push = message_of(pushed, (device.memory_s(decoded) + update_s) / shards, ranks, links);
   const bool one_node = ranks <= links.ranks_per_node;
   if (ranks > 1) step.latency_s = (one_node ? links.node : links.network).latency_s();
   return step;
