@@ -150,7 +150,7 @@ TEST(FullSoftmax, SmoothedLoss) {
   const std::vector<int32_t> t = some_targets(z);
   Context ctx = f64_context();
   const Tensor logits = full_softmax_logits(ctx, h.value(), w.value(), b.value());
-  double smoothed = 0, plain = 0;
+  double smoothed = 0, plain = 0, fairseq = 0;
   for (int64_t i = 0; i < z.n; ++i) {
     const double* row = logits.data<double>() + i * z.v;
     double total = 0, mean = 0;
@@ -159,10 +159,16 @@ TEST(FullSoftmax, SmoothedLoss) {
     for (int64_t k = 0; k < z.v; ++k) mean += (lse - row[k]) / static_cast<double>(z.v);
     plain += nll;
     smoothed += 0.9 * nll + 0.1 * mean;
+    const double words = static_cast<double>(z.v), each = 0.1 / (words - 1);
+    fairseq += (0.9 - each) * nll + each * words * mean;
   }
   const LossValue value = full_softmax_loss(ctx, {h, w, b, ids_tensor(t)}, 0.1);
   EXPECT_NEAR(*value.loss.value().data<double>(), smoothed, 1e-10 * smoothed);
   EXPECT_NEAR(ctx.read<double>(value.nats).value(), plain, 1e-10 * plain);
+  // fairseq divides its share among the other V - 1 words, which is this loss with e V / (V - 1).
+  const double others = 0.1 * static_cast<double>(z.v) / static_cast<double>(z.v - 1);
+  const LossValue same = full_softmax_loss(ctx, {h, w, b, ids_tensor(t)}, others);
+  EXPECT_NEAR(*same.loss.value().data<double>(), fairseq, 1e-10 * fairseq);
   for (const double wrong : {-0.1, 1.0, std::nan("")}) {
     EXPECT_THROW(full_softmax_loss(ctx, {h, w, b, ids_tensor(t)}, wrong), UserError);
   }

@@ -66,7 +66,7 @@ TEST(PlanMachine, SomeCoresHaveTheirShareOfTheRates) {
   EXPECT_NEAR(device.memory_s(10e9), 5, 1e-12);
 }
 
-// A processor has one efficiency for each precision, whatever file it stands in.
+// A processor has one efficiency for each precision, in whatever file it is defined.
 TEST(PlanMachine, EqualDevicesReachTheSame) {
   std::map<std::string, std::map<std::string, std::string>> devices;  // name -> key -> value
   size_t files = 0;

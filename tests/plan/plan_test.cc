@@ -85,8 +85,8 @@ TEST_F(PlanCommand, TheIterationsOfFigureThreeAreWithinTenPercent) {
   }
 }
 
-// What a machine reaches stands in its file, so that a plain plan has the numbers of the papers' tables. The page
-// docs/experiments/patwary2018-planned.md shows them beside the papers'.
+// The file of a machine states the steps that it is known to reach, so that a plain plan has the numbers of the papers'
+// tables. The page docs/experiments/patwary2018-planned.md shows them beside the papers'.
 TEST_F(PlanCommand, APlainPlanHasTheNumbersOfTheExperiment) {
   struct Table {
     const char *experiment, *recipe, *machine, *ranks;

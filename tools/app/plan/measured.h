@@ -1,4 +1,4 @@
-// What was measured as input of a plan: the records of a run, and steps that a machine file states (`known`).
+// Measurements as input of a plan: the records of a run, and steps that a machine file states (`known`).
 #pragma once
 
 #include <map>
