@@ -97,7 +97,7 @@ class Judge {
   }
 
   void test() {
-    const bool chance = check_.kind == "quality" || check_.kind == "shape";
+    const bool chance = check_.kind != "exact" && check_.kind != "formula";
     if (chance && !single_.empty() && check_.by_construction.empty()) {
       verdict_.verdict = kUndecided;
       add_reason(verdict_, str("spread not measured: one run of ", single_[0],

@@ -70,7 +70,8 @@ std::vector<PaperNumber> paper_numbers(const Measure& m, const Results& r) {
     const auto wanted = lmx::parse_double(paper_text(row, m));
     std::vector<Sample> samples = samples_of(r, row, m);
     if (!wanted || samples.empty() || !outcome_of(m, r, row).empty() || fixed(r, row, m)) continue;
-    const bool single = samples.size() == 1 && m.kind == "quality" && origin_of(m, row.first()) == Origin::measured;
+    const bool single = samples.size() == 1 && (m.kind == "quality" || m.kind == "hardware") &&
+                        origin_of(m, row.first()) == Origin::measured;
     all.push_back(
         {key_of(m, row_of(r.experiment, row.first())), std::move(samples), *wanted, single, dependence(r, row)});
   }
