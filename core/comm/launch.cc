@@ -1,5 +1,7 @@
 #include "lmx/launch.h"
 
+#include <signal.h>
+
 #include <algorithm>
 #include <charconv>
 #include <chrono>
@@ -206,6 +208,11 @@ std::string error_prefix() noexcept {
   } catch (const std::exception&) {  // the environment is invalid, which the error itself reports
     return "";
   }
+}
+
+bool stays_ignored(int signal) noexcept {
+  struct sigaction now {};
+  return (signal == SIGHUP || signal == SIGPIPE) && sigaction(signal, nullptr, &now) == 0 && now.sa_handler == SIG_IGN;
 }
 
 }  // namespace lmx

@@ -35,8 +35,7 @@ SignalGuard::SignalGuard() {
     action.sa_flags = once ? static_cast<int>(SA_RESETHAND | SA_RESTART) : SA_RESTART;
     sigemptyset(&action.sa_mask);
     sigaction(signal, nullptr, &before_[i]);
-    const bool stays_ignored = (signal == SIGHUP || signal == SIGPIPE) && before_[i].sa_handler == SIG_IGN;
-    if (!stays_ignored) sigaction(signal, &action, nullptr);
+    if (!stays_ignored(signal)) sigaction(signal, &action, nullptr);
   }
 }
 

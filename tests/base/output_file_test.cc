@@ -1,18 +1,36 @@
 // OutputFile: until close(), the file that has the name is unchanged, whatever its type.
 #include "base/output_file.h"
 
+#include <dlfcn.h>
 #include <gmock/gmock.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <filesystem>
+#include <functional>
+#include <memory>
 #include <thread>
+#include <utility>
 
 #include "base/files.h"
 #include "lmx/error.h"
 #include "temp_folder.h"
+
+namespace lmx_test {
+namespace {
+std::function<void()> g_before_flock;  // called once, before the next call of flock()
+}
+}  // namespace lmx_test
+
+// Replaces the function of the C library in this program, so that a test can act between two calls of the core.
+extern "C" __attribute__((visibility("default"))) int flock(int file, int operation) noexcept {
+  if (const auto act = std::exchange(lmx_test::g_before_flock, nullptr)) act();
+  static const auto real = reinterpret_cast<int (*)(int, int)>(dlsym(RTLD_NEXT, "flock"));
+  return real(file, operation);
+}
 
 namespace lmx_test {
 namespace {
@@ -181,6 +199,26 @@ TEST_F(Outputs, ConcurrentWritersOfOneFileDoNotRemoveEachOthers) {
   for (std::thread& writer : writers) writer.join();
   const std::string last = lmx::read_file(path("out"));
   EXPECT_EQ(last, std::string(1000, last.at(0)));
+  EXPECT_EQ(names(), std::vector<std::string>{"out"});
+}
+
+// A writer opens the temporary file of another one, which is renamed before the writer locks it. The name then belongs
+// to the file of a third one.
+TEST_F(Outputs, AFileThatTakesOverANameIsNoLeftover) {
+  OutputFile first(path("out"));
+  std::unique_ptr<OutputFile> third;
+  g_before_flock = [&] {
+    first.close();
+    third = std::make_unique<OutputFile>(path("out"));
+    third->write("third");
+  };
+  OutputFile second(path("out"));
+  ASSERT_TRUE(third) << "flock() was not called by the core";
+  second.write("second");
+  second.close();
+  EXPECT_EQ(lmx::read_file(path("out")), "second");
+  third->close();
+  EXPECT_EQ(lmx::read_file(path("out")), "third");
   EXPECT_EQ(names(), std::vector<std::string>{"out"});
 }
 

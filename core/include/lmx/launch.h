@@ -48,8 +48,12 @@ class LMX_API EndProcess : public Error {
 // still running after the wait is the only one with this error, and its message begins with "rank 3 of 4: ".
 LMX_API std::string error_prefix() noexcept;
 
-// A termination note: a run registers a function that records the reason if another thread must end the process at once.
-// That happens if a rank is lost while the run's own thread waits for it inside MPI.
+// Returns whether the process ignores SIGHUP (nohup) or SIGPIPE because whoever started it said so. It then stays
+// ignored: no handler may be installed for it.
+LMX_API bool stays_ignored(int signal) noexcept;
+
+// A termination note: a run registers a function that records the reason if another thread must end the process at
+// once. That happens if a rank is lost while the run's own thread waits for it inside MPI.
 //
 // While this object lives, the thread that ends the process calls `note` with the reason. `note` must not wait for the
 // run's thread. At most one object exists at a time.

@@ -96,12 +96,8 @@ ForwardedSignals::ForwardedSignals() {
   struct sigaction action {};
   action.sa_handler = pass_on;
   sigemptyset(&action.sa_mask);
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGPIPE, SIGUSR1, SIGUSR2}) {
-    struct sigaction before {};
-    sigaction(signal, nullptr, &before);
-    const bool stays_ignored = (signal == SIGHUP || signal == SIGPIPE) && before.sa_handler == SIG_IGN;  // nohup
-    if (!stays_ignored) sigaction(signal, &action, nullptr);
-  }
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGPIPE, SIGUSR1, SIGUSR2})
+    if (!stays_ignored(signal)) sigaction(signal, &action, nullptr);
 }
 
 void ForwardedSignals::to(const std::vector<pid_t>& children) {

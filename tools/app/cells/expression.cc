@@ -5,6 +5,7 @@
 #include <cmath>
 #include <map>
 
+#include "app/records/half_interval.h"
 #include "lmx/error.h"
 
 namespace lmx_cli::experiments {
@@ -25,6 +26,12 @@ const std::map<std::string, Unary>& unary_functions() {
 }
 
 const std::vector<std::string> kSampleFunctions{"slope", "exponent", "spread", "most", "least"};
+
+std::vector<double> values_of(const std::vector<Sample>& samples) {
+  std::vector<double> values;
+  for (const Sample& s : samples) values.push_back(s.value);
+  return values;
+}
 
 // Returns the slope of y over x (least squares).
 double slope_of(const std::vector<Sample>& samples) {
@@ -283,21 +290,12 @@ std::vector<std::string> names_in(const std::string& formula) {
   return names;
 }
 
-// Sums differences from the first value, so that equal values have exactly their mean, and a spread of 0.
 double mean(const std::vector<Sample>& samples) {
-  if (samples.empty()) return NAN;
-  const double first = samples.front().value;
-  double sum = 0;
-  for (const Sample& s : samples) sum += s.value - first;
-  return first + sum / static_cast<double>(samples.size());
+  return samples.empty() ? NAN : mean_of(values_of(samples));
 }
 
 double spread(const std::vector<Sample>& samples) {
-  if (samples.size() < 2) return 0;
-  const double middle = mean(samples);
-  double squares = 0;
-  for (const Sample& s : samples) squares += (s.value - middle) * (s.value - middle);
-  return std::sqrt(squares / static_cast<double>(samples.size() - 1));
+  return samples.size() < 2 ? 0 : deviation_of(values_of(samples));
 }
 
 double evaluate(const lmx::Node& node, const std::string& path, const Scope& scope) {

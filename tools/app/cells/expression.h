@@ -38,6 +38,7 @@ double evaluate(const lmx::Node& node, const std::string& path, const Scope& sco
 // Returns the names of variables and measures in a formula, without those of functions and of selections in brackets.
 std::vector<std::string> names_in(const std::string& formula);
 
+// Returns NaN if there are no samples.
 double mean(const std::vector<Sample>& samples);
 // Returns the standard deviation of a sample (n - 1); 0 for a single value.
 double spread(const std::vector<Sample>& samples);

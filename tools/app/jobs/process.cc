@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "lmx/error.h"
+#include "lmx/launch.h"
 
 namespace lmx_cli::jobs {
 namespace {
@@ -175,8 +176,7 @@ SignalNote::SignalNote() {
     struct sigaction action {};
     action.sa_handler = kNoted[i] == SIGINT || kNoted[i] == SIGTERM ? note_signal : note_warning;
     sigaction(kNoted[i], nullptr, &before_[i]);
-    const bool stays_ignored = (kNoted[i] == SIGHUP || kNoted[i] == SIGPIPE) && before_[i].sa_handler == SIG_IGN;
-    if (!stays_ignored) sigaction(kNoted[i], &action, nullptr);
+    if (!lmx::stays_ignored(kNoted[i])) sigaction(kNoted[i], &action, nullptr);
   }
 }
 

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <boost/math/distributions/students_t.hpp>
 #include <cmath>
-#include <numeric>
 
 namespace lmx_cli {
 namespace {
@@ -15,8 +14,11 @@ double errors_of_95(double freedom) {
 
 }  // namespace
 
+// Sums differences from the first value, so that equal values have exactly their mean, and a deviation of 0.
 double mean_of(const std::vector<double>& values) {
-  return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
+  double sum = 0;
+  for (const double v : values) sum += v - values.front();
+  return values.front() + sum / static_cast<double>(values.size());
 }
 
 double deviation_of(const std::vector<double>& values) {

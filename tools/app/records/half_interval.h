@@ -10,6 +10,7 @@ namespace lmx_cli {
 // Returns nothing if there are fewer than two values.
 std::optional<double> half_interval(const std::vector<double>& values);
 
+// REQUIRES: at least one value.
 double mean_of(const std::vector<double>& values);
 // The standard deviation with n - 1 in the denominator. REQUIRES: at least two values.
 double deviation_of(const std::vector<double>& values);
