@@ -7,7 +7,6 @@
 namespace lmx::config {
 namespace {
 
-constexpr auto kNowhere = std::string_view::npos;
 constexpr std::string_view kWhite = " \t\r\n";
 
 size_t line_ends(std::string_view text) {
@@ -17,7 +16,7 @@ size_t line_ends(std::string_view text) {
 // The end of the text inside quotes, after which only white space follows. An escaped blank (`\ `) is text.
 size_t end_of_text(std::string_view inner, bool escapes) {
   const size_t last = inner.find_last_not_of(kWhite);
-  if (last == kNowhere) return 0;
+  if (last == std::string_view::npos) return 0;
   size_t i = 0;
   for (; escapes && i <= last; ++i)
     if (inner[i] == '\\') ++i;
@@ -51,8 +50,8 @@ size_t parent_indentation(std::string_view line, size_t at) {
 }
 
 // The number of blank lines after the last line of a block scalar. 0 if that line is indented further than the block,
-// since yaml-cpp keeps the line ends in that case. `block`: the block's indentation, or kNowhere if its first line
-// decides.
+// since yaml-cpp keeps the line ends in that case. `block`: the block's indentation, or std::string_view::npos if its
+// first line decides.
 size_t blank_lines_behind(std::string_view below, size_t block) {
   size_t blank = 0;
   bool deeper = false;
@@ -61,18 +60,18 @@ size_t blank_lines_behind(std::string_view below, size_t block) {
     const std::string_view line = below.substr(0, end);
     below.remove_prefix(end);
     const size_t indentation = indentation_of(line);
-    if (line.find_first_not_of(kWhite) == kNowhere) {
-      const bool text = block != kNowhere && std::min(line.find_first_of("\r\n"), line.size()) > block;
+    if (line.find_first_not_of(kWhite) == std::string_view::npos) {
+      const bool text = block != std::string_view::npos && std::min(line.find_first_of("\r\n"), line.size()) > block;
       deeper = deeper || text;  // blanks beyond the indentation are text
       blank = text ? 0 : blank + line.ends_with('\n');
       continue;
     }
-    if (block == kNowhere) block = indentation;
+    if (block == std::string_view::npos) block = indentation;
     if (indentation < block || block == 0) break;
     deeper = indentation > block || line[indentation] == '\t';
     blank = 0;
   }
-  return block == kNowhere || deeper ? 0 : blank;
+  return block == std::string_view::npos || deeper ? 0 : blank;
 }
 
 }  // namespace
@@ -89,10 +88,11 @@ std::string with_line_ends(const SourceText& source, size_t pos, std::string val
   const auto begin = static_cast<size_t>(header.data() - text.data());
   const size_t at = pos - begin;
   const std::string_view style = header.substr(at, header.find_first_of(" \t\r", at) - at);
-  if (style[0] != '>' || style.find('+') == kNowhere) return value;
+  if (style[0] != '>' || style.find('+') == std::string_view::npos) return value;
   const size_t digit = style.find_first_of("123456789");
-  const size_t block =
-      digit == kNowhere ? kNowhere : parent_indentation(header, at) + static_cast<size_t>(style[digit] - '0');
+  const size_t block = digit == std::string_view::npos
+                           ? std::string_view::npos
+                           : parent_indentation(header, at) + static_cast<size_t>(style[digit] - '0');
   const size_t below = begin + header.size() + 1;
   const size_t kept = value.size() - (value.find_last_not_of('\n') + 1);
   const size_t blank = below < text.size() ? blank_lines_behind(text.substr(below), block) : 0;

@@ -12,7 +12,6 @@
 namespace lmx::config {
 
 constexpr size_t kMaxBytes = size_t{16} << 20;
-constexpr auto kNone = std::string::npos;
 
 SourceText::SourceText(std::string_view text, std::string file) : file_(std::move(file)) {
   if (text.size() > kMaxBytes)
@@ -75,12 +74,12 @@ size_t SourceText::end_of_quote(size_t pos) const {
       ++i;  // '' inside single quotes
     }
   }
-  return kNone;
+  return std::string_view::npos;
 }
 
 bool SourceText::quote_closes(size_t pos) const {
   if (pos >= text_.size() || (text_[pos] != '\'' && text_[pos] != '"')) return true;
-  return end_of_quote(pos) != kNone;
+  return end_of_quote(pos) != std::string_view::npos;
 }
 
 bool SourceText::bracket_closes(size_t pos) const {
@@ -93,10 +92,10 @@ bool SourceText::bracket_closes(size_t pos) const {
       open.pop_back();
       if (open.empty()) return true;
     }
-    const bool begins_value = std::string_view("[{,: \t\n").find(text_[i == 0 ? 0 : i - 1]) != kNone;
+    const bool begins_value = std::string_view("[{,: \t\n").find(text_[i == 0 ? 0 : i - 1]) != std::string_view::npos;
     if ((c == '"' || c == '\'') && begins_value) {
       i = end_of_quote(i);
-      if (i-- == kNone) return false;
+      if (i-- == std::string_view::npos) return false;
     }
   }
   return false;
@@ -106,7 +105,7 @@ bool SourceText::starts_with_null(size_t pos) const {
   for (const std::string_view word : {"~", "null", "Null", "NULL"}) {
     if (text_.compare(pos, word.size(), word) != 0) continue;
     const size_t end = pos + word.size();
-    if (end >= text_.size() || std::string_view(" \t\r\n,]}#").find(text_[end]) != kNone) return true;
+    if (end >= text_.size() || std::string_view(" \t\r\n,]}#").find(text_[end]) != std::string_view::npos) return true;
   }
   return false;
 }
@@ -120,8 +119,8 @@ bool SourceText::colon_follows(size_t key_pos, std::string_view key) const {
   } else {
     return true;  // a key folded over several lines: yaml-cpp has checked its colon
   }
-  end = end == kNone ? kNone : text_.find_first_not_of(" \t", end);
-  return end != kNone && text_[end] == ':';
+  end = end == std::string_view::npos ? std::string_view::npos : text_.find_first_not_of(" \t", end);
+  return end != std::string_view::npos && text_[end] == ':';
 }
 
 namespace {

@@ -276,7 +276,7 @@ TEST_F(Compose, MistakesInOverrides) {
   const std::pair<const char*, const char*> cases[] = {
       {"seed", "override 'seed': expected key=value, such as seed=1"},
       {"=3", "override '=3': the key is missing: expected key=value"},
-      {"seed =3", "override 'seed =3': no blank may stand in or around the key"},
+      {"seed =3", "override 'seed =3': the key contains a blank; expected key=value"},
       {"a..b=3", "override 'a..b=3': the key 'a..b' has an empty part"},
       {"seed=a=b", "override 'seed=a=b': column 7: a bare '=' in a value: quote the value or write \\="},
       {"seed=[1,2", "override 'seed=[1,2': column 6: '[' is never closed by ']'"},
@@ -314,6 +314,30 @@ TEST_F(Compose, MistakesInOverrides) {
       {"~seed=8", "override '~seed=8': 'seed' is 7, not 8"},
   };
   for (const auto& [override_text, message] : cases) EXPECT_EQ(error({override_text}), message);
+}
+
+// A key that contains a dot is none that an override or a reference can name, so no message proposes it.
+TEST_F(Compose, AProposedKeyWorks) {
+  recipe("notes: {a.b: 1, b.c: {d: 2}, words: {x: 3}}\nn: ${notes.a.c}\n");
+  EXPECT_THAT(error(), testing::AllOf(testing::HasSubstr("no key 'notes.a.c'"), Not(testing::HasSubstr("a.b"))));
+  recipe("notes: {a.b: 1, b.c: {d: 2}, words: {x: 3}}\n");
+  EXPECT_EQ(error({"~notes.a.c"}), "override '~notes.a.c': no key 'notes.a.c'; keys of notes: words");
+  EXPECT_EQ(error({"~notes.b.c.d"}), "override '~notes.b.c.d': no key 'notes.b.c.d'; keys of notes: words");
+  EXPECT_EQ(error({"~notes.wordz"}),
+            "override '~notes.wordz': no key 'notes.wordz' (did you mean 'notes.words'?); keys of "
+            "notes: words");
+  EXPECT_EQ(error({"~notes.words"}), "no error");
+}
+
+TEST_F(Compose, EnvironmentVariablesOfARecipe) {
+  ASSERT_EQ(setenv("LMX_TEST_A", "secret", 1), 0);
+  ASSERT_EQ(unsetenv("LMX_TEST_B"), 0);
+  recipe("a: ${oc.env:LMX_TEST_A}\nb: [x, '${oc.env:LMX_TEST_A,1}/${oc.env:LMX_TEST_B,2}']\nc: 3\n");
+  EXPECT_THAT(environment_values(folder.path(file), {}), testing::ElementsAre("LMX_TEST_A (a, b.1)"));
+  ComposeOptions without;
+  without.overrides = {"a=1", "~b"};
+  EXPECT_THAT(environment_values(folder.path(file), without), testing::IsEmpty());
+  unsetenv("LMX_TEST_A");
 }
 
 TEST_F(Compose, WithoutTypedConfigsANewKeyNeedsAPlus) {

@@ -3,10 +3,12 @@
 #include "app/compose/inputs.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 #include <functional>
 
 #include "app/compose/interpolate.h"
+#include "app/compose/interpolation_text.h"
 #include "app/compose/merge.h"
 #include "base/sha256.h"
 #include "config/messages.h"
@@ -55,6 +57,22 @@ bool same_mark(const Mark& a, const Mark& b) {
   return a.file == b.file && a.line == b.line && a.column == b.column;
 }
 
+// Adds the path of each value that names an environment variable, by the variable's name. A variable that is not set
+// gives no value.
+void collect_variables(const Node& node, const std::string& path,
+                       std::map<std::string, std::vector<std::string>>& variables) {
+  constexpr std::string_view kCall = "${oc.env:";
+  for (size_t i = 0; i < node.items.size(); ++i)
+    collect_variables(node.items[i], config::join_path(path, std::to_string(i)), variables);
+  for (const auto& [key, value] : node.entries) collect_variables(value, config::join_path(path, key), variables);
+  if (!config::has_interpolation(node)) return;
+  for (size_t at = node.text.find(kCall); at != std::string::npos; at = node.text.find(kCall, at + 1)) {
+    const size_t begin = at + kCall.size();
+    const std::string name = node.text.substr(begin, node.text.find_first_of(",}", begin) - begin);
+    if (std::getenv(name.c_str())) variables[name].push_back(path);
+  }
+}
+
 using History = std::map<std::string, std::vector<ReplacedValue>>;
 
 // Adds to `history` the old value at each path where `now` has another value than `before`.
@@ -97,6 +115,15 @@ std::vector<MergedFile> merged_files(const std::string& recipe_file, const Compo
   for (const config::MergeStep& step : config::expand_defaults(inputs.recipe, inputs.sources, inputs.groups).steps)
     files.push_back({step.source->file, step.package, step.chosen_by});
   return files;
+}
+
+std::vector<std::string> environment_values(const std::string& recipe_file, ComposeOptions options) {
+  options.resolve = false;
+  std::map<std::string, std::vector<std::string>> variables;
+  collect_variables(compose(recipe_file, options), "", variables);
+  std::vector<std::string> lines;
+  for (const auto& [name, paths] : variables) lines.push_back(str(name, " (", config::join(paths), ")"));
+  return lines;
 }
 
 History replaced_values(const std::string& recipe_file, const ComposeOptions& options) {

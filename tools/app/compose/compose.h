@@ -58,6 +58,10 @@ struct MergedFile {
 };
 std::vector<MergedFile> merged_files(const std::string& recipe_file, const ComposeOptions& options);
 
+// The environment variables whose values the composed recipe contains because of `${oc.env:NAME}`, each with its keys:
+// "SITE (data.files, run.dir)". Files of a run contain these values, so that config.yaml repeats the run.
+std::vector<std::string> environment_values(const std::string& recipe_file, ComposeOptions options);
+
 // The value at a path of the composed recipe before a later file or an override replaced it.
 struct ReplacedValue {
   std::string value;  // as written, `${...}` included

@@ -16,15 +16,16 @@ namespace {
 constexpr size_t kMaxText = size_t{1} << 20;
 constexpr size_t kMaxNodes = 500'000;
 constexpr size_t kMaxBytes = size_t{64} << 20;  // of all texts together
-constexpr size_t kMaxDepth = 100;  // of references to references, and of ${} inside ${}
-constexpr auto kNone = std::string_view::npos;
+constexpr size_t kMaxDepth = 100;               // of references to references, and of ${} inside ${}
 
-// Collects the paths of the tree, up to a limit, as candidates for a suggestion.
+// Collects the paths of the tree, up to a limit, as candidates for a suggestion. A reference cannot name a key that
+// contains a dot.
 void collect_paths(const Node& node, const std::string& path, std::vector<std::string>& paths) {
   constexpr size_t kEnough = 5000;
   if (paths.size() >= kEnough) return;
   if (!path.empty()) paths.push_back(path);
-  for (const auto& [key, value] : node.entries) collect_paths(value, join_path(path, key), paths);
+  for (const auto& [key, value] : node.entries)
+    if (key.find('.') == std::string::npos) collect_paths(value, join_path(path, key), paths);
 }
 
 class Resolution {
@@ -115,7 +116,7 @@ class Resolution {
         continue;
       }
       const size_t end = end_of_interpolation(text, run_end);
-      if (end == kNone)
+      if (end == std::string_view::npos)
         fail(site, str("'", text.substr(run_end), "': '${' is never closed by '}'; write \\${ for the plain text"));
       out += text_of(evaluate(text.substr(run_end + 2, end - run_end - 3), site), site,
                      text.substr(run_end, end - run_end));
@@ -137,10 +138,10 @@ class Resolution {
     inside.remove_prefix(std::min(inside.find_first_not_of(' '), inside.size()));
     const size_t name_end =
         inside.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.");
-    if (name_end != kNone && name_end > 0 && inside[name_end] == ':')
+    if (name_end != std::string_view::npos && name_end > 0 && inside[name_end] == ':')
       return call(std::string(inside.substr(0, name_end)), inside.substr(name_end + 1), site, inside);
     std::string reference =
-        inside.find("${") == kNone ? std::string(inside) : text_of(expand(inside, site), site, inside);
+        inside.find("${") == std::string_view::npos ? std::string(inside) : text_of(expand(inside, site), site, inside);
     return refer(reference, site);
   }
 
@@ -196,7 +197,6 @@ class Resolution {
     if (!target) {
       std::vector<std::string> paths;
       collect_paths(root_, "", paths);
-      std::erase(paths, path);  // a key that contains dots, which no reference can name
       fail(site, str("${", reference, "}: no key '", path, "'", did_you_mean(path, paths)));
     }
     if (is_missing(*target))

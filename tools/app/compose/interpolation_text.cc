@@ -8,13 +8,12 @@ namespace lmx::config {
 namespace {
 
 constexpr size_t kMaxReferences = 100;  // longest chain of references
-constexpr auto kNowhere = std::string_view::npos;
 
 }  // namespace
 
 bool ends_in_escape(std::string_view text) {
   const size_t last = text.find_last_not_of('\\');
-  return (text.size() - (last == kNowhere ? 0 : last + 1)) % 2 == 1;
+  return (text.size() - (last == std::string_view::npos ? 0 : last + 1)) % 2 == 1;
 }
 
 bool has_interpolation(const Node& node) {
@@ -39,7 +38,7 @@ size_t end_of_interpolation(std::string_view text, size_t begin) {
       return i + 1;
     }
   }
-  return kNowhere;
+  return std::string_view::npos;
 }
 
 std::vector<std::string> split_arguments(std::string_view text) {
@@ -75,8 +74,8 @@ std::vector<std::string> split_arguments(std::string_view text) {
 std::string without_escapes(std::string_view text) {
   std::string out;
   for (size_t i = 0; i < text.size(); ++i) {
-    const bool escapes =
-        text[i] == '\\' && i + 1 < text.size() && std::string_view("\\()[]{}:=, \t").find(text[i + 1]) != kNowhere;
+    const bool escapes = text[i] == '\\' && i + 1 < text.size() &&
+                         std::string_view("\\()[]{}:=, \t").find(text[i + 1]) != std::string_view::npos;
     out += text[escapes ? ++i : i];
   }
   return out;
@@ -102,7 +101,7 @@ const Node* referred(const Node& root, const Node& node, std::string path) {
     const std::string_view text = target->text;
     const bool lone = text.starts_with("${") && end_of_interpolation(text, 0) == text.size();
     const std::string_view reference = lone ? text.substr(2, text.size() - 3) : "";
-    if (reference.empty() || reference.find_first_of(":{ ") != kNowhere) return nullptr;
+    if (reference.empty() || reference.find_first_of(":{ ") != std::string_view::npos) return nullptr;
     const auto absolute = absolute_path(reference, path);
     target = absolute ? root.at_path(*absolute) : nullptr;
     if (!target) return nullptr;

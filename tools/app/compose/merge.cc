@@ -14,17 +14,25 @@ Node* child(Node& node, const std::string& part) {
   return part.empty() ? nullptr : node.at_path(part);
 }
 
+// The keys of a map that an override can name: a dot divides an override's key, so a key that contains one is left out.
+std::vector<std::string> named_keys(const Node& parent) {
+  std::vector<std::string> keys = parent.keys();
+  std::erase_if(keys, [](const std::string& key) { return key.find('.') != std::string::npos; });
+  return keys;
+}
+
 std::string list_of_keys(const Node& parent, const std::string& path) {
   if (parent.kind == Node::Kind::list) return str("; ", path, " has ", parent.items.size(), " items, counted from 0");
   if (parent.kind != Node::Kind::map)
     return str("; ", path, " is ", describe_value(parent), " (", to_string(parent.mark), ")");
-  if (parent.entries.empty()) return "";
-  return str("; keys of ", path.empty() ? "the recipe" : path, ": ", join(parent.keys()));
+  const std::vector<std::string> keys = named_keys(parent);
+  if (keys.empty()) return "";
+  return str("; keys of ", path.empty() ? "the recipe" : path, ": ", join(keys));
 }
 
 [[noreturn]] void fail_unknown(const Override& o, const std::string& key, const Node& parent, const std::string& path,
                                const std::string& part, const ApplyRules& rules) {
-  std::vector<std::string> candidates = parent.keys();
+  std::vector<std::string> candidates = named_keys(parent);
   if (path.empty() && rules.groups) {
     const std::vector<std::string> groups = rules.groups();
     candidates.insert(candidates.end(), groups.begin(), groups.end());

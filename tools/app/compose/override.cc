@@ -15,7 +15,6 @@
 namespace lmx::config {
 namespace {
 
-constexpr auto kEnd = std::string_view::npos;
 constexpr std::string_view kBlank = " \t";
 constexpr std::string_view kEscapable = "\\()[]{}:=, \t\"'";
 constexpr std::string_view kEnding = ",=()[]{}'\"";
@@ -111,7 +110,7 @@ class ValueParser {
     }
     const size_t name_end = std::min(text_.find_first_not_of(kNameLetters, pos_), text_.size());
     const size_t open = text_.find_first_not_of(kBlank, name_end);
-    if (name_end > pos_ && open != kEnd && text_[open] == '(') return function(name_end, open);
+    if (name_end > pos_ && open != std::string_view::npos && text_[open] == '(') return function(name_end, open);
     return {{primitive(in_container, false), ""}, {}};
   }
 
@@ -185,7 +184,7 @@ class ValueParser {
   // stay.
   bool closes_behind_backslashes(char quote) const {
     const size_t end = text_.find_first_not_of('\\', pos_);
-    return text_[pos_ + 1] == '\\' && end != kEnd && text_[end] == quote;
+    return text_[pos_ + 1] == '\\' && end != std::string_view::npos && text_[end] == quote;
   }
 
   // Plain text up to a character that ends it.
@@ -195,7 +194,7 @@ class ValueParser {
     bool escaped = false;
     while (!at_end()) {
       const char c = peek();
-      if (c == '\\' && pos_ + 1 < text_.size() && kEscapable.find(text_[pos_ + 1]) != kEnd) {
+      if (c == '\\' && pos_ + 1 < text_.size() && kEscapable.find(text_[pos_ + 1]) != std::string_view::npos) {
         out += text_[pos_ + 1];
         kept = out.size();
         pos_ += 2;
@@ -207,12 +206,13 @@ class ValueParser {
         kept = out.size();
         continue;
       }
-      if (kEnding.find(c) != kEnd || (is_key && c == ':')) break;
+      if (kEnding.find(c) != std::string_view::npos || (is_key && c == ':')) break;
       out += c;
       ++pos_;
-      if (kBlank.find(c) == kEnd) kept = out.size();
+      if (kBlank.find(c) == std::string_view::npos) kept = out.size();
     }
-    if (kept == 0 && (at_end() || std::string_view(",]}").find(peek()) != kEnd)) fail("a value is missing");
+    if (kept == 0 && (at_end() || std::string_view(",]}").find(peek()) != std::string_view::npos))
+      fail("a value is missing");
     if (kept == 0) fail(str("'", peek(), "' where a value begins: quote the value or write \\", peek()));
     if (!at_end() && !in_container && peek() != ',' && peek() != '=')
       fail(str("'", peek(), "' in a plain value: quote the value or write \\", peek()));
@@ -258,7 +258,7 @@ class ValueParser {
   std::string argument_name() {
     const size_t end = std::min(text_.find_first_not_of(kNameLetters, pos_), text_.size());
     const size_t equals = text_.find_first_not_of(kBlank, end);
-    if (end == pos_ || equals == kEnd || text_[equals] != '=') return "";
+    if (end == pos_ || equals == std::string_view::npos || text_[equals] != '=') return "";
     std::string name(text_.substr(pos_, end - pos_));
     pos_ = equals + 1;
     skip_blanks();
@@ -327,18 +327,19 @@ Override parse_override(const std::string& text) {
                         "' begins no key; expected key=value, +key=value, ++key=value or ~key"));
   const size_t equals = rest.find('=');
   std::string_view key = rest.substr(0, equals);
-  if (key.find_first_of(kBlank) != kEnd) throw UserError(at(result.mark) + "no blank may stand in or around the key");
-  if (const size_t odd = key.find_first_of("[](){}'\"\\:,*?"); odd != kEnd)
+  if (key.find_first_of(kBlank) != std::string_view::npos)
+    throw UserError(at(result.mark) + "the key contains a blank; expected key=value");
+  if (const size_t odd = key.find_first_of("[](){}'\"\\:,*?"); odd != std::string_view::npos)
     throw UserError(str(at(result.mark), at_column(text.substr(0, text.size() - rest.size() + odd)), "'", key[odd],
                         "' in a key: expected key=value", key[odd] == '[' ? "; an item of a list is key.0=value" : ""));
   for (const std::string& part : split(key, '.'))
     if (part.size() > kMaxKey)
       throw UserError(str(at(result.mark), "a key of ", part.size(), " bytes; at most ", kMaxKey));
   if (key.empty()) throw UserError(at(result.mark) + "the key is missing: expected key=value");
-  if (equals == kEnd && result.kind != Override::Kind::remove)
+  if (equals == std::string_view::npos && result.kind != Override::Kind::remove)
     throw UserError(str(at(result.mark), "expected key=value, such as ", key, "=1"));
   const size_t sign = key.find('@');
-  if (sign != kEnd) result.package = key.substr(sign + 1);
+  if (sign != std::string_view::npos) result.package = key.substr(sign + 1);
   result.key = key.substr(0, sign);
   const auto empty_part = [](const std::string& part) { return part.empty(); };
   const std::vector<std::string> parts = split(result.key, '.'), folders = split(result.key, '/');
@@ -346,9 +347,9 @@ Override parse_override(const std::string& text) {
     throw UserError(str(at(result.mark), "the key '", result.key, "' has an empty part"));
   const std::string package = result.package.value_or("");
   const std::vector<std::string> packages = package.empty() ? std::vector<std::string>{} : split(package, '.');
-  if (package.find('@') != kEnd || std::any_of(packages.begin(), packages.end(), empty_part))
+  if (package.find('@') != std::string_view::npos || std::any_of(packages.begin(), packages.end(), empty_part))
     throw UserError(str(at(result.mark), "'@", package, "' is no package; expected names with dots between them"));
-  if (equals != kEnd) {
+  if (equals != std::string_view::npos) {
     const std::string_view value = rest.substr(equals + 1);
     Parsed parsed =
         ValueParser(value, result.mark, std::string_view(text).substr(0, text.size() - value.size())).parse();
