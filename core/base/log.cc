@@ -1,6 +1,5 @@
 #include "lmx/log.h"
 
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -14,6 +13,7 @@
 
 #include "base/clock.h"
 #include "base/early_log.h"
+#include "base/table.h"
 #include "base/text.h"
 #include "lmx/error.h"
 
@@ -49,6 +49,15 @@ double progress_interval() {
   return valid ? seconds : 30;
 }
 
+// Prints a message to stderr, folded to the width of the terminal.
+void print_message(LogLevel level, const std::string& text) {
+  const std::string name = level >= LogLevel::warn ? str(kNames[static_cast<int>(level)], ":") : "";
+  const std::string all = folded(name.empty() ? text : str(name, " ", text), terminal_columns(STDERR_FILENO));
+  const bool colour = colour_enabled() && !name.empty();
+  std::fprintf(stderr, "%s%s%s%s\n", colour ? kColours[static_cast<int>(level)] : "", name.c_str(),
+               colour ? "\033[0m" : "", all.c_str() + name.size());
+}
+
 // Prints a progress line at most once per interval, for stderr that is no terminal. The first one comes one interval
 // after the first call.
 void print_now_and_then(Logger& l, std::string_view text) {
@@ -79,17 +88,13 @@ void log(LogLevel level, std::string_view foreign) {
   const std::string text = printable(foreign);
   Logger& l = logger();
   const std::lock_guard lock(l.mutex);
-  const char* name = kNames[static_cast<int>(level)];
   if (level >= l.threshold) {
     if (l.line_open) std::fputs("\r\033[K", stderr);
     l.line_open = false;
-    const bool colour = colour_enabled();
-    if (level >= LogLevel::warn)
-      std::fprintf(stderr, "%s%s:%s ", colour ? kColours[static_cast<int>(level)] : "", name, colour ? "\033[0m" : "");
-    std::fprintf(stderr, "%s\n", text.c_str());
+    print_message(level, text);
   }
   if (!l.file.is_open() && !l.early) return;
-  const std::string line = str(local_time("%Y-%m-%d %H:%M:%S"), ' ', name, ' ', text, '\n');
+  const std::string line = str(local_time("%Y-%m-%d %H:%M:%S"), ' ', kNames[static_cast<int>(level)], ' ', text, '\n');
   if (l.file.is_open())
     l.file << line << std::flush;
   else
@@ -121,13 +126,12 @@ EarlyLog::~EarlyLog() {
 }
 
 void progress_line(std::string_view foreign) {
-  const std::string text = printable(foreign);
+  const size_t columns = terminal_columns(STDERR_FILENO);
+  const std::string text = shortened(printable(foreign), columns > 1 ? columns - 1 : 0);  // a full line would scroll
   Logger& l = logger();
   const std::lock_guard lock(l.mutex);
   if (!progress_enabled()) return print_now_and_then(l, text);
-  winsize size{};
-  const size_t width = ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 1 ? size.ws_col - 1u : 79u;
-  std::fprintf(stderr, "\r\033[K%.*s", static_cast<int>(std::min(text.size(), width)), text.data());
+  std::fprintf(stderr, "\r\033[K%s", text.c_str());
   l.line_open = !text.empty();
 }
 

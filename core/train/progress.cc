@@ -45,15 +45,15 @@ std::string rate_text(double per_second) {
   return format(scaled < 10 ? "%.1f%s" : "%.0f%s", scaled, per_second < 999500 ? "k" : "M");
 }
 
-std::string progress_text(const Window& window, const Pace& pace, const std::string& unit) {
-  const double loss = window.tokens ? window.nats / static_cast<double>(window.tokens) : NAN;
+std::string progress_text(const Window& window, const Pace& pace, const LossText& loss) {
   std::string text =
-      format("step %lld/%lld loss %.4f ppl %.1f lr %.2e gnorm %.2f ", static_cast<long long>(pace.step),
-             static_cast<long long>(pace.total_steps), loss, std::exp(loss), window.lr, window.grad_norm);
-  text += str(rate_text(pace.tokens_per_second), " ", unit, "s/s");
+      format("step %lld/%lld", static_cast<long long>(pace.step), static_cast<long long>(pace.total_steps));
   const int64_t left = pace.total_steps - pace.step;
-  if (left > 0) text += str(" ETA ", duration_text(static_cast<double>(left) * pace.seconds_per_step));
-  return text;
+  if (left > 0) text += str("  ETA ", duration_text(static_cast<double>(left) * pace.seconds_per_step));
+  const double nats = window.tokens ? window.nats / static_cast<double>(window.tokens) : NAN;
+  text += loss.sampled ? format("  sampled loss %.4f", nats) : format("  loss %.4f  ppl %.1f", nats, std::exp(nats));
+  return text + str("  ", rate_text(pace.tokens_per_second), " ", loss.unit, "s/s") +
+         format("  lr %.2e  gnorm %.2f", window.lr, window.grad_norm);
 }
 
 }  // namespace lmx::train

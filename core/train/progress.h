@@ -47,8 +47,15 @@ struct Pace {
   double tokens_per_second = 0;
 };
 
-// "step 250/2000 loss 4.1032 ppl 60.5 lr 2.14e-04 gnorm 0.87 412k words/s ETA 3m20s"
-std::string progress_text(const Window& window, const Pace& pace, const std::string& unit);
+// How the loss of training is shown.
+struct LossText {
+  std::string unit;      // what a token is: word, char, byte, subword
+  bool sampled = false;  // over a part of the words: exp(loss) is not comparable with the perplexity of a validation
+};
+
+// "step 250/2000  ETA 3m20s  loss 4.1032  ppl 60.5  412k words/s  lr 2.14e-04  gnorm 0.87". Two spaces separate the
+// parts, of which a narrow terminal shows the first ones (shortened()).
+std::string progress_text(const Window& window, const Pace& pace, const LossText& loss);
 // The bin of a histogram for a duration, four bins for each factor of two, and the minimum seconds of a bin.
 int64_t duration_bin(double seconds);
 double duration_of_bin(int64_t bin);

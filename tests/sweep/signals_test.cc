@@ -105,7 +105,7 @@ TEST_F(EndSignals, ProgressWithoutATerminal) {
   often["LMX_PROGRESS_S"] = "0.001";
   const Outcome o = run_process(command("often"), often);
   EXPECT_EQ(o.code, 0);
-  EXPECT_THAT(o.err, testing::ContainsRegex("\nstep [0-9]+/120 loss [0-9.]+ "));
+  EXPECT_THAT(o.err, testing::ContainsRegex("\nstep [0-9]+/120  ETA [0-9a-z]+  sampled loss [0-9.]+  "));
   EXPECT_EQ(o.err.find('\r'), std::string::npos);
   EXPECT_EQ(o.err.find('\033'), std::string::npos);
   often["LMX_PROGRESS_S"] = "0";

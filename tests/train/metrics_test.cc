@@ -1,6 +1,6 @@
 // metrics.jsonl, and the TensorBoard events in the same folder.
-#include "base/text.h"
 #include "runfiles/metrics.h"
+#include "base/text.h"
 
 #include <gmock/gmock.h>
 #include <sys/resource.h>
@@ -189,10 +189,13 @@ TEST(Progress, LineForPeople) {
   w.tokens = 100;
   w.grad_norm = 0.871;
   w.lr = 2.14e-4;
-  EXPECT_EQ(progress_text(w, {250, 2000, 0.1, 412345}, "word"),
-            "step 250/2000 loss 4.1032 ppl 60.5 lr 2.14e-04 gnorm 0.87 412k words/s ETA 2m55s");
+  EXPECT_EQ(progress_text(w, {250, 2000, 0.1, 412345}, {"word"}),
+            "step 250/2000  ETA 2m55s  loss 4.1032  ppl 60.5  412k words/s  lr 2.14e-04  gnorm 0.87");
+  // The perplexity of sampled words would be much lower than that of a validation.
+  EXPECT_EQ(progress_text(w, {250, 2000, 0.1, 412345}, {"word", true}),
+            "step 250/2000  ETA 2m55s  sampled loss 4.1032  412k words/s  lr 2.14e-04  gnorm 0.87");
   w.tokens = 0;  // every update of the window was skipped
-  EXPECT_THAT(progress_text(w, {2000, 2000, 0.1, 10}, "char"),
+  EXPECT_THAT(progress_text(w, {2000, 2000, 0.1, 10}, {"char"}),
               testing::AllOf(HasSubstr("loss nan"), HasSubstr("10 chars/s")));
 }
 

@@ -133,11 +133,14 @@ std::string without_library_names(std::string text) {
 }
 
 int report(const std::string& message, int code) {
-  const std::string text = lmx::printable(without_library_names(message));
+  constexpr std::string_view kName = "error:";
+  const std::string text = lmx::folded(lmx::str(kName, " ", lmx::printable(without_library_names(message))),
+                                       lmx::terminal_columns(STDERR_FILENO));
   lmx::progress_line("");
   std::fflush(stdout);
   const bool colour = lmx::colour_enabled();
-  std::fprintf(stderr, "%serror:%s %s\n", colour ? "\033[1;31m" : "", colour ? "\033[0m" : "", text.c_str());
+  std::fprintf(stderr, "%s%s%s%s\n", colour ? "\033[1;31m" : "", kName.data(), colour ? "\033[0m" : "",
+               text.c_str() + kName.size());
   return code;
 }
 

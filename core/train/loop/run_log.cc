@@ -47,6 +47,10 @@ std::string without_padding(const std::string& line) {
 
 }  // namespace
 
+LossText RunLog::loss_text() const {
+  return {s_.data.unit, s_.network.loss->plan().samples > 0};
+}
+
 RunLog::RunLog(RunState& run) : run_(run), s_(run.s), reached_(run.at.step) {
   if (s_.leads()) open_metrics();
   if (s_.leads() && s_.recipe.run.tensorboard) events_.emplace(run_.directory, run_.at.step);
@@ -90,7 +94,7 @@ void RunLog::count_step(int64_t step, const StepLoss& own, int64_t tokens, int r
     first.tokens *= ranks;
     set_pace(first);
   }
-  progress_line(progress_text(run_.at.window, pace_, s_.data.unit));
+  progress_line(progress_text(run_.at.window, pace_, loss_text()));
 }
 
 void RunLog::count_spread(const StepLoss& all) {
@@ -219,7 +223,7 @@ void RunLog::write_step(const Lap& lap) {
     metrics_->write(record);
     for (const std::string& line : ranks) metrics_->write_line(without_padding(line));
     if (events_) events_->write(record);
-    const std::string line = progress_text(run_.at.window, pace_, s_.data.unit);
+    const std::string line = progress_text(run_.at.window, pace_, loss_text());
     log_debug(line + notes(record));
     progress_line(line);
   }

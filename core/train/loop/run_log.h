@@ -47,6 +47,7 @@ class RunLog {
  private:
   void open_metrics();
   void set_pace(const Lap& lap);
+  LossText loss_text() const;
   Record own_record();
   Record step_record(const std::vector<std::string>& ranks);
   void add_scale(Record& record) const;

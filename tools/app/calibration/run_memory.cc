@@ -121,8 +121,8 @@ std::string text_of(const ComparedMemory& c) {
     std::snprintf(error, sizeof error, "%+.1f %%", 100 * one.error());
     rows.push_back({one.name, bytes_text(one.planned), bytes_text(one.measured), error});
   }
-  return str("memory of a rank of ", c.recipe, ", ", c.ranks, c.ranks == 1 ? " rank, " : " ranks, ", "until step ",
-             c.steps, "\n", lmx_cli::table(rows));
+  return lmx_cli::fit(str("memory of a rank of ", c.recipe, ", ", c.ranks, c.ranks == 1 ? " rank, " : " ranks, ",
+                          "until step ", c.steps, "\n", lmx_cli::table(rows)));
 }
 
 lmx_cli::Json json_of(const ComparedMemory& c) {

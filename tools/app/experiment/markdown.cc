@@ -1,9 +1,10 @@
-// table.md: the cells, the paper's numbers, the verdicts.
+// The cells, the paper's numbers and the verdicts, for table.md and for a terminal.
 #include <algorithm>
 #include <set>
 
 #include "app/experiment/results.h"
 #include "app/print/markdown.h"
+#include "app/print/terminal.h"
 #include "app/print/words.h"
 #include "base/text.h"
 #include "lmx/error.h"
@@ -14,6 +15,22 @@ namespace {
 using lmx::Node;
 using lmx::str;
 using Lines = std::vector<std::vector<std::string>>;
+
+// How the tables of an experiment are written.
+struct Style {
+  bool terminal = false;
+
+  std::string table(const Lines& lines) const {
+    return terminal ? lmx_cli::table(lines, terminal_width()) + "\n" : markdown_table(lines, " --- ") + "\n";
+  }
+  std::string title(const std::string& text) const { return terminal ? text : "# " + text; }
+  std::string strong(const std::string& text) const { return terminal ? text : "**" + text + "**"; }
+  std::string code(const std::string& text) const { return terminal ? text : "`" + text + "`"; }
+  std::string set() const { return terminal ? "set" : "*set*"; }
+  // A number that no run has measured, and the note about such numbers.
+  std::string by_formula(const std::string& text) const { return terminal ? text + " (formula)" : "*" + text + "*"; }
+  std::string formula_note() const { return terminal ? "" : "*Italics*: by formula, not run.\n\n"; }
+};
 
 std::string heading(const Measure& m, bool planned = false) {
   const std::string unit = m.unit + (planned ? (m.unit.empty() ? "planned" : ", planned") : "");
@@ -54,23 +71,23 @@ bool any_failed(const Results& r, const Row& row) {
 }
 
 // `column_planned`: the heading says that the numbers are planned.
-std::string planned_text(const Results& r, const Row& row, const Measure& m, bool column_planned) {
+std::string planned_text(const Results& r, const Row& row, const Measure& m, bool column_planned, const Style& style) {
   if (out_of_memory(r, row, m)) return kOutOfMemory;
   const std::string text = sample_text(samples_of(r, row, m), m.digits);
   if (text.empty()) return "";
-  return text + (fixed(r, row, m) ? " (*set*)" : column_planned ? "" : " (planned)");
+  return text + (fixed(r, row, m) ? " (" + style.set() + ")" : column_planned ? "" : " (planned)");
 }
 
-std::string row_text(const Results& r, const Row& row, const Column& column) {
+std::string row_text(const Results& r, const Row& row, const Column& column, const Style& style) {
   const Measure& m = *column.measure;
   if (!applies(r.experiment, m, row.first())) return "";
-  if (origin_of(m, row.first()) == Origin::planned) return planned_text(r, row, m, column.planned);
+  if (origin_of(m, row.first()) == Origin::planned) return planned_text(r, row, m, column.planned, style);
   const std::vector<Sample> samples = samples_of(r, row, m);
   const size_t diverged = m.split == kOutcome ? 0 : diverged_runs(r, row);
   if (samples.empty() && lacks_time(m, row.first()) && r.by_cell.contains(row.first().id)) return "virtual ranks";
   if (samples.empty()) return any_failed(r, row) ? "failed" : diverged > 0 ? kDiverged : "not run";
   std::string text = sample_text(samples, m.digits);
-  if (!row.first().runs && !text.empty()) text = "*" + text + "*";
+  if (!row.first().runs && !text.empty()) text = style.by_formula(text);
   size_t runs = 0;
   for (const Cell* cell : row.cells) runs += cell->runs;
   if (!samples.empty() && samples.size() < runs)
@@ -78,7 +95,7 @@ std::string row_text(const Results& r, const Row& row, const Column& column) {
   return text;
 }
 
-std::string cells_table(const Results& r) {
+std::string cells_table(const Results& r, const Style& style) {
   const std::vector<Column> columns = columns_of(r);
   Lines lines(1);
   for (const Axis& axis : r.experiment.axes)
@@ -91,13 +108,13 @@ std::string cells_table(const Results& r) {
   for (const Row& row : r.rows) {
     std::vector<std::string> line = row.labels;
     for (const Column& c : columns) {
-      line.push_back(row_text(r, row, c));
+      line.push_back(row_text(r, row, c, style));
       if (c.formula) line.push_back(sample_text(samples_of(r, row, *c.measure, true), c.measure->digits));
       if (c.paper) line.push_back(paper_text(row, *c.measure));
     }
     lines.push_back(std::move(line));
   }
-  return lines.size() > 1 ? markdown_table(lines, " --- ") + "\n" : "";
+  return lines.size() > 1 ? style.table(lines) : "";
 }
 
 bool any_origin(const Results& r, Origin origin) {
@@ -108,7 +125,7 @@ bool any_origin(const Results& r, Origin origin) {
   });
 }
 
-std::string types_table(const Results& r) {
+std::string types_table(const Results& r, const Style& style) {
   const auto found = r.by_cell.find("types");
   if (found == r.by_cell.end()) return "";
   Lines lines{{"of the text", "measured", "paper"}};
@@ -118,30 +135,28 @@ std::string types_table(const Results& r) {
     const Node* paper = m.paper.find("types");
     lines.push_back({heading(m), number_text(value->second, m.digits), paper ? paper->text : ""});
   }
-  return lines.size() > 1 ? markdown_table(lines, " --- ") + "\n" : "";
+  return lines.size() > 1 ? style.table(lines) : "";
 }
 
-std::string verdict_table(const Results& r) {
+std::string verdict_table(const Results& r, const Style& style) {
   Lines lines{{"claim", "class", "paper", "expected", "measured", "verdict"}};
   for (const Verdict& v : r.verdicts)
     lines.push_back({v.claim, v.kind, v.paper, v.expected,
                      v.measured + (v.planned && !v.measured.empty() ? " (planned)" : ""),
-                     "**" + v.verdict + "**" + (v.reason.empty() ? "" : ": " + v.reason)});
+                     style.strong(v.verdict) + (v.reason.empty() ? "" : ": " + v.reason)});
   if (lines.size() == 1) return "";
   const bool errors = std::any_of(r.verdicts.begin(), r.verdicts.end(), [](const Verdict& v) {
     return std::any_of(v.estimates.begin(), v.estimates.end(), [](const Estimate& e) { return e.error > 0; });
   });
-  return markdown_table(lines, " --- ") +
+  return style.table(lines) +
          (errors
-              ? str("\nIn the column measured ± is the standard error over runs. Verdicts follow Student's t at 5 %, "
+              ? str("In the column measured ± is the standard error over runs. Verdicts follow Student's t at 5 %, "
                     "corrected by Holm's method for ",
                     r.comparisons, r.comparisons == 1 ? " comparison" : " comparisons", " of this table.\n\n")
-              : "\n");
+              : "");
 }
 
-}  // namespace
-
-std::string planned_note(const Results& r) {
+std::string note_of_plan(const Results& r, const Style& style) {
   if (!any_origin(r, Origin::planned)) return "";
   std::set<std::string> factors;
   bool anchored = false, based = false, uncalibrated = false;
@@ -155,12 +170,12 @@ std::string planned_note(const Results& r) {
   std::string note =
       "Planned: by `lmx plan` for " + machines_of(plan_config(r.experiment, r.scale), r.cells) + ", not measured.";
   if (!factors.empty()) {
-    note += anchored ? " The planner is calibrated on the cells of the paper marked *set*"
+    note += anchored ? " The planner is calibrated on the cells of the paper marked " + style.set()
                      : " The planner is calibrated on a step of the paper that the machine's file states";
     note += ": computation takes " + joined(factors) + " times as long as the machine's file says.";
     if (uncalibrated) note += " Cells of another precision or machine are not calibrated.";
   }
-  if (based) note += " Efficiency is relative to the cells where it is marked *set*.";
+  if (based) note += " Efficiency is relative to the cells where it is marked " + style.set() + ".";
   if (const Explained e = explained_times(r); e.cells > 0)
     note += str(" Of ", e.cells, e.cells == 1 ? " number" : " numbers",
                 " of the paper that depend on time, the planner is close enough to ", e.by_planner,
@@ -168,24 +183,38 @@ std::string planned_note(const Results& r) {
   return note + "\n\n";
 }
 
-std::string markdown(const Results& r) {
+std::string written(const Results& r, const Style& style) {
   const Experiment& e = r.experiment;
-  std::string out = "# " + e.title + "\n\n";
+  std::string out = style.title(e.title) + "\n\n";
   if (!e.question.empty()) out += e.question + "\n\n";
   if (!e.paper.empty()) out += "Paper: " + e.paper + (e.place.empty() ? "" : ", " + e.place) + ".\n";
-  out += str("Experiment `", e.id, "`, scale ", r.scale.id, ", recipe `",
-             r.scale.recipe.substr(r.scale.recipe.rfind('/') + 1), "`");
+  out += str("Experiment ", style.code(e.id), ", scale ", r.scale.id, ", recipe ",
+             style.code(r.scale.recipe.substr(r.scale.recipe.rfind('/') + 1)));
   std::string averaged;
   for (const std::string& axis : e.average) averaged += (averaged.empty() ? "" : ", ") + axis;
   if (!averaged.empty()) out += "; mean ± standard deviation over " + averaged;
-  out += ".\n\n" + cells_table(r) + types_table(r);
-  out += planned_note(r);
-  if (any_origin(r, Origin::formula)) out += "*Italics*: by formula, not run.\n\n";
-  out += verdict_table(r);
+  out += ".\n\n" + cells_table(r, style) + types_table(r, style);
+  out += note_of_plan(r, style);
+  if (any_origin(r, Origin::formula)) out += style.formula_note();
+  out += verdict_table(r, style);
   for (const auto& [cell, why] : r.failed) out += "- cell " + cell + " failed: " + why + "\n";
   for (const std::string& note : e.notes) out += "- " + note + "\n";
   while (out.ends_with("\n\n")) out.pop_back();
   return out;
+}
+
+}  // namespace
+
+std::string planned_note(const Results& r) {
+  return note_of_plan(r, {});
+}
+
+std::string markdown(const Results& r) {
+  return written(r, {});
+}
+
+std::string text(const Results& r) {
+  return fit(written(r, {.terminal = true}));
 }
 
 }  // namespace lmx_cli::experiments

@@ -72,6 +72,8 @@ struct Explained {
 Explained explained_times(const Results& results);
 
 std::string markdown(const Results& results);
+// The same with aligned columns, as wide as the terminal.
+std::string text(const Results& results);
 // A paragraph about the numbers that are planned: the machine, and the factors that the paper's cells have set. Empty
 // if nothing is planned.
 std::string planned_note(const Results& results);

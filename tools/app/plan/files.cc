@@ -1,6 +1,7 @@
 // A plan as JSON, CSV, SVG and HTML.
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -115,20 +116,32 @@ std::vector<std::string> columns_of(const Json& rows) {
   return keys;
 }
 
+// Numbers are for reading: four digits. The files .json and .csv have all of them.
+std::string html_cell(const Json& value) {
+  if (value.is_string()) return lmx_cli::escaped(value.get<std::string>());
+  if (value.is_number_float() && std::fabs(value.get<double>()) < 1e4) {
+    char text[32];
+    std::snprintf(text, sizeof text, "%.4g", value.get<double>());
+    return text;
+  }
+  if (value.is_number_float()) return count_text(std::llround(value.get<double>()));
+  return value.is_number_integer() ? count_text(value.get<int64_t>()) : value.dump();
+}
+
 std::string html_table(const Json& rows) {
   const std::vector<std::string> columns = columns_of(rows);
-  std::string text = "<table><tr>";
+  std::string text = "<div class='scroll'><table><tr>";
   for (const std::string& key : columns) text += "<th>" + lmx_cli::escaped(key) + "</th>";
   text += "</tr>\n";
   for (const Json& row : rows) {
     text += row["out_of_memory"].get<bool>() ? "<tr class='out'>" : "<tr>";
     for (const std::string& key : columns) {
       const Json& cell = row.contains(key) ? row[key] : Json("");
-      text += "<td>" + lmx_cli::escaped(cell.is_string() ? cell.get<std::string>() : cell.dump()) + "</td>";
+      text += "<td>" + html_cell(cell) + "</td>";
     }
     text += "</tr>\n";
   }
-  return text + "</table>\n";
+  return text + "</table></div>\n";
 }
 
 }  // namespace
@@ -159,13 +172,13 @@ std::string svg_of(const Plan& plan) {
 
 std::string html_of(const Plan& plan) {
   const std::string title = lmx_cli::escaped(str("Plan of ", plan.recipe, " on ", plan.machine_name));
-  std::string text =
-      str("<!doctype html>\n<html lang='en'><head><meta charset='utf-8'><title>", title,
-          "</title>\n<style>body{font:15px sans-serif;margin:2em;max-width:80em}"
-          "table{border-collapse:collapse;font-size:13px}td,th{border:1px solid #bbb;padding:3px 6px;"
-          "text-align:right}.out{color:#a00}pre{background:#f4f4f4;padding:1em;overflow:auto}</style></head>"
-          "<body>\n<h1>",
-          title, "</h1>\n<pre>", lmx_cli::escaped(text_of(plan)), "</pre>\n", ranks_chart(plan));
+  std::string text = str("<!doctype html>\n<html lang='en'><head><meta charset='utf-8'><title>", title,
+                         "</title>\n<style>body{font:15px sans-serif;margin:2em;max-width:80em}"
+                         "table{border-collapse:collapse;font-size:13px}td,th{border:1px solid #bbb;padding:3px 6px;"
+                         "text-align:right}.scroll{overflow-x:auto}svg{max-width:100%;height:auto}.out{color:#a00}pre{"
+                         "background:#f4f4f4;padding:1em;overflow:auto}</style></head>"
+                         "<body>\n<h1>",
+                         title, "</h1>\n<pre>", lmx_cli::escaped(text_of(plan, false)), "</pre>\n", ranks_chart(plan));
   if (!plan.curves.empty()) text += bandwidth_chart(plan);
   text +=
       "\n<h2>Values</h2>\n" + html_table(json_of(plan)) + "<p>Rows in red do not fit into the device's memory.</p>\n";

@@ -10,8 +10,8 @@ namespace lmx::plan {
 
 // Three digits with a unit: "17 ms", "0.348 s", "2040 s".
 std::string seconds_text(double seconds);
-// The lines that `lmx plan` prints.
-std::string text_of(const Plan& plan);
+// The lines that `lmx plan` prints, folded to the width of the terminal or, for a file, not folded.
+std::string text_of(const Plan& plan, bool terminal = true);
 
 // A list with one object for each row: variant, ranks, batch, step_tokens, memory_bytes, memory (by class),
 // out_of_memory, sent_bytes, node_bytes, network_bytes, compute_s, wait_s, comm_s, hidden_s, exposed_s, step_s,

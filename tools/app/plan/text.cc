@@ -77,7 +77,7 @@ std::string seconds_text(double seconds) {
   return seconds >= 0.1 || seconds == 0 ? short_number(seconds) + " s" : short_number(1000 * seconds) + " ms";
 }
 
-std::string text_of(const Plan& plan) {
+std::string text_of(const Plan& plan, bool terminal) {
   const Columns columns{plan.rows.size() > 0 && !plan.rows[0].variant.empty(),
                         std::any_of(plan.rows.begin(), plan.rows.end(), [](const Row& r) { return !!r.fit; }),
                         std::any_of(plan.rows.begin(), plan.rows.end(), [](const Row& r) { return !!r.workers; }),
@@ -92,8 +92,8 @@ std::string text_of(const Plan& plan) {
   if (columns.workers) rows[0].insert(rows[0].end(), {"UPDATES/S", "STALENESS", "SPEED-UP"});
   if (columns.prices) rows[0].push_back(plan.machine.price.currency + "/EPOCH");
   for (const Row& row : plan.rows) rows.push_back(cells_of(row, columns));
-  std::string text =
-      str("plan of ", plan.recipe, " on ", plan.machine_name, ": ", plan.machine.name, "\n", lmx_cli::table(rows));
+  std::string text = str("plan of ", plan.recipe, " on ", plan.machine_name, ": ", plan.machine.name, "\n",
+                         terminal ? lmx_cli::table(rows) : lmx_cli::table(rows, 0));
   for (const Winner& w : plan.winners)
     text +=
         str(w.ranks, w.ranks == 1 ? " rank: " : " ranks: ", w.variant, w.variant.empty() ? "" : ": ", w.reason, "\n");
@@ -103,7 +103,7 @@ std::string text_of(const Plan& plan) {
   for (const std::string& line : plan.speeds) text += line + "\n";
   if (const std::string names = collectives_of(plan); !names.empty()) text += "collectives: " + names + "\n";
   for (const std::string& note : plan.notes) text += "assumed: " + note + "\n";
-  return text;
+  return terminal ? lmx_cli::fit(text) : text;
 }
 
 }  // namespace lmx::plan

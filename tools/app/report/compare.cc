@@ -104,11 +104,11 @@ std::string headline_value(const Comparison& c) {
 }
 
 std::vector<std::vector<std::string>> comparison_rows(const std::vector<Report>& runs, const Comparison& c) {
-  std::vector<std::vector<std::string>> rows{{"", "RUN", "STATE", "STEP", "BEST VALID PPL", "AT STEP", "LAST VALID PPL",
-                                              "PEAK MEMORY", "SENT PER RANK AND STEP"}};
+  std::vector<std::vector<std::string>> rows{
+      {"RUN", "STATE", "STEP", "BEST VALID PPL", "AT STEP", "LAST VALID PPL", "PEAK MEMORY", "SENT PER RANK AND STEP"}};
   for (size_t i = 0; i < runs.size(); ++i) {
     const Report& r = runs[i];
-    rows.push_back({static_cast<int64_t>(i) == c.best_run ? "*" : "", r.directory, state_text(r),
+    rows.push_back({(static_cast<int64_t>(i) == c.best_run ? "* " : "") + r.directory, state_text(r),
                     std::to_string(r.step), value_at(r.best, "ppl"), r.best ? std::to_string(r.best->step) : "",
                     value_at(r.valid, "ppl"), r.memory.contains("total") ? bytes(r.memory.at("total").max) : "",
                     r.traffic.empty() ? "" : bytes(sent_per_step(r))});

@@ -104,7 +104,7 @@ std::string seconds(double s) {
 void print_times(const Report& r) {
   if (r.ranks < 2) return;
   if (!r.on_a_wire) {
-    std::cout << "\nNo time of communication is shown: virtual ranks share the cores of this machine.\n";
+    std::cout << fit("\nNo time of communication is shown: virtual ranks share the cores of this machine.\n");
     return;
   }
   const CommTimes& t = r.times;
@@ -150,8 +150,7 @@ void print_memory(const Report& r) {
     if (name != "total") add(name, line);
   if (const auto total = r.memory.find("total"); total != r.memory.end()) add("all together", total->second);
   std::cout << "\n"
-            << table(rows)
-            << "The classes add up to more than the total, because their peaks differ in time.\n";
+            << table(rows) << fit("The classes add up to more than the total, because their peaks differ in time.\n");
 }
 
 void print_rows(const Report& r) {
@@ -213,8 +212,8 @@ void print_comparison(const std::vector<Report>& runs) {
   std::cout << table(comparison_rows(runs, c));
   if (c.best_run < 0) return;
   std::cout << "\n"
-            << c.metric << " " << headline_value(c) << "  (*: " << runs[static_cast<size_t>(c.best_run)].directory
-            << ")\n";
+            << fit(str(c.metric, " ", headline_value(c), "  (*: ", runs[static_cast<size_t>(c.best_run)].directory,
+                       ")\n"));
 }
 
 }  // namespace lmx_cli::reports

@@ -32,12 +32,11 @@ winsize terminal() {
   return size;
 }
 
-// Returns the first `width` columns of a line in UTF-8.
-std::string cut(const std::string& line, size_t width) {
-  size_t columns = 0, bytes = 0;
-  for (; bytes < line.size(); ++bytes)
-    if ((line[bytes] & 0xC0) != 0x80 && ++columns > width) break;
-  return line.substr(0, bytes);
+// Returns the beginning of a point's name if the name is so long that its row would not fit.
+std::string short_name(const std::string& id, size_t width) {
+  constexpr size_t kOthers = 46;  // columns of the row beside the name
+  const size_t most = std::max<size_t>(12, width - std::min(width, kOthers));
+  return id.size() <= most ? id : id.substr(0, most - 3) + "...";
 }
 
 }  // namespace
@@ -100,23 +99,24 @@ std::string Live::summary() const {
 std::vector<std::string> Live::lines() const {
   std::vector<std::vector<std::string>> rows{{"POINT", "STATE", "STEP", plan_.request.metric.text(), "TIME"}};
   const winsize size = terminal();
+  const size_t width = size.ws_col - 1u;
   const size_t ended = std::min(last_.size(), kLastEnded);
   for (size_t i = last_.size() - ended; i < last_.size(); ++i) {
     const State& s = journal_.state(last_[i]);
-    rows.push_back({plan_.points[last_[i]].id, name_of(s.outcome), std::to_string(s.step),
+    rows.push_back({short_name(plan_.points[last_[i]].id, width), name_of(s.outcome), std::to_string(s.step),
                     s.value ? number_text(*s.value) : "-", jobs::time_text(s.seconds)});
   }
   for (const auto& [point, since] : running_) {
     const Point& p = plan_.points[point];
     const auto value = read_metric(plan_.request.metric, folder_.run(p), folder_.log(p));
-    rows.push_back({p.id, "running", str(jobs::last_number(folder_.run(p), "step"), p.steps ? str("/", p.steps) : ""),
+    rows.push_back({short_name(p.id, width), "running",
+                    str(jobs::last_number(folder_.run(p), "step"), p.steps ? str("/", p.steps) : ""),
                     value ? number_text(*value) : "-",
                     jobs::time_text(std::chrono::duration<double>(Clock::now() - since).count())});
   }
-  std::vector<std::string> all{summary()};
-  std::istringstream text(table(rows, 0));
+  std::vector<std::string> all;
+  std::istringstream text(lmx::folded(summary(), width) + "\n" + table(rows, width));
   for (std::string line; std::getline(text, line) && all.size() + 2 < size.ws_row;) all.push_back(line);
-  for (std::string& line : all) line = cut(line, size.ws_col - 1u);
   return all;
 }
 

@@ -214,7 +214,7 @@ std::string markdown(const Summary& s) {
 std::string text(const Summary& s) {
   std::string out = table(list_rows(s));
   if (const Rows grid = grid_rows(s); !grid.empty()) out += "\n" + s.metric + "\n" + table(grid);
-  return out + notes(s) + "\n";
+  return fit(out + notes(s) + "\n");
 }
 
 nlohmann::ordered_json json(const Summary& s) {

@@ -91,7 +91,7 @@ void print_plan(const Prepared& p, const std::vector<std::string>& wanted) {
                     cell.types ? "" : text_at(full, "batch.global"), parameters});
     if (cell.runs && cell.same_as.empty()) commands += "  " + command_of(cell) + "\n";
   }
-  std::cout << e.id << ": " << e.title << "\n" << table(rows) << (commands.empty() ? "" : "commands:\n") << commands;
+  std::cout << fit(e.id + ": " + e.title) << "\n" << table(rows) << (commands.empty() ? "" : "commands:\n") << commands;
 }
 
 // Writes results.json, table.md and figure.svg, and prints the table to stdout.
@@ -101,7 +101,7 @@ void write_results(const Results& r, const Finished& finished) {
   lmx::write_file(out + "/results.json", json(r));
   lmx::write_file(out + "/table.md", markdown(r));
   if (figure) lmx::write_file(out + "/figure.svg", figure_svg(r, finished.all_records()));
-  std::cout << markdown(r) << std::flush;
+  std::cout << text(r) << std::flush;
   lmx::log_info(str("results: ", out, "/{results.json,table.md", figure ? ",figure.svg" : "", "}"));
 }
 
@@ -134,7 +134,7 @@ void run(const ExperimentFlags& o) {
       throw UserError(
           str("[experiment] the data is not ready:", text,
               p.planned.empty() ? "" : "\n`lmx experiment show` prints the planned cells, which need none"));
-    std::cout << (problems.empty() ? "data: available" : "data: not ready" + text) << "\n";
+    std::cout << fit(problems.empty() ? "data: available" : "data: not ready" + text) << "\n";
     return;
   }
   const bool slurm = o.choice.launcher == "slurm";
@@ -159,7 +159,7 @@ void show(const ExperimentFlags& o) {
   o.directories.load();
   const Prepared p(o.choice);
   const Results r = results_of(p, Finished(p.cells, p.out));
-  std::cout << (o.json ? json(r) : markdown(r)) << std::flush;
+  std::cout << (o.json ? json(r) : text(r)) << std::flush;
   if (o.check) check(r);
 }
 

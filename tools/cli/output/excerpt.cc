@@ -1,5 +1,7 @@
 #include "cli/output/excerpt.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
@@ -7,6 +9,7 @@
 #include <sstream>
 #include <string_view>
 
+#include "base/table.h"
 #include "lmx/error.h"
 
 namespace lmx_cli {
@@ -25,12 +28,11 @@ std::string padding(const std::string& line, size_t column) {
 }
 
 // Shortens a long line to the part around its column, so that the caret is visible.
-void shorten(std::string& line, size_t& column) {
-  constexpr size_t kWidth = 110;
-  if (line.size() <= kWidth) return;
-  size_t begin = column > kWidth / 2 ? column - kWidth / 2 : 0;
+void shorten(std::string& line, size_t& column, size_t width) {
+  if (line.size() <= width) return;
+  size_t begin = column > width / 2 ? column - width / 2 : 0;
   while (begin > 0 && (line[begin] & 0xC0) == 0x80) --begin;
-  size_t end = std::min(line.size(), begin + kWidth);
+  size_t end = std::min(line.size(), begin + width);
   while (end < line.size() && (line[end] & 0xC0) == 0x80) ++end;
   const auto cut = static_cast<size_t>(std::count_if(line.begin(), line.begin() + static_cast<std::ptrdiff_t>(begin),
                                                      [](char c) { return (c & 0xC0) != 0x80; }));
@@ -51,8 +53,10 @@ std::string line_of(const std::string& file, size_t number) {
 }
 
 std::string excerpt(std::string line, size_t column, const std::string& number) {
-  shorten(line, column);
   const std::string margin = std::string(number.size(), ' ');
+  constexpr size_t kMost = 110;  // columns of the line
+  const size_t columns = lmx::terminal_columns(STDERR_FILENO), beside = margin.size() + 5, dots = 6;
+  shorten(line, column, columns > beside + dots ? std::min(kMost, columns - beside - dots) : kMost);
   return lmx::str("\n  ", number, " | ", line, "\n  ", margin, " | ", padding(line, column), "^");
 }
 
