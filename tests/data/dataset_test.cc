@@ -219,6 +219,18 @@ TEST_F(TextData, CheckFindsWithoutPreparing) {
               ElementsAre(Names("data.classes 5000")));
 }
 
+// The points of a sweep share their data, so it is checked once for all of them, and again for other data.
+TEST_F(TextData, ChecksAreSharedByEqualData) {
+  DatasetChecks checks;
+  const DataCheck& small = checks.of(data("vocab_size: 8\n"));
+  EXPECT_EQ(&checks.of(data("vocab_size: 8\n")), &small);
+  EXPECT_THAT(small.findings, IsEmpty());
+  EXPECT_THAT(checks.of(data("vocab_size: 100\n")).findings, ElementsAre(Names("distinct")));
+  for (int fraction = 1; fraction < 40; ++fraction)  // more than are kept
+    EXPECT_EQ(checks.of(data(str("vocab_size: 8\nvalid_fraction: 0.", fraction + 10, "\n"))).train_tokens,
+              check_dataset(data(str("vocab_size: 8\nvalid_fraction: 0.", fraction + 10, "\n"))).train_tokens);
+}
+
 // The same numbers and words, whether counted or remembered, as opening the data gives.
 TEST_F(TextData, CheckKnowsTokensAndTypes) {
   const std::string vocabularies[] = {"vocab_size: 8\n", "vocab_size: 13\nend_of_line: false\nvalid_fraction: 0.3\n"};

@@ -164,8 +164,9 @@ TEST_F(Prepare, TooShortForItsSplits) {
   write("blank.txt", " \n\t\n");
   EXPECT_THAT(user_error([&] { run({path("blank.txt")}, {}); }), Names("holds a word"));
   write("one.txt", "only one line\n");
-  EXPECT_THAT(user_error([&] { run({path("one.txt")}, {.valid_fraction = 0.01}); }),
-              Names("1 lines", "valid split", "data.valid_fraction", "0.01"));
+  EXPECT_THAT(
+      user_error([&] { run({path("one.txt")}, {.valid_fraction = 0.01}); }),
+      Names("valid split has 0 of the 1 line with words", "whole lines", "fold -s", "data.valid_fraction (now 0.01)"));
 }
 
 TEST_F(Prepare, OneHugeLine) {

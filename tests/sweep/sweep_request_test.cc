@@ -27,6 +27,46 @@ class SweepRequest : public SweepTest {
   }
 };
 
+// One number of virtual ranks for all points, or an axis of several.
+TEST_F(SweepRequest, VirtualRanksAsInARun) {
+  recipe("");
+  const Outcome one = sweep("one", {"--ranks", "2", "seed=1,2"}), several = sweep("several", {"--ranks", "1,2"});
+  ASSERT_EQ(one.code, 0) << one.err;
+  ASSERT_EQ(several.code, 0) << several.err;
+  EXPECT_THAT(read_file(folder_ / "one/points/0-seed=1.yaml"), HasSubstr("comm:\n  name: virtual\n  ranks: 2\n"));
+  EXPECT_THAT(read_file(folder_ / "one/points/1-seed=2.yaml"), HasSubstr("comm:\n  name: virtual\n  ranks: 2\n"));
+  EXPECT_THAT(read_file(folder_ / "several/points/0-ranks=1.yaml"), HasSubstr("comm:\n  name: virtual\n  ranks: 1\n"));
+  EXPECT_THAT(read_file(folder_ / "several/points/1-ranks=2.yaml"), HasSubstr("comm:\n  name: virtual\n  ranks: 2\n"));
+  EXPECT_THAT(several.out, HasSubstr("ranks"));
+  EXPECT_THAT(refused({"--ranks", "2", "comm.ranks=2,4"}), Names("--ranks 2", "'comm.ranks=2'", "leave out one"));
+  EXPECT_THAT(refused({"--ranks", "2,2"}), Names("--ranks 2", "twice"));
+  EXPECT_THAT(refused({"--ranks", "0"}), Names("--ranks"));
+}
+
+// A sweep checks its points one after the other, and says how far it is.
+TEST_F(SweepRequest, ProgressWhilePointsAreChecked) {
+  recipe("");
+  auto often = environment();
+  often["LMX_PROGRESS_S"] = "0.0001";
+  const Outcome o = run_process(sweep_words("none", {"seed=1,2,3", "--dry-run"}), often);
+  EXPECT_EQ(o.code, 0) << o.err;
+  EXPECT_THAT(o.err, HasSubstr("checked 2 of 3 points"));
+}
+
+TEST_F(SweepRequest, ValuesOfTheEnvironmentAreReported) {
+  recipe("provenance: {site: '${oc.env:LMX_TEST_SITE}'}\n");
+  auto there = environment();
+  there["LMX_TEST_SITE"] = "here";
+  const Outcome swept = run_process(sweep_words("site", {"seed=1,2"}), there),
+                once = run_process(command("once"), there);
+  EXPECT_THAT(swept.err, HasSubstr("the files of this sweep contain the values of environment variables: "
+                                   "LMX_TEST_SITE (provenance.site)"));
+  EXPECT_THAT(once.err, HasSubstr("the files of this run contain the values of environment variables: "
+                                  "LMX_TEST_SITE (provenance.site)"));
+  EXPECT_THAT(run_process(sweep_words("without", {"seed=1,2", "~provenance"}), there).err,
+              Not(HasSubstr("LMX_TEST_SITE")));
+}
+
 // `sweep:` is at line 13.
 TEST_F(SweepRequest, AMistakeInTheRecipesParamsHasItsPlace) {
   recipe("sweep:\n  params:\n    optimzer.lr: [0.001, 0.01, 0.1]\n    seed: \"1,2\"\n");

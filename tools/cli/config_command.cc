@@ -5,13 +5,13 @@
 #include <memory>
 
 #include "app/compose/compose.h"
+#include "app/compose/virtual_ranks.h"
 #include "app/points/plan.h"
 #include "app/print/terminal.h"
 #include "app/run/explain.h"
 #include "app/run/schema.h"
 #include "app/run/search_path.h"
 #include "cli/commands.h"
-#include "cli/virtual_ranks.h"
 #include "lmx/config.h"
 #include "recipe/recipe.h"
 
@@ -155,7 +155,7 @@ void print_recipe(const ConfigFlags& options) {
   options.plugins.load();
   const lmx::ComposeOptions compose = with_plugins(options.compose);
   if (options.files) return print_files(options.recipe, compose);
-  lmx::Node tree = compose_on_ranks(options.recipe, compose, options.ranks);
+  lmx::Node tree = lmx::compose_on_ranks(options.recipe, compose, options.ranks);
   if (options.as_written) {
     std::cout << lmx::to_yaml(tree);
     return;

@@ -8,6 +8,7 @@
 #include <numbers>
 
 #include "app/compose/compose.h"
+#include "app/compose/virtual_ranks.h"
 #include "app/inference/average.h"
 #include "app/print/shell.h"
 #include "app/restart/restarts.h"
@@ -17,7 +18,6 @@
 #include "app/translation/translate.h"
 #include "cli/commands.h"
 #include "cli/output/next_lines.h"
-#include "cli/virtual_ranks.h"
 #include "data/dataset.h"
 #include "lmx/config.h"
 #include "lmx/data.h"
@@ -142,7 +142,7 @@ int64_t ranks_to_lose(const RunFlags& o) {
   o.directories.load();
   lmx::ComposeOptions compose = o.compose;
   compose.overrides.insert(compose.overrides.end(), o.changes.begin(), o.changes.end());
-  const lmx::Node tree = compose_on_ranks(o.recipe, with_plugins(compose), o.ranks);
+  const lmx::Node tree = lmx::compose_on_ranks(o.recipe, with_plugins(compose), o.ranks);
   const lmx::Node* comm = tree.find("comm");
   const int64_t ranks = comm ? lmx::train::comm_ranks(*comm, "comm") : 1;
   if (ranks > 1) return ranks;
@@ -170,16 +170,19 @@ void run(RunFlags o) {
   if (o.restarts && !o.dry_run) throw ExitCode{supervise(o)};
   const std::vector<std::string> words = command_line(o), changed = apply_changes(o);
   o.directories.load();
-  lmx::Node tree = compose_on_ranks(o.recipe, with_plugins(o.compose), o.ranks);
+  lmx::Node tree = lmx::compose_on_ranks(o.recipe, with_plugins(o.compose), o.ranks);
   const NextLines stated(tree, o.recipe);
   const std::string name = std::filesystem::path(o.recipe).stem().string();
   if (o.dry_run) {
-    const lmx::DryRun dry = lmx::dry_run(tree, name);
-    std::cout << dry.text;
+    lmx::DatasetChecks checks;
+    const lmx::DryRun dry = lmx::dry_run(tree, name, checks);
+    std::cout << fit(dry.text);
     if (!dry.ready()) throw ExitCode{2};
     return;
   }
-  const lmx::RunResult result = lmx::run_recipe(tree, name, {o.resume, words, o.trace, o.until, changed});
+  const lmx::RunResult result = lmx::run_recipe(
+      tree, name,
+      {o.resume, words, o.trace, o.until, changed, lmx::environment_values(o.recipe, with_plugins(o.compose))});
   if (result.leads) print_result(result, o, stated);
   if (result.exit_code != 0) {
     std::cout.flush();

@@ -11,6 +11,7 @@
 #include "app/points/halving.h"
 #include "app/print/shell.h"
 #include "app/print/terminal.h"
+#include "app/print/words.h"
 #include "app/run/dry_run.h"
 #include "app/sweep/runner.h"
 #include "app/sweep/table.h"
@@ -34,6 +35,7 @@ struct SweepFlags {
   std::string recipe, resume, out, seeds, metric, halving, launcher;  // "": local, or the same as before
   lmx::ComposeOptions compose;
   std::vector<std::string> slurm;
+  std::vector<int64_t> ranks;
   int64_t random = 0, random_seed = 0, jobs = 0, retry = 0;
   bool maximize = false, fail_fast = false, dry_run = false, json = false;
 };
@@ -44,6 +46,7 @@ Request request_of(const SweepFlags& o) {
   base.overrides = o.compose.overrides;
   base.config_dirs = o.compose.search_path;
   base.plugin_dirs = o.directories.directories;
+  base.ranks = o.ranks;
   base.random_seed = o.random_seed;
   Given given;
   if (!o.seeds.empty()) given.seeds = o.seeds;
@@ -71,8 +74,8 @@ void print_plan(const Plan& plan) {
     for (const std::string& said : {point.parameters, point.memory}) row.push_back(said.empty() ? "-" : said);
     rows.push_back(std::move(row));
   }
-  std::cout << plan.name << ": " << plan.points.size() << (plan.points.size() == 1 ? " point" : " points") << ", "
-            << (plan.request.metric.maximize ? "highest " : "lowest ") << plan.request.metric.text() << "\n"
+  std::cout << fit(str(plan.name, ": ", plan.points.size(), plan.points.size() == 1 ? " point, " : " points, ",
+                       plan.request.metric.maximize ? "highest " : "lowest ", plan.request.metric.text(), "\n"))
             << table(rows);
 }
 
@@ -104,7 +107,7 @@ Json plan_json(const Plan& plan) {
           {"missing_device", plan.missing_device}};
 }
 
-std::string joined(const std::vector<std::string>& lines) {
+std::string indented(const std::vector<std::string>& lines) {
   std::string text;
   for (const std::string& line : lines) text += "\n  " + line;
   return text;
@@ -132,9 +135,10 @@ void dry_run(const SweepFlags& o) {
     if (not_ready) throw ExitCode{2};
     return;
   }
-  if (short_of_memory) std::cout << "memory: not enough" << joined(plan.missing_memory) << "\n";
-  if (short_of_device) std::cout << "device: not available" << joined(plan.missing_device) << "\n";
-  std::cout << (plan.missing_data.empty() ? "data: available" : "data: not ready" + joined(plan.missing_data)) << "\n";
+  if (short_of_memory) std::cout << fit("memory: not enough" + indented(plan.missing_memory)) << "\n";
+  if (short_of_device) std::cout << fit("device: not available" + indented(plan.missing_device)) << "\n";
+  std::cout << fit(plan.missing_data.empty() ? "data: available" : "data: not ready" + indented(plan.missing_data))
+            << "\n";
   if (not_ready) throw ExitCode{2};
 }
 
@@ -205,7 +209,7 @@ void check_out(const std::string& out) {
 Plan new_plan(const SweepFlags& o) {
   if (!o.out.empty()) check_out(o.out);
   Plan plan = make_plan(request_of(o));
-  if (!plan.missing_data.empty()) throw UserError("[sweep] the data is not ready:" + joined(plan.missing_data));
+  if (!plan.missing_data.empty()) throw UserError("[sweep] the data is not ready:" + indented(plan.missing_data));
   warn_of_halving(plan);
   return plan;
 }
@@ -271,7 +275,7 @@ void check_scheduler(const SweepFlags& o, bool slurm) {
 
 void run(Command command, const SweepFlags& o) {
   if (o.recipe.empty() && !o.resume.empty())
-    refuse_given(command, {"--seeds", "--halving", "--random", "--random-seed", "--config-dir"},
+    refuse_given(command, {"--seeds", "--ranks", "--halving", "--random", "--random-seed", "--config-dir"},
                  "with --resume and no recipe: a sweep continues with its own options");
   if (o.metric.empty() && !o.resume.empty()) refuse_given(command, {"--maximize"}, "without --metric");
   if (o.recipe.empty() && (o.resume.empty() || o.resume == "auto"))
@@ -296,6 +300,8 @@ void run(Command command, const SweepFlags& o) {
   const Plan plan = fresh ? *fresh : resumed_plan(o, folder);
   const bool measure = !fresh && !o.metric.empty();
   if (fresh || measure) write_plan(plan, folder);
+  if (!plan.environment.empty())
+    lmx::log_info("the files of this sweep contain the values of environment variables: " + joined(plan.environment));
   lmx::log_info(str("sweep ", folder.path, ": ", plan.points.size(), plan.points.size() == 1 ? " point" : " points"));
   Journal journal(plan, folder.path);
   if (measure) measure_again(plan, folder, journal);
@@ -318,6 +324,12 @@ void add_what(Command command, const std::shared_ptr<SweepFlags>& o) {
                      "key=value for all points; key=a,b,c, key=range(1,9), key=interval(a,b) ... to vary");
   command.add_option("--seeds N|LIST", o->seeds,
                      "number of seeds for each configuration, or a list of seeds: 3, or 1,5,9");
+  command
+      .add_option("--ranks N,...", o->ranks,
+                  "N virtual ranks, as `lmx run --ranks N` would have them; several numbers are an axis")
+      .separated_by_commas()
+      .repeatable()
+      .positive();
   command.add_option("--random N", o->random, "sample N points of the axes instead of using all combinations")
       .positive();
   command.add_option("--random-seed SEED", o->random_seed, "seed of the random points").show_default();

@@ -96,4 +96,12 @@ DataCheck check_dataset(const Node& data) {
   return check;
 }
 
+const DataCheck& DatasetChecks::of(const Node& data) {
+  constexpr size_t kMost = 16;  // a check may hold a text of some megabytes
+  const std::string key = to_yaml(data);
+  if (const auto known = known_.find(key); known != known_.end()) return known->second;
+  if (known_.size() == kMost) known_.clear();
+  return known_[key] = check_dataset(data);
+}
+
 }  // namespace lmx

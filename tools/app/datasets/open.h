@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -26,6 +27,16 @@ struct DataCheck {
 };
 // UserError: only if `data:` cannot be read as a config.
 DataCheck check_dataset(const Node& data);
+
+// The results of check_dataset() for many recipes that share their data, such as the points of a sweep. Its owner
+// assumes that no file changes meanwhile.
+class DatasetChecks {
+ public:
+  const DataCheck& of(const Node& data);
+
+ private:
+  std::map<std::string, DataCheck> known_;  // by the text of `data:`
+};
 
 // Searches the files of a recipe's `data:` without reading them. UserError: as open_dataset, if a file is missing.
 void require_files(const Node& data);

@@ -5,11 +5,12 @@
 #include <map>
 #include <set>
 
-#include "app/compose/compose.h"
+#include "app/compose/virtual_ranks.h"
 #include "app/records/recipe_values.h"
 #include "app/run/dry_run.h"
 #include "config/error_collector.h"
 #include "lmx/error.h"
+#include "lmx/log.h"
 #include "recipe/recipe.h"
 
 namespace lmx_cli::sweeps {
@@ -18,6 +19,8 @@ namespace {
 using lmx::Node;
 using lmx::str;
 using lmx::UserError;
+
+constexpr const char* kRanksAxis = "ranks";  // of several --ranks; no key of a recipe has this name
 
 // Makes a short name that is safe as a file name and in a shell.
 std::string file_name(const std::string& text) {
@@ -57,6 +60,20 @@ std::string bare_key(const std::string& name) {
   return name.substr(std::min(name.find_first_not_of('+'), name.size()));
 }
 
+// Appends the axis of several numbers of virtual ranks.
+std::vector<Axis> axes_with_ranks(std::vector<Axis> axes, const std::vector<int64_t>& ranks) {
+  if (ranks.size() < 2) return axes;
+  Axis axis{kRanksAxis, {}, {}, false};
+  for (const int64_t n : ranks) {
+    const std::string text = std::to_string(n);
+    if (std::find(axis.values.begin(), axis.values.end(), text) != axis.values.end())
+      throw UserError(str("[sweep] --ranks ", text, " is there twice"));
+    axis.values.push_back(text);
+  }
+  axes.push_back(std::move(axis));
+  return axes;
+}
+
 void make_points(Plan& plan, const Space& space) {
   const Request& r = plan.request;
   for (const Axis& axis : space.axes)
@@ -90,18 +107,36 @@ void add_once(std::vector<std::string>& lines, const std::string& line) {
   if (std::find(lines.begin(), lines.end(), line) == lines.end()) lines.push_back(line);
 }
 
-void compose_point(Plan& plan, size_t number, lmx::ComposeOptions options, const Space& space) {
-  Point& point = plan.points[number];
+// How a point is composed.
+struct Composition {
+  lmx::ComposeOptions options;
+  int64_t ranks = 0;
+};
+Composition composition_of(const Plan& plan, const Point& point, const Space& space) {
+  Composition made{compose_options(plan.request), plan.request.ranks.size() == 1 ? plan.request.ranks[0] : 0};
+  lmx::ComposeOptions& options = made.options;
   options.overrides = space.fixed;
   options.places = space.places;
   for (size_t a = 0; a < plan.axes.size(); ++a) {
+    if (plan.axes[a].name == kRanksAxis) {
+      made.ranks = lmx::parse_int(point.place[a]).value();
+      continue;
+    }
     options.overrides.push_back(plan.axes[a].name + "=" + point.place[a]);
     const auto drawn = space.places.find(plan.axes[a].name);
     if (drawn != space.places.end()) options.places[options.overrides.back()] = drawn->second;
   }
-  const Node composed = lmx::compose_run(plan.request.recipe, options, {plan.name, static_cast<int64_t>(number)});
+  return made;
+}
+
+void compose_point(Plan& plan, size_t number, const Space& space, lmx::DatasetChecks& checks) {
+  Point& point = plan.points[number];
+  const Composition how = composition_of(plan, point, space);
+  const Node composed =
+      lmx::compose_on_ranks(plan.request.recipe, how.options, how.ranks, {plan.name, static_cast<int64_t>(number)});
+  if (number == 0) plan.environment = lmx::environment_values(plan.request.recipe, how.options);
   const std::string yaml = lmx::to_yaml(lmx::full_recipe(composed, point.id));
-  const lmx::DryRun dry = lmx::dry_run(composed, point.id);
+  const lmx::DryRun dry = lmx::dry_run(composed, point.id, checks);
   point.yaml = yaml;  // "" marks a point with an error
   read_resources(point);
   point.parameters = dry.parameters;
@@ -146,15 +181,17 @@ Plan make_plan(const Request& request, std::vector<std::string>* findings) {
   Plan plan;
   plan.request = request;
   plan.name = std::filesystem::path(request.recipe).stem().string();
-  const lmx::ComposeOptions options = compose_options(request);
-  const Space space = read_space(request.recipe, options);
+  Space space = read_space(request.recipe, compose_options(request));
+  space.axes = axes_with_ranks(std::move(space.axes), request.ranks);
   plan.axes = axes_with_seeds(space.axes, request.seeds);
   make_points(plan, space);
   std::map<std::string, std::vector<size_t>> errors;
   std::vector<std::string> order;
+  lmx::DatasetChecks checks;
   for (size_t i = 0; i < plan.points.size(); ++i) {
+    lmx::progress_line(str("[sweep] checked ", i, " of ", plan.points.size(), " points"));
     try {
-      compose_point(plan, i, options, space);
+      compose_point(plan, i, space, checks);
     } catch (const UserError& e) {
       for (const std::string& message : lmx::messages_of(e)) {
         std::vector<size_t>& points = errors[message];
@@ -163,6 +200,7 @@ Plan make_plan(const Request& request, std::vector<std::string>* findings) {
       }
     }
   }
+  lmx::progress_line("");
   std::vector<std::string> found;
   for (const std::string& message : order) found.push_back(finding(plan, message, errors[message]));
   if (!findings && !found.empty()) lmx::fail_together(found, "mistakes");

@@ -42,6 +42,7 @@ struct Request {
   std::string recipe;
   std::vector<std::string> overrides, config_dirs, plugin_dirs;
   std::vector<int64_t> seeds;  // empty: the seed of the recipe
+  std::vector<int64_t> ranks;  // numbers of virtual ranks; empty: the recipe's `comm`
   int64_t random = 0;          // number of points to sample; 0: the grid
   int64_t random_seed = 0;
   Metric metric;
@@ -77,6 +78,7 @@ struct Plan {
   std::vector<std::string> missing_data;    // missing data of the points, each problem once
   std::vector<std::string> missing_memory;  // points that need more memory than this machine or its device has
   std::vector<std::string> missing_device;  // why this machine lacks a device of the points, each reason once
+  std::vector<std::string> environment;     // environment_values() of a new plan
   bool has_seeds() const { return !request.seeds.empty(); }
   size_t index_of(const std::string& id) const {  // points.size() if there is none
     size_t i = 0;

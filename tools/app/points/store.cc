@@ -25,6 +25,7 @@ Json request_json(const Request& r) {
             {"config_dirs", r.config_dirs},
             {"plugin_dirs", r.plugin_dirs},
             {"seeds", r.seeds},
+            {"ranks", r.ranks},
             {"random", r.random},
             {"random_seed", r.random_seed},
             {"metric", r.metric.text()},
@@ -41,6 +42,7 @@ Request read_request(const Json& json) {
   r.config_dirs = json.at("config_dirs").get<std::vector<std::string>>();
   r.plugin_dirs = json.at("plugin_dirs").get<std::vector<std::string>>();
   r.seeds = json.at("seeds").get<std::vector<int64_t>>();
+  r.ranks = json.value("ranks", std::vector<int64_t>{});
   r.random = json.at("random");
   r.random_seed = json.at("random_seed");
   r.metric = parse_metric(json.at("metric"), json.at("maximize"));

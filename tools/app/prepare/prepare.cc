@@ -156,10 +156,14 @@ void check_splits(const Counts& counts, const PrepareSettings& settings) {
   for (size_t s = 0; s < kSplits; ++s) {
     const int64_t tokens = counts.splits[s].words + (settings.end_of_line ? counts.splits[s].lines : 0);
     if (fractions[s] == 0 || tokens >= 2) continue;
-    throw UserError(
-        str("[data] the corpus is too short: of its ", lines, " lines with ", unit, "s the ", kSplitNames[s],
-            " split drew ", counts.splits[s].lines, " (", tokens, " tokens; at least 2 are needed); use more text",
-            fractions[s] == 1 ? "" : str(", or another data.", kSplitNames[s], "_fraction (now ", fractions[s], ")")));
+    const std::string drawn = str(counts.splits[s].lines, " of the ", lines, lines == 1 ? " line" : " lines", " with ",
+                                  unit, "s (", tokens, " tokens; at least 2 are needed)");
+    if (fractions[s] == 1)
+      throw UserError(str("[data] the ", kSplitNames[s], " split has ", drawn, "; give it more text"));
+    throw UserError(str("[data] the ", kSplitNames[s], " split has ", drawn,
+                        ". A split takes whole lines at random: write a sentence or a paragraph a line (`fold -s` "
+                        "breaks long lines), use more text, or another data.",
+                        kSplitNames[s], "_fraction (now ", fractions[s], ")"));
   }
 }
 

@@ -6,7 +6,6 @@
 #include <map>
 #include <memory>
 
-#include "app/datasets/open.h"
 #include "app/memory/batch_fit.h"
 #include "app/memory/estimate.h"
 #include "app/memory/memory_check.h"
@@ -114,16 +113,16 @@ std::vector<std::string> findings_of(const Recipe& r, const Network& network, co
   return wrong.messages();
 }
 
-std::vector<std::string> missing_data(const Recipe& r, const Network& network, const Shares& shares) {
-  DataCheck check = check_dataset(r.data);
-  if (check.dataset)
-    check.findings = findings_of(r, network, *check.dataset);
-  else if (!shares.pairs && check.train_tokens &&
-           *check.train_tokens <= shares.step_tokens)  // the last input needs a target after it
-    check.findings.push_back(str("[batch] the train split is shorter than one batch: ", r.batch.global,
-                                 " sequences (batch.global) of ", shares.step_tokens / r.batch.global, " take ",
-                                 shares.step_tokens + 1, " tokens, it holds ", *check.train_tokens));
-  return check.findings;
+std::vector<std::string> missing_data(const Recipe& r, const Network& network, const Shares& shares,
+                                      const DataCheck& check) {
+  if (check.dataset) return findings_of(r, network, *check.dataset);
+  std::vector<std::string> findings = check.findings;
+  if (!shares.pairs && check.train_tokens &&
+      *check.train_tokens <= shares.step_tokens)  // the last input needs a target after it
+    findings.push_back(str("[batch] the train split is shorter than one batch: ", r.batch.global,
+                           " sequences (batch.global) of ", shares.step_tokens / r.batch.global, " take ",
+                           shares.step_tokens + 1, " tokens, it holds ", *check.train_tokens));
+  return findings;
 }
 
 // The choice of `batch.fit`, as a run makes it before its probe.
@@ -131,9 +130,9 @@ struct Fitted {
   std::string text;      // a line about it; "": nothing was chosen
   std::string too_much;  // why nothing fits; "": something does
 };
-Fitted fit_batch(Recipe& r, const std::shared_ptr<const MemoryPlanner>& planner) {
+Fitted fit_batch(Recipe& r, const std::shared_ptr<const MemoryPlanner>& planner, DatasetChecks& checks) {
   if (r.batch.fit != "memory") return {};
-  const int64_t tokens = r.batch.global == 0 ? check_dataset(r.data).train_tokens.value_or(kUnknownTokens) : 0;
+  const int64_t tokens = r.batch.global == 0 ? checks.of(r.data).train_tokens.value_or(kUnknownTokens) : 0;
   const BatchFit fit(r, planner, tokens);
   const FitSizes& sizes = fit.sizes();
   const int64_t size = fit.allowed() > 0 ? fit.largest() : 0;
@@ -168,11 +167,11 @@ int64_t parameters_of(const Node& composed, const std::string& name) {
   return total;
 }
 
-DryRun dry_run(const Node& composed, const std::string& name) {
+DryRun dry_run(const Node& composed, const std::string& name, DatasetChecks& checks) {
   Recipe r = read_recipe(composed, name);
   const int ranks = planned_ranks(r);
   const auto planner = std::make_shared<const MemoryPlanner>(r, ranks, comm_nodes(r.comm, "comm", ranks).per_node());
-  const Fitted fitted = fit_batch(r, planner);
+  const Fitted fitted = fit_batch(r, planner, checks);
   const Network& network = planner->outline().network;
   const SyncRules& sync = *planner->outline().sync;
   const Shares shares = planner->shares(r.batch);
@@ -202,7 +201,7 @@ DryRun dry_run(const Node& composed, const std::string& name) {
                 bytes_text(memory.rank.total()),
                 total,
                 memory.rank.total(),
-                missing_data(r, network, shares),
+                missing_data(r, network, shares, checks.of(r.data)),
                 fitted.too_much.empty() ? memory.missing() : fitted.too_much,
                 memory.missing_device};
   result.text += machines_text(r, memory);

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "app/datasets/open.h"
 #include "lmx/config.h"
 
 namespace lmx {
@@ -19,7 +20,7 @@ struct DryRun {
   bool ready() const { return missing_data.empty() && missing_memory.empty() && missing_device.empty(); }
 };
 // Computes the parameter count and the memory estimate, and checks the data. UserError: an invalid recipe.
-DryRun dry_run(const Node& composed, const std::string& name);
+DryRun dry_run(const Node& composed, const std::string& name, DatasetChecks& checks);
 // Builds the components of a recipe as dry_run() does, but looks neither for its data nor for memory. Returns the
 // number of its parameters. UserError: an invalid recipe.
 int64_t parameters_of(const Node& composed, const std::string& name);

@@ -29,6 +29,7 @@
 #include "base/files.h"
 #include "base/output_file.h"
 #include "base/text.h"
+#include "config/messages.h"
 #include "lmx/error.h"
 #include "lmx/launch.h"
 #include "lmx/log.h"
@@ -386,6 +387,9 @@ RunResult run_session(const RunPlan& plan, Session& session, const RunPlace& pla
     announce(session, plan.init, plan.group, directory);
     if (first.fit) log_info(first.fit->text);
     for (const std::string& plugin : rebuilt) log_warn(plugin);
+    if (!plan.options.environment.empty())
+      log_info(str("the files of this run contain the values of environment variables: ",
+                   config::join(plan.options.environment)));
     for (const RecipeChange& c : provenance.changes)
       log_info(str("change: ", c.key, " was ", c.before, " and is ", c.now, " from step ", c.step, " on"));
   }

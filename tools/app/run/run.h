@@ -20,6 +20,7 @@ struct RunOptions {
   int64_t until_step = 0;
   // Keys of the recipe that a resumed run may have changed on purpose (`--change`), such as "optimizer.lr".
   std::vector<std::string> changed_keys = {};
+  std::vector<std::string> environment = {};  // environment_values() of the recipe, which the run reports
 };
 struct RunResult {
   std::string directory;
