@@ -6,6 +6,7 @@
 
 #include "names.h"
 #include "paths.h"
+#include "patterns.h"
 #include "process/report_fixture.h"
 
 namespace lmx_test {
@@ -137,6 +138,7 @@ TEST_F(ReportBrowser, EveryChartHasTitlesAndUnits) {
 
 // A chart's table equals the run's records: every step and value, with six digits.
 TEST_F(ReportBrowser, TheTableOfAChartIsTheRecords) {
+  write("tiny.yaml", replaced(kTinyRecipe, "loss: .*", "loss: {name: full_softmax}"));  // one chart for both splits
   ASSERT_EQ(run("a", {"train.steps=30"}).code, 0);
   ASSERT_EQ(report({path("a")}).code, 0);
   const std::string csv = told("a/report.html", "charts.find((c) => c.name === 'loss').csv()", "unit=nll_nat");
@@ -289,13 +291,18 @@ TEST_F(ReportBrowser, MemoryBarsAreThePeak) {
                 {"memory/activations_peak_bytes", 400},
                 {"memory/total_peak_bytes", total}};
   };
-  make_run("a", {{{"step", 9}, {"split", "train"}, {"lr", 1}, {"skipped", 0}}, rank(0, 770), rank(1, 760)});
+  make_run("a", {{{"step", 5}, {"split", "train"}, {"lr", 1}, {"skipped", 0}, {"once", 3}},
+                 {{"step", 9}, {"split", "train"}, {"lr", 1}, {"skipped", 0}},
+                 rank(0, 770),
+                 rank(1, 760)});
   ASSERT_EQ(report({path("a")}).code, 0);
   const Json saw = told("a/report.html", R"js(({
     bars: figures.filter((f) => f.name.startsWith("memory")).map((f) => [...f.svg.querySelectorAll("rect[data-value]")].map((r) => Number(r.dataset.value))),
-    zero: charts.filter((c) => c.card.closest("#zero")).map((c) => c.name), tile: document.querySelector('[data-tile="peak memory of a rank"]')?.textContent}))js");
+    zero: charts.filter((c) => c.card.closest("#zero")).map((c) => c.name), all: charts.map((c) => c.name), once: byId("once").textContent, tile: document.querySelector('[data-tile="peak memory of a rank"]')?.textContent}))js");
   EXPECT_EQ(saw["bars"], Json::parse("[[770, 760], [770, 500, 400]]")) << saw;
   EXPECT_EQ(saw["zero"], Json::parse(R"(["train skipped"])"));
+  EXPECT_EQ(saw["all"], Json::parse(R"(["train lr", "train skipped"])"));  // one value has no curve
+  EXPECT_EQ(saw["once"], "Recorded once, so without a curve: once 3.");
 }
 
 // Values of a diverged run do not determine the range, and its end is marked.
@@ -350,6 +357,108 @@ TEST_F(ReportBrowser, ASweep) {
   EXPECT_EQ(saw["y"], "optimizer.lr");
   EXPECT_EQ(saw["lines"], 4);
   EXPECT_EQ(saw["csv"], 6);  // a heading, four cells, the end
+}
+
+// A sweep over one axis has bars of its means, and no heat map; its numbers have one format.
+TEST_F(ReportBrowser, ASweepOfOneAxis) {
+  const Outcome o = run_process({build_path("/bin/lmx"), "sweep", path("tiny.yaml"), "train.steps=6",
+                                 "optimizer.lr=3e-04,1e-2", "--seeds", "2", "--out", path("sweep")},
+                                environment());
+  ASSERT_EQ(o.code, 0) << o.err;
+  ASSERT_EQ(report({path("sweep")}).code, 0);
+  const Json saw = told("sweep/report.html", R"js(({maps: figures.filter((f) => f instanceof HeatMap).length,
+    labels: figures.find((f) => f.name === "sweep values").rows.map((r) => r.label), controls: byId("heat-controls").children.length,
+    cells: [...new Set([...document.querySelectorAll("#runs td[data-metric=lr]")].map((c) => c.textContent))].sort()}))js");
+  EXPECT_EQ(saw["maps"], 0) << saw;
+  EXPECT_EQ(saw["labels"], Json::parse(R"(["3e-4", "0.01"])"));
+  EXPECT_EQ(saw["cells"], Json::parse(R"(["0.01", "3e-4"])"));
+  EXPECT_EQ(saw["controls"], 0);
+}
+
+// Every value that the pointer reads can be read with the keyboard.
+TEST_F(ReportBrowser, KeysReadTheValues) {
+  make_run("a", falling(50, 4));
+  ASSERT_EQ(run("b", {"train.steps=6"}).code, 0);
+  ASSERT_EQ(report({path("a"), path("b"), "--html", path("page.html")}).code, 0);
+  const Json saw = told("page.html", R"js((() => {
+    const saw = {focusable: figures.every((f) => f.svg.getAttribute("tabindex") === "0")};
+    const press = (figure, key) => { figure.svg.dispatchEvent(new KeyboardEvent("keydown", {key, bubbles: true, cancelable: true}));
+                                     return byId("tip").hidden ? "none" : byId("tip").textContent; };
+    const chart = charts.find((c) => c.name === "valid loss");
+    saw.first = press(chart, "Home"); saw.second = press(chart, "ArrowRight"); saw.back = press(chart, "ArrowLeft");
+    saw.last = press(chart, "End"); saw.left = press(chart, "Escape");
+    const bars = figures.find((f) => f.name === "memory classes " + data.runs[1].name);
+    saw.bars = bars.targets.map(() => press(bars, "ArrowRight"));
+    saw.values = [...bars.svg.querySelectorAll("rect[data-value]")].map((r) => shownBytes(Number(r.dataset.value)));
+    return saw; })())js",
+                        "unit=nll_nat");
+  EXPECT_EQ(saw["focusable"], true) << saw;
+  EXPECT_EQ(saw["first"], saw["back"]);
+  EXPECT_THAT(saw["second"].get<std::string>(), HasSubstr(shown(4 / std::sqrt(10) + 1)));
+  EXPECT_THAT(saw["last"].get<std::string>(), HasSubstr(shown(4 / std::sqrt(50) + 1)));
+  EXPECT_EQ(saw["left"], "none");
+  ASSERT_GT(saw["values"].size(), 3u);
+  for (size_t i = 0; i < saw["values"].size(); ++i)
+    EXPECT_THAT(saw["bars"][i].get<std::string>(), HasSubstr(saw["values"][i].get<std::string>()));
+}
+
+// The loss over sampled words has its own chart, whose title says why.
+TEST_F(ReportBrowser, ASampledLossIsNotBesideTheValidation) {
+  make_run("a", falling(50, 4), "seed: 1\nloss:\n  name: sampled_softmax\n  samples: 20\n");
+  make_run("b", falling(50, 4));
+  const char* look = "charts.filter((c) => /loss/.test(c.name)).map((c) => [c.name, c.title])";
+  ASSERT_EQ(report({path("a")}).code, 0);
+  ASSERT_EQ(report({path("b")}).code, 0);
+  const Json sampled = told("a/report.html", look), full = told("b/report.html", look);
+  ASSERT_EQ(sampled.size(), 2u) << sampled;
+  EXPECT_EQ(sampled[0], Json::parse(R"(["valid loss", "Validation perplexity"])"));
+  EXPECT_EQ(sampled[1],
+            Json::parse(R"(["train loss", "Training perplexity over sampled words, not comparable with validation"])"));
+  ASSERT_EQ(full.size(), 1u) << full;
+  EXPECT_EQ(full[0][0], "loss");
+}
+
+// On paper, headings stay, and neither tables nor texts are clipped.
+TEST_F(ReportBrowser, APrintedPageIsWhole) {
+  std::vector<std::string> arguments;
+  for (int i = 0; i < 30; ++i) {
+    make_run("run" + std::to_string(i), falling(20, 3 + 0.1 * i),
+             "lr: " + std::to_string(i) + "\nclip: " + std::to_string(2 * i) + "\n");
+    arguments.push_back(path("run" + std::to_string(i)));
+  }
+  arguments.insert(arguments.end(), {"--html", path("page.html")});
+  ASSERT_EQ(report(arguments).code, 0);
+  // The rules for paper apply to the screen if they are taken out of their condition.
+  const Json saw = told("page.html", R"js((() => {
+    const style = document.querySelector("style"), sheet = style.sheet;
+    const rules = [...sheet.cssRules].filter((r) => r.conditionText === "print" || r.media?.mediaText === "print").flatMap((r) => [...r.cssRules].map((c) => c.cssText));
+    style.after(Object.assign(document.createElement("style"), {textContent: rules.join("\n")}));
+    document.body.style.width = "720px";
+    update();
+    const clipped = [...document.querySelectorAll(".scroll, .tall, pre, table")].filter((e) => e.scrollWidth > e.clientWidth + 1 || e.scrollHeight > e.clientHeight + 1);
+    return {rules: rules.length, heads: [...byId("runs").querySelectorAll("thead .sort")].map((b) => getComputedStyle(b).display),
+            clipped: clipped.map((e) => e.id || e.className || e.tagName), wide: document.documentElement.scrollWidth,
+            buttons: getComputedStyle(byId("theme")).display}; })())js");
+  EXPECT_GT(saw["rules"], 5) << saw;
+  EXPECT_GT(saw["heads"].size(), 4u);
+  for (const Json& display : saw["heads"]) EXPECT_NE(display, "none");
+  EXPECT_EQ(saw["clipped"], Json::array());
+  EXPECT_EQ(saw["buttons"], "none");
+}
+
+// A plan's page is as wide as the window, and its numbers are for reading.
+TEST_F(ReportBrowser, APlanFitsIntoTheWindow) {
+  const Outcome o =
+      run_process({build_path("/bin/lmx"), "plan", source_path("/recipes/patwary_word_1b.yaml"), "--machine",
+                   "h100_node", "--ranks", "8,64", "sync=allgather,unique", "--out", path("plan.html")},
+                  environment());
+  ASSERT_EQ(o.code, 0) << o.err;
+  for (const std::string size : {"1200,900", "600,900"}) {
+    const std::string page = opened("plan.html", "", size);
+    EXPECT_TRUE(all_matches(page, ">[0-9]*\\.0*[1-9][0-9]{6,}<").empty());
+  }
+  const Json saw = told("plan.html", "({wide: document.documentElement.scrollWidth, window: innerWidth})");
+  EXPECT_LE(saw["wide"].get<int>(), saw["window"].get<int>()) << saw;
 }
 
 }  // namespace

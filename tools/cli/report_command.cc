@@ -1,14 +1,19 @@
 // lmx report: the results of runs, as tables and as an HTML file.
+#include <algorithm>
+#include <chrono>
 #include <filesystem>
 #include <iostream>
 #include <memory>
+#include <thread>
 
+#include "app/jobs/process.h"
 #include "app/points/store.h"
 #include "app/report/find.h"
 #include "app/report/page.h"
 #include "app/report/report.h"
 #include "app/run/search_path.h"
 #include "app/sweep/view.h"
+#include "base/clock.h"
 #include "base/output_file.h"
 #include "cli/commands.h"
 #include "lmx/error.h"
@@ -25,6 +30,7 @@ struct ReportFlags {
   PluginDirectories directories;
   std::vector<std::string> runs;
   std::string charts, html, format;
+  int64_t watch = 0;  // seconds between two pages; 0: one page
   bool json = false;
 };
 
@@ -53,10 +59,16 @@ std::string title_of(const ReportFlags& o) {
   return title;
 }
 
-void write_page(const ReportFlags& o, const std::vector<Report>& runs, const reports::SweepView* sweep) {
+// `sweep`: null for runs; `refresh_s`: as in page().
+std::string write_page(const ReportFlags& o, const std::vector<Report>& runs, const reports::SweepView* sweep,
+                       int64_t refresh_s = 0) {
   const std::string path = page_path(o);
-  lmx::write_file(path, reports::page(title_of(o), runs, sweep));
-  std::cout << "\nreport   " << path << "\n";
+  lmx::write_file(path, reports::page(title_of(o), runs, sweep, refresh_s));
+  return path;
+}
+
+bool is_sweep(const ReportFlags& o) {
+  return o.runs.size() == 1 && sweeps::holds_sweep(o.runs[0]);
 }
 
 void report_sweep(const ReportFlags& o) {
@@ -70,7 +82,7 @@ void report_sweep(const ReportFlags& o) {
   if (o.format == "csv") std::cout << sweeps::csv(sweep.summary);
   if (!o.format.empty()) return;
   std::cout << sweeps::text(sweep.summary);
-  write_page(o, sweep.runs, &sweep.view);
+  std::cout << "\nreport   " << write_page(o, sweep.runs, &sweep.view) << "\n";
 }
 
 // Returns the runs below a folder. A run that cannot be read is left out with a warning. UserError: there are none.
@@ -106,7 +118,7 @@ std::vector<Report> read_all(const ReportFlags& o) {
 }
 
 void report(const ReportFlags& o) {
-  if (o.runs.size() == 1 && sweeps::holds_sweep(o.runs[0])) return report_sweep(o);
+  if (is_sweep(o)) return report_sweep(o);
   if (!o.format.empty())
     throw lmx::UserError(str("[report] --format is for the table of one sweep; --json describes a run"));
   const std::vector<Report> runs = read_all(o);
@@ -120,7 +132,45 @@ void report(const ReportFlags& o) {
     if (runs.size() > 1) std::cout << "\n";
     reports::print_text(runs[i]);
   }
-  write_page(o, runs, nullptr);
+  std::cout << "\nreport   " << write_page(o, runs, nullptr) << "\n";
+}
+
+// Returns whether a process trains in one of the folders.
+bool still_trains(const ReportFlags& o) {
+  if (is_sweep(o)) return jobs::is_locked(o.runs[0]);
+  for (const std::string& directory : o.runs) {
+    const std::vector<std::string> runs =
+        reports::holds_run(directory) ? std::vector<std::string>{directory} : reports::runs_below(directory);
+    if (std::any_of(runs.begin(), runs.end(), jobs::is_locked)) return true;
+  }
+  return false;
+}
+
+void refresh_page(const ReportFlags& o) {
+  std::string path;
+  if (is_sweep(o)) {
+    const sweeps::SweepReport sweep = sweeps::read_sweep(o.runs[0]);
+    path = write_page(o, sweep.runs, &sweep.view, o.watch);
+  } else {
+    path = write_page(o, read_all(o), nullptr, o.watch);
+  }
+  lmx::progress_line(str("[report] ", path, " was written at ", lmx::local_time("%H:%M:%S"), ", again in ", o.watch,
+                         " s; Ctrl-C ends this"));
+}
+
+// Writes the page again and again until nothing trains any more, or until a signal. The last page does not refresh
+// itself, and the tables are printed.
+void watch(const ReportFlags& o) {
+  if (is_sweep(o)) o.directories.load();
+  const jobs::SignalNote note;
+  while (still_trains(o) && !jobs::SignalNote::received()) {
+    refresh_page(o);
+    for (int64_t tenth = 0; tenth < 10 * o.watch && !jobs::SignalNote::received(); ++tenth)
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  }
+  lmx::progress_line("");
+  report(o);
+  if (const int signal = jobs::SignalNote::received()) throw ExitCode{128 + signal};
 }
 
 }  // namespace
@@ -134,6 +184,7 @@ void add_report(Command app) {
                 {"lmx report runs", "every run below a folder, compared in runs/report.html"},
                 {"lmx report runs/sweeps/quickstart/2026-05-01_101500", "a sweep: heat map, parallel axes, its runs"},
                 {"lmx report runs/sweeps/quickstart/2026-05-01_101500 --format latex", "its table for a paper"},
+                {"lmx report runs/quickstart/2026-05-01_101500 --watch 30", "the page follows a run that trains"},
                 {"lmx report runs/quickstart/2026-05-01_101500 --json", "one JSON object for programs"}});
   const auto o = std::make_shared<ReportFlags>();
   command.add_option("RUN", o->runs, "folders of runs, folders that contain such folders at any depth, or one sweep")
@@ -149,8 +200,16 @@ void add_report(Command app) {
   command.add_option("--charts DIR", o->charts,
                      "for parallel text: a folder for sub_batch_times.svg, timeline.svg (each rank in the last "
                      "recorded step) and timeline.json, the same for chrome://tracing");
+  command
+      .add_option("--watch SECONDS", o->watch,
+                  "write the page every SECONDS while a run or a sweep trains; an open page shows it by itself")
+      .integer_in(1, 86400);
   o->directories.add_to(command);
-  command.callback([o] { report(*o); });
+  command.callback([command, o] {
+    if (o->watch == 0) return report(*o);
+    refuse_given(command, {"--json", "--format", "--charts"}, "with --watch, which writes the page");
+    watch(*o);
+  });
 }
 
 }  // namespace lmx_cli

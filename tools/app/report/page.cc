@@ -161,13 +161,15 @@ void put(std::string& text, const std::string& mark, const std::string& what) {
 
 }  // namespace
 
-std::string page(const std::string& title, const std::vector<Report>& runs, const SweepView* sweep) {
+std::string page(const std::string& title, const std::vector<Report>& runs, const SweepView* sweep, int64_t refresh_s) {
   Listed all;
   for (const Report& r : runs) all.runs.push_back(&r);
   if (sweep) all.sweep = *sweep;
   const std::string data = fitting_best(title, all, kPageBytes - bytes_without_data(title));
   std::string text = assets::page_html;
   put(text, "{{title}}", escaped(title));
+  put(text, "{{refresh}}",
+      refresh_s > 0 ? lmx::str("\n<meta http-equiv=\"refresh\" content=\"", refresh_s, "\">") : "");
   put(text, "{{style}}", assets::style_css);
   put(text, "{{script}}", scripts());
   put(text, "{{data}}", data);  // last: it may contain any text, also a mark

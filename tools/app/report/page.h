@@ -27,7 +27,9 @@ struct SweepView {
 };
 
 // Returns the page; `title` is its heading, `sweep` may be null. Until the page fits, curves are thinned, then the
-// curves of all but the best runs are left out, then all but the best runs. The page reports this.
-std::string page(const std::string& title, const std::vector<Report>& runs, const SweepView* sweep);
+// curves of all but the best runs are left out, then all but the best runs. The page reports this. A browser reads the
+// page again every `refresh_s` seconds; 0: never.
+std::string page(const std::string& title, const std::vector<Report>& runs, const SweepView* sweep,
+                 int64_t refresh_s = 0);
 
 }  // namespace lmx_cli::reports

@@ -37,9 +37,7 @@ class BarChart extends Figure {
       if (p.value <= 0) continue;
       const rect = svgNode("rect", { x: xOf(sum), y: y + 2, width: Math.max(0.5, xOf(sum + p.value) - xOf(sum)), height: thick, class: `f${p.style % kColours}`,
                                      "data-value": p.value });
-      rect.addEventListener("pointermove", (event) =>
-        tip(event, [[`${r.label}${r.parts.length > 1 ? `, ${p.name}` : ""}`, this.format(p.value)], ...(r.parts.length > 1 ? [["together", this.format(this.total(r))]] : [])]));
-      rect.addEventListener("pointerleave", () => tip(null));
+      this.pointOut(rect, () => [[`${r.label}${r.parts.length > 1 ? `, ${p.name}` : ""}`, this.format(p.value)], ...(r.parts.length > 1 ? [["together", this.format(this.total(r))]] : [])]);
       parts.push(rect);
       sum += p.value;
     }

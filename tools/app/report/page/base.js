@@ -34,6 +34,9 @@ const shown = (value) => {
   return grouped(String(rounded));
 };
 
+// Formats a value of a recipe or of an axis in the same way if it is a number.
+const spelled = (text) => (String(text).trim() !== "" && Number.isFinite(Number(text)) ? shown(Number(text)) : text);
+
 // Formats tick labels: "38.05M".
 const brief = (value) => {
   const size = Math.abs(value);
@@ -47,14 +50,15 @@ const shownBytes = (value) => {
   const units = ["B", "kB", "MB", "GB", "TB"];
   let unit = 0;
   for (; value >= 999.5 && unit < 4; ++unit) value /= 1000;
-  return `${Number(value.toPrecision(4))} ${units[unit]}`;
+  return `${shown(Number(value.toPrecision(4)))} ${units[unit]}`;
 };
 
 const shownSeconds = (value) => {
   if (value === null || value === undefined) return "–";
-  if (value < 1) return `${Number((value * 1000).toPrecision(4))} ms`;
-  if (value < 120) return `${Number(value.toPrecision(4))} s`;
-  return value < 7200 ? `${Number((value / 60).toPrecision(3))} min` : `${Number((value / 3600).toPrecision(3))} h`;
+  const rounded = (number, digits) => shown(Number(number.toPrecision(digits)));
+  if (value < 1) return `${rounded(value * 1000, 4)} ms`;
+  if (value < 120) return `${rounded(value, 4)} s`;
+  return value < 7200 ? `${rounded(value / 60, 3)} min` : `${rounded(value / 3600, 3)} h`;
 };
 
 // Returns about `count` round values between two bounds.

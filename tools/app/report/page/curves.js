@@ -55,6 +55,20 @@ class LineChart extends Figure {
     svg.addEventListener("dblclick", () => this.actions.whole());
   }
 
+  // Moves the cross of all charts to another step of this one.
+  move(by) {
+    const xs = [...new Set(this.shownLines.flatMap((l) => l.x))].filter((x) => x >= this.from && x <= this.to).sort((a, b) => a - b);
+    if (xs.length === 0) return;
+    this.target = Math.min(xs.length - 1, Math.max(0, this.target + by));
+    const box = this.svg.getBoundingClientRect();
+    this.actions.hover(xs[this.target], this, { clientX: box.left + this.xOf(xs[this.target]), clientY: box.top + this.box.top });
+  }
+
+  leave() {
+    this.target = -1;
+    this.actions.leave();
+  }
+
   // Returns the lines of the chart: one per run, or one with a band per group of seeds.
   lines(view, clockAt) {
     const seen = this.series(view).filter((s) => view.shows(s.run));

@@ -47,7 +47,12 @@ class Figure {
     };
     const buttons = node("span", { class: "save" }, save("SVG", () => saveFile(this.fileName("svg"), this.svgText(), "image/svg+xml")),
                          save("PNG", () => this.savePng()), save("CSV", () => saveFile(this.fileName("csv"), this.csv(), "text/csv")));
-    this.svg = svgNode("svg", { role: "img", "aria-label": title, class: "figure" });
+    this.svg = svgNode("svg", { role: "img", "aria-label": title, class: "figure", tabindex: 0 });
+    this.targets = [];  // parts of the picture that have values: {element, rows, look}
+    this.fresh = [];  // the same of the picture that is being drawn
+    this.target = -1;
+    this.svg.addEventListener("keydown", (event) => this.pressed(event));
+    this.svg.addEventListener("blur", () => this.leave());
     this.note = node("p", { class: "hint" });
     this.note.hidden = true;
     this.card = node("div", { class: "card", "data-curve": name }, node("div", { class: "bar" }, this.reading, buttons), this.svg, this.note);
@@ -62,6 +67,38 @@ class Figure {
   say(text) {
     this.note.textContent = text;
     this.note.hidden = !text;
+  }
+
+  // Shows values, the result of `rows`, while the pointer is at an element, or the arrow keys have chosen it. `look`
+  // changes the element meanwhile.
+  pointOut(element, rows, look = () => {}) {
+    element.addEventListener("pointermove", (event) => (look(true), tip(event, rows())));
+    element.addEventListener("pointerleave", () => (look(false), tip(null)));
+    this.fresh.push({ element, rows, look });
+  }
+
+  // While a chart has the focus, left and right read one value after the other, Home and End the first and the last.
+  pressed(event) {
+    const by = { ArrowLeft: -1, ArrowRight: 1, Home: -Infinity, End: Infinity }[event.key];
+    if (event.key === "Escape") return this.leave();
+    if (by === undefined) return;
+    event.preventDefault();
+    this.move(by);
+  }
+
+  move(by) {
+    if (this.targets.length === 0) return;
+    this.targets[this.target]?.look(false);
+    this.target = Math.min(this.targets.length - 1, Math.max(0, this.target + by));
+    const { element, rows, look } = this.targets[this.target], box = element.getBoundingClientRect();
+    look(true);
+    tip({ clientX: box.left + box.width / 2, clientY: box.top + box.height / 2 }, rows());
+  }
+
+  leave() {
+    this.targets[this.target]?.look(false);
+    this.target = -1;
+    tip(null);
   }
 
   get width() {
@@ -111,12 +148,14 @@ class Figure {
     this.svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
     this.svg.setAttribute("height", height);
     this.svg.replaceChildren(...parts);
+    [this.targets, this.fresh, this.target] = [this.fresh, [], -1];
   }
 
   // Returns the picture as a self-contained file. Without a theme it follows the colour scheme of the program that
   // shows it.
   svgText(theme) {
     const copy = this.svg.cloneNode(true), [, , width, height] = copy.getAttribute("viewBox").split(" ");
+    copy.removeAttribute("tabindex");
     for (const overlay of copy.querySelectorAll(".overlay")) overlay.remove();
     for (const [key, value] of Object.entries({ width, height, "font-family": "system-ui, 'DejaVu Sans', Helvetica, Arial, sans-serif" })) copy.setAttribute(key, value);
     const dark = theme ? "" : `@media (prefers-color-scheme: dark){${figureStyle(paletteOf("dark")).join("")}}`;

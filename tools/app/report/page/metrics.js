@@ -14,6 +14,8 @@ const lossUnits = {
   nll_nat: { name: "nats", axis: `loss (nats per ${tokenUnit})` },
   nll_bit: { name: "bits", axis: `loss (bits per ${tokenUnit})` },
 };
+// Whether a run's training loss covers a sample of the words: it is lower than that of a validation, which covers all.
+const sampledLoss = data.config.some((row) => row.key === "loss.samples" && row.values.some((v) => Number(v) > 0));
 const known = {
   lr: ["Learning rate", "learning rate (no unit)"],
   grad_norm: ["Gradient norm before clipping", "L2 norm (no unit)"],
@@ -43,6 +45,7 @@ const suffixes = [[/_bytes$/, "bytes"], [/_s$/, "seconds"], [/_nat$/, "nats"], [
 const described = (split, key) => {
   if (key in lossUnits) {
     const what = key === "ppl" ? "perplexity" : "loss";
+    if (split === "train" && sampledLoss) return { title: `Training ${what} over sampled words, not comparable with validation`, axis: lossUnits[key].axis };
     return { title: split === "" ? `Training and validation ${what}` : `${splitTitles[split] ?? split} ${what}`, axis: lossUnits[key].axis };
   }
   if (/^[a-z]+s_per_s$/.test(key)) return { title: "Speed", axis: `speed (${key.replace("_per_s", "")} per second)` };
@@ -85,7 +88,7 @@ const lastWord = (key) => {
   }
   return key;
 };
-const settings = (run, rows) => rows.map((row) => `${lastWord(row.key)}=${row.values[run] || "none"}`).join(" ");
+const settings = (run, rows) => rows.map((row) => `${lastWord(row.key)}=${spelled(row.values[run]) || "none"}`).join(" ");
 
 // The label of a run is its folder's name. A date is not informative, so it is replaced by the run's settings if few
 // differ.

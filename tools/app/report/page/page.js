@@ -107,13 +107,23 @@ const buildCurves = () => {
       (names.get(name)[curve.key] ??= []).push({ run: i, split: curve.split, steps: curve.x, values: curve.y });
     }
   });
-  if (data.runs.length === 1 && names.has("train loss") && names.has("valid loss")) {
+  if (data.runs.length === 1 && !sampledLoss && names.has("train loss") && names.has("valid loss")) {
     const both = {};
     for (const key of Object.keys(lossUnits))
       if (names.get("valid loss")[key] && names.get("train loss")[key]) both[key] = [...names.get("valid loss")[key], ...names.get("train loss")[key]];
     if (Object.keys(both).length > 0) for (const name of ["train loss", "valid loss"]) names.delete(name);
     if (Object.keys(both).length > 0) names.set("loss", both);
   }
+  // A curve needs two values. Those that have been recorded once are named with their value.
+  const pointsOf = (name) => Math.max(...Object.values(names.get(name)).flat().map((s) => s.values.filter((v) => v !== null).length));
+  const once = [...names.keys()].filter((name) => pointsOf(name) < 2);
+  const valueOf = (name) => {
+    const [key, series] = Object.entries(names.get(name)).find(([k]) => k === view.unit) ?? Object.entries(names.get(name))[0];
+    const value = series.map((s) => s.values.find((v) => v !== null)).find((v) => v !== undefined);
+    return `${described(name.split(" ")[0], key).title} ${formats(key).value(value ?? null)}`;
+  };
+  byId("once").textContent = once.length > 0 ? `Recorded once, so without a curve: ${once.map(data.runs.length === 1 ? valueOf : (name) => name).join(", ")}.` : "";
+  for (const name of once) names.delete(name);
   const order = [...names.keys()].sort((a, b) => importance(a) - importance(b) || a.localeCompare(b));
   const zero = (name) => Object.values(names.get(name)).every((series) => series.every((s) => s.values.every((v) => v === 0)));
   const folded = order.filter(zero);
@@ -193,7 +203,9 @@ const buildSweep = () => {
   const sweep = data.sweep, varies = sweep && sweep.axes.length > 0;
   byId("sweep-section").hidden = !varies;
   if (!varies) return;
-  const names = sweep.axes.map((a) => a.name), map = new HeatMap(byId("heat"), sweep);
+  const names = sweep.axes.map((a) => a.name), own = names.filter((name) => name !== "seed");
+  const map = own.length > 1 ? new HeatMap(byId("heat"), sweep) : null;
+  if (!map) valuesOfAxis(byId("points"), sweep, own[0] ?? "seed");
   new ParallelAxes(byId("points"), sweep);
   importanceChart(byId("points"), sweep);
   const select = (chosen, change) => {
@@ -202,8 +214,8 @@ const buildSweep = () => {
     box.addEventListener("change", () => (change(box.value), map.draw()));
     return box;
   };
-  if (names.length < 2) return;
-  byId("heat-controls").append(node("label", {}, "down ", select(map.down || map.across, (v) => (map.down = v))), node("label", {}, "across ", select(map.across, (v) => (map.across = v))));
+  if (!map) return;
+  byId("heat-controls").append(node("label", {}, "down ", select(map.down, (v) => (map.down = v))), node("label", {}, "across ", select(map.across, (v) => (map.across = v))));
 };
 
 // ---- building the page
@@ -245,7 +257,7 @@ byId("find").addEventListener("input", (event) => {
 buildHeadline();
 buildSweep();
 buildCurves();
-byId("curves-section").hidden = charts.length === 0;
+byId("curves-section").hidden = charts.length === 0 && byId("once").textContent === "";
 buildBars();
 buildRuns();
 buildSamples();

@@ -12,9 +12,7 @@ class HeatMap extends Figure {
   constructor(host, sweep) {
     super(host, "sweep heat map", `${sweep.metric}, mean of the points of a cell`);
     this.sweep = sweep;
-    const names = sweep.axes.map((a) => a.name).filter((n) => n !== "seed");
-    const axes = names.length > 0 ? names : sweep.axes.map((a) => a.name);
-    [this.down, this.across] = axes.length > 1 ? axes : ["", axes[0]];
+    [this.down, this.across] = sweep.axes.map((a) => a.name).filter((n) => n !== "seed");  // two at least
   }
 
   cells() {
@@ -34,18 +32,18 @@ class HeatMap extends Figure {
   draw() {
     const { cells, columns, rows } = this.cells(), known = cells.filter((c) => c.mean !== null);
     const scale = grade(known.length > 0 ? known.map((c) => c.mean) : [0], this.sweep.lower);
-    const left = Math.min(120, Math.max(...rows.map((v) => widthOf(v)))) + 34, width = Math.max(this.width, left + columns.length * 64 + 14);
+    const left = Math.min(120, Math.max(...rows.map((v) => widthOf(spelled(v))))) + 34, width = Math.max(this.width, left + columns.length * 64 + 14);
     const box = { left, right: width - 14, top: 28, bottom: 28 + rows.length * 34 };
     const size = (box.right - box.left) / columns.length, parts = this.titles(box, this.across, this.down, width);
-    rows.forEach((v, r) => parts.push(svgNode("text", { x: left - 6, y: box.top + r * 34 + 21, "text-anchor": "end" }, fitted(v, 120))));
-    columns.forEach((v, c) => parts.push(svgNode("text", { x: left + (c + 0.5) * size, y: box.bottom + 15, "text-anchor": "middle" }, fitted(v, size - 4))));
+    rows.forEach((v, r) => parts.push(svgNode("text", { x: left - 6, y: box.top + r * 34 + 21, "text-anchor": "end" }, fitted(spelled(v), 120))));
+    columns.forEach((v, c) => parts.push(svgNode("text", { x: left + (c + 0.5) * size, y: box.bottom + 15, "text-anchor": "middle" }, fitted(spelled(v), size - 4))));
     const best = known.reduce((a, b) => (!a || (this.sweep.lower ? b.mean < a.mean : b.mean > a.mean) ? b : a), null);
     for (const cell of cells) parts.push(...this.cell(cell, box, size, scale, cell === best));
     this.place(width, box.bottom + 74, [...parts, ...this.scaleParts(scale, box)]);
     this.svg.style.width = width > this.width ? `${width}px` : "";
     const others = this.sweep.axes.map((a) => a.name).filter((n) => n !== this.across && n !== this.down);
     const single = this.sweep.points.filter((p) => p.value !== null).sort((a, b) => (this.sweep.lower ? a.value - b.value : b.value - a.value))[0];
-    const point = single ? ` The best single point is ${shown(single.value)} at ${this.sweep.axes.map((a, i) => `${a.name}=${single.place[i]}`).join(" ")}.` : "";
+    const point = single ? ` The best single point is ${shown(single.value)} at ${this.sweep.axes.map((a, i) => `${a.name}=${spelled(single.place[i])}`).join(" ")}.` : "";
     this.say(`${others.length > 0 ? `Each cell is the mean over ${others.join(", ")}; the frame marks the best mean.` : "The frame marks the best cell."}${point}`);
   }
 
@@ -53,10 +51,8 @@ class HeatMap extends Figure {
     const x = box.left + cell.c * size, y = box.top + cell.r * 34, parts = [];
     const rect = svgNode("rect", { x: x + 1, y: y + 1, width: size - 2, height: 32, rx: 4, class: cell.mean === null ? "border" : "f0",
                                    "fill-opacity": cell.mean === null ? 0 : (0.6 - 0.55 * scale.of(cell.mean)).toFixed(3) });
-    rect.addEventListener("pointermove", (event) =>
-      tip(event, [[this.across, cell.across], ...(cell.down ? [[this.down, cell.down]] : []), [this.sweep.metric, shown(cell.mean)],
-                  ["points with a value", `${cell.count} of ${cell.points}`], ...(cell.outcome ? [["others", cell.outcome]] : [])]));
-    rect.addEventListener("pointerleave", () => tip(null));
+    this.pointOut(rect, () => [[this.across, spelled(cell.across)], ...(cell.down ? [[this.down, spelled(cell.down)]] : []), [this.sweep.metric, shown(cell.mean)],
+                  ["points with a value", `${cell.count} of ${cell.points}`], ...(cell.outcome ? [["others", cell.outcome]] : [])]);
     parts.push(rect);
     if (best) parts.push(svgNode("rect", { x: x + 2, y: y + 2, width: size - 4, height: 30, rx: 4, class: "chosen" }));
     const text = cell.mean === null ? cell.outcome : shown(cell.mean) + (cell.count < cell.points ? ` (${cell.count}/${cell.points})` : "");
@@ -93,7 +89,7 @@ class ParallelAxes extends Figure {
     const { sweep, width } = this, height = 290, axes = sweep.axes;
     const values = sweep.points.map((p) => p.value).filter((v) => v !== null);
     const scale = grade(values.length > 0 ? values : [0, 1], sweep.lower), { low, high, log } = scale;
-    const label = (v) => fitted(v, 90), first = Math.max(...axes[0].values.map((v) => widthOf(label(v))), widthOf(fitted(axes[0].name, 110)) / 2);
+    const label = (v) => fitted(spelled(v), 90), first = Math.max(...axes[0].values.map((v) => widthOf(label(v))), widthOf(fitted(axes[0].name, 110)) / 2);
     const metricTicks = values.length === 0 ? [] : log ? logTicks(low, high, 6) : ticks(low, high, 5);
     const right = width - 14 - Math.max(...metricTicks.map((v) => widthOf(brief(v))), 20), left = first + 16;
     const xOf = (i) => left + (i * (right - left)) / axes.length;
@@ -124,14 +120,7 @@ class ParallelAxes extends Figure {
     const d = axes.map((axis, i) => `${i ? "L" : "M"}${xOf(i).toFixed(1)} ${yOf(axis, point.place[i]).toFixed(1)}`).join("") + `L${xOf(axes.length).toFixed(1)} ${yOfMetric(point.value).toFixed(1)}`;
     const best = scale.of(point.value) === 0;
     const path = svgNode("path", { d, class: `curve ${best ? "s1 best" : "s0"}`, "stroke-opacity": (best ? 1 : 0.7 - 0.5 * scale.of(point.value)).toFixed(2) });
-    path.addEventListener("pointermove", (event) => {
-      path.style.strokeWidth = "4";
-      tip(event, [...axes.map((a, i) => [a.name, point.place[i]]), [metric, shown(point.value)]]);
-    });
-    path.addEventListener("pointerleave", () => {
-      path.style.strokeWidth = "";
-      tip(null);
-    });
+    this.pointOut(path, () => [...axes.map((a, i) => [a.name, spelled(point.place[i])]), [metric, shown(point.value)]], (on) => (path.style.strokeWidth = on ? "4" : ""));
     return path;
   }
 
@@ -140,6 +129,16 @@ class ParallelAxes extends Figure {
     return [csvLine([...axes.map((a) => a.name), "outcome", metric]), ...points.map((p) => csvLine([...p.place, p.outcome, p.value ?? ""]))].join("\n") + "\n";
   }
 }
+
+// A sweep over one axis: the mean of the metric for each of its values.
+const valuesOfAxis = (host, sweep, name) => {
+  const at = sweep.axes.findIndex((a) => a.name === name);
+  const rows = sweep.axes[at].values.map((value) => {
+    const found = sweep.points.filter((p) => p.place[at] === value && p.value !== null).map((p) => p.value);
+    return { label: spelled(value), parts: [{ name: sweep.metric, value: found.length > 0 ? found.reduce((a, b) => a + b, 0) / found.length : null, style: 0 }] };
+  });
+  new BarChart(host, "sweep values", `${sweep.metric} by ${name}`, `${sweep.metric} (mean of the points of a value)`, rows.filter((r) => r.parts[0].value !== null), shown);
+};
 
 const importanceChart = (host, sweep) => {
   if (sweep.importance.length === 0) return;

@@ -28,7 +28,7 @@ const buildHeadline = () => {
     return;
   }
   const seeds = group.runs.filter((r) => c.values[r] !== null).length, own = shown(c.values[c.best_run]);
-  byId("headline-value").textContent = seeds > 1 ? `${shown(group.mean)} ± ${Number(group.half_interval.toPrecision(2))}` : own;
+  byId("headline-value").textContent = seeds > 1 ? `${shown(group.mean)} ± ${shown(Number(group.half_interval.toPrecision(2)))}` : own;
   byId("headline-name").textContent = `${metricTitle(c.metric)}, ${c.lower ? "lower" : "higher"} is better`;
   const notes = [];
   if (seeds > 1) notes.push(`mean of ${seeds} seeds of ${groupLabels[c.best_group]} with its 95 % interval; the best seed has ${own}`);
@@ -70,7 +70,7 @@ const runColumns = () => {
   }
   const rows = [...(seedRow ? [seedRow] : []), ...differing.slice(0, 24)];
   for (const [n, row] of rows.entries())
-    columns.push({ name: lastWord(row.key), title: row.key, more: n >= 6, of: (_, i) => (row.values[i] !== "" && Number.isFinite(Number(row.values[i])) ? Number(row.values[i]) : row.values[i]), text: (_, i) => row.values[i] || "–" });
+    columns.push({ name: lastWord(row.key), title: row.key, more: n >= 6, of: (_, i) => (row.values[i] !== "" && Number.isFinite(Number(row.values[i])) ? Number(row.values[i]) : row.values[i]), text: (_, i) => spelled(row.values[i]) || "–" });
   columns.push({ name: "ranks", number: true, of: (r) => r.ranks }, { name: "training", number: true, title: "time in training steps", of: hoursOf, text: (v) => shownSeconds(v === null ? null : v * 3600) });
   if (data.runs.some((r) => r.memory?.ranks.length > 0)) columns.push({ name: "peak memory", number: true, of: (r) => (r.memory?.ranks.length > 0 ? peakOf(r) : null), text: shownBytes });
   if (data.runs.some((r) => sentOf(r) > 0)) columns.push({ name: "sent/step", title: "bytes sent by a rank in a step, mean of ranks", number: true, of: (r) => sentOf(r), text: shownBytes });
