@@ -1,11 +1,13 @@
 // lmx config: origins, schema, files; the line that an error shows; completion and the manual page.
 #include <gmock/gmock.h>
 
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "names.h"
 #include "paths.h"
 #include "process/lmx_process.h"
+#include "temp_folder.h"
 
 namespace lmx_test {
 namespace {
@@ -34,6 +36,26 @@ TEST(ConfigCommand, ExplainSaysWhereAValueComesFrom) {
   EXPECT_THAT(o.out, ContainsRegex("\nthreads +0 +default of lmx\n"));
   EXPECT_THAT(o.out, ContainsRegex("default of optimizer adam"));
   EXPECT_THAT(o.out, ContainsRegex("default of sync allreduce"));
+}
+
+// The comment of a line belongs to its first key.
+TEST(ConfigCommand, ExplainGivesACommentToItsKey) {
+  const TempFolder folder;
+  folder.write(
+      "r.yaml",
+      "data: {name: synthetic, vocab_size: 60, train_tokens: 3000}  # a short text\n"
+      "model:\n  name: lstm\n  embedding: 12   # as wide as the table\n  cells: 16\n"
+      "batcher: {name: tbptt}\nloss: {name: full_softmax}\nclip: 1.0  # the norm\nbatch: {global: 8}  # one row\n"
+      "optimizer: {name: adam,  # the usual one\n            lr: 0.1, eps: 1e-8}  # the rate\n");
+  const Outcome o = run_lmx({"config", folder.path("r.yaml"), "--explain", "--json"});
+  ASSERT_EQ(o.code, 0) << o.err;
+  std::map<std::string, std::string> comments;
+  for (const auto& row : nlohmann::json::parse(o.out))
+    if (row.value("note", "") != "") comments[row["key"]] = row["note"];
+  const std::map<std::string, std::string> expected{
+      {"data.name", "data: a short text"}, {"model.embedding", "as wide as the table"}, {"clip", "the norm"},
+      {"batch.global", "one row"},         {"optimizer.name", "the usual one"},         {"optimizer.lr", "the rate"}};
+  EXPECT_EQ(comments, expected);
 }
 
 TEST(ConfigCommand, ExplainOfAKeyOrAPart) {

@@ -3,6 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/text.h"
 #include "comm/mpi_here.h"
 #include "names.h"
 #include "paths.h"
@@ -51,12 +52,10 @@ TEST_F(Report, TrafficAndMemoryOfRanks) {
   const Json r = Json::parse(o.out);
   EXPECT_EQ(r["ranks"], 3);
   EXPECT_EQ(r["step"], 30);
-  double sent = 0, most = 0, rank_0 = 0;
+  double sent = 0;
   for (const Json& record : records("a")) {
     if (record["split"] != "rank") continue;
     sent += record["comm/rest/all_to_all/sent_bytes"].get<double>();
-    most = std::max(most, record["memory/total_peak_bytes"].get<double>());
-    if (record["rank"] == 0) rank_0 = record["memory/total_peak_bytes"];
   }
   EXPECT_GT(sent, 0);
   for (const Json& line : r["traffic"]) {
@@ -67,11 +66,52 @@ TEST_F(Report, TrafficAndMemoryOfRanks) {
     sent = -1;
   }
   EXPECT_EQ(sent, -1) << "no line for rest/all_to_all";
+  const Json memory = Json::parse(read_file(folder_ / "a/memory.json"));
+  EXPECT_EQ(memory["step"], 30);
+  ASSERT_EQ(memory["peak_bytes"].size(), 3u);
+  double most = 0;
+  for (const Json& rank : memory["peak_bytes"]) most = std::max(most, rank["total"].get<double>());
   EXPECT_EQ(r["memory"]["total"]["max_peak_bytes"].get<double>(), most);
-  EXPECT_EQ(r["memory"]["total"]["rank_0_peak_bytes"].get<double>(), rank_0);
+  EXPECT_EQ(r["memory"]["total"]["rank_0_peak_bytes"], memory["peak_bytes"][0]["total"]);
   EXPECT_GT(r["rows"]["softmax.weight"].get<double>(), 0);
   const Outcome text = report("a");
   EXPECT_THAT(text.out, Names("GROUP", "all_to_all", "MEMORY, PEAK", "3 ranks"));
+}
+
+// The peak at the end of the log and that of the report are one number, also if the last validation needs the most.
+TEST_F(Report, ThePeakIncludesTheLastValidation) {
+  const Outcome o = run("a", {"train.steps=6", "train.eval_batch=64", "train.eval_every=0"});
+  ASSERT_EQ(o.code, 0) << o.err;
+  double before = 0;
+  for (const Json& record : records("a"))
+    if (record["split"] == "rank") before = record["memory/total_peak_bytes"];
+  const double peak = Json::parse(report("a", {"--json"}).out)["memory"]["total"]["rank_0_peak_bytes"];
+  EXPECT_GT(peak, before);
+  EXPECT_THAT(o.err, HasSubstr("peak memory " + lmx::bytes_text(static_cast<int64_t>(peak))));
+}
+
+// While a run trains, the page loads itself again; at the end it does not.
+TEST_F(Report, WatchesARunThatTrains) {
+  std::vector<std::string> words = command("a", {"train.steps=100000000"});
+  const pid_t trains = start(words);
+  while (!std::filesystem::exists(folder_ / "a/metrics.jsonl"))
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  const pid_t watches = start({build_path("/bin/lmx"), "report", path("a"), "--watch", "1"}, path("out"));
+  const auto page = [&] {
+    return std::filesystem::exists(folder_ / "a/report.html") ? read_file(folder_ / "a/report.html") : "";
+  };
+  const auto refreshes = [&] { return page().find("http-equiv=\"refresh\" content=\"1\"") != std::string::npos; };
+  while (!refreshes()) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  const std::string first = page();
+  while (page() == first || page().empty()) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  kill(trains, SIGTERM);
+  EXPECT_EQ(wait_for(trains), 143);
+  EXPECT_EQ(wait_for(watches), 0);
+  EXPECT_FALSE(refreshes());
+  EXPECT_THAT(read_file(folder_ / "out"), Names("interrupted", "report   " + path("a") + "/report.html"));
+  const Outcome refused = report("a", {"--watch", "1", "--json"});
+  EXPECT_EQ(refused.code, 2);
+  EXPECT_THAT(refused.err, Names("--json", "--watch"));
 }
 
 // The table at a run's end and that of the report have the same groups and bytes: both sum the records.

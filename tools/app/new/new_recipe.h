@@ -41,7 +41,7 @@ struct PairRequest {
 // UserError: too few pairs.
 Written write_pair_recipe(const PairRequest& request);
 
-// "about 8 minutes".
+// "3 to 20 minutes": the speed of a core is not known exactly.
 std::string duration(double seconds);
 // Formats `share` of `whole` with two significant digits: "2.1 %".
 std::string percent(int64_t share, int64_t whole);

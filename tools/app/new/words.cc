@@ -17,6 +17,7 @@ namespace {
 // Training in single precision on one core with AVX2. This is half of the speed that the word model of docs/recipes.md
 // reaches, because small matrices are slower.
 constexpr double kFlopsOfACore = 20e9;
+constexpr double kUncertainty = 2.5;  // processors and sizes of models differ by this factor both ways
 constexpr size_t kWidth = 110;
 
 }  // namespace
@@ -40,9 +41,12 @@ Budget budget_of_this_machine(double minutes) {
 }
 
 std::string duration(double seconds) {
-  if (seconds < 50) return "less than a minute";
-  if (seconds < 90) return "about a minute";
-  return lmx::str("about ", static_cast<int64_t>(std::round(seconds / 60)), " minutes");
+  const double shortest = seconds / kUncertainty / 60, longest = seconds * kUncertainty / 60;
+  if (longest < 1) return "less than a minute";
+  if (shortest < 1) return lmx::str("up to ", std::llround(std::ceil(longest)), longest <= 1 ? " minute" : " minutes");
+  const bool hours = shortest >= 100;
+  const double unit = hours ? 60 : 1;
+  return lmx::str(std::llround(shortest / unit), " to ", std::llround(longest / unit), hours ? " hours" : " minutes");
 }
 
 std::string percent(int64_t share, int64_t whole) {
@@ -82,7 +86,7 @@ std::string heading(const std::string& what, const std::string& name, const std:
          "#\n" + comment(text) +
          comment(lmx::str("The machine has ", budget.cores, budget.cores == 1 ? " core" : " cores", " and ",
                           lmx::bytes_text(budget.memory),
-                          " of memory. Times are estimates for 20 GFLOP/s on each core; ",
+                          " of memory. Times are estimates for 8 to 50 GFLOP/s on each core; ",
                           "`lmx run` logs the true speed."));
 }
 

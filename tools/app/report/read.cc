@@ -103,6 +103,19 @@ void read_staleness(Report& report, const std::vector<RunRecord>& records) {
   }
 }
 
+// Reads the peaks at the end of the run, which include the last validation and checkpoint. A run that still trains, or
+// was killed, has none.
+void read_memory_at_end(Report& report) {
+  const std::string text = text_of(report.directory + "/memory.json");
+  const Json memory = Json::parse(text, nullptr, false);
+  if (!memory.is_object() || !memory.contains("peak_bytes")) return;
+  for (const Json& rank : memory["peak_bytes"]) {
+    if (!rank.is_object()) continue;
+    for (const auto& [name, bytes] : rank.items())
+      if (name != "rank" && bytes.is_number()) report.rank_memory[rank.value("rank", int64_t{0})][name] = bytes;
+  }
+}
+
 // Reads the ledger: each rank's records contain its bytes since its previous record.
 void read_ranks(Report& report, const std::vector<RunRecord>& records) {
   struct Sum {
@@ -141,6 +154,7 @@ void read_ranks(Report& report, const std::vector<RunRecord>& records) {
       line.received += sum.received / std::max(1.0, steps[rank]) / static_cast<double>(report.ranks);
     }
   }
+  read_memory_at_end(report);
   for (const auto& [rank, classes] : report.rank_memory) {
     for (const auto& [name, value] : classes) {
       if (rank == 0) report.memory[name].first = value;

@@ -5,6 +5,8 @@
 #include <fstream>
 #include <map>
 #include <optional>
+#include <set>
+#include <utility>
 
 #include "app/run/schema.h"
 #include "config/messages.h"
@@ -29,9 +31,34 @@ std::string trailing_comment(const std::string& line) {
   return "";
 }
 
+// Returns the first key of a line: "lr" of "  - lr: 3"; "" if the line has none.
+std::string first_key(const std::string& line) {
+  const size_t begin = line.find_first_not_of(" \t-{[\"'");
+  const size_t end = std::min(line.find_first_of(":,}]\"' \t", begin), line.size());
+  const size_t colon = line.find_first_not_of("\"' \t", end);
+  if (begin == std::string::npos || colon == std::string::npos || line[colon] != ':') return "";
+  return line.substr(begin, end - begin);
+}
+
 class Comments {
  public:
-  std::string beside(const Mark& mark) {
+  // Returns the comment beside the value at `path`. A comment belongs to the first key of its line: if that is a part
+  // of the recipe with several values, as in `batch: {global: 8, micro: 4}  # ...`, the comment is returned for the
+  // first of them only, with the part's name.
+  std::string beside(const Mark& mark, const std::string& path) {
+    const std::string line = line_at(mark), comment = trailing_comment(line);
+    const std::string key = first_key(line);
+    const std::vector<std::string> parts = config::split(path, '.');
+    const std::string content = line.substr(0, line.find(" #"));
+    const size_t comma = content.find(',');
+    const bool one_value = comma == std::string::npos || content.find_first_not_of(", \t", comma) == std::string::npos;
+    if (comment.empty() || key.empty() || parts.back() == key || one_value) return comment;
+    if (std::find(parts.begin(), parts.end(), key) == parts.end()) return "";
+    return used_.insert({mark.file, mark.line}).second ? str(key, ": ", comment) : "";
+  }
+
+ private:
+  std::string line_at(const Mark& mark) {
     if (mark.line < 1) return "";
     auto [it, is_new] = files_.try_emplace(mark.file);
     if (is_new) {
@@ -39,11 +66,11 @@ class Comments {
       for (std::string line; std::getline(in, line);) it->second.push_back(line);
     }
     const auto n = static_cast<size_t>(mark.line);
-    return n <= it->second.size() ? trailing_comment(it->second[n - 1]) : "";
+    return n <= it->second.size() ? it->second[n - 1] : "";
   }
 
- private:
   std::map<std::string, std::vector<std::string>> files_;
+  std::set<std::pair<std::string, int>> used_;  // lines whose comment was returned for a part of the recipe
 };
 
 // The order in which files and overrides apply. Later ones have larger numbers.
@@ -116,7 +143,7 @@ class Explanation {
     v.value = text_of(node);
     v.origin = given ? to_string(given->mark) : default_of(path);
     v.provenance = provenance_of(provenance_, path, given, order_);
-    v.comment = given ? comments_.beside(given->mark) : "";
+    v.comment = given ? comments_.beside(given->mark, path) : "";
     values_.push_back(std::move(v));
   }
 

@@ -153,6 +153,7 @@ RunResult train_in(Session& s, const std::string& directory, const Resumed& resu
   Trainer trainer(s, directory, start, until);
   for (const RecipeChange& change : changes_of(resumed)) trainer.record(to_json_line(change));
   if (s.leads()) write_status(directory, "running", start.step, "");
+  if (s.leads()) std::filesystem::remove(directory + "/memory.json");  // of an earlier start
   std::optional<CrashStatus> crash;
   if (s.leads()) crash.emplace(directory + "/status.json", host_name(), trainer.reached());
   std::optional<TerminationNote> words;
@@ -169,7 +170,7 @@ RunResult train_in(Session& s, const std::string& directory, const Resumed& resu
       const char* state = code != 0 ? "interrupted" : trainer.paused() ? "paused" : "done";
       write_status(directory, state, trainer.position().step, trainer.stopped());
     }
-    report_totals(s, trainer.traffic());
+    report_totals(s, trainer.traffic(), directory, trainer.position().step);
     if (s.leads() && trainer.position().loss_scale.overflows > 0) log_info(census_text(trainer.position().loss_scale));
     return result_of(s, trainer, directory, code);
   } catch (const std::exception& e) {
@@ -386,10 +387,10 @@ RunResult run_session(const RunPlan& plan, Session& session, const RunPlace& pla
     write_provenance(directory, provenance);
     announce(session, plan.init, plan.group, directory);
     if (first.fit) log_info(first.fit->text);
-    for (const std::string& plugin : rebuilt) log_warn(plugin);
     if (!plan.options.environment.empty())
       log_info(str("the files of this run contain the values of environment variables: ",
                    config::join(plan.options.environment)));
+    for (const std::string& plugin : rebuilt) log_warn(plugin);
     for (const RecipeChange& c : provenance.changes)
       log_info(str("change: ", c.key, " was ", c.before, " and is ", c.now, " from step ", c.step, " on"));
   }

@@ -5,7 +5,9 @@
 
 #include "app/run/init.h"
 #include "backend/cuda.h"
+#include "base/output_file.h"
 #include "base/text.h"
+#include "config/messages.h"
 #include "lmx/log.h"
 #include "lmx/matmul.h"
 #include "tensor/memory_text.h"
@@ -75,8 +77,26 @@ std::string work_text(const DeviceCounts& counts) {
 
 }  // namespace
 
-void report_totals(Session& s, const TrafficCounter& traffic) {
+namespace {
+
+// Writes the peaks of each rank until the end of the run. The records contain those until the last step: the validation
+// and the checkpoint after it may need more.
+void write_memory(Session& s, const MemoryStats& memory, const std::string& directory, int64_t step) {
+  std::string own;
+  for (int c = 0; c < kMemClasses; ++c)
+    own += str(", \"", name_of(static_cast<MemClass>(c)), "\": ", memory.peak[static_cast<size_t>(c)]);
+  const std::vector<std::string> all =
+      s.comm.gather_texts(str("{\"rank\": ", s.comm.rank(), own, ", \"total\": ", memory.total_peak, "}"), "control");
+  if (!s.leads()) return;
+  write_file(directory + "/memory.json",
+             str("{\"step\": ", step, ", \"peak_bytes\": [\n  ", config::join(all, ",\n  "), "]}\n"));
+}
+
+}  // namespace
+
+void report_totals(Session& s, const TrafficCounter& traffic, const std::string& directory, int64_t step) {
   const MemoryStats memory = s.memory();
+  write_memory(s, memory, directory, step);
   const double own[] = {static_cast<double>(memory.total_peak), static_cast<double>(sum_of(traffic.recorded()).sent)};
   double most = 0, sent = 0;
   {

@@ -15,7 +15,8 @@ void announce(const train::Session& session, const train::InitReport& init, cons
               const std::string& directory);
 
 // Collective. Reports the memory of rank 0 and, if there are several ranks, the maximum over ranks and the bytes of a
-// step.
-void report_totals(train::Session& session, const train::TrafficCounter& traffic);
+// step. Writes memory.json of the run.
+void report_totals(train::Session& session, const train::TrafficCounter& traffic, const std::string& directory,
+                   int64_t step);
 
 }  // namespace lmx
