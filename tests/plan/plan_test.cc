@@ -200,6 +200,33 @@ TEST_F(PlanCommand, RanksKeepTheirShareUnlessTheBatchIsSet) {
   EXPECT_EQ(strong[1]["batch"], 16);
 }
 
+// Hours and prices of a paper's recipe need no corpus, because its recipe states the published size.
+TEST_F(PlanCommand, APublishedSizeGivesHours) {
+  for (const auto& [recipe, tokens] : {std::pair{"ott_wmt.yaml", 138e6},
+                                       {"patwary_word_1b.yaml", 772.2e6},
+                                       {"patwary_char_1b.yaml", 4.148e9},
+                                       {"patwary_tieba.yaml", 34.33e9},
+                                       {"puri_amazon_4096.yaml", 39e9},
+                                       {"xiao_fbis.yaml", 4.94e6}}) {
+    SCOPED_TRACE(recipe);
+    auto without = environment();
+    without["LMX_DATA_DIR"] = path("nothing");
+    const std::string machine = std::string(recipe).starts_with("xiao") ? "xiao_k40" : "h100_node";
+    const auto planned = [&](std::vector<std::string> more) {
+      more.insert(more.begin(), {build_path("/bin/lmx"), "plan", shipped(recipe), "--machine", machine});
+      return run_process(more, without);
+    };
+    const Outcome o = planned({"--json"});
+    ASSERT_EQ(o.code, 0) << o.err;
+    const Json row = Json::parse(o.out)[0];
+    EXPECT_NEAR(row["hours_per_epoch"].get<double>(), tokens / row["tokens_per_s"].get<double>() / 3600,
+                1e-6 * row["hours_per_epoch"].get<double>());
+    EXPECT_TRUE(row.contains("hours"));
+    EXPECT_THAT(planned({}).out, HasSubstr("provenance.corpus_tokens"));
+    EXPECT_THAT(planned({"--epoch-tokens", "1e6"}).out, Not(HasSubstr("provenance.corpus_tokens")));
+  }
+}
+
 TEST_F(PlanCommand, AnAnchorSetsTheStepOfTheFirstVariant) {
   const Json all = rows(path("tiny.yaml"),
                         {"--machine", "desk_10gbe", "--ranks", "1,2", "--anchor", "2:0.25", "sync=allreduce,one_bit"});

@@ -13,6 +13,8 @@
 #include "app/plan/measured.h"
 #include "app/plan/output.h"
 #include "app/plan/variants.h"
+#include "base/text.h"
+#include "config/messages.h"
 #include "lmx/error.h"
 
 namespace lmx::plan {
@@ -104,10 +106,29 @@ Winner winner_of(const std::vector<const Row*>& rows) {
   return {rows[0]->ranks, fit[0]->variant, reason_of(*fit[0], *fit[1])};
 }
 
-std::vector<std::string> notes_of(const Request& request, const Case& c, const Machine& machine, bool corpus) {
+// Returns the tokens of the training text as published: provenance.corpus_tokens states them for a corpus. A recipe
+// that trains on a part of it has as much less.
+std::optional<double> published_tokens(const Recipe& r) {
+  const Node *corpus = r.data.find("corpus"), *table = r.provenance.find("corpus_tokens");
+  const Node* tokens = corpus && table ? table->find(corpus->text) : nullptr;
+  if (!tokens) return {};
+  const std::optional<double> value = parse_double(tokens->text);
+  if (!value || !(*value > 0))
+    throw UserError(str(config::at(tokens->mark, "provenance.corpus_tokens." + corpus->text),
+                        "expected a number of tokens above 0, got ", config::describe_value(*tokens)));
+  const Node* part = r.data.find("train_fraction");
+  return *value * (part ? parse_double(part->text).value_or(1) : 1);
+}
+
+std::vector<std::string> notes_of(const Request& request, const Case& c, const Machine& machine, bool corpus,
+                                  const std::optional<double>& published) {
   const Recipe& r = c.recipe();
   const bool pairs = c.shares().pairs;
   std::vector<std::string> notes;
+  if (!request.anchor && request.from.empty() && request.speed == 1 && machine.device.products.items.empty())
+    notes.push_back(
+        "the speeds are those of the machine's file, not of a measured step (--anchor, --from, --calibrate), so that "
+        "times, and the factors between variants, may be several times off");
   if (!request.law) notes.push_back("words follow Zipf's law; --types or --counts states another law");
   if (pairs) notes.push_back(str("sentences of ", kSentence, " tokens on both sides"));
   if (pairs && request.fill == 1)
@@ -119,6 +140,9 @@ std::vector<std::string> notes_of(const Request& request, const Case& c, const M
   if (!corpus)
     notes.push_back(
         "the corpus of `data:` is not here, so the hours of an epoch are unknown; --epoch-tokens states its size");
+  if (published)
+    notes.push_back(str("the corpus of `data:` is not here; an epoch has ", count_text(std::llround(*published)),
+                        " tokens, as provenance.corpus_tokens of the recipe states"));
   if (r.precision != "fp32" && machine.device.kind == "cpu" && !(r.precision == "bf16" && machine.device.native_bf16))
     notes.push_back("the machine's CPU widens 16-bit operands to fp32 for products (device.native_bf16)");
   if (c.fit()) notes.push_back(fit_note(r, machine.device.memory_gb));
@@ -186,6 +210,7 @@ struct Planner::Impl {
   std::vector<int64_t> ranks;   // ascending, each once
   std::optional<double> speed;  // of the request's run
   std::optional<double> epoch_tokens;
+  std::optional<double> published;                   // the same, if only the recipe's `provenance` states it
   std::map<std::pair<size_t, int64_t>, Case> cases;  // by variant and ranks
   std::shared_ptr<KnownSpeeds> shared;
   KnownSpeeds::Steps* known = nullptr;  // null: another step sets the speed
@@ -200,10 +225,14 @@ struct Planner::Impl {
     if (!request.from.empty()) speed = take_measured(request, variants[0]);
     load_known();
     if (!request.epoch_tokens) request.epoch_tokens = check_dataset(of(0, ranks[0]).recipe().data).train_tokens;
-    if (!request.epoch_tokens && published) request.epoch_tokens = published;
+    if (!request.epoch_tokens) request.epoch_tokens = known_tokens;
+    if (!request.epoch_tokens) {
+      request.epoch_tokens = published = published_tokens(of(0, ranks[0]).recipe());
+      if (published) cases.clear();  // batch.fit depends on the size of the text
+    }
     epoch_tokens = request.epoch_tokens;
   }
-  std::optional<double> published;  // tokens of the recipe's text, as a known step states them
+  std::optional<double> known_tokens;  // of the recipe's text, as a known step states them
   // Takes what the machine's known steps say about the recipe's text, where the request does not state it.
   void load_known() {
     if (!request.calibrated || request.anchor || !request.from.empty()) return;
@@ -221,7 +250,7 @@ struct Planner::Impl {
       known_text.push_back(str("sub-batches as of ", step.recipe, ", spread ", step.spread, " (machine.known)"));
     }
     if (request.fill == 1) request.fill = step.fill;
-    if (match.kind == KnownSpeeds::Match::recipe && step.epoch_tokens > 0) published = step.epoch_tokens;
+    if (match.kind == KnownSpeeds::Match::recipe && step.epoch_tokens > 0) known_tokens = step.epoch_tokens;
   }
   // The rows of a variant. `at`: as for Planner::rows(). `line`: about the step that sets the speed.
   std::vector<Row> rows_of(size_t v, std::optional<double> at, std::string& line) {
@@ -292,7 +321,7 @@ Plan Planner::rows(std::optional<double> speed) {
   if (speed && *speed != 1)
     plan.speeds.push_back(str("computation takes ", speed_text(*speed), " times as long as the machine's file says"));
   const Case& first = p.of(0, p.ranks[0]);
-  plan.notes = notes_of(p.request, first, plan.machine, p.epoch_tokens.has_value());
+  plan.notes = notes_of(p.request, first, plan.machine, p.epoch_tokens.has_value(), p.published);
   plan.notes.insert(plan.notes.end(), p.known_text.begin(), p.known_text.end());
   if (p.swept) plan.notes.push_back("the recipe's own values: the axes of its sweep are not planned");
   std::vector<std::pair<std::string, std::string>> lines;  // by variant
