@@ -56,8 +56,7 @@ TEST_F(ReportBrowser, SeedsAreAMeanAndABand) {
     make_run("base" + std::to_string(seed), falling(50, 2 + seed), "seed: " + std::to_string(seed) + "\n");
   ASSERT_EQ(report({path("base1"), path("base2"), path("base3"), "--html", path("page.html")}).code, 0);
   const Json mean = data_of("page.html")["comparison"]["groups"][0]["mean"];
-  const Json told_of = told("page.html", R"js((() => {
-    const chart = charts.find((c) => c.name === "train loss"), [line] = chart.shownLines, at = line.x.indexOf(16);
+  const Json told_of = told("page.html", R"js((() => { const chart = charts.find((c) => c.name === "train loss"), [line] = chart.shownLines, at = line.x.indexOf(16);
     return {lines: chart.shownLines.length, mean: line.y[at], low: line.low[at], high: line.high[at],
             bands: chart.svg.querySelectorAll(".band").length, headline: byId("headline-value").textContent,
             legend: [...chart.svg.querySelectorAll(".key")].map((t) => t.textContent)}; })())js",
@@ -76,8 +75,7 @@ TEST_F(ReportBrowser, SeedsAreAMeanAndABand) {
 TEST_F(ReportBrowser, APointerReadsAndZooms) {
   make_run("a", falling(101, 4));
   ASSERT_EQ(report({path("a"), "--html", path("page.html")}).code, 0);
-  const Json saw = told("page.html", R"js((() => {
-    const chart = charts.find((c) => c.name === "loss"), svg = chart.svg, saw = {};
+  const Json saw = told("page.html", R"js((() => { const chart = charts.find((c) => c.name === "loss"), svg = chart.svg, saw = {};
     const at = (kind, step) => {
       const box = svg.getBoundingClientRect(), clientX = box.left + chart.left + (step - 1) / 100 * (chart.right - chart.left);
       svg.dispatchEvent(new PointerEvent(kind, {clientX, clientY: box.top + 50, bubbles: true}));
@@ -174,8 +172,7 @@ TEST_F(ReportBrowser, ASavedPictureStandsAlone) {
   EXPECT_THAT(svg, AllOf(HasSubstr("xmlns=\"http://www.w3.org/2000/svg\""), HasSubstr("prefers-color-scheme: dark"),
                          HasSubstr("#0072b2"), HasSubstr(">Training</text>"), Not(HasSubstr("var(")),
                          Not(HasSubstr("overlay")), Not(HasSubstr("http://localhost"))));
-  const Json parsed = told("a/report.html", R"js((() => {
-    const saved = new DOMParser().parseFromString(charts[0].svgText(), "image/svg+xml");
+  const Json parsed = told("a/report.html", R"js((() => { const saved = new DOMParser().parseFromString(charts[0].svgText(), "image/svg+xml");
     return {error: saved.querySelector("parsererror") !== null, paths: saved.querySelectorAll("path.curve").length}; })())js");
   EXPECT_EQ(parsed, Json::parse(R"({"error": false, "paths": 2})"));
 }
@@ -189,8 +186,7 @@ TEST_F(ReportBrowser, LegendsEqualTheirLines) {
   }
   arguments.insert(arguments.end(), {"--html", path("page.html")});
   ASSERT_EQ(report(arguments).code, 0);
-  const Json looks = told("page.html", R"js((() => {
-    const svg = charts[0].svg, look = (e) => [e.getAttribute("stroke-dasharray"), e.getAttribute("class").replace(" best", "")].join();
+  const Json looks = told("page.html", R"js((() => { const svg = charts[0].svg, look = (e) => [e.getAttribute("stroke-dasharray"), e.getAttribute("class").replace(" best", "")].join();
     return {lines: [...svg.querySelectorAll("g path.curve")].map(look), legend: [...svg.querySelectorAll("line.curve")].map(look),
             names: [...svg.querySelectorAll(".key")].map((t) => t.textContent)}; })())js");
   ASSERT_EQ(looks["lines"].size(), 24u);
@@ -260,8 +256,7 @@ TEST_F(ReportBrowser, RunsAreSortedAndFiltered) {
   make_run("c", falling(20, 3), "lr: 0.3\n");
   make_run("d", {{{"step", 1}, {"split", "train"}, {"lr", 1}}}, "lr: 0.4\n");
   ASSERT_EQ(report({path("a"), path("b"), path("c"), path("d"), "--html", path("page.html")}).code, 0);
-  const Json saw = told("page.html", R"js((() => {
-    const rows = () => [...byId("runs").querySelectorAll("tbody tr")].filter((r) => !r.hidden).map((r) => r.querySelector(".name").textContent.trim());
+  const Json saw = told("page.html", R"js((() => { const rows = () => [...byId("runs").querySelectorAll("tbody tr")].filter((r) => !r.hidden).map((r) => r.querySelector(".name").textContent.trim());
     const head = (name) => [...byId("runs").querySelectorAll("th button")].find((b) => b.textContent === name);
     const saw = {first: rows()};
     head("best valid ppl").click();
@@ -296,8 +291,7 @@ TEST_F(ReportBrowser, MemoryBarsAreThePeak) {
                  rank(0, 770),
                  rank(1, 760)});
   ASSERT_EQ(report({path("a")}).code, 0);
-  const Json saw = told("a/report.html", R"js(({
-    bars: figures.filter((f) => f.name.startsWith("memory")).map((f) => [...f.svg.querySelectorAll("rect[data-value]")].map((r) => Number(r.dataset.value))),
+  const Json saw = told("a/report.html", R"js(({ bars: figures.filter((f) => f.name.startsWith("memory")).map((f) => [...f.svg.querySelectorAll("rect[data-value]")].map((r) => Number(r.dataset.value))),
     zero: charts.filter((c) => c.card.closest("#zero")).map((c) => c.name), all: charts.map((c) => c.name), once: byId("once").textContent, tile: document.querySelector('[data-tile="peak memory of a rank"]')?.textContent}))js");
   EXPECT_EQ(saw["bars"], Json::parse("[[770, 760], [770, 500, 400]]")) << saw;
   EXPECT_EQ(saw["zero"], Json::parse(R"(["train skipped"])"));
@@ -316,8 +310,7 @@ TEST_F(ReportBrowser, ARunThatDiverged) {
                    {"tokens", step}});
   make_run("bad", bad, "lr: 9\n", R"({"state":"failed","cause":"diverged","step":4,"reason":"the loss is NaN"})");
   ASSERT_EQ(report({path("good"), path("bad"), "--html", path("page.html")}).code, 0);
-  const Json saw = told("page.html", R"js((() => {
-    const chart = charts.find((c) => c.name === "train loss");
+  const Json saw = told("page.html", R"js((() => { const chart = charts.find((c) => c.name === "train loss");
     return {top: chart.bounds(view, chart.shownLines).high, note: chart.note.textContent, best: data.comparison.best_run,
             legend: [...chart.svg.querySelectorAll(".key")].map((t) => t.textContent), state: document.querySelector("td.bad").textContent}; })())js",
                         "unit=nll_nat");
@@ -326,37 +319,6 @@ TEST_F(ReportBrowser, ARunThatDiverged) {
   EXPECT_EQ(saw["best"], 0);
   EXPECT_THAT(saw["legend"][1].get<std::string>(), HasSubstr("(diverged)"));
   EXPECT_EQ(saw["state"], "diverged");
-}
-
-TEST_F(ReportBrowser, ASweep) {
-  const Outcome o = run_process({build_path("/bin/lmx"), "sweep", path("tiny.yaml"), "train.steps=12",
-                                 "optimizer.lr=0.001,0.02", "clip=1,2", "--out", path("sweep")},
-                                environment());
-  ASSERT_EQ(o.code, 0) << o.err;
-  ASSERT_EQ(report({path("sweep")}).code, 0);
-  double best = INFINITY;
-  std::string place;
-  const Json data = data_of("sweep/report.html");
-  for (const Json& point : data["sweep"]["points"]) {
-    if (point["value"].get<double>() >= best) continue;
-    best = point["value"].get<double>();
-    place = point["place"][0].get<std::string>() + "|" + point["place"][1].get<std::string>();
-  }
-  EXPECT_EQ(data["comparison"]["metric"], data["sweep"]["metric"]);
-  const Json saw = told("sweep/report.html", R"js((() => {
-    const map = figures.find((f) => f instanceof HeatMap), best = map.svg.querySelector("[data-best]");
-    return {cells: map.svg.querySelectorAll("[data-cell]").length, best: best.textContent, place: best.dataset.cell,
-            x: map.svg.querySelector(".xtitle").textContent, y: map.svg.querySelector(".ytitle").textContent,
-            lines: figures.find((f) => f instanceof ParallelAxes).svg.querySelectorAll("path.curve").length,
-            headline: byId("headline-value").textContent, csv: map.csv().split("\n").length}; })())js");
-  EXPECT_EQ(saw["cells"], 4) << saw;
-  EXPECT_EQ(saw["best"], shown(best));
-  EXPECT_EQ(saw["headline"], shown(best));
-  EXPECT_EQ(saw["place"], place);
-  EXPECT_EQ(saw["x"], "clip");
-  EXPECT_EQ(saw["y"], "optimizer.lr");
-  EXPECT_EQ(saw["lines"], 4);
-  EXPECT_EQ(saw["csv"], 6);  // a heading, four cells, the end
 }
 
 // A sweep over one axis has bars of its means, and no heat map; its numbers have one format.
@@ -380,8 +342,7 @@ TEST_F(ReportBrowser, KeysReadTheValues) {
   make_run("a", falling(50, 4));
   ASSERT_EQ(run("b", {"train.steps=6"}).code, 0);
   ASSERT_EQ(report({path("a"), path("b"), "--html", path("page.html")}).code, 0);
-  const Json saw = told("page.html", R"js((() => {
-    const saw = {focusable: figures.every((f) => f.svg.getAttribute("tabindex") === "0")};
+  const Json saw = told("page.html", R"js((() => { const saw = {focusable: figures.every((f) => f.svg.getAttribute("tabindex") === "0")};
     const press = (figure, key) => { figure.svg.dispatchEvent(new KeyboardEvent("keydown", {key, bubbles: true, cancelable: true}));
                                      return byId("tip").hidden ? "none" : byId("tip").textContent; };
     const chart = charts.find((c) => c.name === "valid loss");
@@ -429,8 +390,7 @@ TEST_F(ReportBrowser, APrintedPageIsWhole) {
   arguments.insert(arguments.end(), {"--html", path("page.html")});
   ASSERT_EQ(report(arguments).code, 0);
   // The rules for paper apply to the screen if they are taken out of their condition.
-  const Json saw = told("page.html", R"js((() => {
-    const style = document.querySelector("style"), sheet = style.sheet;
+  const Json saw = told("page.html", R"js((() => { const style = document.querySelector("style"), sheet = style.sheet;
     const rules = [...sheet.cssRules].filter((r) => r.conditionText === "print" || r.media?.mediaText === "print").flatMap((r) => [...r.cssRules].map((c) => c.cssText));
     style.after(Object.assign(document.createElement("style"), {textContent: rules.join("\n")}));
     document.body.style.width = "720px";
@@ -459,6 +419,36 @@ TEST_F(ReportBrowser, APlanFitsIntoTheWindow) {
   }
   const Json saw = told("plan.html", "({wide: document.documentElement.scrollWidth, window: innerWidth})");
   EXPECT_LE(saw["wide"].get<int>(), saw["window"].get<int>()) << saw;
+}
+
+TEST_F(ReportBrowser, ASweep) {
+  const Outcome o = run_process({build_path("/bin/lmx"), "sweep", path("tiny.yaml"), "train.steps=12",
+                                 "optimizer.lr=0.001,0.02", "clip=1,2", "--out", path("sweep")},
+                                environment());
+  ASSERT_EQ(o.code, 0) << o.err;
+  ASSERT_EQ(report({path("sweep")}).code, 0);
+  double best = INFINITY;
+  std::string place;
+  const Json data = data_of("sweep/report.html");
+  for (const Json& point : data["sweep"]["points"]) {
+    if (point["value"].get<double>() >= best) continue;
+    best = point["value"].get<double>();
+    place = point["place"][0].get<std::string>() + "|" + point["place"][1].get<std::string>();
+  }
+  EXPECT_EQ(data["comparison"]["metric"], data["sweep"]["metric"]);
+  const Json saw = told("sweep/report.html", R"js((() => { const map = figures.find((f) => f instanceof HeatMap), best = map.svg.querySelector("[data-best]");
+    return {cells: map.svg.querySelectorAll("[data-cell]").length, best: best.textContent, place: best.dataset.cell,
+            x: map.svg.querySelector(".xtitle").textContent, y: map.svg.querySelector(".ytitle").textContent,
+            lines: figures.find((f) => f instanceof ParallelAxes).svg.querySelectorAll("path.curve").length,
+            headline: byId("headline-value").textContent, csv: map.csv().split("\n").length}; })())js");
+  EXPECT_EQ(saw["cells"], 4) << saw;
+  EXPECT_EQ(saw["best"], shown(best));
+  EXPECT_EQ(saw["headline"], shown(best));
+  EXPECT_EQ(saw["place"], place);
+  EXPECT_EQ(saw["x"], "clip");
+  EXPECT_EQ(saw["y"], "optimizer.lr");
+  EXPECT_EQ(saw["lines"], 4);
+  EXPECT_EQ(saw["csv"], 6);  // a heading, four cells, the end
 }
 
 }  // namespace
