@@ -125,10 +125,6 @@ std::vector<std::string> notes_of(const Request& request, const Case& c, const M
   const Recipe& r = c.recipe();
   const bool pairs = c.shares().pairs;
   std::vector<std::string> notes;
-  if (!request.anchor && request.from.empty() && request.speed == 1 && machine.device.products.items.empty())
-    notes.push_back(
-        "the speeds are those of the machine's file, not of a measured step (--anchor, --from, --calibrate), so that "
-        "times, and the factors between variants, may be several times off");
   if (!request.law) notes.push_back("words follow Zipf's law; --types or --counts states another law");
   if (pairs) notes.push_back(str("sentences of ", kSentence, " tokens on both sides"));
   if (pairs && request.fill == 1)
