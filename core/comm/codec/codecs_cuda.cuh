@@ -31,11 +31,12 @@ template <class Code>
 __device__ float plus_value(const Code& code, float sum, const std::byte* encoded, int64_t i) {
   return sum + value_at(code, encoded, i);
 }
-// In f16, the stored sum is scaled up to the f16 value that it had (fp16_cpu.cc).
+// In f16, the stored sum is scaled up to the f16 value that it had (fp16_cpu.cc). Otherwise the product is not rounded
+// before it is added, on the CPU as here, whatever the compiler would choose.
 __device__ inline float plus_value(const Fp16Code& code, float sum, const std::byte* encoded, int64_t i) {
-  if (!code.reduce_in_fp16) return sum + value_at(code, encoded, i);
-  const auto before = static_cast<float>(float16(sum * code.scale));
   const auto value = static_cast<float>(reinterpret_cast<const float16*>(encoded)[i]);
+  if (!code.reduce_in_fp16) return fmaf(value, code.inverse, sum);
+  const auto before = static_cast<float>(float16(sum * code.scale));
   return static_cast<float>(float16(before + value)) * code.inverse;
 }
 

@@ -59,7 +59,7 @@ void add(Context&, const AddDecoded<Fp16Code, float>& a) {
   const auto* from16 = reinterpret_cast<const uint16_t*>(a.encoded);
   if (!a.code().reduce_in_fp16) {
     return by_eight(from16, a.sum.row(0), a.rows * a.width, [&](const uint16_t* from, float* to) {
-      _mm256_storeu_ps(to, _mm256_add_ps(_mm256_loadu_ps(to), _mm256_mul_ps(load(from), inverse)));
+      _mm256_storeu_ps(to, _mm256_fmadd_ps(load(from), inverse, _mm256_loadu_ps(to)));
     });
   }
   by_eight(from16, a.sum.row(0), a.rows * a.width, [&](const uint16_t* from, float* to) {
