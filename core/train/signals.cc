@@ -49,8 +49,11 @@ int SignalGuard::received() {
 }
 
 void SignalGuard::end_before_training() {
-  if (const int signal = received())
-    throw EndProcess(128 + signal, str("[run] ", name(signal), " before the first step: nothing was trained"), false);
+  const int signal = received();
+  if (signal == 0) return;
+  // Rank 0 reports it for the whole job. Another rank may get the signal because the job ends with an error.
+  const bool said = detect_launch().rank > 0;
+  throw EndProcess(128 + signal, str("[run] ", name(signal), " before the first step: nothing was trained"), said);
 }
 
 std::string SignalGuard::name(int otherwise) {
