@@ -192,7 +192,7 @@ class FullSize : public FolderTest, public testing::WithParamInterface<size_t> {
     ASSERT_FALSE(steps.empty());
     const double last = steps.back()["nll_nat"], first = steps.front()["nll_nat"];
     EXPECT_TRUE(std::isfinite(last));
-    EXPECT_LT(last, first + 0.5);  // a two-stage softmax of few words is noisy
+    EXPECT_LT(last, first + 0.75);  // a two-stage softmax of few words is noisy
     EXPECT_EQ(steps.back()["tokens"], tokens_ * steps.back()["step"].get<int64_t>()) << "not the recipe's tokens";
     if (recipe.precision != "fp16") return;
     EXPECT_GE(end.loss_scale.scale, 4 * recipe.loss_scale.resolved().min) << "the loss scale is at its least";

@@ -28,7 +28,7 @@ std::string without_hydra(const std::string& text, std::string& section) {
     inside = line.starts_with("hydra:") || (inside && indented);
     (inside ? section : rest) += line + "\n";
   }
-  rest.resize(rest.size() - (rest.ends_with("\n\n") ? 1 : 0));
+  if (rest.ends_with("\n\n")) rest.pop_back();
   return rest;
 }
 
