@@ -8,7 +8,7 @@
 namespace lmx_style {
 namespace {
 
-constexpr size_t kFileLines = 500, kFunctionLines = 80, kFolderFiles = 25;
+constexpr size_t kFileLines = 500, kFunctionLines = 80;
 
 struct AllowedSize {
   std::string what, reason;  // what: a path, or "path:first words of the function's last signature line"
@@ -58,20 +58,6 @@ TEST(Size, FilesAreAtMost500Lines) {
   for (const SourceFile& file : source_files({"core", "plugins", "tools", "tests", "recipes"}, text)) {
     if (allowed_size(kLongFiles, file.path)) continue;
     EXPECT_LE(file.lines.size(), kFileLines) << file.path;
-  }
-}
-
-TEST(Size, FoldersHaveAtMost25Files) {
-  const std::vector<AllowedSize> exceptions{
-      {"core/include/lmx", "the public headers have one folder, because plugins include <lmx/NAME.h>"},
-  };
-  std::map<std::string, size_t> files;
-  for (const SourceFile& file : source_files({"core", "plugins", "tools", "tests"}, {""}))
-    ++files[fs::path(file.path).parent_path().string()];
-  for (const auto& [folder, count] : files) {
-    if (folder.find("/golden") != std::string::npos || folder.find("/seeds/") != std::string::npos) continue;  // data
-    if (allowed_size(exceptions, folder)) continue;
-    EXPECT_LE(count, kFolderFiles) << folder;
   }
 }
 
