@@ -25,14 +25,14 @@ OnStream::~OnStream() {
 Fence::~Fence() = default;
 
 Tensor Context::upload(const Tensor& host_tensor) const {
-  if (host_tensor.device() == device) return host_tensor;
+  if (host_tensor.device() == device || device.kind == Device::Kind::cpu) return host_tensor;
   Tensor copy = Tensor::empty(allocator, host_tensor.shape(), host_tensor.dtype(), host_tensor.mem_class());
-  cuda_device(device.index).copy(copy, host_tensor);
+  cuda_device(device).copy(copy, host_tensor);
   return copy;
 }
 
 std::shared_ptr<const void> Context::upload_bytes(std::span<const std::byte> bytes) const {
-  UploadCache& cache = cuda_device(device.index).uploads();
+  UploadCache& cache = cuda_device(device).uploads();
   const bool cached = !bytes.empty() && bytes.size() <= UploadCache::kMostBytes;
   std::shared_ptr<const Tensor> copy = cached ? cache.find(*allocator, stream, bytes) : nullptr;
   if (!copy) {
@@ -46,7 +46,7 @@ std::shared_ptr<const void> Context::upload_bytes(std::span<const std::byte> byt
 
 std::pair<Tensor, std::shared_ptr<Fence>> Context::download(const Tensor& t) const {
   Tensor copy = Tensor::empty(host, t.shape(), t.dtype(), t.mem_class());
-  CudaDevice& from = cuda_device(t.device().index);
+  CudaDevice& from = cuda_device(t.device());
   from.copy(copy, t);
   return {copy, from.fence()};
 }

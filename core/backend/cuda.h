@@ -65,7 +65,7 @@ class CudaDevice {
   // Page-locked memory of the host, from and to which copies run beside the host.
   virtual std::shared_ptr<Allocator> pinned() = 0;
   virtual int capability() const = 0;  // compute capability, 900 for 9.0
-  virtual void* stream() = 0;  // of the calling thread's work, a cudaStream_t
+  virtual void* stream() = 0;          // of the calling thread's work, a cudaStream_t
   // The point after all work that is enqueued on the calling thread's stream now.
   virtual std::shared_ptr<const StreamPoint> point() = 0;
   // Work that the calling thread enqueues from now on runs after that point. The host does not wait.
@@ -123,6 +123,8 @@ const std::string& cuda_unavailable();
 
 // UserError if that device is not available, or if it has another architecture than the kernels of this build.
 CudaDevice& cuda_device(int index);
+// The same; for a device that counts, that device (backend/counting/device.h).
+CudaDevice& cuda_device(Device device);
 
 // UserError if that device is not available. Does not start to use the device.
 CudaDeviceInfo cuda_device_info(int index);

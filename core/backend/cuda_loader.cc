@@ -5,6 +5,7 @@
 #include <mutex>
 #include <optional>
 
+#include "backend/counting/device.h"
 #include "backend/cuda.h"
 #include "backend/cudnn.h"
 #include "lmx/config.h"
@@ -113,6 +114,10 @@ CudaDevice& cuda_device(int index) {
   return api()->device(index);
 }
 
+CudaDevice& cuda_device(Device device) {
+  return device.counts ? counting_device(device.index) : cuda_device(device.index);
+}
+
 CudaDeviceInfo cuda_device_info(int index) {
   require_device(index);
   return api()->info(index);
@@ -127,9 +132,10 @@ std::string describe(const CudaDeviceInfo& info) {
 }
 
 void compute_on(Context& ctx, Device device) {
+  if (device.counts) return counting_device(device.index).place(ctx);
   ctx.device = device;
   if (device.kind == Device::Kind::cpu) return;
-  CudaDevice& cuda = cuda_device(device.index);
+  CudaDevice& cuda = cuda_device(device);
   check_required_cudnn();
   ctx.allocator = Allocator::counting(cuda.memory());
   ctx.host = Allocator::counting(cuda.pinned());
@@ -137,14 +143,14 @@ void compute_on(Context& ctx, Device device) {
 }
 
 void use_stream_of_thread(Context& ctx) {
-  if (ctx.device.kind == Device::Kind::cuda) ctx.stream = cuda_device(ctx.device.index).stream();
+  if (ctx.device.kind == Device::Kind::cuda) ctx.stream = cuda_device(ctx.device).stream();
 }
 
 Tensor copy_to(const Tensor& t, const std::shared_ptr<Allocator>& allocator) {
   Tensor out = Tensor::empty(allocator, t.shape(), t.dtype(), t.mem_class());
   if (t.numel() == 0) return out;
   copy_values(out, t);
-  if (out.device().kind == Device::Kind::cuda) cuda_device(out.device().index).fence()->wait();
+  if (out.device().kind == Device::Kind::cuda) cuda_device(out.device()).fence()->wait();
   return out;
 }
 
@@ -153,7 +159,7 @@ void copy_values(Tensor& to, const Tensor& from) {
   LMX_CHECK(to.dtype() == from.dtype() && to.shape() == from.shape(), "copy of ", describe(from), " into ",
             describe(to));
   if (to.numel() == 0) return;
-  CudaDevice& device = cuda_device(from.device().kind == Device::Kind::cuda ? from.device().index : to.device().index);
+  CudaDevice& device = cuda_device(from.device() == Device{} ? to.device() : from.device());
   device.copy(to, from);
   device.fence()->wait();
 }

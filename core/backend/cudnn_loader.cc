@@ -80,6 +80,7 @@ void check_required_cudnn() {
 }
 
 bool cudnn_computes(const Context& ctx, const SdpaShape& shape) {
+  if (ctx.device.counts) return false;  // cuDNN can only be asked about a device that is there
   const CudnnUse use = cudnn_use();
   if (use == CudnnUse::never) return false;
   check_required_cudnn();

@@ -73,7 +73,7 @@ int begin_launch(const Context& ctx, const char* op) {
   const LoopWork* loop = loop_work();
   LMX_CHECK(!loop || !loop->stream || loop->stream == ctx.stream, op,
             " in a loop that is replayed uses another context than the loop's: its work would be done once");
-  CudaDevice& device = cuda_device(ctx.device.index);
+  CudaDevice& device = cuda_device(ctx.device);
   LMX_CHECK(device.stream() == ctx.stream || loop, op,
             " uses the context of a thread that enqueues on another stream (use_stream_of_thread())");
   device.count_launch(op);
@@ -83,7 +83,7 @@ int begin_launch(const Context& ctx, const char* op) {
 void launch_failed(const Context& ctx, const char* op, const char* error) {
   // If the device has failed, a fence says so in the words of every other failed call. While a loop is captured, which
   // allows no fence, the code that captures asks.
-  if (!loop_work()) cuda_device(ctx.device.index).fence()->wait();
+  if (!loop_work()) cuda_device(ctx.device).fence()->wait();
   throw RunError(str("[", op, "] launch failed: ", error));
 }
 

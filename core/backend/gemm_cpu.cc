@@ -80,6 +80,12 @@ const DnnlMatmul* packed_product(int64_t m, int64_t n, int64_t k, bool trans_a, 
 
 // c = op(a) op(b) + beta c by a product of `type`. a has this type; b has this type or bf16.
 void multiply(Context& ctx, const GemmCall& g, memory::data_type type) {
+  if (planned_products() && ctx.device.counts) {
+    // oneDNN cannot be asked about another processor. Its blocks have the size of the matrix, up to padded edges.
+    const bool wide = type == memory::data_type::f32;
+    const Tensor packed = packs(g.m, g.n, g.k) ? ctx.empty({(wide ? 4 : 2) * g.k * g.n}, DType::u8) : Tensor();
+    return;
+  }
   const bool accumulate = g.beta != 0, widens = g.b_type == DType::bf16 && type == memory::data_type::f32;
   if (const DnnlMatmul* product = packed_product(g.m, g.n, g.k, g.trans_a, accumulate, type)) {
     const auto from = widens ? memory::data_type::bf16 : type;
@@ -113,7 +119,7 @@ void gemm_bf16(Context& ctx, const GemmCall& g) {
   Tensor left;
   if (g.trans_a) {  // oneDNN's fast bf16 products need a row-major left side
     left = ctx.empty({g.m, g.k}, DType::bf16);
-    transpose(static_cast<const bfloat16*>(g.a), left.data<bfloat16>(), g.k, g.m);
+    if (!ctx.device.counts) transpose(static_cast<const bfloat16*>(g.a), left.data<bfloat16>(), g.k, g.m);
     call.a = left.raw();
     call.trans_a = false;
   }
@@ -121,7 +127,8 @@ void gemm_bf16(Context& ctx, const GemmCall& g) {
 }
 
 // Used by gradient checks only, so it consists of plain loops, with threads over rows.
-void gemm_f64(Context&, const GemmCall& g) {
+void gemm_f64(Context& ctx, const GemmCall& g) {
+  if (ctx.device.counts) return;
   const auto* a = static_cast<const double*>(g.a);
   const auto* b = static_cast<const double*>(g.b);
   auto* c = static_cast<double*>(g.c);
@@ -151,6 +158,7 @@ void run(Context& ctx, const Gemm<T>& g) {
     gemm_bf16(ctx, call);
   else
     gemm_f32(ctx, call);
+  if (ctx.device.counts) return;
   if (g.c_type == DType::bf16) to_bf16(sums.data<float>(), static_cast<bfloat16*>(g.c), sums.numel());
   if (g.c_type == DType::f16) to_f16(sums.data<float>(), static_cast<float16*>(g.c), sums.numel());
 }
@@ -158,29 +166,5 @@ void run(Context& ctx, const Gemm<T>& g) {
 const KernelAdder adder(Device::Kind::cpu, run<double>, run<float>, run<bfloat16>, run<float16>);
 
 }  // namespace
-
-int64_t gemm_scratch_bytes(DType a, DType b, int64_t m, int64_t n, int64_t k, bool trans_a) {
-  const DType type = a == DType::f32 ? b : a;
-  if (type == DType::f64 || planned_device() != Device::Kind::cpu) return 0;
-  const bool wide = multiplies_in_f32(type), copied = trans_a && !wide;
-  int64_t bytes = 0;
-  // For another processor oneDNN cannot be asked. Its blocks have the size of the matrix, up to the padding of edges.
-  if (planned_products())
-    bytes = packs(m, n, k) ? (wide ? 4 : 2) * k * n : 0;
-  else if (const DnnlMatmul* product = packed_product(m, n, k, trans_a && !copied, false,
-                                                      wide ? memory::data_type::f32 : memory::data_type::bf16))
-    bytes = static_cast<int64_t>(product->weights_desc().get_size());
-  const bool packed = bytes > 0;
-  if (copied) bytes += 2 * m * k;
-  if (wide && a != DType::f32) bytes += 4 * m * k;
-  // bf16 is widened while it is packed.
-  if (wide && (b == DType::f16 || (b == DType::bf16 && !packed))) bytes += 4 * k * n;
-  return bytes;
-}
-
-int64_t gemm_sum_bytes(DType c, int64_t m, int64_t n) {
-  const bool rounds = size_of(c) == 2 && planned_device() == Device::Kind::cpu;
-  return rounds ? 4 * m * n : 0;  // a GPU rounds each sum while it writes it
-}
 
 }  // namespace lmx

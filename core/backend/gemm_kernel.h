@@ -24,6 +24,7 @@ struct GemmCall {
 template <class T>
 struct Gemm : GemmCall {
   static constexpr const char* kName = "gemm";
+  static constexpr bool kAllocatesOnCpu = true;
 };
 
 // Whether products of matrices of this type, on the device of `ctx`, can add a bias: cuBLASLt does so while it writes

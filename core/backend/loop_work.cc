@@ -29,7 +29,7 @@ void describe_work(const std::type_info& args, const void* bytes, size_t size) {
 void replay_steps(Context& ctx, const std::function<void(Context&)>& steps) {
   if (ctx.device.kind == Device::Kind::cpu) return steps(ctx);
   LMX_CHECK(!loop_work(), "a loop within a loop");
-  cuda_device(ctx.device.index).replay(ctx, steps);
+  cuda_device(ctx.device).replay(ctx, steps);
 }
 
 }  // namespace lmx

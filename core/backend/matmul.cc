@@ -6,6 +6,7 @@
 #include "backend/panel_gemm.h"
 #include "lmx/error.h"
 #include "lmx/parallel.h"
+#include "tensor/planned_products.h"
 
 namespace lmx {
 namespace {
@@ -66,6 +67,7 @@ void multiply(Context& ctx, const Factor& left, const Factor& right, Tensor& c, 
   const void* bias = add.bias ? add.bias->raw() : nullptr;
   const GemmCall call{a.raw(), a.dtype(), trans_a, b.raw(),  b.dtype(), trans_b, c.raw(),
                       m,       n,         k,       add.beta, c.dtype(), bias,    add.bias_added};
+  if (ctx.device.counts && add.bias) *add.bias_added = true;
   switch (type) {
     case DType::f64:
       return run_kernel(ctx, Gemm<double>{call});
@@ -133,6 +135,8 @@ Tensor as_operand(Context& ctx, const Tensor& t, const Tensor& memory) {
   Tensor out = memory;
   if (out.dtype() != DType::f32) {
     to_compute(ctx, t, out);
+  } else if (ctx.device.counts) {
+    return out;
   } else if (ctx.compute == DType::bf16) {
     round_to_bf16(t.data<float>(), out.data<float>(), t.numel());
   } else {
@@ -221,7 +225,7 @@ const DnnlMatmul* blocked_product(const Context& ctx, const Matrix& w, int64_t r
 
 std::string PackedMatrix::layout(const Context& ctx, const Tensor& w, bool trans, int64_t rows) {
   const std::string key = str("packed ", name_of(ctx.compute), trans ? " transposed" : "");
-  if (stays_plain(ctx, w)) return key;
+  if (stays_plain(ctx, w) || planned_products()) return key;
   const int threads = num_threads();
   const DnnlMatmul* product = blocked_product(ctx, product_shape(w, trans), rows, threads);
   return product ? str(key, " layout ", product->layout(), " threads ", threads) : key + " panels";
@@ -238,6 +242,10 @@ PackedMatrix::PackedMatrix(Context& ctx, const Tensor& w, bool trans, int64_t ro
   if (stays_plain(ctx, w)) {
     p.matrix = to_compute(owner, w);
     p.trans = trans;
+  } else if (planned_products()) {
+    // oneDNN cannot be asked about another processor. Its blocks have the size of the matrix, up to padded edges.
+    p.layout = Impl::Layout::panels;
+    p.matrix = owner.empty({p.k, p.n}, operand_type(ctx.compute), MemClass::parameters);
   } else if (const DnnlMatmul* product = blocked_product(ctx, m, rows, p.threads)) {
     p.layout = Impl::Layout::blocked;
     p.number = product->layout();
@@ -250,7 +258,7 @@ PackedMatrix::PackedMatrix(Context& ctx, const Tensor& w, bool trans, int64_t ro
     const Tensor rounded = as_operand(ctx, w);  // these products run in f32
     p.layout = Impl::Layout::panels;
     p.matrix = owner.empty({panel_floats(p.k, p.n)}, DType::f32, MemClass::parameters);
-    pack_panels(rounded.data<float>(), trans, p.k, p.n, p.matrix.data<float>());
+    if (!ctx.device.counts) pack_panels(rounded.data<float>(), trans, p.k, p.n, p.matrix.data<float>());
   }
 }
 
@@ -264,7 +272,8 @@ void PackedMatrix::multiply(Context& ctx, const Tensor& x, Tensor& y, float beta
   const bool widens = x.dtype() != DType::f32 && multiplies_in_f32(x.dtype());
   const Tensor operand = widens ? widened(ctx, x.raw(), x.dtype(), x.numel()) : x;
   if (p.layout == Impl::Layout::panels) {
-    multiply_panels(operand.data<float>(), p.matrix.data<float>(), y.data<float>(), m.rows, p.n, p.k, beta);
+    if (!ctx.device.counts)
+      multiply_panels(operand.data<float>(), p.matrix.data<float>(), y.data<float>(), m.rows, p.n, p.k, beta);
   } else {
     const DnnlMatmul& product = dnnl_matmul({m.rows, p.n, p.k, false, false, true, beta != 0, p.type, p.threads});
     LMX_CHECK(product.layout() == p.number, "a matrix packed in another layout than that for ", describe(x));

@@ -3,14 +3,31 @@
 #include <omp.h>
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
+#include "backend/serial.h"
 #include "lmx/kernels.h"
 
 namespace lmx {
 
-int num_threads() {
+namespace {
+
+thread_local bool serial_here = false;
+
+}  // namespace
+
+Serial::Serial(bool serial) : before_(std::exchange(serial_here, serial)) {}
+Serial::~Serial() {
+  serial_here = before_;
+}
+
+int allowed_threads() {
   return omp_in_parallel() ? 1 : omp_get_max_threads();
+}
+
+int num_threads() {
+  return serial_here ? 1 : allowed_threads();
 }
 
 void set_num_threads(int n) {

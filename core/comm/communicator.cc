@@ -16,7 +16,7 @@ Communicator::Communicator(std::shared_ptr<Allocator> allocator, int threads)
 Communicator::~Communicator() = default;
 
 const std::shared_ptr<Allocator>& Communicator::allocator(Device device) const {
-  if (device.kind == Device::Kind::cpu) return allocator_;
+  if (device == Device{}) return allocator_;
   LMX_CHECK(device_memory_ && device_memory_->device() == device, "rank ", rank(), " has no memory on ",
             name_of(device));
   return device_memory_;
@@ -25,7 +25,8 @@ const std::shared_ptr<Allocator>& Communicator::allocator(Device device) const {
 // Ranks of one process pass tensors of any memory by reference. A group of processes sends from the host's memory,
 // unless it moves the tensors of devices itself.
 Tensor Communicator::to_group(const Tensor& t) const {
-  const bool taken = carrier_->shares_memory() || t.device() == Device{} || dynamic_cast<const DeviceMoves*>(carrier_);
+  const bool taken =
+      carrier_->shares_memory() || t.device().kind == Device::Kind::cpu || dynamic_cast<const DeviceMoves*>(carrier_);
   return taken ? t : copy_to(t, allocator_);
 }
 Tensor Communicator::from_group(const Tensor& t, Device device) const {
@@ -73,7 +74,7 @@ class Communicator::Entry {
         line_{.step = ledger_.step, .group = group, .collective = collective},
         start_(Clock::now()) {
     if (comm.size() == 1 || t.device() == Device{} || !dynamic_cast<const DeviceMoves*>(comm.carrier_)) return;
-    device_ = &cuda_device(t.device().index);
+    device_ = &cuda_device(t.device());
     begin_ = device_->point();
   }
   // The arguments are bytes: all, and those that cross nodes.

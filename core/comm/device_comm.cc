@@ -12,7 +12,7 @@ namespace {
 
 CudaDevice& cuda_device_of(Device device) {
   LMX_CHECK(device.kind == Device::Kind::cuda, name_of(device), " has no streams");
-  return cuda_device(device.index);
+  return cuda_device(device);
 }
 
 }  // namespace

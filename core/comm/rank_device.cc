@@ -16,7 +16,7 @@ Device device_of_rank(const std::string& name, const std::string& place, const C
 
 void compute_with_ranks_on(Context& ctx, Device device) {
   compute_on(ctx, device);
-  if (device.kind != Device::Kind::cpu) ctx.comm->use_device(ctx.allocator, ctx.host);
+  if (device != Device{}) ctx.comm->use_device(ctx.allocator, ctx.host);
   if (auto* const moves = dynamic_cast<DeviceMoves*>(ctx.comm); moves && ctx.comm->size() > 1) moves->join(device);
 }
 

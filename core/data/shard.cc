@@ -6,6 +6,7 @@
 #include <unistd.h>
 #include <xxhash.h>
 
+#include <algorithm>
 #include <bit>
 #include <cerrno>
 #include <cstring>
@@ -112,6 +113,38 @@ TokenArray TokenArray::map(const std::string& path) {
   TokenArray array;
   array.data_ = reinterpret_cast<const int32_t*>(content);
   array.size_ = header.count;
+  array.owner_ = std::move(mapping);
+  return array;
+}
+
+TokenArray TokenArray::repeated(const std::vector<int32_t>& tokens, int64_t size) {
+  constexpr int64_t kBlock = int64_t{1} << 22;  // tokens; whole pages
+  if (size <= kBlock) {
+    std::vector<int32_t> all(static_cast<size_t>(std::max<int64_t>(size, 0)));
+    for (size_t i = 0; i < all.size(); ++i) all[i] = tokens[i % tokens.size()];
+    return of(std::move(all));
+  }
+  constexpr size_t kBytes = kBlock * sizeof(int32_t);
+  constexpr int64_t kMost = 16'384;  // blocks, of the 65,530 mappings that Linux allows a process
+  const int64_t blocks = (size + kBlock - 1) / kBlock;
+  const auto too_long = [&] { return UserError(str("[data] a text of ", size, " tokens is too long to be counted")); };
+  if (blocks > kMost) throw too_long();
+  const int file = memfd_create("lmx-text", MFD_CLOEXEC);
+  if (file < 0 || ftruncate(file, kBytes) != 0) throw RunError(str("[data] memfd_create: ", std::strerror(errno)));
+  auto mapping = std::make_shared<Mapping>();
+  mapping->bytes = static_cast<size_t>(blocks) * kBytes;
+  mapping->base = mmap(nullptr, mapping->bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  bool mapped = mapping->base != MAP_FAILED;
+  for (int64_t i = 0; mapped && i < blocks; ++i)
+    mapped = mmap(static_cast<char*>(mapping->base) + static_cast<size_t>(i) * kBytes, kBytes, PROT_READ | PROT_WRITE,
+                  MAP_SHARED | MAP_FIXED, file, 0) != MAP_FAILED;
+  close(file);
+  if (!mapped) throw too_long();
+  auto* first = static_cast<int32_t*>(mapping->base);
+  for (size_t i = 0; i < static_cast<size_t>(kBlock); ++i) first[i] = tokens[i % tokens.size()];
+  TokenArray array;
+  array.data_ = first;
+  array.size_ = size;
   array.owner_ = std::move(mapping);
   return array;
 }

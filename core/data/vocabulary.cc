@@ -26,6 +26,12 @@ Vocabulary Vocabulary::bytes(std::span<const int64_t> counts) {
   return Vocabulary(std::move(entries));
 }
 
+Vocabulary Vocabulary::unnamed(int64_t size) {
+  Vocabulary vocabulary;
+  vocabulary.unnamed_ = size;
+  return vocabulary;
+}
+
 bool Vocabulary::of_bytes() const {
   return entries_.size() == 256 && entries_[0].word == byte_name(0) && entries_[255].word == byte_name(255);
 }

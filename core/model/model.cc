@@ -26,14 +26,6 @@ std::unique_ptr<Decoding> Model::decode(Context&, const ParameterStore&, const T
   throw UserError("[model] this model does not translate: it has no encoder");
 }
 
-int64_t Model::activation_bytes(int64_t sequences, int64_t steps, DType compute) const {
-  return sequences * steps * activation_bytes_per_token(compute);
-}
-
-int64_t Model::copy_bytes(DType) const {
-  return 0;
-}
-
 std::vector<std::string> Model::warnings(const ForwardShape&) const {
   return {};
 }

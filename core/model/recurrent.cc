@@ -193,62 +193,6 @@ int64_t RecurrentModel::recomputed_bytes_per_token(DType compute) const {
   return bytes;
 }
 
-// Peak of the bytes that products need in the backward pass of a piece of `rows` rows. In mixed precision a recurrent
-// weight is first rounded and packed into an f32 copy; afterwards the piece's gradients are rounded for their products.
-int64_t RecurrentModel::product_bytes(int64_t layer, int64_t rows, DType compute) const {
-  const bool rounds = compute != DType::f32;
-  const DType operand = operand_type(compute);
-  int64_t packing = 0, product = 0;
-  for (const ParameterSpec& spec : layer_parameters(input_size(layer))) {
-    if (spec.shape.rank() != 2 || !recurs(spec.name)) continue;
-    if (rounds && multiplies_in_f32(compute)) packing = std::max(packing, (4 + 4) * spec.shape.numel());
-    product = std::max(product, gemm_scratch_bytes(operand, compute, spec.shape[0], spec.shape[1], rows, true));
-  }
-  const auto size = static_cast<int64_t>(size_of(operand));
-  return std::max(packing, (rounds ? size * rows * rounded_per_token(input_size(layer), compute) : 0) + product);
-}
-
-// Peak in the backward pass of a layer: the values that all layers keep, the gradients of the layer's output and input,
-// the gradients of its normalised matrices, and the memory of one piece: the piece's own gradient and, with
-// checkpointing, its recomputed values.
-int64_t RecurrentModel::activation_bytes(int64_t sequences, int64_t steps, DType compute) const {
-  const int64_t length = segment_steps({config_.segment, config_.checkpoint}, steps, sequences, planned_device());
-  int64_t widths = 0, most = 0;
-  for (const StatePart& part : state_parts()) widths += part.width;
-  for (int64_t l = 0; l < config_.layers; ++l) {
-    const int64_t input = input_size(l);
-    const int64_t piece =
-        4 * output_size() + (config_.checkpoint ? saved_per_token(input, compute) + 4 * output_size() : 0);
-    int64_t layer = sequences * (4 * steps * input + length * piece) + product_bytes(l, sequences * length, compute);
-    for (const ParameterSpec& spec : layer_parameters(input))
-      if (normed(prefix(l) + spec.name, spec.shape)) layer += 4 * spec.shape.numel();
-    most = std::max(most, layer);
-  }
-  if (config_.checkpoint) most += 4 * sequences * config_.layers * widths * ((steps + length - 1) / length);
-  const int64_t gone = config_.dropout > 0 ? output_size() : 0;  // the last output before dropout is not kept
-  return sequences * steps * (activation_bytes_per_token(compute) + 4 * (output_size() - gone)) + most;
-}
-
-int64_t RecurrentModel::copy_bytes(DType compute) const {
-  // Without hardware support, 16-bit products run in fp32 on packed copies of rounded weights.
-  const bool wide = multiplies_in_f32(compute);
-  int64_t bytes = 0;
-  for (int64_t l = 0; l < config_.layers; ++l) {
-    for (const ParameterSpec& spec : layer_parameters(input_size(l))) {
-      if (spec.shape.rank() != 2) continue;
-      if (normed(prefix(l) + spec.name, spec.shape)) bytes += 4 * spec.shape.numel();
-      if (recurs(spec.name)) {
-        // Two copies, for forward and backward. Where weights are not packed, they are only rounded.
-        if (planned_device() == Device::Kind::cpu || compute != DType::f32)
-          bytes += 2 * (wide ? 4 : 2) * spec.shape.numel();
-      } else if (compute != DType::f32) {
-        bytes += 2 * spec.shape.numel();
-      }
-    }
-  }
-  return bytes;
-}
-
 // A single layer that is computed in one piece keeps the state before it and computes everything again.
 std::vector<std::string> RecurrentModel::warnings(const ForwardShape& shape) const {
   if (!config_.checkpoint || config_.layers != 1 || shape.steps == 0) return {};

@@ -33,6 +33,7 @@ void fill(Tensor& t, Draw&& draw) {
 }  // namespace
 
 void initialise(Tensor& t, const Init& init, RandomKey key) {
+  if (t.device().counts) return;
   if (t.device().kind != Device::Kind::cpu) {
     // Random values are made on the host, so that every device starts with the same bits.
     Tensor host = Tensor::empty(Allocator::cpu(), t.shape(), t.dtype(), MemClass::other);
@@ -67,7 +68,8 @@ Var& ParameterStore::add(Context& ctx, const ParameterSpec& spec, RandomKey key)
     throw UserError(str("[model] parameter '", spec.name, "' has an empty shape ", spec.shape));
   const DType type = ctx.compute == DType::f64 ? DType::f64 : DType::f32;
   // The host computes the values, which are then the same on every device.
-  const auto& memory = ctx.device.kind == Device::Kind::cpu ? ctx.allocator : ctx.host;
+  const bool here = ctx.device.kind == Device::Kind::cpu || ctx.device.counts;
+  const auto& memory = here ? ctx.allocator : ctx.host;
   Tensor value = Tensor::empty(memory, spec.shape, type, MemClass::parameters);
   initialise(value, spec.init, key.fold(spec.name));
   value = ctx.upload(value);

@@ -45,7 +45,7 @@ class SampledSoftmax final : public OutputLoss {
     const Var loss = sampled_softmax_loss(ctx, inputs(params, features, targets), draw(targets, plan.sampler_key));
     return value(ctx, loss, loss);
   }
-  LossPlan plan() const override { return {.samples = std::min(config_.samples, env_.vocab_size), .blocks = false}; }
+  LossPlan plan() const override { return {.samples = std::min(config_.samples, env_.vocab_size)}; }
   int64_t macs_per_token(int64_t) const override { return (config_.samples + 1) * env_.feature_size; }
 
  private:

@@ -57,7 +57,7 @@ class TwoStageSoftmax final : public OutputLoss {
     int64_t samples = 0;
     for (const double percent : {config_.shares.p, config_.shares.q, config_.mu})
       samples += rows_of_percent(percent, vocab_);
-    return {.samples = std::min(samples, vocab_), .keeps_gradients = true};
+    return {.samples = std::min(samples, vocab_)};
   }
   // Counts the words that are selected in every batch; targets outside of them are not counted.
   int64_t macs_per_token(int64_t) const override {

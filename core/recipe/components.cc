@@ -161,7 +161,7 @@ DType compute_of(const Recipe& recipe) {
   return recipe.precision == "bf16" ? DType::bf16 : recipe.precision == "fp16" ? DType::f16 : DType::f32;
 }
 
-Context make_context(const Recipe& recipe, Communicator& comm) {
+Context make_context(const Recipe& recipe, Communicator& comm, const std::optional<Device>& device) {
   Context ctx;
   ctx.rank = comm.rank();
   ctx.ranks = comm.size();
@@ -169,7 +169,7 @@ Context make_context(const Recipe& recipe, Communicator& comm) {
   ctx.key = RandomKey(static_cast<uint64_t>(recipe.seed));
   ctx.comm = &comm;
   ctx.compute = compute_of(recipe);
-  comm::compute_with_ranks_on(ctx, comm::device_of_rank(recipe.device, recipe.device_place, comm));
+  comm::compute_with_ranks_on(ctx, device ? *device : comm::device_of_rank(recipe.device, recipe.device_place, comm));
   return ctx;
 }
 

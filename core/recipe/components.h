@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -58,8 +59,8 @@ std::vector<std::string> warnings_of(const Recipe& recipe, const Network& networ
 // The type of matrix products under `precision`.
 DType compute_of(const Recipe& recipe);
 
-// The context of a rank: precision, allocator, random key.
-Context make_context(const Recipe& recipe, Communicator& comm);
+// The context of a rank: precision, allocator, random key. `device`: where it computes; empty: where the recipe says.
+Context make_context(const Recipe& recipe, Communicator& comm, const std::optional<Device>& device = {});
 
 // Adds every parameter with its initial value.
 void add_parameters(Context& ctx, ParameterStore& params, const Network& network, int64_t seed);

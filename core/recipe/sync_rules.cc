@@ -327,17 +327,6 @@ void SyncRules::rescale(double factor) {
   for (const Named& rule : impl_->strategies) rule.call("rescale()", [&](SyncRule& s) { s.rescale(factor); });
 }
 
-namespace {
-
-// A rank receives about as much as it sends, and stores its own part in addition.
-PassingBytes passing_bytes(const SyncStrategy& strategy, const Traffic& traffic, int64_t sent) {
-  if (const auto* model = dynamic_cast<const ExchangeMemoryModel*>(&strategy)) return model->passing_bytes(traffic);
-  const int64_t own = sent / (traffic.ranks - 1);
-  return {sent + own, own, 0};
-}
-
-}  // namespace
-
 std::vector<UnitPlan> SyncRules::plan(const std::vector<ParameterSpec>& params,
                                       const std::function<TableRows(const ParameterSpec&)>& rows) const {
   std::vector<UnitPlan> plans;
@@ -351,10 +340,20 @@ std::vector<UnitPlan> SyncRules::plan(const std::vector<ParameterSpec>& params,
     }
     const SentBytes sent = unit.strategy->sent_bytes(traffic);
     plans.push_back({unit.rule, unit.names, sent.all, unit.strategy->collectives(traffic),
-                     unit.strategy->moved_bytes(traffic), unit.strategy->kept_bytes(traffic), sent.between_nodes,
-                     passing_bytes(*unit.strategy, traffic, sent.all)});
+                     unit.strategy->moved_bytes(traffic), unit.strategy->kept_bytes(traffic), sent.between_nodes});
   }
   return plans;
+}
+
+RandomKey SyncRules::candidate_key(int rank, int64_t step, RandomKey otherwise) const {
+  Context ctx;
+  ctx.rank = rank;
+  ctx.ranks = impl_->ranks;
+  StepPlan plan{.step = step, .sampler_key = otherwise};
+  for (const Named& rule : impl_->strategies)
+    if (rule.second->candidate_key() == CandidateKey::needed)
+      rule.call("begin_step()", [&](SyncRule& s) { s.begin_step(ctx, {}, plan); });
+  return plan.sampler_key;
 }
 
 int64_t SyncRules::candidate_sets() const {

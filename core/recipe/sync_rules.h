@@ -38,6 +38,8 @@ class SyncRules {
   // rows; `rows` returns them for a parameter. Empty for one rank and for asynchronous rules.
   std::vector<UnitPlan> plan(const std::vector<ParameterSpec>& params,
                              const std::function<TableRows(const ParameterSpec&)>& rows) const;
+  // The key of the candidates that `rank` samples in a step, if a rule sets it; else `otherwise`.
+  RandomKey candidate_key(int rank, int64_t step, RandomKey otherwise) const;
   int64_t candidate_sets() const;  // number of different candidate sets in a step, from the rule that sets their key
   StateDict state() const;
   void load(Context& ctx, const std::vector<StateDict>& ranks);

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <numeric>
 
-#include "comm/reduce_memory.h"
 #include "lmx/error.h"
 #include "lmx/row_sync.h"
 
@@ -129,46 +128,6 @@ int64_t SumStrategy::moved_bytes(const Traffic& t) const {
   const int64_t plain = SyncStrategy::moved_bytes(t), sums = kept_bytes(t).sums;
   if (config_.codec.kind == "none" || t.ranks == 1) return plain;
   return plain + sums + (reducer_.codec().feedback() ? 3 * (sums + sums / t.ranks) : 0);
-}
-
-PassingBytes SumStrategy::passing_bytes(const Traffic& t) const {
-  if (t.ranks == 1) return {};
-  PassingBytes bytes;
-  const auto add = [&](const PassingBytes& p, int64_t sums) {
-    bytes = {std::max(bytes.most, p.most - sums), std::max(bytes.owned, p.owned), bytes.residuals + p.residuals};
-  };
-  std::vector<comm::BlockSize> blocks;
-  int64_t sums = 0;
-  for (const Traffic::Dense& d : t.dense) {
-    const int64_t rows = d.owned.empty() ? d.rows : std::accumulate(d.owned.begin(), d.owned.end(), int64_t{0});
-    blocks.push_back({rows, d.width});
-    sums += 4 * rows * d.width;
-  }
-  if (!blocks.empty()) add(comm::sum_memory(shape_of(t), blocks), sums);
-  for (const Traffic::Sparse& s : t.sparse) add(table_passing(t, s), 4 * s.union_rows * s.width);
-  return bytes;
-}
-
-comm::SumShape SumStrategy::shape_of(const Traffic& t) const {
-  return {encodes() ? &reducer_.codec() : nullptr, config_.levels, t.rank, t.ranks, t.ranks_per_node};
-}
-
-// The steps of the class's comment. Two of them need most: the own rows while they are spread, and their sum.
-PassingBytes SumStrategy::table_passing(const Traffic& t, const Traffic::Sparse& s) const {
-  const std::vector<int64_t>& announced = config_.gather == "raw" ? s.indices : s.unique;
-  const int64_t indices = 4 * std::accumulate(announced.begin(), announced.end(), int64_t{0});
-  if (reducer_.codec().elementwise()) {
-    const comm::BlockSize block{s.union_rows, s.width};
-    const PassingBytes sum = comm::sum_memory(shape_of(t), std::span(&block, 1));
-    const int64_t spread = 4 * s.union_rows * s.width;
-    return {indices + spread + sum.most, spread + sum.owned, 0};
-  }
-  const RankRows own = pushed_rows(t, s), all = summed_rows(t, s);
-  // Any row of the table may have a residual after some steps.
-  const int64_t kept = config_.codec.residual == "rows" ? s.vocabulary : 0;
-  PassingBytes sum = comm::row_sum_memory(shape_of(t), own, all, s.width, kept);
-  sum.most += indices;
-  return sum;
 }
 
 StateDict SumStrategy::state() const {

@@ -12,7 +12,7 @@ namespace {
 using Moment = UnitQueue::Moment;
 
 CudaDevice* device_of(bool beside, Device device) {
-  return beside && device.kind == Device::Kind::cuda ? &cuda_device(device.index) : nullptr;
+  return beside && device.kind == Device::Kind::cuda ? &cuda_device(device) : nullptr;
 }
 
 bool reached(const Moment& moment) {
@@ -27,8 +27,9 @@ double seconds(const Moment& from, const Moment& to) {
 
 }  // namespace
 
-UnitQueue::UnitQueue(bool beside, Device device) : device_(device_of(beside, device)) {
-  if (beside) thread_ = std::thread([this] { work(); });
+UnitQueue::UnitQueue(bool beside, Device device)
+    : device_(device_of(beside, device)), at_once_(beside && device.counts) {
+  if (beside && !at_once_) thread_ = std::thread([this] { work(); });
 }
 
 UnitQueue::~UnitQueue() {
@@ -54,6 +55,7 @@ void UnitQueue::begin_step() {
 }
 
 void UnitQueue::post(Moment ready, std::function<void()> job, std::vector<Tensor> used) {
+  if (at_once_) return run_one({std::move(job), std::move(ready), {}, {}});
   {
     const std::lock_guard lock(mutex_);
     if (error_) return;

@@ -13,7 +13,6 @@
 #include <thread>
 #include <vector>
 
-#include "lmx/exchange_memory.h"
 #include "lmx/sync.h"
 
 namespace lmx {
@@ -44,7 +43,6 @@ struct UnitPlan {
   int64_t sent = 0, collectives = 0, moved = 0;
   KeptBytes kept;
   int64_t sent_between_nodes = 0;
-  PassingBytes passing;
 };
 
 }  // namespace lmx
@@ -96,6 +94,7 @@ class UnitQueue {
   void count_times();
 
   CudaDevice* const device_;  // null: jobs use no separate stream
+  const bool at_once_;        // on a device that counts, post() runs jobs, in the same order in every run
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<Job> jobs_;

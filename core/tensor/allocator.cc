@@ -27,7 +27,8 @@ void Allocator::copy(void* to, const void* from, size_t bytes) const {
 }
 
 std::string name_of(Device device) {
-  return device.kind == Device::Kind::cpu ? "cpu" : str("cuda:", device.index);
+  const std::string name = device.kind == Device::Kind::cpu ? "cpu" : str("cuda:", device.index);
+  return device.counts ? "counted " + name : name;
 }
 
 const char* name_of(MemClass c) {

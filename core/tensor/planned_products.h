@@ -14,8 +14,8 @@ struct ProductSupport {
 };
 
 // While it exists, estimates that the calling thread makes are for a processor with that support: those by
-// multiplies_in_f32(), operand_type(), gemm_scratch_bytes(), gemm_sum_bytes() and planned_device(). REQUIRES: the thread
-// computes nothing meanwhile.
+// multiplies_in_f32(), operand_type() and planned_device(). REQUIRES: meanwhile the thread computes only on devices that
+// count.
 class PlannedProducts {
  public:
   explicit PlannedProducts(const ProductSupport& support);

@@ -99,7 +99,7 @@ Session::Session(const Recipe& r, Communicator& c, const SessionStart& start)
       sequences(chunk_begin(r.batch.global, c.rank() + 1, c.size()) - first_sequence),
       recipe(r),
       comm(c),
-      ctx(make_context(r, c)),
+      ctx(make_context(r, c, start.device)),
       shared(share_session(r, ctx, start)),
       data(shared->data),
       network(shared->network),

@@ -24,6 +24,8 @@ inline constexpr const char* kCostsFile = "sub_batch_times.json";
 struct SessionStart {
   std::string resumed = {};       // the folder of the run that is resumed, or ""
   std::function<Dataset()> open;  // the data that the recipe names; called once in a process
+  // Where the ranks compute; empty: where the recipe says.
+  std::optional<Device> device = {};
   // Called once in a process with the initial parameters. Replaces the values of those that start from another run. May
   // be empty.
   std::function<void(const std::vector<ParameterSpec>&, const Vocabulary&, ParameterStore&)> init = {};

@@ -122,8 +122,8 @@ TEST_F(Fit, NothingFits) {
     const Outcome o = run("a", wide(joined(ranks, {"memory.budget=0.0002"})));
     EXPECT_EQ(o.code, 2);
     EXPECT_FALSE(std::filesystem::exists(path("a")));
-    EXPECT_THAT(o.err, Names("[memory] batch.fit: out of memory even with passes of 1 sequence", "memory.budget",
-                             "200 kB", "parameters ", "optimizer ", "activations ", "train.eval_batch"));
+    EXPECT_THAT(o.err, Names("[memory] batch.fit: out of memory even with passes of ", "memory.budget", "200 kB",
+                             "parameters ", "optimizer ", "activations ", "train.eval_batch"));
     EXPECT_EQ(o.err.find("error: "), o.err.rfind("error: ")) << o.err;
   }
   const Outcome dry = run("a", wide({"memory.budget=0.0002", "--dry-run"}));
@@ -140,18 +140,6 @@ TEST_F(Fit, ADryRunChoosesByTheEstimate) {
   EXPECT_THAT(small.out, AllOf(HasSubstr("batch.fit: passes of "), Not(HasSubstr("passes of 64 "))));
   // How many ranks share the batch, only a launcher knows.
   EXPECT_THAT(run("a", wide({"comm={name: mpi, ranks: 0}", "--dry-run"})).out, HasSubstr("batch.fit, as one rank: "));
-}
-
-// The plugin prints a line whenever a model is made.
-TEST_F(Fit, ADryRunMakesTheNetworkOnce) {
-  for (const std::string fit : {"none", "memory"}) {
-    const Outcome dry = run("a", joined(test_model(6), {"--dry-run", "batch.fit=" + fit}));
-    EXPECT_EQ(dry.code, 0) << dry.out << dry.err;
-    const std::string made = "a model is made";
-    const size_t first = dry.err.find(made);
-    EXPECT_NE(first, std::string::npos) << dry.err;
-    EXPECT_EQ(first, dry.err.rfind(made)) << fit << ": " << dry.err;
-  }
 }
 
 // All checks that need no step precede the first probe.
@@ -184,15 +172,15 @@ TEST_F(Fit, ZeroNeedsFit) {
   EXPECT_THAT(o.err, Names("batch.global", "batch.fit", "memory"));
 }
 
-// This model promises one byte of activations per token, and needs thousands: the first probe fails on every CPU.
+// This model takes memory that a count does not see: the first probe fails on every CPU.
 TEST_F(Fit, AFailedProbeLeavesNoTrace) {
   for (const Words& global : {Words{}, Words{"~batch.global"}}) {
     const Words words = wide(
-        joined(joined(global, test_model(2)), {"model.size=128", "data.train_tokens=200000", "memory.budget=0.003"}));
+        joined(joined(global, test_model(2)), {"model.size=128", "data.train_tokens=200000", "memory.budget=0.006"}));
     const Outcome o = expect_run("fitted", words);
     const auto chosen = fit("fitted");
     EXPECT_GT(chosen["probes"], 1) << o.err;
-    EXPECT_THAT(o.err, Names("no room for passes of ", "[memory] cpu cannot allocate ", "3.0 MB"));
+    EXPECT_THAT(o.err, Names("no room for passes of ", "[memory] cpu cannot allocate ", "6.0 MB"));
     // The log of the run has what was printed before the run had a folder, in its order.
     EXPECT_THAT(log("fitted"),
                 testing::ContainsRegex("batch.fit: probe 1: (.|\n)*batch.fit: no room for passes of [0-9]+ sequences: "

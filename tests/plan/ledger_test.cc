@@ -21,8 +21,6 @@ using namespace lmx;
 using namespace lmx::train;
 
 constexpr int64_t kVocabulary = 300;
-// Bytes that are not planned: numbers of rows, for each rank, and counters of a codec's error, for each parameter.
-constexpr int64_t kNumbers = 16, kCounters = 32;
 
 // A choice from a list, for one purpose of one recipe.
 class Choices {
@@ -117,8 +115,6 @@ using SumsByRule = std::map<std::string, Sum>;
 // The exchange of a step on rank 0.
 struct Exchanged {
   SumsByRule sums;
-  int64_t memory = 0;      // the most bytes of communication
-  int64_t parameters = 0;  // their number
 };
 
 // Also the rows of each rank.
@@ -140,12 +136,9 @@ Exchanged counted(const Recipe& recipe, std::vector<RowsByTable>& rows) {
         table.own.insert(piece.indices.begin(), piece.indices.end());
       }
     }
-    if (comm.rank() == 0) result.parameters = static_cast<int64_t>(session.network.specs.size());
     const size_t before = comm.ledger().size();
-    session.ctx.allocator->reset_peak();
     session.sync->finish();
     if (comm.rank() != 0) return;
-    result.memory = session.ctx.allocator->stats().peak[static_cast<size_t>(MemClass::communication)];
     for (size_t i = before; i < comm.ledger().size(); ++i) {
       const LedgerEntry& e = comm.ledger()[i];
       Sum& sum = result.sums[e.group];
@@ -168,7 +161,6 @@ Exchanged planned(const Recipe& recipe, const Drawn& d, const std::vector<RowsBy
   };
   Exchanged result;
   const std::vector<UnitPlan> units = o.sync->plan(o.network.specs, rows_of);
-  result.memory = exchange_memory(units, d.ranks).communication;
   for (const UnitPlan& unit : units) {
     Sum& sum = result.sums[unit.rule];
     sum.bytes += unit.sent;
@@ -180,19 +172,9 @@ Exchanged planned(const Recipe& recipe, const Drawn& d, const std::vector<RowsBy
   return result;
 }
 
-// Whether the memory of the exchange is planned exactly. Not planned: two levels with a codec, the copy by which
-// `allgather` joins several gradients of a table, and the zeros of a rank without sequences. In a first step one_bit
-// has no residuals of an earlier one.
-bool plans_memory(const Recipe& recipe, const Drawn& d) {
-  const auto has = [&](const char* text) { return d.text.find(text) != std::string::npos; };
-  const bool encodes = has("kind: fp16") || has("kind: bf16");
-  return d.ranks > 1 && recipe.batch.global >= d.ranks && !has("one_bit") && !has("strategy: allgather,") &&
-         !(has("levels: 2") && encodes);
-}
-
 TEST(PlanLedger, RandomRecipesSendWhatTheirPlansState) {
   load_plugins();
-  int exchanging = 0, compared = 0;
+  int exchanging = 0;
   for (uint64_t seed = 1; seed <= 60; ++seed) {
     const Drawn d = recipe_of(seed);
     SCOPED_TRACE(d.text);
@@ -201,14 +183,8 @@ TEST(PlanLedger, RandomRecipesSendWhatTheirPlansState) {
     const Exchanged step = counted(recipe, rows), plan = planned(recipe, d, rows);
     EXPECT_EQ(plan.sums, step.sums);
     exchanging += !step.sums.empty();
-    if (!plans_memory(recipe, d)) continue;
-    const auto measured = static_cast<double>(step.memory);
-    const double small = 0.03 * measured + static_cast<double>(kNumbers * d.ranks + kCounters * step.parameters);
-    EXPECT_NEAR(static_cast<double>(plan.memory), measured, small) << "memory";
-    ++compared;
   }
   EXPECT_GT(exchanging, 40);
-  EXPECT_GT(compared, 10);
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
-// `lmx plan RUN --memory` compares the planned memory of a rank with the memory that a run has recorded. Memory is
-// deterministic, so a plan with calibrated passes must agree. docs/memory.md states where it does not yet: activations,
-// and the communication of one rank, which are a large part of networks as small as these.
+// `lmx plan RUN --memory` compares the counted memory of a rank with the memory that a run has recorded. Both steps of
+// the runs are counted over their text, so each class agrees. The total of virtual ranks depends a little on how many
+// of them compute at one time: a count lets them compute one after the other.
 #include <gmock/gmock.h>
 
 #include <cmath>
@@ -21,7 +21,7 @@ data: {name: synthetic, vocab_size: 4000, train_tokens: 60000, valid_tokens: 800
 batcher: {name: random_windows, sequence_length: 20}
 batch: {global: 16}
 optimizer: {name: adam, lr: 0.001}
-train: {steps: 3, log_every: 1, eval_tokens: 200}
+train: {steps: 2, log_every: 1, eval_tokens: 200}
 threads: 1
 )" + model +
          "sync: " + sync + "\n";
@@ -35,7 +35,7 @@ std::string rules(const std::string& input, const std::string& rest) {
          "}, output: {params: ^softmax, strategy: seeded, seeds: log2}, rest: {params: '.*', strategy: " + rest + "}}";
 }
 
-constexpr double kWithin = 0.03, kTotalWithin = 0.06, kActivationsWithin = 0.25;
+constexpr double kWithin = 0.02, kTotalWithin = 0.04, kActivationsWithin = 0.02;
 // Buffers of a few kilobytes, such as numbers of rows and of losses, are not planned.
 constexpr double kSmall = 8192;
 
@@ -99,7 +99,7 @@ TEST_F(PlanMemory, AgreesWithTwoLevels) {
     const std::string rest = "allreduce, levels: 2, codec: {kind: " + codec + "}";
     write("tiny.yaml", recipe_with(rules("unique", rest)));
     for (const std::string per_node : {"3", "2"})
-      expect_near(codec + per_node, 6, {"++comm={name: virtual, ranks: 6, ranks_per_node: " + per_node + "}"}, kWithin);
+      expect_near(codec + per_node, 6, {"++comm={name: virtual, ranks: 6, ranks_per_node: " + per_node + "}"});
   }
 }
 
@@ -140,7 +140,7 @@ TEST_F(PlanMemory, ExitsWithThreeBeyondTheLimit) {
   EXPECT_EQ(plan(path("a"), {"--memory", "--within", "0.000001"}).code, 3);
   const Outcome o = plan(path("a"), {"--memory"});
   EXPECT_EQ(o.code, 0) << o.err;
-  for (const char* word : {"CLASS", "parameters", "communication", "total", "2 ranks, until step 3"})
+  for (const char* word : {"CLASS", "parameters", "communication", "total", "2 ranks, until step 2"})
     EXPECT_THAT(o.out, testing::HasSubstr(word));
 }
 

@@ -117,8 +117,8 @@ TEST_F(DryRun, ARunIsWarnedOrRefusedBeforeItAllocates) {
 // With unequal shares of a batch, the rank with the larger one decides.
 TEST_F(DryRun, MemoryOfTheLargestShare) {
   const auto activations = [&](const std::string& global) {
-    const Outcome o =
-        run("a", {"batch.global=" + global, "batch.micro=0", "train.eval_batch=1", "--ranks", "2", "--dry-run"});
+    const Outcome o = run("a", {"batch.global=" + global, "batch.micro=0", "train.eval_batch=1",
+                                "comm={name: mpi, ranks: 2}", "--dry-run"});
     EXPECT_EQ(o.code, 0) << o.err;
     const Match found = first_match(o.out, "activations ([0-9.]+ [kM]?B)");
     return found.empty() ? "none in " + o.out : found[1];
@@ -295,7 +295,8 @@ TEST_F(DryRun, CommunicationGrowsAsTheStrategySays) {
   EXPECT_NEAR((at_16 - at_8) / (8.0 * 20000 * (12 + 8 + 1) * 4), 1, 0.15);  // V x D of both tables and their bias
   EXPECT_LT(communication("unique", 16), 0.1 * at_16);
   const auto activations = [&](const std::string& micro) {
-    return bytes_of(dry_run({"--ranks", "4", "batch.micro=" + micro, "model.cells=512"}), "activations");
+    return bytes_of(dry_run({"--ranks", "4", "batch.micro=" + micro, "model.cells=512", "train.eval_batch=4"}),
+                    "activations");
   };
   EXPECT_EQ(activations("4"), activations("0"));
   EXPECT_LT(activations("1"), activations("0"));
@@ -311,16 +312,16 @@ TEST_F(DryRun, CommunicationFollowsTheNumberOfSeeds) {
   const double all = communication("seeded, seeds: all"), log2 = communication("seeded, seeds: log2"),
                one = communication("seeded, seeds: one");
   EXPECT_GT(all, 1.5 * log2);
-  EXPECT_GT(log2, 1.5 * one);
-  EXPECT_EQ(communication("unique"), one);  // without groups all ranks sample one set
+  EXPECT_GT(log2, 1.4 * one);
+  EXPECT_NEAR(communication("unique"), one, 0.05 * one);  // without groups all ranks sample one set
 }
 
 // The launcher determines the number of ranks. Processes send during backward, threads after it.
 TEST_F(DryRun, RanksThatNobodyHasCounted) {
   EXPECT_THAT(dry_run({"comm={name: mpi}"}), Names("memory", "comm.ranks=N"));
-  const std::string in_turn = "activations go before communication comes";
-  EXPECT_THAT(dry_run({"comm={name: mpi, ranks: 4}"}), AllOf(HasSubstr("one of 4"), Not(HasSubstr(in_turn))));
-  EXPECT_THAT(dry_run({"--ranks", "4"}), Names("one of 4", in_turn));
+  const std::string process = "ranks in this process";
+  EXPECT_THAT(dry_run({"comm={name: mpi, ranks: 4}"}), AllOf(HasSubstr("one of 4"), Not(HasSubstr(process))));
+  EXPECT_THAT(dry_run({"--ranks", "4"}), Names("one of 4", process));
 }
 
 TEST_F(DryRun, WorkersWithAServer) {

@@ -69,7 +69,6 @@ const std::map<std::string, std::string> kHeaderRoom{
     {"recurrent.h", "model"},
     {"row_sampling.h", "nn"},
     {"row_sync.h", "comm"},
-    {"exchange_memory.h", "comm"},
     {"sum_strategy.h", "sync"},
     {"schedule.h", "schedule"},
     {"slot_optimizer.cuh", "optim"},

@@ -250,9 +250,6 @@ class LossCheck {
       fail("macs_per_token() is ", macs, ", but plan() says that ", words, " words of size ", kWidth,
            " are multiplied; --dry-run and MFU need the number");
     const int64_t bytes = (kept_bytes(8) - kept_bytes(4)) / (4 * kTargets);
-    if (plan.blocks && bytes >= 4 * (words + kWidth))  // the gradient of the features may be kept in any case
-      fail("forward() keeps ", bytes, " bytes for each target until backward, as many as ", words,
-           " logits, but plan().blocks is true; the memory plan of --dry-run needs it");
     return str(macs, " multiply-adds and ", bytes, " bytes a token");
   }
 

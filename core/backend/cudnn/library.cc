@@ -18,7 +18,7 @@ cudnnHandle_t handle_of(const Context& ctx) {
   static std::map<int, cudnnHandle_t>& handles = *new std::map<int, cudnnHandle_t>;
   const std::lock_guard lock(mutex);
   cudnnHandle_t& handle = handles[ctx.device.index];
-  cuda_device(ctx.device.index).select();
+  cuda_device(ctx.device).select();
   if (!handle) LMX_CUDNN_CHECK(cudnnCreate(&handle));
   LMX_CUDNN_CHECK(cudnnSetStream(handle, cuda::stream_of(ctx)));
   return handle;

@@ -24,10 +24,14 @@ class LMX_API Vocabulary {
   Vocabulary() = default;
   explicit Vocabulary(std::vector<Entry> entries);
   static Vocabulary bytes(std::span<const int64_t> counts);  // REQUIRES: 256 counts
+  // `size` words that have no names, and whose counts follow Zipf's law: to count a step without its text.
+  static Vocabulary unnamed(int64_t size);
   bool of_bytes() const;
-  int64_t size() const { return static_cast<int64_t>(entries_.size()); }
-  const std::string& word(int32_t id) const { return entries_[static_cast<size_t>(id)].word; }
-  int64_t count(int32_t id) const { return entries_[static_cast<size_t>(id)].count; }
+  int64_t size() const { return unnamed_ > 0 ? unnamed_ : static_cast<int64_t>(entries_.size()); }
+  const std::string& word(int32_t id) const { return entries_.at(static_cast<size_t>(id)).word; }
+  int64_t count(int32_t id) const {
+    return unnamed_ > 0 ? 1 + unnamed_ / (id + 1) : entries_[static_cast<size_t>(id)].count;
+  }
   int32_t id(std::string_view word) const;   // kUnk if unknown
   void save(const std::string& path) const;  // one line "word<TAB>count" for each
   static Vocabulary load(const std::string& path);
@@ -35,6 +39,7 @@ class LMX_API Vocabulary {
  private:
   std::vector<Entry> entries_;
   std::shared_ptr<const void> index_;
+  int64_t unnamed_ = 0;
 };
 
 // A split's tokens as one read-only array, mapped from disk. Cheap to copy; thread-safe.
@@ -43,6 +48,9 @@ class LMX_API TokenArray {
   TokenArray() = default;
   static TokenArray map(const std::string& path);  // UserError: missing, truncated or damaged shard
   static TokenArray of(std::vector<int32_t> tokens);
+  // `size` tokens: these again and again, in memory for one copy of them and addresses for all. UserError: there are
+  // not enough addresses.
+  static TokenArray repeated(const std::vector<int32_t>& tokens, int64_t size);
   int64_t size() const { return size_; }
   std::span<const int32_t> tokens() const { return {data_, static_cast<size_t>(size_)}; }
 

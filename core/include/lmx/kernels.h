@@ -75,6 +75,17 @@ Kernel<Args> find_kernel(Device device) {
 
 namespace detail {
 
+// Notes a kernel of a device that counts, which does not run.
+LMX_API void count_kernel(const Context& ctx, const char* op);
+
+// Whether the CPU's kernel of Args allocates memory, which the struct says by `static constexpr bool kAllocatesOnCpu`.
+// The kernel is then called on a device that counts, too, and returns after its allocations.
+template <class Args>
+constexpr bool kAllocatesOnCpu = [] {
+  if constexpr (requires { Args::kAllocatesOnCpu; }) return Args::kAllocatesOnCpu;
+  return false;
+}();
+
 // Whether this thread describes work in place of enqueuing it (replay_steps()), and the description.
 LMX_API bool describes_work();
 LMX_API void describe_work(const std::type_info& args, const void* bytes, size_t size);
@@ -95,6 +106,10 @@ void describe_work(const Args& args) {
 // Runs the kernel of Args for ctx.device, which is looked up at the first call only.
 template <class Args>
 void run_kernel(Context& ctx, const Args& args) {
+  if (ctx.device.counts) {
+    detail::count_kernel(ctx, Args::kName);
+    if (!detail::kAllocatesOnCpu<Args> || ctx.device.kind != Device::Kind::cpu) return;
+  }
   if (ctx.device.kind == Device::Kind::cuda && detail::describes_work()) return detail::describe_work(args);
   static std::array<std::atomic<Kernel<Args>>, kDeviceKinds> found{};
   std::atomic<Kernel<Args>>& slot = found[static_cast<size_t>(ctx.device.kind)];

@@ -35,11 +35,9 @@ struct LossEnv {
   std::string tie = "";                    // the parameter that the model itself ties (Model::output_table)
 };
 
-// What a training step computes of the output layer, for estimates of memory.
+// What a training step computes of the output layer, for estimates.
 struct LossPlan {
-  int64_t samples = 0;           // words beside the targets that the softmax of a rank covers; 0: it covers all words
-  bool blocks = true;            // logits are computed in blocks of bounded memory
-  bool keeps_gradients = false;  // the gradients of the logits are stored beside them
+  int64_t samples = 0;  // words beside the targets that the softmax of a rank covers; 0: it covers all words
 };
 
 class LMX_API Loss {
@@ -55,7 +53,7 @@ class LMX_API Loss {
                           const Tensor& targets) const = 0;
   virtual Tensor logits(Context& ctx, const ParameterStore& params, const Tensor& features) const = 0;
   virtual int64_t macs_per_token(int64_t batch_tokens) const = 0;
-  virtual LossPlan plan() const;                           // default: all words, in blocks
+  virtual LossPlan plan() const;                           // default: all words
   virtual const std::string& normalize() const = 0;        // "token" or "sequence": the divisor of the sum
   virtual bool draws_candidates() const { return false; }  // reads StepPlan::sampler_key
   // Called if a rule of `sync` (its path is `rule`) selects the rows of the weight (StepPlan::rows). UserError: the

@@ -17,12 +17,6 @@ namespace lmx {
 LMX_API void gemm(Context& ctx, const Tensor& a, bool trans_a, const Tensor& b, bool trans_b, Tensor& c,
                   float beta = 0);
 
-// Bytes that gemm() of a (M, K) and b (K, N) of these types allocates on this CPU while it runs, besides its three
-// matrices: for operands that are widened, transposed or packed first.
-LMX_API int64_t gemm_scratch_bytes(DType a, DType b, int64_t m, int64_t n, int64_t k, bool trans_a);
-// Bytes that it allocates in addition for the sums of c (M, N), if their type is not that of c.
-LMX_API int64_t gemm_sum_bytes(DType c, int64_t m, int64_t n);
-
 // The same product with f32 inputs rounded to `ctx.compute` first (a plain gemm for f32 and f64).
 LMX_API void matmul(Context& ctx, const Tensor& a, bool trans_a, const Tensor& b, bool trans_b, Tensor& c,
                     float beta = 0);

@@ -68,16 +68,12 @@ class LMX_API Model {
   // Multiply-adds of the matrix products in a forward pass, for one token.
   virtual int64_t macs_per_token() const = 0;
   // The matrix products of a forward pass of this shape, in its order, for estimates of time; backward computes two
-  // products of the same size for each. In a translation model, each of `shape.sequences` pairs has `shape.steps` tokens
-  // on both sides. Default: macs_per_token() or macs_per_pair(), divided among the matrices of parameters() in proportion
-  // to their sizes, each of which all tokens multiply at once.
+  // products of the same size for each. In a translation model, each of `shape.sequences` pairs has `shape.steps`
+  // tokens on both sides. Default: macs_per_token() or macs_per_pair(), divided among the matrices of parameters() in
+  // proportion to their sizes, each of which all tokens multiply at once.
   virtual std::vector<Product> products(const ForwardShape& shape) const;
   // Activation bytes kept for backward, for each token, if products are computed in `compute`.
   virtual int64_t activation_bytes_per_token(DType compute) const = 0;
-  // Peak of the activation bytes of a step of this size. Default: activation_bytes_per_token() for each token.
-  virtual int64_t activation_bytes(int64_t sequences, int64_t steps, DType compute) const;
-  // Bytes of copies of the weights that are kept for products in `compute`. Default: 0.
-  virtual int64_t copy_bytes(DType compute) const;
   // Warnings to print about settings that have no effect on a forward pass of this shape. Default: none.
   virtual std::vector<std::string> warnings(const ForwardShape& shape) const;
   // Multiply-adds of a forward pass of a pair of these lengths. Default: macs_per_token() for each target.

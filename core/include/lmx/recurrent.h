@@ -44,10 +44,8 @@ class LMX_API RecurrentModel : public Model, public RecomputingModel {
   int64_t macs_per_token() const final;
   std::vector<Product> products(const ForwardShape& shape) const final;
   int64_t activation_bytes_per_token(DType compute) const final;
-  int64_t activation_bytes(int64_t sequences, int64_t steps, DType compute) const final;
   bool recomputes(const Product& product) const final;
   int64_t recomputed_bytes_per_token(DType compute) const final;
-  int64_t copy_bytes(DType compute) const final;
   std::vector<std::string> warnings(const ForwardShape& shape) const final;
 
  protected:
@@ -69,9 +67,6 @@ class LMX_API RecurrentModel : public Model, public RecomputingModel {
   // Bytes for each token that a piece keeps for backward, without its output. Operands of products are stored in
   // `compute`.
   virtual int64_t saved_per_token(int64_t input, DType compute) const = 0;
-  // Elements for each token of the rounded copies that backward holds at one time, as operands of a piece's products in
-  // `compute`.
-  virtual int64_t rounded_per_token(int64_t input, DType compute) const = 0;
   // Whether the kept type (lmx/operand.h) is that of products in `compute`, not f32. Its gradients are then operands.
   static bool keeps_operands(DType compute);
 
@@ -79,7 +74,6 @@ class LMX_API RecurrentModel : public Model, public RecomputingModel {
   int64_t input_size(int64_t layer) const { return layer == 0 ? config_.embedding : output_size(); }
   std::string prefix(int64_t layer) const;
   bool normed(const std::string& name, const Shape& shape) const;
-  int64_t product_bytes(int64_t layer, int64_t rows, DType compute) const;
   Var weight(Context& ctx, const ParameterStore& params, const std::string& name) const;
 
   std::string name_;

@@ -5,14 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "lmx/exchange_memory.h"
 #include "lmx/sync.h"
 
 namespace lmx {
-
-namespace comm {
-struct SumShape;
-}
 
 struct SumConfig {
   CodecConfig codec;
@@ -26,7 +21,7 @@ struct SumConfig {
 // union is formed, ascending. 5: each rank spreads its rows over the union, with zeros elsewhere. 6: that block is
 // encoded and summed. 7: its rows are the gradient. With one_bit, a rank encodes its own rows only, and the rank that
 // sums them does step 5. A row with the sum zero is kept. With one rank, gradients are not exchanged.
-class LMX_API SumStrategy : public SyncStrategy, public ExchangeMemoryModel {
+class LMX_API SumStrategy : public SyncStrategy {
  public:
   SumStrategy(SumConfig config, SyncEnv env);
   // Dense parameters in buckets; a bucket is closed when it reaches its size. Row-sparse parameters form units of their
@@ -41,7 +36,6 @@ class LMX_API SumStrategy : public SyncStrategy, public ExchangeMemoryModel {
   int64_t expected_bytes(const Traffic& traffic, int to) const override;
   int64_t collectives(const Traffic& traffic) const override;
   int64_t moved_bytes(const Traffic& traffic) const override;
-  PassingBytes passing_bytes(const Traffic& traffic) const override;
   std::map<std::string, CodecHealth> take_health() override;
   int64_t pair_bytes() const override;
   std::vector<std::string> warnings(bool loss_scaled) const override;
@@ -52,15 +46,12 @@ class LMX_API SumStrategy : public SyncStrategy, public ExchangeMemoryModel {
   // Bytes to rank `to` and collectives of reduce_table().
   virtual int64_t table_bytes(const Traffic& traffic, const Traffic::Sparse& table, int to) const;
   virtual int64_t table_collectives(const Traffic::Sparse& table) const;
-  // The memory of reduce_table(), with the sums that it keeps.
-  virtual PassingBytes table_passing(const Traffic& traffic, const Traffic::Sparse& table) const;
   const SyncEnv& env() const { return env_; }
   bool encodes() const { return config_.codec.kind != "none"; }
   Reducer& reducer() { return reducer_; }
   const Reducer& reducer() const { return reducer_; }
 
  private:
-  comm::SumShape shape_of(const Traffic& traffic) const;
   void reduce_dense(Context& ctx, std::span<Var> params);
   SumConfig config_;
   SyncEnv env_;

@@ -1,5 +1,5 @@
-// Devices, the caching allocator, which counts bytes by their purpose, and Tensor: a dense row-major array, or a view of
-// some rows of its leading dimension.
+// Devices, the caching allocator, which counts bytes by their purpose, and Tensor: a dense row-major array, or a view
+// of some rows of its leading dimension.
 #pragma once
 
 #include <array>
@@ -19,12 +19,13 @@ namespace lmx {
 
 struct Device {
   enum class Kind : uint8_t { cpu, cuda };
-  Kind kind = Kind::cpu;
+  Kind kind = Kind::cpu;  // which code path computes
   int index = 0;
+  bool counts = false;  // tensors have addresses and sizes, but no values: kernels are counted and do not run
   bool operator==(const Device&) const = default;
 };
 inline constexpr size_t kDeviceKinds = 2;
-LMX_API std::string name_of(Device device);  // "cpu", "cuda:0"
+LMX_API std::string name_of(Device device);  // "cpu", "cuda:0", "counted cuda:0"
 
 // The purpose of a block of memory; every report of bytes is split by it.
 enum class MemClass : uint8_t { parameters, gradients, optimizer, activations, communication, other };

@@ -50,6 +50,7 @@ struct AttentionInput {
 template <class T>
 struct AttentionForward {
   static constexpr const char* kName = "attention_forward";
+  static constexpr bool kAllocatesOnCpu = true;
   AttentionInput<T> in;
   T* y;                        // (N, heads size)
   T* lse;                      // (N, heads) the logarithm of each row's sum of exponentials; Inf if all keys are hidden
@@ -67,6 +68,7 @@ struct AttentionGradient {
 template <class T>
 struct AttentionBackward {
   static constexpr const char* kName = "attention_backward";
+  static constexpr bool kAllocatesOnCpu = true;
   AttentionInput<T> in;
   const T *y, *lse, *dy;
   AttentionGradient<T> dq, dk, dv;

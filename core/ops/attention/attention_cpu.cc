@@ -3,8 +3,10 @@
 #include "ops/attention/attention.h"
 
 #include <cmath>
+#include <deque>
 #include <utility>
 
+#include "backend/serial.h"
 #include "lmx/math.h"
 #include "ops/attention/small_gemm.h"
 #include "ops/common.h"
@@ -245,9 +247,18 @@ class Worker {
 
 // ---- all pairs
 
+// On a device that counts: the memory of the threads that divide `items` among themselves.
+template <class T>
+void count_workers(const Context& ctx, const AttentionInput<T>& in, bool backward, int64_t items) {
+  std::deque<Worker<T>> workers;
+  while (static_cast<int64_t>(workers.size()) < std::min<int64_t>(allowed_threads(), items))
+    workers.emplace_back(ctx, in, backward);
+}
+
 template <class T>
 void forward(Context& ctx, const AttentionForward<T>& a) {
   const AttentionPlan& plan = a.in.plan;
+  if (ctx.device.counts) return count_workers(ctx, a.in, false, plan.sequences * plan.kv_heads);
   parallel_for(plan.sequences * plan.kv_heads, 1, [&](int64_t begin, int64_t end) {
     Worker<T> worker(ctx, a.in, false);
     for (int64_t i = begin; i < end; ++i) worker.forward(a, i);
@@ -258,6 +269,7 @@ template <class T>
 void backward(Context& ctx, const AttentionBackward<T>& a) {
   const AttentionPlan& plan = a.in.plan;
   const int64_t pairs = plan.sequences * plan.kv_heads;
+  if (ctx.device.counts) return count_workers(ctx, a.in, true, pairs);
   if (!a.dbias) {
     return parallel_for(pairs, 1, [&](int64_t begin, int64_t end) {
       Worker<T> worker(ctx, a.in, true);

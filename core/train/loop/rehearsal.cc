@@ -95,7 +95,7 @@ double compute(Session& s, int64_t step) {
   const StepPlan plan = steps.begin(share, step);
   StepLoss own = steps.forward_backward(share, plan);
   steps.read_losses(own);
-  if (s.ctx.device.kind == Device::Kind::cuda) cuda_device(s.ctx.device.index).fence()->wait();
+  if (s.ctx.device.kind == Device::Kind::cuda) cuda_device(s.ctx.device).fence()->wait();
   return seconds_since(begin);
 }
 

@@ -43,10 +43,11 @@ int Trainer::run() {
 
 void Trainer::run_steps() {
   Position& at = run_.at;
-  std::optional<Started> ahead;  // the step at.step, if it is started already
+  const auto start = [&](int64_t step) { return start_step(s_, steps_, updater_, step); };
+  std::optional<StartedStep> ahead;  // the step at.step, if it is started already
   while (ahead || (at.step < run_.last_step() && !run_.ending())) {
     log_.start_clock();
-    Started step = ahead ? std::move(*ahead) : start(at.step);
+    StartedStep step = ahead ? std::move(*ahead) : start(at.step);
     ahead.reset();
     if (runs_ahead(at.step + 1)) ahead = start(at.step + 1);
     finish(step);
@@ -58,19 +59,8 @@ void Trainer::run_steps() {
   }
 }
 
-Trainer::Started Trainer::start(int64_t step) {
-  const std::vector<Batch> share = steps_.draw(step);
-  const StepPlan plan = steps_.begin(share, step);
-  Started started{steps_.forward_backward(share, plan), {}};
-  s_.sync->finish();
-  started.update = updater_.start(step, steps_.unscale());
-  return started;
-}
-
-void Trainer::finish(Started& step) {
-  const ClipResult clipped = step.update.measure.result();  // before the loss is read: the host waits once for both
-  steps_.read_losses(step.own);
-  const StepLoss all = steps_.agree(step.own);
+void Trainer::finish(StartedStep& step) {
+  const auto [all, clipped] = results_of(steps_, step);
   steps_.check_size(all, run_.at.step);
   log_.count_spread(all);
   try {

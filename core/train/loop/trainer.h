@@ -35,14 +35,8 @@ class Trainer {
 
  private:
   Trainer(Session& session, std::string directory, const Position& at, int64_t until, StepOf kind);
-  // A step whose work is enqueued, and whose loss and norm the host has not read.
-  struct Started {
-    StepLoss own;  // of this rank
-    StepUpdate update;
-  };
   void run_steps();
-  Started start(int64_t step);
-  void finish(Started& step);
+  void finish(StartedStep& step);
   bool runs_ahead(int64_t next) const;
   void validate_and_save();
   void validate();

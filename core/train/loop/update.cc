@@ -179,6 +179,22 @@ void Updater::handle_divergence(const std::string& reason, int64_t step) {
                                   : what + "; the update is left out");
 }
 
+StartedStep start_step(Session& s, StepRunner& steps, Updater& updater, int64_t step) {
+  const std::vector<Batch> share = steps.draw(step);
+  const StepPlan plan = steps.begin(share, step);
+  StartedStep started{steps.forward_backward(share, plan), {}};
+  s.sync->finish();
+  started.update = updater.start(step, steps.unscale());
+  return started;
+}
+
+std::pair<StepLoss, ClipResult> results_of(StepRunner& steps, StartedStep& started) {
+  ClipResult clipped = started.update.measure.result();  // before the loss is read: the host waits once for both
+  steps.read_losses(started.own);
+  StepLoss all = steps.agree(started.own);
+  return {std::move(all), std::move(clipped)};
+}
+
 double Updater::learning_rate(int64_t step) const {
   const int64_t epoch = step / std::max<int64_t>(1, s_.batcher.steps_per_epoch());
   return run_.at.lr_scale * s_.schedule->rate({run_.at.updates, epoch, s_.shared->total_steps});

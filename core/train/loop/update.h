@@ -3,6 +3,7 @@
 
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "train/loop/step.h"
@@ -69,5 +70,15 @@ class Updater {
   Session& s_;
   StepOf kind_;
 };
+
+// A step that ranks make together, after its gradients were exchanged.
+struct StartedStep {
+  StepLoss own;  // of this rank; parts may be pending
+  StepUpdate update;
+};
+StartedStep start_step(Session& s, StepRunner& steps, Updater& updater, int64_t step);
+// Waits for the results of the step. Returns the loss of all ranks and the measure of their gradient, which finish()
+// needs.
+std::pair<StepLoss, ClipResult> results_of(StepRunner& steps, StartedStep& started);
 
 }  // namespace lmx::train

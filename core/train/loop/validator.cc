@@ -10,31 +10,30 @@
 
 namespace lmx::train {
 
-SplitScore Validator::score() {
-  const TrainConfig& t = s_.recipe.train;
+SplitScore score_validation(Session& s, int64_t tokens) {
+  const TrainConfig& t = s.recipe.train;
   const auto swap = [&] {
-    if (s_.shared->ema)
-      s_.comm.once<int>([&] {
-        s_.shared->ema->swap(s_.ctx, s_.params);
+    if (s.shared->ema)
+      s.comm.once<int>([&] {
+        s.shared->ema->swap(s.ctx, s.params);
         return 0;
       });
   };
   swap();
-  ParameterStore params = s_.shared->params.replica();  // the server's values if workers have their own copies
-  const SplitPlan plan{
-      "valid", t.eval_batch, s_.batcher.sequence_length(), t.eval_tokens, t.eval_carry, t.eval_shards, [] {
-        return SignalGuard::received() != 0;
-      }};
-  const SplitScore score = s_.sub_batches()
-                               ? score_pairs(s_.ctx, s_.network, params, s_.data.valid_pairs, plan)
-                               : score_text(s_.ctx, s_.network, params, s_.data.valid, s_.data.valid_strings, plan);
+  ParameterStore params = s.shared->params.replica();  // the server's values if workers have their own copies
+  const SplitPlan plan{"valid", t.eval_batch, s.batcher.sequence_length(), tokens, t.eval_carry, t.eval_shards, [] {
+                         return SignalGuard::received() != 0;
+                       }};
+  const SplitScore score = s.sub_batches()
+                               ? score_pairs(s.ctx, s.network, params, s.data.valid_pairs, plan)
+                               : score_text(s.ctx, s.network, params, s.data.valid, s.data.valid_strings, plan);
   swap();
   return score;
 }
 
 bool Validator::validate() {
   const Span span(s_.ctx.tracer, "validate");
-  const SplitScore score = this->score();
+  const SplitScore score = score_validation(s_, s_.recipe.train.eval_tokens);
   if (!score.complete) return false;
   run_.at.evaluated = run_.at.step;
   run_.at.valid_ppl = score.ppl();
@@ -54,7 +53,7 @@ bool Validator::validate() {
 bool Validator::validate_at_pause() {
   if (run_.at.evaluated == run_.at.step) return true;
   const Span span(s_.ctx.tracer, "validate");
-  const SplitScore score = this->score();
+  const SplitScore score = score_validation(s_, s_.recipe.train.eval_tokens);
   if (!score.complete) return false;
   paused_ = score;
   report(score);

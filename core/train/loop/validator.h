@@ -7,11 +7,15 @@
 
 namespace lmx::train {
 
+// Collective. Scores the validation split, or `tokens` of it if that is more than 0, with the EMA parameters if
+// `train.ema` is set.
+SplitScore score_validation(Session& s, int64_t tokens);
+
 class Validator {
  public:
   Validator(RunState& run, RunLog& log) : run_(run), s_(run.s), log_(log), rule_(s_.recipe.stop.when) {}
-  // Collective. Scores the validation split, with the EMA parameters if `train.ema` is set. Returns false if a signal
-  // has interrupted it; the run then resumes with this validation.
+  // Collective: score_validation(). Returns false if a signal has interrupted it; the run then resumes with this
+  // validation.
   bool validate();
   // The same at a pause. The result affects neither the schedule nor `best`, which see only validations that are due,
   // and its record is removed when the run resumes.
@@ -22,7 +26,6 @@ class Validator {
   double ppl() const { return paused_.tokens > 0 ? paused_.ppl() : run_.at.valid_ppl; }  // the last known value
 
  private:
-  SplitScore score();
   void report(const SplitScore& score);
 
   RunState& run_;

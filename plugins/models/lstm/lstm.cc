@@ -69,10 +69,6 @@ class Lstm final : public RecurrentModel {
     return ((keeps_operands(compute) ? 2 : 4) * 4 + 4) * config_.cells +
            operand * (output_size() + (config_.projection ? config_.cells : 0));
   }
-  // Gradients of the gates, and x.
-  int64_t rounded_per_token(int64_t input, DType compute) const override {
-    return (keeps_operands(compute) ? 0 : 4 * config_.cells) + input;
-  }
 
   LstmConfig config_;
 };

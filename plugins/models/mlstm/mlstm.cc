@@ -63,10 +63,6 @@ class Mlstm final : public RecurrentModel {
   int64_t saved_per_token(int64_t, DType compute) const override {
     return ((keeps_operands(compute) ? 2 : 4) * 6 + 4 + 2 * static_cast<int64_t>(size_of(compute))) * config_.cells;
   }
-  // Gradients of the gates and of the factor that depends on x, and x.
-  int64_t rounded_per_token(int64_t input, DType compute) const override {
-    return (keeps_operands(compute) ? 0 : 5 * config_.cells) + input;
-  }
 
   MlstmConfig config_;
 };

@@ -76,8 +76,6 @@ class Rhn final : public RecurrentModel {
     const int64_t operand = compute == DType::f32 ? 0 : static_cast<int64_t>(size_of(compute));
     return config_.depth * ((keeps_operands(compute) ? 2 : 4) * gates() + 4 * config_.cells + operand * config_.cells);
   }
-  // Gradients of one highway layer's gates: they are freed before those of the next layer are rounded.
-  int64_t rounded_per_token(int64_t, DType compute) const override { return keeps_operands(compute) ? 0 : gates(); }
 
   RhnConfig config_;
 };

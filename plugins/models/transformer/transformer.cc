@@ -64,19 +64,6 @@ class Transformer final : public Model, public TextModel {
     const int64_t rounded = compute == DType::f32 ? 0 : 2 * operands_per_token();
     return kept + feed_forwards * unit_bytes(compute) + 4 * (translates() ? 2 : 1) * (4 + noisy) * d + rounded;
   }
-  // Adds the gradient of the units of one feed-forward and the bytes that its products need.
-  int64_t activation_bytes(int64_t sequences, int64_t steps, DType compute) const override {
-    const int64_t tokens = sequences * steps, kept = tokens * activation_bytes_per_token(compute);
-    const int64_t in_products = std::max(gemm_sum_bytes(compute, tokens, config_.ffn),
-                                         gemm_scratch_bytes(compute, compute, config_.ffn, config_.d, tokens, true));
-    return kept + tokens * unit_bytes(compute) + in_products;
-  }
-  int64_t copy_bytes(DType compute) const override {
-    int64_t elements = 0;
-    for (const ParameterSpec& spec : parameters())
-      if (spec.shape.rank() == 2 && !spec.sparse) elements += spec.shape.numel();
-    return compute == DType::f32 ? 0 : 2 * elements;
-  }
 
  private:
   // A sub-batch without sentences, which the last step of an epoch may have.

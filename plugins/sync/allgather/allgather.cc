@@ -67,17 +67,6 @@ class Allgather final : public SumStrategy {
     return index_bytes(t, s.indices) + reducer().codec().bytes(rows, s.width);
   }
   int64_t table_collectives(const Traffic::Sparse&) const override { return 3; }  // numbers, indices, rows
-  PassingBytes table_passing(const Traffic& t, const Traffic::Sparse& s) const override {
-    const int64_t own = s.indices[static_cast<size_t>(t.rank)];
-    int64_t indices = 0, rows = 0, encoded = 0;
-    for (const int64_t n : s.indices) {
-      indices += 4 * n;
-      rows += 4 * n * s.width;
-      if (encodes()) encoded += reducer().codec().bytes(n, s.width);
-    }
-    const int64_t message = encodes() ? reducer().codec().bytes(own, s.width) : 0, sums = 4 * s.union_rows * s.width;
-    return {indices + rows + std::max(message + encoded, sums), message, 0};
-  }
 };
 
 std::unique_ptr<SyncRule> make_allgather(const Node& config, const std::string& path, const SyncEnv& env) {

@@ -72,14 +72,6 @@ class AllgatherDense final : public SumStrategy {
     return reducer().codec().bytes(s.vocabulary, s.width);
   }
   int64_t table_collectives(const Traffic::Sparse&) const override { return 1; }
-  // This rank's matrix, which is gathered, and then the sum. passing_bytes() subtracts the rows of the union, and
-  // kept_bytes() counts the sum and the gathered matrices.
-  PassingBytes table_passing(const Traffic& t, const Traffic::Sparse& s) const override {
-    const int64_t own = 4 * s.vocabulary * s.width, sums = 4 * s.union_rows * s.width;
-    if (!encodes()) return {own + sums, own, 0};
-    const int64_t message = reducer().codec().bytes(s.vocabulary, s.width);
-    return {own + std::max<int64_t>(0, (t.ranks + 1) * message - own) + sums, own + message, 0};
-  }
 
  private:
   std::vector<Tensor> gathered_;

@@ -60,7 +60,6 @@ class Renamed final : public RecurrentModel {
   bool recurs(const std::string& name) const override { return name == "weight_hh"; }
   int64_t layer_macs(int64_t input) const override { return 4 * config_.units * (input + config_.units); }
   int64_t saved_per_token(int64_t, DType) const override { return 4 * 6 * config_.units; }
-  int64_t rounded_per_token(int64_t input, DType) const override { return 4 * config_.units + input; }
 
   RenamedConfig config_;
 };

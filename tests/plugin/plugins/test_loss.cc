@@ -72,10 +72,6 @@ class TestLoss final : public OutputLoss {
     return nll;
   }
   int64_t macs_per_token(int64_t) const override { return macs_; }
-  LossPlan plan() const override {
-    if (fault_ == 5) return {};
-    return {.blocks = false, .keeps_gradients = true};
-  }
   bool draws_candidates() const override { return fault_ == 11; }
 
  private:

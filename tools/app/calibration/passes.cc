@@ -8,6 +8,7 @@
 
 #include "app/calibration/random_batch.h"
 #include "app/datasets/open.h"
+#include "app/memory/counted.h"
 #include "app/memory/fit_sizes.h"
 #include "app/memory/machine_memory.h"
 #include "base/clock.h"
@@ -39,32 +40,6 @@ class Passes {
   bool begin_step() {
     outline_.sync->begin_step(ctx_, params_, std::span(&batch_, 1), plan_);
     return !plan_.rows.empty();
-  }
-
-  // The memory of one pass, and of another one after it. The first pass also packs weights.
-  MeasuredMemory memory() {
-    const MemoryStats before = ctx_.allocator->stats();
-    const auto more = [&](const std::array<int64_t, kMemClasses>& bytes, MemClass c) {
-      return bytes[static_cast<size_t>(c)] - before.current[static_cast<size_t>(c)];
-    };
-    ctx_.allocator->reset_peak();
-    compute();
-    const MemoryStats first = ctx_.allocator->stats();
-    MeasuredMemory m;
-    m.packed = more(first.peak, MemClass::parameters);
-    m.activations = more(first.peak, MemClass::activations);
-    m.gradients = more(first.peak, MemClass::gradients);
-    m.total = first.total_peak - before.total - m.packed;
-    ctx_.allocator->reset_peak();
-    compute();
-    const MemoryStats second = ctx_.allocator->stats();
-    m.next_activations = more(second.peak, MemClass::activations);
-    m.next_gradients = more(second.peak, MemClass::gradients);
-    m.next_total = second.total_peak - before.total - m.packed;
-    m.grown_activations = more(second.current, MemClass::activations) - more(first.current, MemClass::activations);
-    m.grown_gradients = more(second.current, MemClass::gradients) - more(first.current, MemClass::gradients);
-    params_.clear_gradients();
-    return m;
   }
 
   // The time of the slowest rank.
@@ -110,9 +85,9 @@ class Passes {
 };
 
 bool fits(const Recipe& recipe, const Outline& outline, int ranks_here) {
-  const RankMemory rank = rank_memory(recipe, outline.network, outline.shares, 0);
+  const RankMemory rank = count_rank(recipe, outline.batch, {Device::Kind::cpu, outline.shares.ranks, 0});
   const int64_t have = machine_memory().bytes;
-  return have == 0 || (rank.total() - rank.optimizer) * ranks_here < have / 2;
+  return have == 0 || (rank.total() - rank.of(MemClass::optimizer)) * ranks_here < have / 2;
 }
 
 // The largest size of a pass that fits() on this rank; the least one, if none does.
@@ -149,14 +124,13 @@ Recipe with_measured_batch(Communicator& comm, const Recipe& recipe, int ranks_h
 
 std::optional<MeasuredPass> measure_pass(Communicator& comm, const Recipe& recipe, const Outline& outline,
                                          const std::vector<MeasuredPass>& known, int ranks_here) {
-  MeasuredPass pass{pass_text(recipe), "", outline.shares.forward_tokens, outline.shares.length, 0, 0, {}};
+  MeasuredPass pass{pass_text(recipe), "", outline.shares.forward_tokens, outline.shares.length, 0, 0};
   MeasuredPass with_rules = pass;
   with_rules.rules = rules_text(recipe);
   if (is_known(known, pass) || is_known(known, with_rules) || !fits(recipe, outline, ranks_here)) return {};
   try {
     Passes passes(comm, recipe, outline);
     if (passes.begin_step()) pass = with_rules;
-    pass.memory = passes.memory();
     // The least time: another program that uses the machine only adds to it.
     PassTime least{INFINITY, INFINITY};
     double total = 0;

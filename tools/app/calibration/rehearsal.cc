@@ -5,6 +5,7 @@
 #include <map>
 
 #include "app/calibration/random_batch.h"
+#include "app/memory/counted.h"
 #include "app/memory/machine_memory.h"
 #include "app/memory/outline.h"
 #include "lmx/parallel.h"
@@ -101,10 +102,11 @@ Outline outline_on(const Recipe& recipe, int job, int ranks) {
   return outline;
 }
 
-bool fits(const Recipe& recipe, const Outline& outline, const std::vector<UnitPlan>& units) {
-  const int ranks = outline.shares.ranks;
-  const RankMemory one = rank_memory(recipe, outline.network, outline.shares, exchange_memory(units, ranks));
-  const int64_t need = one.parameters + ranks * (one.gradients + one.communication), have = machine_memory().bytes;
+bool exchange_fits(const Recipe& recipe, const Outline& outline, int job) {
+  const RankMemory one = count_rank(recipe, outline.batch, {Device::Kind::cpu, job, 0});
+  const int64_t need = one.of(MemClass::parameters) +
+                       outline.shares.ranks * (one.of(MemClass::gradients) + one.of(MemClass::communication)),
+                have = machine_memory().bytes;
   return have == 0 || need < have / 2;
 }
 
@@ -115,7 +117,7 @@ std::vector<MeasuredExchange> rehearse_exchange(const Recipe& recipe, int job) {
   const int ranks = std::clamp(job, 2, kMostRanks);
   const Outline outline = outline_on(recipe, job, ranks);
   const std::vector<UnitPlan> units = exchange_of(*outline.sync, outline.network, outline.shares);
-  if (!fits(recipe, outline, units)) return {};
+  if (!exchange_fits(recipe, outline, job)) return {};
   Context ctx;
   ParameterStore params;
   for (ParameterSpec spec : outline.network.specs) {

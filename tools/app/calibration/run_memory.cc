@@ -7,7 +7,8 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "app/memory/outline.h"
+#include "app/datasets/open.h"
+#include "app/memory/counted.h"
 #include "app/plan/variants.h"
 #include "app/print/terminal.h"
 #include "app/records/run_records.h"
@@ -15,18 +16,18 @@
 #include "lmx/error.h"
 #include "lmx/tensor.h"
 #include "recipe/comm_config.h"
+#include "recipe/planned_batcher.h"
 
 namespace lmx::plan {
 namespace {
 
 using namespace train;
 
-constexpr std::string_view kMemory = "memory/", kPeak = "_peak_bytes", kRows = "rows/";
+constexpr std::string_view kMemory = "memory/", kPeak = "_peak_bytes";
 
 // The memory that the records of a run contain.
 struct Recorded {
   std::map<std::string, int64_t> peaks;  // by class and "total": of the rank with the most, at the last record
-  std::map<std::string, double> rows;    // by table: the most rows of a step
   int64_t step = 0;                      // of the last record of the ranks
   bool validated = false;                // before that record
 };
@@ -37,10 +38,6 @@ Recorded read_recorded(const std::string& run) {
   for (const lmx_cli::RunRecord& record : lmx_cli::read_records(run)) {
     if (record.split == "valid") validation = validation < 0 ? record.step : validation;
     for (const auto& [key, value] : record.values) {
-      if (record.split == "train" && key.starts_with(kRows)) {
-        double& most = all.rows[key.substr(kRows.size())];
-        most = std::max(most, value);
-      }
       if (record.split != "rank" || !key.starts_with(kMemory) || !key.ends_with(kPeak)) continue;
       int64_t& most = all.peaks[key.substr(kMemory.size(), key.size() - kMemory.size() - kPeak.size())];
       most = std::max(most, static_cast<int64_t>(value));
@@ -53,25 +50,16 @@ Recorded read_recorded(const std::string& run) {
   return all;
 }
 
-// The exchange of the recipe with the rows that the run has recorded. A rank's own rows are expected to differ from
-// Zipf's law as those of all ranks do.
-std::vector<UnitPlan> exchange_with(const Recorded& recorded, const Outline& outline) {
-  return outline.sync->plan(outline.network.specs, [&](const ParameterSpec& spec) {
-    TableRows rows = table_rows(*outline.sync, outline.network, outline.shares, spec, zipf_law());
-    const auto found = recorded.rows.find(spec.name);
-    if (found == recorded.rows.end() || rows.all == 0) return rows;
-    const double factor = found->second / static_cast<double>(rows.all);
-    const auto own = static_cast<int64_t>(factor * static_cast<double>(rows.own));
-    rows.all = static_cast<int64_t>(found->second);
-    rows.own = std::min({own, rows.raw, rows.all});
-    return rows;
-  });
-}
-
-std::optional<PassMemory> measured_pass(const std::optional<Machine>& machine, const Recipe& recipe,
-                                        const Shares& shares) {
-  if (!machine) return {};
-  return machine->device.pass_memory(pass_text(recipe), rules_text(recipe), shares);
+// As the run was made: its ranks were threads of one process or processes.
+RankMemory counted(const Recipe& recipe, int ranks, const std::optional<Machine>& machine) {
+  const BatchPlan plan = planned_batcher(recipe.batcher)->plan();
+  const bool gpu = machine ? machine->device.support().gpu : recipe.device.starts_with("cuda");
+  const CountedGroup group{gpu ? Device::Kind::cuda : Device::Kind::cpu, ranks,
+                           comm_nodes(recipe.comm, "comm", ranks).per_node(),
+                           check_dataset(recipe.data).findings.empty() ? [&] { return open_dataset(recipe.data); }
+                                                                       : std::function<Dataset()>()};
+  if (ranks > 1 && in_one_process(recipe.comm, "comm")) return count_process(recipe, plan, group, 1).rank;
+  return count_rank(recipe, plan, group);
 }
 
 }  // namespace
@@ -91,26 +79,19 @@ ComparedMemory compare_memory(const std::string& run, const std::optional<Machin
     throw UserError(str("[plan] --memory ", run, ": the memory of asynchronous workers is not compared"));
   const Recorded recorded = read_recorded(run);
   const int ranks = ranks_of(tree);
-  const Outline outline = outline_of(recipe, ranks, comm_nodes(recipe.comm, "comm", ranks).per_node());
-  std::optional<PlannedProducts> products;
-  if (machine || recipe.device == "cuda")
-    products.emplace(machine ? machine->device.support() : ProductSupport{.gpu = true});
-  const std::optional<PassMemory> pass = measured_pass(machine, recipe, outline.shares);
-  RankMemory planned = rank_memory(recipe, outline.network, outline.shares,
-                                   exchange_memory(exchange_with(recorded, outline), ranks), pass ? &*pass : nullptr);
-  if (!recorded.validated) planned.leave_out_evaluation();
+  const RankMemory planned = counted(recipe, ranks, machine);
   const std::filesystem::path folder = std::filesystem::absolute(run) / "";  // with or without a slash at the end
   ComparedMemory result{folder.parent_path().filename().string(), ranks, recorded.step, {}};
   const auto add = [&](const std::string& name, int64_t bytes) {
     const auto found = recorded.peaks.find(name);
     result.classes.push_back({name, bytes, found == recorded.peaks.end() ? 0 : found->second});
   };
-  add(name_of(MemClass::parameters), planned.parameters + planned.copies);
-  add(name_of(MemClass::gradients), planned.gradients);
-  add(name_of(MemClass::optimizer), planned.optimizer);
-  add(name_of(MemClass::activations), planned.activations);
-  add(name_of(MemClass::communication), planned.communication);
-  add("total", planned.total());
+  for (int c = 0; c < kMemClasses; ++c) {
+    const auto type = static_cast<MemClass>(c);
+    if (type != MemClass::other)
+      add(name_of(type), recorded.validated ? planned.of(type) : planned.training.peak[static_cast<size_t>(c)]);
+  }
+  add("total", recorded.validated ? planned.total() : planned.training.total_peak);
   return result;
 }
 

@@ -14,7 +14,6 @@
 #include "lmx/log.h"
 #include "recipe/comm_config.h"
 #include "tensor/memory_text.h"
-#include "tensor/planned_products.h"
 
 namespace lmx {
 
@@ -64,9 +63,9 @@ int64_t MemoryCheck::allowed(const Recipe& recipe, double part) const {
 
 int64_t MemoryCheck::cap(int64_t allowed, int64_t optimizer_now) const {
   if (allowed == 0) return 0;
-  const int64_t exchange = rank.in_turn ? 0 : rank.communication;
-  const int64_t later = std::max<int64_t>(0, rank.optimizer - optimizer_now) + exchange;
-  return std::max<int64_t>(1, (rank.in_turn ? allowed - pairs : allowed / here) - later);
+  const int64_t exchange = in_turn ? 0 : rank.of(MemClass::communication);
+  const int64_t later = std::max<int64_t>(0, rank.of(MemClass::optimizer) - optimizer_now) + exchange;
+  return std::max<int64_t>(1, (in_turn ? allowed - pairs : allowed / here) - later);
 }
 
 std::string MemoryCheck::there_text() const {
@@ -91,20 +90,23 @@ std::string MemoryCheck::largest() const {
 
 namespace {
 
-// `shares`: of the recipe on the ranks of the outline.
-MemoryCheck check_memory(const Recipe& r, const Outline& o, const Shares& shares) {
+MemoryCheck check_memory(const Recipe& r, const Outline& o, int per_node) {
   MemoryCheck check;
-  check.ranks = shares.ranks;
+  check.ranks = o.shares.ranks;
   find_memory(r, check);
-  std::optional<PlannedProducts> products;
-  if (check.on_device) products.emplace(ProductSupport{.gpu = true});
-  const std::vector<UnitPlan> exchange = exchange_of(*o.sync, o.network, shares);
-  check.rank = rank_memory(r, o.network, shares, exchange_memory(exchange, shares.ranks));
-  check.here = ranks_here(r, shares.ranks, check.on_device);
-  // Ranks in one process share the parameters and the state of the optimizer.
-  if (check.rank.in_turn) check.pairs = o.sync->pair_bytes() * shares.ranks * shares.ranks;
-  check.machine = check.rank.in_turn ? check.rank.in_process(check.here, ranks_at_once(r, check.here)) + check.pairs
-                                     : check.here * check.rank.total();
+  const bool cuda = check.on_device || r.device.starts_with("cuda");
+  const CountedGroup group{cuda ? Device::Kind::cuda : Device::Kind::cpu, check.ranks, per_node};
+  check.here = ranks_here(r, check.ranks, check.on_device);
+  check.in_turn = check.ranks > 1 && in_one_process(r.comm, "comm");
+  if (!check.in_turn) {
+    check.rank = count_rank(r, o.batch, group);
+    check.machine = check.here * check.rank.total();
+    return check;
+  }
+  const ProcessMemory process = count_process(r, o.batch, group, ranks_at_once(r, check.here));
+  check.rank = process.rank;
+  check.pairs = o.sync->pair_bytes() * check.ranks * check.ranks;
+  check.machine = process.total + check.pairs;
   return check;
 }
 
@@ -122,7 +124,7 @@ void judge(const Recipe& r, const MemoryCheck& check, bool warns) {
 }  // namespace
 
 MemoryPlanner::MemoryPlanner(const Recipe& recipe, int ranks, int ranks_per_node)
-    : recipe_(recipe), outline_(outline_of(recipe, ranks, ranks_per_node)) {}
+    : recipe_(recipe), per_node_(ranks_per_node), outline_(outline_of(recipe, ranks, ranks_per_node)) {}
 
 Shares MemoryPlanner::shares(const BatchConfig& batch) const {
   Recipe recipe = recipe_;
@@ -131,16 +133,18 @@ Shares MemoryPlanner::shares(const BatchConfig& batch) const {
 }
 
 MemoryCheck MemoryPlanner::check(const BatchConfig& batch) const {
-  return check_memory(recipe_, outline_, shares(batch));
+  Recipe recipe = recipe_;
+  recipe.batch = batch;
+  return check_memory(recipe, outline_, per_node_);
 }
 
 // A batcher that accepts only its own text cannot be asked before the data is open: then there is no estimate. Other
-// errors are reported where they occur.
+// errors, also those of plugins, are reported where they occur in the run.
 std::optional<MemoryCheck> require_memory(const Recipe& r, Communicator& comm) {
   auto check = comm.once<std::optional<MemoryCheck>>([&]() -> std::optional<MemoryCheck> {
     try {
       return MemoryPlanner(r, comm.size(), comm.nodes().per_node()).check(r.batch);
-    } catch (const UserError&) {
+    } catch (const std::exception&) {
       return std::nullopt;
     }
   });

@@ -6,7 +6,7 @@
 #include <optional>
 #include <string>
 
-#include "app/memory/estimate.h"
+#include "app/memory/counted.h"
 #include "app/memory/machine_memory.h"
 #include "app/memory/outline.h"
 
@@ -14,6 +14,7 @@ namespace lmx {
 
 struct MemoryCheck {
   RankMemory rank;
+  bool in_turn = false;  // ranks of one process exchange gradients after backward, without the activations
   int ranks = 1;
   int here = 1;         // ranks known to be on this machine; 1 for processes that a launcher will start
   int64_t pairs = 0;    // bytes for messages between pairs of ranks, in one process
@@ -48,6 +49,7 @@ class MemoryPlanner {
 
  private:
   Recipe recipe_;
+  int per_node_;
   Outline outline_;
 };
 

@@ -61,21 +61,11 @@ ServerPlan server_exchange(const SyncRules& sync, const Network& network, const 
   });
 }
 
-// The estimate of a rank. `law`: of the words of the text. `measured`: null, or the memory of its passes.
-RankMemory memory_of(const Recipe& recipe, const Outline& outline, const Shares& shares, const WordLaw& law,
-                     const PassMemory* measured) {
-  const Network& network = outline.network;
-  const SyncRules& sync = *outline.sync;
-  if (sync.servers().empty())
-    return rank_memory(recipe, network, shares, exchange_memory(exchange_of(sync, network, shares, law), shares.ranks),
-                       measured);
-  // A process has all values twice, as a store for its shard and as its replica, and the optimizer's state of its
-  // shard. It holds a push and the replies to a pull while they are sent.
-  const ServerPlan exchange = server_exchange(sync, network, shares, law);
-  RankMemory memory = rank_memory(recipe, network, shares, exchange.pushed + exchange.replied, measured);
-  memory.parameters *= 2;
-  memory.optimizer /= shares.ranks;
-  return memory;
+RankMemory memory_on(const Machine& machine, const Recipe& recipe, const Outline& outline) {
+  const int ranks = outline.shares.ranks;
+  return count_rank(recipe, outline.batch,
+                    {machine.device.support().gpu ? Device::Kind::cuda : Device::Kind::cpu, ranks,
+                     std::min<int64_t>(machine.links.ranks_per_node, ranks)});
 }
 
 }  // namespace
@@ -96,11 +86,9 @@ Case::Case(const Variant& variant, const std::string& name, int ranks, const Req
   const auto shares = [&](const Recipe& r) { return shares_of(r, outline.batch, network.loss->plan(), ranks); };
   if (recipe_.batch.fit == "memory")
     fit_ = fit_batch(recipe_, outline, machine_.device.memory_gb, request.epoch_tokens,
-                     // A pass that was measured at one size cannot be compared with the estimates beside it.
-                     [&](const Recipe& r) { return memory_of(r, outline, shares(r), law, nullptr).total(); });
+                     [&](const Recipe& r) { return memory_on(machine_, r, outline).total(); });
   shares_ = shares(recipe_);
-  const auto measured = machine_.device.pass_memory(pass_text(recipe_), rules_text(recipe_), shares_);
-  memory_ = memory_of(recipe_, outline, shares_, law, measured ? &*measured : nullptr);
+  memory_ = memory_on(machine_, recipe_, outline);
   for (const auto& [key, rule] : SyncRules::full_config(recipe_.sync, "sync").entries)
     strategies_[key] = strategy_text(rule);
   if (!outline.sync->servers().empty()) {

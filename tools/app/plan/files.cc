@@ -21,18 +21,14 @@ using lmx_cli::put;
 
 Json row_json(const Row& row) {
   const RankMemory& m = row.memory;
+  Json classes;
+  for (const auto& [name, bytes] : m.classes()) classes[name] = bytes;
   Json one{{"variant", row.variant},
            {"ranks", row.ranks},
            {"batch", row.batch},
            {"step_tokens", json_number(row.step_tokens)},
            {"memory_bytes", m.total()},
-           {"memory",
-            {{"parameters", m.parameters},
-             {"gradients", m.gradients},
-             {"optimizer", m.optimizer},
-             {"activations", m.activations},
-             {"copies", m.copies},
-             {"communication", m.communication}}},
+           {"memory", classes},
            {"out_of_memory", row.out_of_memory},
            {"sent_bytes", row.sent_bytes},
            {"node_bytes", row.node_bytes},

@@ -86,29 +86,6 @@ void MeasuredPass::fields(Fields& f) {
   f.required("length", length, "tokens of a sequence", kPositive);
   f.field("forward_us", forward_us, "microseconds of the forward pass", kNonNegative);
   f.field("backward_us", backward_us, "microseconds of the backward pass", kNonNegative);
-  f.group("memory", memory, "bytes of a rank, beside the values of parameters");
-}
-
-void MeasuredMemory::fields(Fields& f) {
-  const auto add = [&](const char* name, int64_t& bytes, const char* help) {
-    f.field(name, bytes, help, kNonNegative);
-  };
-  add("packed", packed, "copies of weights for products");
-  add("activations", activations, "the most activations in a pass");
-  add("gradients", gradients, "the most gradients in it");
-  add("total", total, "the most of both together");
-  add("next_activations", next_activations, "the most activations in a pass that adds to the gradients of another one");
-  add("next_gradients", next_gradients, "the most gradients in it");
-  add("next_total", next_total, "the most of both together in it");
-  add("grown_activations", grown_activations, "activations that its row-sparse gradients keep");
-  add("grown_gradients", grown_gradients, "bytes by which it has made the gradients larger");
-}
-
-PassMemory MeasuredMemory::of_passes(int64_t passes) const {
-  if (passes == 1) return {packed, activations, gradients, total};
-  const int64_t more = passes - 2;
-  return {packed, next_activations + more * grown_activations, next_gradients + more * grown_gradients,
-          next_total + more * (grown_activations + grown_gradients)};
 }
 
 void MeasuredExchange::fields(Fields& f) {
@@ -212,15 +189,6 @@ std::optional<MeasuredPass> DeviceConfig::pass(const std::string& network, const
   scaled.forward_us *= ratio(tokens, best->tokens);
   scaled.backward_us *= ratio(tokens, best->tokens);
   return scaled;
-}
-
-std::optional<PassMemory> DeviceConfig::pass_memory(const std::string& network, const std::string& rules,
-                                                    const Shares& shares) const {
-  for (const MeasuredPass& p : measured_passes_)
-    if (p.network == network && (p.rules.empty() || p.rules == rules) && p.tokens == shares.forward_tokens &&
-        p.length == shares.length && p.memory.total > 0)
-      return p.memory.of_passes(shares.passes());
-  return {};
 }
 
 double DeviceConfig::product_s(int64_t m, int64_t n, int64_t k, DType compute) const {

@@ -31,24 +31,12 @@ struct MeasuredProduct {
   void fields(Fields& f);
 };
 
-// The memory of one rank's passes of a step, beside the values of parameters. A second pass finds the gradients of the
-// first one.
-struct MeasuredMemory {
-  int64_t packed = 0;                                                // as in lmx::PassMemory
-  int64_t activations = 0, gradients = 0, total = 0;                 // of one pass
-  int64_t next_activations = 0, next_gradients = 0, next_total = 0;  // of two passes
-  int64_t grown_activations = 0, grown_gradients = 0;                // the growth during the second pass
-  void fields(Fields& f);
-  PassMemory of_passes(int64_t passes) const;
-};
-
 // A forward and a backward pass of a model and its loss.
 struct MeasuredPass {
   std::string network;             // pass_text() of the recipe
   std::string rules;               // rules_text() if strategies choose the rows of the loss, else ""
   int64_t tokens = 0, length = 0;  // of the pass; of a sequence
   double forward_us = 0, backward_us = 0;
-  MeasuredMemory memory;
   void fields(Fields& f);
 };
 
@@ -103,10 +91,6 @@ struct DeviceConfig {
   // pass with the same rules comes before one that does not depend on rules. Empty: none was measured.
   std::optional<MeasuredPass> pass(const std::string& network, const std::string& rules, int64_t tokens,
                                    int64_t length) const;
-  // The memory of a rank's passes in a step, from the measured pass of the same network over as many tokens. Empty:
-  // none was measured.
-  std::optional<PassMemory> pass_memory(const std::string& network, const std::string& rules,
-                                        const Shares& shares) const;
   // Reduces peak and bandwidth to those of this many cores; without effect on a device whose cores are not stated.
   void use_cores(int64_t some);
   double memory_s(double bytes) const { return bytes / (memory_gb_s * 1e9); }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "app/compose/compose.h"
+#include "app/memory/counted.h"
 #include "app/memory/estimate.h"
 #include "app/plan/fit.h"
 #include "app/plan/machine.h"

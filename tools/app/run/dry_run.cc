@@ -52,15 +52,16 @@ std::string parameter_lines(const Network& network, int64_t& total) {
   return text;
 }
 
+constexpr int64_t kShown = 10'000;  // bytes of a class that is worth a line
+
 // The lines of the classes, and what the ranks of one process need together.
 std::string class_lines(const MemoryCheck& check) {
   const RankMemory& m = check.rank;
   std::string lines;
   for (const auto& [name, bytes] : m.classes())
-    if (bytes > 0 || name == std::string("optimizer")) lines += str("  ", name, " ", bytes_text(bytes), "\n");
-  lines += str("  total ", bytes_text(m.total()),
-               m.in_turn && m.communication > 0 ? ": activations go before communication comes\n" : "\n");
-  if (m.in_turn)
+    if (bytes >= kShown || name == std::string("optimizer")) lines += str("  ", name, " ", bytes_text(bytes), "\n");
+  lines += str("  total ", bytes_text(m.total()), ": less than the sum, because the classes reach their peaks at different times\n");
+  if (check.in_turn)
     lines += str("  all ", check.ranks, " ranks in this process ", bytes_text(check.machine),
                  check.pairs > m.total()
                      ? str(", ", bytes_text(check.pairs), " of it for the messages between pairs of ranks")

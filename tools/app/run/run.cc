@@ -87,7 +87,7 @@ Provenance provenance_of(const Session& s, const InitReport& init, const RunOpti
 
 void trace(Session& s) {
   s.ctx.tracer = &s.tracer;
-  if (s.ctx.device.kind == Device::Kind::cuda) s.tracer.measure_device(cuda_device(s.ctx.device.index).clock());
+  if (s.ctx.device.kind == Device::Kind::cuda) s.tracer.measure_device(cuda_device(s.ctx.device).clock());
 }
 
 RunResult result_of(const Session& s, const Trainer& trainer, const std::string& directory, int code) {

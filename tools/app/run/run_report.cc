@@ -111,7 +111,7 @@ void report_totals(Session& s, const TrafficCounter& traffic, const std::string&
   log_info(str("peak memory ", peak_text(memory)));
   if (s.ctx.device.kind == Device::Kind::cuda) {
     log_info(str("peak memory of the host for tensors ", peak_text(s.ctx.host->stats())));
-    const CudaDevice& device = cuda_device(s.ctx.device.index);
+    const CudaDevice& device = cuda_device(s.ctx.device);
     if (const int64_t graphs = device.graph_memory().peak; graphs > 0)
       log_info(str("peak memory of CUDA graphs on the device ", bytes_text(graphs), ", of all ranks of this process"));
     log_debug(work_text(device.counts()));

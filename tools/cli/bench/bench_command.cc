@@ -39,11 +39,11 @@ lmx::DType compute_type(const std::string& precision) {
 
 // Until a device has done all its work.
 void wait_for(lmx::Device device) {
-  if (device.kind == lmx::Device::Kind::cuda) lmx::cuda_device(device.index).fence()->wait();
+  if (device.kind == lmx::Device::Kind::cuda) lmx::cuda_device(device).fence()->wait();
 }
 
 lmx::DeviceCounts counts_of(lmx::Device device) {
-  return device.kind == lmx::Device::Kind::cuda ? lmx::cuda_device(device.index).counts() : lmx::DeviceCounts();
+  return device.kind == lmx::Device::Kind::cuda ? lmx::cuda_device(device).counts() : lmx::DeviceCounts();
 }
 
 // Median GFLOP/s of size^3 products in the workload's precision.
@@ -119,7 +119,7 @@ void measure(const BenchFlags& options, const std::string& precision) {
   wait_for(ctx.device);
   if (!options.trace.empty() || options.table) {
     ctx.tracer = &tracer;
-    if (!on_cpu) tracer.measure_device(lmx::cuda_device(ctx.device.index).clock());
+    if (!on_cpu) tracer.measure_device(lmx::cuda_device(ctx.device).clock());
   }
   const auto [times, counts] = time_steps(*workload, ctx.device, options.steps);
   ctx.tracer = nullptr;

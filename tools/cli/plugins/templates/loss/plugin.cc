@@ -39,8 +39,6 @@ class @Name@ : public lmx::OutputLoss {
     return value(ctx, lmx::scale(ctx, lmx::sum(ctx, weighted), -1), lmx::scale(ctx, lmx::sum(ctx, log_p), -1));
   }
   int64_t macs_per_token(int64_t) const override { return macs_; }
-  // All logits are stored for the backward pass.
-  lmx::LossPlan plan() const override { return {.blocks = false, .keeps_gradients = true}; }
 
  private:
   double focus_;

@@ -1,0 +1,55 @@
+// A device whose tensors have sizes but no values: a step on it costs no memory and almost no time, and shows the
+// memory and the exchange of the same step on a CPU or a GPU. Ids of words are in the host's memory and
+// stay real, so that everything that depends on them is real as well; what the host reads from the device is zero.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+
+#include "backend/cuda.h"
+
+namespace lmx {
+
+class CountingDevice final : public CudaDevice {
+ public:
+  // Counts what a device of that kind does. `capability`: of a GPU, 900 for 9.0.
+  static std::shared_ptr<CountingDevice> make(Device::Kind kind, int capability = 900);
+  ~CountingDevice() override;
+  CountingDevice(const CountingDevice&) = delete;
+  CountingDevice& operator=(const CountingDevice&) = delete;
+
+  Device device() const { return device_; }
+  // `ctx` computes here; its memory counts separately. On a CPU its memory of the host counts there, too.
+  void place(Context& ctx);
+  // UserError: more kernels than a step may have to be counted.
+  void count(const char* op);
+
+  std::shared_ptr<Allocator> memory() override { return memory_; }
+  std::shared_ptr<Allocator> pinned() override { return pinned_; }
+  int capability() const override { return capability_; }
+  void* stream() override;
+  std::shared_ptr<const StreamPoint> point() override;
+  void wait_for(const StreamPoint&) override {}
+  std::shared_ptr<void> share(const Tensor&, WorkStream) override { return {}; }
+  void select() override {}
+  void copy(Tensor& to, const Tensor& from) override;
+  std::shared_ptr<Fence> fence() override;
+  std::unique_ptr<DeviceClock> clock() override { return nullptr; }
+  void replay(Context& ctx, const std::function<void(Context&)>& steps) override { steps(ctx); }
+  GraphMemory graph_memory() const override { return {}; }
+
+ private:
+  CountingDevice(Device device, int capability);
+
+  Device device_;
+  int capability_;
+  std::shared_ptr<Allocator> memory_, pinned_;
+  std::atomic<int64_t> kernels_ = 0;  // how many were counted
+};
+
+// The counting device with that index. InternalError: it does not exist any more.
+CountingDevice& counting_device(int index);
+
+}  // namespace lmx

@@ -1,0 +1,27 @@
+// The memory and the exchange of a step, found by making it. On a device that counts
+// (backend/counting/device.h) this costs neither memory nor time; on another one it is a measurement.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "comm/counting.h"
+#include "lmx/comm.h"
+#include "train/session.h"
+
+namespace lmx::train {
+
+// The memory of two steps and a validation on the rank that needs most. One worker of a parameter server is counted.
+struct StepMemory {
+  MemoryStats training;    // peaks of two steps; from the second on, residuals and the optimizer's state exist
+  MemoryStats evaluation;  // peaks of the validation of one batch, which begins with all that training keeps
+  // By rank: the bytes that it has sent to others in the second step, by group and collective, summed over its calls.
+  std::vector<std::vector<LedgerEntry>> sent;
+};
+
+// Makes the first two steps of the recipe and validates a batch, on the ranks that `group` runs.
+StepMemory run_steps(const Recipe& recipe, CommGroup& group, const SessionStart& start);
+// The same on one rank of a group whose other ranks do not exist, on a device that counts.
+StepMemory count_steps(const Recipe& recipe, const comm::CountedRank& rank, const SessionStart& start);
+
+}  // namespace lmx::train

@@ -1,0 +1,206 @@
+// A step on a device that counts has the memory and the exchange of the same step with values.
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "backend/counting/device.h"
+#include "data/data_config.h"
+#include "data/drawn_text.h"
+#include "recipe/comm_config.h"
+#include "train/loop/counted_step.h"
+#include "train/run_folder.h"
+
+namespace lmx::train {
+namespace {
+
+struct Case {
+  std::string name, text;
+};
+void PrintTo(const Case& c, std::ostream* out) {
+  *out << c.name;
+}
+
+constexpr const char* kWords = R"(
+data: {name: synthetic, vocab_size: 4000}
+batcher: {name: random_windows, sequence_length: 20}
+batch: {global: 16}
+optimizer: {name: adam, lr: 0.001}
+train: {steps: 2, eval_batch: 8, eval_tokens: 200}
+threads: 2
+)";
+
+constexpr const char* kPairs = R"(
+data: {name: parallel, corpus: none, vocab_size: 2000, source_language: en, target_language: de}
+batcher: {name: token_budget, max_tokens: 400}
+batch: {global: 2}
+optimizer: {name: adam, lr: 0.001}
+train: {steps: 2, eval_batch: 8}
+threads: 2
+)";
+
+const std::vector<Case> kCases{
+    {"lstm",
+     str(kWords, "model: {name: lstm, embedding: 64, cells: 128}\nloss: {name: sampled_softmax, samples: 200}\n")},
+    {"lstm_full",
+     str(kWords, "model: {name: lstm, embedding: 64, cells: 128, projection: 32}\nloss: {name: full_softmax}\n")},
+    {"mlstm", str(kWords, "model: {name: mlstm, embedding: 64, cells: 128}\nloss: {name: full_softmax}\n")},
+    {"rhn",
+     str(kWords, "model: {name: rhn, embedding: 64, cells: 128}\nloss: {name: sampled_softmax, samples: 200}\n")},
+    {"rhn_checkpoint", str(kWords,
+                           "model: {name: rhn, embedding: 64, cells: 128, layers: 2, checkpoint: true}\n"
+                           "loss: {name: sampled_softmax, samples: 200}\n")},
+    {"transformer", str(kWords,
+                        "model: {name: transformer, encoder_layers: 0, decoder_layers: 2, d: 64, ffn: 128, "
+                        "heads: 4}\nloss: {name: full_softmax}\n")},
+    {"translation", str(kPairs,
+                        "model: {name: transformer, encoder_layers: 2, decoder_layers: 2, d: 64, ffn: 128, "
+                        "heads: 4}\nloss: {name: full_softmax}\n")},
+};
+
+Dataset data_of(const Recipe& recipe) {
+  const bool pairs = data::kind_of(recipe.data) == data::Kind::parallel;
+  return data::drawn_text(
+      {.vocabulary = data::vocabulary_size(recipe.data), .tokens = 500'000, .valid_tokens = 2'000, .pairs = pairs});
+}
+
+StepMemory steps_on(const Recipe& recipe, const std::optional<Device>& device) {
+  SessionStart start;
+  start.open = [&] { return data_of(recipe); };
+  start.device = device;
+  const auto group = recipe.comm.kind == Node::Kind::map ? make_comm_group(recipe.comm, "comm", CommEnv{.threads = 1})
+                                                         : make_self_group(static_cast<int>(recipe.threads));
+  return run_steps(recipe, *group, start);
+}
+
+class CountedStep : public testing::TestWithParam<std::tuple<Case, std::string>> {
+ protected:
+  void SetUp() override { load_plugins(); }
+};
+
+// Partial sums inside a GPU's kernels are not counted.
+constexpr double kSmall = 1024;
+
+void expect_near(const MemoryStats& counted, const MemoryStats& real) {
+  for (int c = 0; c < kMemClasses; ++c) {
+    const auto i = static_cast<size_t>(c);
+    EXPECT_NEAR(static_cast<double>(counted.peak[i]), static_cast<double>(real.peak[i]),
+                0.02 * static_cast<double>(real.peak[i]) + kSmall)
+        << name_of(static_cast<MemClass>(c));
+  }
+  EXPECT_NEAR(static_cast<double>(counted.total_peak), static_cast<double>(real.total_peak),
+              0.02 * static_cast<double>(real.total_peak));
+}
+
+TEST_P(CountedStep, NeedsTheMemoryOfTheRealStep) {
+  const auto& [c, precision] = GetParam();
+  const Recipe recipe = read_recipe(changed(c.text, {{"precision", precision}}), c.name);
+  const StepMemory real = steps_on(recipe, {});
+  const auto counting = CountingDevice::make(device_named(recipe.device, "").kind);
+  const StepMemory counted = steps_on(recipe, counting->device());
+  expect_near(counted.training, real.training);
+  expect_near(counted.evaluation, real.evaluation);
+  EXPECT_GT(real.training.total_peak, 1'000'000);
+}
+
+constexpr const char* kSampled =
+    "model: {name: lstm, embedding: 64, cells: 128}\nloss: {name: sampled_softmax, samples: 200}\n";
+
+std::string rules(const std::string& input, const std::string& rest) {
+  return str("sync: {input: {params: .*embedding.*, strategy: ", input,
+             "}, output: {params: ^softmax, strategy: seeded, ", "seeds: log2}, rest: {params: '.*', strategy: ", rest,
+             "}}\n");
+}
+
+// By strategy. The counted ranks exchange through the same communicator of threads.
+const std::vector<Case> kExchanges{
+    {"unique_allreduce", rules("unique", "allreduce")},
+    {"unique_codec", rules("unique, gather: raw, codec: {kind: fp16}", "allreduce, codec: {kind: bf16}")},
+    {"allgather", rules("allgather", "allreduce, bucket_mb: 0")},
+    {"dense", rules("allgather_dense", "allreduce, bucket_mb: 0.1")},
+    {"one_bit", rules("unique", "one_bit")},
+    {"levels", rules("unique", "allreduce, levels: 2")},
+};
+
+class CountedExchange : public testing::TestWithParam<Case> {
+ protected:
+  void SetUp() override { load_plugins(); }
+};
+
+TEST_P(CountedExchange, SendsTheBytesOfTheRealStep) {
+  const Case& c = GetParam();
+  const Recipe recipe = read_recipe(
+      changed(str(kWords, kSampled, c.text), {{"comm", "{name: virtual, ranks: 4, ranks_per_node: 2}"}}), c.name);
+  const StepMemory real = steps_on(recipe, {});
+  const auto counting = CountingDevice::make(device_named(recipe.device, "").kind);
+  const StepMemory counted = steps_on(recipe, counting->device());
+  expect_near(counted.training, real.training);
+  ASSERT_EQ(counted.sent.size(), 4u);
+  for (size_t rank = 0; rank < 4; ++rank) {
+    ASSERT_EQ(counted.sent[rank].size(), real.sent[rank].size());
+    for (size_t i = 0; i < real.sent[rank].size(); ++i) {
+      const LedgerEntry &a = counted.sent[rank][i], &b = real.sent[rank][i];
+      SCOPED_TRACE(str("rank ", rank, ": ", b.group, " ", b.collective));
+      EXPECT_EQ(a.group, b.group);
+      EXPECT_EQ(a.collective, b.collective);
+      if (a.group == "control") continue;
+      EXPECT_EQ(a.sent, b.sent);
+      EXPECT_EQ(a.received, b.received);
+      EXPECT_EQ(a.sent_between_nodes, b.sent_between_nodes);
+    }
+  }
+}
+
+int64_t sent_by(const std::vector<LedgerEntry>& lines, const std::string& group) {
+  int64_t sum = 0;
+  for (const LedgerEntry& line : lines)
+    if (line.group == group) sum += line.sent;
+  return sum;
+}
+
+StepMemory one_of(const Recipe& recipe, int rank, int ranks, int64_t per_node) {
+  const auto counting = CountingDevice::make(device_named(recipe.device, "").kind);
+  SessionStart start;
+  start.open = [&] { return data_of(recipe); };
+  start.device = counting->device();
+  return count_steps(recipe, {.rank = rank, .ranks = ranks, .per_node = per_node}, start);
+}
+
+// The other three ranks do not exist. The bytes of dense gradients are equal; the rows of tables depend on the words that
+// are drawn for the others.
+TEST_P(CountedExchange, OfOneRankAlone) {
+  const Case& c = GetParam();
+  const Recipe recipe = read_recipe(
+      changed(str(kWords, kSampled, c.text), {{"comm", "{name: virtual, ranks: 4, ranks_per_node: 2}"}}), c.name);
+  const StepMemory real = steps_on(recipe, {}), counted = one_of(recipe, 1, 4, 2);
+  ASSERT_EQ(counted.sent[0].size(), real.sent[1].size());
+  EXPECT_EQ(sent_by(counted.sent[0], "rest"), sent_by(real.sent[1], "rest"));
+  for (const std::string group : {"input", "output"}) {
+    const auto bytes = static_cast<double>(sent_by(real.sent[1], group));
+    EXPECT_GT(bytes, 0) << group;
+    EXPECT_NEAR(static_cast<double>(sent_by(counted.sent[0], group)), bytes, 0.12 * bytes) << group;
+  }
+  const auto peak = static_cast<double>(real.training.total_peak);
+  EXPECT_NEAR(static_cast<double>(counted.training.total_peak), peak, 0.05 * peak);
+}
+
+TEST(CountedRank, OfTenThousand) {
+  load_plugins();
+  const int ranks = 10'000;
+  const Recipe recipe = read_recipe(
+      changed(str(kWords, kSampled, rules("unique", "allreduce, bucket_mb: 0")), {{"batch.global", "20000"}}), "many");
+  const StepMemory counted = one_of(recipe, 5'000, ranks, 8);
+  // Each rank sums a part of the values, gets it from all others, and sends its sum to them.
+  const int64_t values = 4 * 128 * (64 + 128 + 1),
+                own = chunk_begin(values, 5'001, ranks) - chunk_begin(values, 5'000, ranks);
+  EXPECT_EQ(sent_by(counted.sent[0], "rest"), 4 * (values - own + (ranks - 1) * own));
+}
+
+INSTANTIATE_TEST_SUITE_P(All, CountedExchange, testing::ValuesIn(kExchanges),
+                         [](const auto& test) { return test.param.name; });
+
+INSTANTIATE_TEST_SUITE_P(All, CountedStep,
+                         testing::Combine(testing::ValuesIn(kCases), testing::Values("fp32", "bf16", "fp16")),
+                         [](const auto& test) { return std::get<0>(test.param).name + "_" + std::get<1>(test.param); });
+
+}  // namespace
+}  // namespace lmx::train

@@ -1,0 +1,46 @@
+// The memory of a recipe's ranks, found by making two steps of it on a device without memory, over drawn text.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <utility>
+
+#include "data/dataset.h"
+#include "lmx/batcher.h"
+#include "lmx/tensor.h"
+#include "recipe/recipe.h"
+
+namespace lmx {
+
+// Bytes of one rank in two steps and in a validation of one batch. `training.peak` and `evaluation.peak` are the most
+// of each class, which they do not reach at one time.
+struct RankMemory {
+  MemoryStats training, evaluation;
+  int64_t total() const { return std::max(training.total_peak, evaluation.total_peak); }
+  int64_t of(MemClass c) const;
+  // The classes with their names for users.
+  std::array<std::pair<const char*, int64_t>, kMemClasses> classes() const;
+};
+
+// Where a step is counted.
+struct CountedGroup {
+  Device::Kind device = Device::Kind::cpu;
+  int ranks = 1;
+  int64_t per_node = 0;                // consecutive ranks of a node; 0: all
+  std::function<Dataset()> open = {};  // the text of the recipe; empty: words are drawn
+};
+
+// The rank with the largest share of the batch, which is a separate process. `plan`: of the recipe's batcher.
+// UserError: a component refuses the recipe, or a size is too large to be counted.
+RankMemory count_rank(const Recipe& recipe, const BatchPlan& plan, const CountedGroup& group);
+
+// Ranks that are threads of one process, and share parameters and the state of the optimizer.
+struct ProcessMemory {
+  RankMemory rank;    // with what it shares
+  int64_t total = 0;  // of all ranks, of which `at_once` compute at one time
+};
+ProcessMemory count_process(const Recipe& recipe, const BatchPlan& plan, const CountedGroup& group, int64_t at_once);
+
+}  // namespace lmx
