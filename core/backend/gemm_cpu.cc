@@ -80,13 +80,13 @@ const DnnlMatmul* packed_product(int64_t m, int64_t n, int64_t k, bool trans_a, 
 
 // c = op(a) op(b) + beta c by a product of `type`. a has this type; b has this type or bf16.
 void multiply(Context& ctx, const GemmCall& g, memory::data_type type) {
+  const bool accumulate = g.beta != 0, widens = g.b_type == DType::bf16 && type == memory::data_type::f32;
   if (planned_products() && ctx.device.counts) {
     // oneDNN cannot be asked about another processor. Its blocks have the size of the matrix, up to padded edges.
-    const bool wide = type == memory::data_type::f32;
-    const Tensor packed = packs(g.m, g.n, g.k) ? ctx.empty({(wide ? 4 : 2) * g.k * g.n}, DType::u8) : Tensor();
+    const DType packed = type == memory::data_type::f32 ? DType::f32 : DType::bf16;
+    if (packs(g.m, g.n, g.k) || widens) ctx.empty({g.k, g.n}, packed);
     return;
   }
-  const bool accumulate = g.beta != 0, widens = g.b_type == DType::bf16 && type == memory::data_type::f32;
   if (const DnnlMatmul* product = packed_product(g.m, g.n, g.k, g.trans_a, accumulate, type)) {
     const auto from = widens ? memory::data_type::bf16 : type;
     const Tensor b = packed_right_side(ctx, g.b, from, g.trans_b, *product, MemClass::activations);

@@ -124,15 +124,15 @@ Devices& devices() {
 
 }  // namespace
 
-CountingDevice::CountingDevice(Device device, int capability) : device_(device), capability_(capability) {
+CountingDevice::CountingDevice(Device device) : device_(device) {
   memory_ = std::make_shared<CountedMemory>(device, *this);
   pinned_ = Allocator::cpu();
 }
 
-std::shared_ptr<CountingDevice> CountingDevice::make(Device::Kind kind, int capability) {
+std::shared_ptr<CountingDevice> CountingDevice::make(Device::Kind kind) {
   const std::lock_guard lock(devices().mutex);
   const int index = devices().next++;
-  std::shared_ptr<CountingDevice> made(new CountingDevice({kind, index, true}, capability));
+  std::shared_ptr<CountingDevice> made(new CountingDevice({kind, index, true}));
   devices().by_index[index] = made.get();
   return made;
 }

@@ -14,8 +14,7 @@ namespace lmx {
 
 class CountingDevice final : public CudaDevice {
  public:
-  // Counts what a device of that kind does. `capability`: of a GPU, 900 for 9.0.
-  static std::shared_ptr<CountingDevice> make(Device::Kind kind, int capability = 900);
+  static std::shared_ptr<CountingDevice> make(Device::Kind kind);  // counts what a device of that kind does
   ~CountingDevice() override;
   CountingDevice(const CountingDevice&) = delete;
   CountingDevice& operator=(const CountingDevice&) = delete;
@@ -28,7 +27,7 @@ class CountingDevice final : public CudaDevice {
 
   std::shared_ptr<Allocator> memory() override { return memory_; }
   std::shared_ptr<Allocator> pinned() override { return pinned_; }
-  int capability() const override { return capability_; }
+  int capability() const override { return 900; }
   void* stream() override;
   std::shared_ptr<const StreamPoint> point() override;
   void wait_for(const StreamPoint&) override {}
@@ -41,10 +40,9 @@ class CountingDevice final : public CudaDevice {
   GraphMemory graph_memory() const override { return {}; }
 
  private:
-  CountingDevice(Device device, int capability);
+  explicit CountingDevice(Device device);
 
   Device device_;
-  int capability_;
   std::shared_ptr<Allocator> memory_, pinned_;
   std::atomic<int64_t> kernels_ = 0;  // how many were counted
 };

@@ -35,7 +35,7 @@ struct LossEnv {
   std::string tie = "";                    // the parameter that the model itself ties (Model::output_table)
 };
 
-// What a training step computes of the output layer, for estimates.
+// The words of the output layer that a training step computes, for estimates.
 struct LossPlan {
   int64_t samples = 0;  // words beside the targets that the softmax of a rank covers; 0: it covers all words
 };

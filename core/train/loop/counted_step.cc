@@ -5,7 +5,6 @@
 #include <iterator>
 #include <map>
 #include <mutex>
-#include <string>
 #include <utility>
 
 #include "backend/serial.h"
@@ -82,22 +81,6 @@ class DrawnPeers final : public comm::PeerIds {
   std::map<std::pair<size_t, uint64_t>, std::vector<int32_t>> sets_;  // by number of rows and key
 };
 
-std::vector<LedgerEntry> sums_of(const std::vector<LedgerEntry>& ledger) {
-  std::map<std::pair<std::string, std::string>, LedgerEntry> sums;
-  for (const LedgerEntry& line : ledger) {
-    LedgerEntry& sum = sums[{line.group, line.collective}];
-    sum.group = line.group;
-    sum.collective = line.collective;
-    sum.sent += line.sent;
-    sum.received += line.received;
-    sum.sent_between_nodes += line.sent_between_nodes;
-    sum.received_between_nodes += line.received_between_nodes;
-  }
-  std::vector<LedgerEntry> all;
-  for (auto& [key, line] : sums) all.push_back(std::move(line));
-  return all;
-}
-
 // One rank's steps.
 class CountedRun {
  public:
@@ -116,7 +99,7 @@ class CountedRun {
       if (peers) set_peers(*peers, step);
       kind_ == StepOf::worker ? work(step) : make_step(step);
     }
-    result.sent.push_back(sums_of(session_.comm.ledger()));
+    result.ledgers.push_back(session_.comm.ledger());
     result.training = session_.memory();
     session_.ctx.allocator->reset_peak();
     const int64_t most = session_.recipe.train.eval_tokens,
@@ -139,11 +122,7 @@ class CountedRun {
     const std::vector<Batch> share = steps_.draw(step);
     const StepPlan plan = steps_.begin(share, step);
     for (ServerStrategy* server : s.sync->servers()) server->pull(s.ctx);
-    StepLoss own = steps_.forward_backward(share, plan);
-    steps_.read_losses(own);
-    for (const std::string& name : s.params.names()) s.params.at(name).grad().coalesce(s.ctx);
-    for (ServerStrategy* server : s.sync->servers()) server->select(s.ctx);
-    const ClipResult clipped = measure_gradients(s.ctx, s.params, s.shared->clip, steps_.unscale());
+    const auto [loss, clipped] = worker_gradients(s, steps_, share, plan);
     for (ServerStrategy* server : s.sync->servers()) server->push(s.ctx, updater_.learning_rate(step), clipped);
     updater_.advance();
     s.params.clear_gradients();
@@ -176,11 +155,11 @@ class CountedRun {
 StepMemory run_steps(const Recipe& recipe, CommGroup& group, const SessionStart& start) {
   StepMemory most;
   std::mutex mutex;
-  most.sent.resize(static_cast<size_t>(group.size()));
+  most.ledgers.resize(static_cast<size_t>(group.size()));
   group.run([&](Communicator& comm) {
     StepMemory own = CountedRun(recipe, comm, start).run(nullptr);
     const std::lock_guard lock(mutex);
-    most.sent[static_cast<size_t>(comm.rank())] = std::move(own.sent.front());
+    most.ledgers[static_cast<size_t>(comm.rank())] = std::move(own.ledgers.front());
     if (own.training.total_peak > most.training.total_peak) most.training = own.training;
     if (own.evaluation.total_peak > most.evaluation.total_peak) most.evaluation = own.evaluation;
   });

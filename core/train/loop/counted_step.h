@@ -15,8 +15,7 @@ namespace lmx::train {
 struct StepMemory {
   MemoryStats training;    // peaks of two steps; from the second on, residuals and the optimizer's state exist
   MemoryStats evaluation;  // peaks of the validation of one batch, which begins with all that training keeps
-  // By rank: the bytes that it has sent to others in the second step, by group and collective, summed over its calls.
-  std::vector<std::vector<LedgerEntry>> sent;
+  std::vector<std::vector<LedgerEntry>> ledgers;  // of the second step, by rank
 };
 
 // Makes the first two steps of the recipe and validates a batch, on the ranks that `group` runs.

@@ -195,6 +195,15 @@ std::pair<StepLoss, ClipResult> results_of(StepRunner& steps, StartedStep& start
   return {std::move(all), std::move(clipped)};
 }
 
+std::pair<StepLoss, ClipResult> worker_gradients(Session& s, StepRunner& steps, std::span<const Batch> share,
+                                                 const StepPlan& plan) {
+  StepLoss own = steps.forward_backward(share, plan);
+  steps.read_losses(own);
+  for (const std::string& name : s.params.names()) s.params.at(name).grad().coalesce(s.ctx);
+  for (ServerStrategy* server : s.sync->servers()) server->select(s.ctx);
+  return {std::move(own), measure_gradients(s.ctx, s.params, s.shared->clip, steps.unscale())};
+}
+
 double Updater::learning_rate(int64_t step) const {
   const int64_t epoch = step / std::max<int64_t>(1, s_.batcher.steps_per_epoch());
   return run_.at.lr_scale * s_.schedule->rate({run_.at.updates, epoch, s_.shared->total_steps});

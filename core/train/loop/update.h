@@ -81,4 +81,9 @@ StartedStep start_step(Session& s, StepRunner& steps, Updater& updater, int64_t 
 // needs.
 std::pair<StepLoss, ClipResult> results_of(StepRunner& steps, StartedStep& started);
 
+// Computes the gradients of a worker's step, which its servers have then selected rows of. Returns its loss and the
+// measure of the gradients.
+std::pair<StepLoss, ClipResult> worker_gradients(Session& s, StepRunner& steps, std::span<const Batch> share,
+                                                 const StepPlan& plan);
+
 }  // namespace lmx::train

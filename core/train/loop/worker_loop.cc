@@ -57,11 +57,7 @@ void WorkerLoop::work() {
     w.clock = s_.clock->push(w.step, w.clock);
   }
   announce(w.clock);  // workers with earlier events run in the meantime
-  StepLoss own = steps_.forward_backward(share, plan);
-  steps_.read_losses(own);
-  for (const std::string& name : s_.params.names()) s_.params.at(name).grad().coalesce(s_.ctx);
-  for (ServerStrategy* server : s_.sync->servers()) server->select(s_.ctx);
-  const ClipResult clipped = measure_gradients(s_.ctx, s_.params, s_.shared->clip, steps_.unscale());
+  const auto [own, clipped] = worker_gradients(s_, steps_, share, plan);
   if (!take_turn(server::Event::push, w.clock)) return;
   push(own, clipped);
   log_.stop_clock();

@@ -1,35 +1,22 @@
 #include "app/calibration/random_batch.h"
 
 #include <algorithm>
-#include <cmath>
 #include <numeric>
-#include <random>
 
+#include "data/drawn_text.h"
 #include "lmx/pair_batches.h"
 
 namespace lmx::plan {
 namespace {
 
 TokenArray sentences(uint64_t seed, int64_t number, int64_t vocabulary) {
-  std::vector<int32_t> ids = zipf_words(seed, number * kSentence, vocabulary);
+  std::vector<int32_t> ids = data::drawn_words(seed, number * kSentence, vocabulary);
   for (size_t i = static_cast<size_t>(kSentence); i <= ids.size(); i += static_cast<size_t>(kSentence))
     ids[i - 1] = Vocabulary::kEos;
   return TokenArray::of(std::move(ids));
 }
 
 }  // namespace
-
-// If u is uniform on [0, 1), then V^u is distributed like that.
-std::vector<int32_t> zipf_words(uint64_t seed, int64_t count, int64_t vocabulary) {
-  std::mt19937_64 random(seed);
-  std::uniform_real_distribution<double> uniform;
-  std::vector<int32_t> words(static_cast<size_t>(count));
-  for (int32_t& w : words) {
-    const double rank = std::pow(static_cast<double>(vocabulary), uniform(random));
-    w = static_cast<int32_t>(std::min(static_cast<double>(vocabulary), rank)) - 1;
-  }
-  return words;
-}
 
 Batch random_batch(const Outline& outline, int64_t tokens, uint64_t seed) {
   const Shares& s = outline.shares;
@@ -44,7 +31,7 @@ Batch random_batch(const Outline& outline, int64_t tokens, uint64_t seed) {
   const int64_t sequences = std::max<int64_t>(1, tokens / s.length);
   const auto words = [&](uint64_t part) {
     return Tensor::from<int32_t>(Allocator::cpu(), {sequences, s.length},
-                                 zipf_words(seed + part, sequences * s.length, s.vocab));
+                                 data::drawn_words(seed + part, sequences * s.length, s.vocab));
   };
   batch.inputs = words(0);
   batch.targets = words(1);

@@ -8,6 +8,7 @@
 #include "app/memory/counted.h"
 #include "app/memory/machine_memory.h"
 #include "app/memory/outline.h"
+#include "data/drawn_text.h"
 #include "lmx/parallel.h"
 #include "lmx/row_sync.h"
 #include "recipe/comm_config.h"
@@ -64,7 +65,7 @@ class Rehearsal {
     std::vector<int32_t> words(from.values<int32_t>().begin(), from.values<int32_t>().end());
     if (!spec.output || !outline_.shares.draws()) return words;
     const auto set = static_cast<int>(ctx_.rank % rules_.candidate_sets());
-    const auto samples = zipf_words(seed_of(step, 999 - set), outline_.shares.samples, outline_.shares.vocab);
+    const auto samples = data::drawn_words(seed_of(step, 999 - set), outline_.shares.samples, outline_.shares.vocab);
     words.insert(words.end(), samples.begin(), samples.end());
     return words;
   }

@@ -300,14 +300,14 @@ double spread(const std::vector<Sample>& samples) {
 
 double evaluate(const lmx::Node& node, const std::string& path, const Scope& scope) {
   if (node.kind != lmx::Node::Kind::scalar)
-    throw UserError(str(to_string(node.mark), ": ", path, ": expected a number or a formula"));
+    throw FormulaError(str(to_string(node.mark), ": ", path, ": "), "expected a number or a formula");
   Parser parser(node.text, scope);
   try {
     return parser.parse();
   } catch (const UserError& e) {
     lmx::Mark place = node.mark;
     if (place.line > 0) place.column += static_cast<int>(parser.position()) + node.quoted;
-    throw UserError(str(to_string(place), ": ", path, ": ", e.what()));
+    throw FormulaError(str(to_string(place), ": ", path, ": "), e.what());
   }
 }
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "lmx/config.h"
+#include "lmx/error.h"
 
 namespace lmx_cli::experiments {
 
@@ -32,7 +33,18 @@ class Scope {
                                      const std::string& axis) const = 0;
 };
 
-// Evaluates the formula in `node`. UserError with file:line:column: an invalid formula, unknown names.
+// An error of a formula at a place of its file.
+class FormulaError : public lmx::UserError {
+ public:
+  // `place`: with which the message begins.
+  FormulaError(const std::string& place, const std::string& reason) : UserError(place + reason), reason_(reason) {}
+  const std::string& reason() const { return reason_; }
+
+ private:
+  std::string reason_;
+};
+
+// Evaluates the formula in `node`. FormulaError with file:line:column: an invalid formula, unknown names.
 double evaluate(const lmx::Node& node, const std::string& path, const Scope& scope);
 
 // Returns the names of variables and measures in a formula, without those of functions and of selections in brackets.

@@ -137,8 +137,8 @@ Verdict judge(const Check& check, const ResultScope& scope) {
   try {
     return compare(check, scope);
   } catch (const lmx::UserError& e) {
-    const std::string text = e.what();  // "FILE:45:12: checks.1.value: cell 3 has not run"
-    Verdict v{check.claim, check.kind, check.paper, "", "", kNotMeasured, text.substr(text.rfind(": ") + 2)};
+    const auto* const formula = dynamic_cast<const FormulaError*>(&e);
+    Verdict v{check.claim, check.kind, check.paper, "", "", kNotMeasured, formula ? formula->reason() : e.what()};
     try {
       if (!is_incomparable(check, scope)) return v;
     } catch (const lmx::UserError&) {

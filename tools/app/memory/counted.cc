@@ -30,6 +30,7 @@ namespace {
 using namespace train;
 
 constexpr int64_t kMostPairTokens = int64_t{1} << 28;  // of drawn sentences, which are stored
+constexpr int64_t kMostText = 256;                     // times as much as a batcher's plan says
 constexpr int64_t kStrings = 256;                      // windows of a validation's text for each shard: some strings
 // Virtual ranks that are counted. The memory of more grows in proportion.
 constexpr int kMostThreads = 64;
@@ -81,16 +82,15 @@ auto count_over_text(const CountingDevice& device, const Recipe& recipe, const B
   SessionStart start;
   start.device = device.device();
   start.open = group.open;
-  for (const int64_t more : {1, 16}) {
-    if (group.open) break;
+  if (start.open) return count(start);
+  for (int64_t more = 1;; more *= 16) {
     start.open = [&] { return text_for(recipe, plan, more); };
     try {
       return count(start);
     } catch (const UserError&) {
+      if (more == kMostText) throw;
     }
   }
-  if (!group.open) start.open = [&] { return text_for(recipe, plan, 256); };
-  return count(start);
 }
 
 // The first of the ranks with the largest share.
