@@ -1,4 +1,4 @@
-// Help and tables on terminals of any width, with colours if the terminal supports them.
+// Help on terminals of any width, with colours if the terminal supports them (tables: width_test.cc).
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -24,9 +24,10 @@ class Terminal : public RunTest {
                           const std::map<std::string, std::string>& settings = {}) const {
     std::map<std::string, std::string> all = environment();
     for (const auto& [name, value] : settings) all[name] = value;
-    std::string text = run_on_terminal(words, all, columns).text;
-    std::erase(text, '\r');
-    return text;
+    TerminalOutcome outcome = run_on_terminal(words, all, columns);
+    EXPECT_GE(outcome.code, 0) << "ended by a signal:\n" << outcome.text;
+    std::erase(outcome.text, '\r');
+    return outcome.text;
   }
   static std::string without_colours(const std::string& text) { return replaced(text, "\033\\[[0-9;]*m", ""); }
   static std::set<std::string> words_in(const std::string& text) {
@@ -35,12 +36,6 @@ class Terminal : public RunTest {
   }
   static size_t columns(const std::string& line) {
     return static_cast<size_t>(std::count_if(line.begin(), line.end(), [](char c) { return (c & 0xC0) != 0x80; }));
-  }
-  static size_t widest(const std::string& text) {
-    std::istringstream lines(text);
-    size_t most = 0;
-    for (std::string line; std::getline(lines, line);) most = std::max(most, columns(line));
-    return most;
   }
   // Every line fits, except a line of a single word and the commands of examples, which can be copied in one piece.
   static void expect_fits(const std::string& text, size_t width) {
@@ -61,35 +56,6 @@ TEST_F(Terminal, HelpFitsAndKeepsItsWords) {
       const std::string text = without_colours(on_terminal(words, width));
       expect_fits(text, width);
       EXPECT_EQ(words_in(text), words_in(whole)) << "at " << width << " columns";
-    }
-  }
-}
-
-// A line is too long only if it ends in a single word that is too long, such as a path in the last column.
-TEST_F(Terminal, TablesFitAndKeepTheirWords) {
-  const std::string recipe = path("r.yaml"), ott = source_path("/recipes/ott_wmt.yaml");
-  write("r.yaml", std::string(kTinyRecipe) +
-                      "\nstop: {patience: 3}  # a remark of many words, which is so long that no terminal of a usual "
-                      "width can show it beside the key, the value and the place\n");
-  // `--explain` has long keys and places beside its notes, so it needs more columns.
-  const std::pair<Words, std::vector<unsigned short>> cases[] = {{{"config", recipe, "--explain"}, {132, 150}},
-                                                                 {{"config", recipe, "--schema"}, {80, 100, 132}},
-                                                                 {{"config", ott, "--schema"}, {80, 100, 132}},
-                                                                 {{"data", "list"}, {60, 80, 100, 132}},
-                                                                 {{"plugins", "list"}, {80, 100, 132}}};
-  for (const auto& [words, widths] : cases) {
-    SCOPED_TRACE(words[0] + " " + words.back());
-    const std::string whole = run_lmx(words, environment()).out;
-    EXPECT_GT(widest(whole), 160u) << "the text must have lines that need wrapping";
-    for (const unsigned short width : widths) {
-      const std::string text = without_colours(on_terminal(words, width));
-      EXPECT_EQ(words_in(text), words_in(whole)) << "at " << width << " columns";
-      std::istringstream lines(text);
-      for (std::string line; std::getline(lines, line);) {
-        const size_t cell = line.rfind("  "), last = cell == std::string::npos ? 0 : cell + 2;
-        EXPECT_TRUE(columns(line) <= width || line.find(' ', last) == std::string::npos)
-            << columns(line) << " columns: " << line;
-      }
     }
   }
 }

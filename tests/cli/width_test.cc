@@ -104,12 +104,14 @@ TEST_F(Width, TablesOfPlansAndExperiments) {
 }
 
 TEST_F(Width, ListsAndDescriptions) {
+  write("remark.yaml", std::string(kTinyRecipe) + "stop: {patience: 3}  # a remark of many words, which is so long that " +
+                           "no terminal of a usual width can show it beside the key, the value and the place\n");
   for (const Words& words : {Words{"plugins", "list"},
                              {"plugins", "info", "lstm"},
                              {"plugins", "info", "adam"},
                              {"data", "list"},
-                             {"config", path("tiny.yaml"), "--explain"},
-                             {"config", path("tiny.yaml"), "--schema"}})
+                             {"config", path("remark.yaml"), "--explain"},
+                             {"config", source_path("/recipes/ott_wmt.yaml"), "--schema"}})
     expect_fits_everywhere(words);
 }
 

@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <functional>
 #include <map>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -29,9 +30,14 @@ inline TerminalOutcome run_on_terminal(std::vector<std::string> words,
   winsize size{};
   size.ws_col = columns;
   size.ws_row = 40;
-  int terminal = -1;
-  const pid_t child = forkpty(&terminal, nullptr, nullptr, &size);
+  int terminal = -1, inside = -1;
+  if (openpty(&terminal, &inside, nullptr, nullptr, &size) != 0) throw std::runtime_error("openpty failed");
+  const pid_t child = fork();
   if (child == 0) {
+    // It is not the controlling terminal: the kernel may discard what was not read from it when its session ends.
+    for (const int stream : {0, 1, 2}) dup2(inside, stream);
+    close(inside);
+    close(terminal);
     setenv("TERM", "xterm", 1);
     for (const auto& [name, value] : settings) setenv(name.c_str(), value.c_str(), 1);
     words.insert(words.begin(), build_path("/bin/lmx"));
@@ -41,6 +47,7 @@ inline TerminalOutcome run_on_terminal(std::vector<std::string> words,
     execv(argv[0], argv.data());
     _exit(127);
   }
+  close(inside);
   TerminalOutcome outcome;
   char part[4096];
   bool told = !enough;
