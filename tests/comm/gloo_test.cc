@@ -4,9 +4,8 @@
 #include <memory>
 #include <thread>
 
+#include "gloo_jobs.h"
 #include "names.h"
-#include "process/free_port.h"
-#include "process_jobs.h"
 #include "reads_allowed.h"
 
 namespace lmx_test {
@@ -14,25 +13,6 @@ namespace {
 
 using lmx::str;
 using testing::HasSubstr;
-
-constexpr const char* kSecret = "0123456789abcdef0123456789abcdef";
-
-class Gloo : public ProcessJobs {
- protected:
-  Gloo() : ProcessJobs("gloo") {}
-
-  // One rank that this test starts with the four variables. `more` is appended to the environment.
-  std::unique_ptr<Job> rank(int rank, int world, const std::string& scenario, std::vector<std::string> more,
-                            const std::string& config = "heartbeat_s: 0.5, timeout_s: 3, lag_s: 60", int who = -1) {
-    std::vector<std::string> words{"env", str("RANK=", rank), str("WORLD_SIZE=", world)};
-    words.insert(words.end(), more.begin(), more.end());
-    words.insert(words.end(), {rank_program(), scenario, this->config(0, config), std::to_string(who)});
-    return std::make_unique<Job>(words);
-  }
-  static std::vector<std::string> meeting(const FreePort& port, const std::string& secret = kSecret) {
-    return {"MASTER_ADDR=127.0.0.1", str("MASTER_PORT=", port.number()), "LMX_JOB_SECRET=" + secret};
-  }
-};
 
 TEST_F(Gloo, RanksThatAreStartedByVariables) {
   const FreePort port;
@@ -212,6 +192,16 @@ TEST_F(Gloo, ARankThatIsKilledAtTheStart) {
   EXPECT_EQ(job.wait(), 1);
   EXPECT_THAT(job.err(), Names("rank 1", "SIGKILL"));
   EXPECT_EQ(errors_in(job.err()), 1u) << job.err();
+}
+
+// The ranks meet without the filter of their sockets, and each says so once.
+TEST_F(Gloo, PacketFiltersThatTheKernelRefuses) {
+  std::vector<std::string> words = started("long_moves", 3, "direct: false");
+  words.insert(words.begin(), {"env", str("LMX_TEST_FILTER_ERROR=", EPERM)});
+  Job job(words);
+  EXPECT_EQ(job.wait(), 0) << job.err();
+  EXPECT_EQ(lines_of_lmx(job.err()), 3) << job.err();
+  EXPECT_THAT(job.err(), Names("warning:", "packet filter", "Operation not permitted"));
 }
 
 // The folder in which the ranks meet is removed as soon as they have met, so nothing remains however the job ends.

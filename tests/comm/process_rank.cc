@@ -4,6 +4,7 @@
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -113,18 +114,27 @@ void large(Communicator& comm) {
   check_all_reduce<double>(comm, 1'000'003);
 }
 
-// The kernel refuses to read the memory of other processes with the error LMX_TEST_READ_ERROR, as a container's rules
-// may do, from now on and in rank `who` alone (-1: in all). Before, the ranks have found that they can read.
-void refuse_reads(Communicator& comm, int who) {
-  if (who >= 0 && comm.rank() != who) return;
-  const auto error = static_cast<unsigned>(std::atoi(std::getenv("LMX_TEST_READ_ERROR")));
+// From now on the kernel answers this system call with an error in this process and its children, as the rules of a
+// container may do. `option`: only if this is the third argument of the call; -1: always.
+void refuse(long call, unsigned error, int option = -1) {
   sock_filter filter[] = {BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
-                          BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_process_vm_readv, 0, 1),
+                          BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, static_cast<unsigned>(call), 0, 3),
+                          BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, args[2])),
+                          BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, static_cast<unsigned>(option), 0, 1),
                           BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | error),
                           BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
+  if (option < 0) filter[3] = BPF_STMT(BPF_MISC | BPF_TAX, 0);  // compares nothing
   const sock_fprog program{std::size(filter), filter};
   require(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0, "no_new_privs");
   require(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0, "a filter of system calls");
+}
+
+// The kernel refuses to read the memory of other processes with the error LMX_TEST_READ_ERROR, from now on and in rank
+// `who` alone (-1: in all). Before, the ranks have found that they can read.
+void refuse_reads(Communicator& comm, int who) {
+  if (who >= 0 && comm.rank() != who) return;
+  const auto error = static_cast<unsigned>(std::atoi(std::getenv("LMX_TEST_READ_ERROR")));
+  refuse(SYS_process_vm_readv, error);
   char from = 0, to = 0;
   const iovec remote{&from, 1}, local{&to, 1};
   errno = 0;
@@ -361,6 +371,8 @@ void run(const std::string& scenario, const std::string& config, int who) {
   if (std::getenv("LMX_TEST_KILL_AT_START") && lmx::detect_launch().launcher != lmx::Launcher::none &&
       lmx::detect_launch().rank == 1)
     raise(SIGKILL);
+  if (const char* error = std::getenv("LMX_TEST_FILTER_ERROR"))
+    refuse(SYS_setsockopt, static_cast<unsigned>(std::atoi(error)), SO_ATTACH_FILTER);
   lmx::Registry& registry = lmx::Registry::instance();
   registry.add_default_directories();
   const lmx::Node node = lmx::parse_yaml(config, "test");

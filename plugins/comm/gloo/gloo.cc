@@ -3,7 +3,6 @@
 #include <gloo/barrier.h>
 #include <gloo/rendezvous/context.h>
 #include <gloo/rendezvous/file_store.h>
-#include <gloo/transport/tcp/device.h>
 
 #include <chrono>
 #include <cstdlib>
@@ -18,6 +17,7 @@
 #include "beats.h"
 #include "gloo_config.h"
 #include "gloo_link.h"
+#include "guarded_device.h"
 #include "lmx/launch.h"
 #include "lmx/plugin.h"
 #include "peer_memory.h"
@@ -71,12 +71,15 @@ Meeting read_meeting(const GlooConfig& config, const lmx::Launch& launch, const 
   return meeting;
 }
 
-// Gloo's store of files gives up after 30 s; here comm.lag_s limits the time.
+// Gloo's store of files gives up after 30 s, and looks for a file every 10 ms, which would delay each exchange. Here
+// comm.lag_s limits the time.
 class PatientFileStore final : public gloo::rendezvous::FileStore {
  public:
   using FileStore::FileStore;
-  using FileStore::wait;
-  void wait(const std::vector<std::string>& keys) override { FileStore::wait(keys, kForever); }
+  void wait(const std::vector<std::string>& keys) override {
+    while (!check(keys)) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+  void wait(const std::vector<std::string>& keys, const std::chrono::milliseconds&) override { wait(keys); }
 };
 
 constexpr std::chrono::seconds kToBeReported{5};  // longer than an lmx lets ranks live after one has failed (start.cc)
@@ -211,13 +214,16 @@ class GlooTransport final : public lmx::processes::Transport {
       attributes.hostname.clear();
       attributes.iface = config_.interface;
     }
+    std::shared_ptr<GuardedDevice> device;
     try {
-      device_ = gloo::transport::tcp::CreateDevice(attributes);
+      device = std::make_shared<GuardedDevice>(attributes);
     } catch (const std::exception& e) {
       throw UserError(str("[gloo] ",
                           config_.interface.empty() ? "address " + address : "comm.interface " + config_.interface,
                           " cannot be used for the data: ", e.what()));
     }
+    device->learn_sources(store, launch_.rank, launch_.world);
+    device_ = std::move(device);
     const auto context = std::make_shared<gloo::rendezvous::Context>(launch_.rank, launch_.world);
     context->setTimeout(kForever);
     context->connectFullMesh(store, device_);
