@@ -4,15 +4,14 @@
     python3 -m venv venv && venv/bin/pip install hydra-core==1.3.5
     venv/bin/python tools/parity/config_cases.py > tests/config/more_cases.yaml
 
-The cases are defined in config_case_list.py and config_value_cases.py.
+The cases are defined in config_case_list.py and config_value_cases.py, the form of the file in case_file.py.
 """
 import itertools
 import os
-import re
 import sys
 import tempfile
 
-import yaml
+import case_file
 from config_value_cases import CASES
 from hydra import compose, initialize_config_dir
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
@@ -50,22 +49,6 @@ def hydra_expect(folder, args, env):
         return {"jobs": jobs}
 
 
-def represent_str(dumper, text):
-    """Writes a text in quotes if YAML 1.2 reads another type than PyYAML, for example 1e3."""
-    numeric = re.fullmatch(r"[-+.]?[0-9][-+0-9_.eExobXOBa-fA-F:]*", text)
-    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="'" if numeric else None)
-
-
-yaml.add_representer(str, represent_str)
-
-
-class Text(str):
-    pass
-
-
-yaml.add_representer(Text, lambda d, t: d.represent_scalar("tag:yaml.org,2002:str", t, style="|" if "\n" in t else None))
-
-
 def main():
     out = []
     for id, title, files, args, o in CASES:
@@ -73,7 +56,7 @@ def main():
         for key in ("schema", "env", "access"):
             if key in o:
                 entry[key] = o[key]
-        entry["files"] = {name: Text(text) for name, text in files.items()}
+        entry["files"] = dict(files)
         entry["args"] = args
         if "raw_expect" in o:
             entry["expect"] = o["raw_expect"]
@@ -95,10 +78,7 @@ def main():
                     entry["expect"] = {"error": {"code": type(e).__name__, "mentions": o.get("mentions", [])}}
             entry["expect"] = o.get("expect", entry["expect"])
         out.append(entry)
-    print("# Composition cases of lmx's own, in the form of its conformance suite; tools/parity/config_cases.py writes them, with")
-    print("# expectations from Hydra 1.3 (those of schemas by hand).\nformat: 1\ncases:")
-    text = yaml.dump(out, sort_keys=False, allow_unicode=True, width=110)
-    print("".join("  " + line if line.strip() else line for line in text.splitlines(True)), end="")
+    print(case_file.text_of(out), end="")
 
 
 main()
