@@ -4,10 +4,8 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <string>
 
-#include "backend/cudnn_lstm.h"
 #include "backend/sdpa.h"
 
 namespace lmx {
@@ -27,8 +25,6 @@ struct CudnnApi {
   // Why the current device cannot compute SdpaForward and SdpaBackward of this shape; "" if it can. Does not depend on
   // earlier calls, so forward and backward, and every run on this kind of device, get the same answer.
   std::string (*sdpa_refusal)(const Context& ctx, const SdpaShape& shape);
-  // RunError: cuDNN does not compute such a layer.
-  std::unique_ptr<CudnnLstm> (*lstm)(Context& ctx, const LstmShape& shape);
 };
 
 // Opens the library. Null if it is missing or cannot be loaded; cudnn_unavailable() is the reason. Requires a CUDA

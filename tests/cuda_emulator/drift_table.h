@@ -15,24 +15,11 @@ namespace {  // a table for each file
 #define LMX_SIZE(type) value("sizeof " #type, sizeof(type));
 #define LMX_FUNCTION(name) t[#name] = Parameters<decltype(&name)>::text();
 void add_cudnn(Table& t) {
-#if defined(CUDNN_RNN_PADDED_IO_DISABLED)  // cudnn.h is included
+#if LMX_CUDNN_HEADERS
   const auto value = [&](const char* name, auto v) { t[name] = std::to_string(static_cast<long long>(v)); };
   LMX_VALUE(CUDNN_STATUS_SUCCESS) LMX_VALUE(CUDNN_STATUS_NOT_INITIALIZED) LMX_VALUE(CUDNN_STATUS_BAD_PARAM)
-  LMX_VALUE(CUDNN_STATUS_NOT_SUPPORTED) LMX_VALUE(CUDNN_DATA_FLOAT) LMX_VALUE(CUDNN_DATA_HALF)
-  LMX_VALUE(CUDNN_TENSOR_OP_MATH) LMX_VALUE(CUDNN_FMA_MATH) LMX_VALUE(CUDNN_RNN_ALGO_STANDARD)
-  LMX_VALUE(CUDNN_FWD_MODE_TRAINING) LMX_VALUE(CUDNN_LSTM) LMX_VALUE(CUDNN_RNN_DOUBLE_BIAS)
-  LMX_VALUE(CUDNN_UNIDIRECTIONAL) LMX_VALUE(CUDNN_LINEAR_INPUT) LMX_VALUE(CUDNN_RNN_DATA_LAYOUT_SEQ_MAJOR_PACKED)
-  LMX_VALUE(CUDNN_WGRAD_MODE_ADD) LMX_VALUE(CUDNN_RNN_PADDED_IO_DISABLED) LMX_FUNCTION(cudnnGetVersion)
-  LMX_FUNCTION(cudnnGetErrorString) LMX_FUNCTION(cudnnCreate) LMX_FUNCTION(cudnnSetStream)
-  LMX_FUNCTION(cudnnCreateTensorDescriptor) LMX_FUNCTION(cudnnDestroyTensorDescriptor)
-  LMX_FUNCTION(cudnnSetTensorNdDescriptor) LMX_FUNCTION(cudnnGetTensorNdDescriptor)
-  LMX_FUNCTION(cudnnCreateDropoutDescriptor) LMX_FUNCTION(cudnnDestroyDropoutDescriptor)
-  LMX_FUNCTION(cudnnSetDropoutDescriptor) LMX_FUNCTION(cudnnCreateRNNDescriptor)
-  LMX_FUNCTION(cudnnDestroyRNNDescriptor) LMX_FUNCTION(cudnnSetRNNDescriptor_v8)
-  LMX_FUNCTION(cudnnGetRNNTempSpaceSizes) LMX_FUNCTION(cudnnGetRNNWeightSpaceSize)
-  LMX_FUNCTION(cudnnGetRNNWeightParams) LMX_FUNCTION(cudnnCreateRNNDataDescriptor)
-  LMX_FUNCTION(cudnnDestroyRNNDataDescriptor) LMX_FUNCTION(cudnnSetRNNDataDescriptor) LMX_FUNCTION(cudnnRNNForward)
-  LMX_FUNCTION(cudnnRNNBackwardData_v8) LMX_FUNCTION(cudnnRNNBackwardWeights_v8)
+  LMX_VALUE(CUDNN_STATUS_NOT_SUPPORTED) LMX_FUNCTION(cudnnGetVersion) LMX_FUNCTION(cudnnGetErrorString)
+  LMX_FUNCTION(cudnnCreate) LMX_FUNCTION(cudnnSetStream)
 #else
   (void)t;
 #endif

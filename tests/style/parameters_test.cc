@@ -26,18 +26,6 @@ const std::vector<AllowedFunction> kAllowedFunctions{
     {"tests/cuda_emulator/nccl/api.cc", "ncclBroadcast", "NVIDIA's signature"},
     {"plugins/comm/nccl/nccl_api.h", "ncclAllReduce", "NVIDIA's signature"},
     {"plugins/comm/nccl/nccl_api.h", "ncclBroadcast", "NVIDIA's signature"},
-    {"tests/cuda_emulator/cudnn/rnn.cc", "cudnnSetRNNDescriptor_v8", "NVIDIA's signature"},
-    {"tests/cuda_emulator/cudnn/rnn.cc", "cudnnGetRNNWeightParams", "NVIDIA's signature"},
-    {"tests/cuda_emulator/cudnn/rnn.cc", "cudnnRNNForward", "NVIDIA's signature"},
-    {"tests/cuda_emulator/cudnn/rnn.cc", "cudnnRNNBackwardData_v8", "NVIDIA's signature"},
-    {"tests/cuda_emulator/cudnn/rnn.cc", "cudnnRNNBackwardWeights_v8", "NVIDIA's signature"},
-    {"tests/cuda_emulator/cudnn/handle.cc", "cudnnSetRNNDataDescriptor", "NVIDIA's signature"},
-    {"tests/cuda_emulator/include/cudnn.h", "cudnnSetRNNDescriptor_v8", "NVIDIA's signature"},
-    {"tests/cuda_emulator/include/cudnn.h", "cudnnGetRNNWeightParams", "NVIDIA's signature"},
-    {"tests/cuda_emulator/include/cudnn.h", "cudnnSetRNNDataDescriptor", "NVIDIA's signature"},
-    {"tests/cuda_emulator/include/cudnn.h", "cudnnRNNForward", "NVIDIA's signature"},
-    {"tests/cuda_emulator/include/cudnn.h", "cudnnRNNBackwardData_v8", "NVIDIA's signature"},
-    {"tests/cuda_emulator/include/cudnn.h", "cudnnRNNBackwardWeights_v8", "NVIDIA's signature"},
 };
 // Inner loops, whose pointers and sizes the compiler keeps in registers.
 const std::vector<std::string> kLoops{"core/backend/panel_gemm."};

@@ -28,6 +28,6 @@ cudnnHandle_t handle_of(const Context& ctx) {
 
 extern "C" [[gnu::visibility("default")]] const lmx::CudnnApi* lmx_cudnn_api() {
   static const lmx::CudnnApi api{sizeof(lmx::CudnnApi), static_cast<int64_t>(cudnnGetVersion()),
-                                 lmx::cudnn::sdpa_refusal, lmx::cudnn::make_lstm};
+                                 lmx::cudnn::sdpa_refusal};
   return &api;
 }

@@ -3,7 +3,6 @@
 
 #include <cudnn.h>
 
-#include <memory>
 #include <string>
 
 #include "backend/cudnn.h"
@@ -17,8 +16,6 @@ cudnnHandle_t handle_of(const Context& ctx);
 // Why the context's device does not compute attention of this shape; "" if it does. The kernels of SdpaForward and
 // SdpaBackward are in the same file: sdpa.cc, or no_sdpa.cc in a build without cudnn-frontend.
 std::string sdpa_refusal(const Context& ctx, const SdpaShape& shape);
-
-std::unique_ptr<CudnnLstm> make_lstm(Context& ctx, const LstmShape& shape);
 
 // RunError with the expression, its place and cuDNN's message.
 void check(cudnnStatus_t status, const char* expression, const char* file, int line);

@@ -3,6 +3,7 @@
 #include <cudnn_frontend.h>
 
 #include <map>
+#include <memory>
 #include <mutex>
 #include <type_traits>
 #include <unordered_map>
