@@ -2,8 +2,8 @@
 #include <stdexcept>
 
 #include "app/compose/interpolate.h"
-#include "app/compose/merge.h"
 #include "app/compose/override.h"
+#include "app/compose/sources.h"
 #include "lmx/config.h"
 #include "lmx/log.h"
 #include "targets.h"
@@ -27,8 +27,9 @@ void expect_reads_back(const Node& node) {
 
 // A tree that overrides change and that interpolations refer to.
 Node small_recipe() {
-  return parse_yaml("model: {name: lstm, cells: 512, dropout: [0.1, 0.2]}\ntrain: {steps: 100, clip: null}\nseed: ???\n",
-                    "recipe.yaml");
+  return parse_yaml(
+      "model: {name: lstm, cells: 512, dropout: [0.1, 0.2]}\ntrain: {steps: 100, clip: null}\nseed: ???\n",
+      "recipe.yaml");
 }
 
 // Sets one key for each line of the input. A line after `- ` is added to the list of the line before, a line after a

@@ -4,7 +4,6 @@
 
 #include <set>
 
-#include "app/inference/draw.h"
 #include "app/inference/generate.h"
 #include "lmx/loss.h"
 #include "lmx/model.h"

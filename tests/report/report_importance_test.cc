@@ -3,7 +3,7 @@
 
 #include <cmath>
 
-#include "app/report/importance.h"
+#include "app/report/compare.h"
 
 namespace lmx_test {
 namespace {

@@ -6,7 +6,6 @@
 #include <numeric>
 
 #include "app/datasets/open.h"
-#include "app/inference/draw.h"
 #include "app/inference/evaluate_run.h"
 #include "app/inference/generate.h"
 #include "app/inference/saved_run.h"

@@ -6,7 +6,7 @@
 #include <thread>
 
 #include "app/datasets/open.h"
-#include "app/run/resume.h"
+#include "app/run/run.h"
 #include "autograd/gradient_sums.h"
 #include "base/text.h"
 #include "lmx/parallel.h"

@@ -5,10 +5,8 @@
 #include <memory>
 
 #include "app/compose/compose.h"
-#include "app/compose/virtual_ranks.h"
 #include "app/points/plan.h"
 #include "app/print/terminal.h"
-#include "app/run/explain.h"
 #include "app/run/schema.h"
 #include "app/run/search_path.h"
 #include "cli/commands.h"

@@ -13,7 +13,7 @@
 
 #include "app/print/terminal.h"
 #include "app/print/words.h"
-#include "app/run/crash.h"
+#include "app/run/run.h"
 #include "app/run/shipped.h"
 #include "base/text.h"
 #include "cli/commands.h"

@@ -8,7 +8,6 @@
 
 #include "app/jobs/process.h"
 #include "app/points/store.h"
-#include "app/report/find.h"
 #include "app/report/page.h"
 #include "app/report/report.h"
 #include "app/run/search_path.h"

@@ -8,7 +8,6 @@
 #include <numbers>
 
 #include "app/compose/compose.h"
-#include "app/compose/virtual_ranks.h"
 #include "app/inference/average.h"
 #include "app/print/shell.h"
 #include "app/restart/restarts.h"

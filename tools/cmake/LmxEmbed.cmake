@@ -1,4 +1,4 @@
-# Writes text files as C++ constants: cmake -DOUTPUT=x.cc -DHEADER=assets.h -DNAMESPACE=a::b "-DFILES=f.js;g.css" -P
+# Writes text files as C++ constants: cmake -DOUTPUT=x.cc -DHEADER=page.h -DNAMESPACE=a::b "-DFILES=f.js;g.css" -P
 # LmxEmbed.cmake The content of f.js becomes the value of a::b::f_js, which the header must declare.
 cmake_minimum_required(VERSION 3.25)
 set(source "#include \"${HEADER}\"\n\nnamespace ${NAMESPACE} {\n\n")

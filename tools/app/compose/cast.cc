@@ -1,4 +1,4 @@
-#include "app/compose/cast.h"
+#include "app/compose/override.h"
 
 #include <algorithm>
 #include <charconv>

@@ -1,17 +1,16 @@
 #include "app/compose/compose.h"
 
-#include "app/compose/inputs.h"
-
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <functional>
 
+#include "app/compose/inputs.h"
 #include "app/compose/interpolate.h"
-#include "app/compose/interpolation_text.h"
-#include "app/compose/merge.h"
+#include "app/compose/sources.h"
 #include "base/sha256.h"
 #include "config/messages.h"
+#include "lmx/error.h"
 
 namespace lmx {
 
@@ -155,6 +154,24 @@ std::string override_dirname(const std::vector<std::string>& overrides, const Di
   if (name.size() > kLongest) name = str(name.substr(0, kLongest - 9), "_", Sha256().add(name).digest().substr(0, 8));
   std::replace(name.begin(), name.end(), '/', '_');
   return name;
+}
+
+Node compose_on_ranks(const std::string& recipe, const ComposeOptions& options, int64_t ranks, const RunNames& names) {
+  if (ranks == 0) return compose_run(recipe, options, names);
+  for (const std::string& word : options.overrides) {
+    const size_t begin = std::min(word.find_first_not_of("+~"), word.size());
+    const std::string key = word.substr(begin, word.find('=') - begin);
+    if (key != "comm" && !key.starts_with("comm.")) continue;
+    throw UserError(str("--ranks ", ranks, " means comm=virtual comm.ranks=", ranks, ", and '", word,
+                        "' says something else about comm: leave out one of them"));
+  }
+  Node tree = compose_run(recipe, options, names);
+  const Mark mark{str("option '--ranks ", ranks, "'")};
+  Node comm = Node::map(mark);
+  comm.set("name", Node::string("virtual", mark));
+  comm.set("ranks", Node::scalar(std::to_string(ranks), mark));
+  tree.set("comm", comm);
+  return tree;
 }
 
 }  // namespace lmx

@@ -71,4 +71,11 @@ struct ReplacedValue {
 std::map<std::string, std::vector<ReplacedValue>> replaced_values(const std::string& recipe_file,
                                                                   const ComposeOptions& options);
 
+// `--ranks N` of the commands that train.
+
+// Composes `recipe` with N virtual ranks instead of its `comm:`, as with comm=virtual comm.ranks=N; 0 leaves `comm:`
+// unchanged. UserError: those of compose(), and an override that contradicts the setting of comm.
+Node compose_on_ranks(const std::string& recipe, const ComposeOptions& options, int64_t ranks,
+                      const RunNames& names = {});
+
 }  // namespace lmx

@@ -1,7 +1,7 @@
 // The expansion follows Hydra: each list is walked from its end, so that the overrides of later entries (and of
 // `+experiment=x` from the command line, which is appended to the recipe's list) are known before earlier entries are
 // chosen.
-#include "app/compose/defaults.h"
+#include "app/compose/sources.h"
 
 #include <algorithm>
 #include <map>

@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "app/compose/compose.h"
-#include "app/compose/defaults.h"
 #include "app/compose/override.h"
 #include "app/compose/sources.h"
 

@@ -1,9 +1,9 @@
-#include "app/compose/merge.h"
+#include "app/compose/sources.h"
 
 #include <algorithm>
 
-#include "app/compose/cast.h"
-#include "app/compose/interpolation_text.h"
+#include "app/compose/interpolate.h"
+#include "app/compose/override.h"
 #include "config/messages.h"
 
 namespace lmx::config {

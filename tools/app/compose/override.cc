@@ -6,8 +6,7 @@
 
 #include <algorithm>
 
-#include "app/compose/cast.h"
-#include "app/compose/interpolation_text.h"
+#include "app/compose/interpolate.h"
 #include "base/utf8.h"
 #include "config/messages.h"
 #include "config/source_text.h"

@@ -1,15 +1,61 @@
-// One override of the command line, parsed: `key=value`, `+key=value`, `++key=value`, `~key`, `~key=value`.
+// Overrides of the command line, parsed: their keys, their values, and the functions and types of values.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "app/compose/compose.h"
-#include "app/compose/value_functions.h"
 #include "lmx/config.h"
 
 namespace lmx::config {
+
+// The values of an override besides a single value: a sweep, or a function of values and sweeps.
+
+// A value, and its text in an override of one run: as typed, or generated if the value was computed.
+struct Term {
+  Node value;
+  std::string text;
+};
+
+// Several values for one key: `1,2`, choice(1,2), range(3), glob(*); or all numbers of an interval: interval(0,1).
+struct Sweep {
+  enum class Kind { choice, glob, interval };  // a range is a choice of its numbers
+  Kind kind = Kind::choice;
+  std::string function;  // the function that made it; "" for `1,2`
+  std::vector<Term> terms;
+  std::vector<std::string> include, exclude;  // glob: over the options of a group
+  double begin = 0, end = 0;                  // interval
+  std::vector<std::string> tags;              // from tag(a, b, sweep): for programs that read the sweep
+};
+
+struct Parsed {
+  Term term;
+  std::vector<Sweep> sweep;  // one sweep, or empty for a single value
+  bool is_sweep() const { return !sweep.empty(); }
+};
+
+struct Argument {
+  std::string name;  // the name in `reverse=true`; "" for a positional argument
+  Parsed value;
+};
+
+// int, float, str, bool, choice, range, interval, glob, sort, shuffle, tag.
+const std::vector<std::string>& value_functions();
+bool is_value_function(std::string_view name);
+
+// Calls the function. Calls `fail`, which throws, with a description of the error if the call is wrong.
+Parsed call_value_function(const std::string& name, const std::vector<Argument>& arguments,
+                           const std::function<void(const std::string&)>& fail);
+
+// The value as an override's text, which parses back to it.
+std::string value_text(const Node& value);
+
+// Whether `name` matches a glob pattern: `*`, `?`, [abc].
+bool matches_glob(const std::string& name, const std::vector<std::string>& patterns);
 
 struct Override {
   enum class Kind { set, add, force, remove };
@@ -34,5 +80,22 @@ Override parse_override(const std::string& text);
 
 // Parses a value in the grammar of overrides: 3, abc, 'a, b', [1, 2], {a: 1}, int(3.7).
 Node parse_value(std::string_view value, const Mark& mark);
+
+// Types of unquoted values on the command line, and the casts int(), float(), str(), bool().
+
+// Converts null, booleans and numbers in Hydra's spelling (any case; inf, nan; `_` between digits) to YAML's spelling.
+// Every other text becomes a string.
+Node typed_scalar(const std::string& text, const Mark& mark);
+
+// The text of a scalar's value, independent of how the value was written: 1e-4 gives 0.0001, 1_000 gives 1000, True
+// gives true.
+std::string text_of_value(const Node& scalar);
+
+bool is_cast(std::string_view name);
+// Casts every scalar inside lists and maps. UserError, with the problem only, if a value cannot be cast to the type.
+Node cast(const std::string& type, const Node& node);
+
+// Returns whether two values are equal: 1e3 equals 1000.0, but the text '1' does not equal the number 1.
+bool same_value(const Node& a, const Node& b);
 
 }  // namespace lmx::config

@@ -1,10 +1,9 @@
-#include "app/compose/resolvers.h"
+#include "app/compose/interpolate.h"
 
 #include <cstdlib>
 #include <filesystem>
 #include <map>
 
-#include "app/compose/cast.h"
 #include "app/compose/override.h"
 #include "base/clock.h"
 #include "base/utf8.h"

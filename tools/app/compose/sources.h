@@ -1,11 +1,14 @@
-// The files of which a recipe is composed: where they are searched, and their defaults lists.
+// The files of which a recipe is composed: where they are searched, in which order they are merged, and how.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "app/compose/compose.h"
+#include "app/compose/override.h"
 #include "lmx/config.h"
 
 namespace lmx::config {
@@ -52,5 +55,41 @@ class Sources {
   std::vector<std::string> folders_;
   std::map<std::string, std::optional<SourceFile>> files_;
 };
+
+// Expands defaults lists into the ordered list of files to merge.
+
+struct MergeStep {
+  const SourceFile* source;
+  std::string package;          // the path at which its content is merged: "model.attn", "" for the root
+  std::vector<Mark> chosen_by;  // overrides of groups, in files or on the command line, that select this file
+};
+
+struct Expanded {
+  std::vector<MergeStep> steps;
+  std::map<std::string, std::string> choices;  // group -> option
+};
+
+// `groups`: the overrides that choose groups (see is_group_override). UserError if an override names something that
+// does not exist, matches no entry of a defaults list, or chooses a group twice.
+Expanded expand_defaults(const SourceFile& recipe, Sources& sources, const std::vector<Override>& groups);
+
+// `model=base` chooses a group if a folder model/ exists; `model.dim=3` and `model={dim: 3}` set values. `model=3` also
+// sets a value if the recipe writes `model:` itself, and neither its defaults list nor that of an included file chooses
+// that group.
+bool is_group_override(const Override& override, Sources& sources, const SourceFile& recipe);
+
+// Merges trees: files into one tree, and value overrides into that tree.
+
+// Maps merge key by key. Every other value is replaced, except that `???` keeps a value that already exists. `path` is
+// the path of `into`, and `root` is the tree in which its references are resolved. UserError: a list over a map, or a
+// map over a list.
+void merge(Node& into, const Node& from, const std::string& path = "", const Node* root = nullptr);
+void merge_at(Node& root, const std::string& package, const Node& from);
+
+struct ApplyRules {
+  bool typed = false;                                // see ComposeOptions::typed
+  std::function<std::vector<std::string>()> groups;  // existing groups; called only to suggest one
+};
+void apply_override(Node& root, const Override& o, const ApplyRules& rules);
 
 }  // namespace lmx::config

@@ -1,6 +1,6 @@
 // The functions of Hydra's override grammar. Hydra keeps the bounds of a range, and its casts and sort() change those
 // bounds. Here a range is the list of its numbers from the start: sort(range(0,10,3), reverse=true) is 9, 6, 3, 0.
-#include "app/compose/value_functions.h"
+#include "app/compose/override.h"
 
 #include <fnmatch.h>
 
@@ -9,7 +9,6 @@
 #include <cstdlib>
 #include <optional>
 
-#include "app/compose/cast.h"
 #include "config/messages.h"
 #include "lmx/random.h"
 

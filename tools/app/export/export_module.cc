@@ -1,4 +1,4 @@
-#include "app/export/export_module.h"
+#include "app/export/writers.h"
 
 namespace lmx::train {
 
@@ -22,17 +22,14 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 
-
 def parameter(*shape):
     return nn.Parameter(torch.zeros(*shape))
-
 
 def lstm_gates(z, c, forget_bias):
     """One step of the memory: z (B, 4H) pre-activations, c (B, H) -> output (B, H), c (B, H)."""
     i, f, g, o = z.chunk(4, dim=-1)
     c = torch.sigmoid(f + forget_bias) * c + torch.sigmoid(i) * torch.tanh(g)
     return torch.sigmoid(o) * torch.tanh(c), c
-
 
 class LSTM(nn.Module):
     def __init__(self, inputs, config):
@@ -55,7 +52,6 @@ class LSTM(nn.Module):
             h = h @ self.weight_hr.T
         return h, (h, c)
 
-
 class MultiplicativeLSTM(nn.Module):
     """m = (W_mx x) * (W_mh h), then an LSTM that reads m in the place of h (Krause et al. 2016)."""
 
@@ -76,7 +72,6 @@ class MultiplicativeLSTM(nn.Module):
         m = (x @ self.weight_mx.T) * (h @ self.weight_mh.T)
         h, c = lstm_gates(x @ self.weight_x.T + m @ self.weight_m.T + self.bias, c, self.forget_bias)
         return h, (h, c)
-
 
 class RHN(nn.Module):
     """`depth` highway layers a step: s' = tanh(z_h) t + s c (Zilly et al. 2016)."""
@@ -104,7 +99,6 @@ class RHN(nn.Module):
             s = torch.tanh(blocks[0]) * transform + s * carry
         return s, (s,)
 
-
 class Output(nn.Module):
     """The output layer's own parameters; a tied table is none of them."""
 
@@ -112,7 +106,6 @@ class Output(nn.Module):
         super().__init__()
         self.weight = parameter(words, features) if own_table else None
         self.bias = parameter(words) if bias else None
-
 
 class LanguageModel(nn.Module):
     CELLS = {"lstm": LSTM, "mlstm": MultiplicativeLSTM, "rhn": RHN}
@@ -140,7 +133,6 @@ class LanguageModel(nn.Module):
         table = self.embedding.weight if self.softmax.weight is None else self.softmax.weight
         return nn.functional.linear(torch.stack(features, dim=1), table, self.softmax.bias), state
 
-
 def load(folder="."):
     """The model and its words, in the order of their ids."""
     folder = pathlib.Path(folder)
@@ -148,7 +140,6 @@ def load(folder="."):
     model.load_state_dict(load_file(folder / "model.safetensors"))
     lines = (folder / "vocabulary.tsv").read_bytes().decode("utf-8").split("\n")[:-1]
     return model.eval(), [line.rsplit("\t", 1)[0] for line in lines]
-
 
 @torch.no_grad()
 def main(text):
@@ -163,7 +154,6 @@ def main(text):
         ids.append(int(logits[0, -1].argmax()))
         logits, state = model(torch.tensor([ids[-1:]]), state)
     print(" ".join(vocabulary[i] for i in ids[1:]))
-
 
 if __name__ == "__main__":
     main(" ".join(sys.argv[1:]))

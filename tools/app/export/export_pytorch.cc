@@ -4,7 +4,6 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "app/export/export_module.h"
 #include "app/export/writers.h"
 #include "config/messages.h"
 #include "lmx/error.h"

@@ -105,4 +105,10 @@ void export_marian(const ExportSource& source, ExportFolder& folder);
 void export_gpt2(const ExportSource& source, ExportFolder& folder);
 void export_ctranslate2(const ExportSource& source, ExportFolder& folder);
 
+// The files that `lmx export --to pytorch` writes in addition to the weights.
+
+// lmx_model.py: LSTM, mLSTM and RHN language models in plain PyTorch.
+extern const std::string_view kExportedModule;
+extern const char* const kExportedReadMe;
+
 }  // namespace lmx::train

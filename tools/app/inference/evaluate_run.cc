@@ -6,7 +6,7 @@
 #include <numbers>
 
 #include "app/datasets/open.h"
-#include "app/inference/read_text.h"
+#include "app/inference/run_text.h"
 #include "app/inference/saved_run.h"
 #include "app/runs/run_directory.h"
 #include "app/runs/stored_parameters.h"

@@ -3,7 +3,10 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
+
+#include "recipe/recipe.h"
 
 namespace lmx {
 
@@ -25,9 +28,21 @@ struct GenerateOptions {
   std::optional<StateUnit> held;  // this unit is set to `held_value` before each token is read (Radford 2017)
   double held_value = 0;
 };
-// Returns the prompt and its continuation. Words are separated by spaces, and punctuation that lmx has cut off joins its
-// word again unless `tokenized` is set; characters and bytes are not separated. `</s>` becomes a line end. `<unk>` is
-// never sampled. Needs only the run's own files.
+// Returns the prompt and its continuation. Words are separated by spaces, and punctuation that lmx has cut off joins
+// its word again unless `tokenized` is set; characters and bytes are not separated. `</s>` becomes a line end. `<unk>`
+// is never sampled. Needs only the run's own files.
 std::string generate_text(const std::string& directory, const GenerateOptions& options);
 
 }  // namespace lmx
+
+// Samples the next token of a text (temperature, top-k, top-p).
+
+namespace lmx::train {
+
+// Samples an id >= `first` from softmax(logits / temperature); temperature 0 chooses the likeliest id. Only the `top_k`
+// likeliest ids are candidates (0: all), and of these only the likeliest ids whose probabilities sum up to `top_p` (1:
+// all). `uniform` in [0, 1) is the random number. Of two equal logits, the smaller id counts as the likelier. REQUIRES:
+// first < logits.size().
+int32_t draw_token(std::span<const float> logits, int32_t first, const GenerateOptions& options, double uniform);
+
+}  // namespace lmx::train

@@ -1,9 +1,15 @@
 #include "app/inference/run_text.h"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <optional>
+#include <utility>
 
 #include "app/corpora/corpora.h"
+#include "app/corpora/sources.h"
 #include "app/prepare/prepare.h"
+#include "app/prepare/records.h"
 #include "app/text/moses.h"
 #include "base/text.h"
 #include "base/utf8.h"
@@ -158,6 +164,48 @@ std::string RunText::detokenized(const std::vector<int32_t>& ids) const {
     if (end < text.size()) out += '\n';
   }
   return out;
+}
+
+TokenArray read_text(RunText& text, const std::vector<std::string>& patterns, const std::string& field) {
+  constexpr size_t kChunkBytes = 1 << 20;
+  const std::vector<data::SourceFile> files = data::find_sources(patterns, data::Split::test, field);
+  data::ChunkReader reader(files, kChunkBytes, "reading the text:");
+  std::vector<int32_t> ids;
+  for (data::Chunk chunk; reader.next(chunk);) {
+    const data::SourceFile& file = files[chunk.file];
+    data::for_each_record(file, chunk, [&](const data::Record& record) {
+      const std::string place = str("[eval] ", file.path, ":", chunk.file_line + record.line);
+      static_cast<void>(text.append(record.text, file.format != data::Format::lines, ids, place));
+    });
+  }
+  if (ids.size() < 2)
+    throw UserError(str("[eval] the text holds ", ids.size(),
+                        " tokens; at least 2 are needed, of which the second is "
+                        "predicted from the first"));
+  return TokenArray::of(std::move(ids));
+}
+
+Windows::Windows(const std::string& path, int64_t most)
+    : path_(path), reader_(path), most_(path == "-" && isatty(STDIN_FILENO) ? 1 : most) {}
+
+Lines Windows::next() {
+  if (wrong_) std::rethrow_exception(wrong_);
+  Lines lines;
+  try {
+    while (static_cast<int64_t>(lines.size()) < most_) {
+      std::optional<std::string> line = reader_.next();
+      if (!line) break;
+      ++lines_;
+      if (static_cast<int64_t>(line->size()) > kMostBytes)
+        throw UserError(str("[text] ", path_ == "-" ? "standard input" : path_, ":", lines_, ": this line has ",
+                            line->size(), " bytes, more than ", kMostBytes, "; give a sentence a line"));
+      lines.push_back(*std::move(line));
+    }
+  } catch (const Error&) {
+    wrong_ = std::current_exception();
+    if (lines.empty()) throw;
+  }
+  return lines;
 }
 
 }  // namespace lmx::train

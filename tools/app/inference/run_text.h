@@ -1,13 +1,17 @@
-// Converts text into a run's ids and back, without the run's data.
+// Text and a run's ids: conversions without the run's data, files of text, and lines in windows.
 #pragma once
 
+#include <cstdint>
+#include <exception>
 #include <map>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "app/inference/saved_run.h"
+#include "app/scores/bleu.h"
 #include "app/text/cleaner.h"
+#include "app/text/lines.h"
 #include "app/text/tokenizer.h"
 #include "data/data_config.h"
 
@@ -66,6 +70,32 @@ class RunText {
   int64_t read_ = 0;     // words or characters
   int64_t bytes_ = 0;
   std::map<std::string, int64_t, std::less<>> unknown_;  // tokens that are not in the vocabulary, with their counts
+};
+
+// Any text, converted into tokens of a run.
+
+// Returns the tokens of text files, prepared like a split of the run's own data. `field` names the column or field of
+// CSV and JSON-lines files. Adds to the counts of `text`. UserError: files that cannot be read, invalid UTF-8, fewer
+// than 2 tokens.
+TokenArray read_text(RunText& text, const std::vector<std::string>& patterns, const std::string& field);
+
+// Reads the lines of a file or of standard input in windows.
+
+// Returns up to `most` lines at a time, from a terminal one line at a time. The error of a line is thrown after the
+// lines before it have been returned. UserError: invalid UTF-8, or a line of more than kMostBytes bytes. No model can
+// use such a line, and splitting it into words would take minutes.
+class Windows {
+ public:
+  Windows(const std::string& path, int64_t most);
+  Lines next();  // empty at the end
+
+  static constexpr int64_t kMostBytes = 1 << 20;
+
+ private:
+  std::string path_;
+  data::LineReader reader_;
+  int64_t most_, lines_ = 0;
+  std::exception_ptr wrong_;
 };
 
 }  // namespace lmx::train

@@ -4,10 +4,9 @@
 #include <cmath>
 #include <cstdio>
 
-#include "app/inference/line_windows.h"
+#include "app/inference/run_text.h"
 #include "app/inference/saved_run.h"
 #include "app/inference/score.h"
-#include "app/inference/score_line.h"
 #include "app/pairs/pair_writer.h"
 #include "app/pairs/parallel_text.h"
 #include "app/runs/run_directory.h"

@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include "app/compose/inputs.h"
-#include "app/compose/merge.h"
+#include "app/compose/sources.h"
 #include "config/messages.h"
 
 namespace lmx {

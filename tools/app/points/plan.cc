@@ -5,7 +5,7 @@
 #include <map>
 #include <set>
 
-#include "app/compose/virtual_ranks.h"
+#include "app/compose/compose.h"
 #include "app/records/recipe_values.h"
 #include "app/run/dry_run.h"
 #include "config/error_collector.h"

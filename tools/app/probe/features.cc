@@ -5,7 +5,6 @@
 #include "app/inference/generate.h"
 #include "app/inference/run_text.h"
 #include "app/inference/saved_run.h"
-#include "app/inference/state_unit.h"
 #include "app/probe/transfer.h"
 #include "app/runs/run_directory.h"
 #include "lmx/error.h"

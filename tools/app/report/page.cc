@@ -10,9 +10,7 @@
 #include <optional>
 #include <set>
 
-#include "app/report/assets.h"
 #include "app/report/chart.h"
-#include "app/report/page_data.h"
 #include "lmx/error.h"
 
 namespace lmx_cli::reports {

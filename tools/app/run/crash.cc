@@ -1,4 +1,4 @@
-#include "app/run/crash.h"
+#include "app/run/run.h"
 
 #include <fcntl.h>
 #include <unistd.h>

@@ -10,7 +10,7 @@
 #include "app/memory/estimate.h"
 #include "app/memory/memory_check.h"
 #include "app/memory/preflight.h"
-#include "app/run/init.h"
+#include "app/run/run.h"
 #include "base/text.h"
 #include "config/error_collector.h"
 #include "data/dataset.h"
@@ -60,7 +60,8 @@ std::string class_lines(const MemoryCheck& check) {
   std::string lines;
   for (const auto& [name, bytes] : m.classes())
     if (bytes >= kShown || name == std::string("optimizer")) lines += str("  ", name, " ", bytes_text(bytes), "\n");
-  lines += str("  total ", bytes_text(m.total()), ": less than the sum, because the classes reach their peaks at different times\n");
+  lines += str("  total ", bytes_text(m.total()),
+               ": less than the sum, because the classes reach their peaks at different times\n");
   if (check.in_turn)
     lines += str("  all ", check.ranks, " ranks in this process ", bytes_text(check.machine),
                  check.pairs > m.total()

@@ -1,5 +1,5 @@
 // Finds the origin of a recipe's values from the marks of its nodes, its `provenance`, and the comments in its files.
-#include "app/run/explain.h"
+#include "app/run/schema.h"
 
 #include <algorithm>
 #include <fstream>
@@ -8,7 +8,6 @@
 #include <set>
 #include <utility>
 
-#include "app/run/schema.h"
 #include "config/messages.h"
 #include "recipe/recipe.h"
 

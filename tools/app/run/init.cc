@@ -1,4 +1,4 @@
-#include "app/run/init.h"
+#include "app/run/run.h"
 
 #include <algorithm>
 #include <filesystem>

@@ -1,4 +1,4 @@
-#include "app/run/resume.h"
+#include "app/run/run.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,13 +1,22 @@
-// Training as a function: `lmx run`.
+// Training as a function: `lmx run`, with the parts of a run around the loop of training.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "app/inference/evaluate_run.h"
+#include "app/runs/init_report.h"
+#include "lmx/comm.h"
 #include "lmx/config.h"
+#include "lmx/trace.h"
+#include "recipe/components.h"
+#include "recipe/recipe.h"
+#include "runfiles/traffic.h"
+#include "train/loop/trainer.h"
+#include "train/session.h"
 
 namespace lmx {
 
@@ -43,5 +52,99 @@ struct RunResult {
 };
 // UserError: a wrong recipe, missing data, a run that cannot be resumed. RunError: diverged, a full disk.
 RunResult run_recipe(const Node& composed, const std::string& name, const RunOptions& options);
+
+}  // namespace lmx
+
+// Chooses the run to continue, and checks whether a recipe is still that run's.
+
+namespace lmx::train {
+
+// Returns the folder that `--resume` refers to; "" to start a new run (`auto`, and there is no run to continue).
+std::string directory_to_resume(const std::string& resume, const Recipe& recipe);
+
+// A key that differs between two full recipes and affects the results of a run. Keys that may differ (threads, run.*,
+// train.steps, how often to log, ...) are excluded.
+struct Difference {
+  std::string key, there, here;
+};
+std::vector<Difference> differences(const Node& before, const Node& now);
+
+// Checks that a resumed run of this recipe may continue with another value of `key` (`--change`). UserError: it may
+// not; the message gives the reason and the keys that may change.
+void check_changeable(const std::string& key, const Node& recipe);
+
+// `batch` of a recipe with `fit: memory` for the run in `directory`, which has chosen its values when it began: those
+// of the run's config.yaml, except keys in `changed` and a batch.global that the recipe gives. Only rank 0 reads the
+// file. Collective.
+BatchConfig batch_of_run(BatchConfig batch, const std::string& directory, const std::vector<std::string>& changed,
+                         Communicator& comm);
+// A full recipe with these values of `batch`.
+Node with_batch(Node full, const BatchConfig& batch);
+
+struct Resumed {
+  Position at;
+  std::vector<Difference> changes;  // keys that have another value from this step on, on purpose
+};
+// Loads the run's last checkpoint into `session`. A run that was killed before its first checkpoint starts from step 0.
+// For the keys that `options` name as changed, the values of the recipe are used. If no user watches the start
+// (`--resume auto`, or a restart by lmx), a damaged checkpoint costs a warning, and the one before it is used.
+// UserError: the recipe or the content of the data is another one, or the checkpoint is damaged.
+Resumed resume_session(Session& session, const std::string& directory, const Node& full, const RunOptions& options);
+
+// `init:` of a recipe: initial parameters from another run or file, and parameters that are never updated.
+
+// Copies the values that fit into `params`; null: only determines which values fit. A value fits a parameter of the
+// same name and shape. If the vocabularies differ and the other one is known, the rows of a table with one row per word
+// are matched by word. `vocabulary` null: only the structure, as in a dry run. UserError: no run or file, a damaged
+// file, a pattern that matches no parameter, no value that fits. RunError: a value that is not finite.
+InitReport take_parameters(const InitConfig& init, const std::vector<ParameterSpec>& specs,
+                           const Vocabulary* vocabulary, ParameterStore* params);
+
+// Returns lines of text for the user.
+std::vector<std::string> describe(const InitReport& report);
+
+// A trace of several ranks: each rank has a named group of rows.
+
+// Returns the spans of a rank's tracer as JSON for write_rank_trace(): the process "rank <rank>" with one row per
+// thread, of which the first is also named "rank <rank>". RunError: no memory for the file.
+std::string rank_rows(const Tracer& tracer, int rank);
+
+// A Chrome trace of the rows of all ranks. RunError: the file cannot be written.
+void write_rank_trace(const std::string& path, const std::vector<std::string>& rows);
+
+}  // namespace lmx::train
+
+// The lines that a run prints at its start and at its end.
+
+namespace lmx {
+
+// Prints what is trained: device, ranks, parameters, batch, rules and warnings.
+void announce(const train::Session& session, const train::InitReport& init, const CommGroup& group,
+              const std::string& directory);
+
+// Collective. Reports the memory of rank 0 and, if there are several ranks, the maximum over ranks and the bytes of a
+// step. Writes memory.json of the run.
+void report_totals(train::Session& session, const train::TrafficCounter& traffic, const std::string& directory,
+                   int64_t step);
+
+// Handles crashes: the process writes a line to stderr, and status.json no longer says "running".
+
+// After this call a crash (SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT) writes one line to stderr. Then the signal ends
+// the process as it would have without the handler. The line names the plugin if the crash happened in one of its
+// functions (according to in_plugin() or the address of the instruction). A signal that already has a handler (for
+// example a sanitizer's) is left unchanged.
+void report_crashes();
+
+// During its lifetime, a crash replaces the status file `path`. The new file has the state "failed", and its reason
+// names the signal and the plugin. The signal handler makes only async-signal-safe calls. Only one object may exist at
+// a time. REQUIRES: report_crashes() has been called.
+class CrashStatus {
+ public:
+  // `host` is the value of the key `host`. `step` is read during the crash, so it must outlive this object.
+  CrashStatus(const std::string& path, const std::string& host, const std::atomic<int64_t>& step);
+  ~CrashStatus();
+  CrashStatus(const CrashStatus&) = delete;
+  CrashStatus& operator=(const CrashStatus&) = delete;
+};
 
 }  // namespace lmx

@@ -1,4 +1,4 @@
-// The keys that a recipe may contain.
+// The keys that a recipe may contain, and where its values come from.
 #pragma once
 
 #include <optional>
@@ -28,5 +28,22 @@ Node json_schema(const std::vector<SchemaPart>& parts);
 // Returns the default of the field at `path`, given the components that `composed` names; for
 // ComposeOptions::default_of. nullopt: there is no such field, it is a map, or it is required.
 std::optional<Node> default_of(const Node& composed, const std::string& path);
+
+// Finds the origin of the values of a composed recipe.
+
+// One value that a run would use.
+struct ValueOrigin {
+  std::string path, value;  // "optimizer.lr", "0.001"
+  // "recipes/x.yaml:12:3", "override 'optimizer.lr=1'", "default of optimizer adam"
+  std::string origin;
+  // The remark on the value in the recipe's `provenance`. A list there may name the key, or a part of the recipe that
+  // contains it. The list counts only if its file is the one that gave the value, or a later one. A key that no file
+  // gives must be named itself. "": no remark.
+  std::string provenance;
+  std::string comment;  // comment on the value's line
+};
+// Returns every value of full_recipe(composed, name), in its order. `files`: merged_files() of the same recipe.
+std::vector<ValueOrigin> explain_recipe(const Node& composed, const std::string& name,
+                                        const std::vector<MergedFile>& files);
 
 }  // namespace lmx

@@ -4,12 +4,11 @@
 #include <cstdio>
 #include <span>
 
-#include "app/inference/line_windows.h"
 #include "app/inference/run_text.h"
 #include "app/inference/saved_run.h"
 #include "app/inference/score.h"
-#include "app/inference/score_line.h"
 #include "app/runs/run_directory.h"
+#include "base/json_object.h"
 #include "base/output_file.h"
 #include "base/text.h"
 #include "lmx/error.h"
@@ -159,3 +158,15 @@ LineScores score_lines(const std::string& directory, const ScoreLinesOptions& op
 }
 
 }  // namespace lmx
+
+namespace lmx::train {
+
+std::string score_line(int64_t line, double sum, int64_t tokens, bool json) {
+  const double mean = tokens > 0 ? sum / static_cast<double>(tokens) : sum;
+  if (json) return JsonObject().add("line", line).add("mean", mean).add("sum", sum).add("tokens", tokens).text() + "\n";
+  char text[96];
+  std::snprintf(text, sizeof text, "%.6f\t%.6f\t%lld\n", mean, sum, static_cast<long long>(tokens));
+  return text;
+}
+
+}  // namespace lmx::train
