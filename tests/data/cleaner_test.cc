@@ -6,7 +6,6 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "app/text/html.h"
 #include "paths.h"
 
 namespace lmx::data {

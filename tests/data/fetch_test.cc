@@ -9,8 +9,7 @@
 #include <set>
 
 #include "app/corpora/corpora.h"
-#include "app/corpora/sgml.h"
-#include "app/corpora/tar.h"
+#include "app/corpora/formats.h"
 #include "base/files.h"
 #include "fixture.h"
 #include "http_server.h"

@@ -1,7 +1,7 @@
 // `data: {name: parallel}`: from files to pairs of subwords, and every mistake a recipe can make on the way.
 #include "app/pairs/parallel.h"
 #include "app/datasets/open.h"
-#include "app/text/text_codec.h"
+#include "app/text/subwords.h"
 #include "data/data_config.h"
 #include "data/dataset.h"
 
@@ -9,7 +9,6 @@
 #include <unistd.h>
 
 #include "app/pairs/parallel_text.h"
-#include "app/text/subwords.h"
 #include "base/files.h"
 #include "fixture.h"
 #include "names.h"

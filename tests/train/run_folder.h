@@ -3,7 +3,7 @@
 
 #include "app/datasets/open.h"
 #include "app/runs/run_directory.h"
-#include "app/text/text_codec.h"
+#include "app/text/subwords.h"
 #include "data/dataset.h"
 #include "device.h"
 #include "lmx/data.h"

@@ -7,6 +7,9 @@
 #include <utility>
 #include <vector>
 
+#include "config/error_collector.h"
+#include "lmx/config.h"
+
 namespace lmx {
 
 // One language of a parallel corpus: line i of its files translates line i of the other side's files.
@@ -50,3 +53,31 @@ struct CorpusPlace {
 CorpusPlace locate(const Corpus& corpus);
 
 }  // namespace lmx
+
+// Finds a corpus that a recipe uses.
+
+namespace lmx::data {
+
+// A corpus of the registry is missing on this machine. `messages` contains also all other errors that were found with
+// it.
+class CorpusMissing : public CollectedErrors {
+ public:
+  explicit CorpusMissing(std::vector<std::string> messages) : CollectedErrors(std::move(messages), "mistakes") {}
+};
+
+// CorpusMissing: it was not found; the message contains the searched folders, and how to get it.
+inline std::string directory_of(const Corpus& corpus) {
+  CorpusPlace place = locate(corpus);
+  if (!place.problem.empty()) throw CorpusMissing({"[data] " + place.problem});
+  return std::move(place.directory);
+}
+
+// Folders for data and caches on this machine.
+
+// Returns the folder of prepared data: LMX_CACHE_DIR, otherwise $XDG_CACHE_HOME/lmx, otherwise ~/.cache/lmx.
+std::string default_cache_directory();
+// Returns the folders that may contain corpora: those of LMX_DATA_DIR (separated by ':'), otherwise $XDG_DATA_HOME/lmx
+// or ~/.local/share/lmx.
+std::vector<std::string> data_directories();
+
+}  // namespace lmx::data

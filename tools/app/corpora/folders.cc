@@ -1,4 +1,4 @@
-#include "app/corpora/folders.h"
+#include "app/corpora/corpora.h"
 
 #include <cstdlib>
 

@@ -1,4 +1,4 @@
-#include "app/corpora/http.h"
+#include "app/corpora/fetch.h"
 
 #include <curl/curl.h>
 #include <fcntl.h>

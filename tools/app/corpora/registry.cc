@@ -4,7 +4,6 @@
 
 #include "app/corpora/corpora.h"
 #include "app/corpora/fetch.h"
-#include "app/corpora/folders.h"
 #include "app/corpora/sources.h"
 #include "base/files.h"
 #include "config/messages.h"

@@ -11,7 +11,7 @@
 #include <filesystem>
 #include <set>
 
-#include "app/corpora/csv.h"
+#include "app/corpora/formats.h"
 #include "base/files.h"
 #include "lmx/error.h"
 

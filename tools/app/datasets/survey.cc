@@ -6,9 +6,9 @@
 #include <functional>
 
 #include "app/pairs/parallel.h"
-#include "app/prepare/checksums.h"
+#include "app/prepare/cache.h"
+#include "app/prepare/chunks.h"
 #include "app/prepare/prepare.h"
-#include "app/prepare/records.h"
 #include "app/prepare/text.h"
 #include "app/text/utf8.h"
 #include "data/word_table.h"

@@ -9,7 +9,7 @@
 #include <variant>
 
 #include "app/export/writers.h"
-#include "app/text/text_codec.h"
+#include "app/text/subwords.h"
 #include "base/output_file.h"
 #include "lmx/error.h"
 

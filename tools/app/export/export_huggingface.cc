@@ -3,7 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "app/export/writers.h"
-#include "app/text/text_codec.h"
+#include "app/text/subwords.h"
 #include "lmx/error.h"
 #include "runfiles/checkpoint.h"
 

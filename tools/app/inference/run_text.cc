@@ -8,8 +8,8 @@
 
 #include "app/corpora/corpora.h"
 #include "app/corpora/sources.h"
+#include "app/prepare/chunks.h"
 #include "app/prepare/prepare.h"
-#include "app/prepare/records.h"
 #include "app/text/moses.h"
 #include "base/text.h"
 #include "base/utf8.h"

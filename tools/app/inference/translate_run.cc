@@ -10,7 +10,7 @@
 #include "app/pairs/pair_writer.h"
 #include "app/pairs/parallel_text.h"
 #include "app/runs/run_directory.h"
-#include "app/text/text_codec.h"
+#include "app/text/subwords.h"
 #include "app/translation/translation_model.h"
 #include "base/output_file.h"
 #include "base/text.h"

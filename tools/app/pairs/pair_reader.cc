@@ -4,7 +4,7 @@
 #include <chrono>
 #include <mutex>
 
-#include "app/prepare/chunk_pool.h"
+#include "app/prepare/chunks.h"
 #include "app/text/lines.h"
 #include "app/text/utf8.h"
 #include "base/files.h"

@@ -8,7 +8,6 @@
 #include "app/pairs/parallel_prepare.h"
 #include "app/pairs/parallel_text.h"
 #include "app/prepare/cache.h"
-#include "app/prepare/checksums.h"
 #include "base/files.h"
 #include "base/output_file.h"
 #include "config/messages.h"

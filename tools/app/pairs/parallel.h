@@ -8,7 +8,7 @@
 
 #include "app/corpora/corpora.h"
 #include "app/pairs/pair_reader.h"
-#include "app/text/text_codec.h"
+#include "app/text/subwords.h"
 #include "data/data_config.h"
 #include "data/dataset.h"
 #include "lmx/data.h"

@@ -4,8 +4,8 @@
 #include <functional>
 #include <memory>
 
-#include "app/prepare/checksums.h"
-#include "app/prepare/chunk_pool.h"
+#include "app/prepare/cache.h"
+#include "app/prepare/chunks.h"
 #include "app/prepare/prepare.h"
 #include "app/text/subwords.h"
 #include "base/output_file.h"

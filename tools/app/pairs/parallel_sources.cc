@@ -1,5 +1,5 @@
 // Finds the files of parallel text that a config names.
-#include "app/corpora/corpus_place.h"
+#include "app/corpora/corpora.h"
 #include "app/pairs/parallel.h"
 #include "config/error_collector.h"
 #include "config/messages.h"

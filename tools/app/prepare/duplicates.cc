@@ -1,4 +1,4 @@
-#include "app/prepare/duplicates.h"
+#include "app/prepare/prepare.h"
 
 #include <fcntl.h>
 #include <unistd.h>

@@ -6,9 +6,7 @@
 #include <memory>
 #include <sstream>
 
-#include "app/prepare/chunk_pool.h"
-#include "app/prepare/duplicates.h"
-#include "app/prepare/records.h"
+#include "app/prepare/chunks.h"
 #include "app/text/cleaner.h"
 #include "app/text/utf8.h"
 #include "data/shard.h"

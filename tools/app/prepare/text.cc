@@ -4,9 +4,8 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "app/corpora/corpus_place.h"
+#include "app/corpora/corpora.h"
 #include "app/prepare/cache.h"
-#include "app/prepare/checksums.h"
 #include "app/prepare/prepare.h"
 #include "base/files.h"
 #include "base/output_file.h"

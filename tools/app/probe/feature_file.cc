@@ -3,7 +3,7 @@
 #include <charconv>
 #include <cmath>
 
-#include "app/corpora/csv.h"
+#include "app/corpora/formats.h"
 #include "app/probe/transfer.h"
 #include "base/files.h"
 #include "base/output_file.h"

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <set>
 
-#include "app/corpora/csv.h"
+#include "app/corpora/formats.h"
 #include "app/corpora/sources.h"
 #include "app/probe/transfer.h"
 #include "base/files.h"

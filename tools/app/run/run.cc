@@ -7,7 +7,7 @@
 #include <new>
 #include <span>
 
-#include "app/corpora/corpus_place.h"
+#include "app/corpora/corpora.h"
 #include "app/datasets/open.h"
 #include "app/inference/average.h"
 #include "app/memory/batch_fit.h"
@@ -16,7 +16,7 @@
 #include "app/run/agreement.h"
 #include "app/runs/run_directory.h"
 #include "app/runs/supervision.h"
-#include "app/text/text_codec.h"
+#include "app/text/subwords.h"
 #include "app/translation/translate.h"
 #include "backend/cuda.h"
 #include "backend/cudnn.h"

@@ -2,7 +2,6 @@
 #include <map>
 
 #include "app/text/moses.h"
-#include "app/text/moses_tables.h"
 #include "app/text/utf8.h"
 
 namespace lmx::data {

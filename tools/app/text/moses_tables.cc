@@ -1,4 +1,4 @@
-#include "app/text/moses_tables.h"
+#include "app/text/moses.h"
 
 #include <algorithm>
 #include <span>

@@ -5,7 +5,6 @@
 #include <array>
 
 #include "app/text/moses.h"
-#include "app/text/moses_tables.h"
 #include "app/text/utf8.h"
 
 namespace lmx::data {

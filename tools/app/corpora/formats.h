@@ -1,4 +1,4 @@
-// Records of CSV (RFC 4180: quoted fields may contain commas, line ends and doubled quotes) and of JSON lines.
+// The formats of corpora: records of CSV and JSON lines, SGML, and archives.
 #pragma once
 
 #include <cstdint>
@@ -7,6 +7,8 @@
 #include <vector>
 
 namespace lmx::data {
+
+// Records of CSV (RFC 4180: quoted fields may contain commas, line ends and doubled quotes) and of JSON lines.
 
 // Reads the records of a text one after the other.
 class CsvReader {
@@ -40,5 +42,21 @@ int64_t csv_column(const std::vector<std::string>& header, const std::string& pa
 // Returns the string `field` of a JSON object. `place` is its position for messages ("FILE:LINE"). UserError: not a
 // JSON object, no such field, not a string. With `numbers`, an integer is also accepted and returned as its digits.
 std::string json_field(std::string_view line, const std::string& field, const std::string& place, bool numbers = false);
+
+// Extracts the sentences of WMT's development and test sets from SGML.
+
+// Returns one line for each `<seg ...> ... </seg>`, in their order. White space becomes single spaces and is removed at
+// the ends; character references become characters. An empty segment becomes an empty line, so that both sides stay
+// aligned. UserError, starting with `name`: a segment without an end, or no segment.
+std::string lines_of_segments(std::string_view sgml, const std::string& name);
+
+// Unpacks the archives of corpora.
+
+// Extracts the regular files of a .tar or .tar.gz below `folder`, without the first `strip` folders of their names.
+// Each file is written under a temporary name and renamed when it is complete. Returns their names. UserError: a
+// damaged archive, or a name outside of `folder`. RunError: a full disk.
+std::vector<std::string> unpack_tar(const std::string& archive, const std::string& folder, int64_t strip);
+// Decompresses a .gz file into `path`.
+void unpack_gz(const std::string& archive, const std::string& path);
 
 }  // namespace lmx::data

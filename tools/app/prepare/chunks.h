@@ -1,12 +1,19 @@
-// Threads that process chunks of a text, and the order in which they may write.
+// The chunks of a text: threads that process them, and the strings in each of them.
 #pragma once
 
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <mutex>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "app/corpora/sources.h"
 
 namespace lmx::data {
+
+// Threads that process chunks of a text, and the order in which they may write.
 
 struct ChunkWork {
   std::function<int64_t(int thread)> take;  // reads this thread's next chunk; returns its index, or -1 at the end
@@ -44,5 +51,19 @@ class Turnstile {
   int64_t next_ = 0;
   bool broken_ = false;
 };
+
+// The strings in a chunk of a file: its lines, or a field of its records.
+
+struct Record {
+  std::string_view text;  // valid only during the visit
+  std::string_view raw;   // the line or record of the chunk that contains it
+  int64_t line = 0;       // 0-based line in the chunk where `raw` begins
+};
+
+// UserError: a CSV record without the column or without an end, a line that is not a JSON object with the field.
+void for_each_record(const SourceFile& file, const Chunk& chunk, const std::function<void(const Record&)>& visit);
+
+// Throws the UserError for the first byte of record.raw that is not UTF-8. REQUIRES: such a byte exists.
+[[noreturn]] void refuse_invalid_utf8(const SourceFile& file, const Chunk& chunk, std::string_view raw);
 
 }  // namespace lmx::data

@@ -1,12 +1,16 @@
 // ChunkReader and for_each_chunk: one thread at a time reads files and splits them at line ends, and any number of
 // threads process the chunks.
 #include <chrono>
+#include <exception>
 #include <mutex>
+#include <thread>
+#include <vector>
 
-#include "app/corpora/csv.h"
+#include "app/corpora/formats.h"
 #include "app/corpora/sources.h"
-#include "app/prepare/chunk_pool.h"
+#include "app/prepare/chunks.h"
 #include "app/text/lines.h"
+#include "app/text/utf8.h"
 #include "base/files.h"
 #include "lmx/error.h"
 #include "lmx/log.h"
@@ -130,6 +134,87 @@ void for_each_chunk(ChunkReader& reader, int threads, const std::function<void(C
   const auto own = [&](int thread) -> Chunk& { return chunks[static_cast<size_t>(thread)]; };
   work_on_chunks(threads, {[&](int thread) { return reader.next(own(thread)) ? own(thread).index : -1; },
                            [&](int thread) { visit(own(thread), thread); }, [&] { reader.stop(); }, failed});
+}
+
+void work_on_chunks(int threads, const ChunkWork& work) {
+  std::mutex mutex;
+  int64_t failed_chunk = -1;
+  std::exception_ptr error;
+  auto run = [&](int thread) {
+    int64_t reading = 0;  // an error of the reader itself counts as later than that of any chunk
+    try {
+      for (;;) {
+        reading = INT64_MAX;
+        const int64_t index = work.take(thread);
+        if (index < 0) return;
+        reading = index;
+        work.visit(thread);
+      }
+    } catch (...) {
+      work.stop();
+      {
+        const std::lock_guard lock(mutex);
+        if (!error || reading < failed_chunk) {
+          error = std::current_exception();
+          failed_chunk = reading;
+        }
+      }
+      if (work.failed) work.failed();
+    }
+  };
+  std::vector<std::jthread> pool;
+  for (int t = 1; t < threads; ++t) pool.emplace_back(run, t);
+  run(0);
+  pool.clear();  // joins
+  if (error) std::rethrow_exception(error);
+}
+
+namespace {
+
+std::string place(const SourceFile& file, const Chunk& chunk, int64_t line) {
+  return str(file.path, ":", chunk.file_line + line);
+}
+
+void visit_csv(const SourceFile& file, const Chunk& chunk, const std::function<void(const Record&)>& visit) {
+  CsvReader reader(chunk.text);
+  std::vector<std::string> fields;
+  if (chunk.file_line == 1) static_cast<void>(reader.next(fields));  // the header
+  while (reader.next(fields)) {
+    if (!reader.closed())
+      throw UserError(str("[data] ", place(file, chunk, reader.line()),
+                          ": a record of CSV begins here whose quoted field does not end; is a quotation mark "
+                          "unbalanced?"));
+    if (static_cast<int64_t>(fields.size()) <= file.column)
+      throw UserError(str("[data] ", place(file, chunk, reader.line()), ": a record of ", fields.size(),
+                          fields.size() == 1 ? " field" : " fields", "; '", file.field, "' is column ",
+                          file.column + 1));
+    visit({fields[static_cast<size_t>(file.column)], reader.raw(), reader.line()});
+  }
+}
+
+void visit_json(const SourceFile& file, const Chunk& chunk, const std::function<void(const Record&)>& visit) {
+  for_each_line(chunk.text, [&](std::string_view line, int64_t number) {
+    if (line.find_first_not_of(" \t") == std::string_view::npos) return;
+    if (find_invalid_utf8(line) != kValidUtf8) refuse_invalid_utf8(file, chunk, line);
+    const std::string text = json_field(line, file.field, place(file, chunk, number));
+    visit({text, line, number});
+  });
+}
+
+}  // namespace
+
+void for_each_record(const SourceFile& file, const Chunk& chunk, const std::function<void(const Record&)>& visit) {
+  if (file.format == Format::csv) return visit_csv(file, chunk, visit);
+  if (file.format == Format::jsonl) return visit_json(file, chunk, visit);
+  for_each_line(chunk.text, [&](std::string_view line, int64_t number) { visit({line, line, number}); });
+}
+
+void refuse_invalid_utf8(const SourceFile& file, const Chunk& chunk, std::string_view raw) {
+  const size_t bad = find_invalid_utf8(raw);
+  LMX_CHECK(bad != kValidUtf8, "every byte is UTF-8");
+  const auto begin = static_cast<size_t>(raw.data() - chunk.text.data());
+  const auto line = std::count(chunk.text.begin(), chunk.text.begin() + static_cast<std::ptrdiff_t>(begin + bad), '\n');
+  refuse_invalid_utf8(file.path, chunk.file_line + line, chunk.offset + static_cast<int64_t>(begin), raw, bad);
 }
 
 }  // namespace lmx::data
