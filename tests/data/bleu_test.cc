@@ -7,7 +7,6 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "app/scores/score_tokenizers.h"
 #include "app/text/utf8.h"
 #include "fixture.h"
 #include "lmx/error.h"

@@ -1,5 +1,5 @@
 // Parallel text in chunks: what is read does not depend on chunks and threads, and sides out of step are an error.
-#include "app/pairs/pair_reader.h"
+#include "app/pairs/pair_files.h"
 
 #include <mutex>
 

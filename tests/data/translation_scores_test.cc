@@ -7,7 +7,6 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "app/scores/numpy_random.h"
 #include "fixture.h"
 #include "names.h"
 #include "paths.h"

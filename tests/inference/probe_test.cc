@@ -1,5 +1,5 @@
 // Logistic regression compared with scikit-learn, the choice of C, the strongest unit, files of features, and errors.
-#include "app/probe/logistic.h"
+#include "app/probe/transfer.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,7 +10,6 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "app/probe/transfer.h"
 #include "lmx/error.h"
 #include "lmx/random.h"
 #include "names.h"

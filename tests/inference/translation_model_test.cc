@@ -1,7 +1,7 @@
 // Text through search and back, with a model that copies its source: empty and long lines, unknown words, and the order
 // of lines.
-#include "app/translation/translation_model.h"
 #include "app/scores/bleu.h"
+#include "app/translation/translate.h"
 #include "data/dataset.h"
 
 #include <gmock/gmock.h>

@@ -1,6 +1,6 @@
 // Points that are killed because memory is exhausted: by the kernel, in a cgroup of this test, by Slurm, or by a
 // program that reports it.
-#include "app/points/outcome.h"
+#include "app/points/journal.h"
 #include "process/sweep_fixture.h"
 
 namespace lmx_test {

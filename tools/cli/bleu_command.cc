@@ -6,7 +6,6 @@
 #include <optional>
 
 #include "app/scores/bleu.h"
-#include "app/scores/score_tokenizers.h"
 #include "app/scores/translation_scores.h"
 #include "cli/commands.h"
 #include "cli/output/json_output.h"

@@ -11,7 +11,7 @@
 #include "app/report/page.h"
 #include "app/report/report.h"
 #include "app/run/search_path.h"
-#include "app/sweep/view.h"
+#include "app/sweep/table.h"
 #include "base/clock.h"
 #include "base/output_file.h"
 #include "cli/commands.h"

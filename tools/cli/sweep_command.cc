@@ -8,7 +8,7 @@
 #include "app/compose/compose.h"
 #include "app/jobs/process.h"
 #include "app/jobs/slurm.h"
-#include "app/points/halving.h"
+#include "app/points/journal.h"
 #include "app/print/shell.h"
 #include "app/print/terminal.h"
 #include "app/print/words.h"

@@ -1,4 +1,4 @@
-#include "app/experiment/comparison.h"
+#include "app/experiment/results.h"
 
 #include <algorithm>
 #include <sstream>

@@ -1,7 +1,6 @@
 // results.json: the results for programs.
 #include <nlohmann/json.hpp>
 
-#include "app/experiment/comparison.h"
 #include "app/experiment/results.h"
 #include "app/records/half_interval.h"
 #include "app/records/json_number.h"

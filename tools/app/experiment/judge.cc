@@ -1,4 +1,4 @@
-#include "app/experiment/judge.h"
+#include "app/experiment/results.h"
 
 #include <cmath>
 

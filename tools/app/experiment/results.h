@@ -1,4 +1,5 @@
-// The results of an experiment: its cells' numbers beside the paper's, and a verdict on each claim.
+// The results of an experiment: its cells' numbers beside the paper's, in tables and on pages, and a verdict on each
+// claim.
 #pragma once
 
 #include <map>
@@ -6,9 +7,46 @@
 #include <string>
 #include <vector>
 
-#include "app/experiment/judge.h"
+#include "app/experiment/estimate.h"
 
 namespace lmx_cli::experiments {
+
+// The verdict on one claim of an experiment.
+
+inline constexpr const char* kReproduced = "reproduced";
+inline constexpr const char* kRefuted = "refuted";
+inline constexpr const char* kUndecided = "undecided";
+inline constexpr const char* kByConstruction = "by construction";
+inline constexpr const char* kNotComparable = "not comparable";
+inline constexpr const char* kNotMeasured = "not measured";
+// A plan cannot reproduce or refute a measurement: it agrees with it or misses it.
+inline constexpr const char* kPlannerAgrees = "the planner agrees";
+inline constexpr const char* kPlannerMisses = "the planner misses";  // perhaps followed by how far
+
+struct Verdict {
+  std::string claim, kind, paper, measured, expected;
+  std::string verdict;  // one of the above, or "depends on ..."
+  std::string reason;
+  std::vector<Estimate> estimates = {};  // of `value`, or of each formula of `ascending`
+  bool planned = false;                  // numbers of the planner are part of it
+  std::optional<TTest> test = {};        // nothing: no test decides the verdict
+  bool fails() const { return verdict == kRefuted || verdict.starts_with(kPlannerMisses); }
+};
+
+// Compares the numbers of a claim. If a test decides the verdict, the verdict is empty until conclude().
+// UserError: a formula that cannot be evaluated.
+Verdict compare(const Check& check, const ResultScope& scope);
+// The same, but the verdict is `not measured` if a formula cannot be evaluated.
+Verdict judge(const Check& check, const ResultScope& scope);
+// Gives the verdict that the adjusted test decides. `comparisons`: how many tests of the table depend on chance.
+void conclude(Verdict& verdict, const Check& check, size_t comparisons);
+
+// "p = 0.12 after correction for 9 comparisons".
+std::string significance_text(const TTest& test, size_t comparisons);
+// "2.5 %".
+std::string percent_text(double fraction);
+// |value / expected - 1|; 0 if both are equal.
+double distance(double value, double expected);
 
 // The cells that differ only in averaged axes: a row of the table.
 struct Row {
@@ -79,5 +117,39 @@ std::string text(const Results& results);
 std::string planned_note(const Results& results);
 std::string json(const Results& results);
 std::string figure_svg(const Results& results, const std::map<std::string, std::vector<RunRecord>>& records);
+
+// Each number of the paper beside lmx's own, in tables and on pages.
+
+struct Comparison {
+  const Measure* measure;
+  std::string cell, paper, ours;
+  std::string origin;   // measured, virtual ranks, planned, formula; "": there is no number
+  std::string off;      // relative distance with its sign: "+2.5 %"
+  std::string verdict;  // within, outside, undecided, set (by the planner's anchor), depends on ..., not comparable,
+                        // not run
+};
+std::vector<Comparison> comparisons(const Results& results);
+
+// The cells that are outside their tolerance, and the claims that are refuted, a line each.
+std::vector<std::string> outside(const Results& results);
+// Returns whether any claim or number has been judged.
+bool anything_judged(const Results& results);
+
+// Tables of the comparisons and of the verdicts on claims. `only_planned`: without everything that depends on a run, so
+// that the result is the same on every machine.
+std::string comparison_markdown(const Results& results, bool only_planned);
+
+// A part of a page that lmx writes:
+//
+//   <!-- experiment ID SCALE planned -->      the planned numbers
+//   <!-- experiment ID SCALE -->              all numbers, if all cells have run
+//   <!-- end -->
+struct Block {
+  std::string id, scale;
+  bool only_planned = false;
+  size_t begin = 0, end = 0;  // of its content in the page
+};
+// UserError: a block with other words, or without its end. `file`: for messages.
+std::vector<Block> blocks_of(const std::string& page, const std::string& file);
 
 }  // namespace lmx_cli::experiments

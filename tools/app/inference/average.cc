@@ -7,7 +7,6 @@
 
 #include "app/inference/saved_run.h"
 #include "app/runs/stored_parameters.h"
-#include "app/runs/vocabulary_check.h"
 #include "app/translation/translate.h"
 #include "base/files.h"
 #include "config/messages.h"

@@ -10,7 +10,7 @@
 #include "app/inference/saved_run.h"
 #include "app/runs/run_directory.h"
 #include "app/runs/stored_parameters.h"
-#include "app/translation/split_bleu.h"
+#include "app/translation/translate.h"
 #include "config/messages.h"
 #include "data/dataset.h"
 #include "lmx/error.h"

@@ -7,8 +7,8 @@
 
 #include "app/inference/run_text.h"
 #include "app/runs/run_directory.h"
-#include "app/runs/vocabulary_check.h"
-#include "app/translation/split_bleu.h"
+#include "app/runs/stored_parameters.h"
+#include "app/translation/translate.h"
 #include "config/messages.h"
 #include "lmx/error.h"
 #include "lmx/log.h"

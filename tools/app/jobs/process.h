@@ -5,6 +5,8 @@
 #include <sys/types.h>
 
 #include <array>
+#include <chrono>
+#include <functional>
 #include <optional>
 #include <string>
 #include <utility>
@@ -65,6 +67,17 @@ class SignalNote {
 
  private:
   std::array<struct sigaction, 6> before_{};  // the previous handlers
+};
+
+// Processes that a child has left behind when it ended.
+
+// From its construction on, the descendants of an ended child become children of this process.
+class OrphanReaper {
+ public:
+  OrphanReaper();
+  // Waits until this process has no child, and kills those that still run after `patience`, or as soon as `urgent`
+  // returns true. REQUIRES: no Child object has a running process.
+  void end_all(std::chrono::milliseconds patience, const std::function<bool()>& urgent) const;
 };
 
 }  // namespace lmx_cli::jobs

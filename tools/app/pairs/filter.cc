@@ -6,8 +6,7 @@
 #include <limits>
 #include <mutex>
 
-#include "app/pairs/pair_reader.h"
-#include "app/pairs/pair_writer.h"
+#include "app/pairs/pair_files.h"
 #include "app/pairs/parallel_text.h"
 #include "app/prepare/cache.h"
 #include "app/prepare/chunks.h"

@@ -5,7 +5,6 @@
 #include <iomanip>
 #include <nlohmann/json.hpp>
 
-#include "app/pairs/parallel_prepare.h"
 #include "app/pairs/parallel_text.h"
 #include "app/prepare/cache.h"
 #include "base/files.h"

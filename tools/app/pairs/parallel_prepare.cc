@@ -1,4 +1,4 @@
-#include "app/pairs/parallel_prepare.h"
+#include "app/pairs/parallel.h"
 
 #include <algorithm>
 #include <functional>

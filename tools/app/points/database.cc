@@ -1,4 +1,4 @@
-#include "app/points/database.h"
+#include "app/points/journal.h"
 
 #include <sqlite3.h>
 
@@ -6,7 +6,6 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
-#include "app/points/journal.h"
 #include "lmx/error.h"
 #include "lmx/log.h"
 

@@ -1,4 +1,4 @@
-#include "app/points/halving.h"
+#include "app/points/journal.h"
 
 #include <algorithm>
 #include <map>

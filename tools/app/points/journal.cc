@@ -3,7 +3,6 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "app/points/database.h"
 #include "app/records/line_file.h"
 #include "base/clock.h"
 

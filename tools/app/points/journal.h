@@ -1,5 +1,6 @@
 // journal.jsonl: all events of a sweep's points, one per line. Each is on disk before the next event happens. The
-// journal is authoritative; journal.sqlite contains the same data for queries.
+// journal is authoritative; journal.sqlite contains the same data for queries. Also the outcomes that it records, and
+// the points that halving stops.
 #pragma once
 
 #include <cstdint>
@@ -8,9 +9,48 @@
 #include <string>
 #include <vector>
 
-#include "app/points/outcome.h"
+#include "app/points/plan.h"
+#include "app/records/run_status.h"
 
 namespace lmx_cli::sweeps {
+
+// How a point ended, and the result of its run.
+
+// done, diverged, out_of_memory, failed; preempted: ended from outside, and can continue; stopped: by halving; paused:
+// at a rung of halving.
+enum class Outcome { none, done, diverged, out_of_memory, failed, preempted, stopped, paused };
+const char* name_of(Outcome outcome);
+Outcome outcome_named(const std::string& name);  // none for an unknown one
+
+// How a process ended, in addition to its exit code.
+struct Ending {
+  int code = 0;                // exit code, or 128 + signal
+  bool memory_killed = false;  // meanwhile the kernel or the scheduler ended a process because of lack of memory
+  std::string outside = {};    // why someone else ended it ("PREEMPTED", "NODE_FAIL"), if known
+};
+
+struct Judgement {
+  Outcome outcome = Outcome::none;
+  std::string reason;  // the problem, in one line
+};
+
+// Determines the outcome from the exit code, the run's status.json and the last error in its log.
+Judgement judge(const Ending& ending, const std::string& run, const std::string& log);
+
+using jobs::read_status;
+using jobs::RunStatus;
+
+// Returns the current metric of a run; nothing if it has none yet, or none that is finite.
+std::optional<double> read_metric(const Metric& metric, const std::string& run, const std::string& log);
+
+// Returns how often the kernel has killed a process of this process's cgroup because of lack of memory. If the cgroup
+// does not count this, returns the number for the whole machine.
+int64_t memory_kills();
+// Returns the files that may contain this number, the nearest cgroup first. `cgroups`: the contents of
+// /proc/self/cgroup.
+std::vector<std::string> memory_counters(const std::string& cgroups);
+// Reads the number from the first file that has a line `oom_kill N`; 0 if none has.
+int64_t kills_counted(const std::vector<std::string>& files);
 
 // The state of a point.
 struct State {
@@ -49,7 +89,23 @@ struct Standing {
 // Reads the state of the sweep in `directory` from the complete lines of its journal; writes nothing.
 Standing read_standing(const Plan& plan, const std::string& directory);
 
-class Database;
+// journal.sqlite: the journal's events and the state of each point, as tables. Rebuilt from journal.jsonl if it is
+// missing, damaged or incomplete. lmx itself does not read it; it is for users and their programs.
+
+class Database {
+ public:
+  // `events`: the lines of the journal. Problems with the file or its disk only cause a warning: the sweep continues
+  // without the database.
+  Database(const Plan& plan, const std::string& path, const std::vector<std::string>& events,
+           const std::vector<State>& states);
+  ~Database();
+  // Adds a line of the journal and updates the points that it changed.
+  void add(const std::string& event, const std::vector<size_t>& points, const std::vector<State>& states);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
 
 class Journal {
  public:
@@ -79,5 +135,19 @@ class Journal {
   Standing standing_;
   std::unique_ptr<Database> database_;
 };
+
+// Successive halving (Jamieson and Talwalkar 2016): all configurations train for some steps, the better ones longer.
+
+// Returns the step at which the next rung ends: min eta^k. Returns 0 if the remaining points run to their end: at most
+// one configuration is left, min eta^k is not below their last step, or no halving was requested.
+int64_t rung_step(const Plan& plan, const Journal& journal);
+
+// Returns why the requested halving stops no point; "" if it may stop some, or if no halving was requested.
+std::string why_no_rung(const Plan& plan);
+
+// Returns the paused points that do not continue: all points except those of the best 1/eta (at least one) of the
+// configurations with paused points. The value of a configuration is the mean over its seeds. A configuration with a
+// point that failed or has no value is last.
+std::vector<size_t> losers(const Plan& plan, const std::vector<State>& states);
 
 }  // namespace lmx_cli::sweeps

@@ -8,7 +8,7 @@
 
 #include "app/compose/compose.h"
 #include "app/jobs/cores.h"
-#include "app/points/axes.h"
+#include "app/points/grid.h"
 #include "app/run/schema.h"
 
 namespace lmx_cli::sweeps {

@@ -1,4 +1,4 @@
-#include "app/probe/logistic.h"
+#include "app/probe/transfer.h"
 
 #include <algorithm>
 #include <cmath>

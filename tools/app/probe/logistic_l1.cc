@@ -3,7 +3,7 @@
 #include <numeric>
 #include <utility>
 
-#include "app/probe/logistic.h"
+#include "app/probe/transfer.h"
 
 namespace lmx::train {
 namespace {

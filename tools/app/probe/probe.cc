@@ -3,7 +3,6 @@
 #include <cmath>
 #include <optional>
 
-#include "app/probe/logistic.h"
 #include "app/probe/transfer.h"
 #include "lmx/error.h"
 #include "lmx/log.h"

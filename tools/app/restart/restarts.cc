@@ -7,7 +7,6 @@
 #include <filesystem>
 #include <thread>
 
-#include "app/jobs/orphans.h"
 #include "app/jobs/process.h"
 #include "app/records/run_status.h"
 #include "app/runs/run_directory.h"

@@ -5,7 +5,6 @@
 
 #include "app/runs/run_directory.h"
 #include "app/runs/stored_parameters.h"
-#include "app/runs/vocabulary_check.h"
 #include "backend/cuda.h"
 #include "base/files.h"
 #include "base/text.h"

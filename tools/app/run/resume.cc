@@ -6,8 +6,8 @@
 #include <set>
 
 #include "app/runs/run_directory.h"
+#include "app/runs/stored_parameters.h"
 #include "app/runs/supervision.h"
-#include "app/runs/vocabulary_check.h"
 #include "base/text.h"
 #include "config/messages.h"
 #include "lmx/error.h"

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "app/inference/evaluate_run.h"
-#include "app/runs/init_report.h"
+#include "app/runs/stored_parameters.h"
 #include "lmx/comm.h"
 #include "lmx/config.h"
 #include "lmx/trace.h"

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "app/memory/fitted_batch.h"
-#include "app/runs/init_report.h"
+#include "app/runs/stored_parameters.h"
 #include "app/runs/supervision.h"
 #include "backend/cuda.h"
 #include "base/file_lock.h"

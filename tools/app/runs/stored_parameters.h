@@ -1,9 +1,11 @@
-// The parameters in a run or a file.
+// The parameters in a run or a file, the vocabulary they were trained with, and the effects of `init:` in a recipe.
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "lmx/parameters.h"
 #include "runfiles/vocabulary_mark.h"
@@ -27,5 +29,35 @@ StoredParameters load_stored(const std::string& path, const std::shared_ptr<Allo
 
 // RunError: a value is NaN or infinite, so the model cannot be used. `from` names the file or checkpoint.
 void require_finite(const StateDict& values, const std::string& from);
+
+// Checks whether parameters were trained with the vocabulary that they are used with.
+
+// Returns the vocabulary of the run whose folder contains `checkpoint`, if its mark is `mark`.
+std::optional<Vocabulary> vocabulary_beside(const std::string& checkpoint, const VocabularyMark& mark);
+
+// Checks parameters at `checkpoint` against the vocabulary of the run in `directory`. UserError: they were trained with
+// another vocabulary; the message names the first entry that differs if the run of the checkpoint is available.
+void check_vocabulary(const VocabularyMark& mark, const std::string& checkpoint, const Vocabulary& vocabulary,
+                      const std::string& directory);
+// The same for two checkpoints that are merged.
+void check_one_vocabulary(const VocabularyMark& a, const std::string& checkpoint_a, const VocabularyMark& b,
+                          const std::string& checkpoint_b);
+
+// The effects of `init:` in a recipe.
+
+// The initial value of each parameter, for the user and for provenance.json.
+struct InitReport {
+  struct Kept {
+    std::string name, why;
+  };
+  std::string path, sha256;         // the checkpoint or file that was read, and its hash; "": init.from is not set
+  std::vector<std::string> taken;   // parameters that start from this file
+  std::vector<std::string> partly;  // tables of which only some rows start from it: "embedding.weight: 41 of 60 rows"
+  std::vector<Kept> kept;           // parameters that keep their own initial values
+  std::vector<std::string> unused;  // tensors of the file without a parameter here: "lstm.1.bias (64)"
+  std::vector<std::string> frozen;
+  int64_t frozen_values = 0;
+  bool nothing() const { return path.empty() && frozen.empty(); }
+};
 
 }  // namespace lmx::train

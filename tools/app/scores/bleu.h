@@ -1,4 +1,5 @@
-// Scores of translations against references: BLEU, with the counting rules of multi-bleu and sacreBLEU, and chrF.
+// Scores of translations against references: BLEU, with the counting rules of multi-bleu and sacreBLEU, and chrF; and
+// the tokenizers and counts of n-grams that they use.
 #pragma once
 
 #include <array>
@@ -64,3 +65,44 @@ std::string chrf_signature(const ChrfOptions& options, size_t references);
 std::string chrf_name(const ChrfOptions& options);
 
 }  // namespace lmx
+
+// Counts of the n-grams of one sentence.
+
+namespace lmx::data {
+
+struct NGram {
+  static constexpr size_t kLongest = 6;
+  std::array<int32_t, kLongest> ids{};  // padded with zeros
+  int64_t count = 0;
+};
+using NGrams = std::vector<NGram>;  // in ascending order of ids, each once
+
+// Returns the n-grams of `ids` with n tokens each. REQUIRES: 1 <= n <= kLongest.
+NGrams count_ngrams(std::span<const int32_t> ids, size_t n);
+// Returns, for each n-gram in either, the larger count.
+NGrams larger_counts(const NGrams& a, const NGrams& b);
+// total: the sum of counts; shared: the sum of the smaller counts of n-grams in both.
+int64_t total(const NGrams& a);
+int64_t shared(const NGrams& a, const NGrams& b);
+
+// The checks of lines that all scores share.
+
+// UserError: no reference, no lines, different line counts.
+void check_score_lines(const Lines& hypothesis, std::span<const Lines> references);
+
+// The tokenizers of BLEU. Each gives the same words as sacreBLEU's tokenizer of the same name.
+
+// Returns the words of one line. REQUIRES: valid UTF-8 without line ends.
+using ScoreTokenizer = std::vector<std::string> (*)(std::string_view line);
+
+// Returns the names of all tokenizers: 13a, intl, char, zh, none.
+std::vector<std::string> score_tokenizer_names();
+// Returns the tokenizer of that name. UserError: another name; the message suggests the nearest.
+ScoreTokenizer find_score_tokenizer(const std::string& name);
+
+// Applies the rule of the paper's evaluation (Ott et al. 2018, according to their script): a hyphen between two
+// characters that are not white space becomes ` ##AT##-##AT## `. A character ends at most one compound: a-b-c is split
+// once.
+std::string split_compounds(std::string_view line);
+
+}  // namespace lmx::data

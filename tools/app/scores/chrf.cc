@@ -4,8 +4,6 @@
 #include <unordered_map>
 
 #include "app/scores/bleu.h"
-#include "app/scores/ngrams.h"
-#include "app/scores/score_lines.h"
 #include "app/scores/translation_scores.h"
 #include "app/text/utf8.h"
 #include "lmx/error.h"

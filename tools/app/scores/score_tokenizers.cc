@@ -1,6 +1,6 @@
 // The rules of mteval-v13a and v14 are regular expressions that are applied to the line one after the other. Each pass
 // below is one of them. A match consumes its characters: the next match begins after it.
-#include "app/scores/score_tokenizers.h"
+#include "app/scores/bleu.h"
 
 #include <algorithm>
 

@@ -8,7 +8,7 @@
 #include <tuple>
 #include <unordered_map>
 
-#include "app/scores/score_lines.h"
+#include "app/scores/bleu.h"
 #include "app/scores/translation_scores.h"
 #include "app/text/utf8.h"
 #include "lmx/error.h"
@@ -17,7 +17,7 @@ namespace lmx {
 namespace {
 
 using namespace data;
-using Words = std::vector<int32_t>;
+using WordIds = std::vector<int32_t>;
 
 constexpr int64_t kLongestShift = 10;      // words
 constexpr int64_t kFarthestShift = 50;     // positions between the words in the hypothesis and in the reference
@@ -35,13 +35,13 @@ struct Cell {
 // The edit distance from hypotheses of one length to a reference, computed near the diagonal only.
 class EditDistance {
  public:
-  EditDistance(const Words& reference, size_t length)
+  EditDistance(const WordIds& reference, size_t length)
       : reference_(reference), rows_(length + 1, std::vector<Cell>(reference.size() + 1)) {
     for (size_t j = 0; j <= reference.size(); ++j) rows_[0][j] = {static_cast<int64_t>(j), Edit::insert};
   }
 
   // Keeps the rows before the first word that differs from the last hypothesis. REQUIRES: `length` words.
-  int64_t operator()(const Words& hypothesis) {
+  int64_t operator()(const WordIds& hypothesis) {
     size_t first = 0;
     while (first < last_.size() && last_[first] == hypothesis[first]) ++first;
     for (size_t i = first + 1; i <= hypothesis.size(); ++i) fill_row(hypothesis, i);
@@ -63,7 +63,7 @@ class EditDistance {
   }
 
  private:
-  void fill_row(const Words& hypothesis, size_t i) {
+  void fill_row(const WordIds& hypothesis, size_t i) {
     const auto width = static_cast<int64_t>(reference_.size());
     const double ratio = static_cast<double>(width) / static_cast<double>(hypothesis.size());
     const int64_t beam = kBeam < ratio / 2 ? static_cast<int64_t>(std::ceil(ratio / 2 + kBeam)) : kBeam;
@@ -87,9 +87,9 @@ class EditDistance {
     }
   }
 
-  const Words& reference_;
+  const WordIds& reference_;
   std::vector<std::vector<Cell>> rows_;  // [words of the hypothesis][words of the reference]
-  Words last_;
+  WordIds last_;
 };
 
 // The alignment of the words of both sides, and which of them differ.
@@ -121,7 +121,7 @@ bool any(const std::vector<bool>& flags, size_t begin, size_t count) {
 
 // Returns `words` with the `count` words at `from` moved to before the word at `to`. A target within the moved words
 // moves together with them.
-Words moved(Words words, size_t from, size_t count, size_t to) {
+WordIds moved(WordIds words, size_t from, size_t count, size_t to) {
   const auto at = [&](size_t i) { return words.begin() + static_cast<std::ptrdiff_t>(std::min(i, words.size())); };
   if (to < from) {
     std::rotate(at(to), at(from), at(from + count));
@@ -134,7 +134,7 @@ Words moved(Words words, size_t from, size_t count, size_t to) {
 // The greedy search for shifts in one sentence.
 class ShiftSearch {
  public:
-  ShiftSearch(Words hypothesis, const Words& reference)
+  ShiftSearch(WordIds hypothesis, const WordIds& reference)
       : words_(std::move(hypothesis)), reference_(reference), distance_(reference, words_.size()) {}
 
   int64_t edits() {
@@ -151,7 +151,7 @@ class ShiftSearch {
  private:
   struct Shift {
     int64_t gain, length, from, to;
-    Words words;
+    WordIds words;
     // Prefers the larger gain, then more words, then the earlier words, then the earlier target.
     bool better_than(const Shift& other) const {
       return std::tuple(gain, length, -from, -to) > std::tuple(other.gain, other.length, -other.from, -other.to);
@@ -197,7 +197,7 @@ class ShiftSearch {
       const int64_t to = place < 0 ? 0 : alignment.position[static_cast<size_t>(place)] + 1;
       if (to == last) continue;
       last = to;
-      Words shifted = moved(words_, h, n, static_cast<size_t>(to));
+      WordIds shifted = moved(words_, h, n, static_cast<size_t>(to));
       const int64_t gain = before - distance_(shifted);
       ++tried_;
       Shift shift{gain, static_cast<int64_t>(n), static_cast<int64_t>(h), to, std::move(shifted)};
@@ -205,8 +205,8 @@ class ShiftSearch {
     }
   }
 
-  Words words_;
-  const Words& reference_;
+  WordIds words_;
+  const WordIds& reference_;
   EditDistance distance_;
   int64_t tried_ = 0;
 };
@@ -225,11 +225,11 @@ class Ter final : public CorpusMetric {
     SentenceStatistics all{2, {}};
     for (size_t i = 0; i < hypothesis.size(); ++i) {
       std::unordered_map<std::string, int32_t> numbers;
-      const Words words = words_of(hypothesis[i], numbers);
+      const WordIds words = words_of(hypothesis[i], numbers);
       double length = 0;
       int64_t fewest = std::numeric_limits<int64_t>::max();
       for (const Lines& lines : references) {
-        const Words reference = words_of(lines[i], numbers);
+        const WordIds reference = words_of(lines[i], numbers);
         length += static_cast<double>(reference.size());
         fewest = std::min(
             fewest, reference.empty() ? static_cast<int64_t>(words.size()) : ShiftSearch(words, reference).edits());
@@ -246,8 +246,8 @@ class Ter final : public CorpusMetric {
   }
 
  private:
-  Words words_of(const std::string& line, std::unordered_map<std::string, int32_t>& numbers) const {
-    Words words;
+  WordIds words_of(const std::string& line, std::unordered_map<std::string, int32_t>& numbers) const {
+    WordIds words;
     for (const std::string& w : split_words(options_.case_sensitive ? line : lower_case(line)))
       words.push_back(numbers.try_emplace(w, static_cast<int32_t>(numbers.size())).first->second);
     return words;

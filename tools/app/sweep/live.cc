@@ -1,4 +1,4 @@
-#include "app/sweep/live.h"
+#include "app/sweep/runner.h"
 
 #include <sys/ioctl.h>
 #include <unistd.h>

@@ -7,7 +7,6 @@
 #include <set>
 
 #include "app/jobs/pool.h"
-#include "app/points/halving.h"
 #include "lmx/error.h"
 
 namespace lmx_cli::sweeps {

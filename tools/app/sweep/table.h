@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "app/points/journal.h"
+#include "app/report/page.h"
 
 namespace lmx_cli::sweeps {
 
@@ -37,5 +38,16 @@ nlohmann::ordered_json json(const Summary& summary);  // docs/json.md
 
 // Five significant digits.
 std::string number_text(double value);
+
+// The data of a sweep for `lmx report`.
+
+struct SweepReport {
+  reports::SweepView view;
+  std::vector<reports::Report> runs;  // runs of the points that have records
+  Summary summary;                    // of its configurations
+};
+
+// Reads the folder of a sweep, finished or not. UserError: no sweep there, or a damaged one.
+SweepReport read_sweep(const std::string& directory);
 
 }  // namespace lmx_cli::sweeps

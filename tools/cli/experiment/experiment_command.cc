@@ -7,7 +7,7 @@
 
 #include "app/cells/needs.h"
 #include "app/cells/runner.h"
-#include "app/experiment/comparison.h"
+#include "app/experiment/results.h"
 #include "app/jobs/slurm.h"
 #include "app/print/shell.h"
 #include "app/print/terminal.h"

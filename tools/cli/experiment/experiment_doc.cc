@@ -3,7 +3,7 @@
 #include <iostream>
 #include <memory>
 
-#include "app/experiment/comparison.h"
+#include "app/experiment/results.h"
 #include "app/records/line_file.h"
 #include "base/output_file.h"
 #include "cli/commands.h"

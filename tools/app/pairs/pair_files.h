@@ -1,4 +1,4 @@
-// Reads parallel text in chunks of whole pairs: two files line by line, or one file with both sides in columns.
+// Files of parallel text: reads pairs in chunks, and writes them to files that appear when they are complete.
 #pragma once
 
 #include <array>
@@ -11,8 +11,11 @@
 #include <vector>
 
 #include "app/corpora/sources.h"
+#include "app/pairs/parallel_text.h"
 
 namespace lmx::data {
+
+// Reads parallel text in chunks of whole pairs: two files line by line, or one file with both sides in columns.
 
 struct PairFiles {
   SourceFile source;                     // or the TSV file
@@ -64,5 +67,31 @@ void for_each_pair(const PairFiles& files, const PairChunk& chunk, const std::fu
 
 void for_each_pair_chunk(PairReader& reader, int threads, const std::function<void(PairChunk&, int)>& visit,
                          const std::function<void()>& failed = {});
+
+// Writes pairs to text files that appear under their names only when they are complete.
+
+// The pairs of a chunk in the format of the output files. Any thread creates it; blocks are appended in order.
+struct PairBlock {
+  std::string source, target;  // TSV output is stored completely in `source`
+};
+
+class PairWriter {
+ public:
+  explicit PairWriter(const PairTextOutput& out);  // UserError: no output named, or the same one twice
+  ~PairWriter();                                   // without finish(), no file remains
+  void add(PairBlock& block, std::string_view source, std::string_view target) const;
+  void seal(PairBlock& block) const;  // compresses the text of .gz outputs
+  void append(const PairBlock& block);
+  void finish();
+
+ private:
+  struct File;
+  std::unique_ptr<File> source_, target_;
+  bool tsv_ = false;
+};
+
+// Finds the files that a command line names, in the same way as find_parallel finds those of a recipe. UserError:
+// different numbers of files on the two sides, and others.
+std::vector<PairFiles> find_pair_files(const PairTextFiles& in);
 
 }  // namespace lmx::data
