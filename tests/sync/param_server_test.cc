@@ -7,7 +7,7 @@
 
 #include <cstring>
 
-#include "conformance/steps.h"
+#include "conformance/sync.h"
 #include "lmx/row_sync.h"
 #include "names.h"
 #include "sync/group.h"

@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "comm/partition.h"
-#include "conformance/rank.h"
 #include "conformance/sync.h"
 #include "lmx/plugin.h"
 #include "lmx/row_sampling.h"

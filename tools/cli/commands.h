@@ -39,10 +39,9 @@ void add_average(Command app);
 void add_export(Command app);
 void add_completion(Command app);
 
-// Parts of `lmx plugins` (plugins_new.cc, plugins_check.cc, plugins_describe.cc).
+// Parts of `lmx plugins` (plugins_new.cc, plugins_check.cc).
 void add_plugins_new(Command group);
 void add_plugins_check(Command group);
-void add_plugins_describe(Command group);
 
 // Parts of `lmx data` for parallel text (pairs_command.cc).
 void add_pair_commands(Command group);

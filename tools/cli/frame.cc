@@ -18,7 +18,6 @@
 #include "base/text.h"
 #include "cli/commands.h"
 #include "cli/output/completion.h"
-#include "cli/output/excerpt.h"
 #include "cli/output/terminal_output.h"
 #include "lmx/error.h"
 #include "lmx/launch.h"

@@ -16,7 +16,7 @@
 #include "app/run/search_path.h"
 #include "app/translation/translate.h"
 #include "cli/commands.h"
-#include "cli/output/next_lines.h"
+#include "cli/output/terminal_output.h"
 #include "data/dataset.h"
 #include "lmx/config.h"
 #include "lmx/data.h"

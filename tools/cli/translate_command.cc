@@ -11,7 +11,6 @@
 #include "app/translation/translate.h"
 #include "cli/commands.h"
 #include "cli/output/json_output.h"
-#include "cli/output/translate_json.h"
 #include "lmx/config.h"
 #include "lmx/error.h"
 #include "recipe/recipe.h"

@@ -1,10 +1,12 @@
-// `lmx plugins check`: the checks that every plugin of a kind must pass, one line per check.
+// `lmx plugins check`: the checks that every plugin of a kind must pass, one line per check, and the values that they
+// compare.
 #pragma once
 
 #include <functional>
 #include <string>
 
 #include "lmx/error.h"
+#include "lmx/model.h"
 #include "lmx/plugin.h"
 #include "lmx/tensor.h"
 
@@ -55,5 +57,30 @@ void check_schedule(Report& report, const Subject& subject);
 
 // Start of a line that names the check that begins, for the parent process; the parent does not print it.
 inline constexpr char kBegins = '\x01';
+
+// Values of tensors in the host's memory, for comparisons.
+
+// Element i of an f32 or f64 tensor.
+double at(const lmx::Tensor& t, int64_t i);
+
+// Returns the largest difference of two tensors' elements, divided by the largest element; infinite if a size differs
+// or an element is not finite.
+double difference(const lmx::Tensor& a, const lmx::Tensor& b);
+
+// Returns whether shape, type and all bytes are equal.
+bool same_bytes(const lmx::Tensor& a, const lmx::Tensor& b);
+
+// An f32 or f64 tensor of normal random values with this standard deviation, which depend on the seed alone.
+lmx::Tensor normal_values(lmx::Shape shape, lmx::DType type, uint64_t seed, double deviation = 1);
+
+// The batches on which models are checked.
+
+inline constexpr int64_t kVocabulary = 23, kSequences = 3, kLength = 6;
+
+// Returns sequences `first` to `last` of a text batch, positions `begin` to `end`.
+lmx::Batch text_batch(int64_t first = 0, int64_t last = kSequences, int64_t begin = 0, int64_t end = kLength);
+
+// Returns pairs of sentences of 4 and 3, 6 and 5, 8 and 7 words, including </s>.
+lmx::Batch pair_batch(int64_t first = 0, int64_t last = kSequences);
 
 }  // namespace lmx_cli::check

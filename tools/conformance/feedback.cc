@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "conformance/rank.h"
 #include "conformance/sync.h"
 
 namespace lmx_cli::check {

@@ -7,7 +7,6 @@
 #include <set>
 
 #include "conformance/conformance.h"
-#include "conformance/values.h"
 #include "lmx/gradcheck.h"
 
 namespace lmx_cli::check {

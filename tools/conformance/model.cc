@@ -3,9 +3,7 @@
 #include <cmath>
 #include <set>
 
-#include "conformance/batches.h"
 #include "conformance/conformance.h"
-#include "conformance/values.h"
 #include "lmx/model.h"
 #include "lmx/ops.h"
 

@@ -4,7 +4,6 @@
 #include <map>
 
 #include "backend/cuda.h"
-#include "conformance/batches.h"
 #include "conformance/conformance.h"
 #include "lmx/model.h"
 #include "lmx/ops.h"

@@ -9,7 +9,6 @@
 
 #include "backend/cuda.h"
 #include "conformance/conformance.h"
-#include "conformance/values.h"
 
 namespace lmx_cli::check {
 namespace {

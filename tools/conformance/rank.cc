@@ -1,4 +1,4 @@
-#include "conformance/rank.h"
+#include "conformance/sync.h"
 
 #include <algorithm>
 #include <bit>

@@ -2,7 +2,6 @@
 #include "conformance/sync.h"
 
 #include "backend/cuda.h"
-#include "conformance/rank.h"
 
 namespace lmx_cli::check {
 namespace {

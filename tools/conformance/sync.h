@@ -4,10 +4,18 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
+#include <set>
 #include <string>
+#include <vector>
 
 #include "conformance/conformance.h"
+#include "lmx/autograd.h"
 #include "lmx/comm.h"
+#include "lmx/context.h"
+#include "lmx/row_sync.h"
+#include "lmx/sync.h"
+#include "sync/unit_queue.h"
 
 namespace lmx_cli::check {
 
@@ -36,5 +44,113 @@ void observe_rescale(lmx::Communicator& comm, const Subject& subject, Observatio
 void observe_mean(lmx::Communicator& comm, const Subject& subject, Observation& seen);
 inline constexpr int kMeanSteps = 256;
 inline constexpr double kMeanBound = 0.3;
+
+// The gradients of the ranks in the steps in which a sync strategy is checked, and the expected results. They are pure
+// functions of rank, step and parameter, so that every rank can compute the gradients of all ranks.
+
+inline constexpr int kSteps = 5, kSavedStep = 3;  // the state is saved before kSavedStep
+
+// Returns tables with row-sparse gradients, a matrix, and vectors. `tiny` has fewer rows than the largest groups have
+// ranks; `edge` has fewer columns than a vector of the CPU has lanes.
+std::vector<lmx::ParameterSpec> parameters();
+
+// A rank's gradient of a parameter.
+struct Own {
+  std::vector<int32_t> indices;  // sparse: with repetitions, in order of appearance
+  std::vector<float> values;     // dense: all of them; sparse: one row per index; empty: no gradient
+  std::vector<int64_t> pieces;   // sparse: rows of each piece
+};
+// Step 1: rank 1 has no gradients. Step 2: no rank uses a row of `emb`, and rows of `softmax` cancel. Step 4: zeros and
+// negative zeros.
+Own own_of(int rank, int step, const lmx::ParameterSpec& p);
+// Replaces the gradient of `var` by `own` multiplied by `factor`.
+void give(lmx::Context& ctx, lmx::Var& var, const Own& own, float factor = 1);
+
+// By parameter and rank: the rows that SyncStrategy::selected_rows() returns. Parameters of which all rows are
+// exchanged are absent.
+using SelectedRows = std::map<std::string, std::vector<std::set<int32_t>>>;
+
+// The sum over ranks of the rows that each rank has selected, with the shape of the parameter.
+struct Sum {
+  std::vector<double> sum, size;  // `size`: the sum of absolute values, which bounds the rounding error
+  std::set<int32_t> rows;         // rows that any rank has; empty for a dense gradient of which all rows are exchanged
+};
+Sum sum_of(int ranks, int step, const lmx::ParameterSpec& p, const SelectedRows& selected);
+// Returns the argument of expected_bytes() for a unit.
+lmx::Traffic traffic_of(int rank, int ranks, int step, const std::vector<lmx::ParameterSpec>& unit,
+                        const SelectedRows& selected);
+
+// One rank of a group in which a sync strategy is checked.
+
+using Values = std::vector<std::vector<float>>;  // dense values of each parameter
+bool same_bits(const Values& a, const Values& b);
+// Returns a hash of 53 bits, which a double represents exactly.
+uint64_t digest(const Values& values);
+
+// Creates a group of virtual ranks. `per_node`: ranks of each node; 0: one node.
+std::unique_ptr<lmx::CommGroup> virtual_group(int ranks, int per_node = 0);
+
+// The gradients of a step: those of step `of` (see own_of()), multiplied by `factor`.
+struct Given {
+  int of = 0;
+  float factor = 1;
+};
+
+// The exchange of one unit in one step.
+struct UnitTraffic {
+  std::string name;  // the unit's first parameter
+  int64_t sent = 0, received = 0, collectives = 0;
+  int64_t sent_between_nodes = 0, received_between_nodes = 0;
+  lmx::Traffic traffic = {};  // the argument of expected_bytes() and collectives()
+};
+
+// The strategy and the parameters of one rank.
+class RankRun {
+ public:
+  RankRun(lmx::Communicator& comm, const Subject& s);
+
+  bool server() { return rule_->server() != nullptr; }  // then strategy() must not be called
+  lmx::SyncStrategy& strategy() { return *rule_->strategy(); }
+  lmx::Context& ctx() { return ctx_; }
+  const std::vector<std::vector<std::string>>& units() const { return units_; }
+
+  // Runs begin_step() and reduce() of every unit. A step ends with after_step(), or with discard() and after_step() if
+  // its update is left out.
+  void reduce(int step) { reduce(step, {step, 1}); }
+  void reduce(int step, const Given& given);
+  void after_step() { rule_->after_step(ctx_); }
+  void discard() { rule_->discard(); }
+  // reduce() and after_step().
+  void step(int step, const Given& given);
+
+  // The following functions describe the last reduce().
+  const Values& values() const { return values_; }
+  const lmx::Gradient& gradient(const std::string& name) const { return vars_.at(name).grad(); }
+  const SelectedRows& selected() const { return selected_; }
+  const std::vector<UnitTraffic>& exchanged() const { return exchanged_; }
+  lmx::SentBytes sent_bytes(const lmx::Traffic& traffic) const { return rule_->sent_bytes(traffic); }
+  int64_t expected_bytes(const lmx::Traffic& traffic, int to) const { return rule_->expected_bytes(traffic, to); }
+  int64_t expected_collectives(const lmx::Traffic& traffic) const { return rule_->collectives(traffic); }
+
+  // Returns the states of all ranks, as load() receives them from a checkpoint. Collective.
+  std::vector<lmx::StateDict> gather_states();
+
+ private:
+  void post_unit(const Given& given, const std::vector<std::string>& names);
+  void reduce_unit(const Given& given, const std::vector<lmx::ParameterSpec>& specs);
+  SelectedRows gather_selected();
+  std::vector<float> dense(const lmx::ParameterSpec& p);
+
+  lmx::Communicator& comm_;
+  lmx::Context ctx_;
+  std::vector<lmx::ParameterSpec> specs_;
+  std::unique_ptr<lmx::SyncRule> rule_;
+  std::map<std::string, lmx::Var> vars_;
+  std::vector<std::vector<std::string>> units_;
+  Values values_;
+  SelectedRows selected_;
+  std::vector<UnitTraffic> exchanged_;
+  lmx::train::UnitQueue queue_;  // ends before what its jobs use
+};
 
 }  // namespace lmx_cli::check

@@ -1,10 +1,9 @@
-#include "cli/bench/bench_batchers.h"
+#include "cli/bench/bench.h"
 
 #include <algorithm>
 #include <iostream>
 #include <nlohmann/json.hpp>
 
-#include "cli/bench/bench_numbers.h"
 #include "lmx/error.h"
 #include "lmx/parallel.h"
 

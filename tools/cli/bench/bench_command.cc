@@ -8,11 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "app/records/median.h"
-#include "cli/bench/bench_batchers.h"
-#include "cli/bench/bench_compose.h"
-#include "cli/bench/bench_device.h"
-#include "cli/bench/bench_numbers.h"
-#include "cli/bench/bench_workloads.h"
+#include "cli/bench/bench.h"
 #include "cli/commands.h"
 #include "config/messages.h"
 #include "lmx/config.h"

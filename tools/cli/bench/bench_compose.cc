@@ -1,4 +1,4 @@
-#include "cli/bench/bench_compose.h"
+#include "cli/bench/bench.h"
 
 #include "app/compose/compose.h"
 
@@ -9,7 +9,6 @@
 
 #include "app/records/median.h"
 #include "app/run/search_path.h"
-#include "cli/bench/bench_numbers.h"
 #include "cli/commands.h"
 #include "lmx/error.h"
 #include "recipe/recipe.h"

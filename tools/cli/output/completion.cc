@@ -9,7 +9,6 @@
 #include "app/corpora/corpora.h"
 #include "backend/cuda.h"
 #include "cli/commands.h"
-#include "cli/output/completion_keys.h"
 #include "lmx/error.h"
 #include "lmx/plugin.h"
 #include "runfiles/checkpoint.h"

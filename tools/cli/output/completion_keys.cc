@@ -1,4 +1,4 @@
-#include "cli/output/completion_keys.h"
+#include "cli/output/completion.h"
 
 #include "app/compose/compose.h"
 

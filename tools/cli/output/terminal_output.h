@@ -1,9 +1,12 @@
-// Standard output on a terminal.
+// What commands show on a terminal: their output, the line that an error message refers to, and commands to run next.
 #pragma once
 
 #include <memory>
 #include <streambuf>
 #include <string>
+#include <vector>
+
+#include "lmx/config.h"
 
 namespace lmx_cli {
 
@@ -24,6 +27,36 @@ class TerminalOutput final : public std::streambuf {
 
   std::streambuf* before_ = nullptr;  // null: standard output is no terminal
   std::string pending_;               // the start of a character or of a colour whose end has not been printed yet
+};
+
+// Shows the line that an error message refers to.
+
+// Returns `message` with excerpts. Below each line of the message that begins with FILE:LINE:COLUMN or "override '...':
+// column N", it adds that line of the file, or the override, and a caret under the column. Other messages are returned
+// unchanged.
+std::string with_excerpts(const std::string& message);
+
+// Commands that a recipe proposes for the time after its run: `provenance.next`.
+
+class NextLines {
+ public:
+  // `file`: the recipe's file. Lines of another file that the recipe builds on are left out, because they belong to
+  // the recipe of that file. UserError: `provenance.next` of `composed` is not a list of texts.
+  NextLines(const lmx::Node& composed, const std::string& file);
+
+  // Values of the words that differ from run to run.
+  struct Words {
+    std::string command;  // `lmx` as the first word: the command with which the user calls lmx
+    std::string recipe;   // RECIPE: the recipe, quoted for a shell, with the options that it needs
+    std::string run;      // RUN: the folder of the run, quoted for a shell
+  };
+  // Returns the lines with these words replaced, and FOLDER/NAME by the path of a file beside the recipe. A line that
+  // names such a file is left out if the file does not exist.
+  std::vector<std::string> lines(const Words& words) const;
+
+ private:
+  std::string folder_;
+  std::vector<std::string> lines_;
 };
 
 }  // namespace lmx_cli

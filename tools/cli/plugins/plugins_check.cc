@@ -15,7 +15,7 @@
 
 #include "backend/cuda.h"
 #include "cli/commands.h"
-#include "cli/plugins/plugin_file.h"
+#include "cli/plugins/plugins.h"
 #include "conformance/conformance.h"
 #include "lmx/config.h"
 

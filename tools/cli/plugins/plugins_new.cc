@@ -8,8 +8,7 @@
 #include "app/print/shell.h"
 #include "base/output_file.h"
 #include "cli/commands.h"
-#include "cli/plugins/plugin_file.h"
-#include "cli/plugins/skeleton.h"
+#include "cli/plugins/plugins.h"
 #include "lmx/error.h"
 #include "plugin/choice.h"
 

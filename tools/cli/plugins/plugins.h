@@ -1,11 +1,14 @@
-// Plugins by kind, and the plugin in a file.
+// Plugins by kind, the plugin in a file, and the files of `lmx plugins new`.
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "lmx/plugin.h"
 
 namespace lmx_cli {
+
+// Plugins by kind, and the plugin in a file.
 
 inline constexpr lmx::PluginKind kPluginKinds[] = {
     lmx::PluginKind::model, lmx::PluginKind::sync,      lmx::PluginKind::batcher, lmx::PluginKind::comm,
@@ -14,5 +17,14 @@ inline constexpr lmx::PluginKind kPluginKinds[] = {
 // Loads the library `file`, with plugin.toml beside it, and returns its plugin. UserError: it cannot be loaded; the
 // message names the file.
 const lmx::PluginInfo& plugin_of_file(const std::string& file);
+
+// The files of `lmx plugins new`: templates/ of this folder, which the build embeds in the program.
+
+struct TemplateFile {
+  const char* kind;  // of the plugin, or "common"
+  const char* name;  // "plugin.cc", "test.cc", "recipe.yaml", "CMakeLists.txt", "plugin.toml"
+  const char* text;  // with @name@, @Name@, @kind@, @version@ and @summary@
+};
+const std::vector<TemplateFile>& template_files();
 
 }  // namespace lmx_cli
