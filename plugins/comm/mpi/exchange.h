@@ -6,9 +6,11 @@
 #include <chrono>
 #include <cstddef>
 #include <deque>
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "lmx/comm.h"
 #include "lmx/tensor.h"
 #include "processes/link.h"
 #include "processes/watchdog.h"
@@ -81,6 +83,27 @@ class Exchange final : public lmx::processes::Messages {
   std::vector<Message> messages_;
   std::deque<Tensor> kept_;
   bool complete_ = false;
+};
+
+// Messages between two processes, beside the collectives.
+
+class MpiConnection final : public lmx::Connection {
+ public:
+  // `watched`: the connection belongs to the rank's own thread, whose waits the watchdog judges.
+  MpiConnection(MPI_Comm link, Watchdog& watchdog, bool watched);
+  ~MpiConnection() override;
+  void send(const Tensor& t, int to, int tag) override;
+  void post(const Tensor& t, int to, int tag) override;
+  void receive(Tensor& t, int from, int tag) override;
+  int probe(int tag) override;
+
+ private:
+  void forget_sent();
+
+  MPI_Comm link_;
+  Watchdog& watchdog_;
+  bool watched_;
+  std::deque<std::unique_ptr<Exchange>> posted_;
 };
 
 }  // namespace lmx_mpi

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <vector>
 
-#include "connection.h"
 #include "exchange.h"
 
 namespace lmx_mpi {

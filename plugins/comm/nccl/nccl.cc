@@ -6,7 +6,7 @@
 #include "lmx/launch.h"
 #include "lmx/plugin.h"
 #include "nccl_communicator.h"
-#include "nccl_config.h"
+#include "nccl_link.h"
 
 namespace lmx_nccl {
 namespace {

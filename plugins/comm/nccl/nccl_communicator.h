@@ -49,4 +49,10 @@ class NcclCommunicator final : public lmx::Communicator, public lmx::DeviceMoves
   std::unique_ptr<NcclLink> link_;
 };
 
+// The devices of all ranks.
+
+// Collective. UserError, the same on all ranks: NCCL is missing on a rank, some ranks compute on the CPU and others do
+// not, or two ranks have the same device.
+void require_exchange(lmx::Communicator& host, lmx::Device device);
+
 }  // namespace lmx_nccl

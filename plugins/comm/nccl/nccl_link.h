@@ -1,4 +1,5 @@
-// One rank's connection to the others by NCCL: its start, its operations, and its end, also after a failure.
+// One rank's connection to the others by NCCL: its start, its operations, and its end, also after a failure. The
+// library, which is loaded at run time, and the config.
 #pragma once
 
 #include <atomic>
@@ -11,9 +12,39 @@
 
 #include "lmx/comm.h"
 #include "lmx/device_comm.h"
-#include "nccl_library.h"
+#include "nccl_api.h"
+#include "processes/process_config.h"
 
 namespace lmx_nccl {
+
+// NCCL, loaded at run time.
+
+// NCCL's functions, by their names without "nccl".
+struct Library {
+  decltype(&ncclGetVersion) GetVersion;
+  decltype(&ncclGetUniqueId) GetUniqueId;
+  decltype(&ncclGetErrorString) GetErrorString;
+  decltype(&ncclGetLastError) GetLastError;
+  decltype(&ncclCommInitRankConfig) CommInitRankConfig;
+  decltype(&ncclCommGetAsyncError) CommGetAsyncError;
+  decltype(&ncclCommFinalize) CommFinalize;
+  decltype(&ncclCommDestroy) CommDestroy;
+  decltype(&ncclCommAbort) CommAbort;
+  decltype(&ncclGroupStart) GroupStart;
+  decltype(&ncclGroupEnd) GroupEnd;
+  decltype(&ncclSend) Send;
+  decltype(&ncclRecv) Recv;
+  decltype(&ncclBroadcast) Broadcast;
+  decltype(&ncclAllGather) AllGather;
+  decltype(&ncclAllReduce) AllReduce;
+  int version = 0;  // as NCCL counts: 22809 is 2.28.9
+};
+
+// Loads libnccl.so.2, or the library in the environment variable LMX_NCCL_LIBRARY, once; it stays loaded. UserError,
+// the same at every call: it cannot be loaded, or is too old.
+const Library& library();
+
+std::string version_text(int version);  // "2.28.9"
 
 // Operations run on the exchange stream of the device, after all work that the calling thread has enqueued before, and
 // before what it enqueues next. No call waits for the device. Used by one thread at a time.
@@ -66,6 +97,26 @@ class NcclLink {
   std::atomic<ncclResult_t> broken_{ncclSuccess};  // what the watching thread has found
   std::string why_;                                // NCCL's last error then; written before `broken_`
   std::thread watcher_;
+};
+
+// comm: {name: nccl, ...}
+
+struct NcclConfig : lmx::processes::ProcessConfig {
+  std::string host = "auto";
+  std::string interface;
+  int64_t port = 0;
+  bool direct = true;
+  void fields(lmx::Fields& f) {
+    f.choice(
+        "host", host, {"auto", "mpi", "gloo"},
+        "group that starts the ranks, finds lost ones and carries what is in the memory of the host; auto: by what "
+        "started this process, gloo for torchrun and for lmx itself, mpi for mpirun and srun (for srun gloo, if "
+        "MASTER_ADDR is set)");
+    ProcessConfig::fields(f);
+    f.field("interface", interface, "see comm.name=gloo; only with that host");
+    f.field("port", port, "see comm.name=gloo; only with that host", {0, 65535});
+    f.field("direct", direct, "see comm.name=gloo; only with that host");
+  }
 };
 
 }  // namespace lmx_nccl

@@ -8,7 +8,6 @@
 #include "lmx/error.h"
 #include "lmx/launch.h"
 #include "lmx/log.h"
-#include "running_time.h"
 
 namespace lmx::processes {
 

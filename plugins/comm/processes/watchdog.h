@@ -11,10 +11,10 @@
 #include <thread>
 #include <vector>
 
+#include "deadline.h"
 #include "diagnosis.h"
 #include "link.h"
 #include "placement.h"
-#include "running_time.h"
 
 namespace lmx::processes {
 
