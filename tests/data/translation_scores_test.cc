@@ -1,22 +1,150 @@
-// Sentence scores, TER, intervals and paired tests against sacreBLEU's own numbers
-// (tools/parity/translation_scores.py).
-#include "app/scores/translation_scores.h"
+// Scores of translations against sacreBLEU's own numbers (tools/parity/bleu.py, tools/parity/translation_scores.py).
+#include "app/scores/bleu.h"
 
 #include <gmock/gmock.h>
 
+#include <cmath>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "app/scores/translation_scores.h"
+#include "app/text/utf8.h"
 #include "fixture.h"
+#include "lmx/error.h"
 #include "names.h"
 #include "paths.h"
 
 namespace lmx {
+
+// BLEU and chrF against sacreBLEU's own numbers (tools/parity/bleu.py), and what the goldens leave open.
+
 namespace {
 
-using lmx_test::Names;
-
 using Json = nlohmann::json;
+using lmx_test::Names;
+using testing::HasSubstr;
+
+const Json& goldens() {
+  static const Json all = Json::parse(std::ifstream(lmx_test::source_path("/tests/data/golden/bleu.json")));
+  return all;
+}
+
+std::string without_version(const std::string& signature) {
+  EXPECT_THAT(signature, testing::EndsWith("|version:lmx-" + std::string(kVersion)));
+  return signature.substr(0, signature.find("|version"));
+}
+
+void compare_bleu(const Json& expected, const Lines& hypothesis, const std::vector<Lines>& references) {
+  BleuOptions o{expected["tokenizer"], expected["smoothing"], {}, expected["lower"]};
+  if (!expected["value"].is_null()) o.smooth_value = expected["value"].get<double>();
+  const BleuScore s = bleu(hypothesis, references, o);
+  EXPECT_NEAR(s.score, expected["score"].get<double>(), 1e-9);
+  EXPECT_EQ(bleu_text(s), expected["text"].get<std::string>());
+  EXPECT_EQ(without_version(bleu_signature(o, references.size())), expected["signature"].get<std::string>());
+}
+
+void compare_chrf(const Json& expected, const Lines& hypothesis, const std::vector<Lines>& references) {
+  ChrfOptions o;
+  o.word_order = expected["words"];
+  o.lower_case = expected["lower"];
+  EXPECT_NEAR(chrf(hypothesis, references, o), expected["score"].get<double>(), 1e-9);
+  EXPECT_EQ(chrf_name(o), expected["name"].get<std::string>());
+  EXPECT_EQ(without_version(chrf_signature(o, references.size())), expected["signature"].get<std::string>());
+}
+
+TEST(Bleu, EqualsSacreBleu) {
+  size_t scores = 0;
+  ASSERT_GE(goldens()["cases"].size(), 12u);
+  for (const Json& c : goldens()["cases"]) {
+    const auto hypothesis = c["hypothesis"].get<Lines>();
+    const auto references = c["references"].get<std::vector<Lines>>();
+    for (const Json& expected : c["scores"]) {
+      SCOPED_TRACE(c["name"].get<std::string>() + " " + expected.dump());
+      if (expected["metric"] == "bleu") {
+        compare_bleu(expected, hypothesis, references);
+      } else {
+        compare_chrf(expected, hypothesis, references);
+      }
+      ++scores;
+    }
+  }
+  EXPECT_GT(scores, 500u);
+}
+
+// By hand: 6 of 7 words, 4 of 6, 2 of 5, 1 of 4; 7 words against 8.
+TEST(Bleu, MultiBleuByHand) {
+  const Lines hypothesis{"a b c d x e f"}, reference{"a b c d e f g h"};
+  const std::vector<Lines> references{reference};
+  const BleuScore s = bleu(hypothesis, references, multi_bleu_options());
+  const double expected = 100 * std::exp(1 - 8.0 / 7) * std::pow(6.0 / 7 * 4 / 6 * 2 / 5 * 1 / 4, 0.25);
+  EXPECT_NEAR(s.score, expected, 1e-12);
+  EXPECT_EQ(multi_bleu_text(s), "BLEU = 42.38, 85.7/66.7/40.0/25.0 (BP=0.867, ratio=0.875, hyp_len=7, ref_len=8)");
+}
+
+TEST(Bleu, CompoundsAreSplitAsThePapersScriptDoes) {
+  EXPECT_EQ(data::split_compounds("a well-known state-of-the-art"),
+            "a well ##AT##-##AT## known state ##AT##-##AT## of ##AT##-##AT## the ##AT##-##AT## art");
+  EXPECT_EQ(data::split_compounds("a - b -c d- -"), "a - b -c d- -");
+  EXPECT_EQ(data::split_compounds("x-y-z"), "x ##AT##-##AT## y-z");  // y is used up by the first match
+  EXPECT_EQ(data::split_compounds("ä-ö ü-"), "ä ##AT##-##AT## ö ü-");
+  EXPECT_EQ(data::split_compounds(""), "");
+  const std::vector<Lines> references{{"a well-known fact is this"}};
+  const Lines hypothesis{"a well-read fact is this"};
+  EXPECT_GT(bleu(hypothesis, references, multi_bleu_options(false, true)).precisions[0],
+            bleu(hypothesis, references, multi_bleu_options()).precisions[0]);
+}
+
+TEST(Bleu, SplittingCompoundsIsInTheSignature) {
+  BleuOptions o;
+  o.split_compounds = true;
+  EXPECT_THAT(bleu_signature(o, 1), HasSubstr("tok:13a+compounds|"));
+}
+
+using lmx_test::user_error;
+
+TEST(Bleu, ErrorsSayWhatIsWrong) {
+  const Lines two{"a", "b"}, three{"a", "b", "c"};
+  const std::vector<Lines> good{two}, mixed{two, three};
+  const auto fails = [&](const Lines& h, const std::vector<Lines>& r, BleuOptions o = {}) {
+    return user_error([&] { bleu(h, r, o); });
+  };
+  EXPECT_THAT(fails(three, good), Names("3 lines", "reference 1", "2"));
+  EXPECT_THAT(fails(two, mixed), Names("2 lines", "reference 2", "3"));
+  EXPECT_THAT(fails(two, {}), Names("no reference"));
+  EXPECT_THAT(fails({}, {{}}), Names("hypothesis"));
+  EXPECT_THAT(fails(two, good, {"13", "exp", {}}), Names("'13'", "'13a'?", "13a, intl"));
+  EXPECT_THAT(fails(two, good, {"13a", "flor", {}}), Names("'flor'", "'floor'?"));
+  EXPECT_THAT(fails(two, good, {"13a", "exp", 1.0}), Names("'exp'", "value"));
+  EXPECT_THAT(fails(two, good, {"13a", "floor", -1.0}), Names(">= 0"));
+  EXPECT_THAT(user_error([&] { chrf(three, good); }), Names("3 lines"));
+  EXPECT_THAT(user_error([&] { chrf(two, good, {7}); }), Names("1 to 6"));
+  EXPECT_THAT(user_error([&] { chrf(two, good, {6, 0, 0.0}); }), Names("beta"));
+}
+
+using ReadLines = lmx_test::DataTest;
+
+TEST_F(ReadLines, EndsOfLinesAndInvalidBytes) {
+  write("a.txt", "one\r\n\ntwo\xC3\xBC");
+  EXPECT_EQ(read_lines(path("a.txt")), (Lines{"one", "", "twoü"}));
+  write("empty.txt", "");
+  EXPECT_TRUE(read_lines(path("empty.txt")).empty());
+  write("long.txt", std::string(200'000, 'x') + "\n" + std::string(70'000, 'y'));
+  EXPECT_EQ(read_lines(path("long.txt")), (Lines{std::string(200'000, 'x'), std::string(70'000, 'y')}));
+  write("b.txt", "fine\nbad \xFF\xFE\n");
+  EXPECT_THAT(user_error([&] { read_lines(path("b.txt")); }), Names("b.txt:2:", "0xFF", "offset 9"));
+  EXPECT_THAT(user_error([&] { read_lines(path("none.txt")); }), Names("none.txt"));
+}
+
+TEST(ScoreText, InvalidBytesAreFound) {
+  EXPECT_EQ(data::find_invalid_utf8("aä€😀"), data::kValidUtf8);
+  EXPECT_EQ(data::find_invalid_utf8("ab\xC3"), 2u);             // cut
+  EXPECT_EQ(data::find_invalid_utf8("\xC0\xAF"), 0u);           // longer than needed
+  EXPECT_EQ(data::find_invalid_utf8("a\xED\xA0\x80"), 1u);      // half of a surrogate pair
+  EXPECT_EQ(data::find_invalid_utf8("a\xF4\x90\x80\x80"), 1u);  // beyond U+10FFFF
+  EXPECT_EQ(data::trim_end("a\u3000b \u00a0\u2003\n"), "a\u3000b");
+  EXPECT_EQ(data::trim_end(" \t"), "");
+}
+
 using Systems = std::vector<Lines>;
 
 const Json& score_goldens() {

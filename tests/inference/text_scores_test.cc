@@ -1,9 +1,10 @@
-// lmx eval --text and lmx score for language models: the likelihood of any text under a run's model.
+// lmx eval, lmx generate and lmx score for language models.
 #include <gmock/gmock.h>
 
 #include <cmath>
 
 #include "names.h"
+#include "process/letters_fixture.h"
 #include "process/run_fixture.h"
 
 namespace lmx_test {
@@ -132,6 +133,155 @@ TEST_F(AnyText, Mistakes) {
   refused({"eval", path("a"), "--text", path("bad.txt")}, {"bad.txt:2", "UTF-8"});
   refused({"score", path("a")}, {"[score]", "--tsv"});
   refused({"score", path("a"), path("valid.txt"), path("valid.txt")}, {"not translate", "lmx score RUN FILE"});
+}
+
+// lmx eval and lmx generate on a tiny run.
+
+using testing::HasSubstr;
+
+class Trained : public RunTest {
+ protected:
+  void SetUp() override {
+    const Outcome o = run("a");
+    ASSERT_EQ(o.code, 0) << o.err;
+    result_ = o.out;
+  }
+  Outcome lmx(std::vector<std::string> words) const { return run_lmx(std::move(words), environment()); }
+  std::string result_;
+};
+
+TEST_F(Trained, EvalAgreesWithTheRun) {
+  const Outcome o = lmx({"eval", path("a")});
+  ASSERT_EQ(o.code, 0) << o.err;
+  EXPECT_THAT(o.out, Names("checkpoint step-120\n", "valid words 299\n"));
+  const std::string line = result_.substr(result_.rfind("valid ppl"));  // with EMA, carried state, full softmax
+  EXPECT_THAT(o.out, HasSubstr(line));
+}
+
+TEST_F(Trained, SplitsAndCheckpoints) {
+  EXPECT_THAT(lmx({"eval", path("a"), "--split", "test"}).out, HasSubstr("test words 199\n"));
+  EXPECT_THAT(lmx({"eval", path("a"), "--split", "train"}).out, HasSubstr("train ppl "));
+  EXPECT_THAT(lmx({"eval", path("a"), "--checkpoint", "110"}).out, HasSubstr("checkpoint step-110\n"));
+  EXPECT_EQ(lmx({"eval", path("a"), "--checkpoint", "best"}).code, 0);
+  Outcome o = lmx({"eval", path("a"), "--checkpoint", "7"});
+  EXPECT_EQ(o.code, 2);
+  EXPECT_THAT(o.err, Names("'7'", "110, 120"));
+  o = lmx({"eval", path("a"), "--split", "vaild"});
+  EXPECT_EQ(o.code, 2);
+  EXPECT_THAT(o.err, Names("'valid'?"));
+  o = lmx({"eval", path("nowhere")});
+  EXPECT_EQ(o.code, 2);
+  EXPECT_THAT(o.err, Names("run directory"));
+}
+
+TEST_F(Trained, GenerateIsReproducible) {
+  const auto text = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), {"generate", path("a"), "--tokens", "30"});
+    const Outcome o = lmx(more);
+    EXPECT_EQ(o.code, 0) << o.err;
+    return o.out;
+  };
+  EXPECT_EQ(text({}), text({}));
+  EXPECT_NE(text({}), text({"--seed", "2"}));
+  EXPECT_EQ(text({"--temperature", "0"}), text({"--temperature", "0", "--seed", "2"}));
+  EXPECT_EQ(text({"--temperature", "0"}), text({"--top-k", "1", "--seed", "5"}));
+  EXPECT_EQ(text({"--seed", "3", "--top-k", "5"}).find("<unk>"), std::string::npos);
+}
+
+TEST_F(Trained, GenerateNeedsTheRunAlone) {
+  fs::rename(path("a"), path("moved"));
+  const std::string word = [&] {
+    std::istringstream lines(read_file(path("moved/vocabulary.tsv")));
+    std::string line;
+    for (int i = 0; i < 4; ++i) std::getline(lines, line);
+    return line.substr(0, line.find('\t'));
+  }();
+  Outcome o = lmx({"generate", path("moved"), "--prompt", word, "--tokens", "1"});
+  ASSERT_EQ(o.code, 0) << o.err;
+  EXPECT_EQ(o.out.substr(0, word.size()), word);
+  o = lmx({"generate", path("moved"), "--prompt", "never-seen", "--tokens", "1"});
+  EXPECT_EQ(o.code, 0);
+  EXPECT_THAT(o.err, Names("'never-seen'"));
+}
+
+TEST_F(Trained, GenerateRefuses) {
+  const auto refused = [&](std::vector<std::string> more, const NamesMatcher& facts) {
+    more.insert(more.begin(), {"generate", path("a")});
+    const Outcome o = lmx(more);
+    EXPECT_EQ(o.code, 2);
+    EXPECT_THAT(o.err, facts);
+  };
+  refused({"--tokens", "0"}, Names("at least 1"));
+  refused({"--temperature", "-1"}, Names(">= 0"));
+  refused({"--temperature", "nan"}, Names(">= 0"));
+  refused({"--top-k", "-3"}, Names(">= 0"));
+  refused({"--prompt", "\xff"}, Names("UTF-8"));
+  refused({"--checkpoint", "9"}, Names("'9'"));
+}
+
+// Texts that a run of characters reads: characters that are lost are reported once, and errors in files of texts name
+// their lines.
+
+class TextsTest : public LettersTest {
+ protected:
+  void SetUp() override { train("a", "abcdefghijklmnopqrst"); }
+};
+
+// One line for all texts; the most frequent characters come first.
+TEST_F(TextsTest, WhatTextsHaveBesideItIsToldOnce) {
+  std::string texts = "sentence\n";
+  for (int i = 0; i < 30; ++i) texts += i < 20 ? "abXc\n" : i < 29 ? "YdeX\n" : "!()*+-/0\n";
+  write("texts.csv", texts);
+  const auto features = [&] {
+    return lmx({"features", path("a"), path("texts.csv"), "--no-labels", "--out", path("f.csv")});
+  };
+  const Outcome o = features();
+  EXPECT_EQ(o.code, 0) << o.err;
+  EXPECT_THAT(o.err, Names("[features]", "46 of 124 characters", "<unk>", "10 different", "'X' 29, 'Y' 9, '!' 1,"));
+  EXPECT_THAT(o.err, Names(", ...\n"));
+  EXPECT_EQ(std::count(o.err.begin(), o.err.end(), '\n'), 1) << o.err;
+  write("texts.csv", "sentence\nabXc\n");
+  EXPECT_THAT(features().err, Names("[features]", "'X'", "<unk>"));
+}
+
+// Puri's preprocessing removes invalid bytes from data and texts, and counts them.
+TEST_F(TextsTest, WhatTheCleanerLeavesOutIsTold) {
+  std::string csv = "label,sentence\n";
+  for (int i = 0; i < 300; ++i)
+    csv += std::string(i % 2 ? "1," : "0,") + (i < 7 ? "a caf\xE9 film\n" : "a fine film\n");
+  write("r.csv", csv);
+  const std::vector<std::string> words{"data={name: text, tokens: chars, preprocess: puri, field: sentence, files: ['" +
+                                           path("r.csv") + "'], vocab_size: 10, valid_fraction: 0.2}",
+                                       "batcher.sequence_length=4"};
+  const Outcome o = run("c", words);
+  ASSERT_EQ(o.code, 0) << o.err;
+  EXPECT_THAT(o.err, Names("UTF-8", "7 strings"));
+  const Outcome f = lmx({"features", path("c"), path("r.csv"), "--out", path("f.csv")});
+  ASSERT_EQ(f.code, 0) << f.err;
+  EXPECT_THAT(f.err, Names("[features]", "UTF-8", "7 texts"));
+}
+
+TEST_F(TextsTest, TextsOfJsonLinesAndInvalidOnes) {
+  const auto features = [&](const std::string& file, std::vector<std::string> more = {}) {
+    more.insert(more.begin(), {"features", path("a"), path(file), "--out", path("f.csv")});
+    return lmx(more);
+  };
+  write("t.csv", "label,sentence\n1,abc\n0,bcd\n");
+  ASSERT_EQ(features("t.csv").code, 0);
+  const std::string wanted = read_file(path("f.csv"));
+  write("t.jsonl", "{\"label\": 1, \"sentence\": \"abc\"}\n\n{\"label\": \"0\", \"sentence\": \"bcd\"}\n");
+  const Outcome o = features("t.jsonl");
+  ASSERT_EQ(o.code, 0) << o.err;
+  EXPECT_EQ(read_file(path("f.csv")), wanted);
+  EXPECT_THAT(features("t.jsonl", {"--text-column", "text"}).err, Names("t.jsonl:1", "'text'"));
+  write("none.jsonl", "\n");
+  EXPECT_THAT(features("none.jsonl").err, Names("none.jsonl"));
+  write("bad.csv",
+        "label,sentence\n1,abc\n0,\"b\nc\"\n0,b\xFF"
+        "d\n");
+  const Outcome bad = features("bad.csv");
+  EXPECT_EQ(bad.code, 2);
+  EXPECT_THAT(bad.err, Names("error: [features] " + path("bad.csv") + ":5 ", "UTF-8", "byte 1"));
 }
 
 }  // namespace

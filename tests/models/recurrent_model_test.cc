@@ -6,6 +6,8 @@
 #include "lmx/error.h"
 #include "lmx/loss.h"
 #include "lmx/model.h"
+#include "lmx/ops.h"
+#include "lmx/optim.h"
 #include "lmx/plugin.h"
 #include "ops/gradcheck.h"
 
@@ -148,7 +150,8 @@ TEST(RecurrentModel, WeightNormChoosesByName) {
 TEST(RecurrentModel, WeightNormErrors) {
   const std::string none = problem("{name: mlstm, weight_norm: '^lstm'}");
   EXPECT_NE(none.find("[mlstm] weight_norm: '^lstm'"), std::string::npos) << none;
-  EXPECT_NE(none.find("mlstm.0.weight_mx, mlstm.0.weight_mh, mlstm.0.weight_x, mlstm.0.weight_m"), std::string::npos) << none;
+  EXPECT_NE(none.find("mlstm.0.weight_mx, mlstm.0.weight_mh, mlstm.0.weight_x, mlstm.0.weight_m"), std::string::npos)
+      << none;
   const std::string open = problem("{name: mlstm, weight_norm: '(('}");
   EXPECT_NE(open.find("model.weight_norm: '((' is no regular expression"), std::string::npos) << open;
   EXPECT_EQ(problem("{name: rhn, weight_norm: '.*', init: {kind: zeros}}"),
@@ -185,6 +188,43 @@ TEST(RecurrentModel, CheckpointedIsPlain) {
       const std::string keys = str("{", model, ", dropout: 0.3, segment: 3, weight_norm: '.*weight.*', checkpoint: ");
       EXPECT_EQ(Trial(keys + "true}", compute).step(), Trial(keys + "false}", compute).step()) << model;
     }
+  }
+}
+
+// A whole step over a large vocabulary without anything of the tables' size but the tables themselves.
+
+TEST(RowSparse, AStepNeverHoldsAGradientOfATablesSize) {
+  constexpr int64_t kVocab = 50'000, kWidth = 32, kTokens = 40;
+  for (const char* optimizer : {"{name: sgd, lr: 0.1}", "{name: adagrad, lr: 0.1}", "{name: adam, lr: 0.1}"}) {
+    Context ctx;
+    Tape tape;
+    ParameterStore params;
+    const Node loss_config = parse_yaml("{name: sampled_softmax, samples: 50, bias: true}", "test");
+    const std::unique_ptr<Loss> loss = make_loss(loss_config, "loss", {kVocab, kWidth, nullptr});
+    params.add(ctx, {"embedding.weight", {kVocab, kWidth}, {}, true}, RandomKey(1));
+    for (const ParameterSpec& spec : loss->parameters()) params.add(ctx, spec, RandomKey(1));
+    const std::unique_ptr<Optimizer> update = make_optimizer(parse_yaml(optimizer, "test"), "optimizer");
+    Tensor ids = ctx.empty({kTokens}, DType::i32);
+    for (int64_t i = 0; i < kTokens; ++i) ids.data<int32_t>()[i] = static_cast<int32_t>(i * 1237 % kVocab);
+    const int64_t table = params.at("embedding.weight").value().bytes();
+    for (int64_t step = 1; step <= 3; ++step) {
+      ctx.tape = &tape;
+      const Var h = embedding(ctx, params.at("embedding.weight"), ids);
+      tape.backward(
+          ctx,
+          loss->forward(ctx, params, h, ids, {.sampler_key = RandomKey(9).fold(static_cast<uint64_t>(step))}).loss);
+      ctx.tape = nullptr;
+      for (const std::string& name : params.names()) params.at(name).grad().coalesce(ctx);
+      EXPECT_GT(clip_gradients(ctx, params, {{ParamPattern(".*"), 0.1}}).norm, 0);
+      for (const std::string& name : params.names()) {
+        EXPECT_TRUE(params.at(name).grad().sparse()) << name;
+        update->update(ctx, params.at(name), 0.1, step);
+      }
+      params.clear_gradients();
+    }
+    const MemoryStats m = ctx.allocator->stats();
+    const auto peak = [&](MemClass c) { return m.peak[static_cast<size_t>(c)]; };
+    EXPECT_LT(peak(MemClass::gradients) + peak(MemClass::activations) + peak(MemClass::other), table / 4) << optimizer;
   }
 }
 

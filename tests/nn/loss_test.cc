@@ -1,13 +1,14 @@
 // `loss:` of a recipe: parameters, candidates, evaluation under the full softmax, messages; and the samplers'
 // distributions.
-#include "lmx/loss.h"
-#include "names.h"
-#include "yaml.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
+
+#include "lmx/loss.h"
+#include "names.h"
+#include "ops/device_values.h"
+#include "yaml.h"
 
 namespace lmx {
 namespace {
@@ -193,7 +194,8 @@ TEST(Loss, Errors) {
   EXPECT_EQ(message("name: sampled_sofmax"),
             "r.yaml:1:7: loss.name: expected one of full_softmax, sampled_softmax, two_stage_softmax, got "
             "'sampled_sofmax' (did you mean 'sampled_softmax'?)");
-  EXPECT_EQ(message("{name: sampled_softmax, samples: 0}"), "r.yaml:1:34: loss.samples: must be in [1, 16777216], got 0");
+  EXPECT_EQ(message("{name: sampled_softmax, samples: 0}"),
+            "r.yaml:1:34: loss.samples: must be in [1, 16777216], got 0");
   EXPECT_EQ(message("{name: full_softmax, samples: 3}").substr(0, 43), "r.yaml:1:22: unknown key loss.samples (allo");
   EXPECT_THAT(message("{name: sampled_softmax, proposal: log_unifrom}"), Names("'log_uniform'?"));
   EXPECT_THAT(message("{name: full_softmax, normalize: word}"), Names("token, sequence"));
@@ -240,6 +242,54 @@ TEST(Sampler, OneWordAndErrors) {
   }
   EXPECT_THROW(make_sampler("zipf", 10, 1, nullptr), UserError);
   EXPECT_THROW(make_sampler("uniform", 0, 1, nullptr), UserError);
+}
+
+// `loss:` of a recipe on a CUDA device against the CPU: initial parameters, one forward and backward pass, the
+// evaluation and the logits.
+
+using testing::Place;
+using testing::Values;
+
+class DeviceLoss : public testing::OnDevice {};
+
+std::vector<Values> run(const std::string& config, Device device, DType compute) {
+  constexpr int64_t kV = 90, kD = 7;
+  std::vector<Vocabulary::Entry> entries;
+  for (int64_t k = 0; k < kV; ++k) entries.push_back({"w" + std::to_string(k), 5000 / (k + 1)});
+  const Vocabulary words(std::move(entries));
+  const auto loss = make_loss(parse_yaml(config, "r.yaml"), "loss", {kV, kD, &words});
+  Place p(device, compute);
+  ParameterStore params;
+  for (const ParameterSpec& spec : loss->parameters()) params.add(p.ctx, spec, RandomKey(5));
+  const Var features = p.leaf(testing::f64_tensor({5, kD}, 1));
+  const Tensor targets = p.host(testing::ids_tensor({3, 0, 89, 3, 44}));
+  const LossValue value = loss->forward(p.ctx, params, features, targets, {.sampler_key = RandomKey(7)});
+  p.tape.backward(p.ctx, value.loss, 0.2);
+  std::vector<Values> all{p.values(value.loss.value()), p.values(value.nats), p.gradient(features)};
+  for (const std::string& name : params.names()) {
+    all.push_back(p.values(params.at(name).value()));
+    all.push_back(p.gradient(params.at(name)));
+    params.at(name).grad().coalesce(p.ctx);
+    all.push_back(p.gradient(params.at(name)));
+    all.push_back(p.values(params.copy(p.ctx).at(name).value()));
+  }
+  all.push_back(p.values(loss->evaluate(p.ctx, params, features.value(), targets)));
+  all.push_back(p.values(loss->logits(p.ctx, params, features.value())));
+  return all;
+}
+
+TEST_F(DeviceLoss, EqualsTheCpu) {
+  for (const char* config :
+       {"{name: full_softmax, init: {kind: normal, scale: 0.5}}",
+        "{name: full_softmax, label_smoothing: 0.1, bias: false, init: {kind: xavier_uniform, scale: 1}}",
+        "{name: sampled_softmax, samples: 20, proposal: unigram, init: {kind: uniform, scale: 1}}",
+        "{name: sampled_softmax, samples: 20, logq: false, remove_accidental_hits: false, bias: false}",
+        "{name: two_stage_softmax, p: 10, q: 10, mu: 20, dx_set: forward, init: {kind: normal, scale: 0.5}}",
+        "{name: two_stage_softmax, p: 10, q: 10, mu: 0}"}) {
+    SCOPED_TRACE(config);
+    testing::expect_close(run(config, testing::kDevice, DType::f64), run(config, {}, DType::f64), 1e-12);
+    testing::expect_close(run(config, testing::kDevice, DType::f32), run(config, {}, DType::f32), 1e-5);
+  }
 }
 
 }  // namespace

@@ -3,7 +3,7 @@
 
 #include <cmath>
 
-#include "ops/device_cases.h"
+#include "ops/device_values.h"
 
 namespace lmx::testing {
 

@@ -2,6 +2,10 @@
 // take 32 elements at a time: the cases have fewer, just as many and more rows, keys and columns of a head.
 #include "ops/device_attention_cases.h"
 
+#include <gmock/gmock.h>
+
+#include "backend/cudnn.h"
+
 namespace lmx::testing {
 namespace {
 
@@ -62,6 +66,169 @@ TEST_F(DeviceAttention, OneVariableAsEveryOperand) {
 TEST_F(DeviceAttention, SameBitsInEveryRun) {
   for (const OpCase& c : {across(kSizes[2], 0.3), causal(kCausalSizes[0], 0.3)})
     EXPECT_EQ(run_on(c, kDevice, DType::f32, DType::f32), run_on(c, kDevice, DType::f32, DType::f32));
+}
+
+// Attention of long sequences on a CUDA device, which cuDNN computes (on the emulated device: a reference), against the
+// CPU; and the choice between cuDNN and lmx's own kernels.
+
+using ::testing::HasSubstr;
+
+class DeviceLongAttention : public OnDevice {
+ protected:
+  void SetUp() override {
+    OnDevice::SetUp();
+    if (IsSkipped()) return;
+    if (!load_cudnn()) GTEST_SKIP() << cudnn_unavailable();
+    Context ctx;
+    compute_on(ctx, kDevice);
+    const SdpaShape usual{DType::bf16, 1, 1, 1, 64, 640, 640, 192, 192, 192, true};
+    const std::string refusal = load_cudnn()->sdpa_refusal(ctx, usual);
+    if (!refusal.empty()) GTEST_SKIP() << "cuDNN does not support this device: " << refusal;
+  }
+  void TearDown() override { unsetenv("LMX_CUDNN"); }
+};
+
+// How often cuDNN computed an attention while `run` ran.
+template <class Run>
+int64_t attentions_of_cudnn(Run&& run) {
+  CudaDevice& device = cuda_device(0);
+  const DeviceCounts before = device.counts();
+  run();
+  const auto launches = device.counts().since(before).launches;
+  const auto found = launches.find("attention_cudnn_forward");
+  return found == launches.end() ? 0 : found->second;
+}
+
+bool uses_cudnn(const OpCase& c, DType compute = DType::bf16) {
+  return attentions_of_cudnn([&] { run_on(c, kDevice, DType::f32, compute); }) > 0;
+}
+
+// One sequence has more than 512 keys. Batches are rounded up to 4 sequences, and lengths to multiples of 128.
+const Sizes kAcross[] = {
+    {{3, 1, 20}, {5, 2, 513}, 4, 2, 8},    // heads that share keys; a batch of three
+    {{600, 0, 7}, {600, 0, 9}, 2, 2, 16},  // a sequence without rows
+    {{640}, {640}, 1, 1, 24},              // exactly a bucket
+};
+const Sizes kOneSelf{{600, 3}, {}, 2, 1, 8};
+
+TEST_F(DeviceLongAttention, EqualsTheCpu) {
+  for (const DType compute : {DType::bf16, DType::f16}) {
+    const double tolerance = compute == DType::bf16 ? 3e-2 : 4e-3;
+    for (const Sizes& s : kAcross) {
+      ASSERT_TRUE(uses_cudnn(across(s, 0), compute));
+      expect_equal(across(s, 0), DType::f32, tolerance, compute);
+    }
+    ASSERT_TRUE(uses_cudnn(causal(kOneSelf, 0), compute));
+    expect_equal(causal(kOneSelf, 0), DType::f32, tolerance, compute);
+  }
+}
+
+// The values are those of lmx's own kernel on the same device, up to the rounding of the result.
+TEST_F(DeviceLongAttention, EqualsTheOwnKernels) {
+  const OpCase c = causal(kOneSelf, 0);
+  const std::vector<Values> by_cudnn = run_on(c, kDevice, DType::f32, DType::bf16);
+  setenv("LMX_CUDNN", "0", 1);
+  EXPECT_FALSE(uses_cudnn(c));
+  expect_close(by_cudnn, run_on(c, kDevice, DType::f32, DType::bf16), 3e-2);
+}
+
+TEST_F(DeviceLongAttention, SameBitsInEveryRun) {
+  for (const OpCase& c : {across(kAcross[0], 0), causal(kOneSelf, 0)})
+    EXPECT_EQ(run_on(c, kDevice, DType::f32, DType::bf16), run_on(c, kDevice, DType::f32, DType::bf16));
+}
+
+TEST_F(DeviceLongAttention, TheSizesDecide) {
+  EXPECT_TRUE(uses_cudnn(across({{2}, {513}, 2, 1, 8}, 0)));
+  EXPECT_FALSE(uses_cudnn(across({{2}, {512}, 2, 1, 8}, 0))) << "few keys";
+  EXPECT_FALSE(uses_cudnn(across({{2}, {513}, 2, 1, 12}, 0))) << "heads of 24 bytes";
+  EXPECT_TRUE(uses_cudnn(across({{2}, {513}, 1, 1, 128}, 0)));
+  EXPECT_FALSE(uses_cudnn(across({{2}, {513}, 1, 1, 136}, 0))) << "large heads";
+  EXPECT_FALSE(uses_cudnn(across({{2, 0}, {513, 1}, 2, 1, 8}, 0))) << "keys without queries";
+  EXPECT_FALSE(uses_cudnn(across({{2}, {513}, 2, 1, 8}, 0.1))) << "dropout";
+  EXPECT_FALSE(uses_cudnn(across({{2}, {513}, 2, 1, 8}, 0), DType::f32)) << "fp32";
+  OpCase biased = across({{2}, {513}, 2, 1, 8}, 0);
+  biased.inputs.push_back({2, 513});
+  biased.result = [](Context& ctx, const Vars& v) {
+    AttentionOptions o = options_of({{2}, {513}, 2, 1, 8}, 0, {});
+    o.bias = v[3];
+    return attention(ctx, {v[0], v[1], v[2], Segments::of(Lengths{2}), Segments::of(Lengths{513})}, o);
+  };
+  EXPECT_FALSE(uses_cudnn(biased)) << "a bias";
+}
+
+// Gradients of one variable as every operand would have to be added up.
+TEST_F(DeviceLongAttention, OneVariableAsEveryOperandIsComputedByTheOwnKernels) {
+  const Segments s = Segments::of(Lengths{520});
+  const OpCase c{"attention",
+                 "one variable",
+                 [=](Context& ctx, const Vars& v) {
+                   AttentionOptions o;
+                   o.heads = 1;
+                   return attention(ctx, {v[0], v[0], v[0], s, s}, o);
+                 },
+                 {{520, 8}}};
+  EXPECT_FALSE(uses_cudnn(c));
+}
+
+// Two attentions of one variable: the second gradient is added to the first.
+TEST_F(DeviceLongAttention, GradientsAddUp) {
+  const Segments s = Segments::of(Lengths{520, 3});
+  const OpCase c{"attention",
+                 "two of one variable",
+                 [=](Context& ctx, const Vars& v) {
+                   AttentionOptions o;
+                   o.heads = 1;
+                   const Var first = attention(ctx, v[0], s, o);
+                   o.causal = true;
+                   return add(ctx, first, attention(ctx, v[0], s, o));
+                 },
+                 {{523, 24}}};
+  EXPECT_EQ(attentions_of_cudnn([&] { run_on(c, kDevice, DType::f32, DType::bf16); }), 2);
+  expect_equal(c, DType::f32, 3e-2, DType::bf16);
+}
+
+// Operands that no gradient is needed of, and a value that another op computed, whose gradient has an operand.
+TEST_F(DeviceLongAttention, OperandsOfProductsAndConstants) {
+  const Segments s = Segments::of(Lengths{514});
+  const OpCase c{"attention",
+                 "after a product",
+                 [=](Context& ctx, const Vars& v) {
+                   AttentionOptions o;
+                   o.heads = 2;
+                   // Small weights: the scores of large ones would make the gradients depend on single roundings.
+                   const Var w = scale(ctx, v[1], 0.25), constant(v[0].value());
+                   const Var q = linear(ctx, v[0], w, {}), kv = linear(ctx, constant, scale(ctx, v[2], 0.25), {});
+                   return linear(ctx, attention(ctx, q, kv, s, s, o), w, {});
+                 },
+                 {{514, 16}, {16, 16}, {32, 16}}};
+  EXPECT_TRUE(uses_cudnn(c, DType::f16));
+  expect_equal(c, DType::f32, 3e-2, DType::f16);
+}
+
+TEST_F(DeviceLongAttention, AnotherValueOfTheVariableIsAnError) {
+  setenv("LMX_CUDNN", "yes", 1);
+  try {
+    (void)uses_cudnn(causal(kOneSelf, 0));
+    FAIL() << "no error";
+  } catch (const UserError& e) {
+    EXPECT_STREQ(e.what(), "[cudnn] LMX_CUDNN=yes: must be auto, 0 or 1");
+  }
+}
+
+// The emulated cuDNN refuses every shape, as the real one does on some architectures.
+TEST(EmulatedLongAttention, ARefusalLeavesTheOwnKernels) {
+  if (!emulates_device()) GTEST_SKIP() << "no emulated device";
+  const EmulatedError error("sdpa");
+  EXPECT_FALSE(uses_cudnn(causal(kOneSelf, 0)));
+  setenv("LMX_CUDNN", "1", 1);
+  try {
+    (void)uses_cudnn(causal(kOneSelf, 0));
+    ADD_FAILURE() << "no error";
+  } catch (const UserError& e) {
+    EXPECT_THAT(e.what(), HasSubstr("does not compute attention of 640 keys and heads of 8 in bf16 on cuda:0: the "
+                                    "emulated cuDNN supports no attention; without LMX_CUDNN=1"));
+  }
+  unsetenv("LMX_CUDNN");
 }
 
 }  // namespace

@@ -2,7 +2,7 @@
 // rows for a warp and for a block, rows that shared memory holds and longer ones, and sums over one part and over many.
 // The feed-forward layer and the normalised residual connection also on the CPU, against the ops that they consist of.
 #include "device.h"
-#include "ops/device_cases.h"
+#include "ops/device_values.h"
 
 namespace lmx::testing {
 namespace {
@@ -267,8 +267,8 @@ TEST_F(DeviceFeedForward, EqualsTheCpus) {
     for (const double p : {0.0, 0.3}) {
       expect_equal(as_one_op(s, p), DType::f64, 1e-12);
       expect_equal(as_one_op(s, p), DType::f32, 5e-5);
-      // A unit, which is below 4 for these inputs, may be rounded to the other neighbour: 2^-6 in bf16, 2^-9 in fp16. Two
-      // such units in a result are rare.
+      // A unit, which is below 4 for these inputs, may be rounded to the other neighbour: 2^-6 in bf16, 2^-9 in fp16.
+      // Two such units in a result are rare.
       expect_equal(as_one_op(s, p), DType::f32, 0x1p-5, DType::bf16);
       expect_equal(as_one_op(s, p), DType::f32, 0x1p-8, DType::f16);
       if (HasFatalFailure()) return;

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Scores of sacreBLEU (PyPI: sacrebleu) for tests/data/bleu_test.cc: tools/parity/bleu.py tests/data/golden/bleu.json
+"""Scores of sacreBLEU (PyPI: sacrebleu) for tests/data/translation_scores_test.cc:
+tools/parity/bleu.py tests/data/golden/bleu.json
 
 Eighteen small corpora, each scored with every tokenizer, every smoothing, both cases, chrF and chrF++. Lower case is compared only for
 characters with a single lower-case form: Python's lower() converts some into two characters, and a sigma depending on its position.
