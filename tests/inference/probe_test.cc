@@ -15,7 +15,7 @@
 #include "names.h"
 #include "paths.h"
 #include "patterns.h"
-#include "process/bytes_fixture.h"
+#include "process/text_fixtures.h"
 #include "runfiles/checkpoint.h"
 
 namespace lmx {

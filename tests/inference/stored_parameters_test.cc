@@ -6,7 +6,7 @@
 #include "data/fixture.h"
 #include "lmx/error.h"
 #include "names.h"
-#include "process/letters_fixture.h"
+#include "process/text_fixtures.h"
 #include "runfiles/checkpoint.h"
 #include "train/fixture.h"
 

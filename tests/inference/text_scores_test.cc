@@ -4,8 +4,8 @@
 #include <cmath>
 
 #include "names.h"
-#include "process/letters_fixture.h"
 #include "process/run_fixture.h"
+#include "process/text_fixtures.h"
 
 namespace lmx_test {
 namespace {

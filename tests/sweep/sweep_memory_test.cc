@@ -1,6 +1,10 @@
-// Points that are killed because memory is exhausted: by the kernel, in a cgroup of this test, by Slurm, or by a
-// program that reports it.
+// What points of a sweep use of a machine. Points are killed because memory is exhausted: by the kernel, in a cgroup of
+// this test, by Slurm, or by a program that reports it. Points share cores, and become jobs of Slurm.
+#include <filesystem>
+
 #include "app/points/journal.h"
+#include "names.h"
+#include "paths.h"
 #include "process/sweep_fixture.h"
 
 namespace lmx_test {
@@ -91,6 +95,140 @@ TEST_F(SweepMemory, SlurmsStateIsAnOutcome) {
   EXPECT_EQ(run_process(sweep_words("other", {"train.steps=2", "seed=1,2", "--launcher", "slurm"}), settings).code, 0);
   EXPECT_EQ(count_ends("other", "out_of_memory"), 0u);
   EXPECT_EQ(count_ends("other", "preempted"), 2u);
+}
+
+// Points of a sweep and cells of an experiment that run at the same time use separate cores, or one thread each if
+// there are not enough cores. The tests use two cores, on any machine.
+
+class SharedCores : public SweepTest {
+ protected:
+  SharedCores() {
+    fs::create_directory(folder_ / "experiments");
+    write("experiments/seeds.yaml",
+          "title: T\npaper: P\nscales: {desk: {recipe: ../tiny.yaml, overrides: [train.steps=2]}}\n"
+          "axes: {seed: [1, 2, 3]}\noverrides: ['seed=${seed}']\nmeasures: {ppl: {key: ppl}}\n");
+  }
+
+  // The threads of each run below `folder`, in the order of their names.
+  std::vector<int64_t> threads(std::vector<std::string> command, const std::string& folder) const {
+    command.insert(command.begin(), {"taskset", "-c", two_cores()});
+    auto free = environment();
+    free["OMP_NUM_THREADS"] = "";
+    const Outcome o = run_process(command, free);
+    EXPECT_EQ(o.code, 0) << o.err;
+    std::map<std::string, int64_t> all;
+    for (const auto& entry : fs::directory_iterator(path(folder))) {
+      if (!entry.is_directory()) continue;
+      const Json p = Json::parse(read_file(entry.path() / "provenance.json"));
+      all[entry.path().filename().string()] = p["starts"].back()["compute"]["threads"];
+    }
+    std::vector<int64_t> list;
+    for (const auto& [id, count] : all) list.push_back(count);
+    return list;
+  }
+  std::vector<int64_t> of_sweep(const std::string& out, const std::string& seeds, const std::string& jobs,
+                                const std::string& asked = "0") const {
+    return threads(sweep_words(out, {"train.steps=2", "seed=" + seeds, "--jobs", jobs, "threads=" + asked}),
+                   out + "/points");
+  }
+  std::vector<int64_t> of_experiment(const std::string& out, const std::vector<std::string>& cells,
+                                     const std::string& jobs, const std::string& asked = "0") const {
+    std::vector<std::string> command{
+        build_path("/bin/lmx"), "experiment", "run", path("experiments/seeds.yaml"), "--out", path(out), "--jobs", jobs,
+        "threads=" + asked};
+    for (const std::string& cell : cells) command.insert(command.end(), {"--only", cell});
+    return threads(command, out + "/cells");
+  }
+};
+
+TEST_F(SharedCores, OfPoints) {
+  if (two_cores().empty()) GTEST_SKIP() << "needs two cores and taskset (Debian: util-linux)";
+  EXPECT_THAT(of_sweep("one", "1,2", "1"), ElementsAre(2, 2));
+  EXPECT_THAT(of_sweep("two", "1,2", "2"), ElementsAre(1, 1));
+  EXPECT_THAT(of_sweep("many", "1,2,3", "3"), ElementsAre(1, 1, 1));
+  EXPECT_THAT(of_sweep("few", "1,2", "9"), ElementsAre(1, 1));
+  EXPECT_THAT(of_sweep("asked", "1,2", "2", "2"), ElementsAre(2, 2));
+}
+
+TEST_F(SharedCores, OfCells) {
+  if (two_cores().empty()) GTEST_SKIP() << "needs two cores and taskset (Debian: util-linux)";
+  EXPECT_THAT(of_experiment("one", {"1", "2"}, "1"), ElementsAre(2, 2));
+  EXPECT_THAT(of_experiment("two", {"1", "2"}, "2"), ElementsAre(1, 1));
+  EXPECT_THAT(of_experiment("many", {"*"}, "3"), ElementsAre(1, 1, 1));
+  EXPECT_THAT(of_experiment("alone", {"2"}, "8"), ElementsAre(2));  // the only cell gets both cores
+  EXPECT_THAT(of_experiment("asked", {"*"}, "2", "2"), ElementsAre(2, 2, 2));
+}
+
+// lmx sweep --launcher slurm, on a Slurm of one node that runs as long as the test.
+
+using testing::AllOf;
+using testing::Not;
+
+class SlurmSweep : public SweepTest {
+ protected:
+  // Runs a script in the cluster, with the variables $LMX, $RECIPE and $OUT.
+  Outcome in_cluster(const std::string& script) const {
+    auto settings = environment();
+    settings["LMX"] = build_path("/bin/lmx");
+    settings["RECIPE"] = path("tiny.yaml");
+    settings["OUT"] = path("out");
+    return run_process({"timeout", "300", "bash", source_path("/tests/process/slurm_node.sh"), "bash", "-c", script},
+                       settings);
+  }
+  static constexpr int kNoSlurm = 77;
+};
+
+TEST_F(SlurmSweep, AnArrayThatOutlivesItsWatcher) {
+  const Outcome o = in_cluster(R"sh(
+    "$LMX" sweep "$RECIPE" --out "$OUT" train.steps=400 seed=1,2,3 --launcher slurm --jobs 2 &
+    sweep=$!
+    until grep -q '"submitted"' "$OUT/journal.jsonl" &&
+      ls "$OUT"/points/*/metrics.jsonl; do sleep 0.1; done > /dev/null 2>&1
+    kill -9 $sweep
+    wait $sweep
+    "$LMX" sweep --resume "$OUT" --launcher slurm
+  )sh");
+  if (o.code == kNoSlurm) GTEST_SKIP() << o.err;
+  ASSERT_EQ(o.code, 0) << o.err;
+  EXPECT_EQ(count_ends("out", "done"), 3u);
+  int submissions = 0;
+  for (const Json& event : events("out")) submissions += event["event"] == "submitted";
+  EXPECT_EQ(submissions, 1);
+  for (const std::string& id : ids("out")) {
+    const Json starts = Json::parse(read_file(folder_ / "out/points" / id / "provenance.json"))["starts"];
+    EXPECT_EQ(starts.size(), 1u) << id;
+  }
+  EXPECT_THAT(o.out, Names("seed", "done"));
+  EXPECT_TRUE(fs::exists(path("out/table.csv")));
+}
+
+TEST_F(SlurmSweep, OutcomesAndWhatIsCancelled) {
+  const Outcome o = in_cluster(R"sh(
+    "$LMX" sweep "$RECIPE" --out "$OUT" train.steps=8000,20 train.max_loss=0,0.01 --launcher slurm --slurm=--time=10 &
+    sweep=$!
+    until grep -q '"step"' "$OUT"/points/0-*/metrics.jsonl 2> /dev/null; do sleep 0.1; done
+    scancel -n "$(squeue -h -o %j | head -n 1)"
+    wait $sweep || exit 9
+    cp "$OUT/journal.jsonl" "$OUT/before"
+    "$LMX" sweep --resume "$OUT" --launcher slurm --retry 1
+  )sh");
+  if (o.code == kNoSlurm) GTEST_SKIP() << o.err;
+  ASSERT_EQ(o.code, 0) << o.err;
+  EXPECT_THAT(read_file(folder_ / "out/before"), HasSubstr("\"preempted\""));
+  EXPECT_EQ(count_ends("out", "done"), 2u);
+  EXPECT_EQ(count_ends("out", "diverged"), 2u);
+  for (const auto& [id, event] : ends("out")) {
+    if (event["outcome"] != "done") continue;
+    EXPECT_EQ(event["step"], id[0] == '0' ? 8000 : 20) << id;
+  }
+}
+
+TEST_F(SlurmSweep, WithoutSlurm) {
+  auto settings = environment();
+  settings["PATH"] = missing_path();
+  const Outcome o = run_process(sweep_words("out", {"seed=1,2", "train.steps=2", "--launcher", "slurm"}), settings);
+  EXPECT_EQ(o.code, 2);
+  EXPECT_THAT(o.err, AllOf(Names("--launcher slurm", "sbatch"), Not(HasSubstr("terminate"))));
 }
 
 }  // namespace

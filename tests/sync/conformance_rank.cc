@@ -1,4 +1,4 @@
-// One rank of the jobs that conformance_process_test.cc starts: `conformance_rank GROUP RANKS PER_NODE [DEVICE
+// One rank of the jobs that conformance_test.cc starts: `conformance_rank GROUP RANKS PER_NODE [DEVICE
 // [EVERY]]`. Failures are printed to stderr; rank 0 prints the digest of all results. Exits with 1 if a check failed on
 // any rank.
 #include <sys/prctl.h>

@@ -1,21 +1,27 @@
 // metrics.jsonl, and the TensorBoard events in the same folder.
-#include "runfiles/metrics.h"
-#include "base/text.h"
-
 #include <gmock/gmock.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <bit>
 #include <cmath>
 #include <csignal>
 #include <cstring>
+#include <filesystem>
 #include <limits>
+#include <mutex>
 
+#include "app/run/run.h"
+#include "base/text.h"
 #include "names.h"
+#include "runfiles/metrics.h"
+#include "runfiles/open_window.h"
 #include "runfiles/tensorboard.h"
 #include "train/fixture.h"
 #include "train/progress.h"
+#include "train/run_folder.h"
 
 namespace lmx::train {
 namespace {
@@ -210,6 +216,116 @@ TEST(Progress, Durations) {
   EXPECT_EQ(rate_text(1234), "1.2k");
   EXPECT_EQ(rate_text(999999), "1.0M");
   EXPECT_EQ(rate_text(51.3e6), "51M");
+}
+
+}  // namespace
+}  // namespace lmx::train
+
+// Records are on disk before the checkpoint that depends on them. Every fsync() of this program and of the core calls
+// the function below.
+
+namespace {
+
+std::mutex g_mutex;
+std::vector<std::string>* g_synced = nullptr;
+
+}  // namespace
+
+extern "C" __attribute__((visibility("default"))) int fsync(int descriptor) {
+  {
+    const std::lock_guard lock(g_mutex);
+    std::error_code error;
+    if (g_synced)
+      g_synced->push_back(std::filesystem::read_symlink("/proc/self/fd/" + std::to_string(descriptor), error).string());
+  }
+  return static_cast<int>(syscall(SYS_fsync, descriptor));
+}
+
+namespace lmx::train {
+namespace {
+
+class MetricsSync : public RunFolderTest {};
+
+TEST_F(MetricsSync, RecordsComeBeforeTheCheckpoint) {
+  const std::string recipe = R"(
+data: {name: synthetic, vocab_size: 40, train_tokens: 2000, valid_tokens: 100, branching: 4, classes: 4}
+batcher: {name: tbptt, sequence_length: 5}
+batch: {global: 2}
+model: {name: lstm, embedding: 4, cells: 4}
+optimizer: {name: sgd, lr: 0.1}
+train: {steps: 4, log_every: 1, eval_every: 4}
+checkpoint: {every: 2, keep_last: 9}
+threads: 1
+)";
+  std::vector<std::string> synced;
+  {
+    const std::lock_guard lock(g_mutex);
+    g_synced = &synced;
+  }
+  run_recipe(parse_yaml(recipe + "run: {dir: " + path("r") + "}\n", "r.yaml"), "r", {});
+  {
+    const std::lock_guard lock(g_mutex);
+    g_synced = nullptr;
+  }
+  const auto is_metrics = [](const std::string& file) { return file.ends_with("/metrics.jsonl"); };
+  const auto is_model = [](const std::string& file) {
+    return file.find("/model.safetensors.tmp-") != std::string::npos;  // it gets its name after that
+  };
+  int metrics = 0, models = 0;
+  for (const std::string& file : synced) {
+    metrics += is_metrics(file);
+    models += is_model(file);
+    EXPECT_GE(metrics, models) << testing::PrintToString(synced);
+  }
+  EXPECT_EQ(models, 2) << testing::PrintToString(synced);
+}
+
+// Counters of ranks between two records, as a checkpoint stores them.
+
+OpenWindow counted(int64_t steps, int64_t sent, double error, double residual) {
+  OpenWindow w;
+  w.steps = steps;
+  w.traffic[{"rest", "all_to_all"}] = {steps, sent, 2 * sent, 0.1};
+  w.health["lstm.0.wx"] = {100 * steps, 3, 1, error, 2.5, residual};
+  w.times = {0.25, 0.125};
+  return w;
+}
+
+TEST(OpenWindow, ComesBackExactly) {
+  const OpenWindow before = counted(7, 1234, 1.0 / 3, 1e-300);
+  const OpenWindow after = open_window({before.to_json()}, "step-7");
+  EXPECT_EQ(after.to_json(), before.to_json());
+  EXPECT_EQ(after.health.at("lstm.0.wx").error, 1.0 / 3);
+  EXPECT_EQ(open_window({}, "").to_json(), OpenWindow().to_json());
+}
+
+TEST(OpenWindow, AddsUpButForResiduals) {
+  OpenWindow w = counted(7, 1000, 1, 8);
+  w.add(counted(3, 10, 0.5, 2));
+  EXPECT_EQ(w.steps, 10);
+  const TrafficSum& sum = w.traffic.at({"rest", "all_to_all"});
+  EXPECT_EQ(sum.sent, 1010);
+  EXPECT_EQ(sum.received, 2020);
+  const CodecHealth& h = w.health.at("lstm.0.wx");
+  EXPECT_EQ(h.values, 1000);
+  EXPECT_EQ(h.error, 1.5);
+  EXPECT_EQ(h.residual, 2) << "the current residual";
+}
+
+// A run of four ranks continues with two: each takes the windows of two ranks, which counted the same steps.
+TEST(OpenWindow, OfAnotherNumberOfRanks) {
+  std::vector<std::string> texts;
+  for (int64_t r = 0; r < 4; ++r) texts.push_back(counted(5, 1 << r, 0, 0).to_json());
+  const auto numbers = window_texts(texts);
+  const auto of = [&](int rank, int size) { return open_window(windows_of(numbers, rank, size), "x"); };
+  EXPECT_EQ(of(1, 2).traffic.at({"rest", "all_to_all"}).sent, 2 + 8);
+  EXPECT_EQ(of(1, 2).steps, 5);
+  EXPECT_EQ(of(2, 4).traffic.at({"rest", "all_to_all"}).sent, 4);
+  EXPECT_EQ(of(5, 8).steps, 0);
+}
+
+TEST(OpenWindow, DamagedText) {
+  EXPECT_THAT(message<UserError>([] { open_window({"{\"steps\":1}"}, "run/step-7"); }), Names("run/step-7/state.json"));
 }
 
 }  // namespace
