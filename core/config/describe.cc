@@ -1,9 +1,7 @@
 // Typed configs as a tree with every default, and as a table of fields.
-#include "config/describe.h"
+#include "config/messages.h"
 
 #include <cmath>
-
-#include "config/messages.h"
 
 namespace lmx {
 

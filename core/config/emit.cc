@@ -147,7 +147,7 @@ void write_block(std::string& out, const Node& node, size_t indent, bool at_line
     const Node& value = is_map ? node.entries[i].second : node.items[i];
     out += is_map ? key_yaml(node.entries[i].first) + ":" : "-";
     if (!is_block(value)) {
-      out += " " + inline_yaml(value, false) + "\n";
+      out += str(" ", inline_yaml(value, false), "\n");
     } else if (is_map) {
       out += "\n";
       write_block(out, value, indent + 2, true);

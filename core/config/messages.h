@@ -29,4 +29,8 @@ std::string double_text(double value);
 // Returns whether the text is a digit string of any length, with an optional sign and single `_` between digits.
 bool looks_like_int(std::string_view text);
 
+// The text form of a typed config.
+
+std::string range_text(const Range& range);  // ">= 1", "in (0, 1]", or "" for any value
+
 }  // namespace lmx::config

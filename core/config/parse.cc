@@ -14,11 +14,9 @@
 #include <set>
 #include <sstream>
 
-#include "base/utf8.h"
-#include "config/line_ends.h"
+#include "base/text.h"
 #include "config/messages.h"
 #include "config/source_text.h"
-#include "config/yaml_syntax.h"
 
 namespace lmx {
 namespace {
@@ -79,7 +77,7 @@ std::string without_hex(const std::string& text) {
 
 // yaml-cpp writes "\N" (U+0085) and "\_" (U+00A0) as one byte each.
 std::string with_utf8(std::string text) {
-  for (size_t at; (at = find_invalid_utf8(text)) != kValidUtf8;) text.insert(at, "\xC2");
+  for (size_t at; (at = find_invalid_utf8(text)) != kValidUtf8;) text.insert(at, 1, '\xC2');
   return text;
 }
 

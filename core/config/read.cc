@@ -4,9 +4,9 @@
 #include <filesystem>
 #include <set>
 
-#include "config/describe.h"
 #include "config/error_collector.h"
 #include "config/messages.h"
+#include "lmx/config.h"
 
 namespace lmx {
 
@@ -259,5 +259,7 @@ void check_missing(const Node& tree) {
   collect_missing(tree, "", missing);
   if (!missing.empty()) fail_missing(missing);
 }
+
+Fields::~Fields() = default;  // defined here, so that all plugins share one vtable
 
 }  // namespace lmx

@@ -1,8 +1,12 @@
-// The text of a YAML file. Used to check yaml-cpp's events against the source.
+// The text of a YAML file, with which yaml-cpp's events are checked and completed.
 #pragma once
 
+#include <yaml-cpp/exceptions.h>
+
+#include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "lmx/config.h"
@@ -40,5 +44,25 @@ class SourceText {
 inline constexpr size_t kMaxKey = 200;
 
 std::string read_text(const std::string& path);  // UserError if it cannot be read
+
+// Line ends that yaml-cpp 0.7 loses at the end of a scalar.
+
+// `value`: the text that yaml-cpp has read for the quoted or block scalar that begins at `pos`. Returns it with the
+// line ends that YAML 1.2 keeps and yaml-cpp drops: those of blank lines before a closing quote, and after a text
+// folded by `>+`.
+std::string with_line_ends(const SourceText& source, size_t pos, std::string value);
+
+// Reports text that is not valid YAML, or whose meaning differs from its appearance. The messages suggest a correction;
+// those of yaml-cpp ("illegal map value") describe the state of its parser.
+
+// yaml-cpp ignores each line that begins with %, but YAML allows directives only before `---`. `quotes`: begin and end
+// of each text in quotes, in order; a line inside quotes is no directive.
+void check_directives(const SourceText& source, const std::vector<std::pair<size_t, size_t>>& quotes);
+
+// Reports text at `pos` that belongs to no map or list.
+[[noreturn]] void fail_loose(const SourceText& source, size_t pos);
+
+// Reports a syntax error of yaml-cpp. `open`: the innermost open bracket at the error.
+[[noreturn]] void fail_syntax(const SourceText& source, const YAML::Exception& error, std::optional<size_t> open);
 
 }  // namespace lmx::config

@@ -1,8 +1,9 @@
-// plugin.toml: describes a plugin before it is loaded.
+// What describes a plugin before it is loaded: plugin.toml, and NAME.fields.toml beside NAME.so.
 #pragma once
 
 #include <filesystem>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -22,5 +23,19 @@ std::optional<PluginKind> kind_from_name(std::string_view name);
 
 // Every plugin.toml in `directory`, sorted; searches two levels of folders (the tree is <kind>/<name>/plugin.toml).
 std::vector<std::filesystem::path> find_manifests(const std::filesystem::path& directory);
+
+// The text of NAME.fields.toml.
+
+// A plugin's fields, and the plugin that they belong to.
+struct FieldsFile {
+  std::string kind;     // of the plugin
+  std::string library;  // the build id of its library
+  std::string core;     // the build id of the core that loaded it
+  std::vector<FieldInfo> fields;
+};
+
+// nullopt if the text was not written by fields_file_text().
+std::optional<FieldsFile> parse_fields_file(const std::string& text);
+std::string fields_file_text(const FieldsFile& file);
 
 }  // namespace lmx

@@ -6,9 +6,7 @@
 
 #include "lmx/plugin.h"
 #include "plugin/choice.h"
-#include "plugin/description.h"
 #include "plugin/library.h"
-#include "plugin/loaded_code.h"
 #include "plugin/manifest.h"
 
 namespace lmx {

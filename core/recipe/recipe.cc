@@ -7,7 +7,6 @@
 #include "lmx/config.h"
 #include "lmx/data.h"
 #include "lmx/plugin.h"
-#include "recipe/checked_recipe.h"
 #include "recipe/comm_config.h"
 #include "recipe/stop_rule.h"
 #include "recipe/sync_rules.h"

@@ -129,3 +129,16 @@ Recipe read_recipe(const Node& composed, const std::string& name);
 Node full_recipe(const Node& composed, const std::string& name);
 
 }  // namespace lmx
+
+// A recipe that has been read and checked once.
+
+namespace lmx::train {
+
+struct CheckedRecipe {
+  Recipe given;
+  Node full;  // with all defaults, as config.yaml records it
+};
+// Returns the results of read_recipe and full_recipe, reading the tree only once. Throws the same UserErrors.
+CheckedRecipe check_recipe(const Node& composed, const std::string& name);
+
+}  // namespace lmx::train

@@ -18,7 +18,6 @@
 #include <thread>
 #include <utility>
 
-#include "base/file_lock.h"
 #include "base/files.h"
 #include "lmx/error.h"
 #include "temp_folder.h"

@@ -8,11 +8,9 @@
 #include "app/records/run_records.h"
 #include "base/files.h"
 #include "lmx/error.h"
-#include "plugin/fields_file.h"
 #include "plugin/manifest.h"
 #include "runfiles/checkpoint.h"
 #include "runfiles/metrics.h"
-#include "runfiles/metrics_reader.h"
 #include "scratch.h"
 #include "targets.h"
 

@@ -12,7 +12,7 @@ struct Writer {
 };
 const std::vector<Writer> kOtherWriters{
     {"core/base/output_file.cc", "it is OutputFile"},
-    {"core/base/file_lock.cc", "a lock has no content"},
+    {"core/base/files.cc", "a lock has no content"},
     {"core/base/log.cc", "the log of a run grows line by line"},
     {"core/runfiles/metrics.cc", "the records of a run grow line by line"},
     {"core/runfiles/tensorboard.cc", "the events of a run grow"},

@@ -181,7 +181,7 @@ const std::vector<AllowedName> kAllowedNames{
     {"core/recipe/sync_rules.cc", "allreduce", "the example of a rule in messages is the default of `sync`"},
     {"core/model/recurrent.cc", "mlstm", "the help gives names of parameters as examples"},
     {"core/optim/clip.cc", "lstm", "the help gives names of parameters as examples"},
-    {"core/sync/server/server_config.cc", "mpi", "the help explains a setting by the communicators of lmx"},
+    {"core/sync/server/server_strategy.cc", "mpi", "the help explains a setting by the communicators of lmx"},
     {"core/sync/server/server_link.cc", "mpi", "this room cannot ask the registry; the message gives the remedy"},
 };
 

@@ -7,7 +7,7 @@
 #include <algorithm>
 
 #include "app/compose/interpolate.h"
-#include "base/utf8.h"
+#include "base/text.h"
 #include "config/messages.h"
 #include "config/source_text.h"
 

@@ -6,7 +6,7 @@
 
 #include "app/compose/override.h"
 #include "base/clock.h"
-#include "base/utf8.h"
+#include "base/text.h"
 #include "config/messages.h"
 #include "config/source_text.h"
 #include "lmx/log.h"

@@ -13,7 +13,7 @@
 #include "lmx/error.h"
 #include "lmx/parallel.h"
 #include "runfiles/checkpoint.h"
-#include "runfiles/metrics_reader.h"
+#include "runfiles/metrics.h"
 
 namespace lmx {
 namespace {

@@ -12,7 +12,6 @@
 #include "app/prepare/prepare.h"
 #include "app/text/moses.h"
 #include "base/text.h"
-#include "base/utf8.h"
 #include "data/data_config.h"
 #include "lmx/error.h"
 #include "lmx/log.h"

@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/file_lock.h"
+#include "base/files.h"
 
 namespace lmx_cli::jobs {
 

@@ -11,7 +11,6 @@
 #include <thread>
 
 #include "app/corpora/corpora.h"
-#include "base/file_lock.h"
 #include "base/files.h"
 #include "base/output_file.h"
 #include "lmx/error.h"

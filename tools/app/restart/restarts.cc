@@ -15,7 +15,7 @@
 #include "lmx/launch.h"
 #include "lmx/log.h"
 #include "runfiles/checkpoint.h"
-#include "runfiles/metrics_reader.h"
+#include "runfiles/metrics.h"
 
 namespace lmx_cli {
 namespace {

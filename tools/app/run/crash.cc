@@ -13,7 +13,7 @@
 #include <string_view>
 
 #include "lmx/config.h"
-#include "plugin/loaded_code.h"
+#include "plugin/library.h"
 
 namespace lmx {
 namespace {

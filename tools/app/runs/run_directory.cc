@@ -16,7 +16,7 @@
 #include "lmx/error.h"
 #include "recipe/recipe.h"
 #include "runfiles/checkpoint.h"
-#include "runfiles/metrics_reader.h"
+#include "runfiles/metrics.h"
 
 namespace lmx::train {
 namespace {

@@ -11,7 +11,7 @@
 #include "app/runs/stored_parameters.h"
 #include "app/runs/supervision.h"
 #include "backend/cuda.h"
-#include "base/file_lock.h"
+#include "base/files.h"
 #include "lmx/config.h"
 #include "lmx/data.h"
 #include "lmx/plugin.h"
