@@ -1,10 +1,12 @@
-// plugin.toml, fields of plugins, checkpoints and the core's reader of metrics.jsonl.
+// plugin.toml, fields of plugins, checkpoints, metrics.jsonl, journals, and the table of all targets.
 #include <algorithm>
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 #include <tuple>
 
+#include "app/cells/journal.h"
+#include "app/points/journal.h"
 #include "app/records/run_records.h"
 #include "base/files.h"
 #include "lmx/error.h"
@@ -124,6 +126,37 @@ void checkpoint(std::string_view input) {
     load_folder(scratch, input);
   else
     load_tensors(scratch, input);
+}
+
+// The journals of sweeps and experiments, and the status file of a run.
+
+void journal(std::string_view input) {
+  using namespace lmx_cli;
+  static const Scratch scratch;
+  static const sweeps::Plan plan = [] {
+    sweeps::Plan p;
+    p.name = "fuzzed";
+    for (const char* id : {"0", "1-seed=2", "02-optimizer.lr=1e-3"}) p.points.emplace_back().id = id;
+    return p;
+  }();
+  scratch.write("journal.jsonl", input);
+  scratch.write("status.json", input);
+  try {
+    sweeps::read_standing(plan, scratch.path(""));
+  } catch (const UserError&) {
+  }
+  sweeps::read_status(scratch.path(""));
+  try {
+    experiments::Journal(scratch.path("journal.jsonl"));
+  } catch (const UserError&) {
+  }
+}
+
+const std::vector<Target>& targets() {
+  static const std::vector<Target> all{
+      {"yaml", yaml},     {"override", override_text}, {"interpolation", interpolation}, {"manifest", manifest},
+      {"fields", fields}, {"metrics", metrics},        {"checkpoint", checkpoint},       {"journal", journal}};
+  return all;
 }
 
 }  // namespace lmx::fuzz
