@@ -91,10 +91,10 @@ TEST_F(CudaRun, ADryRunComparesTheMemoryOfTheDevice) {
 // In bf16, a residual connection with a norm after it keeps neither its sum nor the result of dropout.
 TEST_F(CudaRun, TheMemoryOfATransformerIsWithinATenthOfTheEstimate) {
   write("tiny.yaml",
-        "data: {name: synthetic, vocab_size: 500, train_tokens: 20000, valid_tokens: 1000}\n"
-        "batcher: {name: tbptt, sequence_length: 25}\nbatch: {global: 64}\nloss: {name: full_softmax}\n"
-        "model: {name: transformer, encoder_layers: 0, decoder_layers: 4, d: 128, ffn: 256, heads: 4, share: none}\n"
-        "optimizer: {name: adam, lr: 0.01}\ntrain: {steps: 2}\nthreads: 1\n");
+        "data: {name: synthetic, vocab_size: 100, train_tokens: 4000, valid_tokens: 300}\n"
+        "batcher: {name: tbptt, sequence_length: 16}\nbatch: {global: 64}\nloss: {name: full_softmax}\n"
+        "model: {name: transformer, encoder_layers: 0, decoder_layers: 4, d: 64, ffn: 128, heads: 2, share: none}\n"
+        "optimizer: {name: adam, lr: 0.01}\ntrain: {steps: 1}\nthreads: 1\n");
   std::map<std::string, double> peaks;
   for (const std::string norm : {"post", "pre"}) {
     const std::vector<std::string> words{"precision=bf16", "model.norm=" + norm};
@@ -167,7 +167,7 @@ TEST_F(CudaRun, AStepWaitsOnceIfTheUpdateNeedsItsResults) {
     const auto waits = [&](int steps) {
       return counted(steps, "waited for it ([0-9,]+) times", {"train.on_divergence=" + policy});
     };
-    EXPECT_EQ(waits(30) - waits(10), policy == "stop" ? 0 : 20) << policy;
+    EXPECT_EQ(waits(10) - waits(5), policy == "stop" ? 0 : 5) << policy;
   }
 }
 
@@ -175,9 +175,9 @@ TEST_F(CudaRun, AStepWaitsOnceIfTheUpdateNeedsItsResults) {
 TEST_F(CudaRun, AMovingAverageIsOneLaunchAStep) {
   const auto launches = [&](const std::string& ema) {
     const std::string pattern = "did ([0-9,]+) launches";
-    return counted(30, pattern, {"train.ema=" + ema}) - counted(10, pattern, {"train.ema=" + ema});
+    return counted(10, pattern, {"train.ema=" + ema}) - counted(5, pattern, {"train.ema=" + ema});
   };
-  EXPECT_EQ(launches("0.9") - launches("0"), 20);
+  EXPECT_EQ(launches("0.9") - launches("0"), 5);
 }
 
 // A thread's calls concern device 0 until it selects another one: the threads of ranks, and those that exchange
@@ -247,16 +247,16 @@ TEST_F(NcclRun, TrainsAndResumesInTheBitsOfVirtualRanks) {
   for (const std::string strategy : {"unique", "one_bit"}) {
     SCOPED_TRACE(strategy);
     std::string first;
-    for (const Starts& starts : {Starts{{"virtual", "20"}}, Starts{{"nccl", "20"}},
-                                 Starts{{"nccl", "10"}, {"nccl", "20"}}, Starts{{"nccl", "10"}, {"virtual", "20"}}}) {
+    for (const Starts& starts : {Starts{{"virtual", "10"}}, Starts{{"nccl", "10"}},
+                                 Starts{{"nccl", "5"}, {"nccl", "10"}}, Starts{{"nccl", "5"}, {"virtual", "10"}}}) {
       fs::remove_all(path("a"));
       for (const auto& [comm, until] : starts) {
-        const Outcome o = run_nccl(comm, {"train.steps=20", "sync.rest.params=.*", "sync.rest.strategy=" + strategy,
+        const Outcome o = run_nccl(comm, {"train.steps=10", "sync.rest.params=.*", "sync.rest.strategy=" + strategy,
                                           "--until", until, "--resume", "auto"});
         EXPECT_EQ(o.code, 0) << comm << " until " << until << ": " << o.err;
       }
-      const std::string trained = model("a", 20) + metrics("a");
-      ASSERT_FALSE(model("a", 20).empty());
+      const std::string trained = model("a", 10) + metrics("a");
+      ASSERT_FALSE(model("a", 10).empty());
       if (first.empty()) first = trained;
       EXPECT_EQ(trained, first) << starts[0].first << " until " << starts[0].second;
     }
@@ -273,7 +273,7 @@ TEST_F(NcclRun, AStepWaitsOnceIfTheUpdateNeedsItsResults) {
                         "train.on_divergence=" + policy},
                        kNccl);
       };
-      EXPECT_EQ(waits(30) - waits(10), policy == "stop" ? 0 : 20) << strategy << ' ' << policy;
+      EXPECT_EQ(waits(10) - waits(5), policy == "stop" ? 0 : 5) << strategy << ' ' << policy;
     }
   }
 }

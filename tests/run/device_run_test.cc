@@ -175,10 +175,10 @@ using testing::Not;
 
 // A language model whose sequences are longer than 512 tokens.
 constexpr const char* kLongRecipe = R"(
-data: {name: synthetic, vocab_size: 60, train_tokens: 10000, valid_tokens: 1300, test_tokens: 200, branching: 8, classes: 6}
-batcher: {name: tbptt, sequence_length: 600}
-batch: {global: 3}
-model: {name: transformer, encoder_layers: 0, decoder_layers: 2, d: 16, ffn: 32, heads: 2, dropout: 0}
+data: {name: synthetic, vocab_size: 60, train_tokens: 3300, valid_tokens: 600, test_tokens: 200, branching: 8, classes: 6}
+batcher: {name: tbptt, sequence_length: 530}
+batch: {global: 2}
+model: {name: transformer, encoder_layers: 0, decoder_layers: 1, d: 16, ffn: 32, heads: 2, dropout: 0}
 loss: {name: full_softmax}
 optimizer: {name: adam, lr: 0.01}
 precision: bf16
