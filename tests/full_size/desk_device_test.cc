@@ -22,7 +22,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int64_t kSteps = 10, kSaved = 4;  // a checkpoint every kSaved steps
+constexpr int64_t kSteps = 6, kSaved = 2;  // a checkpoint every kSaved steps
 
 struct Desk {
   std::string recipe, yaml;
@@ -65,7 +65,7 @@ Node smallest(Node tree) {
   tree.set("comm", parse_yaml(ranks > 1 ? str("{name: virtual, ranks: ", ranks, "}") : "{name: self}", "change"));
   const std::string ema = text_at(tree, "train.ema");
   tree.set("train",
-           parse_yaml(str("{steps: ", kSteps, ", log_every: 1, eval_every: 5", ema.empty() ? "" : ", ema: ", ema, "}"),
+           parse_yaml(str("{steps: ", kSteps, ", log_every: 1, eval_every: 6", ema.empty() ? "" : ", ema: ", ema, "}"),
                       "change"));
   tree.set("checkpoint", parse_yaml(str("{every: ", kSaved, ", keep_last: 5, keep_best: false}"), "change"));
   tree.set("run", parse_yaml("{tensorboard: false}", "change"));
