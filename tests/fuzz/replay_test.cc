@@ -45,7 +45,7 @@ TEST_P(Replay, SoIsEveryBeginningOfOne) {
     std::string input{std::istreambuf_iterator<char>(stream), {}};
     if (input.size() > 4096) continue;
     for (const size_t step = input.size() / 16 + 1; !input.empty();
-         input.resize(input.size() - std::min(step, input.size())))
+         input.erase(input.size() - std::min(step, input.size())))
       EXPECT_NO_THROW(GetParam().run(input)) << file << " up to " << input.size();
   }
 }

@@ -194,18 +194,18 @@ TEST(RecurrentModel, CheckpointedIsPlain) {
 // A whole step over a large vocabulary without anything of the tables' size but the tables themselves.
 
 TEST(RowSparse, AStepNeverHoldsAGradientOfATablesSize) {
-  constexpr int64_t kVocab = 50'000, kWidth = 32, kTokens = 40;
+  constexpr int64_t kWords = 50'000, kWidth = 32, kTokens = 40;
   for (const char* optimizer : {"{name: sgd, lr: 0.1}", "{name: adagrad, lr: 0.1}", "{name: adam, lr: 0.1}"}) {
     Context ctx;
     Tape tape;
     ParameterStore params;
     const Node loss_config = parse_yaml("{name: sampled_softmax, samples: 50, bias: true}", "test");
-    const std::unique_ptr<Loss> loss = make_loss(loss_config, "loss", {kVocab, kWidth, nullptr});
-    params.add(ctx, {"embedding.weight", {kVocab, kWidth}, {}, true}, RandomKey(1));
+    const std::unique_ptr<Loss> loss = make_loss(loss_config, "loss", {kWords, kWidth, nullptr});
+    params.add(ctx, {"embedding.weight", {kWords, kWidth}, {}, true}, RandomKey(1));
     for (const ParameterSpec& spec : loss->parameters()) params.add(ctx, spec, RandomKey(1));
     const std::unique_ptr<Optimizer> update = make_optimizer(parse_yaml(optimizer, "test"), "optimizer");
     Tensor ids = ctx.empty({kTokens}, DType::i32);
-    for (int64_t i = 0; i < kTokens; ++i) ids.data<int32_t>()[i] = static_cast<int32_t>(i * 1237 % kVocab);
+    for (int64_t i = 0; i < kTokens; ++i) ids.data<int32_t>()[i] = static_cast<int32_t>(i * 1237 % kWords);
     const int64_t table = params.at("embedding.weight").value().bytes();
     for (int64_t step = 1; step <= 3; ++step) {
       ctx.tape = &tape;

@@ -167,10 +167,8 @@ TEST(Loss, SampledGradientsAreRowSparse) {
   }
 }
 
-TEST(Loss, WorkAndNormalisation) {
+TEST(Loss, Normalisation) {
   const Fixture full("name: full_softmax"), sampled("{name: sampled_softmax, samples: 8, normalize: sequence}");
-  EXPECT_EQ(full.loss->macs_per_token(640), kV * kD);
-  EXPECT_EQ(sampled.loss->macs_per_token(640), 9 * kD);
   EXPECT_EQ(full.loss->normalize(), "token");
   EXPECT_EQ(sampled.loss->normalize(), "sequence");
 }
@@ -253,15 +251,15 @@ using testing::Values;
 class DeviceLoss : public testing::OnDevice {};
 
 std::vector<Values> run(const std::string& config, Device device, DType compute) {
-  constexpr int64_t kV = 90, kD = 7;
+  constexpr int64_t kWords = 90, kWidth = 7;
   std::vector<Vocabulary::Entry> entries;
-  for (int64_t k = 0; k < kV; ++k) entries.push_back({"w" + std::to_string(k), 5000 / (k + 1)});
+  for (int64_t k = 0; k < kWords; ++k) entries.push_back({"w" + std::to_string(k), 5000 / (k + 1)});
   const Vocabulary words(std::move(entries));
-  const auto loss = make_loss(parse_yaml(config, "r.yaml"), "loss", {kV, kD, &words});
+  const auto loss = make_loss(parse_yaml(config, "r.yaml"), "loss", {kWords, kWidth, &words});
   Place p(device, compute);
   ParameterStore params;
   for (const ParameterSpec& spec : loss->parameters()) params.add(p.ctx, spec, RandomKey(5));
-  const Var features = p.leaf(testing::f64_tensor({5, kD}, 1));
+  const Var features = p.leaf(testing::f64_tensor({5, kWidth}, 1));
   const Tensor targets = p.host(testing::ids_tensor({3, 0, 89, 3, 44}));
   const LossValue value = loss->forward(p.ctx, params, features, targets, {.sampler_key = RandomKey(7)});
   p.tape.backward(p.ctx, value.loss, 0.2);

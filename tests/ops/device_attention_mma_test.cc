@@ -9,7 +9,7 @@ namespace {
 
 class DeviceAttentionMma : public OnDevice {};
 
-const Sizes kAcross[] = {
+const Sizes kMmaAcross[] = {
     {{27, 0, 16, 17}, {27, 3, 16, 33}, 2, 2, 64},  // sentences; keys without queries
     {{3, 1, 4}, {2, 5, 1}, 4, 2, 3},               // less than a tile; no load of several elements
     {{70, 1}, {7, 200}, 2, 1, 40},                 // four warps; a sequence that is far shorter than the other
@@ -70,7 +70,7 @@ double sentence_tolerance(DType compute, double p) {
 TEST_F(DeviceAttentionMma, EveryTile) {
   for (const DType compute : {DType::bf16, DType::f16}) {
     for (const double p : {0.0, 0.3}) {
-      for (const OpCase& c : cases(kAcross, kCausalTiles, p)) {
+      for (const OpCase& c : cases(kMmaAcross, kCausalTiles, p)) {
         expect_equal(c, DType::f32, tolerance(compute, p), compute);
         if (HasFatalFailure()) return;
       }
@@ -121,13 +121,13 @@ TEST_F(DeviceAttentionMma, OneVariableAsSeveralOperands) {
 
 // Without 16-byte alignment, no load and no store has several elements.
 TEST_F(DeviceAttentionMma, UnalignedRows) {
-  for (const Sizes& s : {kAcross[0], kAcross[2], kSentences[0]})
+  for (const Sizes& s : {kMmaAcross[0], kMmaAcross[2], kSentences[0]})
     for (const int64_t shift : {1, 2})
       expect_equal(across(s, 0.3), DType::f32, sentence_tolerance(DType::bf16, 0.3), DType::bf16, shift);
 }
 
 TEST_F(DeviceAttentionMma, SameBitsInEveryRun) {
-  for (const OpCase& c : {across(kAcross[2], 0.3), causal(kCausalTiles[0], 0.3), across(kSentences[0], 0.3),
+  for (const OpCase& c : {across(kMmaAcross[2], 0.3), causal(kCausalTiles[0], 0.3), across(kSentences[0], 0.3),
                           causal(kCausalSentences[0], 0.3)})
     EXPECT_EQ(run_on(c, kDevice, DType::f32, DType::bf16), run_on(c, kDevice, DType::f32, DType::bf16));
 }
@@ -162,7 +162,7 @@ TEST_F(DeviceAttentionMma, EqualScoresAreExact) {
       expect_close({got[0]}, {with_equal_scores(s, causal, {}, DType::f32)[0]}, 1e-5);
       expect_close({got[1]}, {with_equal_scores(s, causal, {}, compute)[1]}, 1e-5);
     };
-    for (const Sizes& s : kAcross) expect_exact(s, false);
+    for (const Sizes& s : kMmaAcross) expect_exact(s, false);
     for (const Sizes& s : kCausalTiles) expect_exact(s, true);
     for (const Sizes& s : kSentences) expect_exact(s, false);
     for (const Sizes& s : kCausalSentences) expect_exact(s, true);

@@ -13,10 +13,10 @@ namespace {
 using namespace lmx;
 
 constexpr double kBase = 0.3;
-constexpr int64_t kSteps = 1000, kStepsOfEpoch = 90;
+constexpr int64_t kScheduleSteps = 1000, kStepsOfEpoch = 90;
 
 ScheduleState at_update(int64_t update) {
-  return {update, update / kStepsOfEpoch, kSteps};
+  return {update, update / kStepsOfEpoch, kScheduleSteps};
 }
 
 // Perplexities with falls, rises and values of a diverged model.
@@ -36,7 +36,7 @@ const std::vector<double> kPerplexities{120,
 // The rates of some updates, within the run and after its end.
 std::vector<double> rates_of(const Schedule& schedule) {
   std::vector<double> rates;
-  for (int64_t update = 0; update <= 2 * kSteps; update += update < 20 ? 1 : 49)
+  for (int64_t update = 0; update <= 2 * kScheduleSteps; update += update < 20 ? 1 : 49)
     rates.push_back(schedule.rate(at_update(update)));
   return rates;
 }
@@ -60,10 +60,10 @@ class ScheduleCheck {
 
  private:
   static void require_rates(const Schedule& schedule, const std::string& when) {
-    for (int64_t update = 0; update <= 2 * kSteps; ++update) {
+    for (int64_t update = 0; update <= 2 * kScheduleSteps; ++update) {
       const double rate = schedule.rate(at_update(update));
       if (!std::isfinite(rate) || rate < 0)
-        fail("the rate of update ", update, " of ", kSteps, when, " is ", rate, ", expected a finite number from 0");
+        fail("the rate of update ", update, " of ", kScheduleSteps, when, " is ", rate, ", expected a finite number from 0");
     }
   }
 
@@ -92,7 +92,7 @@ class ScheduleCheck {
     const auto own = make();
     const std::vector<double> rates = rates_of(*own);
     if (rates_of(*own) != rates) fail("a second call with the same update gives another rate");
-    for (int64_t update = 2 * kSteps; update >= 0; update -= 7) {
+    for (int64_t update = 2 * kScheduleSteps; update >= 0; update -= 7) {
       const double rate = own->rate(at_update(update));
       if (make()->rate(at_update(update)) != rate)
         fail("the rate of update ", update, " depends on the updates that were asked for before; a resumed run would ",
