@@ -1,6 +1,7 @@
 #include "lmx/matmul.h"
 
 #include "backend/convert.h"
+#include "backend/counting/device.h"
 #include "backend/gemm_kernel.h"
 #include "backend/onednn.h"
 #include "backend/panel_gemm.h"
@@ -68,6 +69,7 @@ void multiply(Context& ctx, const Factor& left, const Factor& right, Tensor& c, 
   const GemmCall call{a.raw(), a.dtype(), trans_a, b.raw(),  b.dtype(), trans_b, c.raw(),
                       m,       n,         k,       add.beta, c.dtype(), bias,    add.bias_added};
   if (ctx.device.counts && add.bias) *add.bias_added = true;
+  count_product(ctx, m, n, k);
   switch (type) {
     case DType::f64:
       return run_kernel(ctx, Gemm<double>{call});
@@ -271,6 +273,7 @@ void PackedMatrix::multiply(Context& ctx, const Tensor& x, Tensor& y, float beta
   if (p.layout == Impl::Layout::plain) return gemm(ctx, x, false, p.matrix, p.trans, y, beta);
   const bool widens = x.dtype() != DType::f32 && multiplies_in_f32(x.dtype());
   const Tensor operand = widens ? widened(ctx, x.raw(), x.dtype(), x.numel()) : x;
+  if (StepRecord* record = step_record(ctx)) record->product({.m = m.rows, .n = p.n, .k = p.k, .packed = true});
   if (p.layout == Impl::Layout::panels) {
     if (!ctx.device.counts)
       multiply_panels(operand.data<float>(), p.matrix.data<float>(), y.data<float>(), m.rows, p.n, p.k, beta);

@@ -1,5 +1,5 @@
-// Text that is drawn by chance, to count a step without its data: the frequencies of words, and about the lengths of
-// sentences, are those of text, but words do not depend on each other.
+// Text that is drawn by chance, to count a step without its data: the frequencies of words and the mean length of
+// sentences are those of text, but words do not depend on each other.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ struct DrawnText {
   int64_t tokens = 0, valid_tokens = 0;  // of each side for parallel text
   bool pairs = false;                    // parallel text
   int64_t longest = 0;                   // tokens of the longest sentence; 0: no limit
-  bool strings = false;                  // the text consists of strings (chars, bytes)
+  int64_t string = 0;                    // mean tokens of the strings of a text of characters or bytes; 0: no strings
 };
 Dataset drawn_text(const DrawnText& size);
 

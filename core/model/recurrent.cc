@@ -148,51 +148,6 @@ ModelState RecurrentModel::initial_state(Context& ctx, int64_t sequences) const 
   return state;
 }
 
-int64_t RecurrentModel::macs_per_token() const {
-  int64_t macs = 0;
-  for (int64_t l = 0; l < config_.layers; ++l) macs += layer_macs(input_size(l));
-  return macs;
-}
-
-std::vector<Product> RecurrentModel::products(const ForwardShape& shape) const {
-  std::vector<Product> products;
-  for (int64_t l = 0; l < config_.layers; ++l) {
-    for (const ParameterSpec& spec : layer_parameters(input_size(l))) {
-      if (spec.shape.rank() != 2) continue;
-      const bool loop = recurs(spec.name);  // one product for each time step
-      const std::string name = prefix(l) + spec.name + (normed(prefix(l) + spec.name, spec.shape) ? "_v" : "");
-      products.push_back(
-          {shape.sequences * (loop ? 1 : shape.steps), spec.shape[0], spec.shape[1], loop ? shape.steps : 1, name});
-    }
-  }
-  return products;
-}
-
-int64_t RecurrentModel::activation_bytes_per_token(DType compute) const {
-  // Kept until backward: the input and output of each layer, in 4 bytes, and the layer's saved values.
-  const int64_t copies = config_.dropout > 0 ? 2 : 1;
-  int64_t bytes = 4 * copies * config_.embedding;
-  for (int64_t l = 0; l < config_.layers; ++l) {
-    bytes += (config_.checkpoint ? 0 : saved_per_token(input_size(l), compute)) + 4 * copies * output_size();
-  }
-  return bytes;
-}
-
-bool RecurrentModel::keeps_operands(DType compute) {
-  return stores_operands(planned_device(), compute);
-}
-
-bool RecurrentModel::recomputes(const Product&) const {
-  return config_.checkpoint;
-}
-
-int64_t RecurrentModel::recomputed_bytes_per_token(DType compute) const {
-  int64_t bytes = 0;
-  for (int64_t l = 0; config_.checkpoint && l < config_.layers; ++l)
-    bytes += saved_per_token(input_size(l), compute) + 4 * output_size();
-  return bytes;
-}
-
 // A single layer that is computed in one piece keeps the state before it and computes everything again.
 std::vector<std::string> RecurrentModel::warnings(const ForwardShape& shape) const {
   if (!config_.checkpoint || config_.layers != 1 || shape.steps == 0) return {};

@@ -21,19 +21,15 @@ struct FullSoftmaxConfig : OutputConfig {
 class FullSoftmax final : public OutputLoss {
  public:
   FullSoftmax(const FullSoftmaxConfig& config, const LossEnv& env, const std::string& where)
-      : OutputLoss(config, env, false, where),
-        smoothing_(config.label_smoothing),
-        macs_(env.vocab_size * env.feature_size) {}
+      : OutputLoss(config, env, false, where), smoothing_(config.label_smoothing) {}
 
   LossValue forward(Context& ctx, const ParameterStore& params, const Var& features, const Tensor& targets,
                     const StepPlan&) const override {
     return full_softmax_loss(ctx, inputs(params, features, targets), smoothing_);
   }
-  int64_t macs_per_token(int64_t) const override { return macs_; }
 
  private:
   double smoothing_;
-  int64_t macs_;
 };
 
 std::unique_ptr<Loss> make_full_softmax(const Node& config, const std::string& path, const LossEnv& env) {

@@ -46,7 +46,6 @@ class SampledSoftmax final : public OutputLoss {
     return value(ctx, loss, loss);
   }
   LossPlan plan() const override { return {.samples = std::min(config_.samples, env_.vocab_size)}; }
-  int64_t macs_per_token(int64_t) const override { return (config_.samples + 1) * env_.feature_size; }
 
  private:
   Candidates draw(const Tensor& targets, RandomKey key) const {

@@ -60,11 +60,6 @@ class TwoStageSoftmax final : public OutputLoss {
     return {.samples = std::min(samples, vocab_)};
   }
   // Counts the words that are selected in every batch; targets outside of them are not counted.
-  int64_t macs_per_token(int64_t) const override {
-    const double p = config_.shares.p / 100, q = config_.shares.q / 100;
-    const double share = std::min(1.0, p + q * (1 - p) + config_.mu / 100);
-    return static_cast<int64_t>(share * static_cast<double>(vocab_)) * width_;
-  }
 
  private:
   TwoStageRows rows(const Tensor& targets, const StepPlan& plan) const {

@@ -148,9 +148,5 @@ void SlotOptimizer::load(Context& ctx, const ParameterStore& params, const State
   tensors_ = std::move(loaded);
 }
 
-int64_t SlotOptimizer::state_bytes(const ParameterSpec& spec) const {
-  return static_cast<int64_t>(slots_.size() * size_of(DType::f32)) * spec.shape.numel();
-}
-
 }  // namespace optim
 }  // namespace lmx

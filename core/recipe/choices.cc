@@ -39,9 +39,6 @@ class PluginLoss final : public Loss {
   Tensor logits(Context& ctx, const ParameterStore& params, const Tensor& features) const override {
     return in_plugin(plugin_, "logits()", [&] { return own_->logits(ctx, params, features); });
   }
-  int64_t macs_per_token(int64_t batch_tokens) const override {
-    return in_plugin(plugin_, "macs_per_token()", [&] { return own_->macs_per_token(batch_tokens); });
-  }
   LossPlan plan() const override {
     return in_plugin(plugin_, "plan()", [&] { return own_->plan(); });
   }
@@ -130,9 +127,6 @@ class PluginOptimizer final : public Optimizer {
   }
   void load(Context& ctx, const ParameterStore& params, const StateDict& state) override {
     in_plugin(plugin_, "load()", [&] { own_->load(ctx, params, state); });
-  }
-  int64_t state_bytes(const ParameterSpec& spec) const override {
-    return in_plugin(plugin_, "state_bytes()", [&] { return own_->state_bytes(spec); });
   }
 
  private:

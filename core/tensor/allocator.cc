@@ -118,7 +118,7 @@ std::shared_ptr<Allocator> Allocator::counting(std::shared_ptr<Allocator> pool) 
 }
 
 void* CachingAllocator::allocate(size_t bytes, MemClass c) {
-  requested();
+  requested(bytes, c);
   const size_t size = block_size(bytes);
   const std::lock_guard lock(mutex_);
   if (cap_ > 0 && counter_.stats.total + static_cast<int64_t>(bytes) > cap_) fail(size, c, true);

@@ -83,9 +83,9 @@ class CachingAllocator : public Allocator {
   virtual size_t queue() const { return 0; }  // of the calling thread's work
   virtual void* take(size_t size) = 0;        // for the calling thread's queue; null if the device has no memory left
   virtual void give_back(void* block, size_t queue) = 0;
-  virtual void finish_work() {}      // waits for the work of all queues
-  virtual void given_back() {}       // called when every cached block was given back, before the next take()
-  virtual void requested() const {}  // called before each allocation
+  virtual void finish_work() {}  // waits for the work of all queues
+  virtual void given_back() {}   // called when every cached block was given back, before the next take()
+  virtual void requested(size_t, MemClass) const {}  // called before each allocation
   // Whether a request gets the free block with the lowest address, so that the same requests get the same addresses in
   // every step. Otherwise it gets the block that was freed last, which is still in the caches of a CPU.
   virtual bool lowest_first() const { return false; }

@@ -119,8 +119,8 @@ double time_pairs(Context& ctx, const Network& network, ParameterStore& params, 
 }
 
 double macs_of_pairs(const Network& network, int64_t sentences, int64_t source, int64_t target) {
-  return static_cast<double>(sentences * (network.model->macs_per_pair(source, target) +
-                                          target * network.loss->macs_per_token(sentences * target)));
+  const int64_t output = network.loss->parameters().front().shape.numel();  // the softmax of a target
+  return static_cast<double>(sentences * (network.model->macs_per_pair(source, target) + target * output));
 }
 
 }  // namespace lmx::train

@@ -27,7 +27,6 @@ TEST(Bench, RefusesWhatItDoesNotKnow) {
       {{"--threads", "-1"}, Names("[bench] --threads -1")},
       {{"--device", "gpu"}, Names("[bench] --device 'gpu' is no device", "auto, cpu, cuda and cuda:N")},
       {{"--device", "cuda:900"}, Names("[bench] --device cuda:900 is not available")},
-      {{"--counts"}, Names("[bench] --counts", "--device cuda")},
       {{"compose", "--device", "cuda"}, Names("[bench] --device cuda: compose runs on the CPU")},
       {{"batchers", "--ranks", "0"}, Names("[bench] pairs 20000, ranks 0, steps 10")},
       {{"batchers", "--batchers", "token_budgt"}, Names("'token_budget'?")},
@@ -99,6 +98,26 @@ TEST(Bench, QuickStepsHaveTheirLines) {
     EXPECT_LT(json["params"], 40000) << workload;
     EXPECT_FALSE(json.contains("counts"));
   }
+}
+
+// Without a GPU a step is counted: as many products on each device, and the launches of a GPU.
+TEST(Bench, CountsNeedNoDevice) {
+  const auto count = [](const std::string& device, const std::string& precision) {
+    const Outcome o =
+        run_lmx({"bench", "char_mlstm", "--counts", "--device", device, "--precision", precision, "--scale", "paper"},
+                {{"CUDA_VISIBLE_DEVICES", ""}});
+    EXPECT_EQ(o.code, 0) << o.err;
+    EXPECT_THAT(o.err, Names("of one step", "all launches"));
+    return nlohmann::json::parse(o.out);
+  };
+  const auto cpu = count("cpu", "fp32"), gpu = count("cuda", "bf16");
+  EXPECT_TRUE(gpu["counted"]);
+  // Puri 2018: 4096 units over 64 numbers and 256 bytes, 128 sequences of 256.
+  const double macs = 5.0 * 4096 * (64 + 4096) + 256.0 * 4096, gflop = 6e-9 * 128 * 256 * macs;
+  EXPECT_NEAR(gpu["gflop"].get<double>(), gflop, 0.01 * gflop);
+  EXPECT_NEAR(cpu["gflop"].get<double>(), gflop, 0.01 * gflop);
+  EXPECT_GT(gpu["counts"]["launches"], 100);
+  EXPECT_GT(cpu["peak_bytes"], gpu["peak_bytes"]);
 }
 
 // A paper's scale has other time steps, and --quick does not change their number.

@@ -156,8 +156,7 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(Mutant{"top_k_0", "test_top_k", ""}, Mutant{"top_k_1", "test_top_k", "mean"},
                     Mutant{"top_k_2", "test_top_k", "mean"}, Mutant{"top_k_3", "test_top_k", "mean"},
                     Mutant{"top_k_4", "test_top_k", "discard"}, Mutant{"top_k_5", "test_top_k", "rescale"},
-                    Mutant{"model_0", "test_model", ""}, Mutant{"model_1", "test_model", "costs"},
-                    Mutant{"model_2", "test_model", "costs"}, Mutant{"model_3", "test_model", "noise"},
+                    Mutant{"model_0", "test_model", ""}, Mutant{"model_3", "test_model", "noise"},
                     Mutant{"keyless", "test_faulty", "seed"}, Mutant{"stateless", "test_faulty", "state"}),
     [](const auto& one) { return std::string(one.param.folder); });
 

@@ -145,7 +145,7 @@ TEST_F(Width, ProgressOnATerminal) {
     }
     EXPECT_GT(seen, 3u) << text;
     const std::string swept = run_on_terminal({"sweep", path("tiny.yaml"), "optimizer.lr=0.0010001,0.0010002",
-                                               "train.steps=600", "--seeds", "2", "--out", path("s" + dir)},
+                                               "train.steps=150", "--seeds", "2", "--out", path("s" + dir)},
                                               environment(), width)
                                   .text;
     expect_fits(swept, width);

@@ -80,23 +80,16 @@ TEST_F(ShippedExperiments, Compose) {
   for (std::future<void>& worker : workers) worker.get();
 }
 
-// Planned cells need neither the corpus nor a run.
+// Planned cells need neither the corpus nor a run. That every experiment can be planned, experiment_pages_test.cc shows.
 TEST_F(ShippedExperiments, PlannedNumbersAreShown) {
-  size_t found = 0;
-  for (const auto& [id, file] : shipped_experiments()) {
-    const std::string text = read_file(file);
-    if (text.find("\n    plan:\n") == std::string::npos) continue;
-    ++found;
-    const Outcome o = experiment({"show", file.string(), "--scale", "paper", "--out", path("none")});
-    EXPECT_EQ(o.code, 0) << file << ": " << o.err;
-    EXPECT_THAT(o.out,
-                AllOf(HasSubstr("planned)"), testing::Not(HasSubstr("nan")), testing::Not(HasSubstr(source_path()))))
-        << file;
-    if (text.find("anchors:") != std::string::npos) {
-      EXPECT_THAT(o.out, HasSubstr("(set)")) << file;
-    }
+  for (const std::string id : {"patwary2018/table5_hours", "puri2018/figure2b_hours", "xiao2017/one_bit_speed"}) {
+    const Outcome o = experiment(
+        {"show", source_path("/experiments/" + id + ".yaml"), "--scale", "paper", "--out", path("none")});
+    EXPECT_EQ(o.code, 0) << id << ": " << o.err;
+    EXPECT_THAT(o.out, AllOf(HasSubstr("planned)"), HasSubstr("(set)"), testing::Not(HasSubstr("nan")),
+                             testing::Not(HasSubstr(source_path()))))
+        << id;
   }
-  EXPECT_GE(found, 9u);
 }
 
 TEST_F(ShippedExperiments, AreListed) {

@@ -56,8 +56,6 @@ class CopiesModel final : public Model {
   std::string output_table() const override { return inner_->output_table(); }
   ModelState initial_state(Context& ctx, int64_t n) const override { return inner_->initial_state(ctx, n); }
   int64_t feature_size() const override { return inner_->feature_size(); }
-  int64_t macs_per_token() const override { return inner_->macs_per_token(); }
-  int64_t activation_bytes_per_token(DType c) const override { return inner_->activation_bytes_per_token(c); }
 
  private:
   std::unique_ptr<Model> inner_;
@@ -81,7 +79,6 @@ class CopiesLoss final : public Loss {
   Tensor logits(Context& ctx, const ParameterStore& params, const Tensor& features) const override {
     return inner_->logits(ctx, params, features);
   }
-  int64_t macs_per_token(int64_t tokens) const override { return inner_->macs_per_token(tokens); }
   const std::string& normalize() const override { return inner_->normalize(); }
   bool draws_candidates() const override { return inner_->draws_candidates(); }
 

@@ -87,8 +87,6 @@ class CopyModel : public Model {
   Var forward(Context&, const ParameterStore&, const Batch&, ModelState&) const override { return {}; }
   ModelState initial_state(Context&, int64_t) const override { return {}; }
   int64_t feature_size() const override { return kWords; }
-  int64_t macs_per_token() const override { return 0; }
-  int64_t activation_bytes_per_token(DType) const override { return 0; }
 
  private:
   std::vector<int64_t>* batches_;
@@ -103,7 +101,6 @@ class FeaturesAreLogits : public Loss {
   }
   Tensor evaluate(Context&, const ParameterStore&, const Tensor&, const Tensor&) const override { return {}; }
   Tensor logits(Context&, const ParameterStore&, const Tensor& features) const override { return features; }
-  int64_t macs_per_token(int64_t) const override { return 0; }
   const std::string& normalize() const override { return normalize_; }
 
  private:

@@ -313,7 +313,6 @@ TEST(Transformer, MultiplyAddsOfAPair) {
   // Per source word: the encoder's layer, keys and values for the decoder; per target word: six projections.
   EXPECT_EQ(model->macs_per_pair(3, 2),
             3 * (4 * square + ffn + 2 * square) + 2 * (6 * square + ffn) + 2 * 4 * (3 * 3 + (1 + 2) + 3 * 2));
-  EXPECT_EQ(model->macs_per_token(), 4 * square + ffn + 2 * square + 6 * square + ffn);
 }
 
 TEST(Transformer, InitialValuesAreFairseqs) {

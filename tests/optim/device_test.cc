@@ -362,7 +362,6 @@ class HalfOf final : public Optimizer {
   void load(Context& ctx, const ParameterStore& params, const StateDict& state) override {
     own_->load(ctx, params, state);
   }
-  int64_t state_bytes(const ParameterSpec& spec) const override { return own_->state_bytes(spec); }
   int updates = 0;
 
  private:

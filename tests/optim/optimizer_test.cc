@@ -255,18 +255,6 @@ TEST(Optimizer, LoadErrors) {
   EXPECT_EQ(load_message("name: sgd", {}), "no error");
 }
 
-TEST(Optimizer, StateBytesAreWhatTheStateTakes) {
-  for (const Case& c : cases()) {
-    Trained f;
-    const auto o = optimizer(c.config);
-    f.set_dense(1);
-    o->update(f.ctx, f.w(), 0.1, 1);
-    int64_t bytes = 0;
-    for (const auto& [name, t] : o->state()) bytes += t.bytes();
-    EXPECT_EQ(o->state_bytes(f.params.spec("w")), bytes) << c.config;
-  }
-}
-
 std::string config_message(const std::string& text) {
   try {
     make_optimizer(yaml(text), "optimizer");

@@ -128,7 +128,7 @@ TEST_F(RanksTest, MoreThreadsThanTheSystemAllows) {
 TEST_F(RanksTest, ASignalToAJobSavesAndOtherNumbersOfRanksGoOn) {
   need_mpi();
   if (IsSkipped()) return;
-  const std::vector<std::string> longer{"train.steps=600", "checkpoint.every=600", "train.eval_every=600",
+  const std::vector<std::string> longer{"train.steps=240", "checkpoint.every=240", "train.eval_every=240",
                                         "train.log_every=10"};
   const auto with = [&](std::vector<std::string> more) {
     more.insert(more.end(), longer.begin(), longer.end());
@@ -146,9 +146,9 @@ TEST_F(RanksTest, ASignalToAJobSavesAndOtherNumbersOfRanksGoOn) {
   const auto go_on = [&](const std::string& dir, const std::string& comm) {
     const Outcome rest = run(dir, with({"comm=" + comm, "--resume", path(dir)}));
     EXPECT_EQ(rest.code, 0) << rest.err;
-    return model(dir, 600);
+    return model(dir, 240);
   };
-  EXPECT_EQ(go_on("cut", "{name: mpi, ranks: 2}"), model("whole", 600));
+  EXPECT_EQ(go_on("cut", "{name: mpi, ranks: 2}"), model("whole", 240));
   const std::string three = go_on("three", "{name: mpi, ranks: 3}");
   EXPECT_FALSE(three.empty());
   EXPECT_EQ(go_on("threads", "{name: virtual, ranks: 3}"), three);

@@ -65,7 +65,6 @@ const std::map<std::string, std::string> kHeaderRoom{
     {"pointwise.h", "backend"},
     {"quads.cuh", "backend"},
     {"random.h", "base"},
-    {"recomputing_model.h", "model"},
     {"recurrent.h", "model"},
     {"row_sampling.h", "nn"},
     {"row_sync.h", "comm"},

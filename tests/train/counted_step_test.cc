@@ -213,6 +213,84 @@ TEST(CountedRank, OfTenThousand) {
   EXPECT_EQ(sent_by(counted.ledgers[0], "rest"), 4 * (values - own + (ranks - 1) * own));
 }
 
+// The matrix products of a pass, which a device that counts finds without a statement of the model.
+struct Products {
+  std::string name, model, loss;
+  int64_t layers = 0, output = 0;  // multiply-adds of a target in the model and in the output layer, forward
+};
+void PrintTo(const Products& p, std::ostream* out) {
+  *out << p.name;
+}
+class CountedProducts : public testing::TestWithParam<Products> {
+ protected:
+  void SetUp() override { load_plugins(); }
+  static StepMemory count(const std::string& model, const std::string& loss) {
+    const std::string text = str(kWords, "model: ", model, "\nloss: ", loss, "\n");
+    return one_of(read_recipe(parse_yaml(text, "test"), "test"), 0, 1, 0);
+  }
+};
+
+constexpr int64_t kTargets = 16 * 20, kD = 64, kCells = 128, kVocabulary = 4000, kFfn = 128;
+
+TEST_P(CountedProducts, AreThoseOfTheFormulas) {
+  const Products& p = GetParam();
+  const CountedPass pass = count(p.model, p.loss).largest;
+  EXPECT_EQ(pass.tokens, kTargets);
+  // The softmax over all words computes its gradients in forward.
+  const bool full = p.loss.find("full") != std::string::npos;
+  const auto forward = static_cast<double>(kTargets * (p.layers + (full ? 3 : 1) * p.output)),
+             backward = static_cast<double>(kTargets * (2 * p.layers + (full ? 0 : 2) * p.output));
+  EXPECT_EQ(macs_of(pass.forward), forward);
+  EXPECT_NEAR(macs_of(pass.backward), backward, 0.03 * backward);  // the state before the first step has no gradient
+  EXPECT_EQ(pass.token_flops(), 2 * (macs_of(pass.forward) + macs_of(pass.backward)) / kTargets);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, CountedProducts,
+    testing::Values(Products{"lstm", "{name: lstm, embedding: 64, cells: 128}", "{name: sampled_softmax, samples: 200}",
+                             4 * kCells*(kD + kCells), 200 * kCells},
+                    Products{"projected", "{name: lstm, embedding: 64, cells: 128, projection: 32}",
+                             "{name: full_softmax}", 4 * kCells*(kD + 32) + 32 * kCells, kVocabulary * 32},
+                    Products{"mlstm", "{name: mlstm, embedding: 64, cells: 128}", "{name: full_softmax}",
+                             5 * kCells*(kD + kCells), kVocabulary* kCells},
+                    Products{"rhn", "{name: rhn, embedding: 64, cells: 128, depth: 3}", "{name: full_softmax}",
+                             2 * kCells*(kD + 3 * kCells), kVocabulary* kCells}),
+    [](const auto& test) { return test.param.name; });
+
+TEST_F(CountedProducts, ActivationCheckpointingMultipliesAgain) {
+  const std::string rhn = "{name: rhn, embedding: 64, cells: 128, depth: 3, layers: 2, segment: 5";
+  const CountedPass kept = count(rhn + "}", "{name: full_softmax}").largest,
+                    again = count(rhn + ", checkpoint: true}", "{name: full_softmax}").largest;
+  EXPECT_EQ(macs_of(again.forward), macs_of(kept.forward));
+  const double layers = macs_of(kept.forward) - static_cast<double>(3 * kTargets * kVocabulary * kCells);
+  EXPECT_EQ(macs_of(again.backward), macs_of(kept.backward) + layers);
+}
+
+TEST_F(CountedProducts, OfAttention) {
+  const std::string model = "{name: transformer, encoder_layers: 0, decoder_layers: 2, d: 64, ffn: 128, heads: 4}";
+  const CountedPass pass = count(model, "{name: full_softmax}").largest;
+  const double seen = kD * 21.0 / 2;  // a position sees 1 to 20 positions, each with kD numbers
+  const double layers = static_cast<double>(2 * (4 * kD * kD + 2 * kD * kFfn)) + 2 * 2 * seen;
+  const double forward = kTargets * (layers + static_cast<double>(3 * kVocabulary * kD));
+  EXPECT_NEAR(macs_of(pass.forward), forward, 0.001 * forward);
+  // Backward computes the scores again.
+  const double backward = kTargets * (2 * layers + 2 * seen);
+  EXPECT_NEAR(macs_of(pass.backward), backward, 0.01 * backward);
+}
+
+// The output layer's gradients are complete before those of the layers, and the input's table is the last.
+TEST_F(CountedProducts, GradientsAreCompleteInTheOrderOfBackward) {
+  const CountedPass pass = count("{name: lstm, embedding: 64, cells: 128, layers: 2}", "{name: full_softmax}").last;
+  std::map<std::string, size_t> ready(pass.ready.begin(), pass.ready.end());
+  EXPECT_EQ(ready.size(), pass.ready.size());
+  EXPECT_EQ(ready.size(), 9u);
+  EXPECT_LT(ready.at("softmax.weight"), ready.at("lstm.1.weight_hh"));
+  EXPECT_LT(ready.at("lstm.1.weight_hh"), ready.at("lstm.0.weight_hh"));
+  EXPECT_LE(ready.at("lstm.0.weight_hh"), ready.at("embedding.weight"));
+  EXPECT_EQ(pass.ready.back().first, "embedding.weight");
+  EXPECT_LE(pass.ready.back().second, pass.backward.size());
+}
+
 INSTANTIATE_TEST_SUITE_P(All, CountedExchange, testing::ValuesIn(kExchanges),
                          [](const auto& test) { return test.param.name; });
 

@@ -244,12 +244,8 @@ class LossCheck {
     const LossPlan plan = loss_->plan();
     if (plan.samples < 0 || plan.samples > kLossWords)
       fail("plan().samples is ", plan.samples, ", and the vocabulary has ", kLossWords, " words");
-    const int64_t words = plan.samples > 0 ? plan.samples : kLossWords, macs = loss_->macs_per_token(kTargets);
-    if (2 * macs < words * kWidth)
-      fail("macs_per_token() is ", macs, ", but plan() says that ", words, " words of size ", kWidth,
-           " are multiplied; --dry-run and MFU need the number");
     const int64_t bytes = (kept_bytes(8) - kept_bytes(4)) / (4 * kTargets);
-    return str(macs, " multiply-adds and ", bytes, " bytes a token");
+    return str(bytes, " bytes a token");
   }
 
   std::string gradients() const {

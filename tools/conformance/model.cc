@@ -23,7 +23,6 @@ class ModelCheck {
   void run(Report& report) {
     report.run("parameters", [&] { return parameters(); });
     report.run("shapes", [&] { return shapes(); });
-    report.run("costs", [&] { return costs(); });
     report.run("determinism", [&] { return determinism(); });
     report.run("rows", [&] { return rows(); });
     report.run("noise", [&] { return noise(); });
@@ -67,42 +66,6 @@ class ModelCheck {
     return str("features ", f.shape());
   }
 
-  // Both numbers are estimates, so each only has to agree with the measured value within a factor.
-  std::string costs() {
-    const int64_t macs = model_->macs_per_token(), weights = weights_used();
-    if (2 * macs < weights)
-      fail("macs_per_token() is ", macs, ", but one sequence of the check multiplies at least ", weights,
-           " weights (elements of matrices with a gradient); --dry-run and MFU need the number");
-    const int64_t few = 2, tokens = (kSequences - few) * kLength;
-    if (model_->translates()) {
-      const int64_t bytes = model_->activation_bytes_per_token(DType::f32);
-      if (bytes <= 0) fail("activation_bytes_per_token() is ", bytes, "; plans of time need it");
-      return str(macs, " multiply-adds and ", bytes, " bytes a token");
-    }
-    // The difference of two sizes excludes memory that does not grow with the batch.
-    const int64_t measured = (kept_bytes(kSequences) - kept_bytes(few)) / tokens;
-    const int64_t planned = model_->activation_bytes_per_token(DType::f32);
-    if (3 * planned < measured || planned > 10 * std::max<int64_t>(measured, 1))
-      fail("activation_bytes_per_token() is ", planned, ", but forward() keeps ", measured,
-           " bytes a token for backward; plans of time need the number");
-    return str(macs, " multiply-adds and ", planned, " bytes a token (", measured, " measured)");
-  }
-
-  // Counts the elements of dense matrices that get a gradient from one sequence: each is multiplied at least once. Rows
-  // of embeddings, and experts that are not chosen, do not count.
-  int64_t weights_used() {
-    Tape tape;
-    backward_of(tape, batch(0, 1));
-    int64_t used = 0;
-    for (const ParameterSpec& spec : model_->parameters()) {
-      Gradient& g = params_.at(spec.name).grad();
-      if (!spec.sparse && spec.shape.rank() >= 2 && g.dense.defined())
-        for (int64_t i = 0; i < g.dense.numel(); ++i) used += at(g.dense, i) != 0;
-      g.clear();
-    }
-    return used;
-  }
-
   void backward_of(Tape& tape, const Batch& b) {
     ctx_.training = true;
     ctx_.tape = &tape;
@@ -114,26 +77,6 @@ class ModelCheck {
     const Var loss = sum(ctx_, multiply(ctx_, f, Var(weights)));
     tape.backward(ctx_, loss);
     ctx_.tape = nullptr;
-  }
-
-  // Returns the bytes of activations that forward() keeps on the tape.
-  int64_t kept_bytes(int64_t sequences) {
-    const std::shared_ptr<Allocator> usual = ctx_.allocator;
-    const Batch b = batch(0, sequences);
-    Tape tape;
-    ctx_.training = true;
-    ctx_.tape = &tape;
-    ctx_.allocator = Allocator::counting(usual);
-    int64_t kept = 0;
-    {
-      ModelState state = model_->initial_state(ctx_, b.sequences());
-      const Var f = model_->forward(ctx_, params_, b, state);
-      kept = ctx_.allocator->stats().current[static_cast<size_t>(MemClass::activations)];
-    }
-    tape.clear();
-    ctx_.tape = nullptr;
-    ctx_.allocator = usual;
-    return kept;
   }
 
   std::string determinism() {

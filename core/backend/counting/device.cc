@@ -10,12 +10,13 @@
 
 #include "lmx/error.h"
 #include "lmx/kernels.h"
+#include "lmx/matmul.h"
 #include "tensor/caching_allocator.h"
 
 namespace lmx {
 namespace {
 
-constexpr int64_t kMostKernels = 10'000'000;
+constexpr int64_t kMostKernels = 4'000'000;
 
 // Addresses without memory. They can be read (zeros) and written, because code may do so outside of kernels: it then
 // takes its time and memory, and the count stays right.
@@ -68,6 +69,10 @@ class CountedMemory final : public CachingAllocator {
   void* take(size_t size) override { return addresses_.take(size); }
   void give_back(void*, size_t) override {}
   bool lowest_first() const override { return device_.kind != Device::Kind::cpu; }
+  void requested(size_t bytes, MemClass c) const override {
+    if (StepRecord* record = counter_.record(); record && c == MemClass::activations)
+      record->written(static_cast<int64_t>(bytes));
+  }
 
  private:
   Device device_;
@@ -177,9 +182,19 @@ void CountingDevice::copy(Tensor& to, const Tensor& from) {
 
 void CountingDevice::count(const char* op) {
   count_launch(op);
+  if (record_) record_->kernel();
   if (++kernels_ > kMostKernels)
-    throw UserError(str("[memory] a step of this recipe has more than ", kMostKernels / 1'000'000,
-                        " million kernels: too many to be counted; a size of the model or of the batch is too large"));
+    throw TooManyKernels(
+        str("[memory] a step of this recipe has more than ", kMostKernels / 1'000'000,
+            " million kernels: too many to be counted; a size of the model or of the batch is too large"));
+}
+
+StepRecord* step_record(const Context& ctx) {
+  return ctx.device.counts ? counting_device(ctx.device.index).record() : nullptr;
+}
+
+void count_product(const Context& ctx, int64_t m, int64_t n, int64_t k, int64_t times) {
+  if (StepRecord* record = step_record(ctx)) record->product({.m = m, .n = n, .k = k, .times = times});
 }
 
 void detail::count_kernel(const Context& ctx, const char* op) {

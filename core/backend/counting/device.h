@@ -8,9 +8,17 @@
 #include <functional>
 #include <memory>
 
+#include "backend/counting/record.h"
 #include "backend/cuda.h"
+#include "lmx/error.h"
 
 namespace lmx {
+
+// A step has more kernels than may be counted.
+class TooManyKernels : public UserError {
+ public:
+  using UserError::UserError;
+};
 
 class CountingDevice final : public CudaDevice {
  public:
@@ -22,8 +30,10 @@ class CountingDevice final : public CudaDevice {
   Device device() const { return device_; }
   // `ctx` computes here; its memory counts separately. On a CPU its memory of the host counts there, too.
   void place(Context& ctx);
-  // UserError: more kernels than a step may have to be counted.
-  void count(const char* op);
+  void count(const char* op);  // TooManyKernels: after some millions
+  // From now on passes are recorded; null: none. REQUIRES: one thread computes on this device while there is a record.
+  void keep(StepRecord* record) { record_ = record; }
+  StepRecord* record() const { return record_; }
 
   std::shared_ptr<Allocator> memory() override { return memory_; }
   std::shared_ptr<Allocator> pinned() override { return pinned_; }
@@ -45,9 +55,26 @@ class CountingDevice final : public CudaDevice {
   Device device_;
   std::shared_ptr<Allocator> memory_, pinned_;
   std::atomic<int64_t> kernels_ = 0;  // how many were counted
+  StepRecord* record_ = nullptr;
+};
+
+// The record of a device while this exists.
+class Recording {
+ public:
+  explicit Recording(CountingDevice& device) : device_(device) { device.keep(&record_); }
+  ~Recording() { device_.keep(nullptr); }
+  Recording(const Recording&) = delete;
+  Recording& operator=(const Recording&) = delete;
+  StepRecord& record() { return record_; }
+
+ private:
+  CountingDevice& device_;
+  StepRecord record_;
 };
 
 // The counting device with that index. InternalError: it does not exist any more.
 CountingDevice& counting_device(int index);
+// The record of the device of `ctx`; null: it does not count, or keeps none.
+StepRecord* step_record(const Context& ctx);
 
 }  // namespace lmx

@@ -81,7 +81,7 @@ class CudaMemory final : public CachingAllocator {
                bytes_text(static_cast<int64_t>(free)), " are free");
   }
   bool lowest_first() const override { return true; }  // CUDA graphs are replayed with the addresses that they had
-  void requested() const override {
+  void requested(size_t, MemClass) const override {
     LMX_CHECK(!loop_work(), "a loop that may be replayed allocates memory of the device");
   }
   void freed(void* block, size_t size, size_t queue) noexcept override {

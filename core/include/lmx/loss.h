@@ -52,7 +52,6 @@ class LMX_API Loss {
   virtual Tensor evaluate(Context& ctx, const ParameterStore& params, const Tensor& features,
                           const Tensor& targets) const = 0;
   virtual Tensor logits(Context& ctx, const ParameterStore& params, const Tensor& features) const = 0;
-  virtual int64_t macs_per_token(int64_t batch_tokens) const = 0;
   virtual LossPlan plan() const;                           // default: all words
   virtual const std::string& normalize() const = 0;        // "token" or "sequence": the divisor of the sum
   virtual bool draws_candidates() const { return false; }  // reads StepPlan::sampler_key
@@ -75,7 +74,7 @@ struct LMX_API OutputConfig {
 };
 
 // A loss with a linear output layer over all words, which validation and generation use. A class that derives from it
-// defines forward() and macs_per_token().
+// defines forward().
 class LMX_API OutputLoss : public Loss {
  public:
   std::vector<ParameterSpec> parameters() const override { return specs_; }

@@ -38,6 +38,10 @@ LMX_API DType operand_type(DType compute);
 // t (M, N) transposed to (N, M), in type `type`.
 LMX_API Tensor transposed(Context& ctx, const Tensor& t, DType type);
 
+// On a device that counts: notes a product (m, k) (k, n) that a kernel computes, `times` times, beside those of gemm()
+// and PackedMatrix. No effect on other devices.
+LMX_API void count_product(const Context& ctx, int64_t m, int64_t n, int64_t k, int64_t times = 1);
+
 // The right-hand operand of many products with few rows (a recurrent weight), in the layout that is fastest on this
 // machine. Immutable; it must be built again after the weight has changed.
 class LMX_API PackedMatrix {

@@ -22,13 +22,6 @@ struct ForwardShape {
   int64_t sequences = 0, steps = 0;  // steps: tokens of a sequence; 0: the sequences are sub-batches of sentences
 };
 
-// A matrix product (m, k) (k, n) of a forward pass. A recurrence computes it `times` times, one after the other.
-struct Product {
-  int64_t m = 0, n = 0, k = 0, times = 1;
-  std::string weight = "";  // the parameter that is one of the factors; "": both are activations
-  int64_t macs() const { return m * n * k * times; }
-};
-
 struct ModelEnv {
   int64_t vocab_size = 0;
 };
@@ -65,18 +58,10 @@ class LMX_API Model {
   virtual Var forward(Context& ctx, const ParameterStore& params, const Batch& batch, ModelState& state) const = 0;
   virtual ModelState initial_state(Context& ctx, int64_t sequences) const = 0;
   virtual int64_t feature_size() const = 0;
-  // Multiply-adds of the matrix products in a forward pass, for one token.
-  virtual int64_t macs_per_token() const = 0;
-  // The matrix products of a forward pass of this shape, in its order, for estimates of time; backward computes two
-  // products of the same size for each. In a translation model, each of `shape.sequences` pairs has `shape.steps`
-  // tokens on both sides. Default: macs_per_token() or macs_per_pair(), divided among the matrices of parameters() in
-  // proportion to their sizes, each of which all tokens multiply at once.
-  virtual std::vector<Product> products(const ForwardShape& shape) const;
-  // Activation bytes kept for backward, for each token, if products are computed in `compute`.
-  virtual int64_t activation_bytes_per_token(DType compute) const = 0;
   // Warnings to print about settings that have no effect on a forward pass of this shape. Default: none.
   virtual std::vector<std::string> warnings(const ForwardShape& shape) const;
-  // Multiply-adds of a forward pass of a pair of these lengths. Default: macs_per_token() for each target.
+  // What a forward pass of a pair of these lengths costs, beside other pairs, for batchers that balance it. Default: the
+  // elements of the dense matrices of parameters(), for each token of both sides.
   virtual int64_t macs_per_pair(int64_t source, int64_t target) const;
 };
 

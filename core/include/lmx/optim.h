@@ -44,8 +44,6 @@ class LMX_API Optimizer {
   // has others, or that has another shape or type.
   virtual StateDict state() const = 0;
   virtual void load(Context& ctx, const ParameterStore& params, const StateDict& state) = 0;
-  // State bytes that `spec` will need: for --dry-run.
-  virtual int64_t state_bytes(const ParameterSpec& spec) const = 0;
 };
 
 // The config of an optimizer plugin states its learning rate as the trait kLearningRate (lmx/config.h).

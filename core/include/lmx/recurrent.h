@@ -11,7 +11,6 @@
 #include "lmx/config.h"
 #include "lmx/model.h"
 #include "lmx/ops.h"
-#include "lmx/recomputing_model.h"
 
 namespace lmx {
 
@@ -30,7 +29,7 @@ struct LMX_API RecurrentConfig {
   void check(const std::string& where) const;  // UserError: a weight_norm that is not a valid pattern
 };
 
-class LMX_API RecurrentModel : public Model, public RecomputingModel {
+class LMX_API RecurrentModel : public Model {
  public:
   // `name`: of the plugin; names of parameters begin with it. UserError: a weight_norm that is not a valid pattern, or
   // matches no matrix of a layer.
@@ -41,11 +40,6 @@ class LMX_API RecurrentModel : public Model, public RecomputingModel {
   Var forward(Context& ctx, const ParameterStore& params, const Batch& batch, ModelState& state) const final;
   ModelState initial_state(Context& ctx, int64_t sequences) const final;
   int64_t feature_size() const final { return output_size(); }
-  int64_t macs_per_token() const final;
-  std::vector<Product> products(const ForwardShape& shape) const final;
-  int64_t activation_bytes_per_token(DType compute) const final;
-  bool recomputes(const Product& product) const final;
-  int64_t recomputed_bytes_per_token(DType compute) const final;
   std::vector<std::string> warnings(const ForwardShape& shape) const final;
 
  protected:
@@ -61,14 +55,6 @@ class LMX_API RecurrentModel : public Model, public RecomputingModel {
                     const SequenceOptions& options) const = 0;
   virtual std::vector<StatePart> state_parts() const = 0;
   virtual int64_t output_size() const = 0;
-  // True: every step multiplies with this matrix, so it is packed for that, in forward and backward.
-  virtual bool recurs(const std::string& name) const = 0;
-  virtual int64_t layer_macs(int64_t input) const = 0;
-  // Bytes for each token that a piece keeps for backward, without its output. Operands of products are stored in
-  // `compute`.
-  virtual int64_t saved_per_token(int64_t input, DType compute) const = 0;
-  // Whether the kept type (lmx/operand.h) is that of products in `compute`, not f32. Its gradients are then operands.
-  static bool keeps_operands(DType compute);
 
  private:
   int64_t input_size(int64_t layer) const { return layer == 0 ? config_.embedding : output_size(); }

@@ -104,7 +104,6 @@ class LMX_API SlotOptimizer : public Optimizer {
   void update_all(Context& ctx, std::span<const ParameterUpdate> updates, double lr, int64_t number) final;
   StateDict state() const final;
   void load(Context& ctx, const ParameterStore& params, const StateDict& state) final;
-  int64_t state_bytes(const ParameterSpec& spec) const final;
 
  protected:
   // `name` begins the messages. REQUIRES: at most kMaxSlots slots.

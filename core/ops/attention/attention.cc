@@ -9,8 +9,10 @@
 // result depends on the number of threads.
 #include "ops/attention/attention.h"
 
+#include <algorithm>
 #include <cmath>
 
+#include "lmx/matmul.h"
 #include "lmx/ops.h"
 #include "ops/attention/sdpa.h"
 #include "ops/common.h"
@@ -26,6 +28,7 @@ struct Call {
   AttentionPlan plan;
   Var bias = {};
   Uploaded<int64_t> query_begin = {}, key_begin = {};
+  int64_t scores = 0;             // of one head, over all sequences; on a device that counts
   Uploaded<DropMask> masks = {};  // by head, if weights are dropped
   Uploaded<uint64_t> row_ids = {};
   std::shared_ptr<const LongAttention> by_cudnn = {};  // null: lmx's own kernels compute it
@@ -42,6 +45,23 @@ struct Call {
             row_ids.data()};
   }
 };
+
+// Notes `products` products of each head, which have as many multiply-adds as there are scores, times its size.
+void count_products(const Context& ctx, const Call& c, int64_t products) {
+  if (c.scores == 0) return;
+  const int64_t rows = c.x.q.var.value().dim(0), sequences = c.plan.sequences;
+  const auto per = [](int64_t all, int64_t parts) { return std::max<int64_t>(1, (all + parts / 2) / parts); };
+  count_product(ctx, per(rows, sequences), per(c.scores, rows), c.plan.size, products * c.plan.heads * sequences);
+}
+
+int64_t scores_of(const Segments& queries, const Segments& keys, bool causal) {
+  int64_t scores = 0;
+  for (size_t b = 0; b + 1 < queries.begin.size(); ++b) {
+    const int64_t rows = queries.begin[b + 1] - queries.begin[b], of_row = keys.begin[b + 1] - keys.begin[b];
+    scores += causal ? rows * (rows + 1) / 2 : rows * of_row;
+  }
+  return scores;
+}
 
 // ---- the op
 
@@ -88,6 +108,7 @@ Var run(Context& ctx, const Call& c) {
   Tensor y = ctx.empty({q.dim(0), c.plan.heads * c.plan.size}, q.dtype());
   Tensor lse = ctx.empty({q.dim(0), c.plan.heads}, q.dtype());
   const Var out(y);
+  count_products(ctx, c, 2);
   if (c.by_cudnn) {
     c.by_cudnn->forward(ctx, c.x, out, lse);
   } else {
@@ -104,6 +125,7 @@ Var run(Context& ctx, const Call& c) {
       if (std::none_of(inputs.begin(), inputs.end(), [&](const Var& u) { return u.same(v); })) inputs.push_back(v);
     }
     ctx.tape->record("attention", std::move(inputs), {out}, [&ctx, c, out, lse](Tape&) {
+      count_products(ctx, c, 5);
       if (c.by_cudnn) return c.by_cudnn->backward(ctx, c.x, out, lse);
       with_values("attention", lse, [&](auto zero) { backward<decltype(zero)>(ctx, c, out, lse); });
     });
@@ -204,6 +226,7 @@ Var attend(Context& ctx, const Operands& x, int64_t size, const Segments& querie
   if (o.bias.defined()) c.plan.bias = bias_shape(o.bias.value(), x.q.var.value(), c.plan);
   c.query_begin = ctx.upload(queries.begin);
   c.key_begin = queries.begin == keys.begin ? c.query_begin : ctx.upload(keys.begin);
+  if (ctx.device.counts) c.scores = scores_of(queries, keys, o.causal);
   if (p > 0) {
     std::vector<DropMask> masks;
     for (int64_t h = 0; h < heads.queries; ++h) masks.emplace_back(p, o.key.fold(static_cast<uint64_t>(h)));

@@ -7,6 +7,7 @@
 #include <mutex>
 #include <utility>
 
+#include "backend/counting/device.h"
 #include "backend/serial.h"
 #include "data/drawn_text.h"
 #include "train/loop/update.h"
@@ -168,10 +169,13 @@ StepMemory run_steps(const Recipe& recipe, CommGroup& group, const SessionStart&
 
 StepMemory count_steps(const Recipe& recipe, const comm::CountedRank& rank, const SessionStart& start) {
   const auto peers = std::make_shared<DrawnPeers>();
+  Recording recording(counting_device(start.device->index));
   StepMemory counted;
   comm::make_counting_group(rank, peers)->run([&](Communicator& comm) {
     counted = CountedRun(recipe, comm, start).run(comm.size() > 1 ? peers.get() : nullptr);
   });
+  counted.largest = recording.record().largest();
+  counted.last = recording.record().last();
   return counted;
 }
 

@@ -5,6 +5,7 @@
 #include <memory>
 #include <vector>
 
+#include "backend/counting/record.h"
 #include "comm/counting.h"
 #include "lmx/comm.h"
 #include "train/session.h"
@@ -16,6 +17,7 @@ struct StepMemory {
   MemoryStats training;    // peaks of two steps; from the second on, residuals and the optimizer's state exist
   MemoryStats evaluation;  // peaks of the validation of one batch, which begins with all that training keeps
   std::vector<std::vector<LedgerEntry>> ledgers;  // of the second step, by rank
+  CountedPass largest, last;                      // passes of a rank that was counted alone (StepRecord)
 };
 
 // Makes the first two steps of the recipe and validates a batch, on the ranks that `group` runs.

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <utility>
 
+#include "backend/counting/device.h"
 #include "data/passes.h"
 #include "lmx/error.h"
 #include "lmx/model.h"
@@ -88,7 +89,13 @@ void StepRunner::read_losses(StepLoss& sum) const {
 
 PendingLoss StepRunner::micro_batch(const Batch& batch, const StepPlan& plan, bool last) {
   tape_.on_ready = nullptr;
-  if (last && kind_ == StepOf::group) tape_.on_ready = [this](const Var& param) { s_.sync->grad_ready(param); };
+  StepRecord* const record = step_record(s_.ctx);
+  if (record) record->begin_pass(batch.tokens());
+  if (last && kind_ == StepOf::group)
+    tape_.on_ready = [this, record](const Var& param) {
+      const auto exchange = [&] { s_.sync->grad_ready(param); };
+      record ? record->ready(param.name(), exchange) : exchange();
+    };
   ModelState state =
       s_.carried ? s_.carried->gather(s_.ctx, batch) : s_.network.initial_state(s_.ctx, batch.sequences());
   LossTerms terms(run_.terms);
@@ -100,6 +107,7 @@ PendingLoss StepRunner::micro_batch(const Batch& batch, const StepPlan& plan, bo
     });
     loss = s_.network.loss->forward(s_.ctx, s_.params, features, batch.targets.reshape({batch.tokens()}), plan);
   }
+  if (record) record->begin_backward();
   {
     const Span span(s_.ctx.tracer, "backward");
     // This runs the backward closures that the model has recorded.
@@ -107,6 +115,7 @@ PendingLoss StepRunner::micro_batch(const Batch& batch, const StepPlan& plan, bo
       tape_.backward(s_.ctx, terms.total(s_.ctx, loss.loss), run_.scaling.seed(run_.at.loss_scale, mean_over_));
     });
   }
+  if (record) record->end_pass();
   if (s_.carried) s_.carried->stage(batch, state);
   return {s_.ctx.read<double>(loss.nats), std::move(terms), batch.tokens()};
 }

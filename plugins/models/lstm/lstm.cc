@@ -58,18 +58,6 @@ class Lstm final : public RecurrentModel {
   std::vector<StatePart> state_parts() const override { return {{"h", output_size()}, {"c", config_.cells}}; }
   int64_t output_size() const override { return config_.projection ? config_.projection : config_.cells; }
 
-  bool recurs(const std::string& name) const override { return name == "weight_hh" || name == "weight_hr"; }
-  int64_t layer_macs(int64_t input) const override {
-    return 4 * config_.cells * (input + output_size()) + config_.projection * config_.cells;
-  }
-
-  // Gates and cells; as operands h and, with a projection, o tanh(c).
-  int64_t saved_per_token(int64_t, DType compute) const override {
-    const int64_t operand = static_cast<int64_t>(size_of(compute));
-    return ((keeps_operands(compute) ? 2 : 4) * 4 + 4) * config_.cells +
-           operand * (output_size() + (config_.projection ? config_.cells : 0));
-  }
-
   LstmConfig config_;
 };
 

@@ -57,12 +57,6 @@ class Mlstm final : public RecurrentModel {
 
   std::vector<StatePart> state_parts() const override { return {{"h", config_.cells}, {"c", config_.cells}}; }
   int64_t output_size() const override { return config_.cells; }
-  bool recurs(const std::string& name) const override { return name == "weight_mh" || name == "weight_m"; }
-  int64_t layer_macs(int64_t input) const override { return 5 * config_.cells * (input + config_.cells); }
-  // Gates, cells and both factors of m; as operands m and h.
-  int64_t saved_per_token(int64_t, DType compute) const override {
-    return ((keeps_operands(compute) ? 2 : 4) * 6 + 4 + 2 * static_cast<int64_t>(size_of(compute))) * config_.cells;
-  }
 
   MlstmConfig config_;
 };

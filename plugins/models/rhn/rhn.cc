@@ -69,13 +69,6 @@ class Rhn final : public RecurrentModel {
 
   std::vector<StatePart> state_parts() const override { return {{"s", config_.cells}}; }
   int64_t output_size() const override { return config_.cells; }
-  bool recurs(const std::string& name) const override { return name.starts_with("weight_s."); }
-  int64_t layer_macs(int64_t input) const override { return gates() * (input + config_.depth * config_.cells); }
-  // For each highway layer its gates and the state before it; if operands are rounded, also the rounded state.
-  int64_t saved_per_token(int64_t, DType compute) const override {
-    const int64_t operand = compute == DType::f32 ? 0 : static_cast<int64_t>(size_of(compute));
-    return config_.depth * ((keeps_operands(compute) ? 2 : 4) * gates() + 4 * config_.cells + operand * config_.cells);
-  }
 
   RhnConfig config_;
 };

@@ -46,23 +46,11 @@ class Transformer final : public Model, public TextModel {
     return transformer::start_text(ctx, params, config_, rows);
   }
 
-  int64_t macs_per_token() const override { return source_macs() + target_macs(); }
   int64_t macs_per_pair(int64_t source, int64_t target) const override {
     const int64_t seen = target * (target + 1) / 2;  // pairs of target positions
     const int64_t weights = config_.encoder_layers * source * source +
                             config_.decoder_layers * (seen + (translates() ? source * target : 0));
     return source * source_macs() + target * target_macs() + 2 * config_.d * weights;
-  }
-
-  int64_t activation_bytes_per_token(DType compute) const override {
-    // Values of a row that layers keep until backward. Attention: q, k and v, and its result, in 4 bytes. The units
-    // inside a feed-forward are kept once, in the type of products.
-    const int64_t d = config_.d, noisy = config_.dropout > 0 ? 1 : 0;
-    const int64_t feed_forwards = config_.encoder_layers + config_.decoder_layers;
-    const int64_t attentions = feed_forwards + (translates() ? config_.decoder_layers : 0);
-    const int64_t kept = 4 * 4 * d * attentions + residual_bytes(compute) * (attentions + feed_forwards);
-    const int64_t rounded = compute == DType::f32 ? 0 : 2 * operands_per_token();
-    return kept + feed_forwards * unit_bytes(compute) + 4 * (translates() ? 2 : 1) * (4 + noisy) * d + rounded;
   }
 
  private:
@@ -72,20 +60,6 @@ class Transformer final : public Model, public TextModel {
   }
   bool drops(const Context& ctx) const {
     return ctx.training && (config_.dropout > 0 || config_.attention_dropout > 0 || config_.relu_dropout > 0);
-  }
-  // Bytes of a token in one residual connection: the branch and the norm; without residual_norm()'s kernels also the
-  // results of dropout and of the sum.
-  int64_t residual_bytes(DType compute) const {
-    const auto branch = static_cast<int64_t>(size_of(branch_type(compute, config_.d)));
-    if (!config_.pre() && branch == 2) return (branch + 4) * config_.d;
-    return 4 * (config_.dropout > 0 ? 4 : 3) * config_.d;
-  }
-  // Bytes of the units of a token in one feed-forward.
-  int64_t unit_bytes(DType compute) const { return static_cast<int64_t>(size_of(compute)) * config_.ffn; }
-  // Inputs of linear maps, which are kept in rounded form until backward: those of queries, keys and values, of
-  // attention's projection, and of a feed-forward.
-  int64_t operands_per_token() const {
-    return (config_.encoder_layers * 3 + config_.decoder_layers * (translates() ? 6 : 3)) * config_.d;
   }
   // Multiply-adds for each word of the source: the encoder, and the keys and values that each layer of the decoder
   // computes.

@@ -57,9 +57,6 @@ class Renamed final : public RecurrentModel {
   }
   std::vector<StatePart> state_parts() const override { return {{"h", config_.units}, {"c", config_.units}}; }
   int64_t output_size() const override { return config_.units; }
-  bool recurs(const std::string& name) const override { return name == "weight_hh"; }
-  int64_t layer_macs(int64_t input) const override { return 4 * config_.units * (input + config_.units); }
-  int64_t saved_per_token(int64_t, DType) const override { return 4 * 6 * config_.units; }
 
   RenamedConfig config_;
 };

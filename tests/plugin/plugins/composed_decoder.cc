@@ -124,11 +124,6 @@ class ComposedDecoder : public Model, public TextModel, public LossTermModel {
 
   ModelState initial_state(Context&, int64_t) const override { return {}; }
   int64_t feature_size() const override { return c_.d; }
-  int64_t macs_per_token() const override {
-    const int64_t kv = c_.kv_heads * c_.head_size();
-    return c_.layers * (2 * c_.d * c_.d + 2 * c_.d * kv + 3 * c_.d * c_.ffn);
-  }
-  int64_t activation_bytes_per_token(DType) const override { return 4 * c_.layers * (10 * c_.d + 5 * c_.ffn); }
 
  private:
   using Attend = std::function<Var(int64_t layer, const Var& q, const Var& k, const Var& v)>;

@@ -55,8 +55,6 @@ class Faulty : public lmx::Model {
     return {{"window", ctx.zeros({sequences, c_.window, c_.size})}};
   }
   int64_t feature_size() const override { return c_.size; }
-  int64_t macs_per_token() const override { return TEST_FAULT == 1 ? 1 : c_.size * c_.size; }
-  int64_t activation_bytes_per_token(lmx::DType) const override { return TEST_FAULT == 2 ? 1 : 4 * 4 * c_.size; }
 
  private:
   Config c_;

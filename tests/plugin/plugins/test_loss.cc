@@ -34,10 +34,7 @@ LossEnv without_tie(LossEnv env, int64_t fault) {
 class TestLoss final : public OutputLoss {
  public:
   TestLoss(const Config& c, const LossEnv& env, const std::string& where)
-      : OutputLoss(c.output(), without_tie(env, c.fault), false, where),
-        fault_(c.fault),
-        sharpness_(c.sharpness),
-        macs_(c.fault == 15 ? 1 : env.vocab_size * env.feature_size) {
+      : OutputLoss(c.output(), without_tie(env, c.fault), false, where), fault_(c.fault), sharpness_(c.sharpness) {
     if (fault_ == 13 && !env.vocabulary) throw UserError("[test_loss] no words");
   }
 
@@ -71,13 +68,11 @@ class TestLoss final : public OutputLoss {
     if (fault_ == 3) nll.data<float>()[0] *= 2;
     return nll;
   }
-  int64_t macs_per_token(int64_t) const override { return macs_; }
   bool draws_candidates() const override { return fault_ == 11; }
 
  private:
   int64_t fault_;
   double sharpness_;
-  int64_t macs_;
   mutable int calls_ = 0;
 };
 

@@ -81,8 +81,6 @@ class TinyTranslator final : public Model {
   }
   ModelState initial_state(Context&, int64_t) const override { return {}; }
   int64_t feature_size() const override { return config_.width; }
-  int64_t macs_per_token() const override { return config_.width * config_.width; }
-  int64_t activation_bytes_per_token(DType) const override { return 16 * config_.width; }
   int64_t macs_per_pair(int64_t source, int64_t target) const override {
     return target * (source + config_.width) * config_.width;
   }

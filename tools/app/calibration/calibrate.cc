@@ -100,8 +100,8 @@ DeviceConfig measure_device(const std::vector<Recipe>& recipes, Context& ctx, in
   for (const Recipe& r : recipes) {
     const Outline outline = outline_of(r, ctx.ranks, ctx.ranks);
     shapes[r.precision].first = compute_of(r);
-    for (const ProductShape& shape : product_shapes(outline.network, outline.shares))
-      shapes[r.precision].second.insert(shape);
+    const RankCount count = count_rank(r, outline.batch, {Device::Kind::cpu, ctx.ranks, 0});
+    for (const ProductShape& shape : product_shapes(count.pass)) shapes[r.precision].second.insert(shape);
   }
   for (const auto& [precision, all] : shapes) {
     ctx.compute = all.first;

@@ -85,7 +85,7 @@ class Passes {
 };
 
 bool fits(const Recipe& recipe, const Outline& outline, int ranks_here) {
-  const RankMemory rank = count_rank(recipe, outline.batch, {Device::Kind::cpu, outline.shares.ranks, 0});
+  const RankMemory rank = count_rank(recipe, outline.batch, {Device::Kind::cpu, outline.shares.ranks, 0}).memory;
   const int64_t have = machine_memory().bytes;
   return have == 0 || (rank.total() - rank.of(MemClass::optimizer)) * ranks_here < have / 2;
 }

@@ -104,7 +104,7 @@ Outline outline_on(const Recipe& recipe, int job, int ranks) {
 }
 
 bool exchange_fits(const Recipe& recipe, const Outline& outline, int job) {
-  const RankMemory one = count_rank(recipe, outline.batch, {Device::Kind::cpu, job, 0});
+  const RankMemory one = count_rank(recipe, outline.batch, {Device::Kind::cpu, job, 0}).memory;
   const int64_t need = one.of(MemClass::parameters) +
                        outline.shares.ranks * (one.of(MemClass::gradients) + one.of(MemClass::communication)),
                 have = machine_memory().bytes;

@@ -59,7 +59,7 @@ RankMemory counted(const Recipe& recipe, int ranks, const std::optional<Machine>
                            check_dataset(recipe.data).findings.empty() ? [&] { return open_dataset(recipe.data); }
                                                                        : std::function<Dataset()>()};
   if (ranks > 1 && in_one_process(recipe.comm, "comm")) return count_process(recipe, plan, group, 1).rank;
-  return count_rank(recipe, plan, group);
+  return count_rank(recipe, plan, group).memory;
 }
 
 }  // namespace

@@ -10,9 +10,14 @@
 #include <cerrno>
 #include <csignal>
 #include <cstring>
+#include <map>
 #include <memory>
+#include <mutex>
+#include <set>
+#include <span>
 #include <string>
 #include <type_traits>
+#include <vector>
 
 #include "backend/counting/device.h"
 #include "data/data_config.h"
@@ -22,6 +27,7 @@
 #include "recipe/comm_config.h"
 #include "recipe/sync_rules.h"
 #include "tensor/caching_allocator.h"
+#include "tensor/planned_products.h"
 #include "train/loop/counted_step.h"
 
 namespace lmx {
@@ -31,7 +37,8 @@ using namespace train;
 
 constexpr int64_t kMostPairTokens = int64_t{1} << 28;  // of drawn sentences, which are stored
 constexpr int64_t kMostText = 256;                     // times as much as a batcher's plan says
-constexpr int64_t kStrings = 256;                      // windows of a validation's text for each shard: some strings
+constexpr int64_t kStrings = 16;                       // windows of a validation's text for each shard: some strings
+constexpr int64_t kLeastString = 8;
 // Virtual ranks that are counted. The memory of more grows in proportion.
 constexpr int kMostThreads = 64;
 
@@ -72,7 +79,7 @@ Dataset text_for(const Recipe& r, const BatchPlan& plan, int64_t more) {
                            .valid_tokens = valid + 2,
                            .pairs = pairs,
                            .longest = plan.item_tokens,
-                           .strings = strings});
+                           .string = strings ? std::max<int64_t>(kLeastString, plan.item_tokens / 2) : 0});
 }
 
 // Calls count(start) with text that suffices. A batcher may need more than its plan says, for example many shards.
@@ -87,6 +94,8 @@ auto count_over_text(const CountingDevice& device, const Recipe& recipe, const B
     start.open = [&] { return text_for(recipe, plan, more); };
     try {
       return count(start);
+    } catch (const TooManyKernels&) {
+      throw;
     } catch (const UserError&) {
       if (more == kMostText) throw;
     }
@@ -105,8 +114,88 @@ RankMemory memory_of(const StepMemory& steps) {
   return {steps.training, steps.evaluation};
 }
 
+RankCount count_of(const StepMemory& steps) {
+  const RankMemory memory = memory_of(steps);
+  return {memory, memory.of(MemClass::optimizer), steps.largest, steps.last};
+}
+
 // The count of a child process writes its result, or the text of an error, to a pipe.
 enum class Written : char { result = 'r', user_error = 'u', error = 'e' };
+
+// A result as bytes: structures without pointers unchanged, lists and texts after their sizes.
+class Bytes {
+ public:
+  explicit Bytes(std::string text = {}) : text_(std::move(text)) {}
+  const std::string& text() const { return text_; }
+
+  template <class T>
+  void write(const T& value) {
+    static_assert(std::is_trivially_copyable_v<T>);
+    text_.append(reinterpret_cast<const char*>(&value), sizeof value);
+  }
+  template <class T>
+  void read(T& value) {
+    static_assert(std::is_trivially_copyable_v<T>);
+    if (text_.size() - at_ < sizeof value) throw RunError("[memory] the result of a counted step is incomplete");
+    std::memcpy(&value, text_.data() + at_, sizeof value);
+    at_ += sizeof value;
+  }
+  void write(const std::string& value) { write_list(std::span(value)); }
+  void read(std::string& value) { read_list(value); }
+  void write(const std::vector<CountedWork>& list) { write_list(std::span(list)); }
+  void read(std::vector<CountedWork>& list) { read_list(list); }
+  void write(const RankCount& count) {
+    write(count.memory);
+    write(count.state);
+    write(count.pass);
+    write(count.last);
+  }
+  void write(const CountedPass& pass) {
+    write(pass.tokens);
+    write(pass.forward);
+    write(pass.backward);
+    write(pass.ready.size());
+    for (const auto& [name, at] : pass.ready) {
+      write(name);
+      write(at);
+    }
+  }
+  void read(RankCount& count) {
+    read(count.memory);
+    read(count.state);
+    read(count.pass);
+    read(count.last);
+  }
+  void read(CountedPass& pass) {
+    read(pass.tokens);
+    read(pass.forward);
+    read(pass.backward);
+    size_t size = 0;
+    read(size);
+    pass.ready.resize(size);
+    for (auto& [name, at] : pass.ready) {
+      read(name);
+      read(at);
+    }
+  }
+
+ private:
+  template <class T>
+  void write_list(std::span<const T> list) {
+    write(list.size());
+    for (const T& item : list) write(item);
+  }
+  template <class List>
+  void read_list(List& list) {
+    size_t size = 0;
+    read(size);
+    list.resize(std::min(size, text_.size()));
+    for (auto& item : list) read(item);
+  }
+
+  std::string text_;
+  size_t at_ = 0;
+};
 
 template <class Result, class Count>
 [[noreturn]] void count_in_child(int pipe, Count&& count) {
@@ -116,8 +205,9 @@ template <class Result, class Count>
   setrlimit(RLIMIT_CORE, &no_core);
   std::string text;
   try {
-    const Result result = count();
-    text = static_cast<char>(Written::result) + std::string(reinterpret_cast<const char*>(&result), sizeof result);
+    Bytes bytes(std::string(1, static_cast<char>(Written::result)));
+    bytes.write(count());
+    text = bytes.text();
   } catch (const UserError& e) {
     text = static_cast<char>(Written::user_error) + std::string(e.what());
   } catch (const std::exception& e) {
@@ -143,7 +233,6 @@ std::string read_all(int pipe) {
 // begins, names the plugin and records the crash.
 template <class Result, class Count>
 Result counted(Count&& count) {
-  static_assert(std::is_trivially_copyable_v<Result>);
   const auto checked = [&]() -> Result {
     try {
       return count();
@@ -165,38 +254,38 @@ Result counted(Count&& count) {
   waitpid(child, nullptr, 0);
   if (text.empty()) throw RunError("[memory] a counted step of this recipe crashed");
   if (text[0] == static_cast<char>(Written::user_error)) throw UserError(text.substr(1));
+  if (text[0] == static_cast<char>(Written::error)) throw RunError(text.substr(1));
   Result result;
-  if (text[0] == static_cast<char>(Written::error) || text.size() != 1 + sizeof result) throw RunError(text.substr(1));
-  std::memcpy(&result, text.data() + 1, sizeof result);
+  Bytes(text.substr(1)).read(result);
   return result;
 }
 
 // One rank of a group in which the others do not exist.
-RankMemory count_one(const Recipe& recipe, const BatchPlan& plan, const CountedGroup& group, bool overlaps) {
+RankCount count_one(const Recipe& recipe, const BatchPlan& plan, const CountedGroup& group, bool overlaps) {
   const auto device = CountingDevice::make(group.device);
   const comm::CountedRank rank{.rank = rank_to_count(recipe.batch.global, group.ranks),
                                .ranks = group.ranks,
                                .per_node = group.per_node,
                                .overlaps = overlaps && group.ranks > 1,
                                .threads = num_threads()};
-  return memory_of(count_over_text(*device, recipe, plan, group,
-                                   [&](const SessionStart& start) { return count_steps(recipe, rank, start); }));
+  return count_of(count_over_text(*device, recipe, plan, group,
+                                  [&](const SessionStart& start) { return count_steps(recipe, rank, start); }));
 }
 
 // One worker of a server. A process has all values twice, as a store for its shard and as its replica, and the state of
 // the optimizer for its shard.
-RankMemory count_worker(const Recipe& recipe, const BatchPlan& plan, const CountedGroup& group) {
+RankCount count_worker(const Recipe& recipe, const BatchPlan& plan, const CountedGroup& group) {
   Recipe own = recipe;
   own.batch.global = std::max<int64_t>(1, (recipe.batch.global + group.ranks - 1) / group.ranks);
   const auto device = CountingDevice::make(group.device);
-  RankMemory memory = memory_of(count_over_text(
+  RankCount count = count_of(count_over_text(
       *device, own, plan, group, [&](const SessionStart& start) { return count_steps(own, {.ranks = 1}, start); }));
-  const int64_t state = memory.of(MemClass::optimizer), elsewhere = state - state / group.ranks;
-  for (MemoryStats* stats : {&memory.training, &memory.evaluation}) {
+  const int64_t elsewhere = count.state - count.state / group.ranks;
+  for (MemoryStats* stats : {&count.memory.training, &count.memory.evaluation}) {
     stats->peak[static_cast<size_t>(MemClass::optimizer)] -= elsewhere;
     stats->total_peak -= elsewhere;
   }
-  return memory;
+  return count;
 }
 
 // All ranks, one after the other.
@@ -223,6 +312,17 @@ Recipe on_fewer(const Recipe& recipe, int ranks, int fewer) {
   return own;
 }
 
+// All on which a count over drawn text depends. Plans of an experiment's cells often differ in other keys only.
+std::string key_of(const Recipe& recipe, const CountedGroup& group) {
+  static const std::set<std::string> without{"seed", "run", "checkpoint", "schedule", "stop", "provenance", "lr_rule"};
+  const ProductSupport* products = planned_products();
+  std::string key = str(name_of(Device{group.device}), " ", group.ranks, " ", group.per_node, " ", num_threads(), " ",
+                        products ? 1 + products->gpu + 2 * products->bf16 : 0, "\n");
+  for (const auto& [name, value] : write_config(recipe).entries)
+    if (!without.contains(name)) key += str(name, ":\n", to_yaml(value));
+  return key;
+}
+
 }  // namespace
 
 int64_t RankMemory::of(MemClass c) const {
@@ -237,12 +337,21 @@ std::array<std::pair<const char*, int64_t>, kMemClasses> RankMemory::classes() c
   return all;
 }
 
-RankMemory count_rank(const Recipe& recipe, const BatchPlan& plan, const CountedGroup& group) {
+RankCount count_rank(const Recipe& recipe, const BatchPlan& plan, const CountedGroup& group) {
+  static std::map<std::string, RankCount> known;
+  static std::mutex mutex;
   const Threads threads(recipe.threads);
-  return counted<RankMemory>([&] {
+  const std::string key = group.open ? "" : key_of(recipe, group);
+  if (!key.empty()) {
+    const std::lock_guard lock(mutex);
+    if (const auto found = known.find(key); found != known.end()) return found->second;
+  }
+  const RankCount count = counted<RankCount>([&] {
     if (SyncRules::asynchronous(recipe.sync, "sync")) return count_worker(recipe, plan, group);
     return count_one(recipe, plan, group, true);
   });
+  const std::lock_guard lock(mutex);
+  return key.empty() ? count : known.emplace(key, count).first->second;
 }
 
 ProcessMemory count_process(const Recipe& recipe, const BatchPlan& plan, const CountedGroup& group, int64_t at_once) {
@@ -251,7 +360,7 @@ ProcessMemory count_process(const Recipe& recipe, const BatchPlan& plan, const C
     ProcessMemory process;
     const int64_t ranks = group.ranks;
     if (SyncRules::asynchronous(recipe.sync, "sync")) {
-      process.rank = count_worker(recipe, plan, {group.device, 1, 0, group.open});
+      process.rank = count_worker(recipe, plan, {group.device, 1, 0, group.open}).memory;
       const int64_t shared = process.rank.of(MemClass::optimizer) + process.rank.of(MemClass::parameters) / 2;
       process.total = shared + ranks * (process.rank.total() - shared);
       return process;
@@ -265,7 +374,7 @@ ProcessMemory count_process(const Recipe& recipe, const BatchPlan& plan, const C
           count_threads(on_fewer(recipe, group.ranks, half), plan, {group.device, half, group.per_node, group.open})
               .total;
       process.total += (ranks - most) * std::max<int64_t>(0, process.total - before) / (most - half);
-      process.rank = count_one(recipe, plan, group, false);
+      process.rank = count_one(recipe, plan, group, false).memory;
     }
     process.total += (at_once - 1) * process.rank.of(MemClass::activations);
     return process;

@@ -7,6 +7,7 @@
 #include <functional>
 #include <utility>
 
+#include "backend/counting/record.h"
 #include "data/dataset.h"
 #include "lmx/batcher.h"
 #include "lmx/tensor.h"
@@ -32,9 +33,17 @@ struct CountedGroup {
   std::function<Dataset()> open = {};  // the text of the recipe; empty: words are drawn
 };
 
+// A rank's passes in these steps, and what it needs.
+struct RankCount {
+  RankMemory memory;
+  int64_t state = 0;  // bytes of the optimizer's state of all values, of which a worker of a server has a part
+  CountedPass pass;   // the largest one
+  CountedPass last;   // with the times at which gradients are complete
+};
+
 // The rank with the largest share of the batch, which is a separate process. `plan`: of the recipe's batcher.
 // UserError: a component refuses the recipe, or a size is too large to be counted.
-RankMemory count_rank(const Recipe& recipe, const BatchPlan& plan, const CountedGroup& group);
+RankCount count_rank(const Recipe& recipe, const BatchPlan& plan, const CountedGroup& group);
 
 // Ranks that are threads of one process, and share parameters and the state of the optimizer.
 struct ProcessMemory {

@@ -99,7 +99,7 @@ MemoryCheck check_memory(const Recipe& r, const Outline& o, int per_node) {
   check.here = ranks_here(r, check.ranks, check.on_device);
   check.in_turn = check.ranks > 1 && in_one_process(r.comm, "comm");
   if (!check.in_turn) {
-    check.rank = count_rank(r, o.batch, group);
+    check.rank = count_rank(r, o.batch, group).memory;
     check.machine = check.here * check.rank.total();
     return check;
   }
@@ -130,6 +130,14 @@ Shares MemoryPlanner::shares(const BatchConfig& batch) const {
   Recipe recipe = recipe_;
   recipe.batch = batch;
   return shares_of(recipe, outline_.batch, outline_.network.loss->plan(), outline_.shares.ranks);
+}
+
+double MemoryPlanner::token_flops(const BatchConfig& batch) const {
+  Recipe alone = recipe_;
+  alone.batch = batch;
+  alone.batch.global = (batch.global + outline_.shares.ranks - 1) / outline_.shares.ranks;
+  const bool cuda = recipe_.device.starts_with("cuda");
+  return count_rank(alone, outline_.batch, {cuda ? Device::Kind::cuda : Device::Kind::cpu}).pass.token_flops();
 }
 
 MemoryCheck MemoryPlanner::check(const BatchConfig& batch) const {

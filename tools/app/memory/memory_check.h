@@ -46,6 +46,8 @@ class MemoryPlanner {
   // The shares and the estimate of the recipe with this batch.
   Shares shares(const BatchConfig& batch) const;
   MemoryCheck check(const BatchConfig& batch) const;
+  // Floating-point operations of the products of a step, forward and backward, for each target.
+  double token_flops(const BatchConfig& batch) const;
 
  private:
   Recipe recipe_;

@@ -61,7 +61,7 @@ ServerPlan server_exchange(const SyncRules& sync, const Network& network, const 
   });
 }
 
-RankMemory memory_on(const Machine& machine, const Recipe& recipe, const Outline& outline) {
+RankCount count_on(const Machine& machine, const Recipe& recipe, const Outline& outline) {
   const int ranks = outline.shares.ranks;
   return count_rank(recipe, outline.batch,
                     {machine.device.support().gpu ? Device::Kind::cuda : Device::Kind::cpu, ranks,
@@ -86,16 +86,16 @@ Case::Case(const Variant& variant, const std::string& name, int ranks, const Req
   const auto shares = [&](const Recipe& r) { return shares_of(r, outline.batch, network.loss->plan(), ranks); };
   if (recipe_.batch.fit == "memory")
     fit_ = fit_batch(recipe_, outline, machine_.device.memory_gb, request.epoch_tokens,
-                     [&](const Recipe& r) { return memory_on(machine_, r, outline).total(); });
+                     [&](const Recipe& r) { return count_on(machine_, r, outline).memory.total(); });
   shares_ = shares(recipe_);
-  memory_ = memory_on(machine_, recipe_, outline);
+  count_ = count_on(machine_, recipe_, outline);
   for (const auto& [key, rule] : SyncRules::full_config(recipe_.sync, "sync").entries)
     strategies_[key] = strategy_text(rule);
   if (!outline.sync->servers().empty()) {
     plan_workers(*outline.sync, network, law);
   } else {
     units_ = exchange_of(*outline.sync, network, shares_, law);
-    work_ = work_of(recipe_, network, shares_, machine_.device, changed_parts(network, shares_, law, units_));
+    work_ = work_of(recipe_, network, shares_, count_, machine_.device, changed_parts(network, shares_, law, units_));
   }
   if (const auto pass =
           machine_.device.pass(pass_text(recipe_), rules_text(recipe_), shares_.forward_tokens, shares_.length))
@@ -115,7 +115,7 @@ void Case::plan_workers(const SyncRules& sync, const Network& network, const Wor
   ChangedParts parts;
   for (const ParameterSpec& spec : network.specs)
     parts[spec.name] = static_cast<double>(served.exchange.rows.at(spec.name)) / static_cast<double>(spec.shape[0]);
-  work_ = work_of(recipe_, network, shares_, machine_.device, parts);
+  work_ = work_of(recipe_, network, shares_, count_, machine_.device, parts);
   served_ = std::move(served);
 }
 
@@ -145,9 +145,9 @@ Row Case::row(double speed, double network_gb_s) const {
   row.ranks = shares_.ranks;
   row.batch = recipe_.batch.global;
   row.step_tokens = static_cast<double>(shares_.step_tokens) * (shares_.pairs ? fill_ : 1);
-  row.memory = memory_;
+  row.memory = count_.memory;
   row.fit = fit_;
-  row.out_of_memory = fit_ ? !fit_->fits : static_cast<double>(memory_.total()) > machine_.device.memory_gb * 1e9;
+  row.out_of_memory = fit_ ? !fit_->fits : static_cast<double>(count_.memory.total()) > machine_.device.memory_gb * 1e9;
   Work work = work_;
   const double part = shares_.pairs ? speed * fill_ : speed;  // a pass over less tokens takes less time
   work.forward_s *= part;
@@ -168,7 +168,10 @@ Row Case::row(double speed, double network_gb_s) const {
     row.node_bytes += moved.node_bytes;
     row.network_bytes += moved.network_bytes;
     double ready = 0;
-    for (const std::string& name : unit.params) ready = std::max(ready, work_.ready_s.at(name));
+    for (const std::string& name : unit.params) {  // without a gradient, a unit is exchanged after backward
+      const auto found = work_.ready_s.find(name);
+      ready = std::max(ready, found == work_.ready_s.end() ? work_.backward_s : found->second);
+    }
     const double own = machine_.device.exchange_s(strategies_.at(unit.rule), shares_.ranks, unit.moved);
     const double delay = machine_.device.beside * own + links.node.delay_s(static_cast<double>(moved.node_bytes)) +
                          links.network.delay_s(static_cast<double>(moved.network_bytes));

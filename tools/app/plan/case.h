@@ -38,7 +38,7 @@ class Case {
 
   Recipe recipe_;
   Shares shares_;
-  RankMemory memory_;
+  RankCount count_;
   std::optional<ChosenPass> fit_;
   Work work_;
   std::vector<UnitPlan> units_;

@@ -1,4 +1,4 @@
-// The time that a rank computes in a step, from the sizes of the recipe's products and tensors.
+// The time that a rank computes in a step, from the products and tensors of a counted step.
 #pragma once
 
 #include <cstdint>
@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "app/memory/counted.h"
 #include "app/memory/estimate.h"
 #include "app/plan/machine.h"
 
@@ -37,21 +38,17 @@ struct ProductShape {
   auto operator<=>(const ProductShape&) const = default;
 };
 // All of them, each once: the products whose times a plan needs.
-std::vector<ProductShape> product_shapes(const train::Network& network, const Shares& shares);
+std::vector<ProductShape> product_shapes(const CountedPass& pass);
 
 // Estimates, from docs/plan.md:
 //
-// - A product of a forward pass takes DeviceConfig::product_s(). Backward computes two of the same size: the gradient
-//   of its input, and that of its weight, which a recurrence computes for all time steps at once.
-// - Each byte of an activation that is kept for backward is written and read once in forward; in backward it is read,
-//   and its gradient is written and read. A launch takes at least launch_us; a product is one launch, and the
-//   element-wise part after it is another one.
-// - Backward computes the products of a layer with activation checkpointing once more, and writes and reads the
-//   activations that it did not keep once more.
-// - The loss reads and writes its logits twice in each direction.
+// - The products of a pass and what is between them are those of the counted step. A product takes
+//   DeviceConfig::product_s().
+// - Each byte of an activation that a kernel allocates is written once and read once; backward also reads the bytes
+//   that forward has written. The kernels between two products take at least launch_us each.
 // - The optimizer reads value, gradient and state and writes value and state, of all rows that the step changes;
 //   clipping reads the gradients once more.
-Work work_of(const Recipe& recipe, const train::Network& network, const Shares& shares, const DeviceConfig& device,
-             const ChangedParts& parts);
+Work work_of(const Recipe& recipe, const train::Network& network, const Shares& shares, const RankCount& count,
+             const DeviceConfig& device, const ChangedParts& parts);
 
 }  // namespace lmx::plan

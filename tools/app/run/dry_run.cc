@@ -183,14 +183,11 @@ DryRun dry_run(const Node& composed, const std::string& name, DatasetChecks& che
   text += str("batch ", r.batch.global,
               shares.pairs ? " sub-batches = at most " : " sequences = ", count_text(shares.step_tokens),
               shares.pairs ? " target" : "", " tokens, vocabulary ", count_text(shares.vocab), "\n", fitted.text);
-  const int64_t model =
-      shares.pairs ? network.model->macs_per_pair(kSentence, kSentence) / kSentence : network.model->macs_per_token();
-  const int64_t macs = model + network.loss->macs_per_token(shares.forward_tokens);
   char flops[32];
   std::snprintf(flops, sizeof flops, "%.3g",
-                6e-9 * static_cast<double>(macs) * static_cast<double>(shares.step_tokens));
+                1e-9 * planner->token_flops(r.batch) * static_cast<double>(shares.step_tokens));
   text += str("arithmetic ", flops, " GFLOP a step, forward and backward, in matrix products",
-              shares.pairs ? str(" (sentences of ", kSentence, " tokens on both sides)") : "", "\n");
+              shares.pairs ? str(" (sentences of about ", kSentence, " tokens on both sides)") : "", "\n");
   const MemoryCheck memory = planner->check(r.batch);
   text += memory_text(r, sync, shares, memory);
   for (const std::string& line : describe(take_parameters(r.init, network.specs, nullptr, nullptr)))

@@ -76,8 +76,6 @@ class Workload {
   // computing all of it: as in training, the host need not wait before it enqueues the next step.
   lmx::Reading<float> step(int64_t number);
   virtual int64_t tokens() const = 0;  // targets of a step
-  // Returns the analytic count of matrix products alone: forward multiply-adds times 2, and backward twice the forward.
-  virtual double flops() const = 0;
   int64_t parameters() const { return params_.count(); }
   // The parts of the recipe that are timed, so that a measurement states them.
   const lmx::Node& model_config() const { return model_config_; }
@@ -107,5 +105,13 @@ struct WorkloadScale {
 std::vector<std::string> workload_names();
 // REQUIRES: `name` is one of workload_names().
 std::unique_ptr<Workload> make_workload(const std::string& name, lmx::Context& ctx, WorkloadScale scale);
+// Such a step, made on a device of this kind that only counts.
+struct CountedWorkload {
+  double flops = 0;  // floating-point operations of its matrix products
+  lmx::DeviceCounts counts;
+  lmx::MemoryStats memory;
+};
+CountedWorkload count_workload(const std::string& name, lmx::Device::Kind kind, lmx::DType compute,
+                               WorkloadScale scale);
 
 }  // namespace lmx_cli

@@ -120,7 +120,8 @@ void measure(const BenchFlags& options, const std::string& precision) {
   const auto [times, counts] = time_steps(*workload, ctx.device, options.steps);
   ctx.tracer = nullptr;
   const int64_t rss = peak_rss_mb();  // measured before gemm_peak() allocates its matrices
-  const double step = median(times), gflops = workload->flops() / step / 1e9;
+  const CountedWorkload work = count_workload(options.workload, ctx.device.kind, ctx.compute, scale);
+  const double step = median(times), gflops = work.flops / step / 1e9;
   const GemmPeak peak = gemm_peak(ctx, scale.quick ? 64 : 2048);
   nlohmann::ordered_json line{{"lmx", lmx::kVersion},
                               {"workload", options.workload},
@@ -148,15 +149,41 @@ void measure(const BenchFlags& options, const std::string& precision) {
   if (!options.trace.empty()) tracer.write(options.trace);
 }
 
+// Whether a step is counted and not timed: --counts on a CPU, or for a GPU on a machine that has none.
+bool counts_only(const BenchFlags& options) {
+  if (!options.counts) return false;
+  try {
+    return lmx::device_named(options.device, "").kind == lmx::Device::Kind::cpu;
+  } catch (const lmx::UserError&) {
+    return options.device == "cuda";
+  }
+}
+
+void show_counts(const BenchFlags& options, const std::string& precision) {
+  const bool cuda = options.device == "cuda";
+  const WorkloadScale scale{options.scale == "paper", options.batchers.quick};
+  const CountedWorkload work = count_workload(options.workload, cuda ? lmx::Device::Kind::cuda : lmx::Device::Kind::cpu,
+                                              compute_type(precision), scale);
+  const nlohmann::ordered_json line{{"lmx", lmx::kVersion},
+                                    {"workload", options.workload},
+                                    {"scale", scale.quick ? "quick" : options.scale},
+                                    {"precision", precision},
+                                    {"device", cuda ? "cuda" : "cpu"},
+                                    {"counted", true},
+                                    {"gflop", rounded(work.flops / 1e9, 1e3)},
+                                    {"peak_bytes", work.memory.total_peak},
+                                    {"counts", counts_json(work.counts)}};
+  std::cout << line.dump() << std::endl;
+  std::cerr << counts_table(work.counts);
+}
+
 // UserError if the options that choose and measure a device do not fit together, or if there is no such device.
 void check_device(const BenchFlags& options) {
   if (options.device != "cpu" && (options.workload == "batchers" || options.workload == "compose"))
     throw lmx::UserError(lmx::str("[bench] --device ", options.device, ": ", options.workload, " runs on the CPU"));
   if (options.scale != "cpu" && (options.workload == "batchers" || options.workload == "compose"))
     throw lmx::UserError(lmx::str("[bench] --scale ", options.scale, ": ", options.workload, " has no scales"));
-  const bool on_cpu = lmx::device_named(options.device, "[bench] --device ").kind == lmx::Device::Kind::cpu;
-  if (on_cpu && options.counts)
-    throw lmx::UserError("[bench] --counts counts the work of a CUDA device; add --device cuda");
+  if (!counts_only(options)) static_cast<void>(lmx::device_named(options.device, "[bench] --device "));
 }
 
 const std::vector<std::string> kPrecisions{"fp32", "bf16", "fp16", "all"}, kScales{"cpu", "paper"};
@@ -196,10 +223,10 @@ void bench(BenchFlags& options) {
       if (precision == "bf16" && options.device == "cpu" && lmx::multiplies_in_f32(lmx::DType::bf16)) {
         lmx::log_info("this CPU multiplies bf16 no faster than fp32: products round their inputs and run in fp32");
       }
-      measure(options, precision);
+      counts_only(options) ? show_counts(options, precision) : measure(options, precision);
     }
   }
-  if (options.precision == "fp16") measure(options, "fp16");
+  if (options.precision == "fp16") counts_only(options) ? show_counts(options, "fp16") : measure(options, "fp16");
 }
 
 }  // namespace
@@ -212,7 +239,7 @@ void add_bench(Command app) {
                 {"lmx bench char_mlstm", "characters; also char_rhn"},
                 {"lmx bench nmt_transformer --precision bf16", "translation; also as --precision fp16"},
                 {"lmx bench word_lstm --table", "the time of each part of the step, on stderr"},
-                {"lmx bench word_lstm --device cuda --counts", "on a GPU, with its kernels, copies and waits"},
+                {"lmx bench word_lstm --device cuda --counts", "with its kernels, copies and waits; needs no GPU"},
                 {"lmx bench char_rhn --device cuda --scale paper", "the size of the paper, for a GPU"},
                 {"lmx bench batchers --steps 6", "padding and stragglers of the batchers of parallel text"},
                 {"lmx bench compose", "milliseconds in which each recipe of ./recipes is composed and checked"},
@@ -243,7 +270,8 @@ void add_bench(Command app) {
       .show_default();
   command.add_flag(
       "--counts", options->counts,
-      "with a CUDA device: count the kernels, copies and waits of one step, as a table on stderr and in the JSON line");
+      "count the kernels, copies and waits of one step, as a table on stderr and in the JSON line; without a GPU, the "
+      "step is counted and not timed");
   command.add_option("--steps N", options->steps, "steps timed after three that are not; the median counts")
       .show_default();
   command.add_option("--threads N", options->threads, "threads; 0: all cores").show_default();

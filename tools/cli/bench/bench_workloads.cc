@@ -5,6 +5,8 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "backend/counting/device.h"
+#include "backend/serial.h"
 #include "base/table.h"
 #include "lmx/error.h"
 #include "lmx/plugin.h"
@@ -92,10 +94,6 @@ class WordLstm final : public Workload {
         size_(size) {}
 
   int64_t tokens() const override { return size_.batch * kSteps; }
-  double flops() const override {
-    return 6.0 * static_cast<double>(tokens()) *
-           static_cast<double>(model_->macs_per_token() + loss_->macs_per_token(tokens()));
-  }
 
  private:
   static constexpr int64_t kSteps = 20;
@@ -157,17 +155,6 @@ class NmtTransformer final : public Workload {
         size_(size) {}
 
   int64_t tokens() const override { return size_.pairs * size_.target; }
-  // Counts the weights of the layers and of the output layer, in the same way as the benchmarks in tools/peers.
-  // Attention's own products are not counted. The keys and values of the source are counted as if they were computed
-  // for each target word.
-  double flops() const override {
-    constexpr double layers = 6;
-    const auto d = static_cast<double>(size_.d), ffn = static_cast<double>(size_.ffn);
-    const double encoder = layers * (4 * d * d + 2 * d * ffn), decoder = layers * (8 * d * d + 2 * d * ffn);
-    return 6.0 * static_cast<double>(size_.pairs) *
-           (static_cast<double>(size_.source) * encoder +
-            static_cast<double>(size_.target) * (decoder + d * static_cast<double>(size_.vocab)));
-  }
 
  private:
   lmx::Batch batch(lmx::RandomKey key) const override {
@@ -210,10 +197,6 @@ class CharModel final : public Workload {
         size_(size) {}
 
   int64_t tokens() const override { return size_.batch * size_.steps; }
-  double flops() const override {
-    return 6.0 * static_cast<double>(tokens()) *
-           static_cast<double>(model_->macs_per_token() + loss_->macs_per_token(tokens()));
-  }
 
  private:
   lmx::Batch batch(lmx::RandomKey key) const override {
@@ -259,6 +242,23 @@ std::unique_ptr<Workload> make_workload(const std::string& name, lmx::Context& c
   if (name == "char_mlstm") return std::make_unique<CharModel>(ctx, char_mlstm(scale));
   if (name == "char_rhn") return std::make_unique<CharModel>(ctx, char_rhn(scale));
   return std::make_unique<NmtTransformer>(ctx, nmt_transformer(scale));
+}
+
+CountedWorkload count_workload(const std::string& name, lmx::Device::Kind kind, lmx::DType compute,
+                               WorkloadScale scale) {
+  const auto device = lmx::CountingDevice::make(kind);
+  lmx::Context ctx;
+  device->place(ctx);
+  ctx.compute = compute;
+  const lmx::Serial serial(true);
+  lmx::Recording recording(*device);
+  const std::unique_ptr<Workload> workload = make_workload(name, ctx, scale);
+  workload->step(0);  // packs weights and makes the state of the optimizer
+  const lmx::DeviceCounts before = device->counts();
+  recording.record().begin_pass(workload->tokens());
+  workload->step(1);
+  recording.record().end_pass();
+  return {2 * lmx::macs_of(recording.record().last().forward), device->counts().since(before), ctx.allocator->stats()};
 }
 
 namespace {

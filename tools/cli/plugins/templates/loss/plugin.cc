@@ -25,7 +25,7 @@ struct @Name@Config : lmx::OutputConfig {
 class @Name@ : public lmx::OutputLoss {
  public:
   @Name@(const @Name@Config& config, const lmx::LossEnv& env, const std::string& where)
-      : OutputLoss(config, env, false, where), focus_(config.focus), macs_(env.vocab_size * env.feature_size) {}
+      : OutputLoss(config, env, false, where), focus_(config.focus) {}
 
   // A sum over the targets, not a mean: lmx divides it by the number of tokens of the whole step.
   lmx::LossValue forward(lmx::Context& ctx, const lmx::ParameterStore& params, const lmx::Var& features,
@@ -38,11 +38,9 @@ class @Name@ : public lmx::OutputLoss {
     const lmx::Var weighted = lmx::multiply(ctx, lmx::pow(ctx, missed, focus_), log_p);
     return value(ctx, lmx::scale(ctx, lmx::sum(ctx, weighted), -1), lmx::scale(ctx, lmx::sum(ctx, log_p), -1));
   }
-  int64_t macs_per_token(int64_t) const override { return macs_; }
 
  private:
   double focus_;
-  int64_t macs_;
 };
 
 std::unique_ptr<lmx::Loss> make_@name@(const lmx::Node& config, const std::string& path, const lmx::LossEnv& env) {

@@ -63,10 +63,6 @@ class @Name@ : public lmx::Model {
 
   lmx::ModelState initial_state(lmx::Context&, int64_t) const override { return {}; }
   int64_t feature_size() const override { return c_.hidden; }
-  int64_t macs_per_token() const override { return 2 * c_.embedding * c_.hidden; }
-  int64_t activation_bytes_per_token(lmx::DType) const override {
-    return 4 * (c_.embedding + 3 * c_.hidden);  // f32: the vector, and the hidden layer before and after the gate
-  }
 
  private:
   @Name@Config c_;

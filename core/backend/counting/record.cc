@@ -1,0 +1,51 @@
+#include "backend/counting/record.h"
+
+namespace lmx {
+
+double macs_of(const std::vector<CountedWork>& part) {
+  double macs = 0;
+  for (const CountedWork& work : part) macs += work.macs();
+  return macs;
+}
+
+void StepRecord::begin_pass(int64_t tokens) {
+  last_ = {tokens, {{}}, {{}}, {}};
+  part_ = &last_.forward;
+}
+
+void StepRecord::begin_backward() {
+  part_ = &last_.backward;
+}
+
+void StepRecord::end_pass() {
+  if (last_.tokens > largest_.tokens) largest_ = last_;
+  part_ = nullptr;
+}
+
+void StepRecord::ready(const std::string& parameter, const std::function<void()>& exchange) {
+  const CountedWork& last = part_->back();
+  if (last.m + last.kernels + last.written > 0) part_->emplace_back();  // what follows is no part of these entries
+  last_.ready.emplace_back(parameter, part_->size() - 1);
+  std::vector<CountedWork>* const part = std::exchange(part_, nullptr);
+  exchange();
+  part_ = part;
+}
+
+void StepRecord::product(const CountedWork& product) {
+  if (!part_) return;
+  CountedWork& last = part_->back();
+  if (last.m == product.m && last.n == product.n && last.k == product.k && last.packed == product.packed)
+    last.times += product.times;
+  else
+    part_->push_back(product);
+}
+
+void StepRecord::kernel() {
+  if (part_) ++part_->back().kernels;
+}
+
+void StepRecord::written(int64_t bytes) {
+  if (part_) part_->back().written += bytes;
+}
+
+}  // namespace lmx

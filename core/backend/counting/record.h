@@ -1,0 +1,54 @@
+// What forward and backward passes on a counting device compute, in their order.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace lmx {
+
+// A product (m, k) (k, n), and what follows until the next one.
+struct CountedWork {
+  int64_t m = 0, n = 0, k = 0;  // 0: no product, the work before the first one
+  int64_t times = 1;            // equal products in a row, with what follows each of them
+  bool packed = false;          // the second factor was packed once for many products (PackedMatrix)
+  int64_t kernels = 0;          // that were started, of all times
+  int64_t written = 0;          // bytes of activations that were allocated, of all times
+  double macs() const { return static_cast<double>(m) * static_cast<double>(n * times) * static_cast<double>(k); }
+};
+double macs_of(const std::vector<CountedWork>& part);
+
+struct CountedPass {
+  int64_t tokens = 0;  // targets
+  std::vector<CountedWork> forward, backward;
+  // By parameter: the number of entries of `backward` that were made when its gradient was complete.
+  std::vector<std::pair<std::string, size_t>> ready;
+  // Floating-point operations of products, forward and backward, for each target.
+  double token_flops() const {
+    return 2 * (macs_of(forward) + macs_of(backward)) / static_cast<double>(tokens > 0 ? tokens : 1);
+  }
+};
+
+class StepRecord {
+ public:
+  void begin_pass(int64_t tokens);
+  void begin_backward();
+  void end_pass();
+  // The gradient of a parameter is complete, and `exchange` is called, which is no part of the pass.
+  void ready(const std::string& parameter, const std::function<void()>& exchange);
+  void product(const CountedWork& product);
+  void kernel();
+  void written(int64_t bytes);
+  // The first of the passes with most targets, and the last pass, whose gradients become complete. Both are empty before
+  // the first pass.
+  const CountedPass& largest() const { return largest_; }
+  const CountedPass& last() const { return last_; }
+
+ private:
+  CountedPass largest_, last_;
+  std::vector<CountedWork>* part_ = nullptr;  // null: between passes
+};
+
+}  // namespace lmx
