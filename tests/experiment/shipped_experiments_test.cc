@@ -80,7 +80,7 @@ TEST_F(ShippedExperiments, Compose) {
   for (std::future<void>& worker : workers) worker.get();
 }
 
-// Planned cells need neither the corpus nor a run. That every experiment can be planned, experiment_pages_test.cc shows.
+// Planned cells need neither the corpus nor a run. experiment_pages_test.cc shows that every experiment can be planned.
 TEST_F(ShippedExperiments, PlannedNumbersAreShown) {
   for (const std::string id : {"patwary2018/table5_hours", "puri2018/figure2b_hours", "xiao2017/one_bit_speed"}) {
     const Outcome o = experiment(

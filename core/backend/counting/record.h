@@ -1,4 +1,4 @@
-// What forward and backward passes on a counting device compute, in their order.
+// The work of forward and backward passes on a counting device, in their order.
 #pragma once
 
 #include <cstdint>

@@ -95,15 +95,15 @@ MemoryCheck check_memory(const Recipe& r, const Outline& o, int per_node) {
   check.ranks = o.shares.ranks;
   find_memory(r, check);
   const bool cuda = check.on_device || r.device.starts_with("cuda");
-  const CountedGroup group{cuda ? Device::Kind::cuda : Device::Kind::cpu, check.ranks, per_node};
+  check.group = {cuda ? Device::Kind::cuda : Device::Kind::cpu, check.ranks, per_node};
   check.here = ranks_here(r, check.ranks, check.on_device);
   check.in_turn = check.ranks > 1 && in_one_process(r.comm, "comm");
   if (!check.in_turn) {
-    check.rank = count_rank(r, o.batch, group).memory;
+    check.rank = count_rank(r, o.batch, check.group).memory;
     check.machine = check.here * check.rank.total();
     return check;
   }
-  const ProcessMemory process = count_process(r, o.batch, group, ranks_at_once(r, check.here));
+  const ProcessMemory process = count_process(r, o.batch, check.group, ranks_at_once(r, check.here));
   check.rank = process.rank;
   check.pairs = o.sync->pair_bytes() * check.ranks * check.ranks;
   check.machine = process.total + check.pairs;
@@ -132,12 +132,15 @@ Shares MemoryPlanner::shares(const BatchConfig& batch) const {
   return shares_of(recipe, outline_.batch, outline_.network.loss->plan(), outline_.shares.ranks);
 }
 
-double MemoryPlanner::token_flops(const BatchConfig& batch) const {
-  Recipe alone = recipe_;
-  alone.batch = batch;
-  alone.batch.global = (batch.global + outline_.shares.ranks - 1) / outline_.shares.ranks;
-  const bool cuda = recipe_.device.starts_with("cuda");
-  return count_rank(alone, outline_.batch, {cuda ? Device::Kind::cuda : Device::Kind::cpu}).pass.token_flops();
+double MemoryPlanner::token_flops(const BatchConfig& batch, const MemoryCheck& check) const {
+  Recipe recipe = recipe_;
+  recipe.batch = batch;
+  CountedGroup group = check.group;
+  if (check.in_turn) {  // check() has counted all ranks together; one of them alone computes as much
+    recipe.batch.global = (batch.global + check.ranks - 1) / check.ranks;
+    group = {check.group.device};
+  }
+  return count_rank(recipe, outline_.batch, group).pass.token_flops();
 }
 
 MemoryCheck MemoryPlanner::check(const BatchConfig& batch) const {

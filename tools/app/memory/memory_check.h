@@ -13,6 +13,7 @@
 namespace lmx {
 
 struct MemoryCheck {
+  CountedGroup group;  // in which the rank was counted
   RankMemory rank;
   bool in_turn = false;  // ranks of one process exchange gradients after backward, without the activations
   int ranks = 1;
@@ -47,7 +48,8 @@ class MemoryPlanner {
   Shares shares(const BatchConfig& batch) const;
   MemoryCheck check(const BatchConfig& batch) const;
   // Floating-point operations of the products of a step, forward and backward, for each target.
-  double token_flops(const BatchConfig& batch) const;
+  // `check`: the result of check() for the batch.
+  double token_flops(const BatchConfig& batch, const MemoryCheck& check) const;
 
  private:
   Recipe recipe_;

@@ -1,7 +1,6 @@
 #include "app/plan/work.h"
 
 #include <algorithm>
-#include <cmath>
 #include <set>
 #include <tuple>
 

@@ -183,12 +183,12 @@ DryRun dry_run(const Node& composed, const std::string& name, DatasetChecks& che
   text += str("batch ", r.batch.global,
               shares.pairs ? " sub-batches = at most " : " sequences = ", count_text(shares.step_tokens),
               shares.pairs ? " target" : "", " tokens, vocabulary ", count_text(shares.vocab), "\n", fitted.text);
+  const MemoryCheck memory = planner->check(r.batch);
   char flops[32];
   std::snprintf(flops, sizeof flops, "%.3g",
-                1e-9 * planner->token_flops(r.batch) * static_cast<double>(shares.step_tokens));
+                1e-9 * planner->token_flops(r.batch, memory) * static_cast<double>(shares.step_tokens));
   text += str("arithmetic ", flops, " GFLOP a step, forward and backward, in matrix products",
               shares.pairs ? str(" (sentences of about ", kSentence, " tokens on both sides)") : "", "\n");
-  const MemoryCheck memory = planner->check(r.batch);
   text += memory_text(r, sync, shares, memory);
   for (const std::string& line : describe(take_parameters(r.init, network.specs, nullptr, nullptr)))
     text += line + "\n";
