@@ -175,40 +175,6 @@ Tensor Reducer::gather(Context& ctx, const std::string& name, const Tensor& own,
   });
 }
 
-int64_t Reducer::sent_bytes(int from, int to, int ranks, int64_t rows, int64_t width) const {
-  if (impl_->codec->elementwise()) rows *= width, width = 1;
-  return impl_->bytes(comm::part_of(rows, width, to, ranks)) + impl_->bytes(comm::part_of(rows, width, from, ranks));
-}
-
-int64_t Reducer::sent_bytes_by_level(int from, int to, int ranks, int per_node, std::span<const int64_t> blocks) const {
-  const int64_t total = std::accumulate(blocks.begin(), blocks.end(), int64_t{0});
-  const auto plain_sum = [&](int a, int b, int parts) {
-    return 4 * (chunk_size(total, a, parts) + chunk_size(total, b, parts));
-  };
-  const auto encoded_sum = [&](int a, int b, int parts, int64_t begin, int64_t end) {
-    if (impl_->plain()) return sent_bytes(a, b, parts, end - begin, 1);
-    int64_t bytes = 0;
-    for (const Piece& p : pieces_in(blocks, begin, end)) bytes += sent_bytes(a, b, parts, p.end - p.begin, 1);
-    return bytes;
-  };
-  if (impl_->levels == 1 || per_node == 1) return encoded_sum(from, to, ranks, 0, total);
-  if (per_node >= ranks) return plain_sum(from, to, ranks);
-  const int place = from % per_node;
-  if (from / per_node == to / per_node) return plain_sum(place, to % per_node, per_node);
-  if (place != to % per_node) return 0;
-  return encoded_sum(from / per_node, to / per_node, ranks / per_node, chunk_begin(total, place, per_node),
-                     chunk_begin(total, place + 1, per_node));
-}
-
-int64_t Reducer::sent_row_bytes(int from, int to, const RankRows& own, const RankRows& all, int64_t width) const {
-  const int ranks = all.ranks();
-  if (impl_->codec->elementwise()) return sent_bytes(from, to, ranks, all.total(), width);
-  const bool columns = comm::table_by_columns(width, ranks);
-  const int64_t pushed = columns ? own.total() : own[to], summed = columns ? all.total() : all[from];
-  return impl_->bytes(comm::table_part(pushed, width, to, ranks)) +
-         impl_->bytes(comm::table_part(summed, width, from, ranks));
-}
-
 std::map<std::string, CodecHealth> Reducer::take_health() {
   std::map<std::string, CodecHealth> taken = impl_->health.take();
   for (auto& [name, h] : taken) h.residual = impl_->residuals.squares(name);

@@ -72,16 +72,12 @@ std::vector<int32_t> union_rows(std::span<const int32_t> a, std::span<const int3
   return rows;
 }
 
-// A word is not selected only if it is not in the text, not among the frequent words and in no random sample.
-int64_t expected_words(int64_t n, int64_t vocabulary, const RowShares& shares, int draws) {
-  const int64_t frequent = rows_of_percent(shares.p, vocabulary);
-  const double left_out = std::pow(1 - shares.q / 100, draws);
-  double harmonic = 0, selected = static_cast<double>(frequent);
+int64_t expected_words(int64_t n, int64_t vocabulary) {
+  double harmonic = 0, words = 0;
   for (int64_t w = 1; w <= vocabulary; ++w) harmonic += 1.0 / static_cast<double>(w);
-  for (int64_t w = frequent + 1; w <= vocabulary; ++w)
-    selected +=
-        1 - left_out * std::exp(static_cast<double>(n) * std::log1p(-1.0 / (static_cast<double>(w) * harmonic)));
-  return std::min(vocabulary, static_cast<int64_t>(selected + 0.5));
+  for (int64_t w = 1; w <= vocabulary; ++w)
+    words += 1 - std::exp(static_cast<double>(n) * std::log1p(-1.0 / (static_cast<double>(w) * harmonic)));
+  return std::min(vocabulary, static_cast<int64_t>(words + 0.5));
 }
 
 void RowShares::fields(Fields& f) {
@@ -204,14 +200,6 @@ const std::vector<int32_t>& RowSelector::rows(const std::string& name) const {
   const auto found = rows_.find(name);
   LMX_CHECK(found != rows_.end(), "no rows of '", name, "' were selected");
   return found->second;
-}
-
-int64_t RowSelector::expected(const std::string& name, int64_t words, int ranks) const {
-  const Selected& p = params_.at(name);
-  LMX_CHECK(p.kind != Kind::whole, "no rows of '", name, "' are selected");
-  if (p.kind == Kind::hidden) return rows_of_percent(rule_.hidden_q, p.rows);
-  if (p.kind == Kind::embedding) return expected_words(words * ranks, p.rows);
-  return expected_words(words * ranks * (p.inputs ? 2 : 1), p.rows, rule_.shares, rule_.draw == "rank" ? ranks : 1);
 }
 
 std::string RowSelector::describe() const {

@@ -6,7 +6,7 @@
 #include <set>
 #include <utility>
 
-#include "backend/cuda.h"
+#include "backend/counting/device.h"
 #include "base/clock.h"
 #include "config/messages.h"
 #include "lmx/config.h"
@@ -153,6 +153,14 @@ std::string tied_table(const Rule& rule, const std::vector<ParameterSpec>& param
 
 }  // namespace
 
+void UnitBytes::add(const LedgerEntry& entry) {
+  sent += entry.sent;
+  received += entry.received;
+  sent_between_nodes += entry.sent_between_nodes;
+  received_between_nodes += entry.received_between_nodes;
+  collectives += entry.collective == "all_reduce" ? 2 : 1;
+}
+
 struct SyncRules::Impl {
   struct Unit {
     SyncStrategy* strategy;
@@ -177,7 +185,11 @@ struct SyncRules::Impl {
   std::string path;  // of `sync` in the recipe
   Context ctx;       // of the step, for units
   ParameterStore* params = nullptr;
-  std::vector<UnitTime> timeline;  // in the order of units; without the times, which the queue has
+  struct Travel {
+    UnitBytes bytes;
+    double cpu = 0;
+  };
+  std::vector<Travel> travels;  // of this step, in the order of units
   std::unique_ptr<train::UnitQueue> queue;
 
   std::vector<Tensor> gradients(const Unit& unit) const;
@@ -233,19 +245,23 @@ std::vector<Tensor> SyncRules::Impl::gradients(const Unit& unit) const {
 
 void SyncRules::Impl::travel(size_t i) {
   const Span span(ctx.tracer, "sync");
-  UnitTime& time = timeline[i];
+  Travel& travelled = travels[i];
   const double cpu = thread_cpu_s();
   Context own = ctx;
   use_stream_of_thread(own);
   std::vector<Var> vars;
   for (const std::string& name : units[i].names) vars.push_back(params->at(name));
   const size_t entered = ctx.comm->ledger().size();
+  const StepRecord* const record = step_record(ctx);
+  const int64_t allocated = record ? record->allocated_outside() : 0;
   in_plugin(*units[i].plugin, "reduce()", [&] { units[i].strategy->reduce(own, vars); });
-  for (size_t e = entered; e < ctx.comm->ledger().size(); ++e) {
-    time.sent += ctx.comm->ledger()[e].sent;
-    time.received += ctx.comm->ledger()[e].received;
+  for (size_t e = entered; e < ctx.comm->ledger().size(); ++e) travelled.bytes.add(ctx.comm->ledger()[e]);
+  // The rank reads what it sends and receives. Each other byte that it allocates is written once and read once.
+  if (record) {
+    UnitBytes& b = travelled.bytes;
+    b.moved = b.sent + b.received + 2 * std::max<int64_t>(0, record->allocated_outside() - allocated - b.received);
   }
-  time.cpu = thread_cpu_s() - cpu;
+  travelled.cpu = thread_cpu_s() - cpu;
 }
 
 SyncRules::SyncRules(const Node& sync, const std::string& path, const SyncEnv& all) : impl_(std::make_unique<Impl>()) {
@@ -296,8 +312,7 @@ void SyncRules::begin_step(Context& ctx, ParameterStore& params, std::span<const
   impl_->params = &params;
   impl_->next = 0;
   if (impl_->queue) impl_->queue->begin_step();
-  impl_->timeline.clear();
-  for (const Impl::Unit& unit : impl_->units) impl_->timeline.push_back({.first = unit.names[0]});
+  impl_->travels.assign(impl_->units.size(), {});
   for (Impl::Unit& unit : impl_->units) unit.missing = unit.names.size();
 }
 
@@ -327,24 +342,6 @@ void SyncRules::rescale(double factor) {
   for (const Named& rule : impl_->strategies) rule.call("rescale()", [&](SyncRule& s) { s.rescale(factor); });
 }
 
-std::vector<UnitPlan> SyncRules::plan(const std::vector<ParameterSpec>& params,
-                                      const std::function<TableRows(const ParameterSpec&)>& rows) const {
-  std::vector<UnitPlan> plans;
-  if (impl_->ranks < 2) return plans;
-  for (const Impl::Unit& unit : impl_->units) {
-    Traffic traffic{.rank = 0, .ranks = impl_->ranks, .dense = {}, .sparse = {}};
-    if (impl_->ranks_per_node > 0) traffic.ranks_per_node = impl_->ranks_per_node;
-    for (const ParameterSpec& spec : params) {
-      if (std::find(unit.names.begin(), unit.names.end(), spec.name) == unit.names.end()) continue;
-      unit.strategy->plan(traffic, spec, rows(spec));
-    }
-    const SentBytes sent = unit.strategy->sent_bytes(traffic);
-    plans.push_back({unit.rule, unit.names, sent.all, unit.strategy->collectives(traffic),
-                     unit.strategy->moved_bytes(traffic), unit.strategy->kept_bytes(traffic), sent.between_nodes});
-  }
-  return plans;
-}
-
 RandomKey SyncRules::candidate_key(int rank, int64_t step, RandomKey otherwise) const {
   Context ctx;
   ctx.rank = rank;
@@ -354,12 +351,6 @@ RandomKey SyncRules::candidate_key(int rank, int64_t step, RandomKey otherwise) 
     if (rule.second->candidate_key() == CandidateKey::needed)
       rule.call("begin_step()", [&](SyncRule& s) { s.begin_step(ctx, {}, plan); });
   return plan.sampler_key;
-}
-
-int64_t SyncRules::candidate_sets() const {
-  int64_t sets = 1;
-  for (const Named& rule : impl_->strategies) sets = std::max(sets, rule.second->candidate_sets(impl_->ranks));
-  return sets;
 }
 
 StateDict SyncRules::state() const {
@@ -378,7 +369,12 @@ void SyncRules::load(Context& ctx, const std::vector<StateDict>& ranks) {
 }
 
 std::vector<UnitTime> SyncRules::timeline() const {
-  std::vector<UnitTime> units = impl_->timeline;
+  std::vector<UnitTime> units;
+  for (size_t i = 0; i < impl_->travels.size(); ++i)
+    units.push_back({.rule = impl_->units[i].rule,
+                     .params = impl_->units[i].names,
+                     .bytes = impl_->travels[i].bytes,
+                     .cpu = impl_->travels[i].cpu});
   if (!impl_->queue) return units;
   const std::vector<train::UnitQueue::JobTime> times = impl_->queue->job_times();
   for (size_t i = 0; i < std::min(units.size(), times.size()); ++i)
@@ -422,12 +418,6 @@ std::vector<std::string> SyncRules::warnings(bool loss_scaled) const {
   for (const auto& [name, s, plugin] : impl_->strategies)
     for (std::string& line : s->warnings(loss_scaled)) all.push_back(std::move(line));
   return all;
-}
-
-int64_t SyncRules::pair_bytes() const {
-  int64_t bytes = 0;
-  for (const auto& [name, s, plugin] : impl_->strategies) bytes = std::max(bytes, s->pair_bytes());
-  return bytes;
 }
 
 void SyncRules::check_loss(const Loss& loss) const {

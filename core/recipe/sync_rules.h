@@ -34,13 +34,8 @@ class SyncRules {
   void after_step(Context& ctx);
   void discard();
   void rescale(double factor);
-  // The expected exchange of each unit, in the order of the exchange. Assumes that all ranks have the same number of
-  // rows; `rows` returns them for a parameter. Empty for one rank and for asynchronous rules.
-  std::vector<UnitPlan> plan(const std::vector<ParameterSpec>& params,
-                             const std::function<TableRows(const ParameterSpec&)>& rows) const;
   // The key of the candidates that `rank` samples in a step, if a rule sets it; else `otherwise`.
   RandomKey candidate_key(int rank, int64_t step, RandomKey otherwise) const;
-  int64_t candidate_sets() const;  // number of different candidate sets in a step, from the rule that sets their key
   StateDict state() const;
   void load(Context& ctx, const std::vector<StateDict>& ranks);
   // On a device with a stream for exchanges, times are those of the device. They are complete when the host has waited
@@ -54,8 +49,6 @@ class SyncRules {
   // Warnings to print about settings of the rules that lose information. `loss_scaled`: the loss is multiplied by a
   // scale, so that small gradients survive half precision.
   std::vector<std::string> warnings(bool loss_scaled) const;
-  // SyncStrategy::pair_bytes() of the rule that keeps most.
-  int64_t pair_bytes() const;
   // UserError: a rule whose only purpose is the key of candidates, with a loss that samples none; a rule that selects
   // the rows of the softmax's weight, with a loss that has its own settings for them.
   void check_loss(const Loss& loss) const;

@@ -25,24 +25,22 @@ struct CommTimes {
   double exposed = 0;  // those during which the rank only waited; the others overlapped with backward
 };
 
+// The bytes of a unit that a rank exchanged in a step.
+struct UnitBytes {
+  int64_t sent = 0, received = 0, sent_between_nodes = 0, received_between_nodes = 0;
+  int64_t collectives = 0;  // one after the other; a sum over ranks is two, which scatter and gather its parts
+  int64_t moved = 0;        // in the rank's own memory beside the collectives, on a device that counts
+  void add(const LedgerEntry& entry);
+};
+
 // A unit of the last step on this rank: when its gradients were complete and when its exchange began and ended, in
 // seconds since begin_step(), its bytes, and the processor time of the thread that exchanged it.
 struct UnitTime {
-  std::string first = {};  // name of its first parameter
+  std::string rule = {};  // its name in `sync:`
+  std::vector<std::string> params = {};
   double ready = 0, begin = 0, end = 0;
-  int64_t sent = 0, received = 0;
+  UnitBytes bytes = {};
   double cpu = 0;
-};
-
-// The expected exchange of a unit in a step of several ranks: bytes that one rank sends, in how many collectives, bytes
-// of its memory that it reads and writes beside them, bytes that it keeps, and the part of the sent bytes that crosses
-// nodes (0 if the nodes have different numbers of ranks).
-struct UnitPlan {
-  std::string rule;  // its name in `sync:`
-  std::vector<std::string> params;
-  int64_t sent = 0, collectives = 0, moved = 0;
-  KeptBytes kept;
-  int64_t sent_between_nodes = 0;
 };
 
 }  // namespace lmx

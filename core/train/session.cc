@@ -129,7 +129,7 @@ void Session::make_workers() {
   clock = std::make_unique<WorkerClock>(config, std::move(files), key, comm.rank(), ranks);
   clock->require(sequences > 0 ? shared->total_steps : 0);
   params = shared->params.copy(ctx);
-  if (ranks > 1 && !comm.shares_memory()) link = std::make_unique<server::Link>(comm);
+  if (ranks > 1 && !comm.shares_memory() && !ctx.device.counts) link = std::make_unique<server::Link>(comm);
   ServerConfig usual;
   usual.schedule = config.schedule;
   if (link && leads() && config.replay.empty() && config.traits() != usual.traits())

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "comm/moves.h"
+#include "comm/sent_bytes.h"
 #include "lmx/codec.h"
 #include "sync/group.h"
 
@@ -188,7 +189,8 @@ TEST(Levels, BytesOfOneBitBetweenNodes) {
         const Tensor own = tensor_of<float>(comm, me, {rows, width});
         comm.clear_ledger();
         reducer.reduce(ctx, name, own);
-        require(crossed(comm) == to_nodes(comm, [&](int to) { return reducer.sent_bytes(me, to, size, rows, width); }),
+        require(crossed(comm) ==
+                    to_nodes(comm, [&](int to) { return sent_bytes(reducer.codec(), me, to, size, rows, width); }),
                 "one_bit: a block of " + name);
         // A column is 16 bits and two means. A rank sends a column to each owner, and each owner sends its sum back.
         if (size == 4 && width == 4)
@@ -201,9 +203,10 @@ TEST(Levels, BytesOfOneBitBetweenNodes) {
         }
         comm.clear_ledger();
         reducer.reduce_rows(ctx, "rows of " + name, {index, own, true}, index, nullptr);
-        require(crossed(comm) ==
-                    to_nodes(comm, [&](int to) { return reducer.sent_row_bytes(me, to, owned, owned, width); }),
-                "one_bit: rows of a table of " + name);
+        require(
+            crossed(comm) ==
+                to_nodes(comm, [&](int to) { return sent_row_bytes(reducer.codec(), me, to, owned, owned, width); }),
+            "one_bit: rows of a table of " + name);
       }
     });
 }

@@ -9,6 +9,7 @@
 #include <fstream>
 
 #include "comm/partition.h"
+#include "comm/sent_bytes.h"
 #include "lmx/codec.h"
 #include "lmx/random.h"
 #include "lmx/row_sync.h"
@@ -18,6 +19,9 @@
 
 namespace lmx {
 namespace {
+
+using lmx_test::sent_bytes;
+using lmx_test::sent_row_bytes;
 
 using lmx_test::Names;
 using lmx_test::vector_of;
@@ -238,7 +242,7 @@ TEST(Reducer, OneBitStaysNearOneBitAnEntry) {
   const Reducer reducer({.kind = "one_bit"}, "g");
   const auto bits = [&](int64_t rows, int64_t width, int ranks) {
     int64_t sent = 0;
-    for (int to = 1; to < ranks; ++to) sent += reducer.sent_bytes(0, to, ranks, rows, width);
+    for (int to = 1; to < ranks; ++to) sent += sent_bytes(reducer.codec(), 0, to, ranks, rows, width);
     return 8 * static_cast<double>(sent) / (2 * static_cast<double>((ranks - 1) * rows * width) / ranks);
   };
   EXPECT_LT(bits(512, 2048, 192), 1.25);
@@ -247,7 +251,7 @@ TEST(Reducer, OneBitStaysNearOneBitAnEntry) {
   EXPECT_LT(bits(1'000'000, 1, 64), 1.05);  // a vector is partitioned between rows
   const std::vector<int64_t> own(64, 10), all(64, 500);
   int64_t sent = 0;
-  for (int to = 1; to < 64; ++to) sent += reducer.sent_row_bytes(0, to, own, all, 512);
+  for (int to = 1; to < 64; ++to) sent += sent_row_bytes(reducer.codec(), 0, to, own, all, 512);
   EXPECT_LT(8 * static_cast<double>(sent) / (63 * (10.0 + 500.0) * 512), 1.1);
 }
 
@@ -413,16 +417,16 @@ TEST(Reducer, GathersBlocksOfAnySize) {
 
 TEST(Reducer, SentBytes) {
   const Reducer none({}, "g"), fp16({.kind = "fp16"}, "g"), one_bit({.kind = "one_bit"}, "g");
-  EXPECT_EQ(none.sent_bytes(0, 3, 4, 8, 3), 2 * 24 * 4 / 4);
-  EXPECT_EQ(fp16.sent_bytes(0, 3, 4, 8, 3), 24 * 4 / 4);
+  EXPECT_EQ(sent_bytes(none.codec(), 0, 3, 4, 8, 3), 2 * 24 * 4 / 4);
+  EXPECT_EQ(sent_bytes(fp16.codec(), 0, 3, 4, 8, 3), 24 * 4 / 4);
   // Each rank owns eight columns: rank 0 sends the columns of rank 1, and the sum of its columns.
-  EXPECT_EQ(one_bit.sent_bytes(0, 1, 2, 7, 16), 2 * (64 + 7));
-  EXPECT_EQ(one_bit.sent_row_bytes(1, 0, std::vector<int64_t>{2, 0}, std::vector<int64_t>{7, 1}, 16),
+  EXPECT_EQ(sent_bytes(one_bit.codec(), 0, 1, 2, 7, 16), 2 * (64 + 7));
+  EXPECT_EQ(sent_row_bytes(one_bit.codec(), 1, 0, std::vector<int64_t>{2, 0}, std::vector<int64_t>{7, 1}, 16),
             (64 + 2) + (64 + 8));
   // 3 and 4 rows, partitioned by the index of the table's row: rank 1 sends its two rows to rank 0, and the sum of the
   // one that it owns.
-  EXPECT_EQ(one_bit.sent_bytes(0, 1, 2, 7, 1), 2 * (8 + 1));
-  EXPECT_EQ(one_bit.sent_row_bytes(1, 0, std::vector<int64_t>{2, 0}, std::vector<int64_t>{17, 1}, 1),
+  EXPECT_EQ(sent_bytes(one_bit.codec(), 0, 1, 2, 7, 1), 2 * (8 + 1));
+  EXPECT_EQ(sent_row_bytes(one_bit.codec(), 1, 0, std::vector<int64_t>{2, 0}, std::vector<int64_t>{17, 1}, 1),
             (8 + 1) + (8 + 1));
 }
 

@@ -1,9 +1,11 @@
-// Given counts of words as a law of the number of different words.
+// Given counts of words as a law of words.
 #include "app/memory/word_counts.h"
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <cmath>
+#include <set>
 
 #include "lmx/error.h"
 #include "plan_command.h"
@@ -24,28 +26,51 @@ class PlanCounts : public PlanCommand {
   }
 };
 
-TEST_F(PlanCounts, AreTheExpectedNumberOfDifferentWords) {
+TEST_F(PlanCounts, AreTheProbabilitiesOfWords) {
   std::string text;
   for (int word = 0; word < 400; ++word) text += lmx::str("w", word, "\t", word < 200 ? 3 : 1, "\n");
   write("v.tsv", text);
-  const lmx::WordLaw law = lmx::law_of_counts(path("v.tsv"));
-  // Probabilities 3 / 800 and 1 / 800.
-  const auto words = [](double n) {
-    return 200 * (1 - std::pow(1 - 0.00375, n)) + 200 * (1 - std::pow(1 - 0.00125, n));
-  };
-  EXPECT_NEAR(law(500, 1000), words(500), 0.51);
-  EXPECT_EQ(law(1, 1000), 1);
-  EXPECT_EQ(law(100'000, 1000), 400);
-  EXPECT_EQ(law(100'000, 200), 200);
-  // A vocabulary of 101 entries has the 100 most frequent words, and the others as <unk>, which always occurs here.
-  EXPECT_NEAR(law(500, 101), 100 * (1 - std::pow(1 - 0.00375, 500)) + 1, 0.51);
+  const lmx::data::WordLaw law = lmx::law_of_counts(path("v.tsv"));
+  std::vector<double> all(400, 3.0 / 800);
+  std::fill(all.begin() + 200, all.end(), 1.0 / 800);
+  EXPECT_THAT(law.probabilities(1000, 500), testing::Pointwise(testing::DoubleEq(), all));
+  // A vocabulary of 101 entries has the 100 most frequent words, and the others as <unk>.
+  std::vector<double> some(101, 3.0 / 800);
+  some.back() = 500.0 / 800;
+  EXPECT_THAT(law.probabilities(101, 500), testing::Pointwise(testing::DoubleNear(1e-12), some));
 }
 
 TEST_F(PlanCounts, TheOrderOfTheFileDoesNotMatter) {
   write("a.txt", "1\n5\n2\r\n\n");
   write("b.txt", "the 5\nof 2\nand 1\n");
   for (const int64_t vocabulary : {2, 3, 9})
-    EXPECT_EQ(lmx::law_of_counts(path("a.txt"))(2, vocabulary), lmx::law_of_counts(path("b.txt"))(2, vocabulary));
+    EXPECT_EQ(lmx::law_of_counts(path("a.txt")).probabilities(vocabulary, 2),
+              lmx::law_of_counts(path("b.txt")).probabilities(vocabulary, 2));
+}
+
+// All of a text that ranks read, and the part of one of them. A part has more different words than the law says,
+// because a vocabulary has an end.
+TEST(DrawnWords, HaveTheTypesOfTheirLaw) {
+  struct Law {
+    double factor, exponent;
+  };
+  for (const auto& [factor, exponent] : {Law{8.17, 0.64}, Law{30, 0.4}}) {
+    const auto types = [&](double n) { return std::min(factor * std::pow(n, exponent), 100'000.0); };
+    const lmx::data::WordLaw law = lmx::data::WordLaw::of_types("law", types);
+    for (const int64_t ranks : {1, 8, 128}) {
+      constexpr int64_t kShare = 2560;
+      const lmx::data::DrawnWords words(law, 100'000, ranks * kShare);
+      std::set<int32_t> own, all;
+      for (int64_t r = 0; r < ranks; ++r) {
+        const std::vector<int32_t> share = words.draw(static_cast<uint64_t>(r + 1), kShare);
+        if (r == 0) own.insert(share.begin(), share.end());
+        all.insert(share.begin(), share.end());
+      }
+      const double wanted = types(static_cast<double>(ranks * kShare)), part = types(kShare);
+      EXPECT_NEAR(static_cast<double>(all.size()), wanted, 0.03 * wanted) << factor << " " << exponent << " " << ranks;
+      EXPECT_NEAR(static_cast<double>(own.size()), part, 0.12 * part) << factor << " " << exponent << " " << ranks;
+    }
+  }
 }
 
 TEST_F(PlanCounts, WrongFilesNameTheLine) {

@@ -75,8 +75,8 @@ TEST(PlanWorkers, ShardsLimitTheUpdates) {
 
 // Four ranks keep a quarter of the values each; a server that is no rank sends all of them.
 TEST(PlanWorkers, ACentralServerSendsAllValues) {
-  lmx::ServerPlan exchange;
-  exchange.replied = exchange.pushed = 3'000'000;  // of 4 MB
+  lmx::plan::WorkerBytes exchange;
+  exchange.others.replied = exchange.others.pushed = 3'000'000;  // of 4 MB
   LinksConfig links = links_of(4, true);
   links.node.gb_s = 1;
   DeviceConfig device;
@@ -190,7 +190,8 @@ TEST_F(PlanServer, TheTableShowsUpdatesStalenessAndSpeedUp) {
   EXPECT_NEAR(all[1]["staleness_mean"], 3, 0.2);
   // Four updates of one worker each are a step.
   EXPECT_NEAR(all[1]["updates_per_s"].get<double>() * all[1]["step_s"].get<double>(), 4, 1e-9);
-  EXPECT_NEAR(all[1]["speedup"].get<double>() / 4, all[1]["efficiency"], 1e-9);
+  // One worker alone is planned from the bytes of one of four, or counted by itself with other words.
+  EXPECT_NEAR(all[1]["speedup"].get<double>() / 4, all[1]["efficiency"], 1e-3);
   EXPECT_FALSE(all[2].contains("speedup"));
   const Outcome csv = plan(path("tiny.yaml"), {"--machine", "xiao_k40", "--ranks", "4", "train.ema=0",
                                                "sync=allreduce,param_server", "--out", path("p.csv")});

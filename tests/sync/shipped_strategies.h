@@ -25,7 +25,6 @@ using lmx_cli::check::RankRun;
 using lmx_cli::check::Subject;
 using lmx_cli::check::Sum;
 using lmx_cli::check::sum_of;
-using lmx_cli::check::UnitTraffic;
 
 struct Case {
   std::string strategy, config;  // the rule's keys besides its strategy, in YAML
@@ -93,7 +92,6 @@ class ShippedCheck {
     for (step_ = 0; step_ < kSteps; ++step_) {
       run_.reduce(step_);
       if (case_.strategy == "sampled_rows") check_selection();
-      check_received();
       size_t i = 0;
       for (const ParameterSpec& p : parameters()) {
         const Sum sum = sum_of(comm_.size(), step_, p, run_.selected());
@@ -123,27 +121,6 @@ class ShippedCheck {
           fail(str(p.name, ": selected_rows() of rank ", r, " are not the sampled ones"));
       }
     }
-  }
-
-  void check_received() {
-    for (const UnitTraffic& unit : run_.exchanged()) {
-      const SentBytes expected = expected_received(unit.traffic);
-      if (unit.received != expected.all || unit.received_between_nodes != expected.between_nodes)
-        fail(str("received ", unit.received, " bytes for ", unit.name, ", ", unit.received_between_nodes,
-                 " from other nodes, expected ", expected.all, " and ", expected.between_nodes));
-    }
-  }
-
-  // The bytes received, by the formulas of all ranks, and those of them that come from other nodes.
-  SentBytes expected_received(const Traffic& own) const {
-    SentBytes bytes;
-    Traffic t = own;
-    for (t.rank = 0; t.rank < t.ranks; ++t.rank) {
-      if (t.rank == own.rank) continue;
-      bytes.all += run_.expected_bytes(t, own.rank);
-      if (comm_.nodes().apart(t.rank, own.rank)) bytes.between_nodes += run_.expected_bytes(t, own.rank);
-    }
-    return bytes;
   }
 
   // Only `allgather_dense` makes tables dense. The others have the rows of any rank, `one_bit` as well.

@@ -58,49 +58,6 @@ TEST(SelfCommunicator, IsTheIdentity) {
   EXPECT_EQ(comm->ledger()[0].sent + comm->ledger()[0].received, 0);
 }
 
-TEST_F(Sync, PlansWhatUnitsMove) {
-  const std::vector<ParameterSpec> params{{"table", {100, 3}, {}, true}, {"w", {4, 2}, {}, false}};
-  const auto plan = [&](const std::string& strategy, int ranks) {
-    const SyncRules sync(rules("all: {params: '.*', strategy: " + strategy + "}"), "sync",
-                         SyncEnv{"", params, 0, ranks, RandomKey()});
-    return sync.plan(params, [](const ParameterSpec& spec) {
-      return spec.sparse ? TableRows{10, 6, 20} : TableRows{};
-    });
-  };
-  const std::vector<UnitPlan> unique = plan("unique", 4), dense = plan("allgather_dense", 4);
-  ASSERT_EQ(unique.size(), 2u);
-  EXPECT_EQ(unique[0].kept.sums, 4 * 2 * 4);
-  EXPECT_EQ(unique[0].sent, 2 * 3 * 2 * 4);  // to 3 other ranks, chunks of 2 floats, in both directions
-  EXPECT_EQ(unique[1].kept.sums, 20 * 3 * 4);
-  EXPECT_EQ(unique[1].sent, 3 * (8 + 4 * 6) + 2 * 3 * (20 * 3 / 4) * 4);
-  EXPECT_EQ(dense[1].sent, 3 * 100 * 3 * 4);
-  EXPECT_EQ(dense[1].kept.sums, 100 * 3 * 4);
-  EXPECT_EQ(dense[1].kept.gathered, 4 * 100 * 3 * 4);
-  EXPECT_EQ(unique[1].kept.gathered, 0);
-  EXPECT_TRUE(plan("unique", 1).empty());
-  EXPECT_TRUE(plan("param_server", 4).empty());
-}
-
-// For a softmax table with dense gradients, the rows of the targets and p and q percent are exchanged; for a hidden
-// matrix hidden_q percent.
-TEST_F(Sync, PlansTheRowsThatAreSelected) {
-  const std::vector<ParameterSpec> params{{"lstm.0.w", {40, 5}, {}, false}, {"softmax.weight", {1000, 3}, {}, false}};
-  const auto plan = [&](const std::string& keys) {
-    const SyncRules sync(rules("all: {params: '.*', strategy: sampled_rows, bucket_mb: 0" + keys + "}"), "sync",
-                         SyncEnv{"", params, 0, 4, RandomKey()});
-    return sync.plan(params, [](const ParameterSpec&) { return TableRows{20, 15, 50, 20}; });
-  };
-  const std::vector<UnitPlan> some = plan(", p: 10, q: 20, hidden_q: 25"), more = plan(", p: 10, q: 60, hidden_q: 100");
-  ASSERT_EQ(some.size(), 2u);
-  const int64_t own = expected_words(20, 1000, {10, 20}), all = expected_words(80, 1000, {10, 20}, 4);
-  EXPECT_EQ(some[0].kept.sums, all * 3 * 4);
-  EXPECT_NEAR(some[0].sent, 3 * (8 + 4 * own) + 2 * 3 * all * 3 * 4 / 4, 100);
-  EXPECT_EQ(some[1].kept.sums, 10 * 5 * 4);
-  EXPECT_LT(some[1].sent, 2 * 3 * 10 * 5 * 4 / 4 + 100);
-  EXPECT_GT(more[0].sent, some[0].sent);
-  EXPECT_EQ(more[1].kept.sums, 40 * 5 * 4);
-}
-
 // A rank samples one set of candidates in each step.
 TEST_F(Sync, OneRuleAtMostSaysWhoDrawsTheSameCandidates) {
   const auto of = [&](const char* a, const char* b) {

@@ -75,26 +75,18 @@ void RankRun::post_unit(const Given& given, const std::vector<std::string>& name
     for (const RowSparse& piece : grad.pieces) used.push_back(piece.rows);
   }
   queue_.post(
-      queue_.now(), [this, given, specs] { reduce_unit(given, specs); }, std::move(used));
+      queue_.now(), [this, specs] { reduce_unit(specs); }, std::move(used));
 }
 
-void RankRun::reduce_unit(const Given& given, const std::vector<ParameterSpec>& specs) {
+void RankRun::reduce_unit(const std::vector<ParameterSpec>& specs) {
   std::vector<Var> unit;
   for (const ParameterSpec& p : specs) unit.push_back(vars_.at(p.name));
   Context ctx = ctx_;
   use_stream_of_thread(ctx);
   comm_.clear_ledger();
   strategy().reduce(ctx, unit);
-  UnitTraffic own{.name = specs.at(0).name};
-  own.traffic = traffic_of(ctx_.rank, ctx_.ranks, given.of, specs, selected_);
-  own.traffic.ranks_per_node = comm_.nodes().per_node();
-  for (const LedgerEntry& e : comm_.ledger()) {
-    own.sent += e.sent;
-    own.received += e.received;
-    own.sent_between_nodes += e.sent_between_nodes;
-    own.received_between_nodes += e.received_between_nodes;
-    own.collectives += e.collective == "all_reduce" ? 2 : 1;  // a group's own sum goes both ways too
-  }
+  UnitExchange own{.name = specs.at(0).name};
+  for (const LedgerEntry& e : comm_.ledger()) own.bytes.add(e);
   exchanged_.push_back(std::move(own));
 }
 

@@ -1,7 +1,9 @@
 // Runs the checks of sync strategies on groups of virtual ranks and reports them.
 #include "conformance/sync.h"
 
-#include "backend/cuda.h"
+#include <functional>
+
+#include "backend/counting/device.h"
 
 namespace lmx_cli::check {
 namespace {
@@ -13,7 +15,7 @@ class SyncCheck {
   SyncCheck(Report& report, const Subject& s) : report_(report), s_(s) {}
 
   void run() {
-    on_all_groups([&](Communicator& comm, Observation& seen) { seen = observe_steps(comm, s_); });
+    for_groups([&](int ranks, int per_node) { observe(ranks, per_node); });
     if (seen_.server) {
       report_.run("ranks in step", []() -> std::string {
         throw Skipped(
@@ -23,8 +25,8 @@ class SyncCheck {
       return;
     }
     conclude("units", "every parameter belongs to one unit");
-    conclude("ledger",
-             "as many bytes as expected_bytes() returns, and as many collectives, on 1 to 4 ranks and 2 nodes");
+    conclude("ledger", "the ranks receive as many bytes as they send, on 1 to 4 ranks and 2 nodes");
+    conclude("counted", "a plan counts the bytes and the collectives of these steps");
     conclude("ranks", "the same bits on all ranks");
     conclude("determinism", "a second run gives the same bits");
     conclude("state", seen_.kept ? str(seen_.kept, " tensors saved and loaded; the run continues in the same bits")
@@ -43,18 +45,35 @@ class SyncCheck {
   }
 
  private:
-  template <class Body>
-  void on_all_groups(const Body& body) {
-    for (int ranks = 1; ranks <= kMostRanks; ++ranks) on_group(ranks, 0, body);
-    on_group(kMostRanks, kMostRanks / 2, body);
+  static void for_groups(const std::function<void(int ranks, int per_node)>& body) {
+    for (int ranks = 1; ranks <= kMostRanks; ++ranks) body(ranks, 0);
+    body(kMostRanks, kMostRanks / 2);
   }
 
-  template <class Body>
-  void on_group(int ranks, int per_node, const Body& body) {
-    std::vector<Observation> by_rank(static_cast<size_t>(ranks));
-    virtual_group(ranks, per_node)->run([&](Communicator& comm) {
+  using OnRank = std::function<void(Communicator&, Observation&)>;
+  static void on_group(int per_node, std::vector<Observation>& by_rank, const OnRank& body) {
+    virtual_group(static_cast<int>(by_rank.size()), per_node)->run([&](Communicator& comm) {
       body(comm, by_rank[static_cast<size_t>(comm.rank())]);
     });
+  }
+
+  void on_all_groups(const OnRank& body) {
+    for_groups([&](int ranks, int per_node) {
+      std::vector<Observation> by_rank(static_cast<size_t>(ranks));
+      on_group(per_node, by_rank, body);
+      for (const Observation& own : by_rank) seen_.merge(own);
+    });
+  }
+
+  // The steps on ranks that compute, and the same steps on a device that counts.
+  void observe(int ranks, int per_node) {
+    std::vector<Observation> by_rank(static_cast<size_t>(ranks));
+    on_group(per_node, by_rank, [&](Communicator& comm, Observation& seen) { seen = observe_steps(comm, s_); });
+    if (!by_rank[0].server) {
+      const auto device = CountingDevice::make(s_.device.kind);
+      const Subject counted{s_.plugin, s_.config, s_.approximate, device->device()};
+      on_group(per_node, by_rank, [&](Communicator& comm, Observation& seen) { observe_counted(comm, counted, seen); });
+    }
     for (const Observation& own : by_rank) seen_.merge(own);
   }
 

@@ -19,6 +19,12 @@
 
 namespace lmx_cli::check {
 
+// The exchange of one unit in one step.
+struct UnitExchange {
+  std::string name;  // the unit's first parameter
+  lmx::UnitBytes bytes = {};
+};
+
 // The observations on one rank.
 struct Observation {
   bool server = false;  // an asynchronous strategy, which has no reduce(): nothing was checked
@@ -26,6 +32,7 @@ struct Observation {
   std::map<std::string, std::string> findings;
   std::map<std::string, double> distances;  // the measured distance of checks that compare with a bound
   size_t kept = 0;                          // tensors in the state
+  std::vector<UnitExchange> exchanged;      // the units of all steps
   uint64_t digest = 0;  // of all results: equal for every kind of communicator with the same number of ranks
 
   void add(const std::string& check, const std::string& finding) { findings.emplace(check, finding); }
@@ -35,6 +42,10 @@ struct Observation {
 
 // Runs the checks "units", "ledger", "ranks", "determinism", "state", "rows" and "sum" over some steps.
 Observation observe_steps(lmx::Communicator& comm, const Subject& subject);
+
+// The exchange of these steps on a device that counts, as plans and estimates see it. Adds the differences from `seen`
+// to its check "counted".
+void observe_counted(lmx::Communicator& comm, const Subject& subject, Observation& seen);
 
 // The checks "discard", "rescale" and "mean" of the residual that a strategy keeps for later steps. If all steps have
 // the same gradient, the mean result of a strategy that later sends what it left out converges to the sum. That of a
@@ -76,10 +87,6 @@ struct Sum {
   std::set<int32_t> rows;         // rows that any rank has; empty for a dense gradient of which all rows are exchanged
 };
 Sum sum_of(int ranks, int step, const lmx::ParameterSpec& p, const SelectedRows& selected);
-// Returns the argument of expected_bytes() for a unit.
-lmx::Traffic traffic_of(int rank, int ranks, int step, const std::vector<lmx::ParameterSpec>& unit,
-                        const SelectedRows& selected);
-
 // One rank of a group in which a sync strategy is checked.
 
 using Values = std::vector<std::vector<float>>;  // dense values of each parameter
@@ -94,14 +101,6 @@ std::unique_ptr<lmx::CommGroup> virtual_group(int ranks, int per_node = 0);
 struct Given {
   int of = 0;
   float factor = 1;
-};
-
-// The exchange of one unit in one step.
-struct UnitTraffic {
-  std::string name;  // the unit's first parameter
-  int64_t sent = 0, received = 0, collectives = 0;
-  int64_t sent_between_nodes = 0, received_between_nodes = 0;
-  lmx::Traffic traffic = {};  // the argument of expected_bytes() and collectives()
 };
 
 // The strategy and the parameters of one rank.
@@ -127,17 +126,14 @@ class RankRun {
   const Values& values() const { return values_; }
   const lmx::Gradient& gradient(const std::string& name) const { return vars_.at(name).grad(); }
   const SelectedRows& selected() const { return selected_; }
-  const std::vector<UnitTraffic>& exchanged() const { return exchanged_; }
-  lmx::SentBytes sent_bytes(const lmx::Traffic& traffic) const { return rule_->sent_bytes(traffic); }
-  int64_t expected_bytes(const lmx::Traffic& traffic, int to) const { return rule_->expected_bytes(traffic, to); }
-  int64_t expected_collectives(const lmx::Traffic& traffic) const { return rule_->collectives(traffic); }
+  const std::vector<UnitExchange>& exchanged() const { return exchanged_; }
 
   // Returns the states of all ranks, as load() receives them from a checkpoint. Collective.
   std::vector<lmx::StateDict> gather_states();
 
  private:
   void post_unit(const Given& given, const std::vector<std::string>& names);
-  void reduce_unit(const Given& given, const std::vector<lmx::ParameterSpec>& specs);
+  void reduce_unit(const std::vector<lmx::ParameterSpec>& specs);
   SelectedRows gather_selected();
   std::vector<float> dense(const lmx::ParameterSpec& p);
 
@@ -149,7 +145,7 @@ class RankRun {
   std::vector<std::vector<std::string>> units_;
   Values values_;
   SelectedRows selected_;
-  std::vector<UnitTraffic> exchanged_;
+  std::vector<UnitExchange> exchanged_;
   lmx::train::UnitQueue queue_;  // ends before what its jobs use
 };
 

@@ -52,8 +52,12 @@ void give(Context& ctx, Var& var, const Own& own, float factor) {
   if (own.values.empty()) return;
   std::vector<float> values = own.values;
   for (float& v : values) v *= factor;
+  // On a device that counts, gradients have no values.
+  const auto upload = [&](const Tensor& host) {
+    return ctx.device.counts ? ctx.empty(host.shape(), host.dtype(), MemClass::gradients) : ctx.upload(host);
+  };
   if (own.indices.empty()) {
-    g.dense = ctx.upload(Tensor::from<float>(ctx.host, var.shape(), values, MemClass::gradients));
+    g.dense = upload(Tensor::from<float>(ctx.host, var.shape(), values, MemClass::gradients));
     return;
   }
   const size_t width = values.size() / own.indices.size();
@@ -65,7 +69,7 @@ void give(Context& ctx, Var& var, const Own& own, float factor) {
     const std::span rows(values.data() + at * width, count * width);
     g.pieces.push_back(
         {{own.indices.begin() + static_cast<long>(at), own.indices.begin() + static_cast<long>(at + count)},
-         ctx.upload(Tensor::from<float>(ctx.host, shape, rows, MemClass::gradients)),
+         upload(Tensor::from<float>(ctx.host, shape, rows, MemClass::gradients)),
          false});
     at += count;
   }
@@ -77,32 +81,6 @@ namespace {
 const std::set<int32_t>* selected_of(const SelectedRows& selected, const std::string& param, int rank) {
   const auto found = selected.find(param);
   return found == selected.end() ? nullptr : &found->second[static_cast<size_t>(rank)];
-}
-
-// Returns, for each r < `ranks`, how many rows have an index that is r modulo `ranks`.
-std::vector<int64_t> by_index(const std::set<int32_t>& rows, int ranks) {
-  std::vector<int64_t> counts(static_cast<size_t>(ranks));
-  for (const int32_t row : rows) ++counts[static_cast<size_t>(row % ranks)];
-  return counts;
-}
-
-Traffic::Sparse sparse_of(int ranks, int step, const ParameterSpec& p, const SelectedRows& selected) {
-  Traffic::Sparse s;
-  s.vocabulary = p.shape[0];
-  s.width = row_width(p.shape);
-  for (int r = 0; r < ranks; ++r) {
-    const Own own = own_of(r, step, p);
-    std::set<int32_t> rows(own.indices.begin(), own.indices.end());
-    const std::set<int32_t>* chosen = selected_of(selected, p.name, r);
-    if (chosen) std::erase_if(rows, [&](int32_t row) { return !chosen->contains(row); });
-    s.indices.push_back(static_cast<int64_t>(chosen ? rows.size() : own.indices.size()));
-    s.unique.push_back(static_cast<int64_t>(rows.size()));
-    s.pushed.push_back(by_index(rows, ranks));
-  }
-  const std::set<int32_t> all = sum_of(ranks, step, p, selected).rows;
-  s.union_rows = static_cast<int64_t>(all.size());
-  s.owned = by_index(all, ranks);
-  return s;
 }
 
 }  // namespace
@@ -124,24 +102,8 @@ Sum sum_of(int ranks, int step, const ParameterSpec& p, const SelectedRows& sele
   return all;
 }
 
-Traffic traffic_of(int rank, int ranks, int step, const std::vector<ParameterSpec>& unit,
-                   const SelectedRows& selected) {
-  Traffic t;
-  t.rank = rank;
-  t.ranks = t.ranks_per_node = ranks;
-  for (const ParameterSpec& p : unit) {
-    if (p.sparse) {
-      t.sparse.push_back(sparse_of(ranks, step, p, selected));
-      continue;
-    }
-    const std::set<int32_t>* chosen = selected_of(selected, p.name, rank);
-    t.dense.push_back({p.shape[0], row_width(p.shape), chosen ? by_index(*chosen, ranks) : std::vector<int64_t>{}});
-  }
-  return t;
-}
-
-// Checks of a sync strategy in each step: the sum over ranks, equal on all of them; as many bytes as expected_bytes()
-// returns; and a state from which a run continues bit-exactly.
+// Checks of a sync strategy in each step: the sum over ranks, equal on all of them; as many bytes received as sent; and
+// a state from which a run continues bit-exactly.
 
 namespace {
 
@@ -184,6 +146,7 @@ class StepCheck {
       if (step_ == kSavedStep) resumed = resume();
       run_.reduce(step_);
       check_step();
+      seen_.exchanged.insert(seen_.exchanged.end(), run_.exchanged().begin(), run_.exchanged().end());
       again.reduce(step_);
       if (!same_bits(again.values(), run_.values())) add("determinism", "a second run gives other bits");
       if (resumed) {
@@ -239,17 +202,9 @@ class StepCheck {
 
   // All ranks together receive as many bytes as they send.
   void check_ledger() {
-    for (const UnitTraffic& unit : run_.exchanged()) {
-      const SentBytes expected = run_.sent_bytes(unit.traffic);
-      if (unit.sent != expected.all)
-        add("ledger",
-            str(unit.sent, " bytes sent for the unit of ", unit.name, ", expected_bytes() returns ", expected.all));
-      if (unit.sent_between_nodes != expected.between_nodes)
-        add("ledger", str(unit.sent_between_nodes, " bytes sent to other nodes for the unit of ", unit.name,
-                          ", expected_bytes() returns ", expected.between_nodes));
-      if (const int64_t n = run_.expected_collectives(unit.traffic); comm_.size() > 1 && unit.collectives != n)
-        add("ledger", str(unit.collectives, " collectives for the unit of ", unit.name, ", collectives() returns ", n));
-      for (const int64_t own : {unit.sent - unit.received, unit.sent_between_nodes - unit.received_between_nodes}) {
+    for (const UnitExchange& unit : run_.exchanged()) {
+      const UnitBytes& b = unit.bytes;
+      for (const int64_t own : {b.sent - b.received, b.sent_between_nodes - b.received_between_nodes}) {
         const auto open = static_cast<double>(own);
         double all = 0;
         for (const double of_rank : comm_.gather_numbers(std::span(&open, 1), "control")) all += of_rank;
@@ -319,6 +274,26 @@ Observation observe_steps(Communicator& comm, const Subject& subject) {
   Observation server;
   server.server = run.server();
   return server.server ? server : StepCheck(comm, subject, run).all();
+}
+
+void observe_counted(Communicator& comm, const Subject& subject, Observation& seen) {
+  RankRun run(comm, subject);
+  auto real = seen.exchanged.begin();
+  for (int step = 0; step < kSteps; ++step) {
+    run.reduce(step);
+    for (const UnitExchange& unit : run.exchanged()) {
+      const UnitBytes &counted = unit.bytes, &made = (real++)->bytes;
+      const std::string where =
+          str("rank ", comm.rank(), " of ", comm.size(), ", step ", step, ", unit of ", unit.name);
+      if (counted.sent != made.sent || counted.sent_between_nodes != made.sent_between_nodes)
+        seen.add("counted", str(where, ": a plan counts ", counted.sent, " bytes sent, ", counted.sent_between_nodes,
+                                " to other nodes, and the step sends ", made.sent, " and ", made.sent_between_nodes));
+      if (counted.collectives != made.collectives)
+        seen.add("counted", str(where, ": a plan counts ", counted.collectives, " collectives, and the step makes ",
+                                made.collectives));
+    }
+    run.after_step();
+  }
 }
 
 }  // namespace lmx_cli::check

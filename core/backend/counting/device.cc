@@ -70,8 +70,7 @@ class CountedMemory final : public CachingAllocator {
   void give_back(void*, size_t) override {}
   bool lowest_first() const override { return device_.kind != Device::Kind::cpu; }
   void requested(size_t bytes, MemClass c) const override {
-    if (StepRecord* record = counter_.record(); record && c == MemClass::activations)
-      record->written(static_cast<int64_t>(bytes));
+    if (StepRecord* record = counter_.record()) record->allocated(c, static_cast<int64_t>(bytes));
   }
 
  private:

@@ -44,8 +44,11 @@ void StepRecord::kernel() {
   if (part_) ++part_->back().kernels;
 }
 
-void StepRecord::written(int64_t bytes) {
-  if (part_) part_->back().written += bytes;
+void StepRecord::allocated(MemClass c, int64_t bytes) {
+  if (!part_)
+    outside_ += bytes;
+  else if (c == MemClass::activations)
+    part_->back().written += bytes;
 }
 
 }  // namespace lmx

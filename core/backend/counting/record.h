@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "lmx/tensor.h"
+
 namespace lmx {
 
 // A product (m, k) (k, n), and what follows until the next one.
@@ -40,15 +42,18 @@ class StepRecord {
   void ready(const std::string& parameter, const std::function<void()>& exchange);
   void product(const CountedWork& product);
   void kernel();
-  void written(int64_t bytes);
-  // The first of the passes with most targets, and the last pass, whose gradients become complete. Both are empty before
-  // the first pass.
+  void allocated(MemClass c, int64_t bytes);
+  // Bytes that were allocated outside of passes, where gradients are exchanged and parameters updated.
+  int64_t allocated_outside() const { return outside_; }
+  // The first of the passes with most targets, and the last pass, whose gradients become complete. Both are empty
+  // before the first pass.
   const CountedPass& largest() const { return largest_; }
   const CountedPass& last() const { return last_; }
 
  private:
   CountedPass largest_, last_;
   std::vector<CountedWork>* part_ = nullptr;  // null: between passes
+  int64_t outside_ = 0;
 };
 
 }  // namespace lmx

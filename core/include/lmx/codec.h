@@ -134,15 +134,6 @@ class LMX_API Reducer {
   // Does not sum: returns the ranks' blocks (rows_r, D), decoded, one after the other. Elementwise codecs only.
   Tensor gather(Context& ctx, const std::string& name, const Tensor& own, std::span<const int64_t> rows);
 
-  // Bytes that rank `from` of `ranks` sends to rank `to` when a block is reduced in one level.
-  int64_t sent_bytes(int from, int to, int ranks, int64_t rows, int64_t width) const;
-  // The same in the levels of this reducer, for f32 blocks of these numbers of elements that are reduced in one
-  // message. `per_node`: ranks of each node; nodes are consecutive ranks. REQUIRES: a codec that encodes values one by
-  // one.
-  int64_t sent_bytes_by_level(int from, int to, int ranks, int per_node, std::span<const int64_t> blocks) const;
-  // The same as sent_bytes() for reduce_rows(). `own`, `all`: rows of rank `from`, and of all ranks together, by index
-  // modulo the number of ranks.
-  int64_t sent_row_bytes(int from, int to, const RankRows& own, const RankRows& all, int64_t width) const;
   std::map<std::string, CodecHealth> take_health();
   // Residuals must belong to steps whose update was made. commit(): the last step was applied. discard(): it was not;
   // its residuals are deleted, and the residuals before that step are restored.

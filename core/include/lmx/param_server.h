@@ -43,6 +43,12 @@ namespace server {
 class Link;
 }
 
+// The bytes of a worker's step as if every shard were in another process: requests for rows (none if all rows are
+// pulled), the values that shards reply, and the gradients that the worker pushes.
+struct ServerBytes {
+  int64_t requested = 0, replied = 0, pushed = 0;
+};
+
 struct ServerTools {
   ParameterStore* server = nullptr;   // complete parameters, shared by the ranks of a process
   ParameterStore* replica = nullptr;  // this worker's own
@@ -69,23 +75,14 @@ class LMX_API ServerStrategy : public SyncRule {
   void push(Context& ctx, double lr, const ClipResult& clipped);
   // Enters in the ledger the bytes that this rank's shard has exchanged with other ranks since the last call.
   void count_served(Context& ctx);
+  // Of the last pull() and push() whose shards are in this process.
+  const ServerBytes& bytes() const;
   // Collective; no rank may pull or push at the same time. Afterwards ServerTools::server has the values of every
   // shard.
   void publish(Context& ctx);
 
   StateDict state() const override;
   void load(Context& ctx, const std::vector<StateDict>& ranks) override;
-  // The bytes of one step of a worker that pass between it and one shard: the request (0 if all rows are pulled), the
-  // values that the shard replies, and the push. In the traffic of a plan, `pushed` and `pulled` of a table may have a
-  // single row, which is that of every worker.
-  struct StepBytes {
-    int64_t request = 0, reply = 0, push = 0;
-  };
-  StepBytes step_bytes(const Traffic& traffic, int worker, int shard) const;
-  // Bytes that this rank sends to rank `to` in one step of both workers: requests and pushes as a worker, replies as a
-  // shard.
-  int64_t expected_bytes(const Traffic& traffic, int to) const override;
-  int64_t pair_bytes() const override;
   std::vector<std::string> warnings(bool loss_scaled) const override;
   std::string describe(int ranks) const override;
   std::map<std::string, CodecHealth> take_health() override;

@@ -37,9 +37,8 @@ struct LMX_API RowShares {
 LMX_API std::vector<int32_t> select_rows(RandomKey key, std::span<const int32_t> words, const RowShares& shares, int64_t n);
 
 // The expected number of different words in a text of `n` words whose frequencies follow Zipf's law (word w has the
-// probability 1 / (w H)). If `shares` is given: the expected number of rows after select_rows() on `draws` ranks, each
-// of which samples its own q percent.
-LMX_API int64_t expected_words(int64_t n, int64_t vocabulary, const RowShares& shares = {0, 0}, int draws = 1);
+// probability 1 / (w H)).
+LMX_API int64_t expected_words(int64_t n, int64_t vocabulary);
 
 // Keys of a strategy that exchanges only some rows of its parameters.
 struct LMX_API RowRule {
@@ -73,9 +72,6 @@ class LMX_API RowSelector {
   bool sets_candidate_key() const;
   // The rows of this step. InternalError for a parameter of kind `whole`.
   const std::vector<int32_t>& rows(const std::string& name) const;
-  // The expected number of rows of a parameter (not of kind `whole`) that all of `ranks` ranks together exchange in a
-  // step. Each rank has `words` words of inputs and as many of targets.
-  int64_t expected(const std::string& name, int64_t words, int ranks) const;
   std::string describe() const;  // which rows of which parameters, in one line
 
  private:

@@ -33,19 +33,12 @@ class LMX_API SumStrategy : public SyncStrategy {
   void rescale(double factor) override { reducer_.rescale(factor); }
   StateDict state() const override;
   void load(Context& ctx, const std::vector<StateDict>& ranks) override;
-  int64_t expected_bytes(const Traffic& traffic, int to) const override;
-  int64_t collectives(const Traffic& traffic) const override;
-  int64_t moved_bytes(const Traffic& traffic) const override;
   std::map<std::string, CodecHealth> take_health() override;
-  int64_t pair_bytes() const override;
   std::vector<std::string> warnings(bool loss_scaled) const override;
   std::string describe(int ranks) const override;
 
  protected:
   virtual void reduce_table(Context& ctx, Var& param);
-  // Bytes to rank `to` and collectives of reduce_table().
-  virtual int64_t table_bytes(const Traffic& traffic, const Traffic::Sparse& table, int to) const;
-  virtual int64_t table_collectives(const Traffic::Sparse& table) const;
   const SyncEnv& env() const { return env_; }
   bool encodes() const { return config_.codec.kind != "none"; }
   Reducer& reducer() { return reducer_; }
@@ -58,10 +51,5 @@ class LMX_API SumStrategy : public SyncStrategy {
   std::set<std::string> tables_;  // parameters with row-sparse gradients
   Reducer reducer_;
 };
-
-// Bytes that a rank sends to each other one to announce its `indices`: see gather_indices().
-inline int64_t index_bytes(const Traffic& traffic, const std::vector<int64_t>& indices) {
-  return 8 + 4 * indices[static_cast<size_t>(traffic.rank)];
-}
 
 }  // namespace lmx

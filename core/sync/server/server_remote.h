@@ -57,8 +57,8 @@ class Push {
 
 using Rows = std::map<std::string, std::vector<int32_t>>;  // by parameter, ascending; for absent ones all rows
 
-// The bodies of messages contain the following data and nothing else, so that their bytes agree with
-// ServerStrategy::expected_bytes().
+// The bodies of messages contain the following data and nothing else, so that their bytes agree with those of ranks in
+// one process (ServerStrategy::bytes()).
 //
 //   pull   for each parameter with chosen rows: their count (i64) and indices (i32)
 //   reply  the values of these rows; for other parameters all rows of the shard

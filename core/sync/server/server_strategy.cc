@@ -57,8 +57,8 @@ struct Served {
   LedgerEntry pull, push;
 };
 
-// By rank; if the other ranks are in other processes, only the own entry is used. Only the worker whose turn it is may
-// access it.
+// By rank; if the other ranks are in other processes, or are not counted, only the own shard exists. Only the worker
+// whose turn it is may access it.
 struct Shards {
   explicit Shards(int ranks) : of(static_cast<size_t>(ranks)), served(of.size()) {}
   std::vector<std::unique_ptr<Shard>> of;
@@ -93,7 +93,8 @@ struct ServerStrategy::Impl {
     return std::lower_bound(chosen->begin(), chosen->end(), last) -
            std::lower_bound(chosen->begin(), chosen->end(), first);
   }
-  // Adds to `line` the bytes of one parameter's rows that are pulled from the shards of other ranks.
+  // Adds to `step` the bytes of one parameter's rows that are pulled, and to `line` those from the shards of other
+  // ranks.
   void count_pull(const Tensor& value, const std::vector<int32_t>* chosen, const RankNodes& nodes, LedgerEntry& line);
 
   ServerConfig config;
@@ -103,6 +104,7 @@ struct ServerStrategy::Impl {
   server::Rows rows;  // rows chosen for the step
   server::Push pushes;
   std::unique_ptr<server::Remote> remote;  // null: all shards are in this process
+  ServerBytes step;
 };
 
 ServerStrategy::ServerStrategy(ServerConfig config, SyncEnv env)
@@ -112,13 +114,18 @@ ServerStrategy::~ServerStrategy() = default;
 const ServerConfig& ServerStrategy::config() const {
   return impl_->config;
 }
+const ServerBytes& ServerStrategy::bytes() const {
+  return impl_->step;
+}
+
 const SyncEnv& ServerStrategy::env() const {
   return impl_->env;
 }
 
 void ServerStrategy::attach(Context& ctx, const ServerTools& tools) {
   Impl& s = *impl_;
-  LMX_CHECK(tools.link || ctx.ranks == 1 || ctx.comm->shares_memory(), "no link to shards in other processes");
+  LMX_CHECK(tools.link || ctx.ranks == 1 || ctx.comm->shares_memory() || ctx.device.counts,
+            "no link to shards in other processes");
   s.tools = tools;
   s.shards = ctx.comm->once<std::shared_ptr<Shards>>([&] { return std::make_shared<Shards>(ctx.ranks); });
   std::vector<std::string> names;
@@ -143,9 +150,11 @@ std::map<std::string, std::vector<int32_t>> ServerStrategy::choose_rows(Context&
 void ServerStrategy::Impl::count_pull(const Tensor& value, const std::vector<int32_t>* chosen, const RankNodes& nodes,
                                       LedgerEntry& line) {
   for (int r = 0; r < env.ranks; ++r) {
-    if (r == env.rank) continue;
     const int64_t n = count(chosen, value.dim(0), r), bytes = 4 * n * row_width(value.shape()),
                   request = chosen ? server::request_bytes(n) : 0;
+    step.requested += request;
+    step.replied += bytes;
+    if (r == env.rank) continue;
     const bool crosses = nodes.apart(r, env.rank);
     Served& served = shards->served[static_cast<size_t>(r)];
     served.pull.add_received(request, crosses);
@@ -159,6 +168,7 @@ void ServerStrategy::pull(Context& ctx) {
   Impl& s = *impl_;
   if (s.remote) return s.remote->pull(s.rows, *s.tools.replica);
   LedgerEntry line{.group = s.env.group, .collective = "pull"};
+  s.step = {};
   for (const ParameterSpec& spec : s.env.params) {
     const Tensor& from = s.tools.server->at(spec.name).value();
     Var& replica = s.tools.replica->at(spec.name);
@@ -171,7 +181,8 @@ void ServerStrategy::pull(Context& ctx) {
     replica.changed();
     s.count_pull(from, chosen, ctx.comm->nodes(), line);
   }
-  for (const auto& shard : s.shards->of) shard->pulled(ctx.rank);
+  for (const auto& shard : s.shards->of)
+    if (shard) shard->pulled(ctx.rank);
   if (ctx.ranks > 1) ctx.comm->count(std::move(line));
 }
 
@@ -199,12 +210,13 @@ void ServerStrategy::push(Context& ctx, double lr, const ClipResult& clipped) {
     for (const Part& p : parts[i])
       bytes += server::push_bytes(s.pushes.codec(), p.sparse, p.count,
                                   row_width(s.tools.server->at(p.name).value().shape()));
+    s.step.pushed += bytes;
     if (r != ctx.rank) {
       const bool crosses = ctx.comm->nodes().apart(r, ctx.rank);
       line.add_sent(bytes, crosses);
       s.shards->served[i].push.add_received(bytes, crosses);
     }
-    s.shards->of[i]->apply(ctx.rank, std::move(parts[i]), lr);
+    if (s.shards->of[i]) s.shards->of[i]->apply(ctx.rank, std::move(parts[i]), lr);
   }
   if (ctx.ranks > 1) ctx.comm->count(std::move(line));
 }
@@ -277,37 +289,6 @@ void ServerStrategy::load(Context& ctx, const std::vector<StateDict>& ranks) {
     param.value().copy_from(ctx.upload(found->second));
     param.changed();
   }
-}
-
-ServerStrategy::StepBytes ServerStrategy::step_bytes(const Traffic& t, int worker, int shard) const {
-  const Codec& codec = impl_->pushes.codec();
-  const auto own = [&](int64_t n) { return chunk_begin(n, shard + 1, t.ranks) - chunk_begin(n, shard, t.ranks); };
-  // The worker's row of a table of [worker][shard].
-  const auto of = [&](const std::vector<std::vector<int64_t>>& rows) -> const std::vector<int64_t>& {
-    return rows[rows.size() == 1 ? 0 : static_cast<size_t>(worker)];
-  };
-  const auto at = static_cast<size_t>(shard);
-  StepBytes bytes;
-  for (const Traffic::Dense& d : t.dense) {
-    bytes.push += server::push_bytes(codec, false, own(d.rows), d.width);
-    bytes.reply += 4 * own(d.rows) * d.width;
-  }
-  for (const Traffic::Sparse& s : t.sparse) {
-    const int64_t pushed = s.pushed.empty() ? own(s.unique[static_cast<size_t>(worker)]) : of(s.pushed)[at];
-    if (own(s.vocabulary) > 0) bytes.push += server::push_bytes(codec, true, pushed, s.width);
-    bytes.reply += 4 * s.width * (s.pulled.empty() ? own(s.vocabulary) : of(s.pulled)[at]);
-    if (!s.pulled.empty()) bytes.request += server::request_bytes(of(s.pulled)[at]);
-  }
-  return bytes;
-}
-
-int64_t ServerStrategy::expected_bytes(const Traffic& t, int to) const {
-  const StepBytes sent = step_bytes(t, t.rank, to), answered = step_bytes(t, to, t.rank);
-  return sent.request + sent.push + answered.reply;
-}
-
-int64_t ServerStrategy::pair_bytes() const {
-  return config().codec.kind == "none" ? 0 : TrafficModel::pair_bytes();
 }
 
 std::vector<std::string> ServerStrategy::warnings(bool loss_scaled) const {

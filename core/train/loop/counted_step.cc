@@ -5,6 +5,7 @@
 #include <iterator>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <utility>
 
 #include "backend/counting/device.h"
@@ -22,9 +23,12 @@ constexpr int64_t kSteps = 2;
 // candidates, those. Words of the batch are drawn for each rank; ranks whose candidates have the same key share them.
 class DrawnPeers final : public comm::PeerIds {
  public:
+  explicit DrawnPeers(const data::WordLaw& law) : law_(law) {}
+
   // `batch`: the targets of the counted rank. `keys`: of the candidates, by rank.
   void begin_step(int64_t step, std::vector<int32_t> batch, std::vector<uint64_t> keys, uint64_t own_key,
                   int64_t vocabulary) {
+    if (!words_) words_.emplace(law_, vocabulary, static_cast<int64_t>(batch.size() * keys.size()));
     std::sort(batch.begin(), batch.end());
     batch.erase(std::unique(batch.begin(), batch.end()), batch.end());
     batch_ = std::move(batch);
@@ -39,7 +43,7 @@ class DrawnPeers final : public comm::PeerIds {
     const RandomKey key = step_.fold(static_cast<uint64_t>(rank));
     const bool distinct = std::adjacent_find(own.begin(), own.end(), std::greater_equal<>()) == own.end();
     if (!distinct) {
-      const std::vector<int32_t> words = data::drawn_words(key.value(), static_cast<int64_t>(ids.size()), vocabulary_);
+      const std::vector<int32_t> words = words_->draw(key.value(), static_cast<int64_t>(ids.size()));
       std::copy(words.begin(), words.end(), ids.begin());
       return;
     }
@@ -50,8 +54,7 @@ class DrawnPeers final : public comm::PeerIds {
     };
     for (const int32_t id : candidates_of(rank, own)) add(id);
     for (uint64_t part = 0; n < ids.size() && part < kMostDraws; ++part)
-      for (const int32_t id :
-           data::drawn_words(key.fold(part).value(), static_cast<int64_t>(ids.size() - n) + kFewDraws, vocabulary_))
+      for (const int32_t id : words_->draw(key.fold(part).value(), static_cast<int64_t>(ids.size() - n) + kFewDraws))
         add(id);
     for (int32_t id = 0; n < ids.size(); ++id) add(id);
     std::sort(ids.begin(), ids.end());
@@ -74,6 +77,8 @@ class DrawnPeers final : public comm::PeerIds {
     return set;
   }
 
+  data::WordLaw law_;
+  std::optional<data::DrawnWords> words_;
   std::vector<int32_t> batch_;
   std::vector<uint64_t> keys_;
   uint64_t own_key_ = 0;
@@ -99,8 +104,15 @@ class CountedRun {
       session_.comm.clear_ledger();
       if (peers) set_peers(*peers, step);
       kind_ == StepOf::worker ? work(step) : make_step(step);
+      add_units(result.units);
     }
     result.ledgers.push_back(session_.comm.ledger());
+    result.rows = std::move(rows_);
+    for (const ServerStrategy* server : session_.sync->servers()) {
+      result.server.requested += server->bytes().requested;
+      result.server.replied += server->bytes().replied;
+      result.server.pushed += server->bytes().pushed;
+    }
     result.training = session_.memory();
     session_.ctx.allocator->reset_peak();
     const int64_t most = session_.recipe.train.eval_tokens,
@@ -115,6 +127,23 @@ class CountedRun {
     StartedStep started = start_step(session_, steps_, updater_, step);
     const auto [all, clipped] = results_of(steps_, started);
     updater_.finish(started.update, clipped, all, step);
+    set_rows(started.update.rows);
+  }
+
+  // The units of this step. A strategy reads and writes its state in each step as much as it allocates in the first
+  // one.
+  void add_units(std::vector<UnitTime>& units) const {
+    std::vector<UnitTime> now = session_.sync->timeline();
+    for (size_t i = 0; i < units.size(); ++i) now[i].bytes.moved = std::max(now[i].bytes.moved, units[i].bytes.moved);
+    units = std::move(now);
+  }
+
+  // `sparse`: the rows of parameters with row-sparse gradients; an update changes all rows of others.
+  void set_rows(const std::map<std::string, int64_t>& sparse) {
+    for (const ParameterSpec& spec : session_.network.specs) {
+      const auto found = sparse.find(spec.name);
+      rows_[spec.name] = found == sparse.end() ? spec.shape[0] : found->second;
+    }
   }
 
   // A step of a worker, without the order of events between workers (train/loop/worker_loop.h).
@@ -124,6 +153,11 @@ class CountedRun {
     const StepPlan plan = steps_.begin(share, step);
     for (ServerStrategy* server : s.sync->servers()) server->pull(s.ctx);
     const auto [loss, clipped] = worker_gradients(s, steps_, share, plan);
+    std::map<std::string, int64_t> rows;
+    for (const std::string& name : s.params.names())
+      for (const RowSparse& piece : s.params.at(name).grad().pieces)
+        rows[name] += static_cast<int64_t>(piece.indices.size());
+    set_rows(rows);
     for (ServerStrategy* server : s.sync->servers()) server->push(s.ctx, updater_.learning_rate(step), clipped);
     updater_.advance();
     s.params.clear_gradients();
@@ -149,6 +183,7 @@ class CountedRun {
   StepOf kind_;
   StepRunner steps_;
   Updater updater_;
+  std::map<std::string, int64_t> rows_;
 };
 
 }  // namespace
@@ -167,8 +202,9 @@ StepMemory run_steps(const Recipe& recipe, CommGroup& group, const SessionStart&
   return most;
 }
 
-StepMemory count_steps(const Recipe& recipe, const comm::CountedRank& rank, const SessionStart& start) {
-  const auto peers = std::make_shared<DrawnPeers>();
+StepMemory count_steps(const Recipe& recipe, const comm::CountedRank& rank, const SessionStart& start,
+                       const data::WordLaw& law) {
+  const auto peers = std::make_shared<DrawnPeers>(law);
   Recording recording(counting_device(start.device->index));
   StepMemory counted;
   comm::make_counting_group(rank, peers)->run([&](Communicator& comm) {

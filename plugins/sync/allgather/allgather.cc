@@ -61,12 +61,6 @@ class Allgather final : public SumStrategy {
     Tensor sum = ctx.comm->once_tensor(MemClass::communication, [&] { return sum_ranks(ctx, gathered, rows, index); });
     grad.pieces.push_back({std::move(index), std::move(sum), true});
   }
-
-  int64_t table_bytes(const Traffic& t, const Traffic::Sparse& s, int) const override {
-    const int64_t rows = s.indices[static_cast<size_t>(t.rank)];
-    return index_bytes(t, s.indices) + reducer().codec().bytes(rows, s.width);
-  }
-  int64_t table_collectives(const Traffic::Sparse&) const override { return 3; }  // numbers, indices, rows
 };
 
 std::unique_ptr<SyncRule> make_allgather(const Node& config, const std::string& path, const SyncEnv& env) {

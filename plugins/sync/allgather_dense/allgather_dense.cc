@@ -43,14 +43,6 @@ class AllgatherDense final : public SumStrategy {
     SumStrategy::after_step(ctx);
     gathered_.clear();
   }
-  KeptBytes kept_bytes(const Traffic& t) const override {
-    KeptBytes kept = SumStrategy::kept_bytes(t);
-    for (const Traffic::Sparse& s : t.sparse) {
-      kept.sums += 4 * (s.vocabulary - s.union_rows) * s.width;  // all rows, not only those of the union
-      kept.gathered += 4 * t.ranks * s.vocabulary * s.width;
-    }
-    return kept;
-  }
 
  protected:
   void reduce_table(Context& ctx, Var& param) override {
@@ -67,11 +59,6 @@ class AllgatherDense final : public SumStrategy {
     gathered_.push_back(all);
     grad.dense = ctx.comm->once_tensor(MemClass::communication, [&] { return sum_matrices(ctx, all, param.shape()); });
   }
-
-  int64_t table_bytes(const Traffic&, const Traffic::Sparse& s, int) const override {
-    return reducer().codec().bytes(s.vocabulary, s.width);
-  }
-  int64_t table_collectives(const Traffic::Sparse&) const override { return 1; }
 
  private:
   std::vector<Tensor> gathered_;

@@ -105,42 +105,6 @@ class SummedRows final : public SumStrategy {
   bool plans_rows(const std::string& param) const override { return selector_.kind(param) == Kind::softmax; }
   std::string describe(int) const override { return selector_.describe(); }
   CandidateKey candidate_key() const override { return key_of(selector_); }
-  int64_t candidate_sets(int ranks) const override { return selector_.sets_candidate_key() ? ranks : 1; }
-
-  void plan(Traffic& unit, const ParameterSpec& spec, const TableRows& touched) const override {
-    const Kind kind = selector_.kind(spec.name);
-    if (kind != Kind::softmax && kind != Kind::hidden) return SumStrategy::plan(unit, spec, touched);
-    const int64_t height = spec.shape[0], width = row_width(spec.shape);
-    const int64_t own = selector_.expected(spec.name, touched.words, 1);
-    const auto each = [&](int64_t n) { return std::vector<int64_t>(static_cast<size_t>(unit.ranks), n); };
-    if (kind == Kind::softmax) {
-      unit.sparse.push_back(
-          {height, width, each(own), each(own), selector_.expected(spec.name, touched.words, unit.ranks), {}});
-      return;
-    }
-    unit.dense.push_back({height, width, even_shares(own, unit.ranks)});
-  }
-
-  int64_t expected_bytes(const Traffic& traffic, int to) const override {
-    Traffic rest = traffic;
-    int64_t bytes = 0;
-    std::erase_if(rest.dense, [&](const Traffic::Dense& d) {
-      if (d.owned.empty()) return false;
-      bytes += reducer().sent_row_bytes(traffic.rank, to, d.owned, d.owned, d.width);
-      return true;
-    });
-    return bytes + SumStrategy::expected_bytes(rest, to);
-  }
-  int64_t collectives(const Traffic& traffic) const override {
-    if (traffic.ranks == 1) return 0;
-    Traffic rest = traffic;
-    int64_t n = 0;
-    std::erase_if(rest.dense, [&](const Traffic::Dense& d) {
-      n += std::any_of(d.owned.begin(), d.owned.end(), [](int64_t rows) { return rows > 0; }) ? 2 : 0;
-      return !d.owned.empty();
-    });
-    return n + SumStrategy::collectives(rest);
-  }
 
  protected:
   void reduce_table(Context& ctx, Var& param) override {
@@ -188,16 +152,6 @@ class ServedRows final : public ServerStrategy {
   }
   bool plans_rows(const std::string& param) const override { return selector_.kind(param) == Kind::softmax; }
   CandidateKey candidate_key() const override { return key_of(selector_); }
-  int64_t candidate_sets(int ranks) const override { return selector_.sets_candidate_key() ? ranks : 1; }
-
-  // Rows count as divided evenly among the shards.
-  void plan(Traffic& unit, const ParameterSpec& spec, const TableRows& touched) const override {
-    if (selector_.kind(spec.name) == Kind::whole) return ServerStrategy::plan(unit, spec, touched);
-    const int64_t own = selector_.expected(spec.name, touched.words, 1);
-    const std::vector<int64_t> each(static_cast<size_t>(unit.ranks), own);
-    const std::vector<std::vector<int64_t>> shards{even_shares(own, unit.ranks)};
-    unit.sparse.push_back({spec.shape[0], row_width(spec.shape), each, each, own, {}, shards, shards});
-  }
 
  protected:
   std::map<std::string, std::vector<int32_t>> choose_rows(Context& ctx, std::span<const Batch> share,

@@ -51,7 +51,6 @@ class Seeded final : public SumStrategy {
   }
 
   CandidateKey candidate_key() const override { return CandidateKey::needed; }
-  int64_t candidate_sets(int ranks) const override { return static_cast<int64_t>(seeds(ranks)); }
 
   std::string describe(int ranks) const override {
     const uint64_t n = seeds(ranks);

@@ -37,12 +37,12 @@ class TopK : public lmx::SyncStrategy {
         values.push_back(kept[static_cast<size_t>(i)]);
         if (TEST_FAULT != 3) kept[static_cast<size_t>(i)] = 0;  // 3: what was sent is kept as well
       }
-      const auto gathered = [&](const auto& list) {
+      const auto gathered = [&](const auto& list, const auto& memory) {
         using T = typename std::decay_t<decltype(list)>::value_type;
         const lmx::Shape shape{static_cast<int64_t>(list.size())};
-        return ctx.comm->all_gather(lmx::Tensor::from<T>(ctx.allocator, shape, list), env_.group);
+        return ctx.comm->all_gather(lmx::Tensor::from<T>(memory, shape, list), env_.group);
       };
-      const lmx::Tensor ids = gathered(chosen), all = gathered(values);
+      const lmx::Tensor ids = gathered(chosen, ctx.host), all = gathered(values, ctx.allocator);
       lmx::Tensor sum = ctx.zeros(param.shape(), lmx::DType::f32, lmx::MemClass::gradients);
       constexpr float kFactor = TEST_FAULT == 1 ? -1.0f : TEST_FAULT == 2 ? 2.0f : 1.0f;
       for (int64_t i = 0; i < ids.numel(); ++i)
@@ -71,16 +71,6 @@ class TopK : public lmx::SyncStrategy {
   void load(lmx::Context& ctx, const std::vector<lmx::StateDict>& ranks) override {
     for (const auto& [name, t] : ranks.at(static_cast<size_t>(ctx.rank)))
       kept_[name].assign(t.values<float>().begin(), t.values<float>().end());
-  }
-  int64_t expected_bytes(const lmx::Traffic& t, int) const override {
-    int64_t bytes = 0;
-    const auto add = [&](int64_t n) { bytes += 2 * (8 + 4 * count(n)); };
-    for (const auto& dense : t.dense) add(dense.rows * dense.width);
-    for (const auto& table : t.sparse) add(table.vocabulary * table.width);
-    return bytes;
-  }
-  int64_t collectives(const lmx::Traffic& t) const override {  // two gathers, each after its numbers
-    return t.ranks == 1 ? 0 : 4 * static_cast<int64_t>(t.dense.size() + t.sparse.size());
   }
 
  private:

@@ -95,7 +95,7 @@ int64_t largest_size(const Recipe& recipe, const FitSizes& sizes, Outline& outli
   Recipe own = recipe;
   const int64_t size = sizes.largest([&](const BatchConfig& batch) {
     own.batch = batch;
-    outline.shares = shares_of(own, outline.batch, outline.network.loss->plan(), outline.shares.ranks);
+    outline.shares = shares_of(own, outline.batch, outline.shares.ranks);
     return fits(own, outline, ranks_here);
   });
   return std::max(size, sizes.least());

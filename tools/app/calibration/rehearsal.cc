@@ -63,9 +63,10 @@ class Rehearsal {
   std::vector<int32_t> words_of(const ParameterSpec& spec, const Batch& batch, int step) const {
     const Tensor& from = spec.output ? batch.targets : batch.inputs;
     std::vector<int32_t> words(from.values<int32_t>().begin(), from.values<int32_t>().end());
-    if (!spec.output || !outline_.shares.draws()) return words;
-    const auto set = static_cast<int>(ctx_.rank % rules_.candidate_sets());
-    const auto samples = data::drawn_words(seed_of(step, 999 - set), outline_.shares.samples, outline_.shares.vocab);
+    const int64_t count = outline_.network.loss->plan().samples;
+    if (!spec.output || count == 0) return words;
+    const RandomKey key = rules_.candidate_key(ctx_.rank, step, RandomKey(seed_of(step, 999)));
+    const auto samples = data::drawn_words(key.value(), count, outline_.shares.vocab);
     words.insert(words.end(), samples.begin(), samples.end());
     return words;
   }
@@ -117,7 +118,9 @@ std::vector<MeasuredExchange> rehearse_exchange(const Recipe& recipe, int job) {
   if (SyncRules::asynchronous(recipe.sync, "sync")) return {};
   const int ranks = std::clamp(job, 2, kMostRanks);
   const Outline outline = outline_on(recipe, job, ranks);
-  const std::vector<UnitPlan> units = exchange_of(*outline.sync, outline.network, outline.shares);
+  Recipe counted = recipe;
+  counted.batch.global = outline.shares.sequences * ranks;
+  const std::vector<UnitTime> units = count_rank(counted, outline.batch, {Device::Kind::cpu, ranks, 0}).units;
   if (!exchange_fits(recipe, outline, job)) return {};
   Context ctx;
   ParameterStore params;
@@ -140,8 +143,8 @@ std::vector<MeasuredExchange> rehearse_exchange(const Recipe& recipe, int job) {
   const Node rules = SyncRules::full_config(recipe.sync, "sync");
   std::vector<MeasuredExchange> all;
   for (size_t i = 0; i < units.size(); ++i)
-    if (units[i].moved > 0)
-      all.push_back({strategy_text(*rules.find(units[i].rule)), ranks, units[i].moved, 1e6 * seconds[i]});
+    if (units[i].bytes.moved > 0)
+      all.push_back({strategy_text(*rules.find(units[i].rule)), ranks, units[i].bytes.moved, 1e6 * seconds[i]});
   return all;
 }
 

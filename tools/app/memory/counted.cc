@@ -39,6 +39,9 @@ constexpr int64_t kMostPairTokens = int64_t{1} << 28;  // of drawn sentences, wh
 constexpr int64_t kMostText = 256;                     // times as much as a batcher's plan says
 constexpr int64_t kStrings = 16;                       // windows of a validation's text for each shard: some strings
 constexpr int64_t kLeastString = 8;
+// Sizes and places of the parts that a rank sends to another one, if each rank gets another part (measured with
+// 1,000 and 2,000 ranks of one_bit).
+constexpr int64_t kPairBytes = 110;
 // Virtual ranks that are counted. The memory of more grows in proportion.
 constexpr int kMostThreads = 64;
 
@@ -63,7 +66,7 @@ class Threads {
 
 // Text for two steps and a validation, in which a batcher of contiguous parts reads other words in each step. `more`: a
 // factor of the text.
-Dataset text_for(const Recipe& r, const BatchPlan& plan, int64_t more) {
+Dataset text_for(const Recipe& r, const BatchPlan& plan, const data::WordLaw& law, int64_t more) {
   const bool pairs = plan.items == Items::sub_batches;
   int64_t step = 0, tokens = 0, valid = 0;
   const int64_t evaluated = pairs ? data::kSentence : plan.item_tokens;
@@ -79,7 +82,9 @@ Dataset text_for(const Recipe& r, const BatchPlan& plan, int64_t more) {
                            .valid_tokens = valid + 2,
                            .pairs = pairs,
                            .longest = plan.item_tokens,
-                           .string = strings ? std::max<int64_t>(kLeastString, plan.item_tokens / 2) : 0});
+                           .string = strings ? std::max<int64_t>(kLeastString, plan.item_tokens / 2) : 0,
+                           .law = law,
+                           .step = r.batch.global * plan.item_tokens});
 }
 
 // Calls count(start) with text that suffices. A batcher may need more than its plan says, for example many shards.
@@ -91,7 +96,7 @@ auto count_over_text(const CountingDevice& device, const Recipe& recipe, const B
   start.open = group.open;
   if (start.open) return count(start);
   for (int64_t more = 1;; more *= 16) {
-    start.open = [&] { return text_for(recipe, plan, more); };
+    start.open = [&] { return text_for(recipe, plan, group.law, more); };
     try {
       return count(start);
     } catch (const TooManyKernels&) {
@@ -114,9 +119,11 @@ RankMemory memory_of(const StepMemory& steps) {
   return {steps.training, steps.evaluation};
 }
 
-RankCount count_of(const StepMemory& steps) {
+RankCount count_of(const StepMemory& steps, int ranks) {
   const RankMemory memory = memory_of(steps);
-  return {memory, memory.of(MemClass::optimizer), steps.largest, steps.last};
+  RankCount count{memory, memory.of(MemClass::optimizer), steps.largest, steps.last, {}, steps.server, steps.rows};
+  if (ranks > 1) count.units = steps.units;
+  return count;
 }
 
 // The count of a child process writes its result, or the text of an error, to a pipe.
@@ -140,50 +147,65 @@ class Bytes {
     std::memcpy(&value, text_.data() + at_, sizeof value);
     at_ += sizeof value;
   }
-  void write(const std::string& value) { write_list(std::span(value)); }
+  template <class T>
+  void write(const std::vector<T>& list) {
+    write_list(list);
+  }
+  template <class T>
+  void read(std::vector<T>& list) {
+    read_list(list);
+  }
+  void write(const std::string& value) { write_list(value); }
   void read(std::string& value) { read_list(value); }
-  void write(const std::vector<CountedWork>& list) { write_list(std::span(list)); }
-  void read(std::vector<CountedWork>& list) { read_list(list); }
-  void write(const RankCount& count) {
-    write(count.memory);
-    write(count.state);
-    write(count.pass);
-    write(count.last);
+  template <class A, class B>
+  void write(const std::pair<A, B>& value) {
+    write(value.first);
+    write(value.second);
+  }
+  template <class A, class B>
+  void read(std::pair<A, B>& value) {
+    read(value.first);
+    read(value.second);
+  }
+  void write(const RankCount& c) {
+    const auto parts = [this](const auto&... part) { (write(part), ...); };
+    parts(c.memory, c.state, c.pass, c.last, c.units, c.server);
+    write(std::vector<std::pair<std::string, int64_t>>(c.rows.begin(), c.rows.end()));
+  }
+  void read(RankCount& c) {
+    const auto parts = [this](auto&... part) { (read(part), ...); };
+    std::vector<std::pair<std::string, int64_t>> rows;
+    parts(c.memory, c.state, c.pass, c.last, c.units, c.server, rows);
+    c.rows = {rows.begin(), rows.end()};
   }
   void write(const CountedPass& pass) {
     write(pass.tokens);
     write(pass.forward);
     write(pass.backward);
-    write(pass.ready.size());
-    for (const auto& [name, at] : pass.ready) {
-      write(name);
-      write(at);
-    }
-  }
-  void read(RankCount& count) {
-    read(count.memory);
-    read(count.state);
-    read(count.pass);
-    read(count.last);
+    write(pass.ready);
   }
   void read(CountedPass& pass) {
     read(pass.tokens);
     read(pass.forward);
     read(pass.backward);
-    size_t size = 0;
-    read(size);
-    pass.ready.resize(size);
-    for (auto& [name, at] : pass.ready) {
-      read(name);
-      read(at);
-    }
+    read(pass.ready);
+  }
+  void write(const UnitTime& unit) {
+    write(unit.rule);
+    write(unit.params);
+    write(unit.bytes);
+  }
+  void read(UnitTime& unit) {
+    read(unit.rule);
+    read(unit.params);
+    read(unit.bytes);
   }
 
  private:
-  template <class T>
-  void write_list(std::span<const T> list) {
+  template <class List>
+  void write_list(const List& list) {
     write(list.size());
-    for (const T& item : list) write(item);
+    for (const auto& item : list) write(item);
   }
   template <class List>
   void read_list(List& list) {
@@ -260,7 +282,7 @@ Result counted(Count&& count) {
   return result;
 }
 
-// One rank of a group in which the others do not exist.
+// One rank of a group, or one worker of a server, in which the others do not exist.
 RankCount count_one(const Recipe& recipe, const BatchPlan& plan, const CountedGroup& group, bool overlaps) {
   const auto device = CountingDevice::make(group.device);
   const comm::CountedRank rank{.rank = rank_to_count(recipe.batch.global, group.ranks),
@@ -268,24 +290,10 @@ RankCount count_one(const Recipe& recipe, const BatchPlan& plan, const CountedGr
                                .per_node = group.per_node,
                                .overlaps = overlaps && group.ranks > 1,
                                .threads = num_threads()};
-  return count_of(count_over_text(*device, recipe, plan, group,
-                                  [&](const SessionStart& start) { return count_steps(recipe, rank, start); }));
-}
-
-// One worker of a server. A process has all values twice, as a store for its shard and as its replica, and the state of
-// the optimizer for its shard.
-RankCount count_worker(const Recipe& recipe, const BatchPlan& plan, const CountedGroup& group) {
-  Recipe own = recipe;
-  own.batch.global = std::max<int64_t>(1, (recipe.batch.global + group.ranks - 1) / group.ranks);
-  const auto device = CountingDevice::make(group.device);
-  RankCount count = count_of(count_over_text(
-      *device, own, plan, group, [&](const SessionStart& start) { return count_steps(own, {.ranks = 1}, start); }));
-  const int64_t elsewhere = count.state - count.state / group.ranks;
-  for (MemoryStats* stats : {&count.memory.training, &count.memory.evaluation}) {
-    stats->peak[static_cast<size_t>(MemClass::optimizer)] -= elsewhere;
-    stats->total_peak -= elsewhere;
-  }
-  return count;
+  return count_of(
+      count_over_text(*device, recipe, plan, group,
+                      [&](const SessionStart& start) { return count_steps(recipe, rank, start, group.law); }),
+      group.ranks);
 }
 
 // All ranks, one after the other.
@@ -299,8 +307,12 @@ ProcessMemory count_threads(const Recipe& recipe, const BatchPlan& plan, const C
   const auto threads =
       make_comm_group(comm, "comm", CommEnv{.threads = static_cast<int>(std::max<int64_t>(1, recipe.threads))});
   ProcessMemory process;
-  process.rank = memory_of(count_over_text(
-      *device, recipe, plan, group, [&](const SessionStart& start) { return run_steps(recipe, *threads, start); }));
+  const StepMemory steps = count_over_text(
+      *device, recipe, plan, group, [&](const SessionStart& start) { return run_steps(recipe, *threads, start); });
+  process.rank = memory_of(steps);
+  const auto& ledger = steps.ledgers.front();
+  if (std::any_of(ledger.begin(), ledger.end(), [](const LedgerEntry& e) { return e.collective == "all_to_all"; }))
+    process.pairs = kPairBytes;
   process.total = device->memory()->stats().total_peak;
   return process;
 }
@@ -317,7 +329,7 @@ std::string key_of(const Recipe& recipe, const CountedGroup& group) {
   static const std::set<std::string> without{"seed", "run", "checkpoint", "schedule", "stop", "provenance", "lr_rule"};
   const ProductSupport* products = planned_products();
   std::string key = str(name_of(Device{group.device}), " ", group.ranks, " ", group.per_node, " ", num_threads(), " ",
-                        products ? 1 + products->gpu + 2 * products->bf16 : 0, "\n");
+                        products ? 1 + products->gpu + 2 * products->bf16 : 0, " ", group.law.name(), "\n");
   for (const auto& [name, value] : write_config(recipe).entries)
     if (!without.contains(name)) key += str(name, ":\n", to_yaml(value));
   return key;
@@ -346,10 +358,7 @@ RankCount count_rank(const Recipe& recipe, const BatchPlan& plan, const CountedG
     const std::lock_guard lock(mutex);
     if (const auto found = known.find(key); found != known.end()) return found->second;
   }
-  const RankCount count = counted<RankCount>([&] {
-    if (SyncRules::asynchronous(recipe.sync, "sync")) return count_worker(recipe, plan, group);
-    return count_one(recipe, plan, group, true);
-  });
+  const RankCount count = counted<RankCount>([&] { return count_one(recipe, plan, group, true); });
   const std::lock_guard lock(mutex);
   return key.empty() ? count : known.emplace(key, count).first->second;
 }
@@ -360,7 +369,7 @@ ProcessMemory count_process(const Recipe& recipe, const BatchPlan& plan, const C
     ProcessMemory process;
     const int64_t ranks = group.ranks;
     if (SyncRules::asynchronous(recipe.sync, "sync")) {
-      process.rank = count_worker(recipe, plan, {group.device, 1, 0, group.open}).memory;
+      process.rank = count_one(on_fewer(recipe, group.ranks, 1), plan, {group.device, 1, 0, group.open}, false).memory;
       const int64_t shared = process.rank.of(MemClass::optimizer) + process.rank.of(MemClass::parameters) / 2;
       process.total = shared + ranks * (process.rank.total() - shared);
       return process;
@@ -376,6 +385,7 @@ ProcessMemory count_process(const Recipe& recipe, const BatchPlan& plan, const C
       process.total += (ranks - most) * std::max<int64_t>(0, process.total - before) / (most - half);
       process.rank = count_one(recipe, plan, group, false).memory;
     }
+    process.pairs *= ranks * ranks;
     process.total += (at_once - 1) * process.rank.of(MemClass::activations);
     return process;
   });

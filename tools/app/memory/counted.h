@@ -1,17 +1,23 @@
-// The memory of a recipe's ranks, found by making two steps of it on a device without memory, over drawn text.
+// The memory, the work and the exchange of a recipe's ranks, found by making two steps of it on a device without
+// memory, over drawn text.
 #pragma once
 
 #include <algorithm>
 #include <array>
 #include <cstdint>
 #include <functional>
+#include <map>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "backend/counting/record.h"
-#include "data/dataset.h"
+#include "data/drawn_text.h"
 #include "lmx/batcher.h"
+#include "lmx/param_server.h"
 #include "lmx/tensor.h"
 #include "recipe/recipe.h"
+#include "sync/unit_queue.h"
 
 namespace lmx {
 
@@ -31,14 +37,18 @@ struct CountedGroup {
   int ranks = 1;
   int64_t per_node = 0;                // consecutive ranks of a node; 0: all
   std::function<Dataset()> open = {};  // the text of the recipe; empty: words are drawn
+  data::WordLaw law = {};              // of the words that are drawn
 };
 
-// A rank's passes in these steps, and what it needs.
+// A rank's passes in these steps, its exchange, and what it needs.
 struct RankCount {
   RankMemory memory;
   int64_t state = 0;  // bytes of the optimizer's state of all values, of which a worker of a server has a part
   CountedPass pass;   // the largest one
   CountedPass last;   // with the times at which gradients are complete
+  std::vector<UnitTime> units;  // in the order of the exchange, without times; empty for one rank and for workers
+  ServerBytes server;           // of a worker
+  std::map<std::string, int64_t> rows;  // by parameter: those that an update changes, or that a worker pushes
 };
 
 // The rank with the largest share of the batch, which is a separate process. `plan`: of the recipe's batcher.
@@ -49,6 +59,7 @@ RankCount count_rank(const Recipe& recipe, const BatchPlan& plan, const CountedG
 struct ProcessMemory {
   RankMemory rank;    // with what it shares
   int64_t total = 0;  // of all ranks, of which `at_once` compute at one time
+  int64_t pairs = 0;  // beside tensors: places of the parts that each rank keeps for each other one
 };
 ProcessMemory count_process(const Recipe& recipe, const BatchPlan& plan, const CountedGroup& group, int64_t at_once);
 

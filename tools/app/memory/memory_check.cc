@@ -105,7 +105,7 @@ MemoryCheck check_memory(const Recipe& r, const Outline& o, int per_node) {
   }
   const ProcessMemory process = count_process(r, o.batch, check.group, ranks_at_once(r, check.here));
   check.rank = process.rank;
-  check.pairs = o.sync->pair_bytes() * check.ranks * check.ranks;
+  check.pairs = process.pairs;
   check.machine = process.total + check.pairs;
   return check;
 }
@@ -129,7 +129,7 @@ MemoryPlanner::MemoryPlanner(const Recipe& recipe, int ranks, int ranks_per_node
 Shares MemoryPlanner::shares(const BatchConfig& batch) const {
   Recipe recipe = recipe_;
   recipe.batch = batch;
-  return shares_of(recipe, outline_.batch, outline_.network.loss->plan(), outline_.shares.ranks);
+  return shares_of(recipe, outline_.batch, outline_.shares.ranks);
 }
 
 double MemoryPlanner::token_flops(const BatchConfig& batch, const MemoryCheck& check) const {

@@ -10,7 +10,7 @@ Outline outline_of(const Recipe& r, int ranks, int ranks_per_node) {
   o.network = train::make_network(r, data::vocabulary_size(r.data), nullptr);
   train::check_patterns(r, o.network.specs);
   o.batch = train::planned_batcher(r.batcher)->plan();
-  o.shares = shares_of(r, o.batch, o.network.loss->plan(), ranks);
+  o.shares = shares_of(r, o.batch, ranks);
   o.sync =
       std::make_unique<SyncRules>(r.sync, "sync", SyncEnv{"", o.network.specs, 0, ranks, RandomKey(), ranks_per_node});
   o.sync->check_loss(*o.network.loss);

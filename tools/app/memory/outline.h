@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "app/memory/estimate.h"
+#include "recipe/sync_rules.h"
 
 namespace lmx {
 

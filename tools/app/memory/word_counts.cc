@@ -39,24 +39,8 @@ std::vector<double> read_counts(const std::string& path) {
 
 }  // namespace
 
-WordLaw law_of_counts(const std::string& path) {
-  const auto counts = std::make_shared<const std::vector<double>>(read_counts(path));
-  const double all = std::accumulate(counts->begin(), counts->end(), 0.0);
-  return [counts, all](int64_t tokens, int64_t vocabulary) {
-    const auto types = static_cast<int64_t>(counts->size());
-    const int64_t known = vocabulary < types ? vocabulary - 1 : types;
-    double rest = all, words = 0;
-    // The probability that a word of this count occurs in the text.
-    const auto occurs = [&](double count) {
-      return -std::expm1(static_cast<double>(tokens) * std::log1p(-std::min(1.0, count / all)));
-    };
-    for (int64_t w = 0; w < known; ++w) {
-      words += occurs((*counts)[static_cast<size_t>(w)]);
-      rest -= (*counts)[static_cast<size_t>(w)];
-    }
-    if (known < types) words += occurs(std::max(0.0, rest));
-    return std::min({std::max<int64_t>(1, std::llround(words)), tokens, vocabulary});
-  };
+data::WordLaw law_of_counts(const std::string& path) {
+  return data::WordLaw::of_counts("counts of " + path, read_counts(path));
 }
 
 }  // namespace lmx

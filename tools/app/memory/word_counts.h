@@ -1,9 +1,9 @@
-// The number of different words in a text of which only the counts of the words are known.
+// The words of a text of which only their counts are known.
 #pragma once
 
 #include <string>
 
-#include "app/memory/estimate.h"
+#include "data/drawn_text.h"
 
 namespace lmx {
 
@@ -11,6 +11,6 @@ namespace lmx {
 // tokens of a text are independent, and each is word w with the probability p(w) = count(w) / sum of all counts. So N
 // tokens have sum over w of 1 - (1 - p(w))^N different words. Words beyond a vocabulary, which keeps the most frequent
 // ones, are one word, <unk>. UserError, with file and line: not readable, a line without a count, no positive count.
-WordLaw law_of_counts(const std::string& path);
+data::WordLaw law_of_counts(const std::string& path);
 
 }  // namespace lmx

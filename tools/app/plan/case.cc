@@ -50,22 +50,14 @@ Recipe read_on(const Variant& variant, const std::string& name, int ranks, const
   return recipe;
 }
 
-// The exchange of one worker; no other worker's rows take part in it.
-ServerPlan server_exchange(const SyncRules& sync, const Network& network, const Shares& shares, const WordLaw& law) {
-  Shares own = shares;
-  own.step_tokens = shares.own_tokens;
-  return plan_servers(sync, [&](const ParameterSpec& spec) {
-    TableRows rows = table_rows(sync, network, own, spec, law);
-    rows.all = rows.own;
-    return rows;
-  });
-}
-
-RankCount count_on(const Machine& machine, const Recipe& recipe, const Outline& outline) {
-  const int ranks = outline.shares.ranks;
-  return count_rank(recipe, outline.batch,
-                    {machine.device.support().gpu ? Device::Kind::cuda : Device::Kind::cpu, ranks,
-                     std::min<int64_t>(machine.links.ranks_per_node, ranks)});
+RankCount count_on(const Machine& machine, const Recipe& recipe, const BatchPlan& batch, int ranks,
+                   const data::WordLaw& law) {
+  return count_rank(recipe, batch,
+                    {machine.device.support().gpu ? Device::Kind::cuda : Device::Kind::cpu,
+                     ranks,
+                     std::min<int64_t>(machine.links.ranks_per_node, ranks),
+                     {},
+                     law});
 }
 
 }  // namespace
@@ -76,59 +68,55 @@ Case::Case(const Variant& variant, const std::string& name, int ranks, const Req
       algorithm_(variant.algorithm),
       fill_(request.fill),
       spread_{request.spread},
-      overlap_(request.overlap.value_or(!variant.machine.links.after_backward)) {
+      overlap_(request.overlap.value_or(!variant.machine.links.after_backward)),
+      law_(request.law.value_or(data::WordLaw())) {
   machine_.device.require_products(compute_of(recipe_));
   const PlannedProducts products(machine_.device.support());
   if (request.cores > 0) machine_.device.use_cores(request.cores);
-  const WordLaw law = request.law.value_or(zipf_law());
   const Outline outline = outline_of(recipe_, ranks, nodes_of(machine_.links, ranks));
   const Network& network = outline.network;
-  const auto shares = [&](const Recipe& r) { return shares_of(r, outline.batch, network.loss->plan(), ranks); };
+  const auto shares = [&](const Recipe& r) { return shares_of(r, outline.batch, ranks); };
   if (recipe_.batch.fit == "memory")
     fit_ = fit_batch(recipe_, outline, machine_.device.memory_gb, request.epoch_tokens,
-                     [&](const Recipe& r) { return count_on(machine_, r, outline).memory.total(); });
+                     [&](const Recipe& r) { return count_on(machine_, r, outline.batch, ranks, law_).memory.total(); });
   shares_ = shares(recipe_);
-  count_ = count_on(machine_, recipe_, outline);
+  count_ = count_on(machine_, recipe_, outline.batch, ranks, law_);
   for (const auto& [key, rule] : SyncRules::full_config(recipe_.sync, "sync").entries)
     strategies_[key] = strategy_text(rule);
-  if (!outline.sync->servers().empty()) {
-    plan_workers(*outline.sync, network, law);
-  } else {
-    units_ = exchange_of(*outline.sync, network, shares_, law);
-    work_ = work_of(recipe_, network, shares_, count_, machine_.device, changed_parts(network, shares_, law, units_));
-  }
+  work_ = work_of(recipe_, network, shares_, count_, machine_.device);
+  if (!outline.sync->servers().empty()) plan_workers(*outline.sync, network);
   if (const auto pass =
           machine_.device.pass(pass_text(recipe_), rules_text(recipe_), shares_.forward_tokens, shares_.length))
     work_.set_pass(1e-6 * pass->forward_us, 1e-6 * pass->backward_us);
 }
 
-void Case::plan_workers(const SyncRules& sync, const Network& network, const WordLaw& law) {
+void Case::plan_workers(const SyncRules& sync, const Network& network) {
   const int ranks = shares_.ranks;
-  Served served{server_exchange(sync, network, shares_, law), {}, {}};
-  if (ranks > 1) {
-    const SyncRules alone(recipe_.sync, "sync", SyncEnv{"", network.specs, 0, 1, RandomKey(), 1});
-    served.alone = server_exchange(alone, network, shares_, law);
-  } else {
-    served.alone = served.exchange;
-  }
-  served.times = WorkerTimes::of(sync.servers().front()->config(), ranks, simulated_steps(ranks), recipe_.seed);
-  ChangedParts parts;
+  Served served;
   for (const ParameterSpec& spec : network.specs)
-    parts[spec.name] = static_cast<double>(served.exchange.rows.at(spec.name)) / static_cast<double>(spec.shape[0]);
-  work_ = work_of(recipe_, network, shares_, count_, machine_.device, parts);
+    if (!spec.frozen)
+      served.exchange.pushed_values +=
+          4 * count_.rows.at(spec.name) * (spec.shape.numel() / std::max<int64_t>(1, spec.shape[0]));
+  const ServerBytes& all = count_.server;
+  served.alone = served.exchange;
+  served.alone.own_replied = all.replied;
+  const auto others = [&](int64_t bytes) { return bytes - bytes / ranks; };
+  served.exchange.others = {others(all.requested), others(all.replied), others(all.pushed)};
+  served.exchange.own_replied = all.replied / ranks;
+  served.times = WorkerTimes::of(sync.servers().front()->config(), ranks, simulated_steps(ranks), recipe_.seed);
   served_ = std::move(served);
 }
 
 void Case::add_workers(Row& row, const Work& work, const LinksConfig& links, double update_s) const {
-  const auto simulate = [&](const ServerPlan& exchange, const WorkerTimes& times, int ranks) {
+  const auto simulate = [&](const WorkerBytes& exchange, const WorkerTimes& times, int ranks) {
     WorkerStep step = WorkerStep::of(exchange, ranks, machine_.device, links, update_s);
     step.compute_s = work.passes * (work.forward_s + work.backward_s) + work.clip_s;
     return simulate_workers(step, times, links);
   };
-  const ServerPlan& exchange = served_->exchange;
+  const WorkerBytes& exchange = served_->exchange;
   const WorkersTime time = simulate(exchange, served_->times, row.ranks);
   const WorkersTime alone = simulate(served_->alone, {{{1, 1, 1, 1}}, {}}, 1);
-  row.sent_bytes = exchange.requested + exchange.replied + exchange.pushed;
+  row.sent_bytes = exchange.others.requested + exchange.others.replied + exchange.others.pushed;
   const int64_t inner = std::min<int64_t>(links.ranks_per_node, row.ranks);
   row.network_bytes =
       row.ranks > 1 ? std::llround(static_cast<double>(row.sent_bytes) * crossing_part(row.ranks, inner)) : 0;
@@ -161,10 +149,11 @@ Row Case::row(double speed, double network_gb_s) const {
     return row;
   }
   std::vector<UnitWork> units;
-  for (const UnitPlan& unit : units_) {
+  for (const UnitTime& unit : count_.units) {
+    const UnitBytes& bytes = unit.bytes;
     const Transfer moved =
-        transfer({unit.sent, unit.sent_between_nodes, unit.collectives}, shares_.ranks, links, algorithm_);
-    row.sent_bytes += unit.sent;
+        transfer({bytes.sent, bytes.sent_between_nodes, bytes.collectives}, shares_.ranks, links, algorithm_);
+    row.sent_bytes += bytes.sent;
     row.node_bytes += moved.node_bytes;
     row.network_bytes += moved.network_bytes;
     double ready = 0;
@@ -172,7 +161,7 @@ Row Case::row(double speed, double network_gb_s) const {
       const auto found = work_.ready_s.find(name);
       ready = std::max(ready, found == work_.ready_s.end() ? work_.backward_s : found->second);
     }
-    const double own = machine_.device.exchange_s(strategies_.at(unit.rule), shares_.ranks, unit.moved);
+    const double own = machine_.device.exchange_s(strategies_.at(unit.rule), shares_.ranks, bytes.moved);
     const double delay = machine_.device.beside * own + links.node.delay_s(static_cast<double>(moved.node_bytes)) +
                          links.network.delay_s(static_cast<double>(moved.network_bytes));
     row.in_turn_s += shares_.ranks * own;

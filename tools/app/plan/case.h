@@ -4,8 +4,8 @@
 #include <map>
 #include <optional>
 #include <string>
-#include <vector>
 
+#include "app/memory/outline.h"
 #include "app/plan/fit.h"
 #include "app/plan/plan.h"
 #include "app/plan/variants.h"
@@ -26,13 +26,13 @@ class Case {
   const std::optional<ChosenPass>& fit() const { return fit_; }
 
  private:
-  void plan_workers(const SyncRules& sync, const train::Network& network, const WordLaw& law);
+  void plan_workers(const SyncRules& sync, const train::Network& network);
   // Adds times and bytes of the workers of a server. `work`: with the speed of the device.
   void add_workers(Row& row, const Work& work, const LinksConfig& links, double update_s) const;
 
   // An asynchronous variant: the exchange of a worker, that of a worker alone, and the durations of steps.
   struct Served {
-    ServerPlan exchange, alone;
+    WorkerBytes exchange, alone;
     WorkerTimes times;
   };
 
@@ -41,13 +41,13 @@ class Case {
   RankCount count_;
   std::optional<ChosenPass> fit_;
   Work work_;
-  std::vector<UnitPlan> units_;
   std::map<std::string, std::string> strategies_;  // by rule: strategy_text()
   Machine machine_;
   Algorithm algorithm_;
   double fill_ = 1;
   Spread spread_;
   bool overlap_ = true;
+  data::WordLaw law_;
   std::optional<Served> served_;
 };
 

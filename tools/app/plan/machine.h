@@ -44,7 +44,7 @@ struct MeasuredPass {
 struct MeasuredExchange {
   std::string strategy;  // strategy_text() of the rule of the unit
   int64_t ranks = 0;
-  int64_t moved = 0;  // TrafficModel::moved_bytes() of the unit
+  int64_t moved = 0;  // UnitBytes::moved
   double us = 0;      // microseconds
   void fields(Fields& f);
 };

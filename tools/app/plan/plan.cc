@@ -16,6 +16,7 @@
 #include "base/text.h"
 #include "config/messages.h"
 #include "lmx/error.h"
+#include "lmx/row_sampling.h"
 
 namespace lmx::plan {
 namespace {
@@ -37,17 +38,19 @@ double speed_of(const Case& c, const Anchor& anchor) {
 }
 
 // The law of the run's text: Zipf's law, multiplied by the factor by which the run's tables have more or fewer rows.
-WordLaw law_of(const Measured& m, const Case& c) {
+data::WordLaw law_of(const Measured& m, const Case& c) {
+  const int64_t vocabulary = c.shares().vocab;
   double measured = 0, expected = 0;
   for (const auto& [table, rows] : m.rows) {
     measured += rows;
-    expected += static_cast<double>(zipf_law()(c.shares().step_tokens, c.shares().vocab));
+    expected += static_cast<double>(expected_words(c.shares().step_tokens, vocabulary));
   }
-  if (expected == 0) return zipf_law();
-  return [factor = measured / expected](int64_t tokens, int64_t vocabulary) {
-    const double rows = factor * static_cast<double>(zipf_law()(tokens, vocabulary));
-    return std::min({std::max<int64_t>(1, std::llround(rows)), tokens, vocabulary});
-  };
+  if (expected == 0) return {};
+  const double factor = measured / expected;
+  return data::WordLaw::of_types(str(factor, " times Zipf"), [factor, vocabulary](double words) {
+    constexpr double kMost = 1e15;  // an integer
+    return factor * static_cast<double>(expected_words(std::llround(std::min(words, kMost)), vocabulary));
+  });
 }
 
 // Takes speed, law and spread from the run, where the request does not state them.
@@ -184,7 +187,7 @@ Anchor parse_anchor(const std::string& text) {
   return {*ranks, seconds};
 }
 
-WordLaw parse_law(const std::string& text) {
+data::WordLaw parse_law(const std::string& text) {
   const size_t comma = text.find(',');
   const auto factor = parse_double(text.substr(0, comma));
   const double exponent = number_after(text, comma);
@@ -192,10 +195,8 @@ WordLaw parse_law(const std::string& text) {
     throw UserError(
         str("[plan] --types takes FACTOR,EXPONENT of the number of different words in N tokens, FACTOR N^EXPONENT, ",
             "such as 8.17,0.64, got '", text, "'"));
-  return [law = PowerLaw{*factor, exponent, {}, 0}](int64_t tokens, int64_t vocabulary) {
-    const double most = static_cast<double>(std::min(tokens, vocabulary));
-    return static_cast<int64_t>(std::min(law.at(static_cast<double>(tokens)), most));
-  };
+  return data::WordLaw::of_types(text,
+                                 [law = PowerLaw{*factor, exponent, {}, 0}](double words) { return law.at(words); });
 }
 
 struct Planner::Impl {

@@ -44,15 +44,16 @@ PassTimes times_of(const CountedPass& pass, const DeviceConfig& device, DType co
           ends_of(pass.backward, kKeptReads * written, device, compute)};
 }
 
-// Adds the times of an update that changes these parts.
+// Adds the times of the counted update.
 void add_update(Work& work, const Recipe& r, const Network& network, const DeviceConfig& device,
-                const ChangedParts& parts, int64_t state_bytes) {
+                const RankCount& count) {
   double trained = 0;
   for (const ParameterSpec& spec : network.specs) trained += spec.frozen ? 0 : static_cast<double>(spec.shape.numel());
   for (const ParameterSpec& spec : network.specs) {
     if (spec.frozen) continue;
-    const double part = parts.at(spec.name), values = 4 * static_cast<double>(spec.shape.numel()),
-                 state = static_cast<double>(state_bytes) * static_cast<double>(spec.shape.numel()) / trained;
+    const double part = static_cast<double>(count.rows.at(spec.name)) / static_cast<double>(spec.shape[0]),
+                 values = 4 * static_cast<double>(spec.shape.numel()),
+                 state = static_cast<double>(count.state) * static_cast<double>(spec.shape.numel()) / trained;
     work.update_s += device.memory_s(part * (2 * (values + state) + values));
     if (r.clip.kind != Node::Kind::null) work.clip_s += device.memory_s(part * values);
   }
@@ -60,25 +61,6 @@ void add_update(Work& work, const Recipe& r, const Network& network, const Devic
 }
 
 }  // namespace
-
-ChangedParts changed_parts(const Network& network, const Shares& shares, const WordLaw& law,
-                           const std::vector<UnitPlan>& units) {
-  ChangedParts parts;
-  std::map<std::string, double> bytes;
-  for (const ParameterSpec& spec : network.specs) {
-    const double height = static_cast<double>(spec.shape[0]);
-    const int64_t tokens = shares.step_tokens + shares.samples * shares.ranks;
-    parts[spec.name] = spec.sparse ? static_cast<double>(law(tokens, spec.shape[0])) / height : 1;
-    bytes[spec.name] = 4 * static_cast<double>(spec.shape.numel());
-  }
-  for (const UnitPlan& unit : units) {
-    double whole = 0;
-    for (const std::string& name : unit.params) whole += bytes.at(name);
-    for (const std::string& name : unit.params)
-      parts[name] = std::min(1.0, static_cast<double>(unit.kept.sums) / std::max(whole, 1.0));
-  }
-  return parts;
-}
 
 void Work::set_pass(double forward, double backward) {
   for (auto& [name, seconds] : ready_s) seconds *= backward / std::max(backward_s, 1e-12);
@@ -95,7 +77,7 @@ std::vector<ProductShape> product_shapes(const CountedPass& pass) {
 }
 
 Work work_of(const Recipe& recipe, const Network& network, const Shares& shares, const RankCount& count,
-             const DeviceConfig& device, const ChangedParts& parts) {
+             const DeviceConfig& device) {
   if (count.pass.tokens == 0)
     throw UserError("[plan] a step of this recipe has no targets on the rank with the largest share of the batch");
   const PassTimes pass = times_of(count.pass, device, compute_of(recipe)),
@@ -107,7 +89,7 @@ Work work_of(const Recipe& recipe, const Network& network, const Shares& shares,
   work.backward_s = last.backward.back();
   const double whole = static_cast<double>(shares.forward_tokens) / static_cast<double>(count.pass.tokens);
   work.set_pass(whole * pass.forward_s, whole * pass.backward.back());
-  add_update(work, recipe, network, device, parts, count.state);
+  add_update(work, recipe, network, device, count);
   return work;
 }
 

@@ -24,13 +24,6 @@ struct Work {
   double compute_s() const { return passes * (forward_s + backward_s) + update_s; }
 };
 
-// The part of each parameter's rows that an update changes.
-using ChangedParts = std::map<std::string, double>;
-// With several ranks it follows from the sums that the exchange keeps, so that strategies which send some rows only are
-// planned like all others. `units`: exchange_of() with the same law.
-ChangedParts changed_parts(const train::Network& network, const Shares& shares, const WordLaw& law,
-                           const std::vector<UnitPlan>& units);
-
 // A product that a pass computes, forward or backward.
 struct ProductShape {
   int64_t m = 0, n = 0, k = 0;
@@ -49,6 +42,6 @@ std::vector<ProductShape> product_shapes(const CountedPass& pass);
 // - The optimizer reads value, gradient and state and writes value and state, of all rows that the step changes;
 //   clipping reads the gradients once more.
 Work work_of(const Recipe& recipe, const train::Network& network, const Shares& shares, const RankCount& count,
-             const DeviceConfig& device, const ChangedParts& parts);
+             const DeviceConfig& device);
 
 }  // namespace lmx::plan

@@ -170,15 +170,20 @@ class Simulation {
 
 }  // namespace
 
-WorkerStep WorkerStep::of(const ServerPlan& plan, int ranks, const DeviceConfig& device, const LinksConfig& links,
+WorkerStep WorkerStep::of(const WorkerBytes& bytes, int ranks, const DeviceConfig& device, const LinksConfig& links,
                           double update_s) {
-  // The plan leaves out the shard that a rank has itself. A server that is no rank sends and receives all of it.
+  // `others` leaves out the shard that a rank has itself. A server that is no rank sends and receives all of it.
   const double g = ranks, whole = links.central_server && ranks > 1 ? g / (g - 1) : 1,
                shards = links.central_server ? 1 : g;
-  const double replied = whole * static_cast<double>(plan.replied), pushed = whole * static_cast<double>(plan.pushed);
-  const double half = static_cast<double>(plan.moved) / 2;  // a worker's part of the traffic in memory, or the shards'
+  const ServerBytes& others = bytes.others;
+  const double replied = whole * static_cast<double>(others.replied),
+               pushed = whole * static_cast<double>(others.pushed);
+  // A worker's part of the traffic in memory, or the shards': what is sent is read or written, and so are the
+  // gradients.
+  const double half =
+      ranks == 1 ? 0 : static_cast<double>(others.requested + others.replied + others.pushed + bytes.pushed_values);
   WorkerStep step;
-  step.local_s = device.memory_s(half + 2 * static_cast<double>(plan.local));
+  step.local_s = device.memory_s(half + 2 * static_cast<double>(bytes.own_replied));
   step.pull = message_of(replied, device.memory_s(replied) / shards, ranks, links);
   const double decoded = std::max(0.0, half - replied);
   step.push = message_of(pushed, (device.memory_s(decoded) + update_s) / shards, ranks, links);

@@ -4,12 +4,19 @@
 #include <cstdint>
 #include <vector>
 
+#include "app/memory/counted.h"
 #include "app/plan/machine.h"
 #include "lmx/param_server.h"
 #include "lmx/random.h"
-#include "recipe/server_plan.h"
 
 namespace lmx::plan {
+
+// The bytes of a worker's step.
+struct WorkerBytes {
+  ServerBytes others;         // with the shards of all other ranks
+  int64_t own_replied = 0;    // values that its own shard replies
+  int64_t pushed_values = 0;  // gradients of the rows that it pushes, before they are encoded
+};
 
 // A message of a worker to or from all shards: seconds on each link alone, and of the work of a shard for it.
 struct ServerMessage {
@@ -25,7 +32,7 @@ struct WorkerStep {
   ServerMessage pull, push;
   double latency_s = 0;  // of one message; 0 for one worker
   // Without compute_s. `update_s`: of an optimizer's step for one push, on one device.
-  static WorkerStep of(const ServerPlan& plan, int ranks, const DeviceConfig& device, const LinksConfig& links,
+  static WorkerStep of(const WorkerBytes& bytes, int ranks, const DeviceConfig& device, const LinksConfig& links,
                        double update_s);
 };
 

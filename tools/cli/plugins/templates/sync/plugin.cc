@@ -25,21 +25,6 @@ class @Name@ : public lmx::SyncStrategy {
     for (lmx::Var& param : unit) tables_.contains(param.name()) ? reduce_table(ctx, param) : reduce_dense(ctx, param);
   }
 
-  // Bytes that this rank sends to rank `to` in reduce(): lmx compares them with what the communicator counts.
-  int64_t expected_bytes(const lmx::Traffic& t, int to) const override {
-    int64_t bytes = 0;
-    for (const auto& dense : t.dense) {
-      const int64_t n = dense.rows * dense.width;
-      for (const int r : {t.rank, to})  // the part that `to` sums, and the sum that this rank has computed
-        bytes += 4 * (lmx::chunk_begin(n, r + 1, t.ranks) - lmx::chunk_begin(n, r, t.ranks));
-    }
-    for (const auto& table : t.sparse) {  // 8 bytes say how many rows come
-      const int64_t rows = table.unique[static_cast<size_t>(t.rank)];
-      bytes += 8 + 4 * rows + 8 + 4 * rows * table.width;
-    }
-    return bytes;
-  }
-
  private:
   void reduce_dense(lmx::Context& ctx, lmx::Var& param) {
     lmx::Gradient& g = param.grad();
