@@ -213,6 +213,16 @@ TEST(CountedRank, OfTenThousand) {
   EXPECT_EQ(sent_by(counted.ledgers[0], "rest"), 4 * (values - own + (ranks - 1) * own));
 }
 
+// A recipe with a huge number is refused within seconds.
+TEST(CountedDevice, RefusesMillionsOfKernels) {
+  const auto counting = CountingDevice::make(Device::Kind::cpu);
+  const auto count = [&](int64_t kernels) {
+    for (int64_t i = 0; i < kernels; ++i) counting->count("mul");
+  };
+  EXPECT_NO_THROW(count(1'000'000));
+  EXPECT_THROW(count(10'000'000), TooManyKernels);
+}
+
 // The matrix products of a pass, which a device that counts finds without a statement of the model.
 struct Products {
   std::string name, model, loss;
