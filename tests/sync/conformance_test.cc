@@ -4,6 +4,7 @@
 
 #include <mutex>
 #include <tuple>
+#include <utility>
 
 #include "comm/process_jobs.h"
 #include "device.h"
@@ -99,10 +100,11 @@ INSTANTIATE_TEST_SUITE_P(All, Ranks, testing::Values(1, 2, 3, 4, 8));
 
 // The conformance suite between processes. Their results must be bit-equal to those of virtual ranks.
 
-uint64_t digest_of_virtual_ranks(int ranks, int per_node, Device device = {}) {
+// `every`: of the cases, every so many are checked.
+uint64_t digest_of_virtual_ranks(int ranks, int per_node, Device device = {}, size_t every = 1) {
   uint64_t digest = 0;
   make_group(ranks, per_node)->run([&](Communicator& comm) {
-    const uint64_t own = conformance(comm, device).digest;
+    const uint64_t own = conformance(comm, device, every).digest;
     if (comm.rank() == 0) digest = own;
   });
   return digest;
@@ -138,19 +140,23 @@ INSTANTIATE_TEST_SUITE_P(All, Processes,
                          });
 
 // The same on a device for each process, whose tensors NCCL exchanges. Virtual ranks share one device.
-class DeviceProcesses : public lmx_test::DeviceTest, public testing::WithParamInterface<int> {};
+// The second number: of the cases, every so many are checked. DeviceStrategies has them all, on one device.
+class DeviceProcesses : public lmx_test::DeviceTest, public testing::WithParamInterface<std::pair<int, size_t>> {};
 
 TEST_P(DeviceProcesses, ConformAndEqualVirtualRanksInEveryBit) {
   if (const std::string why = lmx_test::why_no_job("gloo"); !why.empty()) GTEST_SKIP() << why;
-  const int ranks = GetParam();
+  const auto [ranks, every] = GetParam();
   lmx_test::Job job({"env", "LMX_NCCL_LIBRARY=" + lmx_test::emulated_nccl(), str("LMX_EMULATED_DEVICES=", ranks),
-                     rank_program(), "nccl", std::to_string(ranks), "0", "cuda"});
-  const uint64_t digest = digest_of_virtual_ranks(ranks, 0, {.kind = Device::Kind::cuda});
+                     rank_program(), "nccl", std::to_string(ranks), "0", "cuda", str(every)});
+  const uint64_t digest = digest_of_virtual_ranks(ranks, 0, {.kind = Device::Kind::cuda}, every);
   EXPECT_EQ(job.wait(580), 0);
   EXPECT_EQ(job.err(), "");
   EXPECT_EQ(job.out(), str("digest ", digest, "\n"));
 }
-INSTANTIATE_TEST_SUITE_P(All, DeviceProcesses, testing::Values(1, 2, 3, 4));
+using RanksAndEvery = std::pair<int, size_t>;
+INSTANTIATE_TEST_SUITE_P(All, DeviceProcesses,
+                         testing::Values(RanksAndEvery{1, 1}, RanksAndEvery{2, 1}, RanksAndEvery{3, 1},
+                                         RanksAndEvery{4, 1}, RanksAndEvery{2, 3}));
 
 }  // namespace
 }  // namespace lmx::sync_test
