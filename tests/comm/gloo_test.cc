@@ -1,4 +1,6 @@
 // Tests that apply to the Gloo group alone: how ranks that lmx has not started meet, and the job's secret.
+#include <sched.h>
+
 #include <cerrno>
 #include <filesystem>
 #include <memory>
@@ -159,6 +161,22 @@ TEST_F(Gloo, ARankThatIsKilledBetweenLongMessages) {
     kill(job.ranks().at(who), SIGKILL);
     expect_one_message(job, 1, Names(str("rank ", who, " of 3 on host "), "killed"));
   }
+}
+
+// The thread that it interrupted could hold a lock for which Gloo's thread for events then asks again and again.
+TEST_F(Gloo, TheThreadForEventsInterruptsNoOther) {
+  if (sched_getscheduler(0) != SCHED_OTHER) GTEST_SKIP() << "the tests run under another policy of the scheduler";
+  Job job(started("until_signal", 2));
+  ASSERT_TRUE(job.wait_for_ranks(2)) << job.err();
+  for (const auto& [rank, pid] : job.ranks()) {
+    EXPECT_EQ(sched_getscheduler(pid), SCHED_OTHER) << rank;
+    int patient = 0;
+    for (const auto& thread : std::filesystem::directory_iterator(str("/proc/", pid, "/task")))
+      patient += sched_getscheduler(std::stoi(thread.path().filename())) == SCHED_BATCH;
+    EXPECT_EQ(patient, 1) << rank;
+  }
+  kill(job.ranks().at(0), SIGTERM);
+  EXPECT_EQ(job.wait(), 128 + SIGTERM) << job.err();
 }
 
 TEST_F(Gloo, AnotherNumberOfProcessesThanTheRecipeSays) {

@@ -216,7 +216,7 @@ class GlooTransport final : public lmx::processes::Transport {
     }
     std::shared_ptr<GuardedDevice> device;
     try {
-      device = std::make_shared<GuardedDevice>(attributes);
+      device = GuardedDevice::make(attributes);
     } catch (const std::exception& e) {
       throw UserError(str("[gloo] ",
                           config_.interface.empty() ? "address " + address : "comm.interface " + config_.interface,

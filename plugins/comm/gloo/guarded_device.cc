@@ -2,6 +2,7 @@
 
 #include <gloo/transport/tcp/address.h>
 #include <poll.h>
+#include <sched.h>
 
 #include <algorithm>
 #include <sstream>
@@ -69,7 +70,33 @@ void make_unique(std::vector<IpAddress>& addresses) {
   addresses.erase(std::unique(addresses.begin(), addresses.end()), addresses.end());
 }
 
+// While it exists, this thread starts threads that wait for a free processor when they wake up.
+class PatientThreads {
+ public:
+  PatientThreads() : changed_(sched_getscheduler(0) == SCHED_OTHER && set(SCHED_BATCH)) {}
+  ~PatientThreads() {
+    if (changed_) set(SCHED_OTHER);
+  }
+  PatientThreads(const PatientThreads&) = delete;
+  PatientThreads& operator=(const PatientThreads&) = delete;
+
+ private:
+  static bool set(int policy) {
+    const sched_param no_priority{};
+    return sched_setscheduler(0, policy, &no_priority) == 0;
+  }
+  bool changed_;
+};
+
 }  // namespace
+
+// If another thread has locked a connection, Gloo's thread for events asks the kernel for the same event again and
+// again until it can lock it. Had it taken the processor from that thread in the middle of a send, both would wait
+// until the kernel takes it away again, a millisecond in each message.
+std::shared_ptr<GuardedDevice> GuardedDevice::make(const gloo::transport::tcp::attr& attributes) {
+  const PatientThreads patient;
+  return std::make_shared<GuardedDevice>(attributes);
+}
 
 GuardedDevice::GuardedDevice(const gloo::transport::tcp::attr& attributes)
     : Device(gloo::transport::tcp::CreateDeviceAttr(attributes)) {}

@@ -17,6 +17,8 @@ namespace lmx_gloo {
 
 class GuardedDevice final : public gloo::transport::tcp::Device {
  public:
+  // Starts Gloo's thread for events, which does not take the processor from other threads when it wakes up.
+  static std::shared_ptr<GuardedDevice> make(const gloo::transport::tcp::attr& attributes);
   explicit GuardedDevice(const gloo::transport::tcp::attr& attributes);
 
   // Exchanges through the store from which addresses the ranks will connect to each other. Until then the listening
