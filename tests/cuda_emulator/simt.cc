@@ -183,6 +183,7 @@ class Block {
   // Runs until all threads wait, or until a worker finds no thread that it could start: which worker that is may be
   // another one than this.
   void resume(Worker* worker) {
+    left_ = &scheduler_;
     running_ = worker;
     context::fiber last = std::move(worker->self).resume();
     running_->self = std::move(last);
@@ -191,30 +192,24 @@ class Block {
   // Both suspend the running worker until the scheduler or another worker resumes it.
   static void switch_to_scheduler() { keep(std::move(scheduler_).resume()); }
   void switch_to(Worker* next) {
-    Worker* own = std::exchange(running_, next);
-    keep(std::move(next->self).resume_with([own](context::fiber&& suspended) {
-      own->self = std::move(suspended);
-      return context::fiber{};
-    }));
+    left_ = &std::exchange(running_, next)->self;
+    keep(std::move(next->self).resume());
   }
-  // `from`: the scheduler, or nothing if a worker has resumed this one.
-  static void keep(context::fiber&& from) {
-    if (from) scheduler_ = std::move(from);
-  }
+  // Keeps what was suspended when this worker was resumed.
+  static void keep(context::fiber&& from) { *left_ = std::move(from); }
 
   Worker* idle_worker() {
     if (idle_.empty()) {
       workers_.push_back(std::make_unique<Worker>());
       Worker* made = workers_.back().get();
-      made->self =
-          context::fiber(std::allocator_arg, context::fixedsize_stack(kStack), [made](context::fiber&& scheduler) {
-            scheduler_ = std::move(scheduler);
-            while (true) {
-              current->run_threads(made);
-              switch_to_scheduler();
-            }
-            return context::fiber{};
-          });
+      made->self = context::fiber(std::allocator_arg, context::fixedsize_stack(kStack), [made](context::fiber&& from) {
+        keep(std::move(from));
+        while (true) {
+          current->run_threads(made);
+          switch_to_scheduler();
+        }
+        return context::fiber{};
+      });
       idle_.push_back(made);
     }
     Worker* worker = idle_.back();
@@ -292,12 +287,14 @@ class Block {
   static std::vector<std::unique_ptr<Worker>>& workers_;
   static std::vector<Worker*>& idle_;
   static context::fiber& scheduler_;  // while a worker runs
+  static context::fiber* left_;       // the place of the fiber that was left last for another one
 };
 
 Block* Block::current = nullptr;
 std::vector<std::unique_ptr<Worker>>& Block::workers_ = *new std::vector<std::unique_ptr<Worker>>;
 std::vector<Worker*>& Block::idle_ = *new std::vector<Worker*>;
 context::fiber& Block::scheduler_ = *new context::fiber;
+context::fiber* Block::left_ = nullptr;
 
 const Launch* running = nullptr;
 
