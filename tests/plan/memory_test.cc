@@ -43,14 +43,6 @@ class PlanMemory : public PlanCommand {
  protected:
   PlanMemory() { write("tiny.yaml", recipe_with(kUnique)); }
 
-  // Calibrates on one rank with the share that each rank of the runs has: 16 sequences.
-  void calibrate(const Words& more = {}) const {
-    Words words{"--calibrate", path("here.yaml")};
-    words.insert(words.end(), more.begin(), more.end());
-    const Outcome o = plan(path("tiny.yaml"), words);
-    ASSERT_EQ(o.code, 0) << o.err;
-  }
-
   // Trains on virtual ranks, and returns the comparison.
   Json compared(const std::string& dir, int ranks, Words more) const {
     more.push_back("batch.global=" + std::to_string(16 * ranks));
@@ -58,7 +50,7 @@ class PlanMemory : public PlanCommand {
       more.insert(more.end(), {"--ranks", std::to_string(ranks)});
     const Outcome trained = run(dir, more);
     EXPECT_EQ(trained.code, 0) << trained.err;
-    const Outcome o = plan(path(dir), {"--memory", "--machine", path("here.yaml"), "--json"});
+    const Outcome o = plan(path(dir), {"--memory", "--json"});
     EXPECT_EQ(o.code, 0) << o.err;
     return o.code == 0 ? Json::parse(o.out) : Json::object();
   }
@@ -79,7 +71,6 @@ class PlanMemory : public PlanCommand {
 };
 
 TEST_F(PlanMemory, AgreesWithEachStrategy) {
-  calibrate();
   expect_near("alone", 1, {});
   int number = 0;
   for (const int ranks : {2, 6})
@@ -94,7 +85,6 @@ TEST_F(PlanMemory, AgreesWithEachStrategy) {
 }
 
 TEST_F(PlanMemory, AgreesWithTwoLevels) {
-  calibrate();
   for (const std::string codec : {"none", "fp16", "bf16"}) {
     const std::string rest = "allreduce, levels: 2, codec: {kind: " + codec + "}";
     write("tiny.yaml", recipe_with(rules("unique", rest)));
@@ -107,7 +97,6 @@ TEST_F(PlanMemory, AgreesWithEachModel) {
   for (const std::string model : {"lstm", "rhn", "mlstm"}) {
     write("tiny.yaml", recipe_with(kUnique, "model: {name: " + model + ", embedding: 64, cells: 128}\n" +
                                                 "loss: {name: sampled_softmax, samples: 200}\n"));
-    calibrate({"batch.micro=0,4"});
     for (const std::string micro : {"0", "4"}) expect_near(model + micro, 3, {"batch.micro=" + micro});
   }
 }
@@ -116,13 +105,11 @@ TEST_F(PlanMemory, AgreesWithATransformer) {
   write("tiny.yaml", recipe_with("{all: {params: '.*', strategy: allreduce}}",
                                  "model: {name: transformer, encoder_layers: 0, decoder_layers: 2, d: 64, ffn: 128, "
                                  "heads: 4}\nloss: {name: full_softmax}\n"));
-  calibrate();
   for (const int ranks : {1, 4}) expect_near("ranks" + std::to_string(ranks), ranks, {});
 }
 
 // A validation before the last record counts; a later one does not.
 TEST_F(PlanMemory, AValidationCountsIfItIsRecorded) {
-  calibrate();
   const Words wide{"train.eval_batch=400", "train.eval_tokens=8000", "train.steps=4"};
   Words early = wide;
   early.push_back("train.eval_every=2");
