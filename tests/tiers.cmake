@@ -31,7 +31,7 @@ set(lmx_full
   "comm Gloo.(ARankThatIsKilledBetweenLongMessages|AProcessThatTheKernelDoesNotFind)$"
   # A sum to rounding on the emulated device; the CPU adds in the same order.
   "train emulated.scrambled.(Pairs|Ranks).EveryNumberOfRanksEqualsOneToRounding$"
-  # What the host decides, on the emulated device: the same tests on the CPU stay, and Workers.PausesLeaveNoTrace,
+  # Decisions of the host, with the emulated device: the same tests on the CPU stay, and Workers.PausesLeaveNoTrace,
   # Workers.TheSameRunTwiceGivesTheSameBits and Pairs.ResumesToTheBitWithinAnEpoch compute the same steps on a device.
   "train emulated.scrambled.Workers.(MoreRanksThanSequences|StalenessIsThatOfTheDelays|AReplayGivesTheSameBits)$"
   "train emulated.scrambled.Pairs.(StopsWhenValidationSaysSo|MeasuredTimesStayWithTheRun|AMixResumesToTheBitWithinAnEpoch)$"

@@ -26,10 +26,6 @@ std::vector<Piece> pieces_in(std::span<const int64_t> sizes, int64_t begin, int6
   return pieces;
 }
 
-int64_t chunk_size(int64_t n, int r, int parts) {
-  return chunk_begin(n, r + 1, parts) - chunk_begin(n, r, parts);
-}
-
 }  // namespace
 
 struct Reducer::Impl : comm::Exchange {

@@ -27,12 +27,6 @@ int64_t row_width(const Shape& shape) {
   return width;
 }
 
-std::vector<int64_t> even_shares(int64_t rows, int ranks) {
-  std::vector<int64_t> shares;
-  for (int r = 0; r < ranks; ++r) shares.push_back(chunk_begin(rows, r + 1, ranks) - chunk_begin(rows, r, ranks));
-  return shares;
-}
-
 RowSparse rows_of(Context& ctx, const Gradient& grad, const Tensor& table) {
   if (grad.pieces.size() == 1) return grad.pieces[0];
   RowSparse all;

@@ -153,14 +153,6 @@ std::string tied_table(const Rule& rule, const std::vector<ParameterSpec>& param
 
 }  // namespace
 
-void UnitBytes::add(const LedgerEntry& entry) {
-  sent += entry.sent;
-  received += entry.received;
-  sent_between_nodes += entry.sent_between_nodes;
-  received_between_nodes += entry.received_between_nodes;
-  collectives += entry.collective == "all_reduce" ? 2 : 1;
-}
-
 struct SyncRules::Impl {
   struct Unit {
     SyncStrategy* strategy;
@@ -169,6 +161,11 @@ struct SyncRules::Impl {
     std::vector<std::string> names;
     size_t missing = 0;  // gradients of this step that are not complete yet
     train::UnitQueue::Moment ready = {};
+  };
+
+  struct Travel {
+    UnitBytes bytes;
+    double cpu = 0;
   };
 
   void add_units(const Named& rule, const std::vector<ParameterSpec>& specs);
@@ -185,10 +182,6 @@ struct SyncRules::Impl {
   std::string path;  // of `sync` in the recipe
   Context ctx;       // of the step, for units
   ParameterStore* params = nullptr;
-  struct Travel {
-    UnitBytes bytes;
-    double cpu = 0;
-  };
   std::vector<Travel> travels;  // of this step, in the order of units
   std::unique_ptr<train::UnitQueue> queue;
 

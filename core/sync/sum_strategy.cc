@@ -1,12 +1,10 @@
 #include "lmx/sum_strategy.h"
 
-#include <algorithm>
-#include <numeric>
-
 #include "lmx/error.h"
 #include "lmx/row_sync.h"
 
 namespace lmx {
+
 SumStrategy::SumStrategy(SumConfig config, SyncEnv env)
     : config_(std::move(config)), env_(std::move(env)), reducer_(config_.codec, env_.group, config_.levels) {
   for (const ParameterSpec& p : env_.params)

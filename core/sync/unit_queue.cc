@@ -6,6 +6,18 @@
 #include "backend/cuda.h"
 #include "lmx/parallel.h"
 
+namespace lmx {
+
+void UnitBytes::add(const LedgerEntry& entry) {
+  sent += entry.sent;
+  received += entry.received;
+  sent_between_nodes += entry.sent_between_nodes;
+  received_between_nodes += entry.received_between_nodes;
+  collectives += entry.collective == "all_reduce" ? 2 : 1;
+}
+
+}  // namespace lmx
+
 namespace lmx::train {
 namespace {
 

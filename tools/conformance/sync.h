@@ -87,6 +87,7 @@ struct Sum {
   std::set<int32_t> rows;         // rows that any rank has; empty for a dense gradient of which all rows are exchanged
 };
 Sum sum_of(int ranks, int step, const lmx::ParameterSpec& p, const SelectedRows& selected);
+
 // One rank of a group in which a sync strategy is checked.
 
 using Values = std::vector<std::vector<float>>;  // dense values of each parameter

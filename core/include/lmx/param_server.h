@@ -75,7 +75,7 @@ class LMX_API ServerStrategy : public SyncRule {
   void push(Context& ctx, double lr, const ClipResult& clipped);
   // Enters in the ledger the bytes that this rank's shard has exchanged with other ranks since the last call.
   void count_served(Context& ctx);
-  // Of the last pull() and push() whose shards are in this process.
+  // The bytes of the last pull() and push(), if all shards are in this process; a count has the own shard only.
   const ServerBytes& bytes() const;
   // Collective; no rank may pull or push at the same time. Afterwards ServerTools::server has the values of every
   // shard.

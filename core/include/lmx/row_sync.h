@@ -14,8 +14,6 @@ namespace lmx {
 
 // Number of elements of a row of (n, ...); 1 for a vector.
 LMX_API int64_t row_width(const Shape& shape);
-// Number of rows of each rank if they are divided evenly (chunk_begin).
-LMX_API std::vector<int64_t> even_shares(int64_t rows, int ranks);
 
 // The gradient of a table with `vocabulary` rows as one piece; repeated rows stay. An empty gradient has no rows, a
 // dense one all rows. The gradient itself is not changed.

@@ -114,6 +114,7 @@ ServerStrategy::~ServerStrategy() = default;
 const ServerConfig& ServerStrategy::config() const {
   return impl_->config;
 }
+
 const ServerBytes& ServerStrategy::bytes() const {
   return impl_->step;
 }

@@ -153,11 +153,7 @@ class CountedRun {
     const StepPlan plan = steps_.begin(share, step);
     for (ServerStrategy* server : s.sync->servers()) server->pull(s.ctx);
     const auto [loss, clipped] = worker_gradients(s, steps_, share, plan);
-    std::map<std::string, int64_t> rows;
-    for (const std::string& name : s.params.names())
-      for (const RowSparse& piece : s.params.at(name).grad().pieces)
-        rows[name] += static_cast<int64_t>(piece.indices.size());
-    set_rows(rows);
+    set_rows(sparse_rows(s.params));
     for (ServerStrategy* server : s.sync->servers()) server->push(s.ctx, updater_.learning_rate(step), clipped);
     updater_.advance();
     s.params.clear_gradients();

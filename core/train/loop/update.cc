@@ -99,8 +99,17 @@ void Updater::account(const StepLoss& loss, const Outcome& outcome, int64_t step
   run_.at.skipped_in_a_row = 0;
 }
 
+std::map<std::string, int64_t> sparse_rows(const ParameterStore& params) {
+  std::map<std::string, int64_t> rows;
+  for (const std::string& name : params.names())
+    for (const RowSparse& piece : params.at(name).grad().pieces)
+      rows[name] += static_cast<int64_t>(piece.indices.size());
+  return rows;
+}
+
 // The gradients are sums over ranks, equal on all ranks, and are not modified: the update applies the clipping factor.
 void Updater::apply(StepUpdate& update) {
+  update.rows = sparse_rows(s_.params);
   // A device gets all updates at once. The CPU's caches profit if a parameter is averaged and updated together.
   std::vector<ParameterUpdate> updates;
   std::vector<const Var*> changed;
@@ -113,7 +122,6 @@ void Updater::apply(StepUpdate& update) {
   for (const std::string& name : s_.params.names()) {
     Var& param = s_.params.at(name);
     if (param.grad().empty()) continue;
-    for (const RowSparse& piece : param.grad().pieces) update.rows[name] += static_cast<int64_t>(piece.indices.size());
     updates.push_back({&param, update.measure.scale(name)});
     changed.push_back(&param);
     if (s_.ctx.device.kind == Device::Kind::cpu) enqueue();

@@ -38,6 +38,9 @@ struct StepUpdate {
   bool enqueued = false;
 };
 
+// The rows of each row-sparse gradient, which must be coalesced.
+std::map<std::string, int64_t> sparse_rows(const ParameterStore& params);
+
 class Updater {
  public:
   Updater(RunState& run, StepOf kind) : run_(run), s_(run.s), kind_(kind) {}

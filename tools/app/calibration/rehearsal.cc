@@ -50,8 +50,9 @@ class Rehearsal {
       rules_.finish();
       rules_.after_step(ctx_);
       params_.clear_gradients();
-      least.resize(rules_.timeline().size(), INFINITY);
-      for (size_t i = 0; step > 0 && i < least.size(); ++i) least[i] = std::min(least[i], rules_.timeline()[i].cpu);
+      const std::vector<UnitTime> units = rules_.timeline();
+      least.resize(units.size(), INFINITY);
+      for (size_t i = 0; step > 0 && i < least.size(); ++i) least[i] = std::min(least[i], units[i].cpu);
     }
     return least;
   }
@@ -118,10 +119,10 @@ std::vector<MeasuredExchange> rehearse_exchange(const Recipe& recipe, int job) {
   if (SyncRules::asynchronous(recipe.sync, "sync")) return {};
   const int ranks = std::clamp(job, 2, kMostRanks);
   const Outline outline = outline_on(recipe, job, ranks);
+  if (!exchange_fits(recipe, outline, job)) return {};
   Recipe counted = recipe;
   counted.batch.global = outline.shares.sequences * ranks;
   const std::vector<UnitTime> units = count_rank(counted, outline.batch, {Device::Kind::cpu, ranks, 0}).units;
-  if (!exchange_fits(recipe, outline, job)) return {};
   Context ctx;
   ParameterStore params;
   for (ParameterSpec spec : outline.network.specs) {

@@ -50,16 +50,6 @@ Recipe read_on(const Variant& variant, const std::string& name, int ranks, const
   return recipe;
 }
 
-RankCount count_on(const Machine& machine, const Recipe& recipe, const BatchPlan& batch, int ranks,
-                   const data::WordLaw& law) {
-  return count_rank(recipe, batch,
-                    {machine.device.support().gpu ? Device::Kind::cuda : Device::Kind::cpu,
-                     ranks,
-                     std::min<int64_t>(machine.links.ranks_per_node, ranks),
-                     {},
-                     law});
-}
-
 }  // namespace
 
 Case::Case(const Variant& variant, const std::string& name, int ranks, const Request& request)
@@ -68,19 +58,21 @@ Case::Case(const Variant& variant, const std::string& name, int ranks, const Req
       algorithm_(variant.algorithm),
       fill_(request.fill),
       spread_{request.spread},
-      overlap_(request.overlap.value_or(!variant.machine.links.after_backward)),
-      law_(request.law.value_or(data::WordLaw())) {
+      overlap_(request.overlap.value_or(!variant.machine.links.after_backward)) {
   machine_.device.require_products(compute_of(recipe_));
   const PlannedProducts products(machine_.device.support());
   if (request.cores > 0) machine_.device.use_cores(request.cores);
   const Outline outline = outline_of(recipe_, ranks, nodes_of(machine_.links, ranks));
   const Network& network = outline.network;
-  const auto shares = [&](const Recipe& r) { return shares_of(r, outline.batch, ranks); };
+  const CountedGroup group{.device = machine_.device.support().gpu ? Device::Kind::cuda : Device::Kind::cpu,
+                           .ranks = ranks,
+                           .per_node = std::min<int64_t>(machine_.links.ranks_per_node, ranks),
+                           .law = request.law.value_or(data::WordLaw())};
   if (recipe_.batch.fit == "memory")
     fit_ = fit_batch(recipe_, outline, machine_.device.memory_gb, request.epoch_tokens,
-                     [&](const Recipe& r) { return count_on(machine_, r, outline.batch, ranks, law_).memory.total(); });
-  shares_ = shares(recipe_);
-  count_ = count_on(machine_, recipe_, outline.batch, ranks, law_);
+                     [&](const Recipe& r) { return count_rank(r, outline.batch, group).memory.total(); });
+  shares_ = shares_of(recipe_, outline.batch, ranks);
+  count_ = count_rank(recipe_, outline.batch, group);
   for (const auto& [key, rule] : SyncRules::full_config(recipe_.sync, "sync").entries)
     strategies_[key] = strategy_text(rule);
   work_ = work_of(recipe_, network, shares_, count_, machine_.device);

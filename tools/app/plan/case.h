@@ -5,12 +5,12 @@
 #include <optional>
 #include <string>
 
-#include "app/memory/outline.h"
 #include "app/plan/fit.h"
 #include "app/plan/plan.h"
 #include "app/plan/variants.h"
 #include "app/plan/workers.h"
 #include "recipe/recipe.h"
+#include "recipe/sync_rules.h"
 
 namespace lmx::plan {
 
@@ -47,7 +47,6 @@ class Case {
   double fill_ = 1;
   Spread spread_;
   bool overlap_ = true;
-  data::WordLaw law_;
   std::optional<Served> served_;
 };
 
