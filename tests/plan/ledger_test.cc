@@ -5,6 +5,8 @@
 #include <map>
 
 #include "app/datasets/open.h"
+#include "app/memory/counted.h"
+#include "app/memory/outline.h"
 #include "backend/counting/device.h"
 #include "recipe/comm_config.h"
 #include "train/fixture.h"
@@ -134,6 +136,27 @@ TEST(PlanLedger, RandomRecipesSendWhatIsCounted) {
     exchanging += !made[0].empty();
   }
   EXPECT_GT(exchanging, 25);
+}
+
+// Each worker stores the optimizer's state of its shard. The time of an update depends on the state of all values.
+TEST(PlanLedger, TheStateOfAllShardsCountsForTheUpdatesOfWorkers) {
+  load_plugins();
+  const Recipe recipe = read_recipe(
+      parse_yaml("data: {name: synthetic, vocab_size: 300, train_tokens: 9000, valid_tokens: 300, test_tokens: 200}\n"
+                 "batcher: {name: random_windows, sequence_length: 7}\nbatch: {global: 8}\n"
+                 "model: {name: lstm, embedding: 8, cells: 16}\nloss: {name: full_softmax}\n"
+                 "optimizer: {name: adam, lr: 0.1}\nschedule: {name: constant}\n"
+                 "sync: {all: {params: '.*', strategy: param_server}}\n"
+                 "comm: {name: virtual, ranks: 4}\ntrain: {steps: 2}\nthreads: 1\n",
+                 "workers"),
+      "workers");
+  const BatchPlan plan = outline_of(recipe, 4, 4).batch;
+  const auto on = [&](int ranks) { return count_rank(recipe, plan, {.ranks = ranks}); };
+  EXPECT_GT(on(1).state, 0);
+  for (const int ranks : {2, 4, 1'000}) {
+    EXPECT_EQ(on(ranks).state, on(1).state) << ranks;
+    EXPECT_LT(on(ranks).memory.of(MemClass::optimizer), on(1).memory.of(MemClass::optimizer)) << ranks;
+  }
 }
 
 }  // namespace

@@ -358,7 +358,14 @@ RankCount count_rank(const Recipe& recipe, const BatchPlan& plan, const CountedG
     const std::lock_guard lock(mutex);
     if (const auto found = known.find(key); found != known.end()) return found->second;
   }
-  const RankCount count = counted<RankCount>([&] { return count_one(recipe, plan, group, true); });
+  const RankCount count = counted<RankCount>([&] {
+    RankCount one = count_one(recipe, plan, group, true);
+    if (group.ranks > 1 && SyncRules::asynchronous(recipe.sync, "sync"))  // the state of a shard is a part
+      one.state = count_one(on_fewer(recipe, group.ranks, 1), plan,
+                            {.device = group.device, .open = group.open, .law = group.law}, false)
+                      .state;
+    return one;
+  });
   const std::lock_guard lock(mutex);
   return key.empty() ? count : known.emplace(key, count).first->second;
 }
