@@ -69,9 +69,10 @@ int64_t row_bytes(const Tensor& t) {
 // Measures one call that exchanges a tensor, for a line of the ledger; done() adds the line with the bytes of the call.
 class Communicator::Entry {
  public:
-  Entry(const Communicator& comm, const std::string& group, const char* collective, const Tensor& t)
+  Entry(const Communicator& comm, const std::string& group, const char* collective, const Tensor& t,
+        bool listed = false)
       : ledger_(*comm.ledger_),
-        line_{.step = ledger_.step, .group = group, .collective = collective},
+        line_{.step = ledger_.step, .group = group, .collective = collective, .listed = listed},
         start_(Clock::now()) {
     if (comm.size() == 1 || t.device() == Device{} || !dynamic_cast<const DeviceMoves*>(comm.carrier_)) return;
     device_ = &cuda_device(t.device());
@@ -140,7 +141,7 @@ std::vector<Tensor> Communicator::all_to_all(const Tensor& own, const RankRows& 
   LMX_CHECK(to.ranks() == size() && from.ranks() == size(), to.ranks(), " and ", from.ranks(), " sizes for ", size(),
             " ranks");
   LMX_CHECK(own.dim(0) == to.total(), "rank ", rank(), " sends ", to.total(), " rows of ", describe(own));
-  Entry entry(*this, group, "all_to_all", own);
+  Entry entry(*this, group, "all_to_all", own, to.is_list());
   const int64_t bytes = row_bytes(own);
   std::vector<Tensor> got = size() == 1 ? std::vector<Tensor>{own} : do_all_to_all(to_group(own), to, from);
   for (Tensor& t : got) t = from_group(t, own.device());

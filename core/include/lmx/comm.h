@@ -30,6 +30,7 @@ struct LedgerEntry {
   int64_t sent = 0, received = 0;
   double seconds = 0;  // in the call, including waiting; between devices see Communicator::measure_exchanges()
   int64_t sent_between_nodes = 0, received_between_nodes = 0;  // the part of the bytes that crosses nodes
+  bool listed = false;  // all_to_all: each rank keeps a list of the sizes of its parts (RankRows::is_list())
 
   void add_sent(int64_t bytes, bool crosses) {
     sent += bytes;

@@ -60,8 +60,8 @@ class LMX_API Model {
   virtual int64_t feature_size() const = 0;
   // Warnings to print about settings that have no effect on a forward pass of this shape. Default: none.
   virtual std::vector<std::string> warnings(const ForwardShape& shape) const;
-  // What a forward pass of a pair of these lengths costs, beside other pairs, for batchers that balance it. Default: the
-  // elements of the dense matrices of parameters(), for each token of both sides.
+  // The cost of a forward pass of a pair of these lengths, in multiply-adds, for batchers that balance the cost of their
+  // batches. Default: the elements of the dense matrices of parameters(), for each token of both sides.
   virtual int64_t macs_per_pair(int64_t source, int64_t target) const;
 };
 

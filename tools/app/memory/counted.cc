@@ -311,7 +311,7 @@ ProcessMemory count_threads(const Recipe& recipe, const BatchPlan& plan, const C
       *device, recipe, plan, group, [&](const SessionStart& start) { return run_steps(recipe, *threads, start); });
   process.rank = memory_of(steps);
   const auto& ledger = steps.ledgers.front();
-  if (std::any_of(ledger.begin(), ledger.end(), [](const LedgerEntry& e) { return e.collective == "all_to_all"; }))
+  if (std::any_of(ledger.begin(), ledger.end(), [](const LedgerEntry& e) { return e.listed; }))
     process.pairs = kPairBytes;
   process.total = device->memory()->stats().total_peak;
   return process;
