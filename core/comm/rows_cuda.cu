@@ -43,8 +43,9 @@ void square_rows(Context& ctx, const SquareRows<float>& a) {
   const int64_t count = (a.rows * a.columns + cuda::kPartSize - 1) / cuda::kPartSize;
   if (count == 0) return;
   Tensor parts = ctx.empty(Shape{count}, DType::f64, MemClass::other);
-  cuda::launch(ctx, a.kName, cuda::summing_grid(count), square_part_of_rows, a, parts.data<double>());
-  cuda::launch(ctx, a.kName, cuda::summing_grid(1), cuda::add_parts<double>, parts.data<double>(), count, a.sum);
+  cuda::launch(ctx, a.kName, cuda::summing_grid(count, a.rows * a.columns), square_part_of_rows, a,
+               parts.data<double>());
+  cuda::launch(ctx, a.kName, cuda::summing_grid(1, count), cuda::add_parts<double>, parts.data<double>(), count, a.sum);
 }
 
 const KernelAdder copies = cuda::each_kernels<CopyElement>();

@@ -66,16 +66,17 @@ struct Squares {
 Squares squares_of(Context& ctx, const ParameterStore& params, const std::vector<Measured>& measured,
                    const std::vector<ClipRule>& rules) {
   std::vector<optim::SquaredTensor> all;
-  int64_t parts = 0;
+  int64_t parts = 0, largest = 0;
   for (const auto& [name, rule] : measured) {
     const Tensor& t = values(params.at(name).grad(), name);
     all.push_back({t.raw(), t.numel(), parts, rule < rules.size() ? rules[rule].norm : 0, static_cast<int32_t>(rule),
                    t.dtype() == DType::f64 ? 1 : 0});
     parts += all.back().parts();
+    largest = std::max(largest, t.numel());
   }
   const Uploaded<optim::SquaredTensor> tensors = ctx.upload(std::move(all));
   Tensor sums = ctx.empty({tensors.size()}, DType::f64, MemClass::other);
-  run_kernel(ctx, optim::SquaredSums<double>{tensors.data(), sums.data<double>(), tensors.size(), parts});
+  run_kernel(ctx, optim::SquaredSums<double>{tensors.data(), sums.data<double>(), tensors.size(), parts, largest});
   return {tensors, sums};
 }
 

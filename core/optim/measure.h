@@ -22,9 +22,9 @@ struct SquaredTensor {
 template <class T>
 struct SquaredSums {
   static constexpr const char* kName = "squared_sums";
-  const SquaredTensor* tensors;  // (count)
-  T* sums;                       // (count)
-  int64_t count, parts;
+  const SquaredTensor* tensors;   // (count)
+  T* sums;                        // (count)
+  int64_t count, parts, largest;  // largest: the elements of the largest tensor
 };
 
 // From these sums: factors[r] = max_norm / norm if the norm of the gradients of rule r, times `unscale`, is above

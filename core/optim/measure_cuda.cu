@@ -35,8 +35,10 @@ __global__ void finish_squares(SquaredSums<double> a, const double* parts) {
 
 void squared_sums(Context& ctx, const SquaredSums<double>& a) {
   Tensor parts = ctx.empty(Shape{a.parts}, DType::f64, MemClass::other);
-  if (a.parts > 0) cuda::launch(ctx, a.kName, cuda::summing_grid(a.parts), square_part, a, parts.data<double>());
-  cuda::launch(ctx, a.kName, cuda::summing_grid(a.count), finish_squares, a, parts.data<double>());
+  const int64_t most_parts = (a.largest + SquaredTensor::kPart - 1) / SquaredTensor::kPart;
+  if (a.parts > 0)
+    cuda::launch(ctx, a.kName, cuda::summing_grid(a.parts, a.largest), square_part, a, parts.data<double>());
+  cuda::launch(ctx, a.kName, cuda::summing_grid(a.count, most_parts), finish_squares, a, parts.data<double>());
 }
 
 struct ClipElement {

@@ -8,9 +8,12 @@ namespace lmx::cuda {
 
 constexpr int64_t kPartSize = 1 << 14;  // values of a part
 
-// Launches of kernels that sum over a block: one double for each warp.
-inline Grid summing_grid(int64_t blocks) {
-  return {dim3(blocks_of(blocks)), dim3(kThreads), kWarpLanes * sizeof(double)};
+// Launches of kernels in which each block sums at most so many values: one double for each warp. Warps without a value
+// would add zeros.
+inline Grid summing_grid(int64_t blocks, int64_t values) {
+  const int64_t warps = (values + kWarpLanes - 1) / kWarpLanes, most = kThreads / kWarpLanes;
+  const auto used = static_cast<unsigned>(warps < 1 ? 1 : warps < most ? warps : most);
+  return {dim3(blocks_of(blocks)), dim3(used * kWarpLanes), kWarpLanes * sizeof(double)};
 }
 
 // Every thread gets the sum of value(i) over [begin, end). Needs a summing_grid().

@@ -72,9 +72,10 @@ void measure_strips(Context& ctx, const char* codec, const Measured<float>& a, c
   if (a.rows * a.width == 0) return;
   const int64_t rows = strip_rows(a.width), strips = (a.rows + rows - 1) / rows;
   Tensor parts = ctx.empty(Shape{kSums, strips}, DType::f64, MemClass::communication);
-  cuda::launch(ctx, codec, cuda::summing_grid(strips), measure_strip<Decode>, a, rows * a.width, decode,
-               parts.data<double>());
-  cuda::launch(ctx, codec, cuda::summing_grid(kSums), cuda::add_parts<double>, parts.data<double>(), strips, a.sums);
+  cuda::launch(ctx, codec, cuda::summing_grid(strips, a.rows * a.width), measure_strip<Decode>, a, rows * a.width,
+               decode, parts.data<double>());
+  cuda::launch(ctx, codec, cuda::summing_grid(kSums, strips), cuda::add_parts<double>, parts.data<double>(), strips,
+               a.sums);
 }
 
 }  // namespace lmx::comm

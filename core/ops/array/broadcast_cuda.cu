@@ -136,7 +136,7 @@ void sum_rows(Context& ctx, const SumRows<T>& a) {
   if (a.rows == 0) return;
   const int64_t parts = a.n > cuda::kPartSize ? (a.n + cuda::kPartSize - 1) / cuda::kPartSize : 1;
   Tensor sums = ctx.empty({a.rows * parts}, DType::f64);
-  cuda::launch(ctx, a.kName, cuda::summing_grid(a.rows * parts), row_part_sums<T>, a.x, a.n, parts,
+  cuda::launch(ctx, a.kName, cuda::summing_grid(a.rows * parts, a.n), row_part_sums<T>, a.x, a.n, parts,
                sums.data<double>());
   launch_each(ctx, a.kName, a.rows, AddParts<T>{sums.data<double>(), a.y, parts, 1, a.factor});
 }
