@@ -13,7 +13,13 @@ set(lmx_full
   # Codecs on a device that differ from others in their kernels only, which DeviceComm compares.
   "sync emulated.scrambled.All/DeviceStrategies.*(scale1000reducefp32|bf16|residualnone)$"
   # Large batches. The recipe of the same paper with a smaller batch stays.
-  "full_size Shipped/FullSize.MakesUpdates/(puri_amazon_4096_|puri_convergence_puri_convergence_batch_(8192|16384)|ott_wmt_enfr_|ott_paracrawl_|ott_table1_nodes_16_)$"
+  "full_size Shipped/FullSize.MakesUpdates/(puri_amazon_4096_|puri_convergence_puri_convergence_batch_(4096|8192|16384)|ott_wmt_enfr_|ott_paracrawl_|ott_table1_nodes_16_)$"
+  # The slowest desk scales on the emulated device; another recipe of the same model and strategy stays.
+  "full_size emulated.scrambled.Shipped/DeviceDesk.*/(puri_lr_grid|ott_paracrawl|ott_table1_nodes_16|patwary_ablation)$"
+  # A Transformer whose norms follow the sums; the one whose norms come first stays.
+  "golden emulated.scrambled.Runs/Golden.TrainsOnACudaDevice/transformer_(fp32|bf16|fp16)$"
+  # Long messages between four processes; those between three stay.
+  "comm All/ProcessGroupsOf.LongMoves/(mpi|gloo)4$"
   # Planned memory of every model and strategy against a run; the Transformer and a validation stay.
   "plan PlanMemory.AgreesWith(EachModel|EachStrategy|TwoLevels)$"
   # Plans of every shipped experiment, and of ten thousand ranks.

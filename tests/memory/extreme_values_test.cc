@@ -91,8 +91,8 @@ TEST_P(ExtremeValues, AreRefusedOrCounted) {
   const Words lengths{"batch.global", "batcher.sequence_length", "train.eval_batch"};
   const Words& overrides = kRecipes[GetParam()].overrides;
   try_values([&](const std::string& key) -> Words {
-    if (overrides.empty()) return kFew;
     if (std::ranges::find(lengths, key) != lengths.end()) return kLargest;
+    if (overrides.empty()) return kFew;
     const std::string section = key.substr(0, key.find('.')) + "=";
     return std::ranges::any_of(overrides, [&](const auto& o) { return o.starts_with(section); }) ? kFew : Words{};
   });

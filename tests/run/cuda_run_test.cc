@@ -247,16 +247,16 @@ TEST_F(NcclRun, TrainsAndResumesInTheBitsOfVirtualRanks) {
   for (const std::string strategy : {"unique", "one_bit"}) {
     SCOPED_TRACE(strategy);
     std::string first;
-    for (const Starts& starts : {Starts{{"virtual", "10"}}, Starts{{"nccl", "10"}},
-                                 Starts{{"nccl", "5"}, {"nccl", "10"}}, Starts{{"nccl", "5"}, {"virtual", "10"}}}) {
+    for (const Starts& starts : {Starts{{"virtual", "4"}}, Starts{{"nccl", "4"}}, Starts{{"nccl", "2"}, {"nccl", "4"}},
+                                 Starts{{"nccl", "2"}, {"virtual", "4"}}}) {
       fs::remove_all(path("a"));
       for (const auto& [comm, until] : starts) {
-        const Outcome o = run_nccl(comm, {"train.steps=10", "sync.rest.params=.*", "sync.rest.strategy=" + strategy,
+        const Outcome o = run_nccl(comm, {"train.steps=4", "sync.rest.params=.*", "sync.rest.strategy=" + strategy,
                                           "--until", until, "--resume", "auto"});
         EXPECT_EQ(o.code, 0) << comm << " until " << until << ": " << o.err;
       }
-      const std::string trained = model("a", 10) + metrics("a");
-      ASSERT_FALSE(model("a", 10).empty());
+      const std::string trained = model("a", 4) + metrics("a");
+      ASSERT_FALSE(model("a", 4).empty());
       if (first.empty()) first = trained;
       EXPECT_EQ(trained, first) << starts[0].first << " until " << starts[0].second;
     }
@@ -273,7 +273,7 @@ TEST_F(NcclRun, AStepWaitsOnceIfTheUpdateNeedsItsResults) {
                         "train.on_divergence=" + policy},
                        kNccl);
       };
-      EXPECT_EQ(waits(10) - waits(5), policy == "stop" ? 0 : 5) << strategy << ' ' << policy;
+      EXPECT_EQ(waits(4) - waits(2), policy == "stop" ? 0 : 2) << strategy << ' ' << policy;
     }
   }
 }
