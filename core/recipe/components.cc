@@ -129,7 +129,7 @@ ForwardShape forward_shape(const Recipe& recipe, int ranks, const BatchPlan& pla
   return {recipe.batch.micro > 0 ? std::min(recipe.batch.micro, share) : share, plan.item_tokens};
 }
 
-std::vector<std::string> warnings_of(const Recipe& recipe, const Network& network, const SyncRules& sync, int ranks,
+std::vector<std::string> warnings_of(const Recipe& recipe, const Network& network, const Exchanger& sync, int ranks,
                                      const BatchPlan& plan) {
   std::vector<std::string> lines;
   if (ranks > 1) lines = sync.warnings(recipe.precision == "fp16");  // a single rank encodes nothing

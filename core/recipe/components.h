@@ -9,8 +9,8 @@
 #include "data/dataset.h"
 #include "lmx/batcher.h"
 #include "lmx/plugin.h"
+#include "recipe/exchanger.h"
 #include "recipe/recipe.h"
-#include "recipe/sync_rules.h"
 
 namespace lmx::train {
 
@@ -53,7 +53,7 @@ ParamPattern ema_pattern(const Recipe& recipe);
 ForwardShape forward_shape(const Recipe& recipe, int ranks, const BatchPlan& plan);
 
 // Warnings to print about settings that have no effect or lose information.
-std::vector<std::string> warnings_of(const Recipe& recipe, const Network& network, const SyncRules& sync, int ranks,
+std::vector<std::string> warnings_of(const Recipe& recipe, const Network& network, const Exchanger& sync, int ranks,
                                      const BatchPlan& plan);
 
 // The type of matrix products under `precision`.

@@ -233,7 +233,7 @@ void check_values(const Recipe& r, const Node& tree) {
 }
 
 void check_average(const Recipe& r) {
-  if (r.train.ema > 0 && SyncRules::asynchronous(r.sync, "sync"))
+  if (r.train.ema > 0 && is_asynchronous(r.sync, "sync"))
     throw UserError(str("train.ema: ", r.train.ema,
                         " averages the parameters after each step of all ranks, and under an asynchronous rule of sync "
                         "there is no such step; set train.ema to 0"));
@@ -264,7 +264,7 @@ Recipe full_components(const Recipe& given, ErrorCollector& errors) {
     check_order(given);
   });
   errors.keep([&] {
-    full.sync = SyncRules::full_config(given.sync, "sync");
+    full.sync = full_sync_config(given.sync, "sync");
     check_average(given);
   });
   errors.keep([&] { static_cast<void>(read_clip(given.clip, "clip")); });

@@ -8,7 +8,7 @@
 
 #include "lmx/codec.h"
 #include "lmx/sync.h"
-#include "recipe/sync_rules.h"
+#include "sync/unit_queue.h"
 #include "runfiles/traffic.h"
 
 namespace lmx::train {

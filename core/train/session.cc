@@ -88,9 +88,9 @@ SharedSession::SharedSession(const Recipe& r, Context& ctx, const SessionStart& 
   total_steps = count_steps(r, *batcher);
 }
 
-std::unique_ptr<SyncRules> make_sync(const Recipe& recipe, const Network& network, const Communicator& comm) {
+std::unique_ptr<Exchanger> make_sync(const Recipe& recipe, const Network& network, const Communicator& comm) {
   const RandomKey key = RandomKey(static_cast<uint64_t>(recipe.seed)).fold("sync");
-  return std::make_unique<SyncRules>(
+  return make_exchanger(
       recipe.sync, "sync", SyncEnv{"", network.specs, comm.rank(), comm.size(), key, comm.nodes().per_node()});
 }
 

@@ -9,7 +9,7 @@
 
 #include "data/dataset.h"
 #include "recipe/components.h"
-#include "recipe/sync_rules.h"
+#include "recipe/exchanger.h"
 #include "sync/server/server_link.h"
 #include "sync/server/worker_clock.h"
 #include "train/carried_state.h"
@@ -51,7 +51,7 @@ struct SharedSession {
 };
 
 // The rules of `sync` for this rank, with the keys of the run.
-std::unique_ptr<SyncRules> make_sync(const Recipe& recipe, const Network& network, const Communicator& comm);
+std::unique_ptr<Exchanger> make_sync(const Recipe& recipe, const Network& network, const Communicator& comm);
 
 // The part of a run that belongs to one rank. It is built before the run's folder exists, so that an error in a recipe
 // or its data leaves no files.
@@ -72,7 +72,7 @@ struct Session {
   // this rank's own copy of the values; the shared values are then those of the server.
   ParameterStore params;
   std::unique_ptr<Schedule> schedule;
-  std::unique_ptr<SyncRules> sync;
+  std::unique_ptr<Exchanger> sync;
   std::unique_ptr<CarriedState> carried;        // null if the batcher starts every sequence from a zero state
   std::unique_ptr<WorkerClock> clock;           // null if ranks run in lockstep
   std::unique_ptr<server::Link> link;           // between workers in several processes

@@ -39,7 +39,7 @@ TEST(PlanMachine, TheNearestExchangeOfTheStrategySetsTheRate) {
 TEST(PlanMachine, AStrategyIsNamedWithItsOptions) {
   lmx::train::load_plugins();
   const auto text = [](const char* rules) {
-    return strategy_text(lmx::SyncRules::full_config(lmx::parse_yaml(rules, "rules"), "sync").entries[0].second);
+    return strategy_text(lmx::full_sync_config(lmx::parse_yaml(rules, "rules"), "sync").entries[0].second);
   };
   const std::string plain = text("{r: {params: .*, strategy: unique}}");
   EXPECT_EQ(plain, text("{other: {params: ^a, strategy: unique, gather: unique}}"));

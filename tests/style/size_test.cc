@@ -1,5 +1,5 @@
 // Sizes and traces of a machine: files and functions stay readable, and no file knows where it was written.
-#include <gtest/gtest.h>
+#include <gmock/gmock.h>
 
 #include <map>
 #include <regex>
@@ -83,6 +83,46 @@ TEST(Size, BlocksAreMeasured) {
   EXPECT_EQ(found[0].length, 4u);
   EXPECT_EQ(found[1].length, 2u);
   EXPECT_EQ(found[2].length, 3u);
+}
+
+// The name of the constant that a line declares outside of functions and classes; "" for any other line.
+std::string constant_of(const std::string& line) {
+  if (line.find("constexpr ") == std::string::npos) return "";
+  static const std::regex declared("(inline |static )*constexpr [^=({;]*\\b(k[A-Z]\\w*)(\\[\\w*\\])? *(=|\\{).*");
+  std::smatch found;
+  return std::regex_match(line, found, declared) ? found[2].str() : "";
+}
+
+// The constants of source files that have the name of another one in a header of the same folder. Files of a folder are
+// compiled together, so one of them hides the other without a warning.
+std::vector<std::string> hidden_constants(const std::vector<SourceFile>& files) {
+  std::map<std::pair<std::string, std::string>, std::string> in_headers;  // by folder and name: the header
+  const auto folder_of = [](const SourceFile& f) { return f.path.substr(0, f.path.rfind('/')); };
+  for (const SourceFile& file : files)
+    for (const std::string& line : file.lines)
+      if (const std::string name = constant_of(line); !name.empty() && file.path.ends_with(".h"))
+        in_headers[{folder_of(file), name}] = file.path;
+  std::vector<std::string> hidden;
+  for (const SourceFile& file : files)
+    for (const std::string& line : file.lines)
+      if (const auto found = in_headers.find({folder_of(file), constant_of(line)});
+          found != in_headers.end() && found->second != file.path)
+        hidden.push_back(file.path + ": " + found->first.second + " of " + found->second);
+  return hidden;
+}
+
+TEST(Constants, HideNone) {
+  EXPECT_THAT(hidden_constants(source_files({"core", "plugins", "tools", "tests"}, kCode)), testing::IsEmpty());
+}
+
+TEST(Constants, HiddenOnesAreFound) {
+  const SourceFile header{"a/b.h", {"inline constexpr int64_t kSteps = 3;", "constexpr double kShare{0.5};"}};
+  EXPECT_THAT(hidden_constants({header, {"a/c.cc", {"constexpr int kSteps[] = {1, 2};", "constexpr int kOther = 1;"}}}),
+              testing::ElementsAre("a/c.cc: kSteps of a/b.h"));
+  EXPECT_THAT(hidden_constants({header, {"a/d.h", {"constexpr const char* kShare = \"\";"}}}).size(), 1u);
+  EXPECT_THAT(hidden_constants(
+                  {header, {"b/c.cc", {"constexpr int kSteps = 1;"}}, {"a/e.cc", {"  constexpr int kSteps = 1;"}}}),
+              testing::IsEmpty());
 }
 
 // Words are put together here so that this file does not find itself.

@@ -52,8 +52,7 @@ class SampledWorker {
     loss_ = make_loss(parse_yaml(loss, "r.yaml"), "loss", {words, width, nullptr, model});
     const std::vector<ParameterSpec> specs = all_parameters(model, *loss_);
     for (const ParameterSpec& p : specs) params_.add(ctx_, p, RandomKey(4));
-    sync_ = std::make_unique<SyncRules>(parse_yaml(rule, "r.yaml"), "sync",
-                                        SyncEnv{"", specs, ctx_.rank, ctx_.ranks, RandomKey(2)});
+    sync_ = make_exchanger(parse_yaml(rule, "r.yaml"), "sync", SyncEnv{"", specs, ctx_.rank, ctx_.ranks, RandomKey(2)});
   }
   // `idle`: this rank has no sequences.
   void step(int64_t step, bool idle = false) {
@@ -99,7 +98,7 @@ class SampledWorker {
   Context ctx_;
   std::unique_ptr<Loss> loss_;
   ParameterStore params_;
-  std::unique_ptr<SyncRules> sync_;
+  std::unique_ptr<Exchanger> sync_;
   StepPlan plan_;
   std::map<std::string, std::vector<float>> own_;
 };
@@ -225,18 +224,18 @@ TEST(SampledRows, AVocabularyOfFewerWordsThanRanks) {
     ctx.allocator = comm.allocator();
     ctx.comm = &comm;
     const std::vector<ParameterSpec> params{{"softmax.weight", {3, 2}, {}, true}, {"w", {2, 2}, {}, false}};
-    SyncRules sync(parse_yaml(rule("p: 90, q: 90, hidden_q: 50"), "r.yaml"), "sync",
-                   SyncEnv{"", params, ctx.rank, 8, RandomKey(2)});
+    const auto sync = make_exchanger(parse_yaml(rule("p: 90, q: 90, hidden_q: 50"), "r.yaml"), "sync",
+                                     SyncEnv{"", params, ctx.rank, 8, RandomKey(2)});
     ParameterStore store;
     for (const ParameterSpec& p : params) store.add(ctx, p, RandomKey(1));
     StepPlan plan;
-    sync.begin_step(ctx, store, {}, plan);
+    sync->begin_step(ctx, store, {}, plan);
     EXPECT_EQ(plan.rows.at("softmax.weight"), (RowsOf{0, 1, 2}));
     for (const ParameterSpec& p : params) {
       store.at(p.name).grad().dense = ctx.zeros(p.shape);
       for (float& v : store.at(p.name).grad().dense.values<float>()) v = 1;
     }
-    sync.finish();
+    sync->finish();
     EXPECT_EQ(store.at("softmax.weight").grad().pieces[0].indices, (RowsOf{0, 1, 2}));
     for (const float v : store.at("softmax.weight").grad().pieces[0].rows.values<float>()) EXPECT_EQ(v, 8);
     EXPECT_EQ(store.at("w").grad().pieces[0].indices.size(), 1u);

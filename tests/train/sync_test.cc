@@ -37,8 +37,9 @@ class Sync : public testing::Test {
   Node rules(const std::string& yaml) { return parse_yaml(yaml, "r.yaml"); }
   std::string refused(const std::string& yaml) {
     return message<UserError>([&] {
-      SyncRules(rules(yaml), "sync",
-                SyncEnv{"", specs({"embedding.weight", "lstm.0.bias", "softmax.weight"}), 0, 1, RandomKey()});
+      static_cast<void>(
+          make_exchanger(rules(yaml), "sync",
+                         SyncEnv{"", specs({"embedding.weight", "lstm.0.bias", "softmax.weight"}), 0, 1, RandomKey()}));
     });
   }
   std::unique_ptr<Communicator> self_ = make_self_communicator(1);
@@ -71,43 +72,43 @@ TEST_F(Sync, OneRuleAtMostSaysWhoDrawsTheSameCandidates) {
 }
 
 TEST_F(Sync, GroupsOfSeedsNeedALossThatDraws) {
-  const SyncRules seeded(rules("all: {params: '.*', strategy: seeded}"), "sync",
-                         SyncEnv{"", specs({"softmax.weight"}), 0, 2, RandomKey()});
+  const auto seeded = make_exchanger(rules("all: {params: '.*', strategy: seeded}"), "sync",
+                                     SyncEnv{"", specs({"softmax.weight"}), 0, 2, RandomKey()});
   const auto loss = [](const std::string& yaml) {
     return make_loss(parse_yaml(yaml, "r"), "loss", LossEnv{.vocab_size = 50, .feature_size = 4});
   };
   const auto draws_none = loss("{name: full_softmax}"), two_stage = loss("{name: two_stage_softmax}");
-  EXPECT_THAT(message<UserError>([&] { seeded.check_loss(*draws_none); }),
+  EXPECT_THAT(message<UserError>([&] { seeded->check_loss(*draws_none); }),
               Names("sync.all", "sampled_softmax", "two_stage_softmax"));
-  seeded.check_loss(*two_stage);
-  const SyncRules rows(rules("all: {params: '.*', strategy: sampled_rows}"), "sync",
-                       SyncEnv{"", specs({"softmax.weight"}), 0, 2, RandomKey()});
-  rows.check_loss(*draws_none);  // the loss also samples rows
-  rows.check_loss(*two_stage);
+  seeded->check_loss(*two_stage);
+  const auto rows = make_exchanger(rules("all: {params: '.*', strategy: sampled_rows}"), "sync",
+                                   SyncEnv{"", specs({"softmax.weight"}), 0, 2, RandomKey()});
+  rows->check_loss(*draws_none);  // the loss also samples rows
+  rows->check_loss(*two_stage);
   // The rule already selects the rows of this loss.
   const auto own = loss("{name: two_stage_softmax, p: 60, q: 10}");
-  seeded.check_loss(*own);
-  EXPECT_EQ(message<UserError>([&] { rows.check_loss(*own); }),
+  seeded->check_loss(*own);
+  EXPECT_EQ(message<UserError>([&] { rows->check_loss(*own); }),
             "[loss] loss.p 60 and q 10: sync.all selects the softmax's rows, by its own p and q; give them there, and "
             "leave these out");
 }
 
 TEST_F(Sync, FirstMatchWins) {
-  SyncRules both(
+  const auto both = make_exchanger(
       rules("tables: {params: 'embedding|softmax', strategy: allreduce}\nrest: {params: '.*', strategy: allreduce}"),
       "sync", SyncEnv{"", specs({"embedding.weight", "lstm.0.bias"}), 0, 1, RandomKey()});
   ParameterStore params;
   StepPlan plan;
   for (const ParameterSpec& spec : specs({"embedding.weight", "lstm.0.bias"})) params.add(ctx_, spec, RandomKey(1));
-  both.begin_step(ctx_, params, {}, plan);
+  both->begin_step(ctx_, params, {}, plan);
   for (const std::string& name : params.names()) {
     params.at(name).grad().dense = floats({2}, {3, 4});
-    both.grad_ready(params.at(name));
+    both->grad_ready(params.at(name));
   }
-  both.finish();
+  both->finish();
   for (const std::string& name : params.names())
     EXPECT_THAT(params.at(name).grad().dense.values<float>(), ElementsAre(3, 4));
-  EXPECT_TRUE(both.state().empty());
+  EXPECT_TRUE(both->state().empty());
 }
 
 // Two ranks whose backward passes finish parameters in different orders, one of them without some parameters: all units
@@ -121,19 +122,20 @@ TEST_F(Sync, UnitsGoInOneOrderOnAllRanks) {
     ctx.ranks = comm.size();
     ctx.allocator = comm.allocator();
     const auto all = specs({"a", "b", "c", "d"});
-    SyncRules one(rules("{x: {params: 'a|c', strategy: allreduce, bucket_mb: 0}, y: {params: '.*', strategy: unique}}"),
-                  "sync", SyncEnv{"", all, comm.rank(), comm.size(), RandomKey()});
+    const auto one = make_exchanger(
+        rules("{x: {params: 'a|c', strategy: allreduce, bucket_mb: 0}, y: {params: '.*', strategy: unique}}"), "sync",
+        SyncEnv{"", all, comm.rank(), comm.size(), RandomKey()});
     ParameterStore params;
     StepPlan plan;
     for (const ParameterSpec& spec : all) params.add(ctx, spec, RandomKey(1));
-    one.begin_step(ctx, params, {}, plan);
+    one->begin_step(ctx, params, {}, plan);
     const std::vector<std::string> order =
         comm.rank() == 0 ? std::vector<std::string>{"d", "c", "b", "a"} : std::vector<std::string>{"a", "c"};
     for (const std::string& name : order) {
       params.at(name).grad().dense = floats({2}, {1, static_cast<float>(name[0])});
-      one.grad_ready(params.at(name));
+      one->grad_ready(params.at(name));
     }
-    one.finish();
+    one->finish();
     for (const std::string& name : params.names()) {
       const float ranks = name == "a" || name == "c" ? 2 : 1;
       EXPECT_THAT(params.at(name).grad().dense.values<float>(), ElementsAre(ranks, ranks * static_cast<float>(name[0])))
@@ -164,7 +166,7 @@ TEST_F(Sync, NamesOfRulesAreIdentifiers) {
 }
 
 TEST_F(Sync, FullConfigKeepsParamsFirst) {
-  const Node full = SyncRules::full_config(rules("rest: {strategy: allreduce, params: x}"), "sync");
+  const Node full = full_sync_config(rules("rest: {strategy: allreduce, params: x}"), "sync");
   EXPECT_THAT(full.find("rest")->keys(), ElementsAre("params", "strategy", "bucket_mb", "levels", "codec"));
 }
 

@@ -32,7 +32,7 @@ enum class CandidateKey : uint8_t {
 class LMX_API SyncReport {
  public:
   virtual ~SyncReport();
-  // Warnings to print about settings that lose information. `loss_scaled`: see SyncRules::warnings().
+  // Warnings to print about settings that lose information. `loss_scaled`: see Exchanger::warnings().
   virtual std::vector<std::string> warnings(bool loss_scaled) const;
   // One line that is printed when a run starts ("14 seed groups of 4 or 5 ranks"); "" for none.
   virtual std::string describe(int ranks) const;

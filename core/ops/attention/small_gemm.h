@@ -122,14 +122,14 @@ inline void tile(Left<T> a, const T* panel, int64_t depth, Result<T> c, int64_t 
 }
 
 template <class T>
-inline constexpr int64_t kTileRows = 12 / (kPanelColumns / VectorOf<T>::kLanes);  // 6 floats, 3 doubles
+inline constexpr int64_t kPanelRows = 12 / (kPanelColumns / VectorOf<T>::kLanes);  // 6 floats, 3 doubles
 
 }  // namespace small
 
 // c (m, n) = a (m, depth) times packed (depth, n). The panels may be deeper than that.
 template <class T>
 void multiply_small(Left<T> a, Panels<T> packed, Result<T> c, int64_t m, int64_t n, int64_t depth) {
-  constexpr int64_t kRows = small::kTileRows<T>;
+  constexpr int64_t kRows = small::kPanelRows<T>;
   for (int64_t k0 = 0; k0 < depth; k0 += kPanelDepth) {
     const int64_t k = std::min(kPanelDepth, depth - k0);
     const bool add = c.add || k0 > 0;

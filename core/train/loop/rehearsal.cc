@@ -118,7 +118,7 @@ class Kept {
  private:
   Session& s_;
   Context ctx_;
-  std::unique_ptr<SyncRules> sync_;
+  std::unique_ptr<Exchanger> sync_;
 };
 
 // Collective: the numbers and the first message of all ranks.

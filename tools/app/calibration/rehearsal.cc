@@ -12,6 +12,7 @@
 #include "lmx/parallel.h"
 #include "lmx/row_sync.h"
 #include "recipe/comm_config.h"
+#include "recipe/sync_rules.h"
 
 namespace lmx::plan {
 namespace {
@@ -26,8 +27,9 @@ class Rehearsal {
   Rehearsal(Communicator& comm, const Recipe& recipe, const Outline& outline, const ParameterStore& params)
       : outline_(outline),
         params_(params.replica()),
-        rules_(recipe.sync, "sync",
-               SyncEnv{"", outline.network.specs, comm.rank(), comm.size(), RandomKey(), comm.nodes().per_node()}) {
+        rules_(make_exchanger(
+            recipe.sync, "sync",
+            SyncEnv{"", outline.network.specs, comm.rank(), comm.size(), RandomKey(), comm.nodes().per_node()})) {
     ctx_.comm = &comm;
     ctx_.rank = comm.rank();
     ctx_.ranks = comm.size();
@@ -44,13 +46,13 @@ class Rehearsal {
       StepPlan plan;
       plan.step = step;
       const Batch batch = random_batch(outline_, outline_.shares.own_tokens, seed_of(step, 2 * ctx_.rank));
-      rules_.begin_step(ctx_, params_, std::span(&batch, 1), plan);
+      rules_->begin_step(ctx_, params_, std::span(&batch, 1), plan);
       for (const ParameterSpec& spec : outline_.network.specs)
         if (!spec.frozen) set_gradient(spec, batch, plan);
-      rules_.finish();
-      rules_.after_step(ctx_);
+      rules_->finish();
+      rules_->after_step(ctx_);
       params_.clear_gradients();
-      const std::vector<UnitTime> units = rules_.timeline();
+      const std::vector<UnitTime> units = rules_->timeline();
       least.resize(units.size(), INFINITY);
       for (size_t i = 0; step > 0 && i < least.size(); ++i) least[i] = std::min(least[i], units[i].cpu);
     }
@@ -66,7 +68,7 @@ class Rehearsal {
     std::vector<int32_t> words(from.values<int32_t>().begin(), from.values<int32_t>().end());
     const int64_t count = outline_.network.loss->plan().samples;
     if (!spec.output || count == 0) return words;
-    const RandomKey key = rules_.candidate_key(ctx_.rank, step, RandomKey(seed_of(step, 999)));
+    const RandomKey key = rules_->candidate_key(ctx_.rank, step, RandomKey(seed_of(step, 999)));
     const auto samples = data::drawn_words(key.value(), count, outline_.shares.vocab);
     words.insert(words.end(), samples.begin(), samples.end());
     return words;
@@ -92,7 +94,7 @@ class Rehearsal {
   const Outline& outline_;
   Context ctx_;
   ParameterStore params_;
-  SyncRules rules_;
+  std::unique_ptr<Exchanger> rules_;
 };
 
 // The sizes of `ranks` ranks with the share of a rank of the job.
@@ -116,7 +118,7 @@ bool exchange_fits(const Recipe& recipe, const Outline& outline, int job) {
 }  // namespace
 
 std::vector<MeasuredExchange> rehearse_exchange(const Recipe& recipe, int job) {
-  if (SyncRules::asynchronous(recipe.sync, "sync")) return {};
+  if (is_asynchronous(recipe.sync, "sync")) return {};
   const int ranks = std::clamp(job, 2, kMostRanks);
   const Outline outline = outline_on(recipe, job, ranks);
   if (!exchange_fits(recipe, outline, job)) return {};
@@ -141,7 +143,7 @@ std::vector<MeasuredExchange> rehearse_exchange(const Recipe& recipe, int job) {
     if (c.rank() == 0) seconds = own;  // it also computes what processes compute each for themselves
   });
   set_num_threads(threads);
-  const Node rules = SyncRules::full_config(recipe.sync, "sync");
+  const Node rules = full_sync_config(recipe.sync, "sync");
   std::vector<MeasuredExchange> all;
   for (size_t i = 0; i < units.size(); ++i)
     if (units[i].bytes.moved > 0)

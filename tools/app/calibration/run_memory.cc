@@ -17,6 +17,7 @@
 #include "lmx/tensor.h"
 #include "recipe/comm_config.h"
 #include "recipe/planned_batcher.h"
+#include "recipe/sync_rules.h"
 
 namespace lmx::plan {
 namespace {
@@ -75,7 +76,7 @@ ComparedMemory compare_memory(const std::string& run, const std::optional<Machin
     throw UserError(str("[plan] --memory ", run, ": there is no run (no config.yaml)"));
   const Node tree = parse_yaml_file(config);
   const Recipe recipe = read_recipe(tree, "run");
-  if (SyncRules::asynchronous(recipe.sync, "sync"))
+  if (is_asynchronous(recipe.sync, "sync"))
     throw UserError(str("[plan] --memory ", run, ": the memory of asynchronous workers is not compared"));
   const Recorded recorded = read_recorded(run);
   const int ranks = ranks_of(tree);

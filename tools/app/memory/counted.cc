@@ -360,7 +360,7 @@ RankCount count_rank(const Recipe& recipe, const BatchPlan& plan, const CountedG
   }
   const RankCount count = counted<RankCount>([&] {
     RankCount one = count_one(recipe, plan, group, true);
-    if (group.ranks > 1 && SyncRules::asynchronous(recipe.sync, "sync"))  // the state of a shard is a part
+    if (group.ranks > 1 && is_asynchronous(recipe.sync, "sync"))  // the state of a shard is a part
       one.state = count_one(on_fewer(recipe, group.ranks, 1), plan,
                             {.device = group.device, .open = group.open, .law = group.law}, false)
                       .state;
@@ -375,7 +375,7 @@ ProcessMemory count_process(const Recipe& recipe, const BatchPlan& plan, const C
   return counted<ProcessMemory>([&] {
     ProcessMemory process;
     const int64_t ranks = group.ranks;
-    if (SyncRules::asynchronous(recipe.sync, "sync")) {
+    if (is_asynchronous(recipe.sync, "sync")) {
       process.rank = count_one(on_fewer(recipe, group.ranks, 1), plan, {group.device, 1, 0, group.open}, false).memory;
       const int64_t shared = process.rank.of(MemClass::optimizer) + process.rank.of(MemClass::parameters) / 2;
       process.total = shared + ranks * (process.rank.total() - shared);

@@ -2,6 +2,7 @@
 
 #include "data/data_config.h"
 #include "recipe/planned_batcher.h"
+#include "recipe/sync_rules.h"
 
 namespace lmx {
 
@@ -11,8 +12,7 @@ Outline outline_of(const Recipe& r, int ranks, int ranks_per_node) {
   train::check_patterns(r, o.network.specs);
   o.batch = train::planned_batcher(r.batcher)->plan();
   o.shares = shares_of(r, o.batch, ranks);
-  o.sync =
-      std::make_unique<SyncRules>(r.sync, "sync", SyncEnv{"", o.network.specs, 0, ranks, RandomKey(), ranks_per_node});
+  o.sync = make_exchanger(r.sync, "sync", SyncEnv{"", o.network.specs, 0, ranks, RandomKey(), ranks_per_node});
   o.sync->check_loss(*o.network.loss);
   return o;
 }

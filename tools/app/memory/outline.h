@@ -4,13 +4,13 @@
 #include <memory>
 
 #include "app/memory/estimate.h"
-#include "recipe/sync_rules.h"
+#include "recipe/exchanger.h"
 
 namespace lmx {
 
 struct Outline {
   train::Network network;
-  std::unique_ptr<SyncRules> sync;  // as on rank 0
+  std::unique_ptr<Exchanger> sync;  // as on rank 0
   BatchPlan batch;
   Shares shares;
 };

@@ -6,6 +6,7 @@
 #include "app/memory/outline.h"
 #include "lmx/error.h"
 #include "recipe/comm_config.h"
+#include "recipe/sync_rules.h"
 
 namespace lmx::plan {
 namespace {
@@ -73,8 +74,7 @@ Case::Case(const Variant& variant, const std::string& name, int ranks, const Req
                      [&](const Recipe& r) { return count_rank(r, outline.batch, group).memory.total(); });
   shares_ = shares_of(recipe_, outline.batch, ranks);
   count_ = count_rank(recipe_, outline.batch, group);
-  for (const auto& [key, rule] : SyncRules::full_config(recipe_.sync, "sync").entries)
-    strategies_[key] = strategy_text(rule);
+  for (const auto& [key, rule] : full_sync_config(recipe_.sync, "sync").entries) strategies_[key] = strategy_text(rule);
   work_ = work_of(recipe_, network, shares_, count_, machine_.device);
   if (!outline.sync->servers().empty()) plan_workers(*outline.sync, network);
   if (const auto pass =
@@ -82,7 +82,7 @@ Case::Case(const Variant& variant, const std::string& name, int ranks, const Req
     work_.set_pass(1e-6 * pass->forward_us, 1e-6 * pass->backward_us);
 }
 
-void Case::plan_workers(const SyncRules& sync, const Network& network) {
+void Case::plan_workers(const Exchanger& sync, const Network& network) {
   const int ranks = shares_.ranks;
   Served served;
   for (const ParameterSpec& spec : network.specs)

@@ -9,8 +9,8 @@
 #include "app/plan/plan.h"
 #include "app/plan/variants.h"
 #include "app/plan/workers.h"
+#include "recipe/exchanger.h"
 #include "recipe/recipe.h"
-#include "recipe/sync_rules.h"
 
 namespace lmx::plan {
 
@@ -26,7 +26,7 @@ class Case {
   const std::optional<ChosenPass>& fit() const { return fit_; }
 
  private:
-  void plan_workers(const SyncRules& sync, const train::Network& network);
+  void plan_workers(const Exchanger& sync, const train::Network& network);
   // Adds times and bytes of the workers of a server. `work`: with the speed of the device.
   void add_workers(Row& row, const Work& work, const LinksConfig& links, double update_s) const;
 

@@ -144,7 +144,7 @@ std::string pass_text(const Recipe& recipe) {
 
 std::string rules_text(const Recipe& recipe) {
   std::string text;
-  for (const auto& [name, rule] : SyncRules::full_config(recipe.sync, "sync").entries)
+  for (const auto& [name, rule] : full_sync_config(recipe.sync, "sync").entries)
     text += str(text.empty() ? "" : "; ", strategy_text(rule));
   return text;
 }

@@ -49,7 +49,7 @@ struct MeasuredExchange {
   void fields(Fields& f);
 };
 // The settings of a rule of `sync:`, without the pattern of its parameters: "unique codec.kind=fp16 codec.scale=1024
-// gather=unique". `rule`: as SyncRules::full_config() returns it.
+// gather=unique". `rule`: as full_sync_config() returns it.
 std::string strategy_text(const Node& rule);
 // The settings of a component in one line, its name first: "lstm cells=2048 embedding=512".
 std::string settings_text(const Node& component);

@@ -17,6 +17,7 @@
 #include "config/messages.h"
 #include "lmx/error.h"
 #include "lmx/row_sampling.h"
+#include "recipe/sync_rules.h"
 
 namespace lmx::plan {
 namespace {
@@ -132,7 +133,7 @@ std::vector<std::string> notes_of(const Request& request, const Case& c, const M
   if (pairs) notes.push_back(str("sentences of ", kSentence, " tokens on both sides"));
   if (pairs && request.fill == 1)
     notes.push_back("every sub-batch holds as many tokens as its budget allows; --fill states the mean part");
-  if (SyncRules::asynchronous(r.sync, "sync"))
+  if (is_asynchronous(r.sync, "sync"))
     notes.push_back("the steps of a worker vary as the rule's clock says (sync.RULE.delay), around the planned time");
   else if (request.spread <= 0)
     notes.push_back("all passes of a rank take the same time; --spread states their deviation");

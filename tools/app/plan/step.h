@@ -37,7 +37,7 @@ struct StepTime {
 };
 
 // Units are exchanged one after the other in their order, each when its gradients are complete on all ranks and the
-// unit before it has ended; `overlap` false: none before backward has ended. That is the rule of lmx::SyncRules and its
+// unit before it has ended; `overlap` false: none before backward has ended. That is the rule of lmx::Exchanger and its
 // queue (core/sync/unit_queue.h).
 StepTime step_time(const Work& work, const std::vector<UnitWork>& units, int ranks, const Spread& spread, bool overlap);
 

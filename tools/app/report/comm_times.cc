@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "recipe/sync_rules.h"
+#include "sync/unit_queue.h"
 
 namespace lmx_cli {
 namespace {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "app/records/run_records.h"
-#include "recipe/sync_rules.h"
+#include "sync/unit_queue.h"
 
 namespace lmx_cli {
 

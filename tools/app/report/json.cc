@@ -3,7 +3,7 @@
 
 #include "app/records/json_number.h"
 #include "app/report/report.h"
-#include "recipe/sync_rules.h"
+#include "sync/unit_queue.h"
 
 namespace lmx_cli::reports {
 namespace {

@@ -13,7 +13,7 @@
 #include "app/report/comm_times.h"
 #include "app/report/sub_batches.h"
 #include "lmx/codec.h"
-#include "recipe/sync_rules.h"
+#include "sync/unit_queue.h"
 
 namespace lmx_cli::reports {
 

@@ -1,6 +1,6 @@
 #include "app/print/terminal.h"
 #include "app/report/report.h"
-#include "recipe/sync_rules.h"
+#include "sync/unit_queue.h"
 
 #include <algorithm>
 #include <cstdio>

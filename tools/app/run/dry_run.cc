@@ -22,7 +22,7 @@
 #include "ops/losses/output_layer.h"
 #include "recipe/comm_config.h"
 #include "recipe/components.h"
-#include "recipe/sync_rules.h"
+#include "recipe/exchanger.h"
 #include "train/evaluate.h"
 
 namespace lmx {
@@ -83,7 +83,7 @@ std::string machines_text(const Recipe& r, const MemoryCheck& check) {
 }
 
 // Returns the owner of the memory (run or rank), the lines of the estimate, and a list of what they do not include.
-std::string memory_text(const Recipe& r, const SyncRules& sync, const Shares& shares, const MemoryCheck& check) {
+std::string memory_text(const Recipe& r, const Exchanger& sync, const Shares& shares, const MemoryCheck& check) {
   if (shares.ranks == 1) {
     const bool open = comm_ranks(r.comm, "comm") == 0;
     return str("memory (estimate",
@@ -175,7 +175,7 @@ DryRun dry_run(const Node& composed, const std::string& name, DatasetChecks& che
   const auto planner = std::make_shared<const MemoryPlanner>(r, ranks, comm_nodes(r.comm, "comm", ranks).per_node());
   const Fitted fitted = fit_batch(r, planner, checks);
   const Network& network = planner->outline().network;
-  const SyncRules& sync = *planner->outline().sync;
+  const Exchanger& sync = *planner->outline().sync;
   const Shares shares = planner->shares(r.batch);
   int64_t total = 0;
   const std::string parameters = parameter_lines(network, total);
