@@ -19,7 +19,6 @@
 #   MPI            any      BSD-3       ranks that are processes (plugins/comm/mpi); Open MPI 4.1 in Debian, its C interface only
 #   Gloo           2022-05  BSD-3       ranks that are processes without MPI (plugins/comm/gloo)
 #   Boost.Asio     1.74+    BSL-1.0     where these ranks meet at the start (headers only)
-#   SQLite         3.40     public domain  what happened to a sweep's points, as tables
 #   GoogleTest     1.12     BSD-3       tests
 #   cudnn-frontend 1.18     MIT         attention by cuDNN (headers, optional; tools/cmake/LmxCuda.cmake finds them)
 find_package(OpenMP REQUIRED COMPONENTS CXX)
@@ -38,7 +37,6 @@ find_package(ZLIB REQUIRED)
 find_package(CURL REQUIRED)
 find_package(LibArchive REQUIRED)
 find_package(OpenSSL REQUIRED COMPONENTS Crypto)
-find_package(SQLite3 REQUIRED)
 find_package(PkgConfig REQUIRED)
 pkg_check_modules(utf8proc REQUIRED IMPORTED_TARGET libutf8proc)
 pkg_check_modules(re2 REQUIRED IMPORTED_TARGET re2)

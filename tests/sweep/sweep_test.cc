@@ -1,6 +1,4 @@
 // lmx sweep: points, outcomes, tables, errors.
-#include <sqlite3.h>
-
 #include <cmath>
 
 #include "names.h"
@@ -21,23 +19,6 @@ using testing::StartsWith;
 class Sweep : public SweepTest {
  protected:
   static constexpr const char* kShort = "train.steps=20";
-
-  // The rows of a query, with '|' between values.
-  std::vector<std::string> query(const std::string& out, const std::string& sql) const {
-    std::vector<std::string> rows;
-    sqlite3* database = nullptr;
-    EXPECT_EQ(sqlite3_open_v2(path(out + "/journal.sqlite").c_str(), &database, SQLITE_OPEN_READONLY, nullptr),
-              SQLITE_OK);
-    const auto add = [](void* all, int n, char** values, char**) {
-      std::string row;
-      for (int i = 0; i < n; ++i) row += std::string(i ? "|" : "") + (values[i] ? values[i] : "NULL");
-      static_cast<std::vector<std::string>*>(all)->push_back(row);
-      return 0;
-    };
-    EXPECT_EQ(sqlite3_exec(database, sql.c_str(), add, &rows, nullptr), SQLITE_OK) << sqlite3_errmsg(database);
-    sqlite3_close(database);
-    return rows;
-  }
 };
 
 TEST_F(Sweep, GridWithSeedsEndsInATable) {
@@ -81,11 +62,6 @@ TEST_F(Sweep, GridWithSeedsEndsInATable) {
   EXPECT_THAT(o.out, Names("optimizer.lr \\ model.cells  8", " ± ", "*", "sweep " + path("out")));
   EXPECT_THAT(o.err, AllOf(Names("point 8/8 ", ": done, valid ppl "), Not(HasSubstr("\033["))));
   EXPECT_THAT(read_file(folder_ / "out/table.md"), Names("| 0.02 | 16 |", "Welch"));
-
-  EXPECT_THAT(query("out", "SELECT count(*), min(outcome), max(attempts) FROM points"), ElementsAre("8|done|1"));
-  EXPECT_THAT(query("out", "SELECT json_extract(place, '$.\"model.cells\"') FROM points WHERE id LIKE '7-%'"),
-              ElementsAre("16"));
-  EXPECT_THAT(query("out", "SELECT count(*) FROM events"), ElementsAre(std::to_string(events("out").size())));
 }
 
 // The report reads the recipe of the sweep, which may name any plugin.
@@ -109,25 +85,31 @@ TEST_F(Sweep, AReportShowsIt) {
   const std::string page = read_file(folder_ / "out/report.html");
   EXPECT_THAT(page, Names("\"metric\":\"valid ppl\"", "\"lower\":true", "\"name\":\"train.max_loss\"",
                           "\"outcome\":\"diverged\"", "\"outcome\":\"done\""));
-  const Outcome json = run_lmx({"report", path("out"), "--json"}, environment());
-  EXPECT_EQ(json.code, 2);
-  EXPECT_THAT(json.err, Names("is a sweep"));
+  const Outcome both = run_lmx({"report", path("out"), "--json", "--format", "csv"}, environment());
+  EXPECT_EQ(both.code, 2);
+  EXPECT_THAT(both.err, Names("--format", "--json"));
+  const Outcome charts = run_lmx({"report", path("out"), "--charts", path("charts")}, environment());
+  EXPECT_EQ(charts.code, 2);
+  EXPECT_THAT(charts.err, Names("is a sweep"));
 }
 
-TEST_F(Sweep, ADamagedOrMissingDatabaseIsMadeAgain) {
-  ASSERT_EQ(sweep("out", {"train.steps=2", "seed=1,2"}).code, 0);
-  const auto all = query("out", "SELECT * FROM points ORDER BY id");
-  ASSERT_EQ(all.size(), 2u);
-  fs::remove(folder_ / "out/journal.sqlite");
-  ASSERT_EQ(resume("out").code, 0);
-  EXPECT_EQ(query("out", "SELECT * FROM points ORDER BY id"), all);
-  write("out/journal.sqlite",
-        "this is no database, and longer than the header of one, which has a hundred bytes: "
-        "so SQLite reads it, and finds that it is none at all.");
-  const Outcome o = resume("out");
+// `lmx report SWEEP --json` prints the table with every digit, as `lmx sweep --json` does at the end.
+TEST_F(Sweep, AReportPrintsItsTableAsJson) {
+  const Outcome swept = sweep("out", {"train.steps=12", "optimizer.lr=0.001,0.02", "--seeds", "2", "--json"});
+  ASSERT_EQ(swept.code, 0) << swept.err;
+  const Outcome o = run_lmx({"report", path("out"), "--json"}, environment());
   ASSERT_EQ(o.code, 0) << o.err;
-  EXPECT_EQ(query("out", "SELECT * FROM points ORDER BY id"), all);
-  EXPECT_THAT(o.err, Not(HasSubstr("warning")));
+  EXPECT_EQ(o.out, swept.out);
+  EXPECT_FALSE(fs::exists(path("out/report.html")));
+  const Json json = Json::parse(o.out);
+  EXPECT_EQ(json["metric"], "valid.ppl");
+  ASSERT_EQ(json["configurations"].size(), 2u);
+  for (size_t c = 0; c < 2; ++c) {
+    const Json& values = json["configurations"][c]["values"];
+    ASSERT_EQ(values.size(), 2u);
+    for (size_t seed = 0; seed < 2; ++seed)
+      EXPECT_EQ(values[seed].dump(), value_at_end("out", ids("out")[2 * c + seed]));
+  }
 }
 
 TEST_F(Sweep, ARateThatIsTooHighIsADivergence) {
@@ -196,7 +178,7 @@ TEST_F(Sweep, FailuresAreTriedAgain) {
   o = resume("out", {"--retry", "3"});
   EXPECT_EQ(o.code, 0) << o.err;
   EXPECT_EQ(count_ends("out", "done"), 3u);
-  EXPECT_THAT(query("out", "SELECT attempts FROM points WHERE id = '1-seed=2'"), ElementsAre("4"));
+  EXPECT_EQ(events("out").back()["point"], "1-seed=2");
 }
 
 TEST_F(Sweep, FailFastEndsAtTheFirst) {

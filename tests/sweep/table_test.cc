@@ -30,7 +30,7 @@ TEST(MeansDiffer, AtFivePercentByWelchsTest) {
 
 Summary summary() {
   Summary s;
-  s.metric = "valid ppl";
+  s.metric = {"valid", "ppl"};
   s.axes.resize(2);
   s.axes[0].name = "optimizer.lr";
   s.axes[1].name = "x_y & z";

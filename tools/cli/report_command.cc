@@ -15,6 +15,7 @@
 #include "base/clock.h"
 #include "base/output_file.h"
 #include "cli/commands.h"
+#include "cli/output/json_output.h"
 #include "lmx/error.h"
 #include "lmx/log.h"
 #include "runfiles/checkpoint.h"
@@ -71,15 +72,16 @@ bool is_sweep(const ReportFlags& o) {
 }
 
 void report_sweep(const ReportFlags& o) {
-  if (o.json || !o.charts.empty())
-    throw lmx::UserError(str("[report] ", o.json ? "--json" : "--charts", " describes one run, but ", o.runs[0],
-                             " is a sweep; its runs are in ", o.runs[0], "/points, its table is table.csv"));
+  if (!o.charts.empty())
+    throw lmx::UserError(str("[report] --charts describes one run, but ", o.runs[0], " is a sweep; its runs are in ",
+                             o.runs[0], "/points"));
   o.directories.load();  // the recipe names plugins
   const sweeps::SweepReport sweep = sweeps::read_sweep(o.runs[0]);
   if (o.format == "markdown") std::cout << sweeps::markdown(sweep.summary);
   if (o.format == "latex") std::cout << sweeps::latex(sweep.summary);
   if (o.format == "csv") std::cout << sweeps::csv(sweep.summary);
-  if (!o.format.empty()) return;
+  if (o.json) print_json(sweeps::json(sweep.summary, o.runs[0]));
+  if (o.json || !o.format.empty()) return;
   std::cout << sweeps::text(sweep.summary);
   std::cout << "\nreport   " << write_page(o, sweep.runs, &sweep.view) << "\n";
 }
@@ -177,14 +179,15 @@ void watch(const ReportFlags& o) {
 void add_report(Command app) {
   const Command command =
       app.add_subcommand("report", "results of runs: tables, and one HTML file with curves, bytes, memory");
-  set_examples(command,
-               {{"lmx report runs/quickstart/2026-05-01_101500", "tables here, curves in its report.html"},
-                {"lmx report runs/a runs/b --html both.html", "several runs over each other"},
-                {"lmx report runs", "every run below a folder, compared in runs/report.html"},
-                {"lmx report runs/sweeps/quickstart/2026-05-01_101500", "a sweep: heat map, parallel axes, its runs"},
-                {"lmx report runs/sweeps/quickstart/2026-05-01_101500 --format latex", "its table for a paper"},
-                {"lmx report runs/quickstart/2026-05-01_101500 --watch 30", "the page follows a run that trains"},
-                {"lmx report runs/quickstart/2026-05-01_101500 --json", "one JSON object for programs"}});
+  set_examples(
+      command,
+      {{"lmx report runs/quickstart/2026-05-01_101500", "tables here, curves in its report.html"},
+       {"lmx report runs/a runs/b --html both.html", "several runs over each other"},
+       {"lmx report runs", "every run below a folder, compared in runs/report.html"},
+       {"lmx report runs/sweeps/quickstart/2026-05-01_101500", "a sweep: heat map, parallel axes, its runs"},
+       {"lmx report runs/sweeps/quickstart/2026-05-01_101500 --format latex", "its table for a paper"},
+       {"lmx report runs/quickstart/2026-05-01_101500 --watch 30", "the page follows a run that trains"},
+       {"lmx report runs/quickstart/2026-05-01_101500 --json", "one JSON object for programs; also of a sweep"}});
   const auto o = std::make_shared<ReportFlags>();
   command.add_option("RUN", o->runs, "folders of runs, folders that contain such folders at any depth, or one sweep")
       .required();
@@ -193,9 +196,10 @@ void add_report(Command app) {
                   "the file of the page, which needs no network: report.html in the given folder, or in the current "
                   "one if several are given")
       .output_file();
-  command.add_flag("--json", o->json, "one JSON object, no page");
+  command.add_flag("--json", o->json, "one JSON object of a run or of a sweep, no page");
   command.add_option("--format WORD", o->format, "of a sweep: its table alone, for a paper or a program")
-      .one_of({"markdown", "latex", "csv"});
+      .one_of({"markdown", "latex", "csv"})
+      .excludes("--json");
   command.add_option("--charts DIR", o->charts,
                      "for parallel text: a folder for sub_batch_times.svg, timeline.svg (each rank in the last "
                      "recorded step) and timeline.json, the same for chrome://tracing");

@@ -79,11 +79,6 @@ void print_plan(const Plan& plan) {
             << table(rows);
 }
 
-// Returns the metric in the format of --metric: "valid.ppl".
-std::string metric_of(const Plan& plan) {
-  return plan.request.metric.split + "." + plan.request.metric.key;
-}
-
 Json plan_json(const Plan& plan) {
   Json points = Json::array();
   for (const Point& point : plan.points) {
@@ -99,7 +94,7 @@ Json plan_json(const Plan& plan) {
     points.push_back(std::move(one));
   }
   return {{"recipe", plan.name},
-          {"metric", metric_of(plan)},
+          {"metric", plan.request.metric.name()},
           {"maximize", plan.request.metric.maximize},
           {"points", points},
           {"missing_data", plan.missing_data},
@@ -223,12 +218,7 @@ void write_tables(const Plan& plan, const Journal& journal, const Folder& folder
 void print_summary(const Plan& plan, const Journal& journal, const Folder& folder, bool as_json) {
   const Summary summary = summarise(plan, journal.states());
   if (as_json) {
-    Json all{{"sweep", folder.path},
-             {"recipe", plan.name},
-             {"metric", metric_of(plan)},
-             {"maximize", plan.request.metric.maximize}};
-    all.update(json(summary));
-    print_json(all);
+    print_json(json(summary, folder.path));
   } else {
     std::cout << text(summary) << "sweep " << folder.path << "\n";
   }

@@ -1,10 +1,9 @@
-// journal.jsonl: all events of a sweep's points, one per line. Each is on disk before the next event happens. The
-// journal is authoritative; journal.sqlite contains the same data for queries. Also the outcomes that it records, and
-// the points that halving stops.
+// journal.jsonl: all events of a sweep's points, one per line. Each is on disk before the next event happens. Also the
+// outcomes that it records, and the points that halving stops.
 #pragma once
 
 #include <cstdint>
-#include <memory>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <vector>
@@ -89,29 +88,10 @@ struct Standing {
 // Reads the state of the sweep in `directory` from the complete lines of its journal; writes nothing.
 Standing read_standing(const Plan& plan, const std::string& directory);
 
-// journal.sqlite: the journal's events and the state of each point, as tables. Rebuilt from journal.jsonl if it is
-// missing, damaged or incomplete. lmx itself does not read it; it is for users and their programs.
-
-class Database {
- public:
-  // `events`: the lines of the journal. Problems with the file or its disk only cause a warning: the sweep continues
-  // without the database.
-  Database(const Plan& plan, const std::string& path, const std::vector<std::string>& events,
-           const std::vector<State>& states);
-  ~Database();
-  // Adds a line of the journal and updates the points that it changed.
-  void add(const std::string& event, const std::vector<size_t>& points, const std::vector<State>& states);
-
- private:
-  struct Impl;
-  std::unique_ptr<Impl> impl_;
-};
-
 class Journal {
  public:
   // Reads an existing journal. UserError: it is damaged. RunError: it cannot be written.
   Journal(const Plan& plan, const std::string& directory);
-  ~Journal();
   const State& state(size_t point) const { return standing_.states[point]; }
   const std::vector<State>& states() const { return standing_.states; }
   const std::vector<Batch>& batches() const { return standing_.batches; }
@@ -127,13 +107,11 @@ class Journal {
   void submitted(int64_t batch, const std::string& job);
 
  private:
-  struct Line;
-  void write(const Line& line);
+  void write(const nlohmann::ordered_json& event);
 
   const Plan& plan_;
   std::string path_;
   Standing standing_;
-  std::unique_ptr<Database> database_;
 };
 
 // Successive halving (Jamieson and Talwalkar 2016): all configurations train for some steps, the better ones longer.

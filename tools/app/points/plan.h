@@ -19,6 +19,7 @@ struct Metric {
   std::string split = "valid", key = "ppl";
   bool maximize = false;
   std::string text() const { return split + " " + key; }
+  std::string name() const { return split + "." + key; }  // in the format of --metric
   bool better(double a, double b) const { return maximize ? a > b : a < b; }
 };
 // "ppl", "valid.ppl", "valid ppl", "test BLEU". UserError: more or fewer parts.

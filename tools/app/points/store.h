@@ -3,7 +3,7 @@
 //   sweep.json           the request, the axes and the points; written after all points
 //   points/ID.yaml       the point's recipe with every default, as it runs
 //   points/ID/           its run (docs/run-files.md); ID.log: the output of the run
-//   journal.jsonl, journal.sqlite, table.csv, table.md
+//   journal.jsonl, table.csv, table.md
 #pragma once
 
 #include <string>

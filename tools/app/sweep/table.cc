@@ -65,7 +65,7 @@ std::string interval_text(const Configuration& c) {
 Rows list_rows(const Summary& s) {
   Rows rows{{}};
   for (const Axis& axis : s.axes) rows[0].push_back(axis.name);
-  rows[0].push_back(s.metric);
+  rows[0].push_back(s.metric.text());
   if (s.seeds) rows[0].push_back("95 % interval");
   rows[0].insert(rows[0].end(), {"outcomes", ""});
   for (const Configuration& c : s.configurations) {
@@ -104,10 +104,10 @@ std::string notes(const Summary& s) {
          "significant at 5 % (Welch's t-test)";
 }
 
-void mark_best(Summary& s, const Metric& metric) {
+void mark_best(Summary& s) {
   Configuration* best = nullptr;
   for (Configuration& c : s.configurations)
-    if (!c.values.empty() && (!best || metric.better(c.mean(), best->mean()))) best = &c;
+    if (!c.values.empty() && (!best || s.metric.better(c.mean(), best->mean()))) best = &c;
   if (!best) return;
   best->best = true;
   for (Configuration& c : s.configurations)
@@ -158,7 +158,8 @@ std::string Configuration::outcomes() const {
 
 Summary summarise(const Plan& plan, const std::vector<State>& states) {
   Summary s;
-  s.metric = plan.request.metric.text();
+  s.recipe = plan.name;
+  s.metric = plan.request.metric;
   s.seeds = plan.has_seeds();
   s.axes = plan.axes;
   if (s.seeds) s.axes.pop_back();
@@ -175,14 +176,14 @@ Summary summarise(const Plan& plan, const std::vector<State>& states) {
     c.states.push_back(states[p]);
     if (states[p].outcome == Outcome::done && states[p].value) c.values.push_back(*states[p].value);
   }
-  mark_best(s, plan.request.metric);
+  mark_best(s);
   return s;
 }
 
 std::string csv(const Summary& s) {
   std::string out;
   for (const Axis& axis : s.axes) out += csv_cell(axis.name) + ",";
-  out += csv_cell(s.metric) + ",sd,low,high,n,best,within_noise,values,outcomes\n";
+  out += csv_cell(s.metric.text()) + ",sd,low,high,n,best,within_noise,values,outcomes\n";
   for (const Configuration& c : s.configurations) {
     for (const std::string& value : c.place) out += csv_cell(value) + ",";
     const auto half = half_interval(c.values);
@@ -212,17 +213,18 @@ std::string latex(const Summary& s) {
 
 std::string markdown(const Summary& s) {
   std::string out = markdown_table(list_rows(s), "---");
-  if (const Rows grid = grid_rows(s); !grid.empty()) out += "\n" + s.metric + "\n\n" + markdown_table(grid, "---");
+  if (const Rows grid = grid_rows(s); !grid.empty())
+    out += "\n" + s.metric.text() + "\n\n" + markdown_table(grid, "---");
   return out + "\n" + notes(s) + "\n";
 }
 
 std::string text(const Summary& s) {
   std::string out = table(list_rows(s));
-  if (const Rows grid = grid_rows(s); !grid.empty()) out += "\n" + s.metric + "\n" + table(grid);
+  if (const Rows grid = grid_rows(s); !grid.empty()) out += "\n" + s.metric.text() + "\n" + table(grid);
   return fit(out + notes(s) + "\n");
 }
 
-nlohmann::ordered_json json(const Summary& s) {
+nlohmann::ordered_json json(const Summary& s, const std::string& sweep) {
   using Json = nlohmann::ordered_json;
   Json configurations = Json::array();
   for (const Configuration& c : s.configurations) {
@@ -244,7 +246,11 @@ nlohmann::ordered_json json(const Summary& s) {
     }
     configurations.push_back(std::move(one));
   }
-  return {{"configurations", configurations}};
+  return {{"sweep", sweep},
+          {"recipe", s.recipe},
+          {"metric", s.metric.name()},
+          {"maximize", s.metric.maximize},
+          {"configurations", configurations}};
 }
 
 std::string number_text(double value) {

@@ -23,18 +23,20 @@ struct Configuration {
 };
 
 struct Summary {
-  std::string metric;
+  std::string recipe;  // the plan's name
+  Metric metric;
   std::vector<Axis> axes;  // without `seed`
   bool seeds = false;
   std::vector<Configuration> configurations;
 };
 Summary summarise(const Plan& plan, const std::vector<State>& states);
 
-std::string csv(const Summary& summary);              // one line per configuration, all digits, the values of all seeds
-std::string markdown(const Summary& summary);         // the same for reading; two axes also give a grid
-std::string latex(const Summary& summary);            // a tabular for the package booktabs
-std::string text(const Summary& summary);             // for a terminal
-nlohmann::ordered_json json(const Summary& summary);  // docs/json.md
+std::string csv(const Summary& summary);       // one line per configuration, all digits, the values of all seeds
+std::string markdown(const Summary& summary);  // the same for reading; two axes also give a grid
+std::string latex(const Summary& summary);     // a tabular for the package booktabs
+std::string text(const Summary& summary);      // for a terminal
+// `sweep`: its folder. docs/json.md describes the keys.
+nlohmann::ordered_json json(const Summary& summary, const std::string& sweep);
 
 // Five significant digits.
 std::string number_text(double value);
