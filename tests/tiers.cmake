@@ -53,11 +53,11 @@ set(lmx_waits
   "comm All/ProcessGroups[.]"
   "comm (Gloo|Mpi|emulated.scrambled.Nccl)[.].*(Named|Refused|Killed|Join|NotMpis|NotFind|NotEnd|Messages|ASignalEnds)"
   "cuda_emulator NcclEmulator[.]"
-  "experiment LaunchedExperiment[.]|Experiment.OneProcessAtATime"
+  "experiment LaunchedExperiment[.]|Experiment.(OneProcessAtATime|ACellWaits)"
   "memory Fit.AKilledProbeLeavesNothing"
   "restart ."
   "run Resume.TwoProcessesInOneRun|MismatchTest[.]"
-  "sweep SlurmSweep[.]|SweepMemory.SlurmsStateIsAnOutcome|KilledSweep.OneProcessAtATime"
+  "sweep SlurmSweep[.]|SweepMemory.(SlurmsStateIsAnOutcome|AnArrayIsFoundAgain)|KilledSweep.OneProcessAtATime"
 )
 
 # lmx_label(FOLDER TESTS [label]): labels the tests of one program.

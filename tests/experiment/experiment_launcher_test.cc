@@ -42,11 +42,15 @@ echo "$id" > "$QUEUE/$name.job"
 echo "$id"
 )sh";
 constexpr const char* kSqueue = R"sh(#!/bin/bash
-IFS=, read -ra names <<< "${@: -1}"
-for name in "${names[@]}"; do
-  [ -e "$QUEUE/$name.job" ] || continue
-  case " $* " in *" %F "*) cat "$QUEUE/$name.job" ;; *) echo "$name $(cat "$QUEUE/reason" 2> /dev/null)" ;; esac
-done
+last="${@: -1}"
+case " $* " in
+*" --name "*) cat "$QUEUE/$last.job" 2> /dev/null ;;
+*)
+  for id in $(cat "$QUEUE"/*.job 2> /dev/null); do
+    case ",$last," in *",$id,"*) echo "$id N/A $(cat "$QUEUE/reason" 2> /dev/null)" ;; esac
+  done
+  ;;
+esac
 echo asked >> "$QUEUE/asked"
 )sh";
 // Waits, at most a minute, until squeue has been asked so many times more.
@@ -225,7 +229,7 @@ TEST_F(LaunchedExperiment, AFailedJobIsSubmittedAgain) {
   keep_one_cell();
   const Outcome failed = run_process(again, settings);
   EXPECT_EQ(failed.code, 1) << failed.out;
-  EXPECT_THAT(failed.err, Names("exit code 5", "no such node"));
+  EXPECT_THAT(failed.err, Names("1: failed: exit code 5: ", "no such node"));
   write("bin/srun", kSrun);
   const Outcome o = run_process(again, settings);
   EXPECT_EQ(o.code, 0) << o.err;
@@ -277,7 +281,7 @@ exit 1
   keep_one_cell();
   const Outcome o = run_process(words("run", {"--launcher", "slurm", "comm=self", "train.steps=10"}), settings);
   EXPECT_EQ(o.code, 1) << o.out;
-  EXPECT_THAT(o.err, Names("1: exit code 1: rank 1 of 2 has ended"));
+  EXPECT_THAT(o.err, Names("1: failed: exit code 1: rank 1 of 2 has ended"));
   EXPECT_THAT(o.err, Not(HasSubstr("CANCELLED")));
 }
 

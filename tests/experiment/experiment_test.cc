@@ -6,10 +6,12 @@
 #include <functional>
 #include <nlohmann/json.hpp>
 
+#include "base/files.h"
 #include "names.h"
 #include "paths.h"
 #include "patterns.h"
 #include "process/run_fixture.h"
+#include "process/terminal_process.h"
 
 namespace lmx_test {
 namespace {
@@ -203,7 +205,7 @@ TEST_F(Experiment, AFailedCellLeavesTheOthers) {
     write(std::string("out/cells/") + id, "where the run's folder should be");
   const Outcome o = experiment("out");
   EXPECT_EQ(o.code, 1);
-  EXPECT_THAT(o.err, Names("4 cells", "unique-2-1: exit code"));
+  EXPECT_THAT(o.err, Names("4 cells", "unique-2-1: failed: exit code"));
   const Json r = results("out");
   EXPECT_EQ(cell(r, "unique-2-1")["state"], "failed");
   EXPECT_EQ(cell(r, "dense-4-2")["state"], "done");
@@ -250,6 +252,29 @@ TEST_F(Experiment, ADivergedCellIsAResult) {
   EXPECT_EQ(again.code, 0) << again.err;
   EXPECT_EQ(again.out, o.out);
   EXPECT_THAT(again.err, Not(HasSubstr("unique-2-1: diverged")));
+}
+
+// As that of a sweep: a table that is drawn again over itself.
+TEST_F(Experiment, ATableLivesOnATerminalAlone) {
+  const auto drawn_twice =
+      AllOf(HasSubstr("0 of 8 cells have ended; 2 running"), HasSubstr("/50000"), HasSubstr("\033[4F\033[J"));
+  const TerminalOutcome o = run_on_terminal(
+      {"experiment", "run", path("experiments/bytes.yaml"), "--out", path("out"), "train.steps=50000", "--jobs", "2"},
+      environment(), 80, [&](const std::string& text) { return testing::Value(text, drawn_twice); });
+  EXPECT_EQ(o.code, 143);
+  EXPECT_THAT(o.text, AllOf(drawn_twice, HasSubstr("CELL"), Not(HasSubstr("cell 1/8"))));
+}
+
+// A run of an experiment that was killed may hold its folder for a moment; its cell waits.
+TEST_F(Experiment, ACellWaitsForAnEarlierProcess) {
+  if (on_path("flock").empty()) GTEST_SKIP() << "there is no flock (Debian: util-linux)";
+  fs::create_directories(folder_ / "out/cells/dense-2-1");
+  const std::string lock = path("out/cells/dense-2-1/.lock");
+  const pid_t holder = start({"/bin/sh", "-c", "exec flock '" + lock + "' sleep 5"});
+  ASSERT_TRUE(wait_until(holder, [&] { return lmx::FileLock::is_held(lock); }));
+  const Outcome o = experiment("out", {"--only", "dense-2-1"});
+  wait_for(holder);
+  EXPECT_EQ(o.code, 0) << o.err;
 }
 
 TEST_F(Experiment, AnotherRecipeInTheSameFolder) {

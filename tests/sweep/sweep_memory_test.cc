@@ -2,7 +2,7 @@
 // this test, by Slurm, or by a program that reports it. Points share cores, and become jobs of Slurm.
 #include <filesystem>
 
-#include "app/points/journal.h"
+#include "app/jobs/process.h"
 #include "names.h"
 #include "paths.h"
 #include "process/sweep_fixture.h"
@@ -11,8 +11,8 @@ namespace lmx_test {
 namespace {
 
 namespace fs = std::filesystem;
-using lmx_cli::sweeps::kills_counted;
-using lmx_cli::sweeps::memory_counters;
+using lmx_cli::jobs::kills_counted;
+using lmx_cli::jobs::memory_counters;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
@@ -95,6 +95,53 @@ TEST_F(SweepMemory, SlurmsStateIsAnOutcome) {
   EXPECT_EQ(run_process(sweep_words("other", {"train.steps=2", "seed=1,2", "--launcher", "slurm"}), settings).code, 0);
   EXPECT_EQ(count_ends("other", "out_of_memory"), 0u);
   EXPECT_EQ(count_ends("other", "preempted"), 2u);
+}
+
+// An array of Slurm on one machine. The tasks outlive the process that watches them, which is killed: they are found
+// again by the journal, and none is submitted twice. Slurm holds the last task for some time.
+TEST_F(SweepMemory, AnArrayIsFoundAgain) {
+  fs::create_directory(path("queue"));
+  executable("sbatch", R"sh([ "$1" = --version ] && exit 0
+for word; do case "$word" in --array=0-*) last=${word#--array=0-} ;; --job-name=*) name=${word#*=} ;; esac; done
+echo "$name" >> "$QUEUE/submitted"
+for task in $(seq 0 "${last%\%*}"); do
+  touch "$QUEUE/$task"
+  (until [ -e "$QUEUE/release" ]; do sleep 0.05; done
+   SLURM_ARRAY_TASK_ID=$task bash "$word"; rm "$QUEUE/$task") > /dev/null 2>&1 < /dev/null &
+done
+echo 17
+)sh");
+  executable("squeue", R"sh(case " $* " in *" -j 17 "*) ;; *) exit 0 ;; esac
+for task in 0 1 2; do
+  [ -e "$QUEUE/$task" ] && echo "17 $task $([ $task = 2 ] && echo JobHeldUser || echo None)"
+done
+echo asked >> "$QUEUE/asked"
+)sh");
+  executable("scontrol", "echo \"JobId=17 JobState=COMPLETED Reason=None\"\n");
+  auto settings = environment();
+  settings["PATH"] = path("bin") + ":" + std::getenv("PATH");
+  settings["QUEUE"] = path("queue");
+  std::string command = "'" + build_path("/bin/lmx") + "'";
+  const std::vector<std::string> words = sweep_words("out", {"train.steps=20", "seed=1,2,3", "--launcher", "slurm"});
+  for (size_t i = 1; i < words.size(); ++i) command += " '" + words[i] + "'";
+  const std::string script = command + R"sh( &
+watcher=$!
+until [ -e "$QUEUE/asked" ]; do sleep 0.05; done
+kill -9 $watcher
+wait $watcher
+rm "$QUEUE/asked"
+(until [ -e "$QUEUE/asked" ]; do sleep 0.05; done; touch "$QUEUE/release") &
+exec )sh" + "'" + build_path("/bin/lmx") +
+                             "' sweep --resume '" + path("out") + "'";
+  const Outcome o = run_process({"timeout", "120", "bash", "-c", script}, settings);
+  ASSERT_EQ(o.code, 0) << o.err;
+  EXPECT_EQ(count_ends("out", "done"), 3u);
+  const std::string submitted = read_file(folder_ / "queue/submitted");
+  EXPECT_EQ(std::count(submitted.begin(), submitted.end(), '\n'), 1);
+  EXPECT_THAT(o.err, Names("point 2-seed=3: Slurm holds job 17_2 (JobHeldUser)", "scontrol release 17_2"));
+  for (const auto& file : fs::directory_iterator(path("out/slurm"))) EXPECT_NE(file.path().extension(), ".exit");
+  for (const std::string& id : ids("out"))
+    EXPECT_EQ(Json::parse(read_file(folder_ / "out/points" / id / "provenance.json"))["starts"].size(), 1u) << id;
 }
 
 // Points of a sweep and cells of an experiment that run at the same time use separate cores, or one thread each if

@@ -301,8 +301,8 @@ void run(Command command, const SweepFlags& o) {
     const bool slurm = o.launcher.empty() ? !journal.batches().empty() : o.launcher == "slurm";
     check_scheduler(o, slurm);
     if (slurm) jobs::slurm::require();
-    const std::unique_ptr<Launcher> launcher =
-        slurm ? slurm_launcher(plan, folder, launch, journal) : local_launcher(plan, folder, launch);
+    const std::unique_ptr<jobs::Launcher> launcher =
+        slurm ? slurm_launcher(plan, folder, launch, journal) : jobs::local_launcher(o.jobs, plan.points.size());
     result = run_points(plan, folder, journal, *launcher, {o.fail_fast, o.retry});
   }
   finish(plan, journal, folder, result, o.json);

@@ -171,8 +171,9 @@ std::string placed(const Scale& scale, const Cell& cell, const std::vector<Overr
   return str(to_string(scale.mark), ": cell ", cell.id, ": ", message);
 }
 
-void take_ranks(const Node& full, Cell& cell) {
+void take_resources(const Node& full, Cell& cell) {
   cell.demand = jobs::demand_of(full);
+  cell.length = jobs::length_of(full);
   const Node* comm = full.find("comm");
   if (!comm) return;
   cell.ranks = std::max<int64_t>(1, lmx::train::comm_ranks(*comm, "comm"));
@@ -205,7 +206,7 @@ void compose_cell(const Experiment& e, const Scale& scale, const std::vector<std
     cell.composed = lmx::compose(cell.recipe_file, with_plugins(options));
     const Node full = lmx::full_recipe(cell.composed, cell.id);
     cell.yaml = to_yaml(full);
-    if (!cell.types) take_ranks(full, cell);  // one process counts words, for any number of ranks
+    if (!cell.types) take_resources(full, cell);  // one process counts words, for any number of ranks
   } catch (const UserError& error) {
     std::vector<std::string> messages = lmx::messages_of(error);
     for (std::string& message : messages) message = placed(scale, cell, overrides, message);
@@ -265,6 +266,7 @@ std::vector<Cell> make_cells(const Experiment& experiment, const Scale& scale, c
     Cell types;
     types.id = "types";
     types.types = true;
+    types.length = {20'000, 1};  // counting takes seconds
     cells.insert(cells.begin(), std::move(types));
   }
   std::map<std::string, std::string> first;  // recipe -> cell

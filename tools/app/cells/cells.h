@@ -9,6 +9,7 @@
 #include "app/cells/experiment.h"
 #include "app/cells/expression.h"
 #include "app/jobs/cores.h"
+#include "app/jobs/progress.h"
 #include "base/text.h"
 
 namespace lmx_cli::experiments {
@@ -26,6 +27,7 @@ struct Cell {
   lmx::Node composed;  // the recipe as in its files
   std::string yaml;    // the recipe with every default, as it runs; without run.dir
   jobs::Demand demand;
+  jobs::Length length;
   int64_t ranks = 1;
   bool virtual_ranks = false;  // its ranks are threads of one process, so that its times mean nothing
   std::string same_as;         // an earlier cell with the same recipe, whose run this cell shares; "": none

@@ -7,13 +7,12 @@
 #include <string>
 #include <vector>
 
-#include "app/cells/cells.h"
 #include "app/cells/finished.h"
+#include "app/jobs/slurm.h"
 
 namespace lmx_cli::experiments {
 
 struct RunnerOptions {
-  std::string out;
   int64_t jobs = 0;  // cells at a time; 0: one, or with `slurm` all
   bool keep_checkpoints = false;
   std::vector<std::string> plugin_directories;
@@ -26,19 +25,13 @@ struct Ending {
   int signal = 0;                             // the signal that ended it early; 0: none
 };
 
-class Runner {
- public:
-  // UserError: another process works in `out`, or `out` contains a cell that was run with another recipe. RunError: a
-  // folder that cannot be written.
-  Runner(const Experiment& experiment, const std::vector<Cell>& cells, RunnerOptions options);
-  ~Runner();
-  // Runs each cell of `wanted` (ids) that is not done yet. A cell that has begun continues from its last checkpoint.
-  Ending run(const std::vector<std::string>& wanted);
-  const Finished& finished() const;
+// Runs each cell of `wanted` (ids) that is not done yet, and adds it to `finished`. A cell that has begun continues
+// from its last checkpoint. RunError: a folder that cannot be written.
+Ending run_cells(const Experiment& experiment, const std::vector<Cell>& cells, Finished& finished,
+                 const std::vector<std::string>& wanted, const RunnerOptions& options);
 
- private:
-  struct Impl;
-  std::unique_ptr<Impl> impl_;
-};
+// Submits a job for each cell. A job that is already in the queue, or that has ended since an earlier process submitted
+// it, is not submitted again. The options of sbatch become lines of the script. `cells` must outlive the launcher.
+std::unique_ptr<jobs::Launcher> slurm_cells(const jobs::SlurmOptions& options, const std::vector<Cell>& cells);
 
 }  // namespace lmx_cli::experiments

@@ -80,4 +80,15 @@ class OrphanReaper {
   void end_all(std::chrono::milliseconds patience, const std::function<bool()>& urgent) const;
 };
 
+// Processes that the kernel has killed.
+
+// Returns how often the kernel has killed a process of this process's cgroup because of lack of memory. If the cgroup
+// does not count this, returns the number for the whole machine.
+int64_t memory_kills();
+// Returns the files that may contain this number, the nearest cgroup first. `cgroups`: the contents of
+// /proc/self/cgroup.
+std::vector<std::string> memory_counters(const std::string& cgroups);
+// Reads the number from the first file that has a line `oom_kill N`; 0 if none has.
+int64_t kills_counted(const std::vector<std::string>& files);
+
 }  // namespace lmx_cli::jobs

@@ -1,5 +1,6 @@
 #include "app/jobs/slurm.h"
 
+#include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -7,18 +8,24 @@
 #include <array>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
+#include <set>
 #include <sstream>
 #include <thread>
+#include <utility>
 
-#include "app/jobs/process.h"
 #include "app/print/shell.h"
+#include "app/print/words.h"
 #include "app/records/line_file.h"
+#include "base/clock.h"
 #include "lmx/config.h"
 #include "lmx/error.h"
 
-namespace lmx_cli::jobs::slurm {
+namespace lmx_cli::jobs {
 
 using lmx::str;
+
+namespace slurm {
 
 Answer ask(const std::vector<std::string>& words) {
   std::string line;
@@ -78,26 +85,136 @@ Queued settled_job_named(const std::string& name) {
   return job;
 }
 
+}  // namespace slurm
+
+namespace {
+
+constexpr auto kAskEvery = std::chrono::seconds(2);
+constexpr const char* kOutOfMemory = "OUT_OF_MEMORY";
+
+// Returns the JobState of a job that is over; "" if Slurm no longer lists it.
 std::string state_of(const std::string& job) {
-  const Answer a = ask({"scontrol", "show", "job", "-o", job});
+  if (job.empty()) return {};
+  const slurm::Answer a = slurm::ask({"scontrol", "show", "job", "-o", job});
   const std::string key = "JobState=";
   const size_t at = a.out.find(key);
   if (a.code != 0 || at == std::string::npos) return {};
   return a.out.substr(at + key.size(), a.out.find(' ', at) - at - key.size());
 }
 
-std::optional<int> exit_code(const std::string& file) {
-  const std::string code = one_line(read_text(file));
-  if (code.empty()) return {};
-  return static_cast<int>(lmx::parse_int(code).value_or(1));
-}
-
+// The state of a job of which Slurm has not known `missed` times in a row that it runs, although there is no exit code;
+// "": Slurm has lost it. Nothing: the code may still arrive, because a file of another host may be visible here after a
+// minute only (NFS).
 std::optional<std::string> lost_state(const std::string& job, int missed) {
   constexpr int kLeast = 3, kCompleted = 30;  // how often Slurm is asked, also if it says that the job has completed
   if (missed < kLeast) return {};
-  std::string state = job.empty() ? "" : state_of(job);
+  const std::string state = state_of(job);
   if (state.starts_with("COMPLET") && missed < kCompleted) return {};
   return state;
 }
 
-}  // namespace lmx_cli::jobs::slurm
+// Returns the exit code that a script has written to a file; nothing: none yet. 1: the file has another content.
+std::optional<int> exit_code(const std::string& file) {
+  const std::string code = slurm::one_line(read_text(file));
+  if (code.empty()) return {};
+  return static_cast<int>(lmx::parse_int(code).value_or(1));
+}
+
+// The reasons of Slurm are "JobHeldUser", "job requeued in held state" and the like.
+bool is_held(const std::string& reason) {
+  return reason.find("Held") != std::string::npos || reason.find("held") != std::string::npos;
+}
+
+}  // namespace
+
+SlurmLauncher::SlurmLauncher(SlurmOptions options) : options_(std::move(options)) {}
+
+void SlurmLauncher::watch(const std::string& id, const std::string& job, const std::string& exit_file) {
+  watched_.push_back({id, job, exit_file, std::chrono::steady_clock::now()});
+}
+
+std::vector<std::string> SlurmLauncher::running() const {
+  std::vector<std::string> ids;
+  for (const Watched& w : watched_) ids.push_back(w.id);
+  return ids;
+}
+
+void SlurmLauncher::recorded(const std::string& id) {
+  std::error_code error;
+  std::filesystem::remove(exit_files_[id], error);
+}
+
+// Jobs of the queue; arrays without their tasks.
+std::set<std::string> SlurmLauncher::submitted() const {
+  std::set<std::string> jobs;
+  for (const Watched& w : watched_)
+    if (!w.job.empty()) jobs.insert(w.job.substr(0, w.job.find('_')));
+  return jobs;
+}
+
+void SlurmLauncher::stop() {
+  for (const std::string& job : submitted()) slurm::ask({"scancel", job});
+}
+
+std::vector<Ended> SlurmLauncher::poll() {
+  if (std::chrono::steady_clock::now() - asked_ >= kAskEvery) look();
+  std::vector<Ended> all;
+  for (auto w = watched_.begin(); w != watched_.end();) {
+    const std::optional<Ended> ended = end_of(*w);
+    if (!ended) {
+      ++w;
+      continue;
+    }
+    all.push_back(*ended);
+    exit_files_[w->id] = w->exit_file;
+    w = watched_.erase(w);
+  }
+  return all;
+}
+
+// Counts how often Slurm has not known a job. `squeue` lists the tasks of an array as %F (its job) and %K (the task),
+// and other jobs with %K "N/A".
+void SlurmLauncher::look() {
+  asked_ = std::chrono::steady_clock::now();
+  std::map<std::string, std::string> known;  // reason to wait by job
+  if (const std::set<std::string> jobs = submitted(); !jobs.empty()) {
+    const slurm::Answer a = slurm::ask({"squeue", "-h", "-r", "-o", "%F %K %r", "-j", joined(jobs, ",")});
+    // Otherwise the controller is busy or starts again.
+    if (a.code != 0 && a.err.find("Invalid job id") == std::string::npos) return;
+    std::istringstream lines(a.out);
+    for (std::string line, job, task, reason; std::getline(lines, line);) {
+      std::istringstream words(line);
+      words >> job >> task;
+      std::getline(words >> std::ws, reason);
+      known.emplace(lmx::parse_int(task) ? job + "_" + task : job, reason);
+    }
+  }
+  for (Watched& w : watched_) {
+    const auto found = known.find(w.job);
+    w.missed = found != known.end() ? 0 : w.missed + 1;
+    report_held(w, found != known.end() && is_held(found->second) ? found->second : "");
+  }
+}
+
+// A held job would wait without end and without a message. `reason`: "" if it is not held.
+void SlurmLauncher::report_held(Watched& w, const std::string& reason) const {
+  if (!reason.empty() && !w.held)
+    say(lmx::LogLevel::warn, str("[slurm] ", options_.noun, " ", w.id, ": Slurm holds job ", w.job, " (", reason,
+                                 "); `scontrol release ", w.job, "` continues it"));
+  w.held = !reason.empty();
+}
+
+std::optional<Ended> SlurmLauncher::end_of(const Watched& w) {
+  constexpr int kKilled = 128 + SIGKILL;
+  const double seconds = lmx::seconds_since(w.since);
+  if (const std::optional<int> code = exit_code(w.exit_file)) {
+    if (*code != 0 && w.missed == 0) return {};
+    return Ended{w.id, *code, seconds, *code == kKilled && state_of(w.job) == kOutOfMemory};
+  }
+  const std::optional<std::string> state = lost_state(w.job, w.missed);
+  if (!state) return {};
+  if (*state == kOutOfMemory) return Ended{w.id, kKilled, seconds, true};
+  return Ended{w.id, kKilled, seconds, false, state->empty() ? "Slurm has lost it" : *state};
+}
+
+}  // namespace lmx_cli::jobs

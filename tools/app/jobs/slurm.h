@@ -1,11 +1,18 @@
-// Slurm's commands, for programs that submit jobs and watch them.
+// Jobs of Slurm: its commands, and a launcher that watches jobs until each has an exit code.
 #pragma once
 
+#include <chrono>
+#include <list>
+#include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
-namespace lmx_cli::jobs::slurm {
+#include "app/jobs/launcher.h"
+
+namespace lmx_cli::jobs {
+namespace slurm {
 
 struct Answer {
   int code = 0;
@@ -28,14 +35,48 @@ struct Queued {
 Queued job_named(const std::string& name);
 // The same, but waits while the job completes, at most a minute: it then has left the queue, or waits in it again.
 Queued settled_job_named(const std::string& name);
-// Returns the JobState of a job ("12", or "12_3" for a task of an array) that is over; "" if Slurm no longer lists it.
-std::string state_of(const std::string& job);
 
-// Returns the exit code that a script has written to a file; nothing: none yet. 1: the file has another content.
-std::optional<int> exit_code(const std::string& file);
-// The state of a job of which Slurm has not known `missed` times in a row that it runs, although there is no exit code:
-// state_of(), or "" for a job without an id. Nothing: the code may still arrive, because a file of another host may be
-// visible here after a minute only (NFS).
-std::optional<std::string> lost_state(const std::string& job, int missed);
+}  // namespace slurm
 
-}  // namespace lmx_cli::jobs::slurm
+struct SlurmOptions {
+  std::string noun;                    // what a job is: "point", "cell"
+  std::string folder;                  // of scripts and exit codes
+  int64_t jobs = 0;                    // at a time; 0: no limit
+  std::vector<std::string> scheduler;  // options of sbatch
+};
+
+// A launcher whose jobs continue when this process ends. Their scripts write an exit code into a file. The code of a
+// failure counts only when Slurm no longer has the job: a job of which a node fails may be queued again, although its
+// script has recorded the failure of its ranks before. The file is removed when the result of the job is recorded.
+class SlurmLauncher : public Launcher {
+ public:
+  explicit SlurmLauncher(SlurmOptions options);
+  std::vector<Ended> poll() override;
+  void recorded(const std::string& id) override;
+  std::vector<std::string> running() const override;
+  bool outlives() const override { return true; }
+  void stop() override;
+
+ protected:
+  // `job`: "12", or "12_3" for a task of an array; "" if Slurm has it no longer.
+  void watch(const std::string& id, const std::string& job, const std::string& exit_file);
+  const SlurmOptions options_;
+
+ private:
+  struct Watched {
+    std::string id, job, exit_file;
+    std::chrono::steady_clock::time_point since;
+    int missed = 0;     // number of queries for which Slurm has not known it
+    bool held = false;  // Slurm holds it, and a warning has been logged
+  };
+  std::set<std::string> submitted() const;
+  void look();
+  void report_held(Watched& w, const std::string& reason) const;
+  static std::optional<Ended> end_of(const Watched& w);
+
+  std::list<Watched> watched_;
+  std::map<std::string, std::string> exit_files_;  // by job that has ended
+  std::chrono::steady_clock::time_point asked_;
+};
+
+}  // namespace lmx_cli::jobs

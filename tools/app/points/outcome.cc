@@ -9,7 +9,6 @@
 #include <fstream>
 #include <sstream>
 
-#include "app/jobs/pool.h"
 #include "app/points/plan.h"
 #include "app/print/words.h"
 #include "app/records/line_file.h"
@@ -42,21 +41,36 @@ std::optional<double> recorded(const Metric& metric, const std::string& run) {
   return value;
 }
 
+// Returns the last "error: ..." in the log of a process that failed; otherwise where to look. A line that begins with
+// it comes before those of launchers, as "srun: error: ...", which report the end of a process below its own message.
+std::string last_error(const std::string& log) {
+  constexpr size_t kBelow = 20;  // lines of a launcher that follow the message of its program
+  const std::string mark = "error: ";
+  std::vector<std::string> lines;
+  std::istringstream text(jobs::read_text(log));
+  for (std::string line; std::getline(text, line);) lines.push_back(line);
+  size_t last = lines.size();
+  while (last > 0 && lines[last - 1].find(mark) == std::string::npos) --last;
+  if (last == 0) return "see " + log;
+  for (size_t i = last; i > 0 && i + kBelow > last; --i)
+    if (lines[i - 1].starts_with(mark)) return lines[i - 1].substr(mark.size());
+  return lines[last - 1].substr(lines[last - 1].find(mark) + mark.size());
+}
+
 }  // namespace
 
-Judgement judge(const Ending& ending, const std::string& run, const std::string& log) {
+Judgement judge(const jobs::Ended& ended, const std::string& run, const std::string& log) {
   const RunStatus status = read_status(run);
-  if (ending.code == 0) return {status.state == "paused" ? Outcome::paused : Outcome::done, ""};
-  if (ending.memory_killed && ending.code == 128 + SIGKILL)
-    return {Outcome::out_of_memory, "killed for lack of memory"};
-  if (!ending.outside.empty()) return {Outcome::preempted, "ended from outside: " + ending.outside};
-  if (ending.code == 128 + SIGKILL) return {Outcome::preempted, "killed from outside"};
-  if (ending.code == 128 + SIGTERM || ending.code == 128 + SIGINT)
-    return {Outcome::preempted, ending.code == 128 + SIGINT ? "SIGINT from outside" : "SIGTERM from outside"};
-  if (ending.code > 128)
-    return {Outcome::failed, lmx::str("ended by signal ", ending.code - 128, ", ", jobs::last_error(log))};
-  const bool told = status.state == "failed";
-  const std::string reason = told && !status.reason.empty() ? status.reason : jobs::last_error(log);
+  const int code = ended.code;
+  if (code == 0) return {status.state == "paused" ? Outcome::paused : Outcome::done, ""};
+  if (ended.memory_killed && code == 128 + SIGKILL) return {Outcome::out_of_memory, "killed for lack of memory"};
+  if (!ended.outside.empty()) return {Outcome::preempted, "ended from outside: " + ended.outside};
+  if (code == 128 + SIGKILL) return {Outcome::preempted, "killed from outside"};
+  if (code == 128 + SIGTERM || code == 128 + SIGINT)
+    return {Outcome::preempted, code == 128 + SIGINT ? "SIGINT from outside" : "SIGTERM from outside"};
+  if (code > 128) return {Outcome::failed, lmx::str("ended by signal ", code - 128, ", ", last_error(log))};
+  const bool told = status.state == "failed" && !status.reason.empty();
+  const std::string reason = told ? status.reason : lmx::str("exit code ", code, ": ", last_error(log));
   if (status.diverged()) return {Outcome::diverged, reason};
   const bool refused =
       reason.find("[memory]") != std::string::npos && reason.find("cannot allocate") != std::string::npos;

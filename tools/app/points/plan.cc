@@ -168,6 +168,7 @@ void read_resources(Point& point) {
   point.steps = static_cast<int64_t>(number_at(full, "train.steps"));
   point.epochs = text_at(full, "train.epochs");
   point.demand = jobs::demand_of(full);
+  point.length = jobs::length_of(full);
   point.translates = text_at(full, "train.final_bleu") != "none";
 }
 

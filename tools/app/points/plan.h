@@ -8,6 +8,7 @@
 
 #include "app/compose/compose.h"
 #include "app/jobs/cores.h"
+#include "app/jobs/progress.h"
 #include "app/points/grid.h"
 #include "app/run/schema.h"
 
@@ -62,6 +63,7 @@ struct Point {
   int64_t steps = 0;   // 0: `epochs` limits the training
   std::string epochs;  // train.epochs
   jobs::Demand demand;
+  jobs::Length length;
   std::string parameters;  // number of parameters, as printed by the dry run; "" without a dry run
   std::string memory;      // memory per rank, likewise
   int64_t parameter_count = 0, memory_bytes = 0;  // the same two values as numbers

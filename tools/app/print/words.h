@@ -7,9 +7,9 @@ namespace lmx_cli {
 
 // Joins any range of strings: "a, b, c".
 template <class Words>
-std::string joined(const Words& words) {
+std::string joined(const Words& words, const std::string& between = ", ") {
   std::string text;
-  for (const std::string& word : words) text += (text.empty() ? "" : ", ") + word;
+  for (const std::string& word : words) text += (text.empty() ? "" : between) + word;
   return text;
 }
 

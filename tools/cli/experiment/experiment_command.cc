@@ -139,15 +139,17 @@ void run(const ExperimentFlags& o) {
   }
   const bool slurm = o.choice.launcher == "slurm";
   if (slurm) jobs::slurm::require();
-  Runner runner(p.experiment, p.cells, {p.out, o.jobs, o.keep_checkpoints, o.directories.directories, slurm, o.slurm});
-  const Ending ending = runner.run(wanted);
+  const jobs::DirectoryLock lock(p.out);
+  Finished finished(p.cells, p.out);
+  const Ending ending = run_cells(p.experiment, p.cells, finished, wanted,
+                                  {o.jobs, o.keep_checkpoints, o.directories.directories, slurm, o.slurm});
   if (ending.signal) {
     lmx::log_info(slurm ? "interrupted; the jobs continue, and the same command watches them again"
                         : "interrupted; the same command continues from here");
     throw ExitCode{128 + ending.signal};
   }
-  const Results r = results_of(p, runner.finished(), ending);
-  write_results(r, runner.finished());
+  const Results r = results_of(p, finished, ending);
+  write_results(r, finished);
   if (ending.failed.empty()) return o.check ? check(r) : void();
   std::string text;
   for (const auto& [cell, why] : ending.failed) text += str("\n  ", cell, ": ", why);

@@ -1,0 +1,184 @@
+#include "app/jobs/launcher.h"
+
+#include <signal.h>
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <list>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "base/clock.h"
+#include "lmx/error.h"
+
+namespace lmx_cli::jobs {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr auto kPollEvery = std::chrono::milliseconds(50);
+// How long to wait for a run that another process still holds. If its sweep was killed, the run ends within a second.
+constexpr auto kPatience = std::chrono::seconds(30);
+
+class LocalLauncher final : public Launcher {
+ public:
+  LocalLauncher(int64_t jobs, size_t most)
+      : jobs_(static_cast<size_t>(std::max<int64_t>(1, jobs))), cores_(jobs, most) {}
+
+  size_t start(const std::deque<Job>& waiting) override {
+    size_t started = 0;
+    for (const Job& job : waiting) {
+      if (running_.size() >= jobs_ || told_ > 0 || !cores_.free_for(job.demand) || held(job.run)) break;
+      prepare(job);
+      const Surroundings around = cores_.take(job.demand);
+      running_.push_back({job.id, Child(job.words, job.log, around), Clock::now(), around.cores, memory_kills()});
+      ++started;
+    }
+    return started;
+  }
+
+  std::vector<Ended> poll() override {
+    pass_signals_on();
+    std::vector<Ended> all;
+    for (auto r = running_.begin(); r != running_.end();) {
+      const std::optional<int> code = r->child.poll();
+      if (!code) {
+        ++r;
+        continue;
+      }
+      cores_.give_back(r->cores);
+      all.push_back({r->id, *code, lmx::seconds_since(r->since), memory_kills() > r->kills});
+      r = running_.erase(r);
+    }
+    return all;
+  }
+
+  std::vector<std::string> running() const override {
+    std::vector<std::string> ids;
+    for (const Running& r : running_) ids.push_back(r.id);
+    return ids;
+  }
+  bool outlives() const override { return false; }
+  void stop() override {
+    for (const Running& r : running_) r.child.send(SIGTERM);
+  }
+
+ private:
+  struct Running {
+    std::string id;
+    Child child;  // is killed if it still runs at the end of this process
+    Clock::time_point since;
+    std::vector<int> cores;
+    int64_t kills;  // memory_kills() at its start
+  };
+
+  void pass_signals_on() {
+    if (SignalNote::count() == told_) return;
+    told_ = SignalNote::count();
+    stop();
+  }
+
+  // True while another process still trains in `run`. UserError: that process does not end.
+  bool held(const std::string& run) {
+    if (!is_locked(run)) {
+      held_since_.reset();
+      return false;
+    }
+    if (!held_since_) held_since_ = Clock::now();
+    if (Clock::now() - *held_since_ > kPatience)
+      throw lmx::UserError(
+          lmx::str("[jobs] another process trains in ", run, " (its status.json names it); end it, then continue"));
+    return true;
+  }
+
+  const size_t jobs_;
+  Cores cores_;
+  std::list<Running> running_;
+  std::optional<Clock::time_point> held_since_;
+  int told_ = 0;  // number of signals that were sent to the children
+};
+
+// Quotes a value for the override grammar.
+std::string override_value(const std::string& text) {
+  constexpr const char* kPlain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./";
+  if (text.find('/') != std::string::npos && text.find_first_not_of(kPlain) == std::string::npos) return text;
+  std::string quoted = "'";
+  for (size_t i = 0; i < text.size(); ++i) {
+    const size_t end = text.find_first_not_of('\\', i);
+    const bool before_quote = text[i] == '\\' && (end == std::string::npos || text[end] == '\'');
+    if (text[i] == '\'' || before_quote) quoted += '\\';
+    quoted += text[i];
+  }
+  return quoted + "'";
+}
+
+}  // namespace
+
+Launcher::~Launcher() = default;
+
+void Launcher::say(lmx::LogLevel level, const std::string& text) const {
+  before_message();
+  lmx::log(level, text);
+}
+
+std::unique_ptr<Launcher> local_launcher(int64_t jobs, size_t most) {
+  return std::make_unique<LocalLauncher>(jobs, most);
+}
+
+Runner::Runner(Launcher& launcher, Progress& progress) : launcher_(launcher), progress_(progress) {
+  launcher.before_message = [&progress] { progress.hide(); };
+}
+
+Runner::~Runner() {
+  launcher_.before_message = [] {};
+}
+
+void Runner::start() {
+  const size_t count = waiting_.empty() ? 0 : launcher_.start(waiting_);
+  for (size_t i = 0; i < count; ++i) {
+    const Job job = std::move(waiting_.front());
+    waiting_.pop_front();
+    started(job);
+    progress_.started(job.id);
+  }
+}
+
+void Runner::drive() {
+  while (!waiting_.empty() || !launcher_.running().empty()) {
+    if (!interrupted()) start();
+    const std::vector<Ended> all = launcher_.poll();
+    if (SignalNote::count() > 0 && launcher_.outlives()) break;
+    if (!all.empty()) progress_.hide();
+    for (const Ended& job : all) {
+      ended(job);
+      launcher_.recorded(job.id);
+    }
+    if (interrupted() && launcher_.running().empty()) break;
+    if (all.empty()) std::this_thread::sleep_for(kPollEvery);
+    progress_.show();
+  }
+  progress_.hide();
+}
+
+void Runner::stop() {
+  stopped_ = true;
+  launcher_.stop();
+}
+
+std::vector<std::string> run_command(const std::string& recipe, const std::string& directory,
+                                     const std::vector<std::string>& plugin_directories) {
+  std::vector<std::string> words{own_program(), "run", recipe, "run.dir=" + override_value(directory),
+                                 "--resume",    "auto"};
+  for (const std::string& plugins : plugin_directories) words.insert(words.end(), {"--plugin-dir", plugins});
+  return words;
+}
+
+void prepare(const Job& job) {
+  if (job.prepare) job.prepare();
+  std::error_code error;
+  std::filesystem::remove(job.run + "/status.json", error);
+}
+
+}  // namespace lmx_cli::jobs
