@@ -1,10 +1,12 @@
 // Learning rates as functions of t, the number of earlier updates. base is optimizer.lr after lr_rule. Steps whose
 // update is skipped do not count in t. The epoch e counts passes over the data, including the data of skipped updates.
 //
-//   constant       base
+//   constant       warm-up as linear; then base
 //   linear         base (t+1) / warmup while t < warmup; then base (N - t) / (N - warmup), 0 from N on   (Puri 2018)
 //   inverse_sqrt   start + t (base - start) / warmup while t < warmup; then base sqrt(warmup / t)   (Ott 2018, fairseq)
 //   cosine         warm-up as linear; then min + (base - min) (1 + cos(pi (t - warmup) / (N - warmup))) / 2
+//   wsd            warm-up as linear; then base; in the last D updates min + (base - min) (1 - x), or (1 - sqrt(x)),
+//                  for x = (t - N + D) / D   (Hu 2024, MiniCPM; the shapes: Haegele 2024)
 //   epoch_decay    base factor^e in epoch e = 0, 1, ...   (Patwary 2018: 0.85-0.95)
 //   halve_on_rise  base factor^k after k rises of the validation perplexity   (Xiao 2017: 0.5)
 #include <algorithm>
@@ -30,9 +32,15 @@ void Schedule::load(const std::vector<double>& state) {
 namespace {
 
 struct ConstantConfig {
-  void fields(Fields&) {}
+  int64_t warmup = 0;
+  void fields(Fields& f) { f.field("warmup", warmup, "updates over which the rate rises to its base", kNonNegative); }
   static ConstantConfig read(const Node& n, const std::string& path) { return read_config<ConstantConfig>(n, path); }
 };
+
+// The number of updates of the decay of wsd, of `all` updates.
+int64_t wsd_decay(double decay, int64_t all) {
+  return std::llround(decay < 1 ? decay * static_cast<double>(all) : decay);
+}
 
 template <class Config>
 Config with_warmup(const Node& node, const std::string& path) {
@@ -66,6 +74,33 @@ struct CosineConfig {
     f.field("min_lr", min_lr, "the rate from there on", kNonNegative);
   }
   static CosineConfig read(const Node& n, const std::string& path) { return with_warmup<CosineConfig>(n, path); }
+};
+
+struct WsdConfig {
+  int64_t steps = 0;
+  int64_t warmup = 0;
+  double decay = 0.2;
+  std::string shape = "linear";
+  double min_lr = 0;
+  void fields(Fields& f) {
+    f.field("steps", steps, "the rate reaches min_lr after so many updates; 0: train.steps", kNonNegative);
+    f.field("warmup", warmup, "updates over which the rate rises to its base", kNonNegative);
+    f.field("decay", decay,
+            "updates at the end over which the rate decreases; below 1: this fraction of all updates; 0: none",
+            kNonNegative);
+    f.choice("shape", shape, {"linear", "sqrt"}, "of the decrease: 1 - x or 1 - sqrt(x), for x from 0 to 1");
+    f.field("min_lr", min_lr, "the rate at the end", kNonNegative);
+  }
+  static WsdConfig read(const Node& n, const std::string& path) {
+    const auto c = with_warmup<WsdConfig>(n, path);
+    const std::string place = place_of_key(n, path, "decay");
+    if (c.decay >= 1 && c.decay != std::floor(c.decay))
+      throw UserError(str(place, "expected a number of updates, or a fraction below 1, got ", c.decay));
+    if (c.steps > 0 && c.warmup + wsd_decay(c.decay, c.steps) > c.steps)
+      throw UserError(str(place, "a warm-up of ", c.warmup, " updates and a decay of ", wsd_decay(c.decay, c.steps),
+                          " are more than ", path, ".steps = ", c.steps));
+    return c;
+  }
 };
 
 struct InverseSqrtConfig {
@@ -111,10 +146,13 @@ int64_t length(int64_t steps, const ScheduleState& s) {
 
 class Constant final : public Schedule {
  public:
-  Constant(const ConstantConfig&, double base) : base_(base) {}
-  double rate(const ScheduleState&) const override { return base_; }
+  Constant(const ConstantConfig& c, double base) : c_(c), base_(base) {}
+  double rate(const ScheduleState& s) const override {
+    return s.update < c_.warmup ? base_ * ratio(s.update + 1, c_.warmup) : base_;
+  }
 
  private:
+  ConstantConfig c_;
   double base_;
 };
 
@@ -145,6 +183,25 @@ class Cosine final : public Schedule {
 
  private:
   CosineConfig c_;
+  double base_;
+};
+
+// Warm-up, stable, decay. Each update before the decay has the same rate whatever the length of the run is, so runs of
+// several lengths have a common beginning.
+class Wsd final : public Schedule {
+ public:
+  Wsd(const WsdConfig& c, double base) : c_(c), base_(base) {}
+  double rate(const ScheduleState& s) const override {
+    const int64_t n = length(c_.steps, s), decay = std::min(wsd_decay(c_.decay, n), n), first = n - decay;
+    if (s.update < std::min(c_.warmup, first)) return base_ * ratio(s.update + 1, c_.warmup);
+    if (s.update < first || decay == 0) return base_;
+    if (s.update >= n) return c_.min_lr;
+    const double x = ratio(s.update - first, decay);
+    return c_.min_lr + (base_ - c_.min_lr) * (1 - (c_.shape == "sqrt" ? std::sqrt(x) : x));
+  }
+
+ private:
+  WsdConfig c_;
   double base_;
 };
 
@@ -218,7 +275,8 @@ const std::vector<schedules::Entry>& schedules::entries() {
                                         entry_of<InverseSqrt, InverseSqrtConfig>("inverse_sqrt"),
                                         entry_of<EpochDecay, EpochDecayConfig>("epoch_decay"),
                                         entry_of<HalveOnRise, HalveOnRiseConfig>("halve_on_rise"),
-                                        entry_of<Cosine, CosineConfig>("cosine")};
+                                        entry_of<Cosine, CosineConfig>("cosine"),
+                                        entry_of<Wsd, WsdConfig>("wsd")};
   return table;
 }
 component::Described component::schedules() {

@@ -37,6 +37,46 @@ TEST(Schedule, ConstantAndTheDefault) {
   EXPECT_EQ(full_schedule_config(Node(), "schedule").at_path("name")->text, "constant");
 }
 
+TEST(Schedule, ConstantRisesOverItsWarmUp) {
+  const auto s = schedule("{name: constant, warmup: 4}", 0.2);
+  const std::vector<double> expected{0.05, 0.1, 0.15, 0.2, 0.2, 0.2};
+  for (size_t t = 0; t < expected.size(); ++t) EXPECT_DOUBLE_EQ(rate(*s, static_cast<int64_t>(t)), expected[t]) << t;
+}
+
+TEST(Schedule, WsdWarmsUpIsStableAndDecays) {
+  const auto s = schedule("{name: wsd, warmup: 2, decay: 4, min_lr: 0.2}", 1);
+  const std::vector<double> expected{0.5, 1, 1, 1, 1, 1, 1, 0.8, 0.6, 0.4, 0.2, 0.2};
+  for (size_t t = 0; t < expected.size(); ++t)
+    EXPECT_DOUBLE_EQ(s->rate({static_cast<int64_t>(t), 0, 10}), expected[t]) << t;
+  const auto root = schedule("{name: wsd, decay: 4, shape: sqrt}", 2);
+  EXPECT_DOUBLE_EQ(root->rate({6, 0, 10}), 2);
+  EXPECT_DOUBLE_EQ(root->rate({7, 0, 10}), 2 * (1 - 0.5));
+  EXPECT_DOUBLE_EQ(root->rate({9, 0, 10}), 2 * (1 - std::sqrt(0.75)));
+  EXPECT_EQ(root->rate({10, 0, 10}), 0);
+}
+
+TEST(Schedule, WsdDecaysOverAFractionOfAllUpdates) {
+  const auto part = schedule("{name: wsd, decay: 0.3}", 1), updates = schedule("{name: wsd, decay: 30}", 1),
+             own = schedule("{name: wsd, decay: 0.3, steps: 100}", 1);
+  for (const int64_t t : {0, 69, 70, 71, 99, 100, 200}) {
+    EXPECT_EQ(part->rate({t, 0, 100}), updates->rate({t, 0, 100})) << t;
+    EXPECT_EQ(part->rate({t, 0, 100}), own->rate({t, 0, 7})) << t;
+  }
+  EXPECT_DOUBLE_EQ(part->rate({85, 0, 100}), 0.5);
+  EXPECT_EQ(schedule("{name: wsd, decay: 0}", 1)->rate({99, 0, 100}), 1);
+  // A run that is shorter than warm-up and decay together: the decay goes first.
+  const auto shorter = schedule("{name: wsd, warmup: 50, decay: 0.5}", 1);
+  EXPECT_DOUBLE_EQ(shorter->rate({9, 0, 20}), 0.2);
+  EXPECT_DOUBLE_EQ(shorter->rate({10, 0, 20}), 1);
+}
+
+// Runs of several lengths have equal rates up to the decay of the shorter one, so one run is the trunk of the others.
+TEST(Schedule, WsdOfSeveralLengthsHasACommonBeginning) {
+  const auto s = schedule("{name: wsd, warmup: 10, decay: 20}", 1);
+  for (int64_t t = 0; t < 80; ++t) EXPECT_EQ(s->rate({t, 0, 100}), s->rate({t, 0, 1000})) << t;
+  EXPECT_NE(s->rate({81, 0, 100}), s->rate({81, 0, 1000}));
+}
+
 TEST(Schedule, LinearReachesZeroWhereverTrainingStops) {
   const auto s = schedule("{name: linear, steps: 8, warmup: 3}", 2);
   const std::vector<double> expected{2.0 / 3, 4.0 / 3, 2, 2, 1.6, 1.2, 0.8, 0.4, 0, 0};
@@ -127,16 +167,21 @@ TEST(Schedule, FullConfigHasEveryDefaultNameFirst) {
 }
 
 TEST(Schedule, Errors) {
-  EXPECT_EQ(
-      message("name: cosin"),
-      "r.yaml:1:7: schedule.name: expected one of constant, linear, inverse_sqrt, epoch_decay, halve_on_rise, cosine, "
-      "got 'cosin' (did you mean 'cosine'?)");
+  EXPECT_EQ(message("name: cosin"),
+            "r.yaml:1:7: schedule.name: expected one of constant, linear, inverse_sqrt, epoch_decay, halve_on_rise, "
+            "cosine, wsd, "
+            "got 'cosin' (did you mean 'cosine'?)");
   EXPECT_EQ(message("{name: linear, warmpu: 3}"), "r.yaml:1:16: unknown key schedule.warmpu (did you mean 'warmup'?)");
   EXPECT_EQ(message("{name: linear, steps: 5, warmup: 5}"),
             "r.yaml:1:34: schedule.warmup: 5 steps of warm-up leave none of schedule.steps = 5");
   EXPECT_EQ(message("{name: epoch_decay, factor: 0}"), "r.yaml:1:29: schedule.factor: must be in (0, 1], got 0");
   EXPECT_EQ(message("{name: inverse_sqrt, warmup: 0}"), "r.yaml:1:30: schedule.warmup: must be >= 1, got 0");
-  EXPECT_EQ(message("{name: constant, lr: 3}"), "r.yaml:1:18: unknown key schedule.lr (it has no keys)");
+  EXPECT_EQ(message("{name: constant, lr: 3}"), "r.yaml:1:18: unknown key schedule.lr (allowed: warmup)");
+  EXPECT_EQ(message("{name: wsd, decay: 1.5}"),
+            "r.yaml:1:20: schedule.decay: expected a number of updates, or a fraction below 1, got 1.5");
+  EXPECT_EQ(message("{name: wsd, steps: 10, warmup: 6, decay: 0.5}"),
+            "r.yaml:1:42: schedule.decay: a warm-up of 6 updates and a decay of 5 are more than schedule.steps = 10");
+  EXPECT_EQ(message("{name: wsd, shape: cosine}").substr(0, 36), "r.yaml:1:20: schedule.shape: expecte");
   EXPECT_EQ(message("[linear]"), "r.yaml:1:1: schedule: expected a map with a `name`, got a list");
 }
 

@@ -37,8 +37,7 @@ class LMX_API Schedule {
 // `base_lr`: the learning rate of the optimizer (trait kLearningRate) times the factor of `lr_rule`.
 using ScheduleFactory = std::unique_ptr<Schedule> (*)(const Node& config, const std::string& path, double base_lr);
 
-// From `schedule:` of a recipe, by its key `name`: constant, linear (to zero over N steps, independent of when the run
-// stops), inverse_sqrt, epoch_decay, halve_on_rise, cosine, or a plugin. Errors of a plugin name it.
+// From `schedule:` of a recipe, by its key `name`: built in, or a plugin. Errors of a plugin name it.
 LMX_API std::unique_ptr<Schedule> make_schedule(const Node& config, const std::string& path, double base_lr);
 LMX_API Node full_schedule_config(const Node& config, const std::string& path);
 
