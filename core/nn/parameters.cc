@@ -1,6 +1,7 @@
 #include "lmx/parameters.h"
 
 #include <cmath>
+#include <numeric>
 
 #include "backend/cuda.h"
 #include "lmx/error.h"
@@ -66,6 +67,9 @@ Var& ParameterStore::add(Context& ctx, const ParameterSpec& spec, RandomKey key)
   if (entries_.contains(spec.name)) throw UserError(str("[model] two parameters are named '", spec.name, "'"));
   if (spec.shape.numel() <= 0)
     throw UserError(str("[model] parameter '", spec.name, "' has an empty shape ", spec.shape));
+  if (!spec.parts.empty() && std::accumulate(spec.parts.begin(), spec.parts.end(), int64_t{0}) != spec.shape[0])
+    throw UserError(
+        str("[model] the parts of parameter '", spec.name, "' do not add up to its ", spec.shape[0], " rows"));
   const DType type = ctx.compute == DType::f64 ? DType::f64 : DType::f32;
   // The host computes the values, which are then the same on every device.
   const bool here = ctx.device.kind == Device::Kind::cpu || ctx.device.counts;

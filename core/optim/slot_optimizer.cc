@@ -10,6 +10,11 @@
 namespace lmx {
 
 Optimizer::~Optimizer() = default;
+Grain Optimizer::grain() const {
+  return Grain::parameter;
+}
+void Optimizer::begin(const std::vector<ParameterSpec>&, const std::string&) {}
+void Optimizer::evaluate(Context&, ParameterStore&, bool) {}
 
 void Optimizer::update_all(Context& ctx, std::span<const ParameterUpdate> updates, double lr, int64_t number) {
   std::vector<Reading<double>> factors;  // all copies are enqueued before the host waits

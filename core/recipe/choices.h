@@ -11,7 +11,8 @@ namespace lmx::train {
 // The value of a trait of the loss; "" if it does not have the trait. Errors as for make_loss().
 std::string loss_trait(const Node& config, const std::string& path, const char* trait);
 
-// The learning rate that `optimizer:` of a recipe states, before `lr_rule` and the schedule are applied. Errors as for
+// The learning rate that `optimizer:` of a recipe states, that of its first rule if it has rules, before `lr_rule` and
+// the schedule are applied. Errors as for
 // full_optimizer_config().
 double learning_rate(const Node& config, const std::string& path);
 

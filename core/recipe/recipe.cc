@@ -8,6 +8,7 @@
 #include "lmx/data.h"
 #include "lmx/plugin.h"
 #include "recipe/comm_config.h"
+#include "recipe/optimizer.h"
 #include "recipe/stop_rule.h"
 #include "recipe/sync_rules.h"
 
@@ -257,8 +258,11 @@ Recipe full_components(const Recipe& given, ErrorCollector& errors) {
   errors.keep([&] { full.model = full_component(PluginKind::model, given.model, "model"); });
   errors.keep([&] { full.batcher = full_component(PluginKind::batcher, given.batcher, "batcher"); });
   errors.keep([&] { full.loss = full_loss_config(given.loss, "loss"); });
-  errors.keep([&] { full.optimizer = full_optimizer_config(given.optimizer, "optimizer"); });
-  errors.keep([&] { full.schedule = full_schedule_config(given.schedule, "schedule"); });
+  const bool updates = errors.keep([&] { full.optimizer = full_optimizer_config(given.optimizer, "optimizer"); });
+  errors.keep([&] {
+    full.schedule = full_schedule_config(given.schedule, "schedule");
+    if (updates) train::check_averages(given.optimizer, "optimizer", given.schedule, given.train.ema);
+  });
   errors.keep([&] {
     full.comm = train::full_comm_config(given.comm, "comm");
     check_order(given);
@@ -266,6 +270,8 @@ Recipe full_components(const Recipe& given, ErrorCollector& errors) {
   errors.keep([&] {
     full.sync = full_sync_config(given.sync, "sync");
     check_average(given);
+    if (updates && is_asynchronous(given.sync, "sync"))
+      train::check_optimizer_on_servers(given.optimizer, "optimizer");
   });
   errors.keep([&] { static_cast<void>(read_clip(given.clip, "clip")); });
   full.loss_scale = given.loss_scale.resolved();

@@ -46,6 +46,15 @@ class Numbers {
   std::string from_;
 };
 
+// The averages of an optimizer with the trait kAverages: for use only, since its state determines them.
+StateDict averages_of(Context& ctx, SharedSession& shared, const StateDict& values) {
+  shared.optimizer->evaluate(ctx, shared.params, true);
+  StateDict averages = parameter_values(shared.params);
+  shared.optimizer->evaluate(ctx, shared.params, false);
+  std::erase_if(averages, [&](const auto& entry) { return entry.second.raw() == values.at(entry.first).raw(); });
+  return averages;
+}
+
 }  // namespace
 
 RunState::RunState(Session& session, std::string folder, const Position& start, int64_t until_step)
@@ -81,7 +90,8 @@ TrainState pack_state(const Session& s, const Position& at) {
   Context ctx = s.ctx;
   out.model = parameter_values(s.shared->params);
   add_with_prefix(out.train, "optimizer/", s.shared->optimizer->state());
-  if (s.shared->ema) add_with_prefix(out.train, "ema/", s.shared->ema->state(ctx, s.shared->params));
+  add_with_prefix(out.train, "ema/",
+                  s.shared->ema ? s.shared->ema->state(ctx, s.shared->params) : averages_of(ctx, *s.shared, out.model));
   const auto put = [&](const std::string& name, double value) { out.numbers[name] = number_text(value); };
   // Counts are never written as 1e+05, since `best_step` is part of a folder's name.
   const auto count = [&](const std::string& name, int64_t value) { out.numbers[name] = std::to_string(value); };

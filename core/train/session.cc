@@ -13,6 +13,7 @@
 #include "lmx/plugin.h"
 #include "nn/state_dict.h"
 #include "recipe/choices.h"
+#include "recipe/optimizer.h"
 #include "recipe/planned_batcher.h"
 #include "recipe/sync_rules.h"
 #include "runfiles/checkpoint.h"
@@ -81,7 +82,8 @@ SharedSession::SharedSession(const Recipe& r, Context& ctx, const SessionStart& 
   if (costs->settle()) batcher = make_session_batcher(r, *this, ctx);
   check_batcher_fits_model(r, *batcher, *network.model);
   lr_factor = r.lr_rule.factor(r.batch.global, ctx.ranks);
-  optimizer = make_optimizer(r.optimizer, "optimizer");
+  optimizer = make_optimizer(r.optimizer, "optimizer", network.specs);
+  rates = rule_rates(r.optimizer, "optimizer");
   clip = read_clip(r.clip, "clip");
   check_patterns(r, network.specs);
   if (r.train.ema > 0) ema.emplace(params, r.train.ema, ema_pattern(r));
@@ -134,7 +136,7 @@ void Session::make_workers() {
   usual.schedule = config.schedule;
   if (link && leads() && config.replay.empty() && config.traits() != usual.traits())
     log_warn("[sync] delay is for virtual ranks; workers that are processes take the time that they take");
-  const auto make = [this] { return make_optimizer(recipe.optimizer, "optimizer"); };
+  const auto make = [this] { return make_optimizer(recipe.optimizer, "optimizer", network.specs); };
   const ServerTools tools{&shared->params, &params, make, link.get()};
   for (ServerStrategy* server : sync->servers()) server->attach(ctx, tools);
   if (!comm.shares_memory() || leads()) return;

@@ -10,6 +10,7 @@
 #include "data/dataset.h"
 #include "recipe/components.h"
 #include "recipe/exchanger.h"
+#include "recipe/optimizer.h"
 #include "sync/server/server_link.h"
 #include "sync/server/worker_clock.h"
 #include "train/carried_state.h"
@@ -44,6 +45,7 @@ struct SharedSession {
   std::unique_ptr<Batcher> batcher;
   double lr_factor = 1;  // factor that lr_rule applies to the learning rate
   std::unique_ptr<Optimizer> optimizer;
+  std::vector<RuleRate> rates;  // of the optimizer's rules
   std::vector<ClipRule> clip;
   std::optional<Ema> ema;
   int64_t total_steps = 0;

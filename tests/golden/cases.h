@@ -62,6 +62,9 @@ inline std::vector<GoldenCase> golden_cases() {
   add("optimizer_sgd", {"optimizer=sgd", "optimizer.lr=0.5", "++optimizer.momentum=0.9"});
   add("optimizer_adagrad", {"optimizer=adagrad"});
   add("optimizer_adamw", {"optimizer=adamw"});
+  add("optimizer_rules",
+      {"~optimizer", "~optimizer.lr", "+optimizer.tables={params: 'embedding|softmax', name: adagrad, lr: 0.1}",
+       "+optimizer.rest={params: '.*', name: adamw, lr: 0.01, weight_decay: 0.1}"});
   add("schedule_wsd", {"schedule=wsd", "schedule.warmup=4", "schedule.decay=0.5", "schedule.shape=sqrt"});
   add("average", {"train.ema=0.9"});
   add("random_windows", {"batcher=random_windows", "batcher.sequence_length=8"});

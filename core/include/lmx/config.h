@@ -228,6 +228,10 @@ inline constexpr const char* kWorkerClock = "worker_clock";
 // Optimizers, required: the learning rate before `lr_rule` and the schedule are applied, as trait_value() writes it. An
 // optimizer that has no learning rate states "1"; the schedule then determines the factor of its updates.
 inline constexpr const char* kLearningRate = "learning_rate";
+// Optimizers. "true": validations and what a run stores for use have averages of the parameters, by
+// Optimizer::evaluate(). The average takes the place of a decreasing learning rate, so the schedule must be `constant`.
+// Absent: they have the parameters themselves.
+inline constexpr const char* kAverages = "averages";
 // Models and losses. The keys of the config, separated by spaces, that a resumed run may change, because neither the
 // shapes nor the meaning of the parameters depend on them. Absent: none.
 inline constexpr const char* kChangeable = "changeable";

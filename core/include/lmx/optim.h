@@ -27,10 +27,18 @@ struct ParameterUpdate {
   GradScale grad_scale = {};
 };
 
+// The smallest part of a parameter that an optimizer can update without the rest of the parameter.
+enum class Grain : uint8_t { element, parameter };
+
 // lmx/slot_optimizer.h implements this interface for optimizers that compute each element separately.
 class LMX_API Optimizer {
  public:
   virtual ~Optimizer();
+  // A parameter server updates rows of a parameter on different ranks, so it needs Grain::element. Default: parameter.
+  virtual Grain grain() const;
+  // Called once, before the first update, with the parameters that this object will update. UserError that begins with
+  // `where`: it cannot update one of them. Default: it can update all.
+  virtual void begin(const std::vector<ParameterSpec>& params, const std::string& where);
   // Updates one parameter in place with `grad_scale` times its gradient, which is already coalesced, and calls
   // param.changed(). `number` counts the updates from 1; skipped updates do not count. Does nothing if the parameter
   // has no gradient.
@@ -44,14 +52,23 @@ class LMX_API Optimizer {
   // has others, or that has another shape or type.
   virtual StateDict state() const = 0;
   virtual void load(Context& ctx, const ParameterStore& params, const StateDict& state) = 0;
+  // For an optimizer with the trait kAverages: replaces the values of its parameters by their averages if `on` is true,
+  // and restores the values, bit by bit, if it is false. Other functions are not called in between. Default: nothing.
+  virtual void evaluate(Context& ctx, ParameterStore& params, bool on);
 };
 
 // The config of an optimizer plugin states its learning rate as the trait kLearningRate (lmx/config.h).
 using OptimizerFactory = std::unique_ptr<Optimizer> (*)(const Node& config, const std::string& path);
 
-// From `optimizer:` of a recipe, by its key `name`: sgd, adagrad, adam, adamw, or a plugin. A UserError suggests the
-// nearest name. Errors of a plugin name it.
+// One optimizer by its key `name`: built in, or a plugin. A UserError suggests the nearest name. Errors of a plugin
+// name it.
 LMX_API std::unique_ptr<Optimizer> make_optimizer(const Node& config, const std::string& path);
+// From `optimizer:` of a recipe: one optimizer, or rules {params: pattern, name: ..., ...} by name, of which the first
+// that matches a parameter updates it. The learning rate that updates get is that of the first rule; another rule
+// multiplies it by the ratio of the rates that the recipe gives. `params`: of the model. UserError: a parameter without
+// a rule, a rule without parameters, an optimizer that cannot update a parameter.
+LMX_API std::unique_ptr<Optimizer> make_optimizer(const Node& config, const std::string& path,
+                                                  const std::vector<ParameterSpec>& params);
 LMX_API Node full_optimizer_config(const Node& config, const std::string& path);
 
 // `clip:` of a recipe: a list of {params: pattern, norm: x}, or one number for all parameters. 0 disables a rule.

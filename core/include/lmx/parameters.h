@@ -31,12 +31,15 @@ struct ParameterSpec {
   bool sparse = false;  // its gradient is row-sparse (an embedding, a sampled softmax's table)
   bool output = false;  // the output layer's, with a row for each word: its own, or a table of the model tied to it
   bool frozen = false;  // keeps its initial value: no gradient is computed, so nothing updates or exchanges it
+  // Number of rows of each matrix if the parameter consists of several that are stacked, such as {d, d, d} for queries,
+  // keys and values. Empty: it is one matrix. For optimizers that update a matrix as a whole.
+  std::vector<int64_t> parts = {};
 };
 
 // Owns the leaf Vars (master values, f32; f64 if ctx.compute is f64). Keeps the order of declaration; names are unique.
 class LMX_API ParameterStore {
  public:
-  // UserError: a duplicate name, an empty dimension.
+  // UserError: a duplicate name, an empty dimension, parts that do not add up to the rows.
   Var& add(Context& ctx, const ParameterSpec& spec, RandomKey key);
   Var& at(const std::string& name);  // InternalError if there is no such name
   const Var& at(const std::string& name) const;

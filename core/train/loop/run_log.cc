@@ -194,6 +194,7 @@ Record RunLog::step_record(const std::vector<std::string>& ranks) {
     record.values.emplace_back("comm_sent_between_nodes_bytes", static_cast<double>(sent.sent_between_nodes));
     record.values.emplace_back("comm_received_between_nodes_bytes", static_cast<double>(sent.received_between_nodes));
   }
+  for (const RuleRate& rate : s_.shared->rates) record.values.emplace_back("lr/" + rate.rule, w.lr * rate.factor);
   for (const auto& [name, sum] : w.terms)
     record.values.emplace_back("loss/" + name, w.tokens ? sum / static_cast<double>(w.tokens) : NAN);
   for (const auto& [name, rows] : w.rows)

@@ -12,14 +12,14 @@ namespace lmx::train {
 
 SplitScore score_validation(Session& s, int64_t tokens) {
   const TrainConfig& t = s.recipe.train;
-  const auto swap = [&] {
-    if (s.shared->ema)
-      s.comm.once<int>([&] {
-        s.shared->ema->swap(s.ctx, s.params);
-        return 0;
-      });
+  const auto swap = [&](bool on) {
+    s.comm.once<int>([&] {
+      if (s.shared->ema) s.shared->ema->swap(s.ctx, s.params);
+      s.shared->optimizer->evaluate(s.ctx, s.params, on);
+      return 0;
+    });
   };
-  swap();
+  swap(true);
   ParameterStore params = s.shared->params.replica();  // the server's values if workers have their own copies
   const SplitPlan plan{"valid", t.eval_batch, s.batcher.sequence_length(), tokens, t.eval_carry, t.eval_shards, [] {
                          return SignalGuard::received() != 0;
@@ -27,7 +27,7 @@ SplitScore score_validation(Session& s, int64_t tokens) {
   const SplitScore score = s.sub_batches()
                                ? score_pairs(s.ctx, s.network, params, s.data.valid_pairs, plan)
                                : score_text(s.ctx, s.network, params, s.data.valid, s.data.valid_strings, plan);
-  swap();
+  swap(false);
   return score;
 }
 

@@ -63,11 +63,11 @@ SavedRun::SavedRun(const std::string& directory, const Recipe& recipe, const Voc
   for (const ParameterSpec& spec : network.specs)
     params.add(ctx, {spec.name, spec.shape, Init{"zeros", 0}, spec.sparse, spec.output, spec.frozen}, RandomKey());
   load_parameters(params, stored.values, checkpoint);
-  if (recipe.train.ema > 0 && !stored.averages.empty()) {
-    Ema ema(params, recipe.train.ema, ema_pattern(recipe));
-    ema.load(stored.averages);
-    ema.swap(ctx, params);
+  if (!stored.averages.empty()) {
+    if (recipe.train.ema > 0)  // else they are those of the optimizer
+      Ema(params, recipe.train.ema, ema_pattern(recipe)).load(stored.averages);
     for (const auto& [name, t] : stored.averages) stored.values[name] = t;
+    load_parameters(params, stored.values, checkpoint);
   }
   require_finite(stored.values, checkpoint);
   step = stored.step;

@@ -159,7 +159,9 @@ class Explanation {
     const std::vector<std::string> parts = config::split(path, '.');
     const Node* part = full_.find(parts[0]);
     const Node* name = part ? part->find("name") : nullptr;
-    if (parts[0] == "sync" && parts.size() > 1 && part->find(parts[1])) name = part->find(parts[1])->find("strategy");
+    const Node* rule = part && parts.size() > 1 ? part->find(parts[1]) : nullptr;
+    if (rule && parts[0] == "sync") name = rule->find("strategy");
+    if (rule && parts[0] == "optimizer" && !name) name = rule->find("name");
     if (!name || name->kind != Node::Kind::scalar) return "default of lmx";
     return str("default of ", parts[0], " ", name->text);
   }

@@ -47,7 +47,7 @@ std::string lines_of(const std::vector<Difference>& all) {
 }
 
 constexpr const char* kChangeable =
-    "optimizer.* and schedule.* (not their name), lr_rule.*, batch.*, clip, loss_scale.*";
+    "optimizer.* and schedule.* (not their name, nor params of a rule), lr_rule.*, batch.*, clip, loss_scale.*";
 
 // The keys of the loss and of the model that they let change: {"loss.label_smoothing", "model.dropout", ...}.
 std::vector<std::string> changeable_of_components(const Node& recipe) {
@@ -71,14 +71,22 @@ bool is_named(const std::vector<std::string>& keys, const std::string& path) {
   return std::any_of(keys.begin(), keys.end(), [&](const std::string& key) { return covers(key, path); });
 }
 
-// Returns why a run cannot continue with another value of the key; "" if the checkpoint does not depend on the value.
-std::string why_fixed(const std::string& key, const std::vector<std::string>& of_components) {
-  const std::string group = key.substr(0, key.find('.'));
+// Returns whether `key` names an optimizer, a schedule or a rule of `optimizer` as a whole, or what determines the
+// state that it has: the name, or the parameters of a rule.
+bool determines_state(const std::string& key, const Node& recipe) {
   const std::string name = key.substr(key.rfind('.') + 1);
+  const Node* node = recipe.at_path(key);
+  return key.find('.') == std::string::npos || name == "name" || name == "params" ||
+         (node && node->kind == Node::Kind::map && node->find("params"));
+}
+
+// Returns why a run cannot continue with another value of the key; "" if the checkpoint does not depend on the value.
+std::string why_fixed(const std::string& key, const Node& recipe, const std::vector<std::string>& of_components) {
+  const std::string group = key.substr(0, key.find('.'));
   if (key == "clip" || group == "lr_rule" || group == "batch" || group == "loss_scale") return "";
   if (is_named(of_components, key)) return "";
   if (group == "optimizer" || group == "schedule")
-    return key != group && name != "name" ? "" : str("the checkpoint holds the state of the run's own ", group);
+    return !determines_state(key, recipe) ? "" : str("the checkpoint holds the state of the run's own ", group);
   if (group == "model" || group == "loss")
     return "the checkpoint's parameters have the shapes and the meaning of the run's own";
   if (group == "data" || group == "batcher") return "the run's place in its text is counted in its own batches";
@@ -177,7 +185,7 @@ std::vector<Difference> differences(const Node& before, const Node& now) {
 void check_changeable(const std::string& key, const Node& recipe) {
   if (may_differ(key) || names_a_place(key)) return;
   std::vector<std::string> keys = changeable_of_components(recipe);
-  const std::string why = why_fixed(key, keys);
+  const std::string why = why_fixed(key, recipe, keys);
   if (why.empty()) return;
   keys.insert(keys.begin(), kChangeable);
   throw UserError(str("[resume] --change ", key, ": a resumed run keeps it, because ", why,

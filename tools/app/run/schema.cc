@@ -57,11 +57,11 @@ SchemaPart built_in_part(const std::string& path, component::Described all, cons
   return {path, name, without(std::move(names), name), std::move(own)};
 }
 
-SchemaPart mixed_part(PluginKind kind, const std::string& name) {
+SchemaPart mixed_part(PluginKind kind, const std::string& path, const std::string& name) {
   const std::vector<std::string> plugins = plugin_names(kind);
   const bool plugin = std::find(plugins.begin(), plugins.end(), name) != plugins.end();
-  if (!plugin) return built_in_part(name_of(kind), built_in(kind), plugins, name);
-  SchemaPart part = plugin_part(kind, name_of(kind), name);
+  if (!plugin) return built_in_part(path, built_in(kind), plugins, name);
+  SchemaPart part = plugin_part(kind, path, name);
   for (const auto& [known, fields] : built_in(kind)) part.others.push_back(known);
   return part;
 }
@@ -132,9 +132,21 @@ Node field_schema(const FieldInfo& field) {
   return schema;
 }
 
-// Returns whether a part is a rule of `sync`. The component of a rule is its strategy.
+// Returns whether a part is a rule of `sync` or `optimizer`.
 bool is_rule(const SchemaPart& part) {
-  return part.path.starts_with("sync.");
+  return part.path.starts_with("sync.") || part.path.starts_with("optimizer.");
+}
+
+// Adds a part for each rule of `sync` or `optimizer`. make(path, name) returns the part of the component that the key
+// `key` of the rule names.
+template <class Make>
+void add_rules(std::vector<SchemaPart>& parts, const Node& composed, const char* of, const char* key, Make&& make) {
+  const Node* all = composed.find(of);
+  if (!all) return;
+  for (const auto& [rule, node] : all->entries) {
+    const std::string path = config::join_path(of, rule);
+    if (const std::string name = name_in(composed, path, key, ""); !name.empty()) parts.push_back(make(path, name));
+  }
 }
 
 // Returns the object at a dotted path; creates it if it does not exist. Unknown keys are forbidden, so that a misspelt
@@ -190,7 +202,7 @@ std::optional<Node> default_value(const FieldInfo& field) {
 
 std::string choosing_key(const SchemaPart& part) {
   if (part.component.empty()) return "";
-  return config::join_path(part.path, is_rule(part) ? "strategy" : "name");
+  return config::join_path(part.path, part.path.starts_with("sync.") ? "strategy" : "name");
 }
 
 std::vector<std::string> allowed_words(const FieldInfo& field) {
@@ -209,19 +221,18 @@ std::vector<SchemaPart> recipe_schema(const Node& composed) {
     parts.push_back(built_in_part("data", component::data_kinds(), {}, name));
   for (const MixedKind& mixed : kMixed)
     if (const std::string name = name_in(composed, name_of(mixed.kind), "name", mixed.fallback); !name.empty())
-      parts.push_back(mixed_part(mixed.kind, name));
+      parts.push_back(mixed_part(mixed.kind, name_of(mixed.kind), name));
   for (const PluginKind kind : {PluginKind::model, PluginKind::batcher, PluginKind::comm}) {
     const std::string name = name_in(composed, name_of(kind), "name", "");
     if (name.empty() || name == "self") continue;  // one rank, built in, without fields to show
     parts.push_back(plugin_part(kind, name_of(kind), name));
   }
-  if (const Node* sync = composed.find("sync")) {
-    for (const auto& [rule, node] : sync->entries) {
-      const std::string path = config::join_path("sync", rule);
-      if (const std::string name = name_in(composed, path, "strategy", ""); !name.empty())
-        parts.push_back(plugin_part(PluginKind::sync, path, name));
-    }
-  }
+  if (name_in(composed, "optimizer", "name", "").empty())
+    add_rules(parts, composed, "optimizer", "name", [](const std::string& path, const std::string& name) {
+      return mixed_part(PluginKind::optimizer, path, name);
+    });
+  add_rules(parts, composed, "sync", "strategy",
+            [](const std::string& path, const std::string& name) { return plugin_part(PluginKind::sync, path, name); });
   return parts;
 }
 

@@ -17,7 +17,8 @@ struct SchemaPart {
   std::vector<std::string> others;  // the other components that it could choose
   std::vector<FieldInfo> fields;
 };
-// Returns the key that chooses a part's component: "model.name", "sync.rest.strategy"; "" for the recipe itself.
+// Returns the key that chooses a part's component: "model.name", "sync.rest.strategy", "optimizer.rest.name"; "" for
+// the recipe itself.
 std::string choosing_key(const SchemaPart& part);
 // Returns the permitted words of a field: the names of a choice, or true and false; otherwise nothing.
 std::vector<std::string> allowed_words(const FieldInfo& field);

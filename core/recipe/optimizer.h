@@ -1,0 +1,26 @@
+// `optimizer:` of a recipe: facts about it before objects are made. lmx/optim.h declares the functions that make them.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "lmx/config.h"
+
+namespace lmx::train {
+
+// A rule of `optimizer:`, and the ratio of its learning rate and that of the first rule.
+struct RuleRate {
+  std::string rule;
+  double factor = 1;
+};
+// Empty if the recipe has one optimizer. UserError: the first rule has the rate 0, of which no other one is a multiple.
+std::vector<RuleRate> rule_rates(const Node& optimizer, const std::string& path);
+
+// UserError at the place of an optimizer that needs whole parameters, or averages them (trait kAverages): parameters on
+// a server are divided over ranks.
+void check_optimizer_on_servers(const Node& optimizer, const std::string& path);
+// UserError at the place of an optimizer that averages parameters: the schedule is not `constant`, or `ema`, the decay
+// of a moving average, is not 0.
+void check_averages(const Node& optimizer, const std::string& path, const Node& schedule, double ema);
+
+}  // namespace lmx::train
