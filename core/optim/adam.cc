@@ -30,11 +30,7 @@ struct AdamConfig {
   Traits traits() const { return traits_of(*this); }
   static AdamConfig read(const Node& config, const std::string& path) {
     auto c = read_config<AdamConfig>(config, path);
-    if (c.betas.size() != 2 || c.betas[0] >= 1 || c.betas[1] >= 1) {
-      const Node* node = config.find("betas");
-      throw UserError(str(config::at(node ? node->mark : config.mark, path + ".betas"),
-                          "expected two numbers in [0, 1) such as [0.9, 0.999]"));
-    }
+    check_betas(c.betas, config, path);
     return c;
   }
 };

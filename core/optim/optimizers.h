@@ -20,9 +20,18 @@ Traits traits_of(const Config& config) {
   return {{trait::kLearningRate, trait_value(config.lr)}};
 }
 
+// UserError at `betas` of a config: not two numbers below 1.
+void check_betas(const std::vector<double>& betas, const Node& config, const std::string& path);
+
 Entry sgd();
 Entry adagrad();
 Entry adam();
 Entry adamw();
+Entry muon();
+Entry lion();
+Entry lamb();
+Entry lars();
+Entry adafactor();
+Entry schedule_free();
 
 }  // namespace lmx::optim

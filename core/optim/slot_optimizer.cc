@@ -1,11 +1,11 @@
 #include "lmx/slot_optimizer.h"
 
-#include <algorithm>
 #include <cmath>
 
 #include "autograd/gradient_sums.h"
 #include "backend/cuda.h"
 #include "lmx/error.h"
+#include "optim/states.h"
 
 namespace lmx {
 
@@ -117,40 +117,11 @@ StateDict SlotOptimizer::state() const {
 }
 
 void SlotOptimizer::load(Context& ctx, const ParameterStore& params, const StateDict& state) {
-  std::vector<std::string> known;
-  std::map<std::string, Tensors> loaded;
-  size_t used = 0;
-  for (const std::string& param : params.names()) {
-    const Tensor& value = params.at(param).value();
-    Tensors tensors;
-    std::string absent;
-    for (const Slot& slot : slots_) {
-      known.push_back(str(param, '.', slot.name));
-      const auto it = state.find(known.back());
-      if (it == state.end()) {
-        absent = known.back();
-        continue;
-      }
-      if (it->second.shape() != value.shape() || it->second.dtype() != value.dtype()) {
-        throw UserError(str("[", name_, "] state '", known.back(), "' is ", describe(it->second), ", the parameter ",
-                            describe(value)));
-      }
-      tensors.push_back(ctx.empty(value.shape(), value.dtype(), MemClass::optimizer));
-      copy_values(tensors.back(), it->second);
-    }
-    if (tensors.empty()) continue;
-    if (!absent.empty()) throw UserError(str("[", name_, "] state '", absent, "' is missing"));
-    used += tensors.size();
-    loaded.emplace(param, std::move(tensors));
-  }
-  if (used != state.size()) {
-    for (const auto& [name, tensor] : state) {
-      if (std::find(known.begin(), known.end(), name) != known.end()) continue;
-      throw UserError(
-          str("[", name_, "] state '", name, "' belongs to no parameter's slot", did_you_mean(name, known)));
-    }
-  }
-  tensors_ = std::move(loaded);
+  tensors_ = load_states(name_, ctx, params, state, [this](const Tensor& value) {
+    States states;
+    for (const Slot& slot : slots_) states.push_back({slot.name, value.shape(), value.dtype()});
+    return states;
+  });
 }
 
 }  // namespace optim

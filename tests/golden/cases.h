@@ -65,6 +65,13 @@ inline std::vector<GoldenCase> golden_cases() {
   add("optimizer_rules",
       {"~optimizer", "~optimizer.lr", "+optimizer.tables={params: 'embedding|softmax', name: adagrad, lr: 0.1}",
        "+optimizer.rest={params: '.*', name: adamw, lr: 0.01, weight_decay: 0.1}"});
+  add("optimizer_muon", {"optimizer=muon", "~optimizer.lr", "optimizer.other.lr=0.01"});
+  add("optimizer_lion", {"optimizer=lion", "optimizer.lr=0.003"});
+  add("optimizer_lamb", {"optimizer=lamb", "optimizer.lr=0.1"});
+  add("optimizer_adafactor", {"optimizer=adafactor", "optimizer.lr=1"});
+  add("optimizer_lars", {"optimizer=lars", "optimizer.lr=10"});
+  add("optimizer_schedule_free",
+      {"optimizer=schedule_free", "~optimizer.lr", "schedule=constant", "schedule.warmup=5"});
   add("schedule_wsd", {"schedule=wsd", "schedule.warmup=4", "schedule.decay=0.5", "schedule.shape=sqrt"});
   add("average", {"train.ema=0.9"});
   add("random_windows", {"batcher=random_windows", "batcher.sequence_length=8"});

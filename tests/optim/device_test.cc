@@ -72,13 +72,22 @@ void expect_equal(const std::map<std::string, std::vector<double>>& got,
 }
 
 const std::vector<Shape> kShapes{{1, 1}, {5, 37}, {3, 256}, {61, 130}};
-const std::vector<const char*> kOptimizers{"name: sgd",
+// Optimizers that compute each element separately, and those that need a parameter as a whole.
+const std::vector<const char*> kOfElements{"name: sgd",
                                            "{name: sgd, weight_decay: 0.1}",
                                            "{name: sgd, momentum: 0.9}",
                                            "{name: sgd, momentum: 0.8, nesterov: true, weight_decay: 0.01}",
                                            "{name: adagrad, initial_accumulator: 1, weight_decay: 0.05, eps: 1e-3}",
                                            "{name: adam, betas: [0.5, 0.98], weight_decay: 0.1}",
-                                           "name: adamw"};
+                                           "name: adamw",
+                                           "{name: lion, weight_decay: 0.1}"};
+const std::vector<const char*> kOfParameters{"{name: lamb, weight_decay: 0.1}", "{name: lars, trust_coefficient: 0.1}",
+                                             "name: adafactor"};
+std::vector<const char*> all_optimizers() {
+  std::vector<const char*> all = kOfElements;
+  all.insert(all.end(), kOfParameters.begin(), kOfParameters.end());
+  return all;
+}
 
 class DeviceOptim : public lmx_test::DeviceTest {};
 
@@ -105,7 +114,7 @@ struct Updated {
 TEST_F(DeviceOptim, UpdatesEqualTheCpu) {
   for (const DType type : {DType::f64, DType::f32}) {
     for (const Shape& s : kShapes) {
-      for (const char* config : kOptimizers) {
+      for (const char* config : all_optimizers()) {
         SCOPED_TRACE(str(config, ' ', s, ' ', name_of(type)));
         OnDevice cpu(kCpu, type, s[0], s[1]), cuda(kCuda, type, s[0], s[1]);
         const Updated want(cpu, config), got(cuda, config);
@@ -150,7 +159,7 @@ struct ManyParameters {
 TEST_F(DeviceOptim, ManyParametersAreUpdatedTogether) {
   constexpr int64_t kCount = 100;
   for (const DType type : {DType::f64, DType::f32}) {
-    for (const char* config : kOptimizers) {
+    for (const char* config : kOfElements) {
       SCOPED_TRACE(str(config, ' ', name_of(type)));
       ManyParameters together(kCuda, type, kCount), single(kCuda, type, kCount), cpu(kCpu, type, kCount);
       const auto a = optimizer(config), b = optimizer(config), c = optimizer(config);
@@ -270,7 +279,7 @@ TEST_F(DeviceOptim, ClipsWithoutAWait) {
   const auto clip = rules("[{params: '^p[0-4]', norm: 0.5}, {params: '^p5', norm: 1e9}, {params: '^p6', norm: 0}]");
   constexpr double kUnscale = 0.3;
   for (const DType type : {DType::f64, DType::f32}) {
-    for (const char* config : kOptimizers) {
+    for (const char* config : all_optimizers()) {
       SCOPED_TRACE(str(config, ' ', name_of(type)));
       ManyParameters device(kCuda, type, 70), host(kCuda, type, 70);
       const auto a = optimizer(config), b = optimizer(config);
@@ -321,7 +330,7 @@ TEST_F(DeviceOptim, FactorsHaveTheBitsOfTheCpu) {
 TEST_F(DeviceOptim, AGradientThatIsNotFiniteChangesNothing) {
   for (const auto& [kind, type] :
        {std::pair(kCpu, DType::f32), std::pair(kCuda, DType::f32), std::pair(kCuda, DType::f64)}) {
-    for (const char* config : kOptimizers) {
+    for (const char* config : all_optimizers()) {
       for (const double bad : {std::numeric_limits<double>::infinity(), std::numeric_limits<double>::quiet_NaN()}) {
         OnDevice f(kind, type, 5, 9);
         const auto o = optimizer(config);

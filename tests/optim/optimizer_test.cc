@@ -266,9 +266,18 @@ std::string config_message(const std::string& text) {
 
 TEST(Optimizer, ConfigErrors) {
   EXPECT_EQ(config_message("name: sdg"),
-            "r.yaml:1:7: optimizer.name: expected one of sgd, adagrad, adam, adamw, got 'sdg' (did you mean 'sgd'?)");
+            "r.yaml:1:7: optimizer.name: expected one of sgd, adagrad, adam, adamw, muon, lion, lamb, lars, adafactor, "
+            "schedule_free, got 'sdg' (did you mean 'sgd'?)");
   EXPECT_EQ(config_message("{lr: 1}"),
-            "r.yaml:1:1: optimizer.name: expected one of sgd, adagrad, adam, adamw, got none");
+            "r.yaml:1:1: optimizer.name: expected one of sgd, adagrad, adam, adamw, muon, lion, lamb, lars, adafactor, "
+            "schedule_free, got none");
+  for (const char* name : {"lion", "lamb", "schedule_free"})
+    EXPECT_THAT(config_message(str("{name: ", name, ", betas: [0.9, 1.0]}")),
+                Names("optimizer.betas: expected two numbers in [0, 1) such as [0.9, 0.999]"));
+  EXPECT_THAT(config_message("{name: schedule_free, betas: [0, 0.9]}"), Names("optimizer.betas", "above 0"));
+  EXPECT_THAT(config_message("{name: adafactor, eps: [1e-3]}"), Names("optimizer.eps", "two numbers"));
+  EXPECT_THAT(config_message("{name: muon, momentum: 1}"), Names("optimizer.momentum", "below 1"));
+  EXPECT_THAT(config_message("{name: muon, scale: large}"), Names("optimizer.scale", "keller, spectral, rms"));
   EXPECT_EQ(config_message("{name: sgd, learning_rate: 1}").substr(0, 40), "r.yaml:1:13: unknown key optimizer.learn");
   EXPECT_EQ(config_message("{name: sgd, lr: -1}"), "r.yaml:1:17: optimizer.lr: must be >= 0, got -1");
   EXPECT_EQ(config_message("{name: sgd, nesterov: true}"), "r.yaml:1:1: optimizer: nesterov needs a momentum above 0");
@@ -283,7 +292,8 @@ TEST(Optimizer, FullConfigHasEveryDefaultNameFirst) {
   EXPECT_EQ(to_yaml(full_optimizer_config(yaml("{lr: 0.2, name: sgd}"), "optimizer")),
             "name: sgd\nlr: 0.2\nmomentum: 0.0\nnesterov: false\nweight_decay: 0.0\n");
   EXPECT_EQ(full_optimizer_config(yaml("name: adamw"), "optimizer").at_path("weight_decay")->text, "0.01");
-  for (const char* name : {"sgd", "adagrad", "adam", "adamw"}) {
+  for (const char* name :
+       {"sgd", "adagrad", "adam", "adamw", "muon", "lion", "lamb", "lars", "adafactor", "schedule_free"}) {
     const Node full = full_optimizer_config(yaml(std::string("name: ") + name), "optimizer");
     ASSERT_NE(full.find("lr"), nullptr) << name;
     EXPECT_NO_THROW(make_optimizer(full, "optimizer")) << name;

@@ -140,6 +140,20 @@ TEST(OptimizerRules, TheFullConfigHasEveryDefaultOfEachRule) {
   EXPECT_NO_THROW(make_optimizer(full, "optimizer", rule_specs()));
 }
 
+TEST(OptimizerRules, AnOptimizerNeedsWholeParametersIfARuleDoes) {
+  EXPECT_EQ(by_rules(kRules)->grain(), Grain::element);
+  EXPECT_EQ(by_rules("{layers: {params: 'layer.0.in', name: muon}, rest: {params: '.*', name: adamw}}")->grain(),
+            Grain::parameter);
+}
+
+TEST(OptimizerRules, FrozenParametersOfARuleAreNotItsOptimizersConcern) {
+  std::vector<ParameterSpec> frozen = rule_specs();
+  frozen[0].frozen = true;  // muon refuses a table
+  EXPECT_NO_THROW(make_optimizer(yaml("{hidden: {params: 'embedding|layer.0.in', name: muon}, rest: {params: '.*', "
+                                      "name: adamw}}"),
+                                 "optimizer", frozen));
+}
+
 TEST(OptimizerRules, Mistakes) {
   const auto message = [](const std::string& text) { return refused([&] { by_rules(text); }); };
   const auto full = [](const std::string& text) {
@@ -166,6 +180,41 @@ TEST(OptimizerRules, Mistakes) {
   EXPECT_THAT(full("{a: {params: x, name: sgd, lr: 0}, b: {params: '.*', name: sgd, lr: 0.1}}"),
               Names("r.yaml:1:39: optimizer.b", "0.1", "optimizer.a"));
   EXPECT_EQ(full("{a: {params: x, name: sgd, lr: 0}, b: {params: '.*', name: sgd, lr: 0}}"), "no error");
+}
+
+TEST(OptimizerRules, MuonNamesTheParametersThatItCannotUpdate) {
+  const auto message = [](const std::string& text) { return refused([&] { by_rules(text); }); };
+  EXPECT_THAT(message("name: muon"), Names("r.yaml:1:7: optimizer.name: ", "embedding.weight (a table)",
+                                           "layer.0.bias (a vector)", "softmax.weight (the output layer)", "rules"));
+  EXPECT_THAT(message("{tables: {params: embedding, name: sgd}, rest: {params: '.*', name: muon}}"),
+              Names("optimizer.rest.params", "layer.0.bias (a vector)", "softmax.weight (the output layer)"));
+  EXPECT_THAT(message("name: schedule_free"), Names("optimizer.name: ", "embedding.weight"));
+}
+
+TEST(OptimizerRules, WholeParametersAndAveragesDoNotFitServers) {
+  const auto message = [](const std::string& text) {
+    return refused([&] { train::check_optimizer_on_servers(yaml(text), "optimizer"); });
+  };
+  EXPECT_EQ(message(kRules), "no error");
+  EXPECT_EQ(message("name: lion"), "no error");
+  for (const char* name : {"muon", "lamb", "lars", "adafactor"})
+    EXPECT_THAT(message(str("{a: {params: x, name: sgd}, b: {params: y, name: ", name, "}}")),
+                Names("r.yaml:1:50: optimizer.b.name", name, "as a whole", "sync"));
+  EXPECT_THAT(message("name: schedule_free"), Names("r.yaml:1:7: optimizer.name", "averages"));
+}
+
+TEST(OptimizerRules, AveragesNeedAConstantScheduleAndNoSecondAverage) {
+  const auto message = [](const std::string& schedule, double ema) {
+    return refused([&] {
+      train::check_averages(yaml("{a: {params: x, name: sgd}, b: {params: y, name: schedule_free}}"), "optimizer",
+                            yaml(schedule), ema);
+    });
+  };
+  EXPECT_EQ(message("{name: constant, warmup: 10}", 0), "no error");
+  EXPECT_THAT(message("name: cosine", 0), Names("r.yaml:1:50: optimizer.b.name", "constant", "cosine"));
+  EXPECT_THAT(message("name: constant", 0.9), Names("train.ema", "0.9"));
+  EXPECT_EQ(refused([] { train::check_averages(yaml("name: adam"), "optimizer", yaml("name: cosine"), 0.9); }),
+            "no error");
 }
 
 }  // namespace
