@@ -102,6 +102,25 @@ TEST_P(CountedStep, NeedsTheMemoryOfTheRealStep) {
   EXPECT_GT(real.training.total_peak, 1'000'000);
 }
 
+constexpr const char* kDecoder =
+    "model: {name: transformer, encoder_layers: 0, decoder_layers: 2, d: 64, ffn: 128, heads: 4}\n"
+    "loss: {name: full_softmax}\n";
+
+TEST(CountedOptimizer, NeedsTheMemoryOfTheRealStep) {
+  load_plugins();
+  for (const std::string name : {"muon", "lamb", "lars", "adafactor", "lion", "schedule_free"}) {
+    SCOPED_TRACE(name);
+    const std::string rules =
+        str("{tables: {params: embedding|softmax|bias|gain, name: adamw}, rest: {params: '.*', name: ", name, "}}");
+    const Recipe recipe = read_recipe(changed(str(kWords, kDecoder), {{"optimizer", rules}}), name);
+    const StepMemory real = steps_on(recipe, {});
+    const auto counting = CountingDevice::make(device_named(recipe.device, "").kind);
+    const StepMemory counted = steps_on(recipe, counting->device());
+    expect_near(counted.training, real.training);
+    expect_near(counted.evaluation, real.evaluation);
+  }
+}
+
 constexpr const char* kSampled =
     "model: {name: lstm, embedding: 64, cells: 128}\nloss: {name: sampled_softmax, samples: 200}\n";
 
@@ -221,6 +240,20 @@ TEST(CountedDevice, RefusesMillionsOfKernels) {
   };
   EXPECT_NO_THROW(count(1'000'000));
   EXPECT_THROW(count(10'000'000), TooManyKernels);
+}
+
+// Five iterations of Newton and Schulz of each hidden matrix (n, m), m <= n: 2 m^2 n + m^3 multiply-adds.
+TEST(CountedOptimizer, MuonMultipliesInTheUpdate) {
+  load_plugins();
+  const std::string rules =
+      "{tables: {params: embedding|softmax|bias|gain, name: adamw}, rest: {params: '.*', name: muon}}";
+  const StepMemory counted =
+      one_of(read_recipe(changed(str(kWords, kDecoder), {{"optimizer", rules}}), "muon"), 0, 1, 0);
+  const auto macs = [](double n, double m) { return 5 * (2 * m * m * n + m * m * m); };
+  EXPECT_EQ(macs_of(counted.update), 2 * (macs(3 * 64, 64) + macs(64, 64) + 2 * macs(128, 64)));
+  const StepMemory adam = one_of(read_recipe(changed(str(kWords, kDecoder), {}), "adam"), 0, 1, 0);
+  EXPECT_EQ(macs_of(adam.update), 0);
+  EXPECT_EQ(macs_of(adam.largest.forward), macs_of(counted.largest.forward));
 }
 
 // The matrix products of a pass, which a device that counts finds without a statement of the model.

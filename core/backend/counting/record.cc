@@ -22,6 +22,11 @@ void StepRecord::end_pass() {
   part_ = nullptr;
 }
 
+void StepRecord::begin_update() {
+  update_ = {{}};
+  part_ = &update_;
+}
+
 void StepRecord::ready(const std::string& parameter, const std::function<void()>& exchange) {
   const CountedWork& last = part_->back();
   if (last.m + last.kernels + last.written > 0) part_->emplace_back();  // what follows is no part of these entries

@@ -1,4 +1,4 @@
-// The work of forward and backward passes on a counting device, in their order.
+// The work of forward and backward passes and of updates on a counting device, in their order.
 #pragma once
 
 #include <cstdint>
@@ -38,6 +38,9 @@ class StepRecord {
   void begin_pass(int64_t tokens);
   void begin_backward();
   void end_pass();
+  // The update of the parameters, after the passes of a step.
+  void begin_update();
+  void end_update() { part_ = nullptr; }
   // The gradient of a parameter is complete, and `exchange` is called, which is no part of the pass.
   void ready(const std::string& parameter, const std::function<void()>& exchange);
   void product(const CountedWork& product);
@@ -49,9 +52,11 @@ class StepRecord {
   // before the first pass.
   const CountedPass& largest() const { return largest_; }
   const CountedPass& last() const { return last_; }
+  const std::vector<CountedWork>& update() const { return update_; }  // the last one
 
  private:
   CountedPass largest_, last_;
+  std::vector<CountedWork> update_;
   std::vector<CountedWork>* part_ = nullptr;  // null: between passes
   int64_t outside_ = 0;
 };

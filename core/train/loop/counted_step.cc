@@ -208,6 +208,7 @@ StepMemory count_steps(const Recipe& recipe, const comm::CountedRank& rank, cons
   });
   counted.largest = recording.record().largest();
   counted.last = recording.record().last();
+  counted.update = recording.record().update();
   return counted;
 }
 

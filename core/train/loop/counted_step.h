@@ -23,6 +23,7 @@ struct StepMemory {
   MemoryStats evaluation;  // peaks of the validation of one batch, which begins with all that training keeps
   std::vector<std::vector<LedgerEntry>> ledgers;  // of the second step, by rank
   CountedPass largest, last;                      // passes of a rank that was counted alone (StepRecord)
+  std::vector<CountedWork> update;                // of that rank, the last one
   std::vector<UnitTime> units;  // of a rank that was counted alone: the exchange of the second step, in its order
   ServerBytes server;           // of a worker's second step, of all rules
   std::map<std::string, int64_t> rows;  // by parameter: those that this step's update changes, or a worker pushes

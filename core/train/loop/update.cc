@@ -5,6 +5,7 @@
 #include <cmath>
 #include <thread>
 
+#include "backend/counting/device.h"
 #include "base/text.h"
 #include "lmx/error.h"
 #include "lmx/launch.h"
@@ -110,6 +111,8 @@ std::map<std::string, int64_t> sparse_rows(const ParameterStore& params) {
 // The gradients are sums over ranks, equal on all ranks, and are not modified: the update applies the clipping factor.
 void Updater::apply(StepUpdate& update) {
   update.rows = sparse_rows(s_.params);
+  StepRecord* const record = step_record(s_.ctx);
+  if (record) record->begin_update();
   // A device gets all updates at once. The CPU's caches profit if a parameter is averaged and updated together.
   std::vector<ParameterUpdate> updates;
   std::vector<const Var*> changed;
@@ -127,6 +130,7 @@ void Updater::apply(StepUpdate& update) {
     if (s_.ctx.device.kind == Device::Kind::cpu) enqueue();
   }
   enqueue();
+  if (record) record->end_update();
   if (s_.shared->ema) s_.shared->ema->count_update();
   update.measure.free_factors();
   update.enqueued = true;

@@ -101,7 +101,7 @@ DeviceConfig measure_device(const std::vector<Recipe>& recipes, Context& ctx, in
     const Outline outline = outline_of(r, ctx.ranks, ctx.ranks);
     shapes[r.precision].first = compute_of(r);
     const RankCount count = count_rank(r, outline.batch, {Device::Kind::cpu, ctx.ranks, 0});
-    for (const ProductShape& shape : product_shapes(count.pass)) shapes[r.precision].second.insert(shape);
+    for (const ProductShape& shape : product_shapes(count)) shapes[r.precision].second.insert(shape);
   }
   for (const auto& [precision, all] : shapes) {
     ctx.compute = all.first;

@@ -121,7 +121,8 @@ RankMemory memory_of(const StepMemory& steps) {
 
 RankCount count_of(const StepMemory& steps, int ranks) {
   const RankMemory memory = memory_of(steps);
-  RankCount count{memory, memory.of(MemClass::optimizer), steps.largest, steps.last, {}, steps.server, steps.rows};
+  RankCount count{memory,      memory.of(MemClass::optimizer), steps.largest, steps.last, {}, steps.server, steps.rows,
+                  steps.update};
   if (ranks > 1) count.units = steps.units;
   return count;
 }
@@ -169,13 +170,13 @@ class Bytes {
   }
   void write(const RankCount& c) {
     const auto parts = [this](const auto&... part) { (write(part), ...); };
-    parts(c.memory, c.state, c.pass, c.last, c.units, c.server);
+    parts(c.memory, c.state, c.pass, c.last, c.units, c.server, c.update);
     write(std::vector<std::pair<std::string, int64_t>>(c.rows.begin(), c.rows.end()));
   }
   void read(RankCount& c) {
     const auto parts = [this](auto&... part) { (read(part), ...); };
     std::vector<std::pair<std::string, int64_t>> rows;
-    parts(c.memory, c.state, c.pass, c.last, c.units, c.server, rows);
+    parts(c.memory, c.state, c.pass, c.last, c.units, c.server, c.update, rows);
     c.rows = {rows.begin(), rows.end()};
   }
   void write(const CountedPass& pass) {

@@ -48,7 +48,8 @@ struct RankCount {
   CountedPass last;   // with the times at which gradients are complete
   std::vector<UnitTime> units;  // in the order of the exchange, without times; empty for one rank and for workers
   ServerBytes server;           // of a worker
-  std::map<std::string, int64_t> rows;  // by parameter: those that an update changes, or that a worker pushes
+  std::map<std::string, int64_t> rows;   // by parameter: those that an update changes, or that a worker pushes
+  std::vector<CountedWork> update = {};  // an update of the optimizer
 };
 
 // The rank with the largest share of the batch, which is a separate process. `plan`: of the recipe's batcher.

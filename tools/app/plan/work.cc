@@ -57,6 +57,8 @@ void add_update(Work& work, const Recipe& r, const Network& network, const Devic
     work.update_s += device.memory_s(part * (2 * (values + state) + values));
     if (r.clip.kind != Node::Kind::null) work.clip_s += device.memory_s(part * values);
   }
+  for (const CountedWork& w : count.update)
+    if (w.m > 0) work.update_s += static_cast<double>(w.times) * device.product_s(w.m, w.n, w.k, compute_of(r));
   work.update_s += work.clip_s;
 }
 
@@ -68,9 +70,9 @@ void Work::set_pass(double forward, double backward) {
   backward_s = backward;
 }
 
-std::vector<ProductShape> product_shapes(const CountedPass& pass) {
+std::vector<ProductShape> product_shapes(const RankCount& count) {
   std::set<ProductShape> shapes;
-  for (const auto* part : {&pass.forward, &pass.backward})
+  for (const auto* part : {&count.pass.forward, &count.pass.backward, &count.update})
     for (const CountedWork& w : *part)
       if (w.m > 0) shapes.insert({w.m, w.n, w.k, w.packed});
   return {shapes.begin(), shapes.end()};

@@ -24,14 +24,14 @@ struct Work {
   double compute_s() const { return passes * (forward_s + backward_s) + update_s; }
 };
 
-// A product that a pass computes, forward or backward.
+// A product of a pass, forward or backward, or of an update.
 struct ProductShape {
   int64_t m = 0, n = 0, k = 0;
   bool repeated = false;  // with the same second factor at each time step, which is packed once
   auto operator<=>(const ProductShape&) const = default;
 };
-// All of them, each once: the products whose times a plan needs.
-std::vector<ProductShape> product_shapes(const CountedPass& pass);
+// Those of a step, each once: the products whose times a plan needs.
+std::vector<ProductShape> product_shapes(const RankCount& count);
 
 // Estimates, from docs/plan.md:
 //
@@ -40,7 +40,7 @@ std::vector<ProductShape> product_shapes(const CountedPass& pass);
 // - Each byte of an activation that a kernel allocates is written once and read once; backward also reads the bytes
 //   that forward has written. The kernels between two products take at least launch_us each.
 // - The optimizer reads value, gradient and state and writes value and state, of all rows that the step changes;
-//   clipping reads the gradients once more.
+//   clipping reads the gradients once more. Its products (Muon) take DeviceConfig::product_s() each.
 Work work_of(const Recipe& recipe, const train::Network& network, const Shares& shares, const RankCount& count,
              const DeviceConfig& device);
 
