@@ -93,6 +93,7 @@ inline std::vector<OpCase> arithmetic_cases() {
     cases.push_back(
         {op, op, [f = f](Context& c, const Vars& v) { return f(c, v[0]); }, {{3, 17}}, op == "log" || op == "sqrt"});
   }
+  cases.push_back({"swiglu", "swiglu", [](Context& c, const Vars& v) { return swiglu(c, v[0]); }, {{2, 3, 34}}});
   for (const double p : {-1.5, 0.0, 1.0, 2.0, 3.0}) {
     cases.push_back(
         {"pow", str("pow_", p), [p](Context& c, const Vars& v) { return pow(c, v[0], p); }, {{2, 3}}, p == -1.5});
@@ -210,6 +211,14 @@ inline std::vector<OpCase> attention_cases() {
                      },
                      {{8, 12}}});
   }
+  RopeOptions first;  // two of three heads are rotated, by given frequencies
+  first.heads = 3;
+  first.rotated = 2;
+  first.frequencies = {1.5, 0.25};
+  cases.push_back({"rope",
+                   "rope_first_heads",
+                   [=](Context& c, const Vars& v) { return rope(c, v[0], positions_of(s), first); },
+                   {{8, 12}}});
   const auto options = [](bool causal, int64_t kv_heads, Var bias = {}) {
     AttentionOptions o;
     o.heads = 4;

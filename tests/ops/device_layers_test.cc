@@ -155,12 +155,23 @@ TEST_F(DeviceLayers, Rope) {
                        RopeOptions o;
                        o.interleaved = interleaved;
                        o.heads = x[1] % 6 == 0 ? 3 : 1;
+                       o.rotated = o.heads == 3 ? 2 : 0;
                        return rope(ctx, v[0], positions_of(Segments::of(lengths)), o);
                      },
                      {x}};
       expect_equal_layers(c);
       if (HasFatalFailure()) return;
     }
+  }
+}
+
+// Rows of gates and values that quads divide, and others.
+TEST_F(DeviceLayers, Swiglu) {
+  for (const Shape& shape : all_sizes()) {
+    Shape x = shape;
+    x[x.rank() - 1] *= 2;
+    expect_equal_layers({"swiglu", str(x), [](Context& ctx, const Vars& v) { return swiglu(ctx, v[0]); }, {x}});
+    if (HasFatalFailure()) return;
   }
 }
 

@@ -195,6 +195,15 @@ Var dropped(Context& ctx, const Var& x) {
   return dropout(ctx, x, 0.5, RandomKey(3));
 }
 
+Var turned(Context& ctx, const Var& x) {
+  RopeOptions options;
+  options.heads = 4;
+  options.rotated = 3;
+  std::vector<int64_t> positions;
+  for (int64_t i = 0; i < x.shape()[0]; ++i) positions.push_back(i);
+  return rope(ctx, x, positions, options);
+}
+
 struct Producer {
   const char* name;
   Op op;
@@ -216,6 +225,9 @@ const std::vector<Producer>& producers() {
       {"attention", self_attention, true, true},
       {"attention of small heads", attention_of_small_heads, true, true},
       {"attention to other rows", attention_to, true, true},
+      {"swiglu", swiglu, true, true},
+      {"swiglu of 3 columns", swiglu, true, true, 6},
+      {"rope", turned, true, true, 8},
       {"dropout", dropped, false, true},
       {"gelu of 7 columns", gelu, true, true, 7},
       {"dropout of 64 columns", dropped, false, true, 64},

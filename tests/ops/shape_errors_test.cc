@@ -285,8 +285,21 @@ TEST(ArrayErrors, HeadsAndPositions) {
               }),
               Names("[rope] x (2, 6)", "2 heads", "even"));
   EXPECT_THAT(message([&](Context& c) { rope(c, zeros({3, 8}), places, o); }), Names("2 positions", "x (3, 8)"));
+  o.rotated = 3;
+  EXPECT_THAT(message([&](Context& c) { rope(c, zeros({2, 8}), places, o); }), Names("3 rotated heads of 2"));
+  o.rotated = 1;
+  o.frequencies = {1};
+  EXPECT_THAT(message([&](Context& c) { rope(c, zeros({2, 8}), places, o); }), Names("1 frequencies", "size 4"));
+  const auto other = [&](DType type, int64_t size) {
+    return message([&](Context& c) { rope(c, zeros({2, 8}), rotations_of(c, places, size, {}, type), o); });
+  };
+  EXPECT_THAT(other(DType::f32, 6), Names("cosines (2, 3)", "x (2, 8)", "(2, 2)"));
+  EXPECT_THAT(other(DType::f64, 4), Names("[rope]", "types differ"));
+  EXPECT_THAT(other(DType::f32, 3), Names("size 3", "even"));
+  o.frequencies.clear();
   o.base = 0;
   EXPECT_THAT(message([&](Context& c) { rope(c, zeros({2, 8}), places, o); }), Names("base 0"));
+  EXPECT_THAT(message([&](Context& c) { swiglu(c, zeros({2, 5})); }), Names("[swiglu] x (2, 5)", "2 F"));
 }
 
 TEST(ArrayErrors, LossTerms) {

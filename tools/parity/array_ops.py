@@ -106,11 +106,12 @@ def indices():
 LENGTHS, LONGER = (3, 1, 4), (2, 5, 1)
 
 
-def rope(x, interleaved, heads=2, base=100):
-    """Su et al. 2021 by complex products: pair i of a head is rotated by position * base^(-2 i / size)."""
+def rope(x, interleaved, heads=2, base=100, frequencies=None):
+    """Su et al. 2021 by complex products: pair i of a head is rotated by position * frequencies[i], else base^(-2 i / size)."""
     n, size = x.shape[0], x.shape[1] // heads
     positions = torch.cat([torch.arange(k) for k in LENGTHS]).double()
-    angles = positions[:, None] * base ** (-torch.arange(0, size, 2).double() / size)
+    speeds = base ** (-torch.arange(0, size, 2).double() / size) if frequencies is None else torch.tensor(frequencies).double()
+    angles = positions[:, None] * speeds
     x = x.reshape(n, heads, size)
     pairs = x.reshape(n, heads, -1, 2) if interleaved else torch.stack(x.chunk(2, -1), -1)
     turned = torch.view_as_real(torch.view_as_complex(pairs.contiguous()) * torch.polar(torch.ones_like(angles), angles)[:, None])
@@ -146,8 +147,13 @@ def attentions():
     case("attention_bias_causal", lambda x, b: attention(*x.split([12, 6, 6], 1), 2, LENGTHS, True, b), (8, 24), (4, 4, 4))
 
 
+def gated():
+    case("swiglu", lambda x: F.silu(x[..., :17]) * x[..., 17:], (2, 3, 34))
+    case("rope_first_heads", lambda x: torch.cat([rope(x[:, :8], False, frequencies=(1.5, 0.25)), x[:, 8:]], 1), (8, 12))
+
+
 torch.manual_seed(1)
-for group in (shapes, arithmetic, reductions, indices, attentions):
+for group in (shapes, arithmetic, reductions, indices, attentions, gated):
     group()
 golden_file.save("array_ops", tensors, dict(torch=torch.__version__))
 print(len([n for n in tensors if n.endswith(".y")]), "cases")

@@ -52,6 +52,8 @@ LMX_API Var pow(Context& ctx, const Var& x, double exponent);  // x^exponent; Na
 LMX_API Var silu(Context& ctx, const Var& x);                  // x sigmoid(x) (Elfwing et al. 2017), "swish"
 LMX_API Var gelu(Context& ctx, const Var& x);                  // x Phi(x) (Hendrycks and Gimpel 2016), Phi by erf
 LMX_API Var gelu_tanh(Context& ctx, const Var& x);             // tanh approximation of the same paper, as in GPT-2
+// silu(gate) * value (Shazeer 2020)   x (..., 2 F), each row the gates, then the values -> (..., F)
+LMX_API Var swiglu(Context& ctx, const Var& x);
 
 // ---- over dimensions; the reduced ones vanish, or have size 1 if `keep` is set     grads: x
 

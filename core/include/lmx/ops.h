@@ -170,10 +170,20 @@ struct RopeOptions {
   int64_t heads = 1;
   double base = 10000;       // of the angles: the angle is position * base^(-2 i / size) for pair i of a head
   bool interleaved = false;  // pairs are elements (2 i, 2 i + 1), as in the paper; else (i, i + size / 2), as in Llama
+  int64_t rotated = 0;       // only the first `rotated` heads are rotated, the others are copied; 0: all
+  std::vector<double> frequencies = {};  // (size / 2): the angle is position * frequencies[i]; empty: from `base`
 };
 // Rotary position embedding (Su et al. 2021, section 3.2.2): each pair of a head's elements is rotated by its angle.
 //   x (N, heads size), positions (N) -> (N, heads size)   grads: x
 LMX_API Var rope(Context& ctx, const Var& x, std::span<const int64_t> positions, const RopeOptions& options);
+// Cosines and sines of the angles of N rows, (N, size / 2) each. All layers of a model can use the same ones.
+struct Rotations {
+  Tensor cosines, sines;
+};
+// `type`: that of the values to rotate, f32 or f64.
+LMX_API Rotations rotations_of(Context& ctx, std::span<const int64_t> positions, int64_t size,
+                               const RopeOptions& options, DType type);
+LMX_API Var rope(Context& ctx, const Var& x, const Rotations& rotations, const RopeOptions& options);
 
 // Recurrent layers as ops over whole sequences: the part that all cells share.
 //

@@ -14,53 +14,84 @@ namespace {
 
 using namespace ops;
 
-// Cosines and sines of the angles of all rows: (N, size / 2) each.
-struct Angles {
-  Tensor cosines, sines;
+struct Rotation {
+  Rotations angles;
+  RopeOptions options;
+  double turn;  // 1, or -1 for the inverse rotation
 };
 
-Angles angles_of(Context& ctx, std::span<const int64_t> positions, int64_t half, double base, DType type) {
-  std::vector<double> frequencies;
-  for (int64_t i = 0; i < half; ++i)
-    frequencies.push_back(std::pow(base, -static_cast<double>(i) / static_cast<double>(half)));
-  const Uploaded<int64_t> at = ctx.upload(std::vector<int64_t>(positions.begin(), positions.end()));
-  const Uploaded<double> speeds = ctx.upload(std::move(frequencies));
-  Angles angles{ctx.empty({at.size(), half}, type), ctx.empty({at.size(), half}, type)};
-  with_values("rope", angles.cosines, [&](auto zero) {
-    using T = decltype(zero);
-    run_kernel(ctx, RopeAngles<T>{at.data(), speeds.data(), angles.cosines.data<T>(), angles.sines.data<T>(), at.size(),
-                                  half});
-  });
-  return angles;
-}
-
-Tensor rotated(Context& ctx, const Tensor& x, const Angles& angles, const RopeOptions& options, double turn) {
-  Tensor y = x.like(MemClass::activations);
+// y = the rotation of x
+void rotate(Context& ctx, const Rotation& r, const Tensor& x, Tensor y, const OperandTarget& operand) {
+  const RopeOptions& o = r.options;
+  const Tensor &cosines = r.angles.cosines, &sines = r.angles.sines;
   with_values("rope", x, [&](auto zero) {
     using T = decltype(zero);
-    run_kernel(ctx, Rope<T>{x.data<T>(), y.data<T>(), angles.cosines.data<T>(), angles.sines.data<T>(),
-                            static_cast<T>(turn), x.dim(0), options.heads, angles.cosines.dim(1), options.interleaved});
+    run_kernel(ctx,
+               Rope<T>{x.data<T>(), y.data<T>(), cosines.data<T>(), sines.data<T>(), static_cast<T>(r.turn), x.dim(0),
+                       o.heads, cosines.dim(1), o.rotated == 0 ? o.heads : o.rotated, o.interleaved, operand});
   });
-  return y;
+}
+
+std::vector<double> frequencies_of(const RopeOptions& options, int64_t half) {
+  std::vector<double> frequencies = options.frequencies;
+  for (int64_t i = 0; i < half && options.frequencies.empty(); ++i)
+    frequencies.push_back(std::pow(options.base, -static_cast<double>(i) / static_cast<double>(half)));
+  if (static_cast<int64_t>(frequencies.size()) != half)
+    throw UserError(
+        str("[rope] ", frequencies.size(), " frequencies for heads of size ", 2 * half, ": ", half, " expected"));
+  return frequencies;
+}
+
+void check(const Shape& x, const RopeOptions& options) {
+  if (x.rank() != 2 || options.heads < 1 || x[1] % (2 * options.heads) != 0)
+    throw UserError(str("[rope] x ", x, " of ", options.heads, " heads: (N, heads size) with an even size expected"));
+  if (options.rotated < 0 || options.rotated > options.heads)
+    throw UserError(str("[rope] ", options.rotated, " rotated heads of ", options.heads, ": at most all of them"));
 }
 
 }  // namespace
 
-Var rope(Context& ctx, const Var& x, std::span<const int64_t> positions, const RopeOptions& options) {
-  const Shape& s = x.shape();
-  if (s.rank() != 2 || options.heads < 1 || s[1] % (2 * options.heads) != 0)
-    throw UserError(str("[rope] x ", s, " of ", options.heads, " heads: (N, heads size) with an even size expected"));
-  if (static_cast<int64_t>(positions.size()) != s[0])
-    throw UserError(str("[rope] ", positions.size(), " positions for x ", s, ": one for each row expected"));
+Rotations rotations_of(Context& ctx, std::span<const int64_t> positions, int64_t size, const RopeOptions& options,
+                       DType type) {
+  if (size < 2 || size % 2 != 0) throw UserError(str("[rope] heads of size ", size, ": an even size expected"));
   if (!(options.base > 0)) throw UserError(str("[rope] base ", options.base, ": must be positive"));
-  const Angles angles = angles_of(ctx, positions, s[1] / (2 * options.heads), options.base, x.value().dtype());
-  Var out(rotated(ctx, x.value(), angles, options, 1));
+  const int64_t half = size / 2;
+  const Uploaded<int64_t> at = ctx.upload(std::vector<int64_t>(positions.begin(), positions.end()));
+  const Uploaded<double> speeds = ctx.upload(frequencies_of(options, half));
+  Rotations r{ctx.empty({at.size(), half}, type), ctx.empty({at.size(), half}, type)};
+  with_values("rope", r.cosines, [&](auto zero) {
+    using T = decltype(zero);
+    run_kernel(ctx, RopeAngles<T>{at.data(), speeds.data(), r.cosines.data<T>(), r.sines.data<T>(), at.size(), half});
+  });
+  return r;
+}
+
+Var rope(Context& ctx, const Var& x, const Rotations& rotations, const RopeOptions& options) {
+  check(x.shape(), options);
+  const Shape want{x.shape()[0], x.shape()[1] / (2 * options.heads)};
+  if (rotations.cosines.shape() != want)
+    throw UserError(str("[rope] cosines ", rotations.cosines.shape(), " for x ", x.shape(), " of ", options.heads,
+                        " heads: ", want, " expected"));
+  check_same_type("rope", "x", x.value(), "cosines", rotations.cosines);
+  const Var out(x.value().like(MemClass::activations));
+  rotate(ctx, {rotations, options, 1}, x.value(), out.value(), target_of_copy(ctx, out));
   if (recording(ctx, {&x})) {
-    ctx.tape->record("rope", {x}, {out}, [&ctx, x, out, angles, options](Tape&) {
-      Tape::accumulate(ctx, x, rotated(ctx, Tape::grad_of(out), angles, options, -1));
+    ctx.tape->record("rope", {x}, {out}, [&ctx, x, out, rotations, options](Tape&) {
+      const Tensor& dy = Tape::grad_of(out);
+      const Tensor dx = dy.like(MemClass::activations), operand = operand_beside(ctx, dx);
+      rotate(ctx, {rotations, options, -1}, dy, dx, operand_target(ctx, operand));
+      Tape::accumulate(ctx, x, dx, operand);
     });
   }
   return out;
+}
+
+Var rope(Context& ctx, const Var& x, std::span<const int64_t> positions, const RopeOptions& options) {
+  check(x.shape(), options);
+  if (static_cast<int64_t>(positions.size()) != x.shape()[0])
+    throw UserError(str("[rope] ", positions.size(), " positions for x ", x.shape(), ": one for each row expected"));
+  const int64_t size = x.shape()[1] / options.heads;
+  return rope(ctx, x, rotations_of(ctx, positions, size, options, x.value().dtype()), options);
 }
 
 }  // namespace lmx

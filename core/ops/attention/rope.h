@@ -3,6 +3,7 @@
 
 #include "lmx/kernels.h"
 #include "lmx/math.h"
+#include "lmx/operand.h"
 
 namespace lmx::ops {
 
@@ -24,7 +25,9 @@ struct Rope {
   const T *cosines, *sines;  // (rows, half)
   T turn;                    // 1, or -1 for the inverse rotation
   int64_t rows, heads, half;
-  bool interleaved;  // pairs are elements (2 i, 2 i + 1) of a head, else (i, i + half)
+  int64_t rotated;             // heads; those after them are copied
+  bool interleaved;            // pairs are elements (2 i, 2 i + 1) of a head, else (i, i + half)
+  OperandTarget operand = {};  // of y
 };
 
 LMX_HD inline double rope_angle(int64_t position, double frequency) {

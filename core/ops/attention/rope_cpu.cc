@@ -14,7 +14,7 @@ LMX_SIMD void rotate_row(const Rope<T>& a, int64_t row) {
   T* __restrict y = a.y + row * a.heads * 2 * half;
   const T *cosines = a.cosines + row * half, *sines = a.sines + row * half;
   const T turn = a.turn;
-  for (int64_t h = 0; h < a.heads; ++h, x += 2 * half, y += 2 * half) {
+  for (int64_t h = 0; h < a.rotated; ++h, x += 2 * half, y += 2 * half) {
     for (int64_t i = 0; i < half; ++i) {
       const int64_t first = Interleaved ? 2 * i : i, second = Interleaved ? 2 * i + 1 : i + half;
       const Rotated<T> out = rotate_pair<T>(x[first], x[second], cosines[i], turn * sines[i]);
@@ -22,6 +22,8 @@ LMX_SIMD void rotate_row(const Rope<T>& a, int64_t row) {
       y[second] = out.second;
     }
   }
+  const int64_t rest = (a.heads - a.rotated) * 2 * half;
+  for (int64_t i = 0; i < rest; ++i) y[i] = x[i];
 }
 
 template <class T>

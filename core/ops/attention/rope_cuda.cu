@@ -25,12 +25,16 @@ struct PairElement {
   int64_t count() const { return a.rows * a.heads * a.half; }
   __device__ void operator()(int64_t i) const {
     const auto [head, pair] = cuda::position_of(i, a.half);
-    const int64_t angle = cuda::position_of(head, a.heads).row * a.half + pair;
+    const auto [row, of_row] = cuda::position_of(head, a.heads);
     const int64_t first = head * 2 * a.half + (a.interleaved ? 2 * pair : pair);
-    const int64_t second = first + (a.interleaved ? 1 : a.half);
-    const Rotated<T> out = rotate_pair<T>(a.x[first], a.x[second], a.cosines[angle], a.turn * a.sines[angle]);
+    const int64_t second = first + (a.interleaved ? 1 : a.half), angle = row * a.half + pair;
+    Rotated<T> out{a.x[first], a.x[second]};
+    if (of_row < a.rotated) out = rotate_pair<T>(out.first, out.second, a.cosines[angle], a.turn * a.sines[angle]);
     a.y[first] = out.first;
     a.y[second] = out.second;
+    if (!a.operand.to) return;
+    a.operand.store(first, out.first);
+    a.operand.store(second, out.second);
   }
 };
 
