@@ -41,6 +41,7 @@ const std::map<std::string, std::string> kHeaderRoom{
     {"context.h", "tensor"},
     {"cuda_launch.cuh", "backend"},
     {"data.h", "data"},
+    {"decoding.h", "ops"},
     {"device_comm.h", "comm"},
     {"dtype.h", "tensor"},
     {"error.h", "base"},

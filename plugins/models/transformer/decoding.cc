@@ -3,31 +3,8 @@
 // rows of a beam can be duplicated, exchanged and dropped without a copy.
 #include "decoding.h"
 
-#include "decoding_kernels.h"
-
 namespace lmx::transformer {
 namespace {
-
-// The keys that each row attends to, as addresses in the tensors in which they are stored.
-template <class T>
-class KeyList {
- public:
-  void add(const T* key) { keys_.push_back(key); }
-  void end_row() { begin_.push_back(static_cast<int64_t>(keys_.size())); }
-  // Attention of every row's query, the first `d` columns of q: (rows, d).
-  Tensor attend(Context& ctx, const Tensor& q, int64_t d, int64_t heads) {
-    Tensor y = ctx.empty({q.dim(0), d}, q.dtype());
-    const auto keys = ctx.upload(std::move(keys_));
-    const auto begin = ctx.upload(std::move(begin_));
-    run_kernel(
-        ctx, AttendKeys<T>{q.data<T>(), q.dim(1), keys.data(), begin.data(), y.data<T>(), q.dim(0), heads, d / heads});
-    return y;
-  }
-
- private:
-  std::vector<const T*> keys_;
-  std::vector<int64_t> begin_{0};
-};
 
 class TransformerDecoding final : public Decoding {
  public:
@@ -101,16 +78,15 @@ class TransformerDecoding final : public Decoding {
   // first element is element i d of the tensor. The values of a key follow it.
   template <class Find>
   Var attend(Context& ctx, const Tensor& q, Find&& find) const {
-    const auto typed = [&](auto zero) {
-      using T = decltype(zero);
-      KeyList<T> keys;
-      for (int64_t r = 0; r < q.dim(0); ++r) {
-        find(r, [&](const Tensor& from, int64_t i) { keys.add(from.data<T>() + i * config_.d); });
-        keys.end_row();
-      }
-      return Var(keys.attend(ctx, q, config_.d, config_.heads));
-    };
-    return q.dtype() == DType::f64 ? typed(double{}) : typed(float{});
+    std::vector<const void*> keys;
+    std::vector<int64_t> begin{0};
+    for (int64_t r = 0; r < q.dim(0); ++r) {
+      find(r, [&](const Tensor& from, int64_t i) {
+        keys.push_back(static_cast<const char*>(from.raw()) + i * config_.d * size_of(q.dtype()));
+      });
+      begin.push_back(static_cast<int64_t>(keys.size()));
+    }
+    return Var(attend_to_keys(ctx, q, config_.heads, config_.d / config_.heads, std::move(keys), std::move(begin)));
   }
 
   const ParameterStore& params_;

@@ -5,7 +5,7 @@
 #include <mutex>
 #include <unordered_map>
 
-#include "lmx/array_ops.h"
+#include "lmx/decoding.h"
 #include "lmx/ops.h"
 
 namespace lmx::transformer {
@@ -191,25 +191,13 @@ Var Network::embed(const std::string& side, const std::string& table, const Tens
   return noisy(side + ".embedding", config_.dropout, embed(table, ids, positions_of(rows.segments)), rows);
 }
 
-namespace {
-
-// x w^T + b without gradients. w is packed in the layout for few rows, which is cached until w changes.
-Var multiply_packed(Context& ctx, const Var& x, const Var& w, const Var& b) {
-  const int64_t rows = x.value().dim(0);
-  Tensor y = broadcast_to(ctx, b, {rows, b.value().numel()}).value();
-  packed(ctx, w, true, rows).multiply(ctx, to_compute(ctx, x.value()), y, 1.0f);
-  return Var(y);
-}
-
-}  // namespace
-
 bool Network::packs(const Var& x) const {
-  return pack_ && ctx_.device.kind == Device::Kind::cpu && x.value().dim(0) <= kFewRows;
+  return pack_ && lmx::packs(ctx_, x.value().dim(0));
 }
 
 Var Network::linear(const std::string& name, const Var& x) const {
   const Var &w = params_.at(name + ".weight"), &b = params_.at(name + ".bias");
-  return packs(x) ? multiply_packed(ctx_, x, w, b) : lmx::linear(ctx_, x, w, b);
+  return packs(x) ? linear_packed(ctx_, x, w, b) : lmx::linear(ctx_, x, w, b);
 }
 
 Var Network::norm(const std::string& name, const Var& x) const {

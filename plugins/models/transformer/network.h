@@ -76,9 +76,6 @@ class Network {
   Var finish(const std::string& side, const Var& x) const;
 
  private:
-  // On one core, packed weights give 60 to 85 GFLOP/s for 16 to 128 rows, plain weights 42 to 75 (base model, AVX2).
-  // For more rows both are equally fast.
-  static constexpr int64_t kFewRows = 192;
   // Options of the attention `name`, whose queries are `rows`.
   AttentionOptions options(const std::string& name, const Rows& rows, bool causal) const;
   // Whether the products of x use packed weights.

@@ -1,14 +1,14 @@
-// Arguments of the kernels that attend with one query of each row to stored keys and values.
+// Arguments of the kernels that attend with one query of each row to stored keys and values, see decoding.cc.
 #pragma once
 
 #include <cstdint>
 
 #include "lmx/kernels.h"
 
-namespace lmx::transformer {
+namespace lmx::ops {
 
-// Attention of a sentence's next word to keys and values wherever they are stored (decoding.cc). Both have `width` =
-// heads size elements, and the values of a key follow it.
+// Attention of a sentence's next word to keys and values wherever they are stored. Both have `width` = heads size
+// elements, and the values of a key follow it.
 template <class T>
 struct AttendKeys {
   static constexpr const char* kName = "attend_keys";
@@ -23,15 +23,15 @@ struct AttendKeys {
 // Number of positions whose keys are stored together: element i of all of them, then element i + 1.
 inline constexpr int64_t kPanel = 64;
 
-// Stores the key and value of each row's next position, and attends to all positions so far (text_decoding.cc).
+// Stores the key and value of each row's next position, and attends to all positions so far.
 template <class T>
 struct AttendText {
   static constexpr const char* kName = "attend_text";
-  const T* qkv;      // (rows, 3 heads size)
-  T *keys, *values;  // (rows * heads, capacity / kPanel, size, kPanel) and (rows * heads, capacity, size)
+  const T* qkv;      // (rows, (heads + 2 kv_heads) size)
+  T *keys, *values;  // (rows * kv_heads, capacity / kPanel, size, kPanel) and (rows * kv_heads, capacity, size)
   T* y;              // (rows, heads size)
-  int64_t rows, heads, size;
+  int64_t rows, heads, kv_heads, size;
   int64_t length, capacity;  // stored positions, and memory for them
 };
 
-}  // namespace lmx::transformer
+}  // namespace lmx::ops

@@ -1,12 +1,13 @@
+#include "ops/attention/decoding.h"
+
 #include <algorithm>
 #include <cmath>
 #include <vector>
 
-#include "decoding_kernels.h"
 #include "lmx/math.h"
 #include "lmx/parallel.h"
 
-namespace lmx::transformer {
+namespace lmx::ops {
 namespace {
 
 template <class T>
@@ -80,26 +81,32 @@ LMX_SIMD void add_values(const T* weights, const T* values, int64_t size, T* y, 
   }
 }
 
+// A row's next position for one head of keys and values, and the heads of queries that use it. `weights` is memory.
+template <class T>
+void attend_group(const AttendText<T>& a, int64_t row, int64_t kv_head, std::vector<T>& weights) {
+  const int64_t size = a.size, seen = a.length + 1, panels = (seen + kPanel - 1) / kPanel, group = a.heads / a.kv_heads;
+  const T* const q = a.qkv + row * (a.heads + 2 * a.kv_heads) * size;
+  const T* const key = q + (a.heads + kv_head) * size;
+  const int64_t stored = (row * a.kv_heads + kv_head) * a.capacity * size;
+  T *const keys = a.keys + stored, *const values = a.values + stored;
+  T* const own = keys + a.length / kPanel * size * kPanel + a.length % kPanel;
+  for (int64_t i = 0; i < size; ++i) own[i * kPanel] = key[i];
+  std::copy_n(key + a.kv_heads * size, size, values + a.length * size);
+  for (int64_t h = kv_head * group; h < (kv_head + 1) * group; ++h) {
+    for (int64_t n = 0; n < panels; ++n)
+      score_panel<T>(q + h * size, keys + n * size * kPanel, size, weights.data() + n * kPanel);
+    softmax_in_place(weights.data(), T(1) / std::sqrt(static_cast<T>(size)), seen);
+    add_values<T>(weights.data(), values, size, a.y + (row * a.heads + h) * size, seen);
+  }
+}
+
 template <class T>
 void attend_text(Context&, const AttendText<T>& a) {
-  const int64_t width = a.heads * a.size, size = a.size, seen = a.length + 1;
-  const T scale = T(1) / std::sqrt(static_cast<T>(size));
   constexpr int64_t kGrain = 1 << 15;  // smallest number of multiply-adds for a thread
-  parallel_for(a.rows * a.heads, std::max<int64_t>(1, kGrain / (2 * seen * size)), [&](int64_t begin, int64_t end) {
-    const int64_t panels = (seen + kPanel - 1) / kPanel;
+  const int64_t panels = a.length / kPanel + 1, work = 2 * (a.length + 1) * a.size * (a.heads / a.kv_heads);
+  parallel_for(a.rows * a.kv_heads, std::max<int64_t>(1, kGrain / work), [&](int64_t begin, int64_t end) {
     std::vector<T> weights(static_cast<size_t>(panels * kPanel));
-    for (int64_t p = begin; p < end; ++p) {
-      const T* q = a.qkv + p / a.heads * 3 * width + p % a.heads * size;
-      T* keys = a.keys + p * size * a.capacity;
-      T* values = a.values + p * a.capacity * size;
-      T* own = keys + a.length / kPanel * size * kPanel + a.length % kPanel;
-      for (int64_t i = 0; i < size; ++i) own[i * kPanel] = q[width + i];
-      std::copy_n(q + 2 * width, size, values + a.length * size);
-      for (int64_t n = 0; n < panels; ++n)
-        score_panel<T>(q, keys + n * size * kPanel, size, weights.data() + n * kPanel);
-      softmax_in_place(weights.data(), scale, seen);
-      add_values<T>(weights.data(), values, size, a.y + p * size, seen);
-    }
+    for (int64_t p = begin; p < end; ++p) attend_group(a, p / a.kv_heads, p % a.kv_heads, weights);
   });
 }
 
@@ -107,4 +114,4 @@ const KernelAdder adder(Device::Kind::cpu, attend_keys<float>, attend_keys<doubl
                         attend_text<double>);
 
 }  // namespace
-}  // namespace lmx::transformer
+}  // namespace lmx::ops

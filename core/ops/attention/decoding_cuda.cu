@@ -1,10 +1,11 @@
+#include "ops/attention/decoding.h"
+
 #include <cmath>
 
-#include "decoding_kernels.h"
 #include "lmx/cuda_launch.cuh"
 #include "lmx/math.h"
 
-namespace lmx::transformer {
+namespace lmx::ops {
 namespace {
 
 constexpr int kAttendThreads = 64;  // a block, and the keys of a tile: one for each thread
@@ -18,7 +19,7 @@ struct StoredKeys {  // of a head of AttendKeys
 };
 
 template <class T>
-struct PanelKeys {  // of a row and head of AttendText
+struct PanelKeys {  // of a row and head of keys of AttendText
   const T *keys, *values;
   int64_t size;
   __device__ T key(int64_t j, int64_t i) const { return keys[(j / kPanel * size + i) * kPanel + j % kPanel]; }
@@ -67,40 +68,43 @@ __global__ void attend_keys_kernel(AttendKeys<T> a) {
          a.y + row * width + head);
 }
 
+// Block r kv_heads + h: head h of the keys and values of row r, and the heads of queries that use it.
 template <class T>
 __global__ void attend_text_kernel(AttendText<T> a) {
   cuda::wait_for_previous();
-  const int64_t width = a.heads * a.size, size = a.size, pair = blockIdx.x;
-  const T* q = a.qkv + pair / a.heads * 3 * width + pair % a.heads * size;
-  T* const keys = a.keys + pair * size * a.capacity;
-  T* const values = a.values + pair * a.capacity * size;
+  const int64_t size = a.size, row = blockIdx.x / a.kv_heads, kv_head = blockIdx.x % a.kv_heads;
+  const int64_t group = a.heads / a.kv_heads, stored = blockIdx.x * size * a.capacity;
+  const T* const q = a.qkv + row * (a.heads + 2 * a.kv_heads) * size;
+  const T* const key = q + (a.heads + kv_head) * size;
+  T *const keys = a.keys + stored, *const values = a.values + stored;
   T* const own = keys + a.length / kPanel * size * kPanel + a.length % kPanel;
   for (int64_t i = threadIdx.x; i < size; i += kAttendThreads) {
-    own[i * kPanel] = q[width + i];
-    values[a.length * size + i] = q[2 * width + i];
+    own[i * kPanel] = key[i];
+    values[a.length * size + i] = key[a.kv_heads * size + i];
   }
   __syncthreads();
-  attend(q, PanelKeys<T>{keys, values, size}, a.length + 1, size, a.y + pair * size);
+  for (int64_t h = kv_head * group; h < (kv_head + 1) * group; ++h)
+    attend(q + h * size, PanelKeys<T>{keys, values, size}, a.length + 1, size, a.y + (row * a.heads + h) * size);
 }
 
 template <class T, class Args>
-void launch_attend(Context& ctx, void (*kernel)(Args), const Args& a) {
+void launch_attend(Context& ctx, void (*kernel)(Args), const Args& a, int64_t heads) {
   if (a.rows == 0) return;
-  const cuda::Grid grid{cuda::blocks_of(a.rows * a.heads), kAttendThreads, kAttendThreads * sizeof(T)};
+  const cuda::Grid grid{cuda::blocks_of(a.rows * heads), kAttendThreads, kAttendThreads * sizeof(T)};
   cuda::launch(ctx, Args::kName, grid, kernel, a);
 }
 
 template <class T>
 void attend_keys(Context& ctx, const AttendKeys<T>& a) {
-  launch_attend<T>(ctx, attend_keys_kernel<T>, a);
+  launch_attend<T>(ctx, attend_keys_kernel<T>, a, a.heads);
 }
 template <class T>
 void attend_text(Context& ctx, const AttendText<T>& a) {
-  launch_attend<T>(ctx, attend_text_kernel<T>, a);
+  launch_attend<T>(ctx, attend_text_kernel<T>, a, a.kv_heads);
 }
 
 const KernelAdder adder(Device::Kind::cuda, attend_keys<float>, attend_keys<double>, attend_text<float>,
                         attend_text<double>);
 
 }  // namespace
-}  // namespace lmx::transformer
+}  // namespace lmx::ops
