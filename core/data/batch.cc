@@ -41,6 +41,18 @@ Batch make_batch(const TokenArray& tokens, std::span<const int64_t> starts, int6
   return batch;
 }
 
+int64_t window_steps(const BatcherEnv& env, const std::string& plugin, const std::string& path, int64_t length) {
+  const int64_t tokens = env.tokens.size(), steps = std::max<int64_t>(tokens - 1, 0) / length / env.global_batch;
+  if (steps > 0) return steps;
+  if (length >= tokens) {
+    throw UserError(str('[', plugin, "] ", path, ".sequence_length ", length, " is longer than the ", env.split,
+                        " split: it holds ", tokens, " tokens, and a sequence takes ", length + 1));
+  }
+  throw UserError(str('[', plugin, "] the ", env.split, " split is shorter than one batch: ", env.global_batch,
+                      " sequences (batch.global) of ", length, " (", path, ".sequence_length) take ",
+                      env.global_batch * length + 1, " tokens, it holds ", tokens));
+}
+
 EvalPlan::EvalPlan(TokenArray tokens, int64_t sequences, int64_t length, const std::string& split)
     : tokens_(std::move(tokens)), length_(length) {
   LMX_CHECK(sequences > 0 && length > 0, sequences, " x ", length);

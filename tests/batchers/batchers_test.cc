@@ -74,7 +74,9 @@ class EveryBatcher : public testing::TestWithParam<const char*> {};
 INSTANTIATE_TEST_SUITE_P(Batchers, EveryBatcher,
                          testing::Values("{name: tbptt, sequence_length: 7}",
                                          "{name: random_windows, sequence_length: 7}",
-                                         "{name: random_windows, sequence_length: 7, replacement: true}"));
+                                         "{name: random_windows, sequence_length: 7, replacement: true}",
+                                         "{name: packed_windows, sequence_length: 7}",
+                                         "{name: packed_windows, sequence_length: 7, shuffle: false}"));
 
 TEST_P(EveryBatcher, TargetsFollowInputs) {
   const auto batcher = make(GetParam(), 1000, 12);
@@ -130,7 +132,7 @@ TEST_P(EveryBatcher, SmallestText) {
 }
 
 TEST_P(EveryBatcher, ShortTextsAreNamed) {
-  const std::string name = std::string(GetParam()).find("tbptt") != std::string::npos ? "[tbptt]" : "[random_windows]";
+  const std::string config = GetParam(), name = '[' + config.substr(7, config.find(',') - 7) + ']';
   EXPECT_THAT(error_of(GetParam(), 12 * 7, 12),
               Names(name, "85 tokens", "84", "batcher.sequence_length", "batch.global"));
   EXPECT_THAT(error_of(GetParam(), 7, 1), Names("sequence_length 7", "train split", "7 tokens", "takes 8"));
@@ -297,6 +299,34 @@ TEST(RandomWindows, ReplacementReachesBothEnds) {
     for (const int64_t slot : {0, 1}) starts.insert(vector_of<int32_t>(batcher->batch(step, slot, 1).inputs)[0]);
   }
   EXPECT_EQ(starts, (std::set<int32_t>{0, 1, 2, 3}));  // 3: inputs 3, 4, targets 4, 5
+}
+
+// Windows that the text itself determines, in the order of the text or in another order in each epoch.
+TEST(PackedWindows, FollowEachOther) {
+  for (const bool shuffle : {false, true}) {
+    const auto batcher =
+        make(str("{name: packed_windows, sequence_length: 7, shuffle: ", shuffle ? "true" : "false", "}"), 1009, 12);
+    EXPECT_FALSE(batcher->carries_state());
+    const int64_t steps = batcher->steps_per_epoch();
+    EXPECT_EQ(steps, 12);  // 144 whole windows
+    std::vector<std::vector<int32_t>> starts(3);
+    for (int64_t step = 0; step < 3 * steps; ++step) {
+      const Batch batch = batcher->batch(step, 0, 12);
+      EXPECT_EQ(std::count(batch.fresh.begin(), batch.fresh.end(), 1), 12);
+      const auto inputs = vector_of<int32_t>(batch.inputs);
+      for (size_t b = 0; b < 12; ++b) starts[static_cast<size_t>(step / steps)].push_back(inputs[7 * b]);
+    }
+    std::vector<int32_t> in_order;
+    for (int32_t w = 0; w < 144; ++w) in_order.push_back(7 * w);
+    for (std::vector<int32_t>& epoch : starts) {
+      EXPECT_EQ(epoch == in_order, !shuffle);
+      EXPECT_EQ(epoch == starts[1], !shuffle || &epoch == &starts[1]);
+    }
+    for (std::vector<int32_t>& epoch : starts) {
+      std::sort(epoch.begin(), epoch.end());
+      EXPECT_EQ(epoch, in_order);
+    }
+  }
 }
 
 TEST(Batchers, ConfigErrors) {

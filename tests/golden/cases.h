@@ -75,6 +75,7 @@ inline std::vector<GoldenCase> golden_cases() {
   add("schedule_wsd", {"schedule=wsd", "schedule.warmup=4", "schedule.decay=0.5", "schedule.shape=sqrt"});
   add("average", {"train.ema=0.9"});
   add("random_windows", {"batcher=random_windows", "batcher.sequence_length=8"});
+  add("packed_windows", {"batcher=packed_windows", "batcher.sequence_length=8"});
   return cases;
 }
 

@@ -89,6 +89,11 @@ class LMX_API Batcher {
 LMX_API Batch make_batch(const TokenArray& tokens, std::span<const int64_t> starts, int64_t length,
                          const std::shared_ptr<Allocator>& allocator);
 
+// Steps of an epoch that reads each token of a split at most once, in sequences of `length` tokens. UserError: the
+// split is shorter than one batch. The message begins with the plugin's name; `path` is the place of the batcher's
+// config.
+LMX_API int64_t window_steps(const BatcherEnv& env, const std::string& plugin, const std::string& path, int64_t length);
+
 // Joins the strings of a text, sampled without replacement, into shards of about equal length (Puri 2018). `key`
 // decides the order of the strings. Each shard begins at the string boundary that is nearest to an equal division.
 // Memory: 8 bytes for each 64 strings.

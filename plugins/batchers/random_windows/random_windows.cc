@@ -7,7 +7,6 @@
 #include <algorithm>
 
 #include "lmx/batcher.h"
-#include "lmx/error.h"
 #include "lmx/plugin.h"
 
 namespace {
@@ -30,16 +29,7 @@ class RandomWindows : public Batcher {
       : env_(env),
         length_(config.sequence_length),
         replacement_(config.replacement),
-        steps_(std::max<int64_t>(env.tokens.size() - 1, 0) / length_ / env.global_batch) {
-    if (steps_ > 0) return;
-    const int64_t tokens = env.tokens.size();
-    throw UserError(length_ >= tokens
-                        ? str("[random_windows] ", path, ".sequence_length ", length_, " is longer than the ",
-                              env.split, " split: it holds ", tokens, " tokens, and a sequence takes ", length_ + 1)
-                        : str("[random_windows] the ", env.split, " split is shorter than one batch: ",
-                              env.global_batch, " sequences (batch.global) of ", length_, " (", path,
-                              ".sequence_length) take ", env.global_batch * length_ + 1, " tokens, it holds ", tokens));
-  }
+        steps_(window_steps(env, "random_windows", path, config.sequence_length)) {}
 
   Batch batch(int64_t step, int64_t first, int64_t count) const override {
     std::vector<int64_t> starts, slots;

@@ -34,19 +34,13 @@ struct TbpttConfig {
 class Parts : public Batcher {
  public:
   Parts(const TbpttConfig& config, const std::string& path, const BatcherEnv& env)
-      : env_(env), length_(config.sequence_length), part_((env.tokens.size() - 1) / env.global_batch) {
-    if (part_ >= length_ && env.tokens.size() > 1) return;
-    const int64_t tokens = env.tokens.size();
-    throw UserError(length_ >= tokens
-                        ? str("[tbptt] ", path, ".sequence_length ", length_, " is longer than the ", env.split,
-                              " split: it holds ", tokens, " tokens, and a sequence takes ", length_ + 1)
-                        : str("[tbptt] the ", env.split, " split is shorter than one batch: ", env.global_batch,
-                              " sequences (batch.global) of ", length_, " (", path, ".sequence_length) take ",
-                              env.global_batch * length_ + 1, " tokens, it holds ", tokens));
-  }
+      : env_(env),
+        length_(config.sequence_length),
+        steps_(window_steps(env, "tbptt", path, length_)),
+        part_((env.tokens.size() - 1) / env.global_batch) {}
 
   Batch batch(int64_t step, int64_t first, int64_t count) const override {
-    const int64_t window = step % steps_per_epoch();
+    const int64_t window = step % steps_;
     std::vector<int64_t> starts, slots;
     for (int64_t slot = first; slot < first + count; ++slot) {
       starts.push_back(slot * part_ + window * length_);
@@ -57,13 +51,13 @@ class Parts : public Batcher {
     batch.fresh.assign(starts.size(), window == 0);
     return batch;
   }
-  int64_t steps_per_epoch() const override { return part_ / length_; }
+  int64_t steps_per_epoch() const override { return steps_; }
   int64_t sequence_length() const override { return length_; }
   bool carries_state() const override { return true; }
 
  private:
   BatcherEnv env_;
-  int64_t length_;
+  int64_t length_, steps_;
   int64_t part_;  // inputs of a slot; the target of its last input is the first token of the next slot
 };
 
