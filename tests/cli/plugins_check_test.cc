@@ -57,12 +57,19 @@ INSTANTIATE_TEST_SUITE_P(
              "transformer",
              {"--config", "{d: 8, ffn: 12, heads: 2, encoder_layers: 1, decoder_layers: 2, share: all}"}},
         Good{"model", "transformer", {"--config", "{d: 8, ffn: 12, heads: 2, encoder_layers: 0, decoder_layers: 2}"}},
+        Good{"model", "gpt", {"--config", "{layers: 2, d: 8, heads: 4, kv_heads: 2, ffn: 12, dropout: 0.2}"}},
+        Good{"model",
+             "gpt",
+             {"--config",
+              "{layers: 2, d: 8, heads: 2, head_size: 6, positions: learned, norm: layer, activation: gelu_tanh, "
+              "bias: yes, qk_norm: yes, tie: no, checkpoint: yes}"}},
         Good{"sync", "allreduce", {}}, Good{"sync", "unique", {}}, Good{"sync", "allgather", {}},
         Good{"sync", "allgather_dense", {}}, Good{"sync", "seeded", {}}, Good{"sync", "one_bit", {"--approximate"}},
         Good{"sync", "sampled_rows", {}},
         Good{"sync", "sampled_rows", {"--config", "{p: 0, q: 5, hidden_q: 30, draw: step}"}},
         Good{"sync", "param_server", {}}, Good{"batcher", "tbptt", {}}, Good{"batcher", "random_windows", {}},
-        Good{"batcher", "same_shape", {}}, Good{"batcher", "token_budget", {}}, Good{"comm", "virtual", {}}),
+        Good{"batcher", "packed_windows", {"--config", "{sequence_length: 7}"}}, Good{"batcher", "same_shape", {}},
+        Good{"batcher", "token_budget", {}}, Good{"comm", "virtual", {}}),
     [](const auto& one) { return std::string(one.param.name) + "_" + std::to_string(one.index); });
 
 // Models and strategies on the emulated device.
@@ -85,6 +92,9 @@ INSTANTIATE_TEST_SUITE_P(
         Good{"model", "lstm", {"--config", "{embedding: 5, cells: 6, projection: 4, layers: 2, dropout: 0.2}"}},
         Good{"model", "mlstm", {"--config", "{embedding: 5, cells: 6, layers: 2, dropout: 0.2}"}},
         Good{"model", "rhn", {"--config", "{embedding: 5, cells: 6, depth: 3, layers: 2, dropout: 0.2}"}},
+        Good{"model",
+             "gpt",
+             {"--config", "{layers: 2, d: 8, heads: 4, kv_heads: 2, ffn: 12, dropout: 0.2, qk_norm: yes}"}},
         Good{"model",
              "transformer",
              {"--config", "{d: 8, ffn: 12, heads: 2, encoder_layers: 1, decoder_layers: 2, share: all}"}},

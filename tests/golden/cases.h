@@ -26,6 +26,8 @@ inline std::vector<GoldenCase> golden_cases() {
       {"rhn", {"model=rhn", "model.embedding=16", "model.cells=24", "model.depth=3"}},
       {"rhn_checkpoint", {"model=rhn", "model.embedding=16", "model.cells=24", "model.checkpoint=true"}},
       {"decoder", {"model=transformer_lm", "model.decoder_layers=2", "model.d=16", "model.ffn=32", "model.heads=4"}},
+      {"gpt", {"model=gpt", "model.layers=2", "model.d=16", "model.ffn=32", "model.heads=4", "model.kv_heads=2"}},
+      {"gpt2", {"model=gpt2", "model.layers=2", "model.d=16", "model.ffn=32", "model.heads=4", "model.dropout=0.1"}},
       {"transformer", {}},
       {"transformer_pre",
        {"model.norm=pre", "model.share=none", "model.relu_dropout=0.1", "model.attention_dropout=0.1"}}};

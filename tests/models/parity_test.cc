@@ -91,16 +91,16 @@ class Parity : public ::testing::TestWithParam<Golden> {
       expect_close(name, dense_gradient(params_.at(name)), golden_.at("grad." + name), floor_of(name));
   }
 
-  void expect_equal_training(double lr) {
-    const std::unique_ptr<Optimizer> sgd =
-        make_optimizer(parse_yaml(str("{name: sgd, lr: ", lr, "}"), "test"), "optimizer");
+  void expect_equal_training(double lr, const std::string& fields = "name: sgd") {
+    const std::unique_ptr<Optimizer> optimizer =
+        make_optimizer(parse_yaml(str("{", fields, ", lr: ", lr, "}"), "test"), "optimizer");
     const Tensor& losses = golden_.at("losses");
     for (int64_t step = 0; step < losses.numel(); ++step) {
       const double loss = differentiate(step), want = losses.data<float>()[step];
       EXPECT_NEAR(loss, want, 1e-5 * want) << "step " << step;
       for (const std::string& name : params_.names()) params_.at(name).grad().coalesce(ctx_);
       clip_gradients(ctx_, params_, {{ParamPattern(".*"), 0.5}});
-      for (const std::string& name : params_.names()) sgd->update(ctx_, params_.at(name), lr, step + 1);
+      for (const std::string& name : params_.names()) optimizer->update(ctx_, params_.at(name), lr, step + 1);
       params_.clear_gradients();
     }
   }
@@ -172,6 +172,42 @@ INSTANTIATE_TEST_SUITE_P(
         Golden{"rhn_weight_norm",
                "{name: rhn, layers: 2, embedding: 7, cells: 12, depth: 3, coupled: false, weight_norm: 'rhn\\..*'}"}),
     [](const auto& p) { return std::string(p.param.name); });
+
+// GPT-2, Llama, Qwen2 and Qwen3 of Hugging Face's transformers (tools/parity/gpt.py makes the golden files).
+
+class GptParity : public RecurrentParity {
+ protected:
+  void SetUp() override {
+    Parity::SetUp();
+    make(golden_.at("param.embedding.weight").dim(0), "{name: full_softmax, bias: false}");
+  }
+  // As for the Transformer below.
+  double floor_of(const std::string& name) const override { return name.ends_with("qkv.bias") ? 1e-2 : 0; }
+};
+
+TEST_P(GptParity, FirstBatch) {
+  expect_equal_first_batch();
+}
+
+TEST_P(GptParity, TwentyTrainingLosses) {
+  expect_equal_training(0.01, "name: adamw, betas: [0.9, 0.95], eps: 1e-8, weight_decay: 0.1");
+}
+
+#define LMX_SIZES "name: gpt, layers: 2, d: 12, norm_eps: 1e-5, "
+#define LMX_LLAMA LMX_SIZES "ffn: 20, rope_base: 100, "
+INSTANTIATE_TEST_SUITE_P(
+    Golden, GptParity,
+    ::testing::Values(
+        Golden{"gpt_gpt2", "{" LMX_SIZES
+                           "heads: 3, context: 8, positions: learned, norm: layer, activation: gelu_tanh, bias: true}"},
+        Golden{"gpt_llama_tied", "{" LMX_LLAMA "heads: 3, kv_heads: 1}"},
+        Golden{"gpt_llama_scaled",
+               "{" LMX_LLAMA "heads: 2, kv_heads: 2, tie: false, rope_scaling: {factor: 4, original: 32}}"},
+        Golden{"gpt_qwen2", "{" LMX_LLAMA "heads: 3, qkv_bias: true, tie: false}"},
+        Golden{"gpt_qwen3", "{" LMX_LLAMA "heads: 4, kv_heads: 2, head_size: 6, qk_norm: true}"}),
+    [](const auto& p) { return std::string(p.param.name); });
+#undef LMX_LLAMA
+#undef LMX_SIZES
 
 // The Transformer against PyTorch's own layers: same weights, same batches of sentences of different lengths, which
 // PyTorch pads and masks (tools/parity/transformer.py makes the golden files).

@@ -133,10 +133,18 @@ TEST_P(TextDecoding, DrawsTheSameText) {
 
 #define LMX_TRANSFORMER \
   "name: transformer, encoder_layers: 0, decoder_layers: 2, d: 12, heads: 2, ffn: 20, dropout: 0.3"
-INSTANTIATE_TEST_SUITE_P(Models, TextDecoding,
-                         ::testing::Values(TextModelCase{"transformer_post", "{" LMX_TRANSFORMER ", norm: post}"},
-                                           TextModelCase{"transformer_pre", "{" LMX_TRANSFORMER ", norm: pre}"}),
-                         [](const auto& p) { return std::string(p.param.name); });
+#define LMX_GPT "name: gpt, layers: 2, d: 12, ffn: 20, dropout: 0.3"
+INSTANTIATE_TEST_SUITE_P(
+    Models, TextDecoding,
+    ::testing::Values(
+        TextModelCase{"transformer_post", "{" LMX_TRANSFORMER ", norm: post}"},
+        TextModelCase{"transformer_pre", "{" LMX_TRANSFORMER ", norm: pre}"},
+        TextModelCase{"gpt2",
+                      "{" LMX_GPT ", heads: 3, positions: learned, norm: layer, activation: gelu_tanh, bias: true}"},
+        TextModelCase{"llama", "{" LMX_GPT ", heads: 6, kv_heads: 1, tie: false, rope_scaling: {factor: 4}}"},
+        TextModelCase{"qwen3", "{" LMX_GPT ", heads: 4, kv_heads: 2, head_size: 6, qk_norm: true}"}),
+    [](const auto& p) { return std::string(p.param.name); });
+#undef LMX_GPT
 #undef LMX_TRANSFORMER
 
 TEST(TextDecodingOfATranslator, IsNotOffered) {

@@ -6,12 +6,9 @@
 #include <map>
 
 #include "lmx/error.h"
-#include "lmx/loss.h"
-#include "lmx/model.h"
-#include "lmx/optim.h"
 #include "lmx/plugin.h"
+#include "models/model_on_batches.h"
 #include "names.h"
-#include "ops/gradcheck.h"
 
 namespace lmx {
 namespace {
@@ -61,80 +58,16 @@ Batch batch_of(const std::vector<int64_t>& sentences) {
   return b;
 }
 
-struct Computed {
-  double loss = 0;
-  std::vector<double> features;
-  std::map<std::string, std::vector<double>> gradients;
-};
-
-class Network {
+class Network : public testing::ModelOnBatches {
  public:
-  explicit Network(const std::string& fields, DType type = DType::f64) : model(model_of(fields)) {
-    ctx.compute = type;
-    ctx.key = RandomKey(17);
-    loss = make_loss(parse_yaml("{name: full_softmax, bias: false, label_smoothing: 0.1}", "test"), "loss",
-                     {kWords, model->feature_size(), nullptr, model->parameters(), model->output_table()});
-    for (const ParameterSpec& spec : all_parameters(model->parameters(), *loss)) {
-      Var& v = params.add(ctx, spec, RandomKey(1));
-      // Biases and gains that matter.
-      if (v.value().rank() == 1 && type == DType::f64) {
-        for (int64_t i = 0; i < v.value().numel(); ++i)
-          v.value().data<double>()[i] += 0.1 * RandomKey(2).fold(spec.name).normal(static_cast<uint64_t>(i));
-      }
-    }
-  }
-
-  double loss_of(const Batch& batch) {
-    ModelState state;
-    const Var features = model->forward(ctx, params, batch, state);
-    return *loss->forward(ctx, params, features, batch.targets.reshape({batch.tokens()}), {})
-                .loss.value()
-                .data<double>();
-  }
-
-  Computed differentiate(const Batch& batch) {
-    Tape tape;
-    ctx.tape = &tape;
-    ModelState state;
-    const Var features = model->forward(ctx, params, batch, state);
-    const Var value = loss->forward(ctx, params, features, batch.targets.reshape({batch.tokens()}), {}).loss;
-    tape.backward(ctx, value);
-    ctx.tape = nullptr;
-    Computed r{*value.value().data<double>(), {}, {}};
-    const std::span<const double> f = features.value().values<double>();
-    r.features.assign(f.begin(), f.end());
-    for (const std::string& name : params.names()) r.gradients[name] = testing::dense_gradient(params.at(name));
-    params.clear_gradients();
-    return r;
-  }
-
-  Context ctx;
-  std::unique_ptr<Model> model;
-  std::unique_ptr<Loss> loss;
-  ParameterStore params;
+  explicit Network(const std::string& fields, DType type = DType::f64)
+      : ModelOnBatches(model_of(fields), kWords, "{name: full_softmax, bias: false, label_smoothing: 0.1}", type) {}
 };
 
 void expect_true_gradients(const std::string& fields, const Batch& batch) {
   SCOPED_TRACE(fields);
   Network net(fields);
-  const Computed r = net.differentiate(batch);
-  for (const std::string& name : net.params.names()) {
-    Var& v = net.params.at(name);
-    double* x = v.value().data<double>();
-    const int64_t n = v.value().numel();
-    for (int64_t i = 0; i < n; i += std::max<int64_t>(1, n / 5)) {
-      const double kept = x[i], step = 1e-5;
-      const auto at = [&](double value) {
-        x[i] = value;
-        v.changed();
-        return net.loss_of(batch);
-      };
-      const double numeric = (at(kept + step) - at(kept - step)) / (2 * step);
-      at(kept);
-      const double analytic = r.gradients.at(name)[static_cast<size_t>(i)];
-      EXPECT_NEAR(analytic, numeric, 2e-6 * std::max(1.0, std::abs(numeric))) << name << '[' << i << ']';
-    }
-  }
+  net.expect_true_gradients(batch);
 }
 
 TEST(Transformer, GradientsAreTrue) {
@@ -149,24 +82,7 @@ TEST(Transformer, GradientsAreTrue) {
 TEST(Transformer, PartsSumToTheWhole) {
   for (const char* norm : {"post", "pre"}) {
     Network net(str(kSmall, ", dropout: 0.3, attention_dropout: 0.2, relu_dropout: 0.2, norm: ", norm));
-    const Computed whole = net.differentiate(batch_of({0, 1, 2, 3, 4}));
-    const std::vector<Computed> parts{net.differentiate(batch_of({0, 1})), net.differentiate(batch_of({2})),
-                                      net.differentiate(batch_of({3, 4}))};
-    double loss = 0;
-    std::vector<double> features;
-    for (const Computed& p : parts) {
-      loss += p.loss;
-      features.insert(features.end(), p.features.begin(), p.features.end());
-    }
-    EXPECT_NEAR(loss, whole.loss, 1e-12 * whole.loss);
-    EXPECT_EQ(features, whole.features);
-    for (const auto& [name, want] : whole.gradients) {
-      for (size_t i = 0; i < want.size(); ++i) {
-        double sum = 0;
-        for (const Computed& p : parts) sum += p.gradients.at(name)[i];
-        ASSERT_NEAR(sum, want[i], 1e-11 * std::max(1.0, std::abs(want[i]))) << name << '[' << i << ']';
-      }
-    }
+    net.expect_parts_sum(batch_of({0, 1, 2, 3, 4}), {batch_of({0, 1}), batch_of({2}), batch_of({3, 4})});
   }
 }
 
@@ -364,19 +280,7 @@ TEST(Transformer, Errors) {
 // ---- a language model
 
 Batch windows_of(const std::vector<int64_t>& slots, int64_t steps) {
-  Batch b;
-  const auto n = static_cast<int64_t>(slots.size());
-  b.inputs = Tensor::empty(Allocator::cpu(), {n, steps}, DType::i32);
-  b.targets = Tensor::empty(Allocator::cpu(), {n, steps}, DType::i32);
-  for (int64_t s = 0; s < n; ++s) {
-    for (int64_t t = 0; t < steps; ++t) {
-      b.inputs.data<int32_t>()[s * steps + t] = word(slots[static_cast<size_t>(s)], t, 5);
-      b.targets.data<int32_t>()[s * steps + t] = word(slots[static_cast<size_t>(s)], t + 1, 5);
-    }
-  }
-  b.slots = slots;
-  b.fresh.assign(slots.size(), 0);
-  return b;
+  return testing::windows_of(slots, steps, [](int64_t slot, int64_t t) { return word(slot, t, 5); });
 }
 
 TEST(TransformerLanguageModel, GradientsAreTrue) {

@@ -160,13 +160,16 @@ TEST_F(RecurrentRun, PatternsThatFitNothing) {
 class TransformerRun : public RunTest {
  protected:
   void use(const std::string& loss, const std::string& share = "all") const {
+    use_model("name: transformer, encoder_layers: 0, decoder_layers: 2, d: 16, ffn: 32, heads: 2, share: " + share,
+              loss);
+  }
+  void use_model(const std::string& model, const std::string& loss) const {
     std::string text = kTinyRecipe;
     const auto replace = [&](const std::string& key, const std::string& value) {
       const size_t at = text.find(key + ": {"), end = text.find('\n', at);
       text.replace(at, end - at, key + ": {" + value + "}");
     };
-    replace("model",
-            "name: transformer, encoder_layers: 0, decoder_layers: 2, d: 16, ffn: 32, heads: 2, share: " + share);
+    replace("model", model);
     replace("loss", loss);
     write("tiny.yaml", text);
   }
@@ -217,6 +220,56 @@ TEST_F(TransformerRun, ALanguageModelHasNoSource) {
   const Outcome o = run("pairs", {"model.encoder_layers=1"});
   EXPECT_EQ(o.code, 2);
   EXPECT_THAT(o.err, Names("transformer", "synthetic", "one language"));
+}
+
+// Whole runs of the model `gpt`. Llama's layers with grouped queries, and GPT-2's.
+
+class GptRun : public TransformerRun, public testing::WithParamInterface<const char*> {};
+INSTANTIATE_TEST_SUITE_P(Models, GptRun,
+                         testing::Values("name: gpt, layers: 2, d: 16, heads: 4, kv_heads: 2, ffn: 32, dropout: 0.05",
+                                         "name: gpt, layers: 2, d: 16, heads: 2, positions: learned, norm: layer, "
+                                         "activation: gelu_tanh, bias: true, tie: false, checkpoint: true"));
+
+TEST_P(GptRun, LearnsInEveryPrecision) {
+  use_model(GetParam(), "name: full_softmax, bias: false");
+  for (const std::string precision : {"fp32", "bf16", "fp16"}) {
+    const Outcome o = run("lm_" + precision, {"precision=" + precision});
+    ASSERT_EQ(o.code, 0) << o.err;
+    EXPECT_GT(perplexity(o.out), 1) << o.out;
+    EXPECT_LT(perplexity(o.out), 16) << precision << '\n' << o.out;
+  }
+}
+
+TEST_P(GptRun, ResumesToTheSameBitsAndGenerates) {
+  use_model(GetParam(), "name: sampled_softmax, samples: 20");
+  ASSERT_EQ(run("whole").code, 0);
+  ASSERT_EQ(run("halves", {"train.steps=60"}).code, 0);
+  const Outcome o = run("halves", {"--resume", "auto", "train.steps=120"});
+  ASSERT_EQ(o.code, 0) << o.err;
+  EXPECT_EQ(model("halves"), model("whole"));
+  const Outcome text = run_lmx({"generate", path("whole"), "--tokens", "12"}, environment());
+  EXPECT_EQ(text.code, 0) << text.err;
+  EXPECT_EQ(text.out, run_lmx({"generate", path("whole"), "--tokens", "12"}, environment()).out);
+}
+
+TEST_P(GptRun, TrainsOnPackedWindowsAndVirtualRanks) {
+  use_model(GetParam(), "name: full_softmax");
+  const std::string batcher = "batcher={name: packed_windows, sequence_length: 6}";
+  const Outcome one = run("one", {batcher, "train.steps=20"});
+  EXPECT_EQ(one.code, 0) << one.err;
+  const Outcome two = run("two", {batcher, "--ranks", "2", "train.steps=20"});
+  EXPECT_EQ(two.code, 0) << two.err;
+  EXPECT_NEAR(perplexity(two.out) / perplexity(one.out), 1, 1e-3);
+}
+
+TEST_P(GptRun, SequencesBeyondTheContextAreNamed) {
+  use_model(GetParam(), "name: full_softmax");
+  const Outcome o = run("long", {"model.context=5", "train.steps=2"});
+  const bool learned = std::string(GetParam()).find("learned") != std::string::npos;
+  EXPECT_EQ(o.code, learned ? 2 : 0) << o.err;
+  if (learned) {
+    EXPECT_THAT(o.err, Names("[gpt]", "tokens", "model.context is 5"));
+  }
 }
 
 // Whole runs with losses and strategies that use rows of tables, and with a tied table.

@@ -66,6 +66,7 @@ const std::map<std::string, std::string> kHeaderRoom{
     {"pointwise.h", "backend"},
     {"quads.cuh", "backend"},
     {"random.h", "base"},
+    {"recompute.h", "autograd"},
     {"recurrent.h", "model"},
     {"row_sampling.h", "nn"},
     {"row_sync.h", "comm"},

@@ -52,6 +52,12 @@ const std::vector<Case> kCases{
     {"transformer", str(kWords,
                         "model: {name: transformer, encoder_layers: 0, decoder_layers: 2, d: 64, ffn: 128, "
                         "heads: 4}\nloss: {name: full_softmax}\n")},
+    {"gpt", str(kWords,
+                "model: {name: gpt, layers: 2, d: 64, heads: 4, kv_heads: 2, qk_norm: true, dropout: 0.1}\n"
+                "loss: {name: full_softmax, bias: false}\n")},
+    {"gpt_checkpoint", str(kWords,
+                           "model: {name: gpt, layers: 4, d: 64, heads: 4, positions: learned, norm: layer, "
+                           "activation: gelu_tanh, bias: true, checkpoint: true}\nloss: {name: full_softmax}\n")},
     {"translation", str(kPairs,
                         "model: {name: transformer, encoder_layers: 2, decoder_layers: 2, d: 64, ffn: 128, "
                         "heads: 4}\nloss: {name: full_softmax}\n")},

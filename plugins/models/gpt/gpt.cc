@@ -1,0 +1,116 @@
+// The language model `gpt`: forward passes over a batch, and texts that are read and written one position at a time.
+#include <algorithm>
+
+#include "lmx/decoding.h"
+#include "lmx/error.h"
+#include "lmx/model.h"
+#include "lmx/plugin.h"
+#include "network.h"
+
+namespace lmx::gpt {
+namespace {
+
+// Sequences that are longer than the table of positions have no vectors for their last positions.
+void check_length(const GptConfig& config, int64_t length) {
+  if (!config.learned() || length <= config.context) return;
+  throw UserError(str("[gpt] a sequence of ", length,
+                      " tokens is longer than the table of learned positions: ", "model.context is ", config.context));
+}
+
+class Text final : public Decoding {
+ public:
+  Text(const Context& ctx, const ParameterStore& params, const GptConfig& config, int64_t rows)
+      : params_(params),
+        config_(config),
+        type_(params.at("embedding.weight").value().dtype()),
+        cache_(ctx, {config.layers, config.heads, config.keys(), config.size()}, rows, type_) {
+    config_.checkpoint = false;  // nothing is differentiated
+  }
+
+  Tensor step(Context& ctx, std::span<const int32_t> ids) override {
+    LMX_CHECK(static_cast<int64_t>(ids.size()) == cache_.rows(), ids.size(), " words for ", cache_.rows(), " rows");
+    check_length(config_, length_ + 1);
+    Context quiet = silent(ctx);
+    const Tensor words = Tensor::from<int32_t>(quiet.host, {cache_.rows()}, ids);
+    Rows rows{std::vector<int64_t>(ids.size(), length_++), {}, {}};
+    rows.rotations = rotations_at(quiet, config_, rows.positions, type_);
+    const auto attend = [this](Context& to, int64_t layer, const Var& qkv, RandomKey) {
+      return Var(cache_.attend(to, layer, qkv.value()));
+    };
+    const Network network(quiet, params_, config_, true);
+    return network.features(words, std::make_shared<const Rows>(std::move(rows)), attend).value();
+  }
+
+  void select(Context& ctx, std::span<const int64_t> from) override { cache_.select(ctx, from); }
+
+ private:
+  const ParameterStore& params_;
+  GptConfig config_;
+  DType type_;
+  TextCache cache_;
+  int64_t length_ = 0;  // positions
+};
+
+class Gpt final : public Model, public TextModel {
+ public:
+  Gpt(const GptConfig& config, const ModelEnv& env) : config_(config), vocab_(env.vocab_size) {}
+
+  std::vector<ParameterSpec> parameters() const override { return parameters_of(config_, vocab_); }
+  std::string output_table() const override { return config_.tie ? "embedding.weight" : ""; }
+  int64_t feature_size() const override { return config_.d; }
+  // Sequences do not depend on each other: no state is carried from batch to batch.
+  ModelState initial_state(Context&, int64_t) const override { return {}; }
+
+  Var forward(Context& ctx, const ParameterStore& params, const Batch& batch, ModelState&) const override {
+    const std::vector<int64_t> lengths = lengths_of(batch);
+    for (const int64_t length : lengths) check_length(config_, length);
+    const Segments segments = Segments::of(lengths);
+    const DType type = params.at("embedding.weight").value().dtype();
+    Rows made{positions_of(segments), ids_of(ctx, batch, lengths), {}};
+    made.rotations = rotations_at(ctx, config_, made.positions, type);
+    const auto rows = std::make_shared<const Rows>(std::move(made));
+    const auto attend = [this, rows, segments](Context& to, int64_t, const Var& qkv, RandomKey key) {
+      AttentionOptions options;
+      options.heads = config_.heads;
+      options.kv_heads = config_.keys();
+      options.causal = true;
+      options.dropout = config_.dropout;
+      options.key = key;
+      options.row_ids = rows->ids;
+      return attention(to, qkv, segments, options);
+    };
+    return Network(ctx, params, config_).features(batch.inputs.reshape({batch.inputs.numel()}), rows, attend);
+  }
+
+  std::unique_ptr<Decoding> start_text(Context& ctx, const ParameterStore& params, int64_t rows) const override {
+    return std::make_unique<Text>(ctx, params, config_, rows);
+  }
+
+ private:
+  static std::vector<int64_t> lengths_of(const Batch& batch) {
+    if (!batch.lengths.empty() || batch.inputs.rank() == 1) return batch.lengths;
+    return std::vector<int64_t>(static_cast<size_t>(batch.inputs.dim(0)), batch.inputs.dim(1));
+  }
+  // Slot and position identify a row for dropout.
+  std::vector<uint64_t> ids_of(const Context& ctx, const Batch& batch, const std::vector<int64_t>& lengths) const {
+    std::vector<uint64_t> ids;
+    if (!ctx.training || config_.dropout == 0) return ids;
+    for (size_t b = 0; b < lengths.size(); ++b) {
+      for (int64_t t = 0; t < lengths[b]; ++t)
+        ids.push_back(static_cast<uint64_t>(batch.slots[b]) << 32 | static_cast<uint64_t>(t));
+    }
+    return ids;
+  }
+
+  GptConfig config_;
+  int64_t vocab_;
+};
+
+std::unique_ptr<Model> make_gpt(const Node& config, const std::string& path, const ModelEnv& env) {
+  return std::make_unique<Gpt>(read_config<GptConfig>(config, path), env);
+}
+
+}  // namespace
+}  // namespace lmx::gpt
+
+LMX_PLUGIN(model, gpt, lmx::gpt::GptConfig, lmx::gpt::make_gpt)
