@@ -18,7 +18,8 @@ using testing::HasSubstr;
 TEST(Bench, RefusesWhatItDoesNotKnow) {
   const std::pair<std::vector<std::string>, NamesMatcher> cases[] = {
       {{"word_lstn"},
-       Names("[bench] ", "'word_lstn'", "'word_lstm'?", "char_mlstm, char_rhn, nmt_transformer, batchers, compose")},
+       Names("[bench] ", "'word_lstn'", "'word_lstm'?",
+             "char_mlstm, char_rhn, nmt_transformer, gpt, batchers, compose")},
       {{"compose", "--recipe", "nowhere.yaml"}, Names("nowhere.yaml")},
       {{"--precision", "fp23"}, Names("[bench] ", "'fp23'", "'fp32'?", "fp32, bf16, fp16, all")},
       {{"--scale", "papr"}, Names("[bench] ", "'papr'", "'paper'?", "cpu, paper")},
@@ -89,7 +90,7 @@ TEST(Bench, BatchersHaveTheirLines) {
 }
 
 TEST(Bench, QuickStepsHaveTheirLines) {
-  for (const std::string workload : {"word_lstm", "char_mlstm", "char_rhn", "nmt_transformer"}) {
+  for (const std::string workload : {"word_lstm", "char_mlstm", "char_rhn", "nmt_transformer", "gpt"}) {
     const Outcome o = run_lmx({"bench", workload, "--quick", "--precision", "fp32", "--steps", "1", "--threads", "1"});
     ASSERT_EQ(o.code, 0) << o.err;
     const auto json = nlohmann::json::parse(o.out);
@@ -169,6 +170,7 @@ TEST_F(DeviceBench, AStepNeedsFewLaunchesAndNoWait) {
       {"char_mlstm", "adam", 64 * 8, 38, 1, 6},      // four products, and two kernels forward and backward
       {"char_rhn", "adam", 500 * 4 + 50, 52, 1, 6},  // 10 layers of a time step: a product and the cell
       {"nmt_transformer", "adam", 0, 686, 6, 35},    // a side uploads the sinusoids and each word's row of them
+      {"gpt", "adam", 0, 225, 2, 9},
   };
   for (const Limit& limit : limits) {
     SCOPED_TRACE(limit.workload);
@@ -208,8 +210,11 @@ TEST_F(DeviceBench, AStepInBf16HasFewConversionsAndLaunches) {
     std::string workload;
     int64_t conversions, launches;
   };
-  const Limit limits[] = {
-      {"word_lstm", 53, 204}, {"char_mlstm", 12, 561}, {"char_rhn", 27, 2129}, {"nmt_transformer", 69, 544}};
+  const Limit limits[] = {{"word_lstm", 53, 204},
+                          {"char_mlstm", 12, 561},
+                          {"char_rhn", 27, 2129},
+                          {"nmt_transformer", 69, 544},
+                          {"gpt", 37, 262}};
   for (const auto& [workload, conversions, launches] : limits) {
     const Outcome o = run_lmx({"bench", workload, "--quick", "--device", "cuda", "--counts", "--precision", "bf16",
                                "--steps", "1", "--threads", "1"},

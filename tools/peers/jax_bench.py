@@ -28,9 +28,9 @@ import jax
 import numpy as np
 from jax import numpy as jnp
 from jax import tree
-from jax.nn import logsumexp, relu, softmax
+from jax.nn import logsumexp, relu, silu, softmax
 
-from jax_ops import Dropout, Products, as_columns, layer_norm, lstm_core, mlstm_core, rhn_core, smoothed_cross_entropy
+from jax_ops import Dropout, Products, as_columns, layer_norm, lstm_core, mlstm_core, rhn_core, rms_norm, smoothed_cross_entropy
 
 
 def clip_factor(gradients):
@@ -63,6 +63,7 @@ class Adam:
     beta1: float = 0.9
     beta2: float = 0.999
     clipped: bool = True
+    decay: float = 0  # of the values themselves, as in AdamW
 
     def start(self, params):
         return {"params": params, "mean": tree.map(jnp.zeros_like, params), "square": tree.map(jnp.zeros_like, params),
@@ -77,7 +78,8 @@ class Adam:
         rate, correction = self.rate / (1 - self.beta1**updates), 1 / (1 - self.beta2**updates)
         mean = tree.map(lambda m, g: self.beta1 * m + (1 - self.beta1) * g, state["mean"], gradients)
         square = tree.map(lambda v, g: self.beta2 * v + (1 - self.beta2) * g * g, state["square"], gradients)
-        params = tree.map(lambda p, m, v: p - rate * m / (jnp.sqrt(v * correction) + 1e-8), state["params"], mean, square)
+        kept = 1 - self.rate * self.decay
+        params = tree.map(lambda p, m, v: kept * p - rate * m / (jnp.sqrt(v * correction) + 1e-8), state["params"], mean, square)
         return {"params": params, "mean": mean, "square": square, "updates": updates}
 
 
@@ -312,12 +314,72 @@ class NmtTransformer:
         return self.pairs * (self.source * encoder + self.target * decoder)
 
 
-WORKLOADS = {"word_lstm": WordLstm, "char_rhn": CharRhn, "char_mlstm": CharMlstm, "nmt_transformer": NmtTransformer}
+@dataclass
+class Gpt:
+    """A decoder of the kind of Llama: RMS normalisation, rotary positions, grouped queries, SwiGLU, one table of words."""
+    vocab: int = 8192
+    d: int = 384
+    ffn: int = 1024
+    heads: int = 6
+    kv_heads: int = 2
+    layers: int = 6
+    sequences: int = 8
+    steps: int = 256
+
+    optimizer = Adam(6e-4, 0.9, 0.95, decay=0.1)
+
+    def params(self, normal):
+        d, qkv = self.d, (self.heads + 2 * self.kv_heads) * (self.d // self.heads)
+        # `down` is (d, ffn), as in NmtTransformer. `up` has the gates, then the values.
+        layer = lambda: {"attention_norm": jnp.ones(d), "qkv": normal(d, qkv), "out": normal(d, d), "ffn_norm": jnp.ones(d),
+                         "up": normal(d, 2 * self.ffn), "down": normal(d, self.ffn)}
+        return {"embedding": normal(self.vocab, d), "layers": [layer() for _ in range(self.layers)], "norm": jnp.ones(d)}
+
+    def batch(self, random):
+        draw = partial(uniform_ids, random, self.vocab, self.sequences, self.steps)
+        return {"inputs": draw(), "targets": draw()}
+
+    def ids(self, batch):
+        return {"embedding": batch["inputs"].reshape(-1)}
+
+    def loss(self, o, p, rows, batch):
+        x = rows["embedding"]
+        for layer in p["layers"]:
+            x = x + self.attend(o, layer, rms_norm(x, layer["attention_norm"]))
+            gates, values = jnp.split(o.matmul(rms_norm(x, layer["ffn_norm"]), layer["up"]), 2, 1)
+            x = x + o.matmul_nt(silu(gates) * values, layer["down"])
+        return smoothed_cross_entropy(o, 0.0)(p["embedding"], rms_norm(x, p["norm"]), batch["targets"].reshape(-1))
+
+    def attend(self, o, p, x):
+        size, group = self.d // self.heads, self.heads // self.kv_heads
+        by_head = o.matmul(x, p["qkv"]).reshape(self.sequences, self.steps, -1, size).swapaxes(1, 2)
+        turned, v = jnp.split(by_head, [self.heads + self.kv_heads], 1)
+        angles = np.arange(self.steps)[:, None] * 10000.0 ** (-np.arange(size // 2) / (size // 2))
+        cosines, sines = (jnp.asarray(f(angles), x.dtype) for f in (np.cos, np.sin))
+        first, second = jnp.split(turned, 2, 3)
+        turned = jnp.concatenate([first * cosines - second * sines, first * sines + second * cosines], 3)
+        q, k = jnp.split(turned, [self.heads], 1)
+        q = q.reshape(self.sequences, self.kv_heads, group * self.steps, size)
+        causal = jnp.tile(jnp.where(jnp.tri(self.steps, dtype=bool), 0.0, -jnp.inf), (group, 1))
+        weights = softmax(o.matmul_nt(q, k) * size**-0.5 + causal, -1)
+        y = o.matmul(weights, v).reshape(self.sequences, self.heads, self.steps, size)
+        return o.matmul(y.swapaxes(1, 2).reshape(-1, self.d), p["out"])
+
+    def tokens(self):
+        return self.sequences * self.steps
+
+    def macs(self):
+        layer = self.d**2 * (2 * self.heads + 2 * self.kv_heads) // self.heads + 3 * self.d * self.ffn
+        return self.tokens() * (self.layers * layer + self.d * self.vocab)
+
+
+WORKLOADS = {"word_lstm": WordLstm, "char_rhn": CharRhn, "char_mlstm": CharMlstm, "nmt_transformer": NmtTransformer, "gpt": Gpt}
 PAPER = {"word_lstm": WordLstm(sequences=128), "char_rhn": CharRhn(width=1792, hidden=1792, sequences=128, steps=150),
          "char_mlstm": CharMlstm(hidden=4096, sequences=128, steps=256),
-         "nmt_transformer": NmtTransformer(d=1024, ffn=4096, heads=16, pairs=192, source=27, target=27)}
+         "nmt_transformer": NmtTransformer(d=1024, ffn=4096, heads=16, pairs=192, source=27, target=27),
+         "gpt": Gpt(vocab=50_304, d=768, ffn=2048, heads=12, kv_heads=4, layers=12, sequences=16, steps=1024)}
 TINY = {"word_lstm": WordLstm(23, 6, 5, 9, 3, 4), "char_rhn": CharRhn(11, 6, 5, 3, 3, 4), "char_mlstm": CharMlstm(11, 6, 5, 3, 4),
-        "nmt_transformer": NmtTransformer(13, 8, 12, 2, 2, 3, 4, 5)}
+        "nmt_transformer": NmtTransformer(13, 8, 12, 2, 2, 3, 4, 5), "gpt": Gpt(13, 8, 12, 4, 2, 2, 3, 5)}
 
 
 def initial_params(workload):

@@ -267,3 +267,7 @@ class Dropout:
 def layer_norm(x, p):
     centred = x - x.mean(-1, keepdims=True)
     return centred * lax.rsqrt((centred * centred).mean(-1, keepdims=True) + 1e-5) * p["scale"] + p["shift"]
+
+
+def rms_norm(x, gain):
+    return x * lax.rsqrt((x * x).mean(-1, keepdims=True) + 1e-6) * gain

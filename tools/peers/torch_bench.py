@@ -49,10 +49,10 @@ class Workload:
         self.optimizer.step()
 
 
-def adam(parameters, rate, **options):
+def adam(parameters, rate, kind=torch.optim.Adam, **options):
     """On a GPU, one kernel updates many parameters, and a CUDA graph may contain it."""
     on_gpu = torch.get_default_device().type == "cuda"
-    return torch.optim.Adam(parameters, rate, fused=on_gpu, capturable=on_gpu, **options)
+    return kind(parameters, rate, fused=on_gpu, capturable=on_gpu, **options)
 
 
 def ids(vocab, *shape):
@@ -202,8 +202,59 @@ class NmtTransformer(nn.Module):
                         optimizer, False)
 
 
+class GptLayer(nn.Module):
+    def __init__(self, d, heads, kv_heads, ffn):
+        super().__init__()
+        self.heads, self.kv_heads, self.size = heads, kv_heads, d // heads
+        self.attention_norm, self.ffn_norm = nn.RMSNorm(d, 1e-6), nn.RMSNorm(d, 1e-6)
+        self.qkv = nn.Linear(d, (heads + 2 * kv_heads) * self.size, bias=False)
+        self.out = nn.Linear(d, d, bias=False)
+        self.up, self.down = nn.Linear(d, 2 * ffn, bias=False), nn.Linear(ffn, d, bias=False)  # up: the gates, then the values
+
+    def forward(self, x, cosines, sines):
+        by_head = self.qkv(self.attention_norm(x)).unflatten(2, (-1, self.size)).transpose(1, 2)
+        turned, v = by_head.split([self.heads + self.kv_heads, self.kv_heads], 1)
+        first, second = turned.chunk(2, 3)
+        turned = torch.cat([first * cosines - second * sines, first * sines + second * cosines], 3)
+        q, k = turned.to(v.dtype).split([self.heads, self.kv_heads], 1)
+        attended = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
+        x = x + self.out(attended.transpose(1, 2).flatten(2))
+        gate, value = self.up(self.ffn_norm(x)).chunk(2, 2)
+        return x + self.down(F.silu(gate) * value)
+
+
+class Gpt(nn.Module):
+    """A decoder of the kind of Llama: RMS normalisation, rotary positions, grouped queries, SwiGLU, one table of words."""
+    VOCAB, D, FFN, HEADS, KV_HEADS, LAYERS, BATCH, STEPS = 8192, 384, 1024, 6, 2, 6, 8, 256
+
+    def __init__(self):
+        super().__init__()
+        self.embedding, self.norm = nn.Embedding(self.VOCAB, self.D), nn.RMSNorm(self.D, 1e-6)
+        nn.init.normal_(self.embedding.weight, 0, 0.02)
+        self.layers = nn.ModuleList(GptLayer(self.D, self.HEADS, self.KV_HEADS, self.FFN) for _ in range(self.LAYERS))
+        half = self.D // self.HEADS // 2
+        angles = torch.arange(self.STEPS)[:, None] * 10000.0 ** (-torch.arange(half) / half)
+        self.register_buffer("cosines", angles.cos())
+        self.register_buffer("sines", angles.sin())
+
+    def forward(self, inputs, targets):
+        x = self.embedding(inputs)
+        for layer in self.layers:
+            x = layer(x, self.cosines, self.sines)
+        logits = self.norm(x) @ self.embedding.weight.t()
+        return F.cross_entropy(logits.float().flatten(0, 1), targets.flatten())
+
+    @classmethod
+    def workload(cls):
+        model, tokens, d = cls(), cls.BATCH * cls.STEPS, cls.D
+        layer = d * d * (2 + 2 * cls.KV_HEADS / cls.HEADS) + 3 * d * cls.FFN
+        draw = lambda: ids(cls.VOCAB, cls.BATCH, cls.STEPS)
+        optimizer = adam(model.parameters(), 6e-4, torch.optim.AdamW, betas=(0.9, 0.95), weight_decay=0.1)
+        return Workload(model, lambda: (draw(), draw()), tokens, int(tokens * (cls.LAYERS * layer + d * cls.VOCAB)), optimizer, True)
+
+
 WORKLOADS = {"word_lstm": WordLstm.workload, "char_rhn": CharRhn.make, "char_mlstm": CharMlstm.make,
-             "nmt_transformer": NmtTransformer.workload}
+             "nmt_transformer": NmtTransformer.workload, "gpt": Gpt.workload}
 
 
 def median_seconds(step, steps):

@@ -238,6 +238,7 @@ void add_bench(Command app) {
                {{"lmx bench word_lstm --precision fp32", "one JSON line: step_s, tokens_per_s, gflops, efficiency"},
                 {"lmx bench char_mlstm", "characters; also char_rhn"},
                 {"lmx bench nmt_transformer --precision bf16", "translation; also as --precision fp16"},
+                {"lmx bench gpt --precision bf16", "a decoder-only language model"},
                 {"lmx bench word_lstm --table", "the time of each part of the step, on stderr"},
                 {"lmx bench word_lstm --device cuda --counts", "with its kernels, copies and waits; needs no GPU"},
                 {"lmx bench char_rhn --device cuda --scale paper", "the size of the paper, for a GPU"},
@@ -249,15 +250,17 @@ void add_bench(Command app) {
           "WORKLOAD", options->workload,
           "word_lstm: Patwary's word model at its full size, 32 x 20 words; char_mlstm: a multiplicative LSTM of 1,024 "
           "cells, 32 x 64 bytes; char_rhn: a recurrent highway network of 512 units and depth 10, 32 x 50 characters; "
-          "nmt_transformer: a base Transformer, 64 pairs of 24 and 26 words (--scale has larger sizes); batchers: "
-          "sub-batches of translation over 8 ranks; compose: composing and checking of recipes")
+          "nmt_transformer: a base Transformer, 64 pairs of 24 and 26 words; gpt: a decoder of 6 layers of width "
+          "384, 8 x 256 tokens (--scale has larger sizes); batchers: sub-batches of translation over 8 ranks; compose: "
+          "composing and checking of recipes")
       .offers(all_workloads())
       .show_default();
   command
       .add_option("--scale S", options->scale,
                   "cpu, or paper: the sizes of the papers, for a GPU. word_lstm: 128 x 20 words; char_mlstm: 4,096 "
                   "cells, 128 x 256 bytes; char_rhn: 1,792 units, 128 x 150 characters; nmt_transformer: a big "
-                  "Transformer, 192 pairs of 27 and 27 words; not for batchers and compose")
+                  "Transformer, 192 pairs of 27 and 27 words; gpt: 12 layers of width 768, 16 x 1,024 tokens; not for "
+                  "batchers and compose")
       .offers(kScales)
       .show_default();
   command.add_option("--precision P", options->precision, "type of the inputs of matrix products; all: fp32 and bf16")

@@ -179,18 +179,18 @@ NmtTransformer::Size nmt_transformer(WorkloadScale scale) {
   return {512, 2048, 8, 32'000, 64, 24, 26};
 }
 
-// A recurrent model of characters: random ids, full softmax, Adam, norm of all gradients clipped to 1.
-class CharModel final : public Workload {
+// A language model on random ids: full softmax, norm of all gradients clipped to 1.
+class LanguageModel final : public Workload {
  public:
   struct Size {
-    std::string model;
-    double rate;  // of Adam
+    std::string model, loss, optimizer;  // the optimizer without its rate
+    double rate;
     int64_t vocab, batch, steps;
   };
-  CharModel(lmx::Context& ctx, const Size& size)
+  LanguageModel(lmx::Context& ctx, const Size& size)
       : Workload(ctx, {size.model,
-                       "{name: full_softmax, bias: true}",
-                       lmx::str("{name: adam, lr: ", size.rate, "}"),
+                       size.loss,
+                       lmx::str("{", size.optimizer, ", lr: ", size.rate, "}"),
                        size.vocab,
                        size.rate,
                        {{lmx::ParamPattern(".*"), 1.0}}}),
@@ -212,18 +212,27 @@ class CharModel final : public Workload {
   Size size_;
 };
 
+constexpr const char* kWithBias = "{name: full_softmax, bias: true}";
+
 // The sizes of the benchmarks in tools/peers: Patwary's and Puri's, or about a quarter of their widths.
-CharModel::Size char_rhn(WorkloadScale scale) {
+LanguageModel::Size char_rhn(WorkloadScale scale) {
   const int64_t cells = scale.quick ? 8 : scale.paper ? 1792 : 512;
-  return {lmx::str("{name: rhn, embedding: ", cells, ", cells: ", cells, ", depth: 10, transform_bias: 0}"), 1e-3, 98,
+  return {lmx::str("{name: rhn, embedding: ", cells, ", cells: ", cells, ", depth: 10, transform_bias: 0}"),
+          kWithBias,
+          "name: adam",
+          1e-3,
+          98,
           scale.quick   ? 2
           : scale.paper ? 128
                         : 32,
           scale.paper ? 150 : 50};
 }
-CharModel::Size char_mlstm(WorkloadScale scale) {
+LanguageModel::Size char_mlstm(WorkloadScale scale) {
   const int64_t cells = scale.quick ? 8 : scale.paper ? 4096 : 1024, embedding = scale.quick ? 8 : 64;
-  return {lmx::str("{name: mlstm, embedding: ", embedding, ", cells: ", cells, ", weight_norm: 'mlstm\\..*'}"), 5e-4,
+  return {lmx::str("{name: mlstm, embedding: ", embedding, ", cells: ", cells, ", weight_norm: 'mlstm\\..*'}"),
+          kWithBias,
+          "name: adam",
+          5e-4,
           256,
           scale.quick   ? 2
           : scale.paper ? 128
@@ -231,16 +240,33 @@ CharModel::Size char_mlstm(WorkloadScale scale) {
           scale.paper ? 256 : 64};
 }
 
+// A decoder of the kind of Llama; with the papers' sizes, that of GPT-2.
+LanguageModel::Size gpt(WorkloadScale scale) {
+  const auto of = [](const char* model, int64_t vocab, int64_t batch, int64_t steps) -> LanguageModel::Size {
+    return {model,
+            "{name: full_softmax, bias: false}",
+            "name: adamw, betas: [0.9, 0.95], weight_decay: 0.1",
+            6e-4,
+            vocab,
+            batch,
+            steps};
+  };
+  if (scale.quick) return of("{name: gpt, layers: 6, d: 8, heads: 2, kv_heads: 1, ffn: 16}", 64, 2, 8);
+  if (scale.paper) return of("{name: gpt, layers: 12, d: 768, heads: 12, kv_heads: 4, ffn: 2048}", 50'304, 16, 1024);
+  return of("{name: gpt, layers: 6, d: 384, heads: 6, kv_heads: 2, ffn: 1024}", 8192, 8, 256);
+}
+
 }  // namespace
 
 std::vector<std::string> workload_names() {
-  return {"word_lstm", "char_mlstm", "char_rhn", "nmt_transformer"};
+  return {"word_lstm", "char_mlstm", "char_rhn", "nmt_transformer", "gpt"};
 }
 
 std::unique_ptr<Workload> make_workload(const std::string& name, lmx::Context& ctx, WorkloadScale scale) {
   if (name == "word_lstm") return std::make_unique<WordLstm>(ctx, word_lstm(scale));
-  if (name == "char_mlstm") return std::make_unique<CharModel>(ctx, char_mlstm(scale));
-  if (name == "char_rhn") return std::make_unique<CharModel>(ctx, char_rhn(scale));
+  if (name == "char_mlstm") return std::make_unique<LanguageModel>(ctx, char_mlstm(scale));
+  if (name == "char_rhn") return std::make_unique<LanguageModel>(ctx, char_rhn(scale));
+  if (name == "gpt") return std::make_unique<LanguageModel>(ctx, gpt(scale));
   return std::make_unique<NmtTransformer>(ctx, nmt_transformer(scale));
 }
 
