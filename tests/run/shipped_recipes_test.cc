@@ -109,13 +109,19 @@ TEST(ShippedRecipes, WhatIsAdvisedWorks) {
 }
 
 // Ten steps of the recipe at its own size, and the commands that it proposes.
-TEST_F(RunTest, ShakespeareTrainsAndWritesCharacters) {
-  const Outcome plan = run_lmx({"run", file_of("shakespeare"), "--dry-run"}, environment());
-  EXPECT_THAT(plan.out, Names("parameters 801,602\n"));
+class ShakespeareRun : public RunTest, public testing::WithParamInterface<std::pair<const char*, const char*>> {};
+INSTANTIATE_TEST_SUITE_P(Recipes, ShakespeareRun,
+                         testing::Values(std::pair{"shakespeare", "parameters 801,602\n"},
+                                         std::pair{"gpt_tinyshakespeare", "parameters 1,783,872\n"}));
+
+TEST_P(ShakespeareRun, TrainsAndWritesCharacters) {
+  const auto& [recipe, parameters] = GetParam();
+  const Outcome plan = run_lmx({"run", file_of(recipe), "--dry-run"}, environment());
+  EXPECT_THAT(plan.out, Names(parameters));
   if (plan.code != 0) GTEST_SKIP() << "tinyshakespeare is not below LMX_DATA_DIR";
-  const Outcome o = run_lmx({"run", file_of("shakespeare"), "run.dir=" + path("a"), "train.steps=10",
-                             "schedule.warmup=2", "train.eval_tokens=2000"},
-                            environment());
+  const Outcome o = run_lmx(
+      {"run", file_of(recipe), "run.dir=" + path("a"), "train.steps=10", "schedule.warmup=2", "train.eval_tokens=2000"},
+      environment());
   ASSERT_EQ(o.code, 0) << o.err;
   EXPECT_LT(number_in(o.out, "valid nll_nat ([0-9.]+)"), std::log(66) - 0.4)
       << "it must be better than a uniform guess";
@@ -124,6 +130,11 @@ TEST_F(RunTest, ShakespeareTrainsAndWritesCharacters) {
   const Outcome text = run_process({"/bin/sh", "-c", generate}, environment_with_lmx());
   EXPECT_EQ(text.code, 0) << text.err;
   EXPECT_GT(text.out.size(), 300u);
+}
+
+TEST(ShippedRecipes, KnownDecodersHaveTheirParameters) {
+  EXPECT_THAT(dry_run_of("gpt2_124m"), Names("parameters 124,439,808\n", "one of 8 with 64 of the 512 sequences"));
+  EXPECT_THAT(dry_run_of("llama_1b"), Names("parameters 1,235,814,400\n", "one of 8 with 8 of the 64 sequences"));
 }
 
 TEST(ShippedRecipes, BothCorporaOfAMixAreNamed) {
