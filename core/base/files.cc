@@ -4,7 +4,6 @@
 #include <sys/file.h>
 #include <unistd.h>
 #include <xxhash.h>
-#include <zlib.h>
 
 #include <cerrno>
 #include <chrono>
@@ -13,6 +12,7 @@
 
 #include "base/hex.h"
 #include "base/sha256.h"
+#include "base/unpack.h"
 #include "lmx/error.h"
 
 namespace lmx {
@@ -20,56 +20,66 @@ namespace lmx {
 struct InputFile::Impl {
   std::string path;
   int descriptor = -1;
-  gzFile gz = nullptr;
-  bool at_start = false;  // a byte order mark may follow
+  std::string head;       // bytes of the file that were read to recognise its compression
+  bool at_start = false;  // nothing has been read: the file may be compressed
+  bool marked = false;    // a byte order mark may follow
   std::string first;      // the first bytes of a text that has no mark
   int64_t skipped = 0;
+  std::unique_ptr<Unpacker> unpacker;  // null: the file is not compressed
 
+  size_t read_disk(char* buffer, size_t bytes);
   size_t read_some(char* buffer, size_t bytes);
+  void look_for_compression();
   void look_for_mark();
 };
 
 InputFile::InputFile(const std::string& path, Content content) : impl_(std::make_unique<Impl>()) {
   impl_->path = path;
-  impl_->at_start = content == Content::text;
+  impl_->at_start = content != Content::bytes;
+  impl_->marked = content == Content::text;
   impl_->descriptor = path == "-" ? fcntl(0, F_DUPFD_CLOEXEC, 0) : open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (impl_->descriptor < 0) throw UserError(str("[data] cannot read ", path, ": ", std::strerror(errno)));
-  if (content != Content::bytes && path.ends_with(".gz")) {
-    impl_->gz = gzdopen(impl_->descriptor, "rb");
-    LMX_CHECK(impl_->gz != nullptr, path);
-    gzbuffer(impl_->gz, 1 << 18);
-  }
 }
 
 InputFile::~InputFile() {
-  if (impl_->gz)
-    gzclose_r(impl_->gz);
-  else if (impl_->descriptor >= 0)
-    ::close(impl_->descriptor);
+  if (impl_->descriptor >= 0) ::close(impl_->descriptor);
 }
 
-size_t InputFile::Impl::read_some(char* buffer, size_t bytes) {
-  const size_t step = std::min<size_t>(bytes, 1u << 30);
+size_t InputFile::Impl::read_disk(char* buffer, size_t bytes) {
+  if (!head.empty()) {
+    const size_t n = head.copy(buffer, bytes);
+    head.erase(0, n);
+    return n;
+  }
   for (;;) {
-    const auto n =
-        gz ? static_cast<ssize_t>(gzread(gz, buffer, static_cast<unsigned>(step))) : ::read(descriptor, buffer, step);
-    if (n < 0 && errno == EINTR && !gz) continue;
-    int code = Z_OK;
-    const char* why = gz ? gzerror(gz, &code) : "";
-    // zlib returns the part of a truncated file that it could decompress, and reports the truncation only in its error
-    // state.
-    if (gz && (n < 0 || code == Z_BUF_ERROR)) {
-      throw UserError(str("[data] ", path, " is a damaged or truncated gzip file: ", why));
-    }
+    const ssize_t n = ::read(descriptor, buffer, std::min<size_t>(bytes, 1u << 30));
+    if (n < 0 && errno == EINTR) continue;
     if (n < 0) throw RunError(str("[data] cannot read ", path, ": ", std::strerror(errno)));
     return static_cast<size_t>(n);
   }
 }
 
+// Waits for a further byte only while those before it could be the start of a compressed file.
+void InputFile::Impl::look_for_compression() {
+  at_start = false;
+  std::string found;
+  char byte = 0;
+  while (Unpacker::may_begin(found) && !Unpacker::whole(found) && read_disk(&byte, 1) == 1) found.push_back(byte);
+  head = found;
+  if (Unpacker::whole(found))
+    unpacker = Unpacker::make(
+        found, [this](char* buffer, size_t bytes) { return read_disk(buffer, bytes); }, path);
+}
+
+size_t InputFile::Impl::read_some(char* buffer, size_t bytes) {
+  if (at_start) look_for_compression();
+  return unpacker ? unpacker->read_some(buffer, bytes) : read_disk(buffer, bytes);
+}
+
 // Waits for the bytes of a mark only while those before could be its start.
 void InputFile::Impl::look_for_mark() {
   constexpr std::string_view kMark = "\xEF\xBB\xBF";
-  at_start = false;
+  marked = false;
   char byte = 0;
   while (first.size() < kMark.size() && kMark.starts_with(first) && read_some(&byte, 1) == 1) first.push_back(byte);
   if (first != kMark) return;
@@ -78,7 +88,7 @@ void InputFile::Impl::look_for_mark() {
 }
 
 size_t InputFile::read_some(char* buffer, size_t bytes) {
-  if (impl_->at_start) impl_->look_for_mark();
+  if (impl_->marked) impl_->look_for_mark();
   if (impl_->first.empty()) return impl_->read_some(buffer, bytes);
   const size_t n = impl_->first.copy(buffer, bytes);
   impl_->first.erase(0, n);
@@ -96,11 +106,17 @@ size_t InputFile::read(char* buffer, size_t bytes) {
 }
 
 int64_t InputFile::disk_position() const {
-  return impl_->gz ? gzoffset(impl_->gz) : lseek(impl_->descriptor, 0, SEEK_CUR);
+  return lseek(impl_->descriptor, 0, SEEK_CUR);
 }
 
 int64_t InputFile::skipped() const {
   return impl_->skipped;
+}
+
+bool is_compressed(const std::string& path) {
+  InputFile file(path, Content::bytes);
+  char first[4];
+  return Unpacker::whole({first, file.read(first, sizeof first)});
 }
 
 std::string read_file(const std::string& path, Content content) {

@@ -9,8 +9,8 @@
 
 namespace lmx {
 
-// How a file is read: `bytes` unchanged, `unpacked` decompressed if its path ends in .gz, and `text` also without a
-// byte order mark.
+// How a file is read: `bytes` unchanged, `unpacked` decompressed if its first bytes are those of gzip or zstd, whatever
+// its name, and `text` also without a byte order mark.
 enum class Content { bytes, unpacked, text };
 
 // Reads a file from its start to its end. `-` is standard input.
@@ -29,6 +29,9 @@ class InputFile {
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };
+
+// Returns whether the first bytes are those of gzip or zstd. UserError if the file cannot be read.
+bool is_compressed(const std::string& path);
 
 // UserError if the file cannot be read.
 std::string read_file(const std::string& path, Content content = Content::bytes);

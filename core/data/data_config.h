@@ -22,7 +22,7 @@ struct TextConfig {
                "entries of the vocabulary: <unk>, </s> and the most frequent words or characters; for bytes 256",
                {3, 2147483647.0});
     f.field("corpus", corpus, "a corpus of the registry (`lmx data list`); or give files");
-    f.field("files", files, "text files, directories, globs; .gz is read too");
+    f.field("files", files, "text files, directories, globs; .gz and .zst are read too");
     f.field("valid_files", valid_files, "files of the validation split; empty: lines of `files` are sampled");
     f.field("test_files", test_files, "files of the test split; empty: lines of `files` are sampled");
     f.field(
@@ -71,7 +71,7 @@ struct ParallelConfig {
     f.field("source_language", source_language, "language of the source, en, de, fr ...; empty: that of the corpus");
     f.field("target_language", target_language, "language of the side that is predicted; empty: that of the corpus");
     f.field("source_files", source_files,
-            "files, directories, globs, also .gz; line i translates line i of target_files");
+            "files, directories, globs, also .gz and .zst; line i translates line i of target_files");
     f.field("target_files", target_files, "the same number of files, in the same order");
     f.field("valid_source_files", valid_source_files,
             "files of the validation split; empty: pairs of the training files are sampled");

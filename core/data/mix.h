@@ -22,7 +22,7 @@ struct PartConfig {
   double max_ratio = 0, wrong_targets = 0;
   void fields(Fields& f) {
     f.field("corpus", corpus, "a parallel corpus of the registry; its training pairs are read");
-    f.field("source_files", source_files, "or files, directories, globs, also .gz");
+    f.field("source_files", source_files, "or files, directories, globs, also .gz and .zst");
     f.field("target_files", target_files, "the same number of files, in the same order");
     f.field("files", files, "or TSV files with one pair per line");
     f.field("tsv_columns", tsv_columns, "columns of TSV files that contain source and target, from 1", kPositive);

@@ -232,7 +232,7 @@ TEST_F(SampledLength, OfPairs) {
 
 TEST_F(SampledLength, IsNotKnownWithoutPlainFiles) {
   EXPECT_EQ(of("{name: text, files: ['" + folder_.path("none.txt") + "'], vocab_size: 100}"), -1);
-  write("a.txt.gz", "not a gzip file", 10);
+  write("a.txt.gz", std::string("\x1f\x8b\x08", 3), 1);
   EXPECT_EQ(of("{name: text, files: ['" + folder_.path("a.txt.gz") + "'], vocab_size: 100}"), -1);
 }
 

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <zstd.h>
 
 #include <cmath>
 #include <mutex>
@@ -96,11 +97,47 @@ TEST_F(Sources, LinesKeepTheirNumbersForEveryChunkSize) {
   }
 }
 
-TEST_F(Sources, GzipReadsAsItsText) {
-  const std::string text = "alpha\nbeta\n" + std::string(100000, 'z') + "\nlast";
-  write("plain.txt", text);
-  write_gz("packed.txt.gz", text);
-  EXPECT_EQ(lines({path("packed.txt.gz")}, 64), lines({path("plain.txt")}, 64));
+std::string zstd(const std::string& text) {
+  std::string packed(ZSTD_compressBound(text.size()), '\0');
+  packed.resize(ZSTD_compress(packed.data(), packed.size(), text.data(), text.size(), 3));
+  return packed;
+}
+
+// The first bytes decide, not the name. A file may have several members or frames.
+TEST_F(Sources, CompressedFilesReadAsTheirText) {
+  const std::string head =
+                        "\xEF\xBB\xBF"
+                        "alpha\nbe",
+                    tail = "ta\n" + std::string(300000, 'z') + "\nlast";
+  write("plain.txt", head + tail);
+  write_gz("1", head);
+  write_gz("2", tail);
+  write_gz("packed.txt.gz", head + tail);
+  write("members.txt", read("1") + read("2"));
+  write("padded.txt.gz", read("1") + read("2") + std::string(512, '\0'));
+  write("packed.txt.zst", zstd(head + tail));
+  write("frames.txt", zstd(head) + zstd("") + zstd(tail));
+  const std::string skipped("\x5A\x2A\x4D\x18\x02\0\0\0xx", 10);
+  write("skipped.zst", skipped + zstd(head) + skipped + zstd(tail));
+  write("plain.txt.gz", head + tail);
+  for (const std::string name :
+       {"packed.txt.gz", "members.txt", "padded.txt.gz", "packed.txt.zst", "frames.txt", "skipped.zst", "plain.txt.gz"})
+    EXPECT_EQ(lines({path(name)}, 64), lines({path("plain.txt")}, 64)) << name;
+}
+
+TEST_F(Sources, TextThatBeginsLikeACompressedFileIsText) {
+  for (const std::string text : {"(", "(\xB5/", "P*", "P*M", "\x1F", "P", "(a\nb"})
+    EXPECT_EQ(lmx::read_file(write("a.zst", text), lmx::Content::unpacked), text);
+}
+
+TEST_F(Sources, DamagedZstd) {
+  const std::string packed = zstd("some text\n" + std::string(1000, 'x'));
+  for (const size_t n : {size_t{4}, size_t{9}, packed.size() - 1}) {
+    write("cut.zst", zstd("a whole frame\n") + packed.substr(0, n));
+    EXPECT_THAT(user_error([&] { lines({path("cut.zst")}, 1000); }), Names("cut.zst", "truncated zstd")) << n;
+  }
+  write("after.zst", packed + "not a frame");
+  EXPECT_THAT(user_error([&] { lines({path("after.zst")}, 1000); }), Names("after.zst", "damaged"));
 }
 
 TEST_F(Sources, DamagedGzip) {

@@ -49,7 +49,7 @@ std::string absolute(const std::string& file) {
 // Returns the language code at the end of a file name: "train.de.gz" -> "de"; "" if there is none.
 std::string language_of(const std::string& file) {
   fs::path path = file;
-  if (path.extension() == ".gz") path.replace_extension();
+  if (path.extension() == ".gz" || path.extension() == ".zst") path.replace_extension();
   const std::string end = path.extension().string();
   const bool code =
       end.size() == 3 && std::all_of(end.begin() + 1, end.end(), [](unsigned char c) { return std::islower(c); });
@@ -136,7 +136,7 @@ void add_new(Command app) {
                 {"lmx new big --text book.txt --minutes 600", "a larger model that trains longer"}});
   const auto o = std::make_shared<NewFlags>();
   command.add_option("FOLDER", o->folder, "a new folder; its name is the recipe's").required();
-  command.add_option("--text FILES", o->text, "text files, folders or globs, .gz too, for a language model");
+  command.add_option("--text FILES", o->text, "text files, folders or globs, .gz and .zst too, for a language model");
   command.add_option("--pairs FILE", o->pairs, "two files (or globs), for translation from the first into the second")
       .takes(2);
   command

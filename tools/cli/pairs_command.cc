@@ -25,7 +25,7 @@ struct PairOptions {
   int threads = 0;
   bool keep_copies = false;
   void add_files(Command command) {
-    command.add_option("--source FILE", in.source, "source files, directories or globs, also .gz");
+    command.add_option("--source FILE", in.source, "source files, directories or globs, also .gz and .zst");
     command.add_option("--target FILE", in.target,
                        "the same number of target files; line i translates line i of the source");
     command.add_option("--tsv FILE", in.tsv, "instead of both: files with a pair a line");

@@ -130,7 +130,7 @@ void add_translate(Command app) {
   command.add_option("--batch N", o->options.batch, "sentences of a batch").show_default();
   command.add_option("--max-source N", o->options.max_source, "tokens; longer lines are translated in pieces")
       .show_default();
-  command.add_option("--input FILE", o->input, "-: standard input; .gz is read too").show_default();
+  command.add_option("--input FILE", o->input, "-: standard input; .gz and .zst are read too").show_default();
   command.add_option("--output FILE", o->output, "-: standard output").output_file().show_default();
   command.add_flag("--tokenized", o->options.tokenized,
                    "write words as the preparation has them, not detokenized: what multi-bleu takes");
@@ -157,7 +157,7 @@ void add_score(Command app) {
   command.add_option("SRC", o->source, "source sentences, one a line; of a language model the text; -: standard input");
   command.add_option("TGT", o->target, "their translations");
   command
-      .add_option("--tsv FILE", o->tsv, "instead of both: a file or glob with a pair a line, also .gz; may be repeated")
+      .add_option("--tsv FILE", o->tsv, "instead of both: a file or glob with a pair a line, also .gz and .zst; may be repeated")
       .repeatable();
   command.add_option("--columns N", o->columns, "columns of TSV files that contain source and target (1 2)")
       .takes(2)

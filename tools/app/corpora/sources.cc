@@ -21,7 +21,8 @@ namespace {
 namespace fs = std::filesystem;
 
 bool has_end(std::string name, std::initializer_list<const char*> ends) {
-  if (name.ends_with(".gz")) name.resize(name.size() - 3);
+  for (const std::string_view packed : {".gz", ".zst"})
+    if (name.ends_with(packed)) name.resize(name.size() - packed.size());
   return std::any_of(ends.begin(), ends.end(), [&](const char* end) { return name.ends_with(end); });
 }
 
@@ -48,7 +49,7 @@ std::vector<std::string> text_files_below(const std::string& directory, bool fie
   if (error) throw UserError(str("[data] cannot list ", directory, ": ", error.message()));
   if (paths.empty()) {
     throw UserError(str("[data] directory ", directory, " holds no text file (.txt, .text, ",
-                        fields ? ".csv, .jsonl, .ndjson, " : "", "also with .gz); ", others,
+                        fields ? ".csv, .jsonl, .ndjson, " : "", "also with .gz and .zst); ", others,
                         " other files there; name them in `files` to read them as text"));
   }
   std::sort(paths.begin(), paths.end());

@@ -17,7 +17,7 @@ inline constexpr const char* kSplitNames[kSplits] = {"train", "valid", "test"};
 
 enum class Format : int { lines = 0, csv = 1, jsonl = 2 };
 
-// Determines the format from a file's name, also with .gz.
+// Determines the format from a file's name, also with .gz or .zst.
 Format format_of(const std::string& name);
 
 struct SourceFile {
@@ -32,7 +32,7 @@ struct SourceFile {
 };
 
 // Returns the files that match `patterns` (paths, directories, globs), in the given order. The files of a directory or
-// glob are sorted by path. With `field`, files named .csv, .jsonl or .ndjson (also with .gz) contain the text in that
+// glob are sorted by path. With `field`, files named .csv, .jsonl or .ndjson (also with .gz or .zst) contain the text in that
 // column or field, and directories are also searched for them. UserError: no such path, a directory without text files,
 // a glob without a match, a file named twice, a file that is empty or cannot be read, a CSV file without the column.
 std::vector<SourceFile> find_sources(const std::vector<std::string>& patterns, Split split,
@@ -56,12 +56,12 @@ struct Chunk {
 };
 
 // Returns the files chunk by chunk to any number of threads. A chunk has about `chunk_bytes`, or more if one line is
-// longer. Files that end in .gz are decompressed; a byte order mark is skipped.
+// longer. Compressed files are decompressed; a byte order mark is skipped.
 class ChunkReader {
  public:
   ChunkReader(const std::vector<SourceFile>& files, size_t chunk_bytes, std::string progress_title);
   ~ChunkReader();
-  bool next(Chunk& chunk);  // false at the end. UserError: damaged .gz; RunError: the file became unreadable
+  bool next(Chunk& chunk);  // false at the end. UserError: a damaged compressed file; RunError: the file became unreadable
   void stop();              // ends the reading: no further chunks
 
  private:

@@ -8,6 +8,7 @@
 #include "app/pairs/parallel.h"
 #include "app/prepare/cache.h"
 #include "app/prepare/text.h"
+#include "base/files.h"
 #include "base/output_file.h"
 #include "config/messages.h"
 #include "data/data_config.h"
@@ -20,10 +21,6 @@ using data::SourceFile;
 
 constexpr size_t kParts = 4, kPart = 1 << 20;
 constexpr double kSubword = 4;  // bytes
-
-bool is_compressed(const SourceFile& file) {
-  return file.path.ends_with(".gz");
-}
 
 double bytes_of(const std::vector<SourceFile>& files) {
   double bytes = 0;
@@ -74,7 +71,8 @@ std::optional<int64_t> tokens_of_text(const Node& node) {
   std::vector<SourceFile> files = sources.files;
   std::erase_if(files,
                 [](const SourceFile& f) { return f.split == data::Split::valid || f.split == data::Split::test; });
-  if (files.empty() || std::any_of(files.begin(), files.end(), is_compressed)) return {};
+  const auto packed = [](const SourceFile& f) { return is_compressed(f.path); };
+  if (files.empty() || std::any_of(files.begin(), files.end(), packed)) return {};
   const data::TemporaryDirectory folder;
   const std::vector<SourceFile> parts = copy_parts(files, folder.path());
   const DataCheck sample = check_dataset(with_files(node, sources, parts));
@@ -89,7 +87,7 @@ std::optional<int64_t> tokens_of_pairs(const Node& node) {
   double bytes = 0, lines = 0, sampled = 0, all_ratios = 0;
   for (const data::PairFiles& pair : sources.files[0]) {
     const SourceFile& file = pair.tsv() ? pair.source : pair.target;
-    if (is_compressed(file)) return {};
+    if (is_compressed(file.path)) return {};
     bytes += static_cast<double>(file.bytes) / (pair.tsv() ? 2 : 1);
     const std::string text = first_part(file);
     sampled += static_cast<double>(text.size()) / (pair.tsv() ? 2 : 1);

@@ -42,7 +42,7 @@ struct PairChunk {
 };
 
 // Returns pairs chunk by chunk to any number of threads, with about `chunk_bytes` of source text each. UserError: the
-// two files of a pair have different numbers of lines (the message contains both), a damaged .gz.
+// two files of a pair have different numbers of lines (the message contains both), a damaged compressed file.
 class PairReader {
  public:
   PairReader(const std::vector<PairFiles>& files, size_t chunk_bytes, std::string progress_title);

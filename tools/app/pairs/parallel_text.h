@@ -13,7 +13,7 @@ namespace lmx {
 struct Dataset;
 struct ScorePairsOptions;
 
-// Files, directories or globs; .gz files are possible, too. Either `source` and `target`, where line i of one
+// Files, directories or globs; .gz and .zst files are possible, too. Either `source` and `target`, where line i of one
 // translates line i of the other, or `tsv` with one pair per line in two columns (counted from 1).
 struct PairTextFiles {
   std::vector<std::string> source = {}, target = {}, tsv = {};
@@ -50,7 +50,7 @@ FilterCounts filter_pairs(const PairTextFiles& in, const FilterRules& rules, con
 
 struct TopOptions {
   int64_t keep = 0;          // number of pairs; all if there are fewer
-  std::string scores;        // a file with one line per pair; .gz is possible
+  std::string scores;        // a file with one line per pair; .gz and .zst are possible
   int64_t score_column = 1;  // 1-based; tabs or spaces separate columns
 };
 struct TopCounts {

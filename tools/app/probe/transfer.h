@@ -19,7 +19,7 @@ struct LabelledTexts {
   std::vector<std::string> places;   // "FILE:LINE" of each text, for messages; may be empty
   std::vector<std::string> classes;  // the words of labels 0 and 1
 };
-// Reads a CSV file with a header, or JSON lines (.jsonl, .ndjson) of objects; .gz is possible. `label` "": no labels.
+// Reads a CSV file with a header, or JSON lines (.jsonl, .ndjson) of objects; .gz and .zst are possible. `label` "": no labels.
 // `classes`: the words of labels 0 and 1, for example those of the training texts. Empty: 0 and 1, or the two other
 // words in the file, of which the smaller one, by bytes, is label 0. UserError: a missing column (the message lists the
 // columns), another label, no text.

@@ -12,7 +12,7 @@ namespace lmx {
 
 using Lines = std::vector<std::string>;  // one sentence per element, UTF-8, without line ends
 
-// Returns the lines of a file (`-`: standard input; .gz is decompressed). UserError: invalid UTF-8; the message names
+// Returns the lines of a file (`-`: standard input; gzip and zstd are decompressed). UserError: invalid UTF-8; the message names
 // the line and byte.
 Lines read_lines(const std::string& path);
 
@@ -24,7 +24,7 @@ inline constexpr size_t kLongestLine = 64 << 20;
 
 class LineReader {
  public:
-  explicit LineReader(const std::string& path);  // `-`: standard input; .gz is decompressed
+  explicit LineReader(const std::string& path);  // `-`: standard input; gzip and zstd are decompressed
   // Returns the next line without its end (\n or \r\n); nullopt after the last one. Does not wait for more than a line
   // of a terminal or pipe. UserError: invalid UTF-8; the message names the line and byte.
   std::optional<std::string> next();

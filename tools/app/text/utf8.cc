@@ -114,7 +114,7 @@ void refuse_invalid_utf8(const std::string& path, int64_t number, int64_t offset
   const int64_t position = offset + static_cast<int64_t>(at);
   const bool utf16 = position == 0 && (line.starts_with("\xFF\xFE") || line.starts_with("\xFE\xFF"));
   throw UserError(str("[data] ", path, ":", number, ": byte ", byte, " at offset ", position,
-                      path.ends_with(".gz") ? " (decompressed)" : "",
+                      path.ends_with(".gz") || path.ends_with(".zst") ? " (decompressed)" : "",
                       " is not UTF-8; convert the file first, for example ", "with iconv -f ",
                       utf16 ? "UTF-16" : "LATIN1", " -t UTF-8"));
 }
