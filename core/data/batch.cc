@@ -33,9 +33,9 @@ Batch make_batch(const TokenArray& tokens, std::span<const int64_t> starts, int6
   for (int64_t b = 0; b < sequences; ++b) {
     const int64_t start = starts[static_cast<size_t>(b)];
     LMX_CHECK(start >= 0 && start + length < tokens.size(), "start ", start, " length ", length, " of ", tokens.size());
-    const int32_t* from = tokens.tokens().data() + start;
-    std::copy_n(from, length, inputs + b * length);
-    std::copy_n(from + 1, length, targets + b * length);
+    const auto n = static_cast<size_t>(length);
+    tokens.copy(start, {inputs + b * length, n});
+    tokens.copy(start + 1, {targets + b * length, n});
     batch.slots.push_back(b);
   }
   return batch;

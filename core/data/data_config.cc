@@ -1,6 +1,9 @@
 #include "data/data_config.h"
 
+#include <functional>
+
 #include "config/messages.h"
+#include "data/tokenizer_file.h"
 #include "lmx/error.h"
 #include "nn/component.h"
 
@@ -20,24 +23,49 @@ Kind kind_of(const Node& data) {
                       did_you_mean(name->text, known), "; there are text, parallel and synthetic"));
 }
 
+namespace {
+
+using Refuse = std::function<void(const char* key, const std::string& why)>;
+
+// Values of keys that belong to another unit of the text.
+void check_unit(const TextConfig& config, const Node& data, const Refuse& refuse) {
+  const bool bytes = config.tokens == "bytes", subwords = config.tokens == "subwords";
+  if ((config.tokens == "words" || subwords) && config.preprocess != "none")
+    refuse("preprocess", str(config.tokens, " have separate rules; puri is for data.tokens chars or bytes"));
+  if (bytes && config.lower_case) refuse("lower_case", "bytes are not changed; use data.tokens chars, or false");
+  if (bytes && config.vocab_size != 256)
+    refuse("vocab_size", str("there are 256 bytes, not ", config.vocab_size, "; leave the key out"));
+  if (subwords && config.lower_case) refuse("lower_case", "subwords keep the text unchanged; use false");
+  if (subwords && config.end_of_line)
+    refuse("end_of_line", "documents of subwords have data.document_token; leave the key out");
+  const TextConfig usual;
+  const std::pair<const char*, bool> own[] = {{"tokenizer_file", config.tokenizer_file != usual.tokenizer_file},
+                                              {"document", config.document != usual.document},
+                                              {"document_token", config.document_token != usual.document_token},
+                                              {"special_text", config.special_text != usual.special_text}};
+  for (const auto& [key, given] : own)
+    if (given && !subwords && data.find(key)) refuse(key, "is for data.tokens subwords");
+}
+
+}  // namespace
+
 // Sets defaults that depend on other keys. full_data_config writes them back as if the recipe had given them.
 TextConfig text_config(const Node& data) {
   const Node* tokens = data.find("tokens");
   const bool bytes = tokens && tokens->text == "bytes";
+  const Node* file = data.find("tokenizer_file");
   Node filled = data;
   if (bytes && !data.find("vocab_size")) filled.set("vocab_size", Node::scalar("256", tokens->mark));
+  if (file && !file->text.empty() && !data.find("vocab_size"))
+    filled.set("vocab_size", Node::scalar(std::to_string(tokenizer_entries(file->text)), file->mark));
   auto config = read_config<TextConfig>(filled, "data");
-  const auto refuse = [&](const char* key, const std::string& why) {
+  if (config.tokens != "words" && !data.find("lower_case")) config.lower_case = false;
+  if ((config.preprocess == "puri" || config.tokens == "subwords") && !data.find("end_of_line"))
+    config.end_of_line = false;
+  check_unit(config, data, [&](const char* key, const std::string& why) {
     const Node* at = data.find(key);
     throw UserError(config::at(at ? at->mark : data.mark, str("data.", key)) + why);
-  };
-  if (config.tokens != "words" && !data.find("lower_case")) config.lower_case = false;
-  if (config.preprocess == "puri" && !data.find("end_of_line")) config.end_of_line = false;
-  if (config.tokens == "words" && config.preprocess != "none")
-    refuse("preprocess", "words have separate rules; puri is for data.tokens chars or bytes");
-  if (bytes && config.lower_case) refuse("lower_case", "bytes are not changed; use data.tokens chars, or false");
-  if (bytes && config.vocab_size != 256)
-    refuse("vocab_size", str("there are 256 bytes, not ", config.vocab_size, "; leave the key out"));
+  });
   return config;
 }
 SyntheticConfig synthetic_config(const Node& data) {

@@ -10,16 +10,18 @@
 namespace lmx::data {
 
 struct TextConfig {
-  std::string corpus, tokens = "words", field, preprocess = "none", tokenizer = "auto", cache_dir;
+  std::string corpus, tokens = "words", field, preprocess = "none", tokenizer = "auto", tokenizer_file, cache_dir;
+  std::string document = "paragraph", document_token = "begin", special_text = "text";
   std::vector<std::string> files, valid_files, test_files;
   bool deduplicate = false;
   int64_t vocab_size = 0, split_seed = 1, threads = 0;
   bool lower_case = true, end_of_line = true;
   double valid_fraction = 0.01, test_fraction = 0, train_fraction = 1;
   void fields(Fields& f) {
-    f.choice("tokens", tokens, {"words", "chars", "bytes"}, "the unit of the text");
+    f.choice("tokens", tokens, {"words", "chars", "bytes", "subwords"}, "the unit of the text");
     f.required("vocab_size", vocab_size,
-               "entries of the vocabulary: <unk>, </s> and the most frequent words or characters; for bytes 256",
+               "entries of the vocabulary: <unk>, </s> and the most frequent words or characters; for bytes 256; with "
+               "tokenizer_file the entries of the file",
                {3, 2147483647.0});
     f.field("corpus", corpus, "a corpus of the registry (`lmx data list`); or give files");
     f.field("files", files, "text files, directories, globs; .gz and .zst are read too");
@@ -37,7 +39,18 @@ struct TextConfig {
     f.choice("tokenizer", tokenizer, {"auto", "rules", "whitespace"},
              "for words: how lines are divided into words: lmx's rules, or white space only; auto: the setting of the "
              "corpus, otherwise rules");
-    f.field("lower_case", lower_case, "lower-case the text (default for chars and bytes: false)");
+    f.field("tokenizer_file", tokenizer_file,
+            "for subwords: the tokenizer, a .model of SentencePiece; empty: byte-pair encoding is trained on the "
+            "training split");
+    f.choice("document", document, {"paragraph", "file", "string"},
+             "for subwords: what a document is in plain text: a run of lines up to an empty line, a whole file, or a "
+             "line; a record of a .csv or .jsonl file is always a document");
+    f.choice("document_token", document_token, {"begin", "end", "none"},
+             "for subwords: where each document has the token for the end of text");
+    f.choice("special_text", special_text, {"text", "token", "refuse"},
+             "for subwords: how text that spells a special token of tokenizer_file is read: as any other text, as that "
+             "token, or not at all");
+    f.field("lower_case", lower_case, "lower-case the text (default for chars, bytes and subwords: false)");
     f.field(
         "end_of_line", end_of_line,
         "put </s> (for bytes: \\n) after each line that contains a word, or after each string; default with preprocess "
@@ -145,7 +158,8 @@ TextConfig text_config(const Node& data);
 ParallelConfig parallel_config(const Node& data);
 SyntheticConfig synthetic_config(const Node& data);
 
-// Number of rows of the model's tables, from the recipe alone (`data.vocab_size`), without opening the data.
+// Number of rows of the model's tables, from the recipe alone (`data.vocab_size`), or from data.tokenizer_file, without
+// opening the data.
 int64_t vocabulary_size(const Node& data);
 // `data:` with every default, as stored in config.yaml.
 Node full_data_config(const Node& data);

@@ -14,8 +14,8 @@
 
 namespace lmx {
 
-// Converts text of one language to ids and back, in the same way as the preparation of the data: tokenization, then
-// subwords. Thread-safe.
+// Converts text to ids and back, in the same way as the preparation of the data: for a translation, text of one
+// language by tokenization and subwords. Thread-safe.
 class TextCodec {
  public:
   virtual ~TextCodec() = default;
@@ -25,7 +25,8 @@ class TextCodec {
   virtual const std::string& language() const = 0;                            // "en"
 };
 
-// The codecs that a translation run stores in its folder, so that it can translate without the data.
+// The codecs that a run of subwords stores in its folder, so that it can read and write text without the data. A
+// language model has only `target`.
 struct TextCodecs {
   std::shared_ptr<const TextCodec> source, target;
 };
@@ -39,17 +40,18 @@ inline bool is_character(std::string_view unit) {
 // The prepared data of a recipe: three splits and a vocabulary.
 struct Dataset {
   TokenArray train, valid, test;                             // test may be empty; for parallel text the target side
-  TextStrings train_strings, valid_strings, test_strings;    // only for characters and bytes
+  TextStrings train_strings, valid_strings, test_strings;    // only for characters, bytes and subwords (documents)
   int64_t train_bytes = 0, valid_bytes = 0, test_bytes = 0;  // bytes of the text before tokenization; 0: unknown
   PairArray train_pairs, valid_pairs, test_pairs;            // only for parallel text
-  std::vector<PairPart> train_parts;      // parts of train_pairs, in order; empty: one text, each pair once per epoch
-  TextCodecs codecs;                      // for parallel text
-  Vocabulary vocabulary;                  // for parallel text the joint subwords
-  std::string unit = "word";              // kind of token: word, char, byte, subword
-  std::string hash;                       // content hash of the source and of the preparation's settings
-  std::string directory;                  // the folder of the shards; "" for data made in memory
-  int64_t types = 0;                      // distinct words of the training split, before the vocabulary was limited
-  double oov = 0;                         // fraction of the training words (without </s>) that became <unk>
+  std::vector<PairPart> train_parts;  // parts of train_pairs, in order; empty: one text, each pair once per epoch
+  TextCodecs codecs;                  // for parallel text, and for subwords of text
+  Vocabulary vocabulary;              // for parallel text the joint subwords
+  std::string unit = "word";          // kind of token: word, char, byte, subword
+  std::string hash;                   // content hash of the source and of the preparation's settings
+  std::string directory;              // the folder of the shards; "" for data made in memory
+  std::vector<double> token_bytes;    // bytes of text that each id stands for; NaN: unknown; empty: no bits per byte
+  int64_t types = 0;                  // distinct words of the training split, before the vocabulary was limited
+  double oov = 0;                     // fraction of the training words (without </s>) that became <unk>
   std::optional<double> true_perplexity;  // of the source on the valid split, if known (synthetic data)
   std::string source_note;                // one line: corpus, licence
   std::string report;                     // lines for the user: types, tokens, coverage, OOV, first omitted word

@@ -40,6 +40,9 @@ static_assert(sizeof(Header) == 64);
 struct Mapping {
   void* base = MAP_FAILED;
   size_t bytes = 0;
+  Mapping() = default;
+  Mapping(const Mapping&) = delete;
+  Mapping& operator=(const Mapping&) = delete;
   ~Mapping() {
     if (base != MAP_FAILED) munmap(base, bytes);
   }
@@ -115,6 +118,63 @@ TokenArray TokenArray::map(const std::string& path) {
   array.size_ = header.count;
   array.owner_ = std::move(mapping);
   return array;
+}
+
+TokenArray TokenArray::map_parts(std::span<const Part> parts) {
+  auto mappings = std::make_shared<std::vector<Mapping>>(parts.size());
+  auto pieces = std::make_shared<std::vector<Piece>>();
+  TokenArray array;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const Part& part = parts[i];
+    LMX_CHECK((part.width == 2 || part.width == 4) && part.count >= 0 && part.offset % part.width == 0, part.path);
+    Mapping& mapping = (*mappings)[i];
+    const int descriptor = open(part.path.c_str(), O_RDONLY | O_CLOEXEC);
+    if (descriptor < 0) throw UserError(str("[data] cannot read ", part.path, ": ", std::strerror(errno)));
+    struct stat info {};
+    const int64_t needed = part.offset + part.width * part.count;
+    const bool whole = fstat(descriptor, &info) == 0 && info.st_size >= needed;
+    if (whole && needed > 0) {
+      mapping.bytes = static_cast<size_t>(needed);
+      mapping.base = mmap(nullptr, mapping.bytes, PROT_READ, MAP_SHARED, descriptor, 0);
+    }
+    close(descriptor);
+    if (!whole) throw UserError(str("[data] ", part.path, " has ", info.st_size, " bytes, fewer than ", needed));
+    if (part.count == 0) continue;
+    if (mapping.base == MAP_FAILED) throw RunError(str("[data] cannot map ", part.path, ": ", std::strerror(errno)));
+    pieces->push_back({static_cast<const char*>(mapping.base) + part.offset, array.size_, part.width});
+    array.size_ += part.count;
+  }
+  array.owner_ = std::move(mappings);
+  if (pieces->size() == 1 && pieces->front().width == 4)
+    array.data_ = reinterpret_cast<const int32_t*>(pieces->front().data);
+  else if (!pieces->empty())
+    array.pieces_ = std::move(pieces);
+  return array;
+}
+
+std::span<const int32_t> TokenArray::tokens() const {
+  LMX_CHECK(!pieces_, "tokens of several parts or of 2 bytes have no span");
+  return {data_, static_cast<size_t>(size_)};
+}
+
+void TokenArray::copy(int64_t first, std::span<int32_t> to) const {
+  LMX_CHECK(first >= 0 && first + std::ssize(to) <= size_, "tokens ", first, " + ", to.size(), " of ", size_);
+  if (!pieces_) {
+    std::copy_n(data_ + first, to.size(), to.data());
+    return;
+  }
+  auto piece = std::upper_bound(pieces_->begin(), pieces_->end(), first,
+                                [](int64_t token, const Piece& p) { return token < p.begin; }) -
+               1;
+  for (int64_t done = 0; done < std::ssize(to); ++piece) {
+    const int64_t end = piece + 1 == pieces_->end() ? size_ : (piece + 1)->begin;
+    const int64_t from = first + done - piece->begin, n = std::min(end - first - done, std::ssize(to) - done);
+    if (piece->width == 4)
+      std::copy_n(reinterpret_cast<const int32_t*>(piece->data) + from, n, to.data() + done);
+    else
+      std::copy_n(reinterpret_cast<const uint16_t*>(piece->data) + from, n, to.data() + done);
+    done += n;
+  }
 }
 
 TokenArray TokenArray::repeated(const std::vector<int32_t>& tokens, int64_t size) {

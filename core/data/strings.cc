@@ -82,7 +82,7 @@ void StringShards::copy(int64_t shard, int64_t offset, int64_t count, int32_t* t
     at += s.length;
     if (skip >= s.length) continue;
     const int64_t n = std::min(count, s.length - skip);
-    std::copy_n(tokens_.tokens().data() + s.begin + skip, n, to);
+    tokens_.copy(s.begin + skip, {to, static_cast<size_t>(n)});
     to += n;
     count -= n;
   }

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <cstring>
 #include <limits>
+#include <optional>
 
 #include "base/files.h"
 #include "base/output_file.h"
@@ -21,13 +22,47 @@ std::string byte_name(size_t byte) {
   return name;
 }
 
+constexpr std::string_view kComment = "# lmx vocabulary: unk ";
+
+std::string escaped(std::string_view word) {
+  std::string out;
+  for (const char c : word) out += c == '\n' ? "\\n" : c == '\\' ? "\\\\" : std::string(1, c);
+  return out;
+}
+
+std::string unescaped(std::string_view text) {
+  std::string out;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const bool escape = text[i] == '\\' && i + 1 < text.size();
+    if (escape) ++i;
+    out.push_back(escape && text[i] == 'n' ? '\n' : text[i]);
+  }
+  return out;
+}
+
+// The special ids of the comment at the start of a vocabulary's file; nullopt if there is none.
+std::optional<Vocabulary::Special> special_of(std::string_view text, const std::string& path) {
+  if (!text.starts_with(kComment)) return {};
+  const std::string_view line = text.substr(kComment.size(), std::min(text.find('\n'), text.size()) - kComment.size());
+  constexpr std::string_view kBetween = ", eos ";
+  const size_t middle = line.find(kBetween);
+  const auto id = [&](std::string_view number) {
+    const std::optional<int64_t> value = parse_int(number);
+    if (!value || *value < -1 || *value > std::numeric_limits<int32_t>::max() || text.find('\n') == text.npos)
+      throw UserError(str("[data] ", path, ":1: the special ids are damaged: '", line.substr(0, 80), "'"));
+    return static_cast<int32_t>(*value);
+  };
+  return Vocabulary::Special{id(line.substr(0, middle)),
+                             id(middle == line.npos ? "" : line.substr(middle + kBetween.size()))};
+}
+
 }  // namespace
 
 Vocabulary Vocabulary::bytes(std::span<const int64_t> counts) {
   LMX_CHECK(counts.size() == 256, counts.size(), " counts of bytes");
   std::vector<Entry> entries;
   for (size_t b = 0; b < 256; ++b) entries.push_back({byte_name(b), counts[b]});
-  return Vocabulary(std::move(entries));
+  return Vocabulary(std::move(entries), {-1, '\n'});
 }
 
 Vocabulary Vocabulary::unnamed(int64_t size) {
@@ -40,7 +75,7 @@ bool Vocabulary::of_bytes() const {
   return entries_.size() == 256 && entries_[0].word == byte_name(0) && entries_[255].word == byte_name(255);
 }
 
-Vocabulary::Vocabulary(std::vector<Entry> entries) : entries_(std::move(entries)) {
+Vocabulary::Vocabulary(std::vector<Entry> entries, Special special) : entries_(std::move(entries)), special_(special) {
   auto table = std::make_shared<data::WordTable>();
   for (size_t i = 0; i < entries_.size(); ++i) {
     const int64_t index = table->add(entries_[i].word, 0);
@@ -50,14 +85,17 @@ Vocabulary::Vocabulary(std::vector<Entry> entries) : entries_(std::move(entries)
 }
 
 int32_t Vocabulary::id(std::string_view word) const {
-  if (!index_) return kUnk;
+  if (!index_) return unk();
   const int64_t index = static_cast<const data::WordTable*>(index_.get())->find(word);
-  return index < 0 ? kUnk : static_cast<int32_t>(index);
+  return index < 0 ? unk() : static_cast<int32_t>(index);
 }
 
 void Vocabulary::save(const std::string& path) const {
-  std::string text;
-  for (const Entry& e : entries_) text += str(e.word, '\t', e.count, '\n');
+  const bool lines = std::any_of(entries_.begin(), entries_.end(),
+                                 [](const Entry& e) { return e.word.find('\n') != std::string::npos; });
+  const bool plain = !lines && (of_bytes() || special_ == Special());
+  std::string text = plain ? "" : str(kComment, unk(), ", eos ", eos(), "\n");
+  for (const Entry& e : entries_) text += str(plain ? e.word : escaped(e.word), '\t', e.count, '\n');
   write_file(path, text);
 }
 
@@ -65,23 +103,30 @@ Vocabulary Vocabulary::load(const std::string& path) {
   const std::string text = read_file(path);
   std::vector<Entry> entries;
   data::WordTable seen;
-  for (size_t at = 0; at < text.size();) {
+  const std::optional<Special> special = special_of(text, path);
+  for (size_t at = special ? text.find('\n') + 1 : 0; at < text.size();) {
     const size_t end = std::min(text.find('\n', at), text.size());
     const std::string_view line = std::string_view(text).substr(at, end - at);
     const size_t tab = line.rfind('\t');
     const auto count = tab == std::string_view::npos ? std::nullopt : parse_int(line.substr(tab + 1));
-    const size_t number = entries.size() + 1;
+    const size_t number = entries.size() + 1 + special.has_value();
     if (!count || *count < 0 || tab == 0) {
       throw UserError(str("[data] ", path, ":", number, ": expected WORD<TAB>COUNT, found '", line.substr(0, 80), "'"));
     }
-    Entry entry{std::string(line.substr(0, tab)), *count};
+    Entry entry{special ? unescaped(line.substr(0, tab)) : std::string(line.substr(0, tab)), *count};
     if (seen.add(entry.word, 0) != static_cast<int64_t>(entries.size())) {
       throw UserError(str("[data] ", path, ":", number, ": '", entry.word, "' occurs twice"));
     }
     entries.push_back(std::move(entry));
     at = end + 1;
   }
-  if (Vocabulary bytes(entries); bytes.of_bytes()) return bytes;
+  if (special) {
+    const auto size = static_cast<int32_t>(entries.size());
+    if (std::max(special->unk, special->eos) >= size)
+      throw UserError(str("[data] ", path, ":1: a special id is not below the ", size, " entries"));
+    return Vocabulary(std::move(entries), *special);
+  }
+  if (Vocabulary bytes(entries, {-1, '\n'}); bytes.of_bytes()) return bytes;
   if (entries.size() < 2 || entries[kUnk].word != "<unk>" || entries[kEos].word != "</s>") {
     throw UserError(str("[data] ", path, " is no vocabulary: its first two words must be <unk> and </s>"));
   }

@@ -74,7 +74,8 @@ void TrainConfig::fields(Fields& f) {
 
 void StopConfig::fields(Fields& f) {
   f.field("when", when,
-          "end as soon as a validation meets this condition: valid.nll_nat, valid.nll_bit, valid.bpc or valid.ppl, a "
+          "end as soon as a validation meets this condition: valid.nll_nat, valid.nll_bit, valid.bpc, valid.bpb or "
+          "valid.ppl, a "
           "comparison, a number (\"valid.nll_bit <= 2.11\"); empty: train to the last step");
   f.field("patience", patience,
           "end after this number of successive validations without a new lowest perplexity; 0: no limit", kNonNegative);
@@ -205,6 +206,24 @@ void check_init(const Recipe& r, const MarkOf& mark) {
   }
 }
 
+// UserError: a metric that this kind of data does not have.
+template <class MarkOf>
+void check_stop(const Recipe& r, const Node& tree, const MarkOf& mark) {
+  const Node* when = tree.at_path("stop.when");
+  const train::StopRule rule(r.stop.when, when ? when->mark : tree.mark);
+  const auto text = [&](const char* path) {
+    const Node* node = tree.at_path(path);
+    return node ? node->text : "";
+  };
+  const std::string tokens = text("data.tokens");
+  if (rule.of_characters() && tokens != "chars" && tokens != "bytes")
+    throw UserError(str(mark("stop.when"), "valid.bpc is of data.tokens chars or bytes; of words it is valid.nll_bit"));
+  if (rule.of_bytes() && tokens != "subwords" && text("data.name") != "tokens")
+    throw UserError(str(mark("stop.when"),
+                        "valid.bpb is of data.tokens subwords; of chars and bytes it is valid.bpc, of words "
+                        "valid.nll_bit"));
+}
+
 void check_values(const Recipe& r, const Node& tree) {
   const auto mark = [&](const char* path) {
     const Node* node = tree.at_path(path);
@@ -223,11 +242,7 @@ void check_values(const Recipe& r, const Node& tree) {
   if (r.train.final_bleu != "none" && r.train.final_average > r.checkpoint.keep_last)
     throw UserError(str(mark("train.final_average"), "the mean of ", r.train.final_average,
                         " checkpoints needs as many: checkpoint.keep_last is ", r.checkpoint.keep_last));
-  const Node* when = tree.at_path("stop.when");
-  const train::StopRule rule(r.stop.when, when ? when->mark : tree.mark);
-  const Node* tokens = tree.at_path("data.tokens");
-  if (rule.of_characters() && (!tokens || tokens->text == "words"))
-    throw UserError(str(mark("stop.when"), "valid.bpc is of data.tokens chars or bytes; of words it is valid.nll_bit"));
+  check_stop(r, tree, mark);
   check_loss_scale(r, mark);
   check_init(r, mark);
   static_cast<void>(ParamPattern(r.train.ema_params, r.train.ema_params_place));

@@ -13,7 +13,7 @@
 namespace lmx::train {
 namespace {
 
-const std::vector<std::string> kMetrics{"valid.nll_nat", "valid.nll_bit", "valid.bpc", "valid.ppl"},
+const std::vector<std::string> kMetrics{"valid.nll_nat", "valid.nll_bit", "valid.bpc", "valid.bpb", "valid.ppl"},
     kComparisons{"<=", "<", ">=", ">"};
 
 bool one_of(const std::string& text, const std::vector<std::string>& all) {
@@ -41,21 +41,23 @@ StopRule::StopRule(const std::string& text, const Mark& mark) : text_(text) {
   limit_ = *number;
 }
 
-double StopRule::value(double nll_nat) const {
+double StopRule::value(const Result& result) const {
+  if (of_bytes()) return result.bpb;
+  const double nll_nat = result.nll_nat;
   if (metric_ == "valid.ppl") return std::exp(nll_nat);
   return metric_ == "valid.nll_nat" ? nll_nat : nll_nat / std::numbers::ln2;
 }
 
-bool StopRule::met(double nll_nat) const {
+bool StopRule::met(const Result& result) const {
   if (text_.empty()) return false;
-  const double x = value(nll_nat);
+  const double x = value(result);
   if (comparison_ == "<=") return x <= limit_;
   if (comparison_ == "<") return x < limit_;
   return comparison_ == ">=" ? x >= limit_ : x > limit_;
 }
 
-std::string StopRule::describe(double nll_nat) const {
-  return str(metric_, " ", value(nll_nat), " ", comparison_, " ", limit_);
+std::string StopRule::describe(const Result& result) const {
+  return str(metric_, " ", value(result), " ", comparison_, " ", limit_);
 }
 
 }  // namespace lmx::train

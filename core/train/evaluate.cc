@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numbers>
 
 #include "data/dataset.h"
 #include "lmx/error.h"
@@ -14,13 +15,15 @@ namespace {
 TokenArray first_tokens(const TokenArray& tokens, int64_t n) {
   if (n <= 0 || n >= tokens.size() || tokens.size() <= 2) return tokens;
   // A target needs a token before it, so one target needs two tokens.
-  const auto part = tokens.tokens().first(static_cast<size_t>(std::max<int64_t>(n, 2)));
-  return TokenArray::of({part.begin(), part.end()});
+  std::vector<int32_t> part(static_cast<size_t>(std::max<int64_t>(n, 2)));
+  tokens.copy(0, part);
+  return TokenArray::of(std::move(part));
 }
 
 void add(SplitScore& sum, const SplitScore& score) {
   sum.nats += score.nats;
   sum.tokens += score.tokens;
+  sum.bytes += score.bytes;
   sum.complete = sum.complete && score.complete;
 }
 
@@ -28,11 +31,11 @@ void add(SplitScore& sum, const SplitScore& score) {
 ShardScores of_all_ranks(const ShardScores& own, Communicator& comm) {
   std::vector<double> numbers;
   for (const SplitScore& s : own)
-    numbers.insert(numbers.end(), {s.nats, static_cast<double>(s.tokens), s.complete ? 0.0 : 1.0});
+    numbers.insert(numbers.end(), {s.nats, static_cast<double>(s.tokens), s.complete ? 0.0 : 1.0, s.bytes});
   const std::vector<double> all = comm.gather_numbers(numbers, "control");
   ShardScores sums(own.size());
-  for (size_t i = 0; i < all.size(); i += 3)
-    add(sums[i / 3 % own.size()], {all[i], static_cast<int64_t>(all[i + 1]), all[i + 2] == 0});
+  for (size_t i = 0; i < all.size(); i += 4)
+    add(sums[i / 4 % own.size()], {all[i], static_cast<int64_t>(all[i + 1]), all[i + 2] == 0, all[i + 3]});
   return sums;
 }
 
@@ -50,6 +53,15 @@ Tensor nats_of(Context& quiet, const Network& network, const ParameterStore& par
   return network.loss->evaluate(quiet, params, features.value(), batch.targets.reshape({batch.tokens()}));
 }
 
+// Bytes of the text of the targets.
+double bytes_of(const Batch& batch, const SplitPlan& plan) {
+  if (plan.token_bytes.empty()) return 0;
+  double bytes = 0;
+  const int32_t* ids = batch.targets.data<int32_t>();
+  for (int64_t i = 0; i < batch.tokens(); ++i) bytes += plan.token_bytes[static_cast<size_t>(ids[i])];
+  return bytes;
+}
+
 SplitScore sum_over_ranks(const SplitScore& own, Communicator& comm) {
   return of_all_ranks({own}, comm).front();
 }
@@ -58,6 +70,11 @@ SplitScore sum_over_ranks(const SplitScore& own, Communicator& comm) {
 
 double SplitScore::ppl() const {
   return std::exp(nll());
+}
+
+std::optional<double> SplitScore::bpb() const {
+  if (!(bytes > 0)) return {};
+  return nats / std::numbers::ln2 / bytes;
 }
 
 SplitScore score_split(const Context& ctx, const Network& network, const ParameterStore& params,
@@ -76,6 +93,7 @@ SplitScore score_split(const Context& ctx, const Network& network, const Paramet
     const auto nll = quiet.read<float>(nats_of(quiet, network, params, batch, state));
     for (const float nats : nll.get()) score.nats += nats;
     score.tokens += batch.tokens();
+    score.bytes += bytes_of(batch, plan);
     carried.stage(batch, state);
     carried.commit(quiet);
   }
@@ -125,10 +143,12 @@ ShardScores score_shards(const Context& ctx, const Network& network, const Param
     ModelState state = carried.gather(quiet, batch, plan.carry);
     const auto nll = quiet.read<float>(nats_of(quiet, network, params, batch, state));
     const auto values = nll.get();
+    const int32_t* ids = batch.targets.data<int32_t>();
     for (size_t i = 0; i < values.size(); ++i) {
       SplitScore& s = scores[static_cast<size_t>(slots[i / static_cast<size_t>(targets)])];
       s.nats += values[i];
       ++s.tokens;
+      if (!plan.token_bytes.empty()) s.bytes += plan.token_bytes[static_cast<size_t>(ids[i])];
     }
     carried.stage(batch, state);
     carried.commit(quiet);

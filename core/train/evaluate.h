@@ -2,6 +2,8 @@
 #pragma once
 
 #include <functional>
+#include <optional>
+#include <span>
 
 #include "data/dataset.h"
 #include "recipe/components.h"
@@ -12,8 +14,11 @@ struct SplitScore {
   double nats = 0;       // sum over targets
   int64_t tokens = 0;    // number of targets
   bool complete = true;  // false: SplitPlan::interrupted returned true
+  double bytes = 0;      // of the text of the targets; 0 or NaN: unknown
   double nll() const { return nats / static_cast<double>(tokens); }
   double ppl() const;
+  // Bits per byte of text, which can be compared between tokenizers; nullopt if the bytes are unknown.
+  std::optional<double> bpb() const;
 };
 
 struct SplitPlan {
@@ -22,7 +27,8 @@ struct SplitPlan {
   int64_t max_tokens = 0;  // 0: all
   bool carry = true;
   bool shards = false;  // score the split's strings as `sequences` shards, instead of the text in `sequences` stretches
-  std::function<bool()> interrupted = {};  // scoring ends early if it returns true; may be empty
+  std::function<bool()> interrupted = {};    // scoring ends early if it returns true; may be empty
+  std::span<const double> token_bytes = {};  // Dataset::token_bytes
 };
 
 // Scores each token of `tokens` except the first as a target, once. The slots are divided among the ranks, and each

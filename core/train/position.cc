@@ -107,6 +107,7 @@ TrainState pack_state(const Session& s, const Position& at) {
   put("lr_scale", at.lr_scale);
   count("skipped_in_a_row", at.skipped_in_a_row);
   put("valid_nll", at.valid_nll);
+  if (at.valid_bpb > 0) put("valid_bpb", at.valid_bpb);
   put("train_seconds", at.seconds);
   put("loss_scale.scale", at.loss_scale.scale);
   count("loss_scale.good", at.loss_scale.good);
@@ -158,6 +159,7 @@ Position unpack_state(Session& s, const TrainState& state, const std::string& fr
   at.window.skipped = n.integer("window.skipped");
   at.window.updates = n.integer("window.updates");
   at.valid_nll = n.real("valid_nll");
+  at.valid_bpb = n.has("valid_bpb") ? n.real("valid_bpb") : 0;
   at.seconds = n.real("train_seconds");
   at.window.positions = n.integer("window.positions");
   at.window.padded = n.integer("window.padded");

@@ -25,6 +25,7 @@ struct Position {
   int64_t updates = 0;     // made in these steps, counted by optimizer and schedule; with workers, by this rank
   int64_t evaluated = -1;  // the step of the last complete validation
   double valid_ppl = 0, best_ppl = 0, valid_nll = 0;
+  double valid_bpb = 0;  // bits per byte of the last validation; 0: unknown
   int64_t best_step = -1;
   int64_t no_better = 0;  // validations since the best one
   double lr_scale = 1;    // halved by on_divergence: lower_lr

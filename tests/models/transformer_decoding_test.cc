@@ -118,7 +118,7 @@ TEST_P(TextDecoding, DrawsTheSameText) {
   options.top_k = 12;
   const auto draw = [&](const Tensor& features, size_t i) {
     const Tensor logits = loss_->logits(ctx_, params_, features);
-    return train::draw_token(logits.values<float>(), 1, options, RandomKey(5).uniform(i));
+    return train::draw_token(logits.values<float>(), 0, options, RandomKey(5).uniform(i));
   };
   std::vector<int32_t> cached{0}, plain{0};
   const auto text = start_text(*model_, ctx_, params_, 1);

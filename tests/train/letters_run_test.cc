@@ -18,10 +18,10 @@
 namespace lmx::train {
 namespace {
 
-std::map<int32_t, double> shares(const std::vector<float>& logits, int32_t first, const GenerateOptions& options) {
+std::map<int32_t, double> shares(const std::vector<float>& logits, int32_t without, const GenerateOptions& options) {
   constexpr int kDraws = 20'000;
   std::map<int32_t, double> all;
-  for (int i = 0; i < kDraws; ++i) all[draw_token(logits, first, options, (i + 0.5) / kDraws)] += 1.0 / kDraws;
+  for (int i = 0; i < kDraws; ++i) all[draw_token(logits, without, options, (i + 0.5) / kDraws)] += 1.0 / kDraws;
   return all;
 }
 
@@ -38,21 +38,21 @@ std::map<int32_t, double> softmax(const std::vector<float>& logits, const std::v
 
 TEST(DrawToken, SharesAreThoseOfTheSoftmax) {
   const std::vector<float> logits{0.5F, -1.0F, 2.0F, 1.5F, 2.0F, -3.0F};
-  const auto expect = [&](const GenerateOptions& o, int32_t first, const std::vector<int32_t>& ids) {
-    const auto got = shares(logits, first, o), want = softmax(logits, ids, o.temperature);
+  const auto expect = [&](const GenerateOptions& o, int32_t without, const std::vector<int32_t>& ids) {
+    const auto got = shares(logits, without, o), want = softmax(logits, ids, o.temperature);
     ASSERT_EQ(got.size(), want.size());
     for (const auto& [id, share] : want) EXPECT_NEAR(got.at(id), share, 1e-4) << id;
   };
   GenerateOptions o;
-  expect(o, 0, {0, 1, 2, 3, 4, 5});
-  expect(o, 3, {3, 4, 5});
+  expect(o, -1, {0, 1, 2, 3, 4, 5});
+  expect(o, 2, {0, 1, 3, 4, 5});
   for (const double temperature : {0.8, 3.0}) {
     o.temperature = temperature;
-    expect(o, 0, {0, 1, 2, 3, 4, 5});
+    expect(o, -1, {0, 1, 2, 3, 4, 5});
     o.top_k = 3;
-    expect(o, 0, {2, 3, 4});
+    expect(o, -1, {2, 3, 4});
     o.top_k = 1;
-    expect(o, 0, {2});  // the first of equal ones
+    expect(o, -1, {2});  // the first of equal ones
     o.top_k = 0;
   }
   o.temperature = 1;  // 0.347, 0.347, 0.210, 0.077, 0.017, 0.002
@@ -64,14 +64,14 @@ TEST(DrawToken, SharesAreThoseOfTheSoftmax) {
       return sum + softmax(logits, {0, 1, 2, 3, 4, 5}, 1).at(id);
     });
     EXPECT_GE(shared, p);
-    expect(o, 0, ids);
+    expect(o, -1, ids);
   }
   o.top_p = 0.75;
   o.top_k = 2;  // first the k most probable ones, then top_p of these
-  expect(o, 0, {2, 4});
+  expect(o, -1, {2, 4});
   o.temperature = 0;
-  EXPECT_EQ(draw_token(logits, 0, o, 0.999), 2);
-  EXPECT_EQ(draw_token(logits, 3, o, 0.999), 4);
+  EXPECT_EQ(draw_token(logits, -1, o, 0.999), 2);
+  EXPECT_EQ(draw_token(logits, 2, o, 0.999), 4);
 }
 
 class LettersRun : public RunFolderTest {

@@ -158,10 +158,29 @@ std::string records_of(const Dataset& dataset, int64_t types, const std::vector<
          "\n";
 }
 
+// Documents, tokens and bytes of each split.
+void print_subword_statistics(const Dataset& dataset) {
+  std::vector<std::vector<std::string>> rows{
+      {"SPLIT", "DOCUMENTS", "TOKENS", "BYTES", "BYTES / TOKEN", "TOKENS / DOCUMENT"}};
+  const auto row = [&](const char* split, const TextStrings& documents, const TokenArray& tokens, int64_t bytes) {
+    if (tokens.size() == 0) return;
+    const auto n = static_cast<double>(tokens.size());
+    rows.push_back({split, std::to_string(documents.size()), std::to_string(tokens.size()), std::to_string(bytes),
+                    fixed(static_cast<double>(bytes) / n, 3), fixed(n / static_cast<double>(documents.size()), 1)});
+  };
+  row("train", dataset.train_strings, dataset.train, dataset.train_bytes);
+  row("valid", dataset.valid_strings, dataset.valid, dataset.valid_bytes);
+  row("test", dataset.test_strings, dataset.test, dataset.test_bytes);
+  std::cout << dataset.source_note << "\n"
+            << dataset.vocabulary.size() << " subwords, " << dataset.types << " of them in the training split\n\n"
+            << table(rows);
+}
+
 void stats(const DataFlags& options) {
   const Node data = stats_data(options);
-  const Node* kind = data.find("name");
+  const Node *kind = data.find("name"), *tokens = data.find("tokens");
   if (kind && kind->text == "parallel") return print_pair_statistics(open_dataset(data));
+  if (tokens && tokens->text == "subwords") return print_subword_statistics(open_dataset(data));
   const Dataset dataset = open_all_types(data);
   const std::vector<TypesAtTokens> points = count_types(dataset.train, options.zipf);
   const PowerLaw fit = fit_power_law(points);
@@ -228,8 +247,10 @@ void add_prepare(Command group) {
 void add_stats(Command group) {
   const auto options = std::make_shared<DataFlags>();
   options->plot = "zipf.svg";
-  const Command command =
-      group.add_subcommand("stats", "count unique words against tokens and fit U = a N^b; of parallel text, lengths");
+  const Command command = group.add_subcommand(
+      "stats",
+      "count unique words against tokens and fit U = a N^b; of parallel text, lengths; of subwords, "
+      "documents and bytes per token");
   set_examples(command, {{"lmx data stats --corpus gutenberg", "a table, the fit and a plot in zipf.svg"},
                          {"lmx data stats recipes/quickstart.yaml", "the data of a recipe"},
                          {"lmx data stats --files 'texts/*.txt.gz' --plot mine.svg", "any text"}});

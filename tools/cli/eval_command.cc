@@ -34,6 +34,7 @@ Json to_json(const EvalFlags& o, const lmx::EvalResult& r) {
             {"nll_bit", json_number(r.nll_nat / bit)},
             {"ppl", json_number(r.ppl)}};
   if (lmx::is_character(r.unit)) put(json, "bpc", r.nll_nat / bit);
+  put(json, "bpb", r.bpb);
   put(json, "true_ppl", r.true_ppl);
   put(json, "compression_ratio", r.compression_ratio);
   if (r.sharded)
@@ -93,6 +94,7 @@ void evaluate(Command command, EvalFlags o) {
   std::printf("%s nll_nat %.6f\n", o.eval.split.c_str(), r.nll_nat);
   std::printf("%s nll_bit %.6f\n", o.eval.split.c_str(), r.nll_nat / std::log(2.0));
   if (lmx::is_character(r.unit)) print_bits(o, r);
+  if (r.bpb) std::printf("%s bpb %.6f\n", o.eval.split.c_str(), *r.bpb);
   std::printf("%s ppl %.2f", o.eval.split.c_str(), r.ppl);
   if (r.true_ppl) std::printf(" (best possible: %.2f)", *r.true_ppl);
   std::printf("\n");

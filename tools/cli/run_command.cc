@@ -93,6 +93,7 @@ void print_result(const lmx::RunResult& r, const RunFlags& o, const NextLines& s
     std::cout << "valid ppl " << number(r.valid_ppl);
     if (r.true_ppl) std::cout << " (best possible: " << number(*r.true_ppl) << ")";
     std::cout << "\n";
+    if (r.valid_bpb > 0) std::cout << "valid bpb " << r.valid_bpb << "\n";
     if (lmx::is_character(r.unit)) std::cout << "valid bpc " << nll / std::numbers::ln2 << "\n";
   }
   if (r.translation) {

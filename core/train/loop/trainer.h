@@ -22,6 +22,7 @@ class Trainer {
   int run();
   bool paused() const { return run_.paused(); }
   double valid_nll() const { return validator_.nll(); }
+  double valid_bpb() const { return validator_.bpb(); }
   double valid_ppl() const { return validator_.ppl(); }  // the last known value
   const Position& position() const { return run_.at; }
   // Number of completed steps. May be called from any thread.

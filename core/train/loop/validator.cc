@@ -1,6 +1,7 @@
 #include "train/loop/validator.h"
 
 #include <cmath>
+#include <limits>
 #include <numbers>
 
 #include "base/text.h"
@@ -21,9 +22,14 @@ SplitScore score_validation(Session& s, int64_t tokens) {
   };
   swap(true);
   ParameterStore params = s.shared->params.replica();  // the server's values if workers have their own copies
-  const SplitPlan plan{"valid", t.eval_batch, s.batcher.sequence_length(), tokens, t.eval_carry, t.eval_shards, [] {
-                         return SignalGuard::received() != 0;
-                       }};
+  const SplitPlan plan{"valid",
+                       t.eval_batch,
+                       s.batcher.sequence_length(),
+                       tokens,
+                       t.eval_carry,
+                       t.eval_shards,
+                       [] { return SignalGuard::received() != 0; },
+                       s.data.token_bytes};
   const SplitScore score = s.sub_batches()
                                ? score_pairs(s.ctx, s.network, params, s.data.valid_pairs, plan)
                                : score_text(s.ctx, s.network, params, s.data.valid, s.data.valid_strings, plan);
@@ -38,6 +44,7 @@ bool Validator::validate() {
   run_.at.evaluated = run_.at.step;
   run_.at.valid_ppl = score.ppl();
   run_.at.valid_nll = score.nll();
+  run_.at.valid_bpb = score.bpb().value_or(0);
   ++run_.at.no_better;
   if (run_.at.best_step < 0 || std::isnan(run_.at.best_ppl) || score.ppl() < run_.at.best_ppl) {
     run_.at.best_ppl = score.ppl();
@@ -72,17 +79,21 @@ void Validator::report(const SplitScore& score) {
                  {"train_s", run_.at.seconds}}};
   const bool characters = is_character(s_.data.unit);
   if (characters) record.values.insert(record.values.begin() + 2, {"bpc", score.nll() / std::numbers::ln2});
+  const std::optional<double> bpb = score.bpb();
+  if (bpb) record.values.insert(record.values.begin() + 2, {"bpb", *bpb});
   log_.write(record);
   log_info(str("step ", run_.at.step, "/", run_.last_step(), " valid ppl ", score.ppl(),
-               characters ? str(", bpc ", score.nll() / std::numbers::ln2) : "", " (", count_text(score.tokens), " ",
-               s_.data.unit, "s)"));
+               characters ? str(", bpc ", score.nll() / std::numbers::ln2) : "", bpb ? str(", bpb ", *bpb) : "", " (",
+               count_text(score.tokens), " ", s_.data.unit, "s)"));
 }
 
 void Validator::check_target() {
   const int64_t patience = s_.recipe.stop.patience;
-  met_ = rule_.met(run_.at.valid_nll);
+  constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
+  const StopRule::Result result{run_.at.valid_nll, run_.at.valid_bpb > 0 ? run_.at.valid_bpb : kUnknown};
+  met_ = rule_.met(result);
   if (met_)
-    run_.stopped = rule_.describe(run_.at.valid_nll);
+    run_.stopped = rule_.describe(result);
   else if (patience > 0 && run_.at.no_better >= patience)
     run_.stopped = str(run_.at.no_better, run_.at.no_better == 1 ? " validation" : " validations in a row",
                        " above valid.ppl ", run_.at.best_ppl, " of step ", run_.at.best_step);

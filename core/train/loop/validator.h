@@ -23,6 +23,7 @@ class Validator {
   void check_target();                          // sets RunState::stopped if stop.when or stop.patience ends the run
   bool reached_target() const { return met_; }  // the run ends because `stop.when` was met
   double nll() const { return paused_.tokens > 0 ? paused_.nll() : run_.at.valid_nll; }
+  double bpb() const { return paused_.tokens > 0 ? paused_.bpb().value_or(0) : run_.at.valid_bpb; }  // 0: unknown
   double ppl() const { return paused_.tokens > 0 ? paused_.ppl() : run_.at.valid_ppl; }  // the last known value
 
  private:

@@ -15,7 +15,9 @@ enum class Split : int { train = 0, valid = 1, test = 2, drawn = 3 };  // drawn:
 inline constexpr int kSplits = 3;
 inline constexpr const char* kSplitNames[kSplits] = {"train", "valid", "test"};
 
-enum class Format : int { lines = 0, csv = 1, jsonl = 2 };
+// How a file is divided into strings: its lines, the records of CSV or JSON lines, its paragraphs (each with the empty
+// lines after it), or not at all.
+enum class Format : int { lines = 0, csv = 1, jsonl = 2, paragraphs = 3, whole = 4 };
 
 // Determines the format from a file's name, also with .gz or .zst.
 Format format_of(const std::string& name);
@@ -44,7 +46,8 @@ void hash_sources(std::vector<SourceFile>& files);
 // RunError: a file has changed since hash_sources read it.
 void check_unchanged(const std::vector<SourceFile>& files);
 
-// Whole lines of one file. For CSV: whole records; the first record in a file's first chunk is the header.
+// Whole lines of one file, and whole strings: records, paragraphs, or the file. For CSV, the first record in a file's
+// first chunk is the header.
 struct Chunk {
   int64_t index = 0;  // chunks are numbered over all files
   size_t file = 0;

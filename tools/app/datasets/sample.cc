@@ -67,12 +67,14 @@ Node with_files(const Node& data, const data::TextSources& sources, const std::v
 }
 
 std::optional<int64_t> tokens_of_text(const Node& node) {
-  const data::TextSources sources = data::find_text(data::text_config(node), config::at(node.mark, "data"));
+  const data::TextConfig text = data::text_config(node);
+  const data::TextSources sources = data::find_text(text, config::at(node.mark, "data"));
   std::vector<SourceFile> files = sources.files;
   std::erase_if(files,
                 [](const SourceFile& f) { return f.split == data::Split::valid || f.split == data::Split::test; });
   const auto packed = [](const SourceFile& f) { return is_compressed(f.path); };
   if (files.empty() || std::any_of(files.begin(), files.end(), packed)) return {};
+  if (text.tokens == "subwords") return std::llround(bytes_of(files) / kSubword);
   const data::TemporaryDirectory folder;
   const std::vector<SourceFile> parts = copy_parts(files, folder.path());
   const DataCheck sample = check_dataset(with_files(node, sources, parts));

@@ -216,8 +216,8 @@ Json gpt2_config(const ExportSource& source, const TransformerShape& s) {
           {"embd_pdrop", s.dropout},
           {"attn_pdrop", s.attention_dropout},
           {"tie_word_embeddings", false},
-          {"bos_token_id", source.vocabulary.of_bytes() ? Json('\n') : Json(Vocabulary::kEos)},
-          {"eos_token_id", source.vocabulary.of_bytes() ? Json('\n') : Json(Vocabulary::kEos)},
+          {"bos_token_id", source.vocabulary.eos()},
+          {"eos_token_id", source.vocabulary.eos()},
           {"torch_dtype", "float32"}};
 }
 

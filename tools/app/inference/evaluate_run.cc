@@ -127,16 +127,18 @@ EvalResult evaluate_text(const std::string& directory, const Recipe& recipe, con
     throw UserError(str("[eval] ", directory,
                         " translates: `lmx score RUN SRC TGT` gives the likelihood of any pairs, ",
                         "`lmx translate` and `lmx bleu` the quality of its translations"));
-  RunText text(recipe, vocabulary);
-  const TokenArray tokens = read_text(text, options.text, options.field);
+  RunText text(recipe, vocabulary, directory);
+  const TokenArray tokens = read_text(text, recipe, options.text, options.field);
   text.warn_of_losses("[eval] the text");
   const TrainConfig& t = recipe.train;
   // A window does not depend on the tokens that the batcher reads.
-  const SplitPlan plan{"text", t.eval_batch, planned_batcher(recipe.batcher)->sequence_length(),
-                       0,      t.eval_carry, false};
+  SplitPlan plan{"text", t.eval_batch, planned_batcher(recipe.batcher)->sequence_length(), 0, t.eval_carry, false};
+  const std::vector<double> token_bytes = text.token_bytes();
+  plan.token_bytes = token_bytes;
   const SplitScore score = score_split(run.ctx, run.network, run.params, tokens, plan);
   EvalResult r{run.step, score.tokens, score.nll(), score.ppl(), text.unit_name(), {}, {}, {}, {}, {}};
   r.unknown = text.unknown();
+  r.bpb = score.bpb();
   if (is_character(r.unit))
     r.compression_ratio = 8 * static_cast<double>(text.bytes()) / (score.nats / std::numbers::ln2);
   return r;
@@ -164,12 +166,14 @@ EvalResult evaluate_run(const std::string& directory, const EvalOptions& options
   static_cast<void>(split_of(data, options.split));  // throws its message before the model is read
   SavedRun run(directory, recipe, data.vocabulary, options.checkpoint);
   const TrainConfig& t = recipe.train;
-  const SplitPlan plan{options.split, t.eval_batch, window_of(recipe, run, data), 0, t.eval_carry, t.eval_shards};
+  SplitPlan plan{options.split, t.eval_batch, window_of(recipe, run, data), 0, t.eval_carry, t.eval_shards};
+  plan.token_bytes = data.token_bytes;
   const SplitScore score = run.network.model->translates()
                                ? score_pairs(run.ctx, run.network, run.params, pairs_of(data, options.split), plan)
                                : score_text(run.ctx, run.network, run.params, split_of(data, options.split),
                                             strings_of(data, options.split), plan);
   EvalResult r{run.step, score.tokens, score.nll(), score.ppl(), data.unit, {}, {}, {}, {}, {}};
+  r.bpb = score.bpb();
   const auto bytes = static_cast<double>(bytes_of(data, options.split));
   if (is_character(data.unit)) r.compression_ratio = 8 * bytes / (score.nats / std::numbers::ln2);
   if (run.network.model->translates() && data.codecs.target)

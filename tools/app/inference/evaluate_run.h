@@ -64,7 +64,8 @@ struct EvalResult {
   // (Patwary 2018, V-C). Characters that the text replaces by <unk> count as if the code contained them.
   std::optional<double> compression_ratio;
   std::optional<ShardEval> sharded;
-  int64_t unknown = 0;  // for EvalOptions::text: tokens that are not in the vocabulary and count as <unk>
+  int64_t unknown = 0;             // for EvalOptions::text: tokens that are not in the vocabulary and count as <unk>
+  std::optional<double> bpb = {};  // for subwords of text: bits per byte, comparable between tokenizers
 };
 // Evaluates a checkpoint of the run in `directory` on a whole split. UserError: no run, no such checkpoint, a damaged
 // checkpoint, missing data.

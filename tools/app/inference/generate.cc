@@ -93,7 +93,7 @@ std::string generate_text(const std::string& directory, const GenerateOptions& o
   check(options);
   const Recipe recipe = recipe_of_run(directory, options.device);
   const Vocabulary vocabulary = load_vocabulary(directory);
-  RunText text(recipe, vocabulary);
+  RunText text(recipe, vocabulary, directory);
   std::vector<int32_t> ids = text.prompt(options.prompt, "[generate] the prompt");
   text.warn_of_losses("[generate] the prompt");
   SavedRun run(directory, recipe, vocabulary, options.checkpoint);
@@ -103,11 +103,10 @@ std::string generate_text(const std::string& directory, const GenerateOptions& o
   }
   Reader reader(run, options);
   const RandomKey key = RandomKey(static_cast<uint64_t>(options.seed)).fold("generate");
-  const int32_t first = vocabulary.of_bytes() ? 0 : Vocabulary::kUnk + 1;
   std::vector<int32_t> input = ids;
   for (int64_t i = 0; i < options.tokens; ++i) {
     const auto logits = run.ctx.read<float>(reader.read(input));
-    ids.push_back(draw_token(logits.get(), first, options, key.uniform(static_cast<uint64_t>(i))));
+    ids.push_back(draw_token(logits.get(), vocabulary.unk(), options, key.uniform(static_cast<uint64_t>(i))));
     input = reader.continues() ? std::vector<int32_t>{ids.back()} : ids;
   }
   ids.erase(ids.begin(), ids.begin() + text.leading());
@@ -143,10 +142,11 @@ void keep_top_p(std::vector<int32_t>& order, std::span<const float> logits, cons
 
 }  // namespace
 
-int32_t draw_token(std::span<const float> logits, int32_t first, const GenerateOptions& options, double uniform) {
-  LMX_CHECK(static_cast<size_t>(first) < logits.size(), "ids from ", first, " of ", logits.size(), " logits");
-  std::vector<int32_t> order(logits.size() - static_cast<size_t>(first));
-  std::iota(order.begin(), order.end(), first);
+int32_t draw_token(std::span<const float> logits, int32_t without, const GenerateOptions& options, double uniform) {
+  std::vector<int32_t> order(logits.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::erase(order, without);
+  LMX_CHECK(!order.empty(), "no id to choose from ", logits.size(), " logits");
   const Likelier likelier{logits};
   if (options.temperature == 0) return *std::min_element(order.begin(), order.end(), likelier);
   if (options.top_k > 0 && options.top_k < static_cast<int64_t>(order.size())) {

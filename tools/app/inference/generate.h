@@ -39,10 +39,10 @@ std::string generate_text(const std::string& directory, const GenerateOptions& o
 
 namespace lmx::train {
 
-// Samples an id >= `first` from softmax(logits / temperature); temperature 0 chooses the likeliest id. Only the `top_k`
-// likeliest ids are candidates (0: all), and of these only the likeliest ids whose probabilities sum up to `top_p` (1:
-// all). `uniform` in [0, 1) is the random number. Of two equal logits, the smaller id counts as the likelier. REQUIRES:
-// first < logits.size().
-int32_t draw_token(std::span<const float> logits, int32_t first, const GenerateOptions& options, double uniform);
+// Samples an id other than `without` (-1: any) from softmax(logits / temperature); temperature 0 chooses the likeliest
+// id. Only the `top_k` likeliest ids are candidates (0: all), and of these only the likeliest ids whose probabilities
+// sum up to `top_p` (1: all). `uniform` in [0, 1) is the random number. Of two equal logits, the smaller id counts as
+// the likelier. REQUIRES: there is such an id.
+int32_t draw_token(std::span<const float> logits, int32_t without, const GenerateOptions& options, double uniform);
 
 }  // namespace lmx::train

@@ -10,7 +10,9 @@
 #include "app/corpora/sources.h"
 #include "app/prepare/chunks.h"
 #include "app/prepare/prepare.h"
+#include "app/prepare/text.h"
 #include "app/text/moses.h"
+#include "app/text/subwords.h"
 #include "base/text.h"
 #include "data/data_config.h"
 #include "lmx/error.h"
@@ -27,14 +29,19 @@ TextRules text_rules(const Node& data) {
     tokenized = find_corpus(config.corpus).tokenizer == "whitespace";
   return {{config.lower_case, tokenized, data::unit_of_tokens(config.tokens)},
           config.preprocess == "puri",
-          config.end_of_line};
+          config.end_of_line,
+          data::document_token_of(config)};
 }
 
-RunText::RunText(const Recipe& recipe, const Vocabulary& vocabulary)
-    : vocabulary_(vocabulary), text_(text_rules(recipe.data)), tokenizer_(text_.rules), cleaner_(text_.puri) {}
+RunText::RunText(const Recipe& recipe, const Vocabulary& vocabulary, const std::string& directory)
+    : vocabulary_(vocabulary), text_(text_rules(recipe.data)), tokenizer_(text_.rules), cleaner_(text_.puri) {
+  if (!subwords()) return;
+  subwords_ = load_text_tokenizer(directory);
+  encoder_ = subwords_->encoder();
+}
 
 std::string RunText::unit_name() const {
-  return unit() == data::Unit::byte ? "byte" : unit() == data::Unit::character ? "char" : "word";
+  return unit() == data::Unit::character ? "char" : data::name_of(unit());
 }
 
 std::vector<int32_t> RunText::ids_of(std::string_view text, const std::string& what) {
@@ -43,6 +50,7 @@ std::vector<int32_t> RunText::ids_of(std::string_view text, const std::string& w
     for (const char c : text) ids.push_back(static_cast<unsigned char>(c));
     return ids;
   }
+  if (subwords()) return subword_ids(text, what);
   std::vector<std::string_view> words;
   const size_t wrong = tokenizer_.split(text, words);
   if (wrong != data::Tokenizer::kValid) throw UserError(str(what, " is no valid UTF-8 at byte ", wrong));
@@ -51,6 +59,25 @@ std::vector<int32_t> RunText::ids_of(std::string_view text, const std::string& w
     ids.push_back(vocabulary_.id(word));
     if (ids.back() == Vocabulary::kUnk) ++unknown_[std::string(word)];
   }
+  return ids;
+}
+
+std::vector<int32_t> RunText::subword_ids(std::string_view text, const std::string& what) {
+  std::vector<int32_t> ids;
+  const size_t wrong = find_invalid_utf8(text);
+  if (wrong != kValidUtf8) throw UserError(str(what, " is no valid UTF-8 at byte ", wrong));
+  encoder_->append(text, ids);
+  read_ += std::ssize(ids);
+  const int64_t unknown = std::count(ids.begin(), ids.end(), subwords_->unk());
+  if (unknown > 0) unknown_[std::string("<unk>")] += unknown;
+  return ids;
+}
+
+// A document as a split of the data has it.
+std::vector<int32_t> RunText::document(std::string_view text, const std::string& what) {
+  std::vector<int32_t> ids = ids_of(text, what);
+  if (text_.document_token == data::DocumentToken::begin) ids.insert(ids.begin(), line_end());
+  if (text_.document_token == data::DocumentToken::end) ids.push_back(line_end());
   return ids;
 }
 
@@ -86,6 +113,12 @@ void RunText::warn_of_unknown(const std::string& what) const {
 }
 
 std::vector<int32_t> RunText::prompt(const std::string& text, const std::string& what) {
+  if (subwords() && !has_document_token()) {
+    std::vector<int32_t> ids = ids_of(text, what);
+    if (ids.empty()) throw UserError(str(what, " is empty, and the texts of this run have no token before them"));
+    leading_ = 0;
+    return ids;
+  }
   if (!text_.puri) {
     std::vector<int32_t> ids = ids_of(text, what);
     ids.insert(ids.begin(), line_end());
@@ -102,6 +135,11 @@ std::vector<int32_t> RunText::prompt(const std::string& text, const std::string&
 }
 
 std::vector<int32_t> RunText::whole(const std::string& text, const std::string& what) {
+  if (subwords()) {
+    std::vector<int32_t> ids = document(text, what);
+    if (ids.empty()) throw UserError(str(what, " is empty"));
+    return ids;
+  }
   std::string clean(cleaned(text));
   if (text_.puri && clean.empty()) clean = "\n  ";
   std::vector<int32_t> ids = ids_of(clean, what);
@@ -113,15 +151,15 @@ std::vector<int32_t> RunText::whole(const std::string& text, const std::string& 
 std::vector<int32_t> RunText::line(const std::string& text, const std::string& what) {
   if (text_.puri) return whole(text, what);  // its string begins with a line end
   std::vector<int32_t> ids = ids_of(text, what);
-  ids.insert(ids.begin(), line_end());
-  if (text_.end_of_line) ids.push_back(line_end());
+  if (!subwords() || has_document_token()) ids.insert(ids.begin(), line_end());
+  if (subwords() ? has_document_token() : text_.end_of_line) ids.push_back(line_end());
   return ids;
 }
 
 bool RunText::append(std::string_view text, bool record, std::vector<int32_t>& ids, const std::string& what) {
   const std::string clean(cleaned(text));
-  if (clean.empty() && (text_.puri || record)) return false;
-  const std::vector<int32_t> own = ids_of(clean, what);
+  if (clean.empty() && (text_.puri || record || subwords())) return false;
+  const std::vector<int32_t> own = subwords() ? document(clean, what) : ids_of(clean, what);
   if (unit() == data::Unit::word && own.empty()) return false;
   ids.insert(ids.end(), own.begin(), own.end());
   if (text_.end_of_line) ids.push_back(line_end());
@@ -135,25 +173,42 @@ int64_t RunText::unknown() const {
   return sum;
 }
 
+std::vector<double> RunText::token_bytes() const {
+  return subwords_ ? subwords_->token_bytes() : std::vector<double>();
+}
+
 std::string RunText::token_of(int32_t id) const {
   if (unit() == data::Unit::byte) return {static_cast<char>(id)};
-  return id == Vocabulary::kEos ? "\n" : vocabulary_.word(id);
+  return id == line_end() ? "\n" : vocabulary_.word(id);
 }
 
 std::string RunText::text_of(const std::vector<int32_t>& ids) const {
   std::string text;
-  const bool spaces = unit() == data::Unit::word;
+  const bool spaces = unit() == data::Unit::word || subwords();
   bool line_start = true;
   for (const int32_t id : ids) {
-    if (spaces && !line_start && id != Vocabulary::kEos) text += ' ';
+    if (spaces && !line_start && id != line_end()) text += ' ';
     text += token_of(id);
-    line_start = id == Vocabulary::kEos;
+    line_start = id == line_end();
   }
   return text;
 }
 
+// The documents of `ids`, each after a line end, except the first one.
+std::string RunText::subword_text(std::span<const int32_t> ids) const {
+  std::string text;
+  for (;;) {
+    const auto end = std::find(ids.begin(), ids.end(), line_end()) - ids.begin();
+    text += subwords_->decode(ids.first(static_cast<size_t>(end)));
+    if (end == std::ssize(ids)) return text;
+    text += '\n';
+    ids = ids.subspan(static_cast<size_t>(end) + 1);
+  }
+}
+
 // The language of the text is not known. The rules for English fit most others: they join signs to their word.
 std::string RunText::detokenized(const std::vector<int32_t>& ids) const {
+  if (subwords()) return subword_text(ids);
   const std::string text = text_of(ids);
   if (unit() != data::Unit::word || text_.rules.whitespace_only) return text;
   std::string out;
@@ -165,9 +220,11 @@ std::string RunText::detokenized(const std::vector<int32_t>& ids) const {
   return out;
 }
 
-TokenArray read_text(RunText& text, const std::vector<std::string>& patterns, const std::string& field) {
+TokenArray read_text(RunText& text, const Recipe& recipe, const std::vector<std::string>& patterns,
+                     const std::string& field) {
   constexpr size_t kChunkBytes = 1 << 20;
-  const std::vector<data::SourceFile> files = data::find_sources(patterns, data::Split::test, field);
+  std::vector<data::SourceFile> files = data::find_sources(patterns, data::Split::test, field);
+  if (text.unit() == data::Unit::subword) data::set_documents(files, data::text_config(recipe.data));
   data::ChunkReader reader(files, kChunkBytes, "reading the text:");
   std::vector<int32_t> ids;
   for (data::Chunk chunk; reader.next(chunk);) {

@@ -9,9 +9,11 @@
 #include <vector>
 
 #include "app/inference/saved_run.h"
+#include "app/prepare/prepare.h"
 #include "app/scores/bleu.h"
 #include "app/text/cleaner.h"
 #include "app/text/lines.h"
+#include "app/text/subword_tokenizer.h"
 #include "app/text/tokenizer.h"
 #include "data/data_config.h"
 
@@ -21,17 +23,20 @@ namespace lmx::train {
 struct TextRules {
   data::TokenizerRules rules;
   bool puri = false, end_of_line = true;
+  data::DocumentToken document_token = data::DocumentToken::begin;  // for subwords
 };
 TextRules text_rules(const Node& data);
 
 // Contains buffers, so each thread needs its own object.
 class RunText {
  public:
-  RunText(const Recipe& recipe, const Vocabulary& vocabulary);
+  // `directory`: of the run. UserError: it lacks the tokenizer of a run of subwords.
+  RunText(const Recipe& recipe, const Vocabulary& vocabulary, const std::string& directory);
   data::Unit unit() const { return text_.rules.unit; }
-  std::string unit_name() const;  // as Dataset::unit: word, char, byte
-  // Returns the ids that a continuation of `text` follows: the end of the previous line or string, then `text`. `what`
-  // names the text in messages ("the prompt"). UserError: invalid UTF-8 (bytes may be anything).
+  std::string unit_name() const;  // as Dataset::unit: word, char, byte, subword
+  // Returns the ids that a continuation of `text` follows: the end of the previous line, string or document, then
+  // `text`. `what` names the text in messages ("the prompt"). UserError: invalid UTF-8 (bytes may be anything), or
+  // nothing to continue.
   std::vector<int32_t> prompt(const std::string& text, const std::string& what);
   // Returns a string as it occurs in the data, with its end. UserError: invalid UTF-8, or an empty result.
   std::vector<int32_t> whole(const std::string& text, const std::string& what);
@@ -41,26 +46,36 @@ class RunText {
   // Appends a line (or, if `record` is set, the field of a record) in the same way as a preparation adds it to a split.
   // Returns false if a preparation would leave it out. UserError: invalid UTF-8 (bytes may be anything).
   bool append(std::string_view text, bool record, std::vector<int32_t>& ids, const std::string& what);
-  // Returns words separated by spaces, or characters and bytes without separators. </s> ends a line.
+  // Returns words or the names of subwords separated by spaces, or characters and bytes without separators. </s> ends a
+  // line.
   std::string text_of(const std::vector<int32_t>& ids) const;
-  // Returns the same text as people write it, if the rules of lmx have cut off its punctuation.
+  // Returns the same text as people write it: of subwords their text, and of words with their punctuation joined if the
+  // rules of lmx have cut it off.
   std::string detokenized(const std::vector<int32_t>& ids) const;
-  // Returns the text of one id: "<unk>" for kUnk, a line end for </s>.
+  // Returns the text of one id: "<unk>" for kUnk, a line end for </s>; of a subword its name.
   std::string token_of(int32_t id) const;
   // Warns once about everything that the text read so far has lost: tokens that are not in the vocabulary, and bytes
   // that the cleaner removed because they are not UTF-8.
   void warn_of_losses(const std::string& what) const;
+  std::vector<double> token_bytes() const;      // Dataset::token_bytes
   int64_t leading() const { return leading_; }  // number of ids in prompt() before those of the text
   int64_t unknown() const;                      // tokens read so far that are not in the vocabulary
   int64_t bytes() const { return bytes_; }      // bytes that append() has added, line ends included
 
  private:
   std::vector<int32_t> ids_of(std::string_view text, const std::string& what);
-  int32_t line_end() const { return unit() == data::Unit::byte ? '\n' : Vocabulary::kEos; }
+  std::vector<int32_t> subword_ids(std::string_view text, const std::string& what);
+  std::string subword_text(std::span<const int32_t> ids) const;
+  std::vector<int32_t> document(std::string_view text, const std::string& what);
+  int32_t line_end() const { return vocabulary_.eos(); }
+  bool subwords() const { return unit() == data::Unit::subword; }
+  bool has_document_token() const { return text_.document_token != data::DocumentToken::none; }
 
   const Vocabulary& vocabulary_;
   TextRules text_;
   data::Tokenizer tokenizer_;
+  std::shared_ptr<const data::SubwordTokenizer> subwords_;  // null for other units
+  std::unique_ptr<data::SubwordTokenizer::Encoder> encoder_;
   data::Cleaner cleaner_;
   int64_t leading_ = 1;
   void warn_of_unknown(const std::string& what) const;
@@ -77,7 +92,8 @@ class RunText {
 // Returns the tokens of text files, prepared like a split of the run's own data. `field` names the column or field of
 // CSV and JSON-lines files. Adds to the counts of `text`. UserError: files that cannot be read, invalid UTF-8, fewer
 // than 2 tokens.
-TokenArray read_text(RunText& text, const std::vector<std::string>& patterns, const std::string& field);
+TokenArray read_text(RunText& text, const Recipe& recipe, const std::vector<std::string>& patterns,
+                     const std::string& field);
 
 // Reads the lines of a file or of standard input in windows.
 

@@ -134,7 +134,7 @@ LineScores score_lines(const std::string& directory, const ScoreLinesOptions& op
     throw UserError(str("[score] ", directory,
                         " holds a model that translates: name SRC and TGT, a file of each side, "
                         "or --tsv and files with a pair a line"));
-  RunText text(recipe, vocabulary);
+  RunText text(recipe, vocabulary, directory);
   LineScorer scorer(run, options);
   Windows windows(input, options.batch * kBatchesPerWindow);
   OutputFile out(output);

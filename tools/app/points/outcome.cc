@@ -95,7 +95,7 @@ using Words = std::vector<std::string>;
 
 const Words kSplits{"valid", "test", "train", "rank"};
 const Words kTranslation{"BLEU", "multi_bleu", "multi_bleu_split"};  // only after a run has ended (train.final_bleu)
-const Words kValid{"ppl", "nll_nat", "nll_bit", "bpc", "tokens", "epoch", "train_s"};
+const Words kValid{"ppl", "nll_nat", "nll_bit", "bpc", "bpb", "tokens", "epoch", "train_s"};
 const Words kTrain{"ppl",
                    "nll_nat",
                    "nll_bit",

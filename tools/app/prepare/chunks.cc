@@ -4,6 +4,7 @@
 #include <exception>
 #include <mutex>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "app/corpora/formats.h"
@@ -19,6 +20,40 @@ namespace lmx::data {
 namespace {
 
 constexpr size_t kLongestRecord = 64 << 20;  // bytes of a CSV record: the limit for an unbalanced quotation mark
+constexpr size_t kLongestDocument = 1 << 30;
+
+// Returns whether the line at `at` is empty, and sets `next` to the start of the line after it.
+bool is_empty_line(std::string_view text, size_t at, size_t& next) {
+  const size_t end = std::min(text.find('\n', at), text.size());
+  next = end + 1;
+  return end == at || (end == at + 1 && text[at] == '\r');
+}
+
+// Returns the start of the first paragraph that begins after `from`, the start of a line: a line that is not empty,
+// after an empty one. The size of `text` if there is none.
+size_t next_paragraph(std::string_view text, size_t from) {
+  bool empty = false;
+  for (size_t at = from, next = 0; at < text.size(); at = next) {
+    const bool was_empty = std::exchange(empty, is_empty_line(text, at, next));
+    if (was_empty && !empty && at > from) return at;
+  }
+  return text.size();
+}
+
+// Returns the start of the last paragraph of `text`; npos if it is the only one. The empty lines before the first
+// paragraph of a file belong to that one.
+size_t last_paragraph(std::string_view text) {
+  for (size_t end = text.size();
+       (end = text.rfind('\n', end == 0 ? 0 : end - 1)) != std::string_view::npos && end > 0;) {
+    size_t next = 0;
+    const size_t before = text[end - 1] == '\r' ? end - 1 : end;
+    const bool after_empty = before > 0 && text[before - 1] == '\n';
+    if (after_empty && end + 1 < text.size() && !is_empty_line(text, end + 1, next) &&
+        text.substr(0, end).find_first_not_of("\r\n") != std::string_view::npos)
+      return end + 1;
+  }
+  return std::string_view::npos;
+}
 
 }  // namespace
 
@@ -83,6 +118,12 @@ size_t ChunkReader::Impl::lines_end(const std::string& text, size_t had) const {
                           ": a record of CSV begins here and does not end ", "within ", kLongestRecord >> 20,
                           " MB; is a quotation mark unbalanced?"));
     return end;
+  }
+  if (files[file].format == Format::paragraphs || files[file].format == Format::whole) {
+    if (text.size() > kLongestDocument)
+      throw UserError(str("[data] ", files[file].path, ":", file_line, ": a document begins here that has more than ",
+                          kLongestDocument >> 30, " GB; data.document says what a document is"));
+    return files[file].format == Format::whole ? std::string::npos : last_paragraph(text);
   }
   const size_t newline = std::string_view(text).substr(had).rfind('\n');
   if (newline == std::string_view::npos && text.size() > kLongestLine) refuse_long_line(files[file].path, file_line);
@@ -192,6 +233,19 @@ void visit_csv(const SourceFile& file, const Chunk& chunk, const std::function<v
   }
 }
 
+void visit_paragraphs(const Chunk& chunk, const std::function<void(const Record&)>& visit) {
+  const std::string_view text = chunk.text;
+  int64_t line = 0;
+  for (size_t at = 0, end = 0; at < text.size(); at = end) {
+    const size_t first = std::min(text.find_first_not_of("\r\n", at), text.size());  // empty lines at a file's start
+    const size_t start = first == 0 ? 0 : text.rfind('\n', first - 1) + 1;
+    end = next_paragraph(text, std::max(at, start));
+    const std::string_view paragraph = text.substr(at, end - at);
+    visit({paragraph, paragraph, line});
+    line += std::count(paragraph.begin(), paragraph.end(), '\n');
+  }
+}
+
 void visit_json(const SourceFile& file, const Chunk& chunk, const std::function<void(const Record&)>& visit) {
   for_each_line(chunk.text, [&](std::string_view line, int64_t number) {
     if (line.find_first_not_of(" \t") == std::string_view::npos) return;
@@ -206,6 +260,8 @@ void visit_json(const SourceFile& file, const Chunk& chunk, const std::function<
 void for_each_record(const SourceFile& file, const Chunk& chunk, const std::function<void(const Record&)>& visit) {
   if (file.format == Format::csv) return visit_csv(file, chunk, visit);
   if (file.format == Format::jsonl) return visit_json(file, chunk, visit);
+  if (file.format == Format::paragraphs) return visit_paragraphs(chunk, visit);
+  if (file.format == Format::whole) return visit({chunk.text, chunk.text, 0});
   for_each_line(chunk.text, [&](std::string_view line, int64_t number) { visit({line, line, number}); });
 }
 

@@ -52,7 +52,7 @@ class Turnstile {
   bool broken_ = false;
 };
 
-// The strings in a chunk of a file: its lines, or a field of its records.
+// The strings in a chunk of a file: its lines, a field of its records, or its documents.
 
 struct Record {
   std::string_view text;  // valid only during the visit

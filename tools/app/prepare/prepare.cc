@@ -7,9 +7,7 @@
 #include <sstream>
 
 #include "app/prepare/chunks.h"
-#include "app/text/cleaner.h"
-#include "app/text/utf8.h"
-#include "data/shard.h"
+#include "app/prepare/sentences.h"
 #include "data/word_table.h"
 #include "lmx/error.h"
 #include "lmx/random.h"
@@ -18,82 +16,6 @@ namespace lmx::data {
 namespace {
 
 constexpr std::string_view kUnkWord = "<unk>", kEosWord = "</s>";
-
-// The objects that each thread needs separately.
-struct Worker {
-  explicit Worker(const PrepareSettings& s) : tokenizer(s.rules), cleaner(s.puri) {}
-  Tokenizer tokenizer;
-  Cleaner cleaner;
-  std::vector<std::string_view> words;
-  int64_t invalid = 0;  // strings from which `cleaner` removed bytes
-};
-
-std::vector<Worker> make_workers(const PrepareSettings& settings) {
-  std::vector<Worker> workers;
-  for (int t = 0; t < settings.threads; ++t) workers.emplace_back(settings);
-  return workers;
-}
-
-struct Text {
-  const std::vector<SourceFile>& files;
-  const PrepareSettings& settings;
-  const std::vector<bool>& repeated;  // true: leave the line out; lines beyond the end of the vector are kept
-};
-
-// A string and its tokens. For bytes, `words` is empty.
-struct Sentence {
-  Split split;
-  std::string_view text;
-  const std::vector<std::string_view>& words;
-  int64_t tokens;
-  int64_t line;  // over all files
-  bool used;     // false: in the training split, but outside the fraction of it that is trained on
-};
-
-// Returns whether training uses the line. The lines of a smaller fraction are a subset of those of a larger one.
-bool trains(const PrepareSettings& settings, int64_t line) {
-  return settings.train_fraction >= 1 ||
-         RandomKey(settings.split_seed).fold("train").uniform(static_cast<uint64_t>(line)) < settings.train_fraction;
-}
-
-// Calls visit(Sentence) for each line of the chunk that contains a word, or for each string of characters or bytes.
-// Lines of the training split are either all visited, or only if they are used.
-enum class Lines : uint8_t { used, all };
-template <class Visit>
-void for_each_sentence(const Text& text, const Chunk& chunk, Worker& worker, Lines wanted, Visit&& visit) {
-  const PrepareSettings& settings = text.settings;
-  const SourceFile& file = text.files[chunk.file];
-  for_each_record(file, chunk, [&](const Record& record) {
-    const int64_t line = chunk.first_line + record.line;
-    const Split split = split_of_line(settings, chunk.split, line);
-    const bool used = split != Split::train || trains(settings, line);
-    if (!used && wanted == Lines::used) return;
-    if (static_cast<size_t>(line) < text.repeated.size() && text.repeated[static_cast<size_t>(line)]) return;
-    const std::string_view cleaned = worker.cleaner.clean(record.text);
-    worker.invalid += settings.puri && find_invalid_utf8(record.text) != kValidUtf8;
-    if (cleaned.empty() && (settings.puri || file.format != Format::lines)) return;
-    worker.words.clear();
-    if (settings.rules.unit != Unit::byte && worker.tokenizer.split(cleaned, worker.words) != Tokenizer::kValid)
-      refuse_invalid_utf8(file, chunk, record.raw);
-    if (settings.rules.unit == Unit::word && worker.words.empty()) return;
-    const size_t tokens = settings.rules.unit == Unit::byte ? cleaned.size() : worker.words.size();
-    visit(Sentence{split, cleaned, worker.words, static_cast<int64_t>(tokens), line, used});
-  });
-}
-
-// Marks the lines whose strings equal an earlier one.
-std::vector<bool> find_repeated(const std::vector<SourceFile>& files, const PrepareSettings& settings,
-                                const std::string& directory) {
-  if (!settings.drop_repeated) return {};
-  ChunkReader reader(files, settings.chunk_bytes, "looking for repeated strings:");
-  DuplicateFinder finder(directory);
-  std::vector<Worker> workers = make_workers(settings);
-  for_each_chunk(reader, settings.threads, [&](Chunk& chunk, int thread) {
-    for_each_sentence({files, settings, {}}, chunk, workers[static_cast<size_t>(thread)], Lines::all,
-                      [&](const Sentence& s) { finder.add(s.text, s.line); });
-  });
-  return finder.finish();
-}
 
 struct Counts {
   WordTable words;                   // of the whole training split, also of lines outside `train_fraction`
@@ -134,35 +56,11 @@ Counts count_words(const Text& text) {
       all.words.add(counts[t].words.word(i), counts[t].words.count(i));
     all.lines += counts[t].lines;
     for (size_t b = 0; b < all.bytes.size(); ++b) all.bytes[b] += counts[t].bytes[b];
-    for (size_t s = 0; s < kSplits; ++s) {
-      all.splits[s].lines += counts[t].splits[s].lines;
-      all.splits[s].words += counts[t].splits[s].words;
-      all.splits[s].bytes += counts[t].splits[s].bytes;
-    }
+    for (size_t s = 0; s < kSplits; ++s) all.splits[s] += counts[t].splits[s];
     counts[t] = {};
   }
   for (const Worker& worker : workers) all.invalid += worker.invalid;
   return all;
-}
-
-void check_splits(const Counts& counts, const PrepareSettings& settings) {
-  int64_t lines = counts.lines;  // includes lines that are not trained on
-  for (size_t s = 1; s < kSplits; ++s) lines += counts.splits[s].lines;
-  const std::string unit = name_of(settings.rules.unit);
-  if (lines == 0) throw UserError(str("[data] no line or record of the text files holds a ", unit));
-  const double fractions[kSplits] = {settings.train_fraction, settings.valid_fraction, settings.test_fraction};
-  for (size_t s = 0; s < kSplits; ++s) {
-    const int64_t tokens = counts.splits[s].words + (settings.end_of_line ? counts.splits[s].lines : 0);
-    if (fractions[s] == 0 || tokens >= 2) continue;
-    const std::string drawn = str(counts.splits[s].lines, " of the ", lines, lines == 1 ? " line" : " lines", " with ",
-                                  unit, "s (", tokens, " tokens; at least 2 are needed)");
-    if (fractions[s] == 1)
-      throw UserError(str("[data] the ", kSplitNames[s], " split has ", drawn, "; give it more text"));
-    throw UserError(str("[data] the ", kSplitNames[s], " split has ", drawn,
-                        ". A split takes whole lines at random: write a sentence or a paragraph a line (`fold -s` "
-                        "breaks long lines), use more text, or another data.",
-                        kSplitNames[s], "_fraction (now ", fractions[s], ")"));
-  }
 }
 
 // Orders the types of the training split by falling count, equal counts by bytes, so that ids do not depend on the
@@ -201,67 +99,15 @@ std::vector<Vocabulary::Entry> choose_words(const Counts& counts, const PrepareS
   return entries;
 }
 
-// The shards of all splits, to which each chunk appends its data.
-struct Shards {
-  std::array<std::unique_ptr<ShardWriter>, kSplits> tokens, lengths;  // lengths: only for characters and bytes
-  Shards(const std::string& directory, Unit unit) {
-    for (size_t s = 0; s < kSplits; ++s) {
-      const std::string stem = str(directory, "/", kSplitNames[s]);
-      tokens[s] = std::make_unique<ShardWriter>(stem + ".bin");
-      if (unit != Unit::word) lengths[s] = std::make_unique<ShardWriter>(stem + ".strings.bin");
-    }
-  }
-  void finish() {
-    for (size_t s = 0; s < kSplits; ++s) {
-      tokens[s]->finish();
-      if (lengths[s]) lengths[s]->finish();
-    }
-  }
-};
-
-struct Encoded {
-  std::vector<int32_t> ids, lengths;
-  int64_t unknown = 0;
-};
-
 void encode_sentence(const Sentence& s, const PrepareSettings& settings, const Vocabulary& vocabulary, Encoded& out) {
-  const size_t before = out.ids.size();
   const bool bytes = settings.rules.unit == Unit::byte;
   for (const std::string_view word : s.words) {
     out.ids.push_back(vocabulary.id(word));
-    out.unknown += out.ids.back() == Vocabulary::kUnk;
+    out.counts.unknown += out.ids.back() == Vocabulary::kUnk;
   }
   if (bytes)
     for (const char c : s.text) out.ids.push_back(static_cast<unsigned char>(c));
-  if (settings.end_of_line) out.ids.push_back(bytes ? '\n' : Vocabulary::kEos);
-  if (settings.rules.unit != Unit::word) out.lengths.push_back(static_cast<int32_t>(out.ids.size() - before));
-}
-
-void write_shards(const Text& text, const Vocabulary& vocabulary, const std::string& directory, PrepareReport& report) {
-  const PrepareSettings& settings = text.settings;
-  Shards shards(directory, settings.rules.unit);
-  ChunkReader reader(text.files, settings.chunk_bytes, "writing tokens:");
-  std::vector<Worker> workers = make_workers(settings);
-  Turnstile turnstile;
-  auto encode = [&](Chunk& chunk, int thread) {
-    std::array<Encoded, kSplits> encoded;
-    for_each_sentence(text, chunk, workers[static_cast<size_t>(thread)], Lines::used, [&](const Sentence& s) {
-      encode_sentence(s, settings, vocabulary, encoded[static_cast<size_t>(s.split)]);
-    });
-    if (!turnstile.wait_for(chunk.index)) return;
-    for (size_t s = 0; s < kSplits; ++s) {
-      shards.tokens[s]->append(encoded[s].ids);
-      if (shards.lengths[s]) shards.lengths[s]->append(encoded[s].lengths);
-      report.splits[s].unknown += encoded[s].unknown;
-    }
-    turnstile.pass();
-  };
-  for_each_chunk(reader, settings.threads, encode, [&] { turnstile.break_open(); });
-  shards.finish();
-}
-
-int64_t count_true(const std::vector<bool>& flags) {
-  return std::count(flags.begin(), flags.end(), true);
+  if (settings.end_of_line) out.ids.push_back(vocabulary.eos());
 }
 
 }  // namespace
@@ -271,14 +117,36 @@ double PrepareReport::oov() const {
 }
 
 const char* name_of(Unit unit) {
-  return unit == Unit::word ? "word" : unit == Unit::character ? "character" : "byte";
+  switch (unit) {
+    case Unit::word:
+      return "word";
+    case Unit::character:
+      return "character";
+    case Unit::byte:
+      return "byte";
+    case Unit::subword:
+      break;
+  }
+  return "subword";
+}
+
+SplitCounts& SplitCounts::operator+=(const SplitCounts& other) {
+  lines += other.lines;
+  words += other.words;
+  unknown += other.unknown;
+  bytes += other.bytes;
+  return *this;
 }
 
 std::string PrepareReport::text(int64_t vocab_size) const {
   std::ostringstream out;
   out << std::fixed << std::setprecision(2);
   const std::string name = name_of(unit);
-  if (unit == Unit::byte)
+  const bool subwords = unit == Unit::subword;
+  if (subwords)
+    out << "vocabulary: " << vocab_size << " subwords (" << tokenizer << "), " << types
+        << " of them in the training split\n";
+  else if (unit == Unit::byte)
     out << "vocabulary: the 256 bytes, " << types << " of them in the training split\n";
   else
     out << "vocabulary: " << vocab_size << " entries with <unk> and </s>, of " << types << " types; coverage "
@@ -289,9 +157,14 @@ std::string PrepareReport::text(int64_t vocab_size) const {
   if (repeated > 0) out << "left out: " << repeated << " strings that equal an earlier one\n";
   for (size_t s = 0; s < kSplits; ++s) {
     if (splits[s].lines == 0) continue;
-    out << kSplitNames[s] << ": " << splits[s].lines << (unit == Unit::word ? " lines, " : " strings, ")
+    out << kSplitNames[s] << ": " << splits[s].lines
+        << (subwords             ? " documents, "
+            : unit == Unit::word ? " lines, "
+                                 : " strings, ")
         << splits[s].words << " " << name << "s";
-    if (unit != Unit::byte)
+    if (subwords)
+      out << ", " << static_cast<double>(splits[s].bytes) / static_cast<double>(splits[s].words) << " bytes each";
+    else if (unit != Unit::byte)
       out << ", OOV " << 100 * static_cast<double>(splits[s].unknown) / static_cast<double>(splits[s].words) << " %";
     out << "\n";
   }
@@ -307,7 +180,7 @@ Split split_of_line(const PrepareSettings& settings, Split forced, int64_t line)
 }
 
 void check_vocabulary(int64_t vocab_size, int64_t types, Unit unit) {
-  if (vocab_size - 2 <= types || unit == Unit::byte) return;
+  if (vocab_size - 2 <= types || unit == Unit::byte || unit == Unit::subword) return;
   throw UserError(str("[data] data.vocab_size ", vocab_size,
                       " (<unk> and </s> included) is more than the training text has: ", types, " distinct ",
                       name_of(unit), "s; use at most ", types + 2));
@@ -332,19 +205,23 @@ PrepareReport prepare(const std::vector<SourceFile>& files, const PrepareSetting
   PrepareReport report;
   report.unit = settings.rules.unit;
   const std::vector<bool> repeated = find_repeated(files, settings, directory);
-  report.repeated = count_true(repeated);
   const Text text{files, settings, repeated};
+  if (settings.rules.unit == Unit::subword) report = prepare_subwords(text, directory);
+  report.repeated = std::count(repeated.begin(), repeated.end(), true);
+  if (settings.rules.unit == Unit::subword) return report;
   Vocabulary vocabulary;
   {
     const Counts counts = count_words(text);
-    check_splits(counts, settings);
+    check_splits(settings, counts.splits, counts.lines);
     report.splits = counts.splits;
     report.types = types_of(counts, settings.rules.unit);
     report.invalid = counts.invalid;
     vocabulary = settings.rules.unit == Unit::byte ? Vocabulary::bytes(counts.bytes)
                                                    : Vocabulary(choose_words(counts, settings, report));
   }  // frees the counts: they are as large as the vocabulary of all types, and the second pass does not need them
-  write_shards(text, vocabulary, directory, report);
+  const auto written = write_shards(
+      text, directory, [&](const Sentence& s, int, Encoded& to) { encode_sentence(s, settings, vocabulary, to); });
+  for (size_t s = 0; s < kSplits; ++s) report.splits[s].unknown = written[s].unknown;
   vocabulary.save(directory + "/vocab.tsv");
   return report;
 }

@@ -18,6 +18,9 @@
 
 namespace lmx::data {
 
+class SubwordTokenizer;
+enum class DocumentToken : uint8_t { begin, end, none };  // where a document has the token for the end of text
+
 struct PrepareSettings {
   TokenizerRules rules = {};
   bool puri = false;           // setting of Cleaner
@@ -27,16 +30,19 @@ struct PrepareSettings {
   double valid_fraction = 0;   // fraction of the lines
   double test_fraction = 0;
   double train_fraction = 1;  // of the training split's lines; the other lines only count for the vocabulary
+  std::shared_ptr<const SubwordTokenizer> tokenizer;    // for subwords; null: trained with vocab_size entries
+  DocumentToken document_token = DocumentToken::begin;  // for subwords
   uint64_t split_seed = 0;
   int threads = 1;
   size_t chunk_bytes = 4 << 20;
 };
 
 struct SplitCounts {
-  int64_t lines = 0;    // lines that contain a word; for characters and bytes: strings
-  int64_t words = 0;    // words, characters or bytes, without the </s> after each line
+  int64_t lines = 0;    // lines that contain a word; for characters and bytes: strings; for subwords: documents
+  int64_t words = 0;    // words, characters or bytes, without the </s> after each line; subwords with all special ones
   int64_t unknown = 0;  // words that became <unk>
   int64_t bytes = 0;    // of the text of these words, line ends included
+  SplitCounts& operator+=(const SplitCounts& other);
 };
 
 struct PrepareReport {
@@ -47,6 +53,7 @@ struct PrepareReport {
   int64_t repeated = 0;  // strings left out because an earlier one is equal
   int64_t invalid = 0;   // strings from which the cleaner removed bytes that are not UTF-8
   Unit unit = Unit::word;
+  std::string tokenizer;                       // for subwords: its description
   double oov() const;                          // of the training words
   std::string text(int64_t vocab_size) const;  // for people, several lines
 };
@@ -56,12 +63,13 @@ Split split_of_line(const PrepareSettings& settings, Split forced, int64_t line)
 
 // UserError: vocab_size (0: every type) exceeds the number of types of the training text.
 void check_vocabulary(int64_t vocab_size, int64_t types, Unit unit = Unit::word);
-// "word", "character", "byte".
+// "word", "character", "byte", "subword".
 const char* name_of(Unit unit);
 
 // Writes train.bin, valid.bin, test.bin and vocab.tsv into `directory`; for characters and bytes also the lengths of
-// the strings: train.strings.bin and so on. UserError: invalid UTF-8 (file, line, byte), vocab_size above the number of
-// types, a split without tokens that should have some. RunError: a disk error.
+// the strings: train.strings.bin and so on. For subwords also the tokenizer, as save_text_codecs() writes it.
+// UserError: invalid UTF-8 (file, line, byte), vocab_size above the number of types, a split without tokens that should
+// have some. RunError: a disk error.
 PrepareReport prepare(const std::vector<SourceFile>& files, const PrepareSettings& settings,
                       const std::string& directory);
 

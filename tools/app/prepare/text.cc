@@ -7,9 +7,12 @@
 #include "app/corpora/corpora.h"
 #include "app/prepare/cache.h"
 #include "app/prepare/prepare.h"
+#include "app/text/subword_tokenizer.h"
+#include "app/text/subwords.h"
 #include "base/files.h"
 #include "base/output_file.h"
 #include "data/dataset.h"
+#include "data/tokenizer_file.h"
 #include "lmx/error.h"
 #include "lmx/log.h"
 
@@ -37,6 +40,10 @@ PrepareSettings settings_of(const TextConfig& config, const TextSources& sources
   s.train_fraction = config.train_fraction;
   s.split_seed = static_cast<uint64_t>(config.split_seed);
   s.threads = preparing_threads(config.threads);
+  if (s.rules.unit != Unit::subword) return s;
+  s.document_token = document_token_of(config);
+  if (!config.tokenizer_file.empty())
+    s.tokenizer = make_tokenizer({read_file(config.tokenizer_file), config.tokenizer_file, false, config.special_text});
   return s;
 }
 
@@ -59,6 +66,14 @@ Json identity(const PrepareSettings& s, const std::vector<SourceFile>& files) {
   }
   // Entries with their default value are left out, so that data prepared before the entries existed stays valid.
   if (s.rules.unit != Unit::word) id["tokens"] = name_of(s.rules.unit);
+  if (s.rules.unit == Unit::subword) {
+    id["document_token"] = static_cast<int>(s.document_token);
+    id["tokenizer"] = s.tokenizer ? hash_text(s.tokenizer->file()) : "trained";
+    if (s.tokenizer && s.tokenizer->special() != "text") id["special_text"] = s.tokenizer->special();
+    for (size_t i = 0; i < files.size(); ++i)
+      if (files[i].format != Format::csv && files[i].format != Format::jsonl)
+        id["files"][i]["document"] = static_cast<int>(files[i].format);
+  }
   if (s.puri) id["preprocess"] = "puri";
   if (s.drop_repeated) id["deduplicate"] = true;
   if (s.train_fraction < 1) {
@@ -72,6 +87,7 @@ Json report_to_json(const PrepareReport& r, int64_t vocab_size) {
   Json json = {{"types", r.types},        {"vocab_size", vocab_size},        {"coverage", 1 - r.oov()},
                {"oov", r.oov()},          {"first_lost_word", r.first_lost}, {"first_lost_count", r.first_lost_count},
                {"unit", name_of(r.unit)}, {"repeated", r.repeated},          {"invalid", r.invalid}};
+  if (!r.tokenizer.empty()) json["tokenizer"] = r.tokenizer;
   for (size_t s = 0; s < kSplits; ++s) {
     json[kSplitNames[s]] = {{"lines", r.splits[s].lines},
                             {"words", r.splits[s].words},
@@ -89,7 +105,8 @@ PrepareReport report_from_json(const Json& json) {
   r.repeated = json.value("repeated", 0);
   r.invalid = json.value("invalid", 0);
   const std::string unit = json.value("unit", "word");
-  for (const Unit known : {Unit::character, Unit::byte})
+  r.tokenizer = json.value("tokenizer", "");
+  for (const Unit known : {Unit::character, Unit::byte, Unit::subword})
     if (unit == name_of(known)) r.unit = known;
   for (size_t s = 0; s < kSplits; ++s) {
     const Json& split = json.at(kSplitNames[s]);
@@ -152,8 +169,13 @@ Dataset load(const std::string& directory) {
   dataset.train = TokenArray::map(directory + "/train.bin");
   dataset.valid = TokenArray::map(directory + "/valid.bin");
   dataset.test = TokenArray::map(directory + "/test.bin");
+  if (report.unit == Unit::subword) {
+    const auto tokenizer = load_text_tokenizer(directory);
+    dataset.token_bytes = tokenizer->token_bytes();
+    dataset.codecs.target = tokenizer;
+  }
   if (report.unit != Unit::word) {
-    dataset.unit = report.unit == Unit::byte ? "byte" : "char";
+    dataset.unit = report.unit == Unit::character ? "char" : name_of(report.unit);
     dataset.train_strings = TextStrings(TokenArray::map(directory + "/train.strings.bin"));
     dataset.valid_strings = TextStrings(TokenArray::map(directory + "/valid.strings.bin"));
     dataset.test_strings = TextStrings(TokenArray::map(directory + "/test.strings.bin"));
@@ -217,11 +239,27 @@ std::optional<PrepareReport> recorded_report(const PrepareSettings& settings, st
 
 }  // namespace
 
+DocumentToken document_token_of(const TextConfig& config) {
+  if (config.document_token == "none") return DocumentToken::none;
+  return config.document_token == "end" ? DocumentToken::end : DocumentToken::begin;
+}
+
+void set_documents(std::vector<SourceFile>& files, const TextConfig& config) {
+  for (SourceFile& file : files) {
+    if (file.format != Format::lines || config.document == "string") continue;
+    file.format = config.document == "file" ? Format::whole : Format::paragraphs;
+  }
+}
+
 TextSources find_text(const TextConfig& config, const std::string& place) {
   if (config.corpus.empty() == config.files.empty()) {
     throw UserError(str(place, config.corpus.empty() ? "needs `corpus` (see `lmx data list`) or `files`"
                                                      : "has both `corpus` and `files`; give one of them"));
   }
+  if (!config.tokenizer_file.empty() && tokenizer_entries(config.tokenizer_file) != config.vocab_size)
+    throw UserError(str(place, "vocab_size ", config.vocab_size, " differs from the ",
+                        tokenizer_entries(config.tokenizer_file), " entries of ", config.tokenizer_file,
+                        "; leave vocab_size out"));
   if (config.valid_fraction + config.test_fraction >= 1) {
     throw UserError(str(place, "valid_fraction ", config.valid_fraction, " and test_fraction ", config.test_fraction,
                         " leave nothing to train on"));
@@ -253,6 +291,7 @@ TextSources find_text(const TextConfig& config, const std::string& place) {
   if (!field.empty() && std::all_of(sources.files.begin(), sources.files.end(), plain))
     throw UserError(str(place, "field '", field, "' is of .csv, .jsonl or .ndjson files; none is among the ",
                         sources.files.size(), sources.files.size() == 1 ? " file" : " files"));
+  if (config.tokens == "subwords") set_documents(sources.files, config);
   return sources;
 }
 

@@ -7,12 +7,19 @@
 
 #include "app/corpora/corpora.h"
 #include "app/corpora/sources.h"
+#include "app/prepare/prepare.h"
 #include "app/text/tokenizer.h"
 #include "data/data_config.h"
 #include "data/dataset.h"
 #include "lmx/data.h"
 
 namespace lmx::data {
+
+// Sets what a document is in plain text, for subwords: data.document.
+void set_documents(std::vector<SourceFile>& files, const TextConfig& config);
+
+// data.document_token
+DocumentToken document_token_of(const TextConfig& config);
 
 struct TextSources {
   const Corpus* corpus = nullptr;  // null: files named by the recipe

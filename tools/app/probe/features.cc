@@ -81,7 +81,7 @@ FeatureMatrix text_features(const std::string& directory, const LabelledTexts& t
   if (options.batch < 1) throw UserError(str("[features] the batch must hold at least 1 text, got ", options.batch));
   const Recipe recipe = recipe_of_run(directory, options.device);
   const Vocabulary vocabulary = load_vocabulary(directory);
-  RunText run_text(recipe, vocabulary);
+  RunText run_text(recipe, vocabulary, directory);
   require_strings(run_text, "features");
   std::vector<Ids> ids;
   for (size_t i = 0; i < texts.texts.size(); ++i)
@@ -127,7 +127,7 @@ UnitTrace trace_unit(const std::string& directory, const std::string& text, cons
                      const std::string& checkpoint, const std::string& device) {
   const Recipe recipe = recipe_of_run(directory, device);
   const Vocabulary vocabulary = load_vocabulary(directory);
-  RunText run_text(recipe, vocabulary);
+  RunText run_text(recipe, vocabulary, directory);
   require_strings(run_text, "features");
   const std::vector<Ids> ids{run_text.whole(text, "[features] the text")};
   run_text.warn_of_losses("[features] the text");

@@ -61,7 +61,7 @@ std::vector<int64_t> rows_by_word(const StoredParameters& stored, const std::str
   if (!there) return rows;
   for (int32_t i = 0; i < vocabulary.size(); ++i) {
     const int32_t other = there->id(vocabulary.word(i));
-    const bool known = other != Vocabulary::kUnk || there->word(other) == vocabulary.word(i);
+    const bool known = other >= 0 && (other != there->unk() || there->word(other) == vocabulary.word(i));
     if (known) rows[static_cast<size_t>(i)] = other;
   }
   return rows;

@@ -95,6 +95,7 @@ RunResult result_of(const Session& s, const Trainer& trainer, const std::string&
   r.paused = trainer.paused();
   r.valid_ppl = trainer.valid_ppl();
   r.valid_nll = trainer.valid_nll();
+  r.valid_bpb = trainer.valid_bpb();
   r.unit = s.data.unit;
   r.best_ppl = at.best_ppl;
   r.best_step = at.best_step;
@@ -372,7 +373,7 @@ RunResult run_session(const RunPlan& plan, Session& session, const RunPlace& pla
   if (session.leads()) {
     write_file(directory + "/config.yaml", to_yaml(plan.full));
     save_vocabulary(directory, session.data.vocabulary);
-    if (session.data.codecs.source) save_text_codecs(session.data.codecs, directory);
+    if (session.data.codecs.target) save_text_codecs(session.data.codecs, directory);
     if (!session.shared->costs->empty()) write_file(directory + "/" + kCostsFile, session.shared->costs->to_json());
     Provenance provenance = provenance_of(session, plan.init, plan.options);
     provenance.changes = changes_of(resumed);

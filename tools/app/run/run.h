@@ -35,6 +35,7 @@ struct RunResult {
   std::string directory;
   int64_t steps = 0;
   double valid_ppl = 0;  // of the last parameters; 0 if the run was interrupted before an evaluation
+  double valid_bpb = 0;  // bits per byte of valid_nll; 0: unknown
   double valid_nll = 0;  // nats per token of valid_ppl; finite even if the perplexity is not
   std::string unit;      // what a token is: word, char, byte, subword
   double best_ppl = 0;

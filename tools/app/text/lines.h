@@ -12,8 +12,8 @@ namespace lmx {
 
 using Lines = std::vector<std::string>;  // one sentence per element, UTF-8, without line ends
 
-// Returns the lines of a file (`-`: standard input; gzip and zstd are decompressed). UserError: invalid UTF-8; the message names
-// the line and byte.
+// Returns the lines of a file (`-`: standard input; gzip and zstd are decompressed). UserError: invalid UTF-8; the
+// message names the line and byte.
 Lines read_lines(const std::string& path);
 
 namespace data {

@@ -5,9 +5,12 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <map>
 #include <nlohmann/json.hpp>
-#include <set>
+#include <numeric>
+#include <unordered_map>
 
+#include "app/text/subword_tokenizer.h"
 #include "app/text/utf8.h"
 #include "base/files.h"
 #include "base/output_file.h"
@@ -17,18 +20,20 @@ namespace lmx::data {
 namespace {
 
 constexpr std::string_view kSpace = "\xE2\x96\x81";  // U+2581: represents the space before a word in a piece
-constexpr int64_t kRemembered = 1 << 20;             // words that a WordEncoder caches: about 50 MB
+constexpr int64_t kMostWords = 1'000'000;            // different words of a text that subwords are trained on
 constexpr size_t kLongestWord = 1024;  // bytes; longer words are not trained on: subwords are much shorter
 
 // Passes words to the trainer by falling count, equal counts by bytes, each as a line "word<TAB>count".
 class WordLines : public sentencepiece::SentenceIterator {
  public:
-  explicit WordLines(const WordTable& words) : words_(words) {
+  // At most `most` words, the most frequent ones.
+  WordLines(const WordTable& words, int64_t most) : words_(words) {
     for (int64_t i = 0; i < words.size(); ++i)
       if (words.word(i).size() <= kLongestWord) order_.push_back(i);
     std::sort(order_.begin(), order_.end(), [&](int64_t a, int64_t b) {
       return words.count(a) != words.count(b) ? words.count(a) > words.count(b) : words.word(a) < words.word(b);
     });
+    order_.resize(std::min(order_.size(), static_cast<size_t>(most)));
     read();
   }
   bool done() const override { return at_ >= order_.size(); }
@@ -50,48 +55,73 @@ class WordLines : public sentencepiece::SentenceIterator {
   std::string line_;
 };
 
-int64_t distinct_characters(const WordTable& words) {
-  std::set<char32_t> seen{0x2581};
+// The occurrences of each character, the most frequent first.
+std::vector<int64_t> character_counts(const WordTable& words) {
+  std::map<char32_t, int64_t> counts;
   std::u32string text;
   for (int64_t i = 0; i < words.size(); ++i) {
     if (words.word(i).size() > kLongestWord) continue;
     text.clear();
     decode_utf8(words.word(i), text);
-    seen.insert(text.begin(), text.end());
+    for (const char32_t c : text) counts[c == ' ' ? 0x2581 : c] += words.count(i);
   }
-  return static_cast<int64_t>(seen.size());
+  counts.try_emplace(0x2581, 0);
+  std::vector<int64_t> falling;
+  for (const auto& [c, count] : counts) falling.push_back(count);
+  std::sort(falling.begin(), falling.end(), std::greater<>());
+  return falling;
+}
+
+constexpr double kCoverage = 0.9995;  // share of a text's characters that are subwords; the others are bytes
+
+// Returns how many characters must be subwords. REQUIRES: the counts are falling.
+int64_t characters_needed(const std::vector<int64_t>& counts, bool text) {
+  if (!text) return static_cast<int64_t>(counts.size());
+  const auto all = static_cast<double>(std::accumulate(counts.begin(), counts.end(), int64_t{0}));
+  int64_t needed = 0;
+  for (double covered = 0; needed < std::ssize(counts) && covered < kCoverage * all; ++needed)
+    covered += static_cast<double>(counts[static_cast<size_t>(needed)]);
+  return needed;
+}
+
+std::unordered_map<std::string, std::string> trainer_options(const SubwordTraining& training) {
+  std::unordered_map<std::string, std::string> options{
+      {"model_type", "bpe"},
+      {"vocab_size", std::to_string(training.vocab_size)},
+      {"hard_vocab_limit", "false"},  // train_subwords() reports too few merges with their number
+      {"normalization_rule_name", "identity"},
+      {"input_format", "tsv"},
+      {"unk_id", "0"},
+      {"eos_id", "1"},
+      {"bos_id", "-1"},
+      {"pad_id", "-1"},
+      {"max_sentencepiece_length", "64"},
+      {"num_threads", "1"},  // more would change the model's bytes and save little time
+      {"minloglevel", "2"}};
+  const std::string split = training.split_scripts || training.text ? "true" : "false";
+  options["split_by_unicode_script"] = options["split_by_number"] = split;
+  options["character_coverage"] = training.text ? std::to_string(kCoverage) : "1.0";
+  if (!training.text) return options;
+  options["byte_fallback"] = options["split_digits"] = options["allow_whitespace_only_pieces"] = "true";
+  options["remove_extra_whitespaces"] = options["add_dummy_prefix"] = "false";
+  return options;
 }
 
 }  // namespace
 
 std::string train_subwords(const WordTable& words, const SubwordTraining& training) {
-  WordLines lines(words);
+  WordLines lines(words, training.text ? kMostWords : words.size());
   if (lines.empty()) throw UserError("[data] there is no word to train subwords on");
-  const int64_t characters = distinct_characters(words);
-  if (training.vocab_size < characters + 2) {
-    throw UserError(
-        str("[data] data.vocab_size ", training.vocab_size, " is too small: the training text has ", characters,
-            " distinct characters, each of which is a subword, and <unk> and </s>; use at least ", characters + 2));
+  const int64_t special = training.text ? 2 + 256 : 2;
+  const int64_t characters = characters_needed(character_counts(words), training.text);
+  if (training.vocab_size < characters + special) {
+    throw UserError(str(
+        "[data] data.vocab_size ", training.vocab_size, " is too small: the training text has ", characters,
+        training.text ? " frequent" : " distinct", " characters, each of which is a subword, and ",
+        training.text ? "<unk>, </s> and the 256 bytes" : "<unk> and </s>", "; use at least ", characters + special));
   }
-  const std::string split = training.split_scripts ? "true" : "false";
   std::string model;
-  const auto status = sentencepiece::SentencePieceTrainer::Train(
-      {{"model_type", "bpe"},
-       {"vocab_size", std::to_string(training.vocab_size)},
-       {"hard_vocab_limit", "false"},  // the code below reports too few merges with their number
-       {"character_coverage", "1.0"},
-       {"normalization_rule_name", "identity"},
-       {"input_format", "tsv"},
-       {"unk_id", "0"},
-       {"eos_id", "1"},
-       {"bos_id", "-1"},
-       {"pad_id", "-1"},
-       {"split_by_unicode_script", split},
-       {"split_by_number", split},
-       {"max_sentencepiece_length", "64"},
-       {"num_threads", "1"},  // more would change the model's bytes and save little time
-       {"minloglevel", "2"}},
-      &lines, &model);
+  const auto status = sentencepiece::SentencePieceTrainer::Train(trainer_options(training), &lines, &model);
   if (!status.ok()) throw RunError(str("[data] training subwords failed: ", status.ToString()));
   sentencepiece::SentencePieceProcessor processor;
   if (!processor.LoadFromSerializedProto(model).ok()) throw RunError("[data] training subwords made no model");
@@ -181,19 +211,7 @@ void WordEncoder::encode(std::string_view words, std::vector<int32_t>& ids) {
     const size_t end = std::min(words.find(' ', at), words.size());
     const std::string_view word = words.substr(at, end - at);
     at = end + 1;
-    int64_t index = words_.find(word);
-    if (index < 0 && words_.size() >= kRemembered) {
-      subwords_.encode(word, ids);
-      continue;
-    }
-    if (index < 0) {
-      index = words_.add(word, 0);
-      subwords_.encode(word, ids_);
-      ends_.push_back(ids_.size());
-    }
-    const auto first = ids_.begin() + static_cast<std::ptrdiff_t>(ends_[static_cast<size_t>(index)]);
-    const auto last = ids_.begin() + static_cast<std::ptrdiff_t>(ends_[static_cast<size_t>(index) + 1]);
-    ids.insert(ids.end(), first, last);
+    words_.append(word, ids, [this](std::string_view piece, std::vector<int32_t>& to) { subwords_.encode(piece, to); });
   }
 }
 
@@ -297,13 +315,55 @@ std::shared_ptr<const TextCodec> make_codec(LineSettings settings, std::shared_p
 
 }  // namespace data
 
-void save_text_codecs(const TextCodecs& codecs, const std::string& directory) {
-  const auto* source = dynamic_cast<const data::SubwordCodec*>(codecs.source.get());
-  const auto* target = dynamic_cast<const data::SubwordCodec*>(codecs.target.get());
-  LMX_CHECK(source && target && source->subwords().bytes() == target->subwords().bytes(), "codecs of two models");
+namespace {
+
+void make_folder(const std::string& directory) {
   std::error_code error;
   std::filesystem::create_directories(directory, error);
   if (error) throw RunError(str("[data] cannot create ", directory, ": ", error.message()));
+}
+
+void require_file(const std::string& directory, const char* name, const char* kind) {
+  const std::string path = str(directory, "/", name);
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(path, error))
+    throw UserError(
+        str("[data] ", path, " is missing: ", directory, " is not of a ", kind, ", or was not copied whole"));
+}
+
+// Calls read(json) with the content of codecs.json. UserError: the file is damaged.
+template <class Read>
+auto read_codecs(const std::string& directory, Read&& read) {
+  const std::string path = directory + "/" + data::kCodecFile;
+  try {
+    const data::Json json = data::Json::parse(read_file(path));
+    if (json.at("format") != 1) throw UserError(str("format ", json.at("format").dump(), ", this lmx reads 1"));
+    return read(json);
+  } catch (const std::exception& e) {
+    throw UserError(str("[data] ", path, " is damaged: ", e.what()));
+  }
+}
+
+void save_tokenizer(const data::SubwordTokenizer& tokenizer, const std::string& directory) {
+  make_folder(directory);
+  write_file(str(directory, "/", tokenizer.file_name()), tokenizer.file());
+  const data::Json json = {{"format", 1},
+                           {"tokenizer", tokenizer.file_name()},
+                           {"xxh3", hash_text(tokenizer.file())},
+                           {"own", tokenizer.own()},
+                           {"special_text", tokenizer.special()}};
+  write_file(directory + "/" + data::kCodecFile, json.dump(1) + "\n");
+}
+
+}  // namespace
+
+void save_text_codecs(const TextCodecs& codecs, const std::string& directory) {
+  if (const auto* text = dynamic_cast<const data::SubwordTokenizer*>(codecs.target.get()))
+    return save_tokenizer(*text, directory);
+  const auto* source = dynamic_cast<const data::SubwordCodec*>(codecs.source.get());
+  const auto* target = dynamic_cast<const data::SubwordCodec*>(codecs.target.get());
+  LMX_CHECK(source && target && source->subwords().bytes() == target->subwords().bytes(), "codecs of two models");
+  make_folder(directory);
   const std::string& model = source->subwords().bytes();
   write_file(directory + "/" + data::kSubwordFile, model);
   const data::Json json = {{"format", 1},
@@ -314,24 +374,26 @@ void save_text_codecs(const TextCodecs& codecs, const std::string& directory) {
 }
 
 TextCodecs load_text_codecs(const std::string& directory) {
-  const std::string path = directory + "/" + data::kCodecFile, model = directory + "/" + data::kSubwordFile;
-  std::error_code error;
-  for (const std::string& file : {path, model}) {
-    if (std::filesystem::is_regular_file(file, error)) continue;
-    throw UserError(
-        str("[data] ", file, " is missing: ", directory, " is not of a translation run, or was not copied whole"));
-  }
+  const std::string model = directory + "/" + data::kSubwordFile;
+  for (const char* file : {data::kCodecFile, data::kSubwordFile}) require_file(directory, file, "translation run");
   const std::shared_ptr<const data::Subwords> subwords = data::Subwords::load(model);
-  try {
-    const data::Json json = data::Json::parse(read_file(path));
-    if (json.at("format") != 1) throw UserError(str("format ", json.at("format").dump(), ", this lmx reads 1"));
+  return read_codecs(directory, [&](const data::Json& json) {
     if (json.at("subwords_xxh3") != hash_text(subwords->bytes()))
       throw UserError(str(model, " is not the one that it was written for"));
-    return {data::make_codec(data::from_json(json.at("source")), subwords),
-            data::make_codec(data::from_json(json.at("target")), subwords)};
-  } catch (const std::exception& e) {
-    throw UserError(str("[data] ", path, " is damaged: ", e.what()));
-  }
+    return TextCodecs{data::make_codec(data::from_json(json.at("source")), subwords),
+                      data::make_codec(data::from_json(json.at("target")), subwords)};
+  });
+}
+
+std::shared_ptr<const data::SubwordTokenizer> load_text_tokenizer(const std::string& directory) {
+  require_file(directory, data::kCodecFile, "run of subwords");
+  return read_codecs(directory, [&](const data::Json& json) {
+    const std::string path = str(directory, "/", json.at("tokenizer").get<std::string>());
+    data::TokenizerFile file{read_file(path), path, json.at("own"), json.value("special_text", "text")};
+    if (json.at("xxh3") != hash_text(file.content))
+      throw UserError(str(path, " is not the one that it was written for"));
+    return data::make_tokenizer(std::move(file));
+  });
 }
 
 }  // namespace lmx

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "app/text/moses.h"
+#include "app/text/piece_cache.h"
 #include "data/dataset.h"
 #include "data/word_table.h"
 #include "lmx/data.h"
@@ -19,6 +20,7 @@ namespace lmx::data {
 struct SubwordTraining {
   int64_t vocab_size = 0;      // with <unk> and </s>
   bool split_scripts = false;  // no subword contains characters of two scripts, or digits and letters
+  bool text = false;           // for train_text_subwords() of subword_tokenizer.h
 };
 
 // Trains on words and their counts; the result is the same for any order of `words`. Returns the model's bytes.
@@ -58,9 +60,7 @@ class WordEncoder {
 
  private:
   const Subwords& subwords_;
-  WordTable words_;
-  std::vector<int32_t> ids_;     // of all words, concatenated
-  std::vector<size_t> ends_{0};  // word i has the ids in [ends_[i], ends_[i + 1])
+  PieceCache words_;
 };
 
 // Converts lines of one language to subwords and back.
@@ -99,9 +99,14 @@ inline constexpr const char* kCodecFile = "codecs.json";
 
 namespace lmx {
 
-// Saves the codecs of a translation run in its folder, so that it can translate without its data.
+// Saves the codecs of a run in its folder, so that it can translate, or read and write text, without its data.
 void save_text_codecs(const TextCodecs& codecs, const std::string& directory);
-// UserError: a file is missing or damaged.
+// The codecs of a translation run. UserError: a file is missing or damaged.
 TextCodecs load_text_codecs(const std::string& directory);
+namespace data {
+class SubwordTokenizer;
+}
+// The tokenizer of a language model of subwords. UserError: as load_text_codecs().
+std::shared_ptr<const data::SubwordTokenizer> load_text_tokenizer(const std::string& directory);
 
 }  // namespace lmx

@@ -7,9 +7,10 @@
 
 namespace lmx::data {
 
-enum class Unit { word, character, byte };
-// Returns the unit for `data.tokens`: words, chars or bytes.
+enum class Unit { word, character, byte, subword };
+// Returns the unit for `data.tokens`: words, chars, bytes or subwords.
 inline Unit unit_of_tokens(std::string_view tokens) {
+  if (tokens == "subwords") return Unit::subword;
   return tokens == "bytes" ? Unit::byte : tokens == "chars" ? Unit::character : Unit::word;
 }
 
@@ -26,7 +27,7 @@ class Tokenizer {
   explicit Tokenizer(TokenizerRules rules) : rules_(rules) {}
   // Splits `line` (without line end) into words or characters and stores them in `words`; they stay valid until the
   // next call. A line end inside a string (of a CSV field) separates words; as a character it becomes `</s>`. Returns
-  // the offset of the first byte that is not UTF-8, or kValid. REQUIRES: the unit is not byte.
+  // the offset of the first byte that is not UTF-8, or kValid. REQUIRES: the unit is word or character.
   size_t split(std::string_view line, std::vector<std::string_view>& words);
 
  private:

@@ -32,6 +32,7 @@ const known = {
   step_spread: ["Slowest rank above the mean", "time (share of the mean)"],
   loss_scale: ["Loss scale", "loss scale (factor)"],
   overflows: ["Updates left out by overflows", "updates (count since the last record)"],
+  bpb: ["bits per byte", "loss (bits per byte of text)"],
   bpc: ["bits per character", "loss (bits per character)"],
   BLEU: ["BLEU", "BLEU (0 to 100)"],
   multi_bleu: ["multi-bleu", "BLEU (0 to 100)"],

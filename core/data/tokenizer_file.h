@@ -1,0 +1,13 @@
+// The size of a tokenizer's vocabulary, without the library that reads the tokenizer.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace lmx::data {
+
+// Returns the number of ids of a `.model` of SentencePiece or of a `tokenizer.json`. UserError: the file is missing or
+// neither of them.
+int64_t tokenizer_entries(const std::string& path);
+
+}  // namespace lmx::data

@@ -1,0 +1,105 @@
+// A language model of subwords from documents to its uses: bits per byte, sampled text, likelihoods.
+#include <gmock/gmock.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "names.h"
+#include "process/run_fixture.h"
+#include "runfiles/checkpoint.h"
+
+namespace lmx_test {
+namespace {
+
+using Json = nlohmann::json;
+
+class SubwordsRun : public RunTest {
+ protected:
+  SubwordsRun() {
+    std::string jsonl;
+    for (int i = 0; i < 400; ++i)
+      jsonl += R"({"id": 1, "text": "The cat )" + std::to_string(i * 7919 % 1000) +
+               R"( sat on the m\u00e4t.\n\nIt \"slept\"."})"
+               "\n";
+    write("a.jsonl", jsonl);
+    EXPECT_EQ(run_process({"/bin/bash", "-c", "zstd -q --rm " + path("a.jsonl")}).code, 0);
+    write("tiny.yaml", "data: {name: text, tokens: subwords, field: text, files: ['" + path("*.jsonl.zst") +
+                           "'], vocab_size: 300, valid_fraction: 0.1, test_fraction: 0.1}\n" +
+                           "batcher: {name: tbptt, sequence_length: 8}\nbatch: {global: 4}\n" +
+                           "model: {name: lstm, embedding: 8, cells: 12}\nloss: {name: full_softmax}\n" +
+                           "optimizer: {name: adam, lr: 0.01}\ntrain: {steps: 40, eval_batch: 4}\nthreads: 1\n");
+  }
+  Outcome good(std::vector<std::string> words) const {
+    Outcome o = run_lmx(std::move(words), environment());
+    EXPECT_EQ(o.code, 0) << o.err;
+    return o;
+  }
+  static double number_behind(const std::string& text, const std::string& name) {
+    const size_t at = text.find("\n" + name + " ");
+    return at == std::string::npos ? NAN : std::stod(text.substr(at + name.size() + 2));
+  }
+};
+
+TEST_F(SubwordsRun, BitsPerByteAreExact) {
+  const Outcome trained = run("a");
+  ASSERT_EQ(trained.code, 0) << trained.err;
+  const double bpb = number_behind(trained.out, "valid bpb");
+  EXPECT_THAT(read_file(path("a/metrics.jsonl")), Names("\"bpb\":", "subwords_per_s"));
+  EXPECT_EQ(number_behind(good({"eval", path("a"), "--split", "valid"}).out, "valid bpb"), bpb);
+
+  // By hand: the bits of all targets over the bytes of all documents. The first token, which nothing predicts, has
+  // none.
+  const Json test = Json::parse(good({"eval", path("a"), "--split", "test", "--json"}).out);
+  const std::string stats = good({"data", "stats", path("tiny.yaml")}).out;
+  const Match row = first_match(stats, "test +([0-9]+) +([0-9]+) +([0-9]+)");
+  ASSERT_FALSE(row.empty()) << stats;
+  const double tokens = std::stod(row[2]), bytes = std::stod(row[3]);
+  EXPECT_EQ(test["tokens"].get<double>(), tokens - 1);
+  EXPECT_NEAR(test["bpb"].get<double>(), test["nll_bit"].get<double>() * (tokens - 1) / bytes, 1e-9);
+  EXPECT_THAT(stats, Names("DOCUMENTS", "BYTES / TOKEN", "300 subwords"));
+
+  // Ranks and a resume see the same text.
+  EXPECT_NEAR(number_behind(run("two", {"comm={name: virtual, ranks: 3}"}).out, "valid bpb"), bpb, 1e-4);
+  ASSERT_EQ(run("b", {"--until", "23"}).code, 0);
+  EXPECT_EQ(number_behind(run("b", {"--resume", path("b")}).out, "valid bpb"), bpb);
+}
+
+TEST_F(SubwordsRun, ARunNeedsNeitherItsDataNorTheCache) {
+  ASSERT_EQ(run("a").code, 0);
+  std::filesystem::remove_all(path("cache"));
+  std::filesystem::remove(path("a.jsonl.zst"));
+  write("new.txt", "The cat 7 sat on the m\xC3\xA4t.\n\nIt slept.\n");
+  write("new.jsonl", R"({"text": "The cat 7 sat on the m\u00e4t.\n\n"})"
+                     "\n"
+                     R"({"text": "It slept.\n"})"
+                     "\n");
+  const Json text = Json::parse(good({"eval", path("a"), "--text", path("new.txt"), "--json"}).out);
+  const Json records =
+      Json::parse(good({"eval", path("a"), "--text", path("new.jsonl"), "--field", "text", "--json"}).out);
+  EXPECT_EQ(text["bpb"], records["bpb"]);  // two paragraphs, two records
+  EXPECT_EQ(text["unknown"], 0);
+  const double bits = text["nll_bit"].get<double>() * text["tokens"].get<double>();
+  EXPECT_NEAR(text["bpb"].get<double>(), bits / static_cast<double>(read_file(path("new.txt")).size()), 1e-9);
+  const std::string prompt = "The cat  7\n";
+  EXPECT_EQ(good({"generate", path("a"), "--prompt", prompt, "--tokens", "9"}).out.substr(0, prompt.size()), prompt);
+  EXPECT_NE(good({"generate", path("a"), "--tokens", "9"}).out, "");
+  write("lines.txt", "The cat 7 sat\nIt slept.\n\n");
+  const std::string scores = good({"score", path("a"), path("lines.txt")}).out;
+  EXPECT_EQ(std::count(scores.begin(), scores.end(), '\n'), 3);
+  std::filesystem::remove(path("a/codecs.json"));
+  const Outcome broken = run_lmx({"generate", path("a")}, environment());
+  EXPECT_EQ(broken.code, 2);
+  EXPECT_THAT(broken.err, Names("codecs.json", "missing"));
+}
+
+TEST_F(SubwordsRun, BitsPerByteEndARun) {
+  const Outcome early = run("early", {"train.eval_every=5", "stop.when='valid.bpb <= 6'"});
+  EXPECT_EQ(early.code, 0) << early.err;
+  EXPECT_THAT(early.out, Names("stopped at valid.bpb"));
+  const Outcome words = run("words", {"data.tokens=words", "stop.when='valid.bpb <= 6'"});
+  EXPECT_EQ(words.code, 2);
+  EXPECT_THAT(words.err, Names("stop.when", "valid.bpb", "subwords", "valid.nll_bit"));
+}
+
+}  // namespace
+}  // namespace lmx_test
