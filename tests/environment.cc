@@ -19,7 +19,7 @@ namespace {
 constexpr std::string_view kKept[] = {
     "LMX_CONFIG_CASES=",   "LMX_CUDA_LIBRARY=",    "LMX_CUDA_POISON=",   "LMX_DATA_DIR=",
     "LMX_EMULATED_ORDER=", "LMX_EMULATED_MEMORY=", "LMX_ERRORS_UPDATE=", "LMX_GOLDEN_",
-    "LMX_NCCL_LIBRARY=",   "LMX_TEST_BUILD=",      "LMX_TEST_DEVICE="};
+    "LMX_NCCL_LIBRARY=",   "LMX_PYTHON=",          "LMX_TEST_BUILD=",    "LMX_TEST_DEVICE="};
 
 // The beginnings of those that are removed: other settings of lmx, the numbers that a launcher gives to a rank, and
 // what shells, terminals and curl obey.

@@ -12,6 +12,7 @@
 #   RE2            2022-06  BSD-3       patterns of parameter names
 #   xxHash         0.8      BSD-2       content hashes
 #   sentencepiece  0.1.97   Apache-2.0  subwords of text and of parallel text
+#   PCRE2          10.42    BSD-3       patterns of a tokenizer.json
 #   zlib           1.2      zlib        .gz corpora
 #   zstd           1.5      BSD-3       .zst corpora
 #   libcurl        7.88     curl        lmx data fetch (HTTP, HTTPS)
@@ -44,6 +45,7 @@ pkg_check_modules(re2 REQUIRED IMPORTED_TARGET re2)
 pkg_check_modules(icu REQUIRED IMPORTED_TARGET icu-i18n icu-uc)
 pkg_check_modules(xxhash REQUIRED IMPORTED_TARGET libxxhash)
 pkg_check_modules(zstd REQUIRED IMPORTED_TARGET libzstd)
+pkg_check_modules(pcre2 REQUIRED IMPORTED_TARGET libpcre2-8)
 pkg_check_modules(sentencepiece REQUIRED IMPORTED_TARGET sentencepiece)
 # Optional: without it the plugin mpi says so when a recipe asks for it. Its C interface alone is used, without the C++ bindings.
 set(MPI_CXX_SKIP_MPICXX ON)

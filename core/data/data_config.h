@@ -40,8 +40,8 @@ struct TextConfig {
              "for words: how lines are divided into words: lmx's rules, or white space only; auto: the setting of the "
              "corpus, otherwise rules");
     f.field("tokenizer_file", tokenizer_file,
-            "for subwords: the tokenizer, a .model of SentencePiece; empty: byte-pair encoding is trained on the "
-            "training split");
+            "for subwords: the tokenizer, a .model of SentencePiece or a tokenizer.json; empty: byte-pair encoding is "
+            "trained on the training split");
     f.choice("document", document, {"paragraph", "file", "string"},
              "for subwords: what a document is in plain text: a run of lines up to an empty line, a whole file, or a "
              "line; a record of a .csv or .jsonl file is always a document");

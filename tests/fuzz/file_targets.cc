@@ -153,9 +153,15 @@ void journal(std::string_view input) {
 }
 
 const std::vector<Target>& targets() {
-  static const std::vector<Target> all{
-      {"yaml", yaml},     {"override", override_text}, {"interpolation", interpolation}, {"manifest", manifest},
-      {"fields", fields}, {"metrics", metrics},        {"checkpoint", checkpoint},       {"journal", journal}};
+  static const std::vector<Target> all{{"yaml", yaml},
+                                       {"override", override_text},
+                                       {"interpolation", interpolation},
+                                       {"manifest", manifest},
+                                       {"fields", fields},
+                                       {"metrics", metrics},
+                                       {"checkpoint", checkpoint},
+                                       {"journal", journal},
+                                       {"tokenizer", tokenizer_json}};
   return all;
 }
 

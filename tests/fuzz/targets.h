@@ -25,6 +25,7 @@ void metrics(std::string_view input);        // metrics.jsonl, as read by report
 // A checkpoint: a safetensors file, or, if the input begins with '{', its state.json, to which a matching hash is
 // added.
 void checkpoint(std::string_view input);
-void journal(std::string_view input);  // journal.jsonl of a sweep and of an experiment, status.json of a run
+void tokenizer_json(std::string_view input);  // the tokenizer.json of a model
+void journal(std::string_view input);         // journal.jsonl of a sweep and of an experiment, status.json of a run
 
 }  // namespace lmx::fuzz

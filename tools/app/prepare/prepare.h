@@ -30,8 +30,8 @@ struct PrepareSettings {
   double valid_fraction = 0;   // fraction of the lines
   double test_fraction = 0;
   double train_fraction = 1;  // of the training split's lines; the other lines only count for the vocabulary
-  std::shared_ptr<const SubwordTokenizer> tokenizer;    // for subwords; null: trained with vocab_size entries
-  DocumentToken document_token = DocumentToken::begin;  // for subwords
+  std::shared_ptr<const SubwordTokenizer> tokenizer = nullptr;  // for subwords; null: trained with vocab_size entries
+  DocumentToken document_token = DocumentToken::begin;          // for subwords
   uint64_t split_seed = 0;
   int threads = 1;
   size_t chunk_bytes = 4 << 20;

@@ -7,6 +7,7 @@
 #include "app/text/piece_cache.h"
 #include "app/text/subword_tokenizer.h"
 #include "app/text/subwords.h"
+#include "app/text/tokenizer_json.h"
 #include "app/text/utf8.h"
 #include "lmx/error.h"
 
@@ -159,6 +160,8 @@ std::string train_text_subwords(const WordTable& pieces, int64_t vocab_size) {
 }
 
 std::shared_ptr<const SubwordTokenizer> make_tokenizer(TokenizerFile file) {
+  const size_t first = file.content.find_first_not_of(" \t\r\n");
+  if (first != std::string::npos && file.content[first] == '{') return make_json_tokenizer(std::move(file));
   if (file.special != "text")
     throw UserError(str("[data] data.special_text ", file.special, " is of a tokenizer.json; ", file.path,
                         " is a model of SentencePiece, which reads no text as a special token"));

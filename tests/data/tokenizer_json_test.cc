@@ -1,0 +1,299 @@
+// tokenizer.json: ids as those of Hugging Face's tokenizers, and the parts that are refused.
+#include "app/text/tokenizer_json.h"
+
+#include <chrono>
+#include <nlohmann/json.hpp>
+
+#include "app/datasets/open.h"
+#include "app/text/byte_pairs.h"
+#include "app/text/pre_tokenizer.h"
+#include "app/text/subwords.h"
+#include "base/files.h"
+#include "data/data_config.h"
+#include "data/tokenizer_file.h"
+#include "fixture.h"
+#include "names.h"
+#include "paths.h"
+#include "process/lmx_process.h"
+#include "temp_folder.h"
+
+namespace lmx::data {
+namespace {
+
+using Json = nlohmann::json;
+using lmx_test::Names;
+using lmx_test::user_error;
+
+std::shared_ptr<const SubwordTokenizer> tokenizer_of(const Json& json, const std::string& special = "text") {
+  return make_tokenizer({json.dump(), "tokenizer.json", false, special});
+}
+
+const Json& golden() {
+  static const Json json = Json::parse(read_file(lmx_test::source_path() + "/tests/data/golden/tokenizer_json.json"));
+  return json;
+}
+
+// Compares the ids of all texts of a file that tools/parity/tokenizer_json.py has written.
+void expect_equal_ids(const Json& file) {
+  for (const Json& expected : file["cases"]) {
+    const auto text = tokenizer_of(expected["tokenizer"]), token = tokenizer_of(expected["tokenizer"], "token");
+    const auto text_encoder = text->encoder(), token_encoder = token->encoder();  // keep the pieces of all texts
+    for (size_t i = 0; i < file["texts"].size(); ++i) {
+      const auto own = file["texts"][i].get<std::string>();
+      const auto ids = expected["ids"][i].get<std::vector<int32_t>>();
+      const auto token_ids = expected["token_ids"].value(std::to_string(i), ids);
+      std::vector<int32_t> as_text, as_token;
+      text_encoder->append(own, as_text);
+      token_encoder->append(own, as_token);
+      ASSERT_EQ(as_text, ids) << expected["name"] << " " << i << ": " << own.substr(0, 100);
+      ASSERT_EQ(as_token, token_ids) << expected["name"] << " " << i << ": " << own.substr(0, 100);
+    }
+  }
+}
+
+TEST(TokenizerJson, IdsAreThoseOfTokenizers) {
+  expect_equal_ids(golden());
+}
+
+// LMX_PYTHON names a Python that has the package.
+TEST(TokenizerJson, SoAreThoseOfAMegabyteOfRandomText) {
+  const char* named = std::getenv("LMX_PYTHON");
+  const std::string python = named ? named : "python3";
+  if (lmx_test::run_process({python, "-c", "import tokenizers"}).code != 0)
+    GTEST_SKIP() << python << " has no package tokenizers";
+  const lmx_test::TempFolder folder;
+  const std::string script = lmx_test::source_path() + "/tools/parity/tokenizer_json.py";
+  const auto made = lmx_test::run_process({python, script, folder.path(""), "--large"});
+  ASSERT_EQ(made.code, 0) << made.err;
+  expect_equal_ids(Json::parse(read_file(folder.path("large.json"))));
+}
+
+TEST(TokenizerJson, DecodingGivesTheTextBack) {
+  for (const Json& expected : golden()["cases"]) {
+    const auto tokenizer = tokenizer_of(expected["tokenizer"]);
+    const bool composes = !expected["tokenizer"]["normalizer"].is_null();
+    const std::vector<double> bytes = tokenizer->token_bytes();
+    for (const Json& text : golden()["texts"]) {
+      const auto own = text.get<std::string>();
+      if (composes && own.find("e\xCC\x81") != std::string::npos) continue;  // not in the form NFC
+      if (own.find("<tool>") != std::string::npos) continue;                 // takes the spaces beside it
+      const std::vector<int32_t> ids = tokenizer->encode(own);
+      EXPECT_EQ(tokenizer->decode(ids), own);
+      double sum = 0;
+      for (const int32_t id : ids) sum += bytes[static_cast<size_t>(id)];
+      EXPECT_EQ(sum, static_cast<double>(own.size()));
+    }
+  }
+}
+
+TEST(TokenizerJson, BothSpellingsOfMergesAreEqual) {
+  Json json = golden()["cases"][0]["tokenizer"];
+  const auto arrays = tokenizer_of(json);
+  for (Json& merge : json["model"]["merges"]) merge = merge[0].get<std::string>() + " " + merge[1].get<std::string>();
+  const auto strings = tokenizer_of(json);
+  for (const Json& text : golden()["texts"])
+    EXPECT_EQ(arrays->encode(text.get<std::string>()), strings->encode(text.get<std::string>()));
+}
+
+// A short piece is searched again and again, a long one has a heap: both give the same ids.
+TEST(BytePairs, ShortAndLongPiecesAreMergedAlike) {
+  BytePairs pairs;
+  for (const auto& [a, b, c] : std::vector<std::array<int32_t, 3>>{
+           {1, 1, 3}, {3, 3, 4}, {2, 1, 5}, {5, 4, 6}, {1, 2, 7}, {4, 4, 8}, {7, 7, 9}, {3, 1, 10}, {8, 8, 11}})
+    EXPECT_TRUE(pairs.add(a, b, c));
+  EXPECT_FALSE(pairs.add(1, 1, 5));
+  for (uint32_t seed = 1; seed < 200; ++seed) {
+    std::vector<int32_t> piece;
+    for (uint32_t i = 0; i < seed % 60 + 2; ++i)
+      piece.push_back(1 + static_cast<int32_t>((seed * 2654435761u >> (i % 29)) % 5 == 0));
+    std::vector<int32_t> expected = piece, all;
+    pairs.merge(expected);
+    std::vector<int32_t> repeated;
+    constexpr int kCopies = 40;  // id 0 merges with nothing
+    for (int i = 0; i < kCopies; ++i) {
+      repeated.insert(repeated.end(), piece.begin(), piece.end());
+      repeated.push_back(0);
+      all.insert(all.end(), expected.begin(), expected.end());
+      all.push_back(0);
+    }
+    pairs.merge(repeated);
+    EXPECT_EQ(repeated, all) << seed;
+  }
+}
+
+struct Refusal {
+  const char* where;  // JSON pointer of the part that is replaced
+  const char* value;
+  std::vector<std::string> names;
+};
+
+TEST(TokenizerJson, RefusesByName) {
+  const std::vector<Refusal> refusals{
+      {"/model/type", R"("Unigram")", {"model of type", "Unigram", "BPE"}},
+      {"/model/dropout", "0.1", {"model.dropout"}},
+      {"/model/unk_token", R"("<unk>")", {"model.unk_token"}},
+      {"/model/continuing_subword_prefix", R"("##")", {"model.continuing_subword_prefix"}},
+      {"/model/end_of_word_suffix", R"("</w>")", {"model.end_of_word_suffix"}},
+      {"/model/byte_fallback", "true", {"model.byte_fallback", ".model"}},
+      {"/model/vocab", "{}", {"model.vocab", "empty"}},
+      {"/model/vocab", "[]", {"model.vocab", "no object"}},
+      {"/model/vocab", R"({"a": 0})", {"no token for byte"}},
+      {"/model/vocab/a", "-1", {"the id of 'a'", "-1"}},
+      {"/model/vocab/a", "99999999", {"the id of 'a'"}},
+      {"/model/vocab/a", "1.5", {"the id of 'a'"}},
+      {"/model/vocab/a", "5", {"have the same id, 5"}},
+      {"/model/merges", "{}", {"model.merges"}},
+      {"/model/merges/3", R"("ab")", {"model.merges[3]", "no pair"}},
+      {"/model/merges/3", R"(["a"])", {"model.merges[3]", "no pair"}},
+      {"/model/merges/3", R"(["a", "qqq"])", {"model.merges[3]", "'qqq'", "not in model.vocab"}},
+      {"/model/merges/3", R"(["a", "a"])", {"model.merges[3]", "twice"}},
+      {"/normalizer", R"({"type": "Lowercase"})", {"normalizer", "Lowercase", "NFC"}},
+      {"/normalizer", R"({"type": "Sequence", "normalizers": [{"type": "NFKC"}]})", {"normalizer", "NFKC"}},
+      {"/pre_tokenizer", "null", {"pre_tokenizer", "ByteLevel"}},
+      {"/pre_tokenizer", R"({"type": "Metaspace"})", {"pre_tokenizer", "Metaspace"}},
+      {"/pre_tokenizer",
+       R"({"type": "Sequence", "pretokenizers": [{"type": "ByteLevel"}, {"type": "Digits"}]})",
+       {"ByteLevel", "last", "Digits"}},
+      {"/pre_tokenizer",
+       R"({"type": "Split", "pattern": {"Regex": "a"}, "behavior": "Isolated", "invert": true})",
+       {"Split.invert"}},
+      {"/pre_tokenizer",
+       R"({"type": "Split", "pattern": {"Regex": "a"}, "behavior": "Contiguous"})",
+       {"behavior", "Contiguous"}},
+      {"/pre_tokenizer",
+       R"({"type": "Split", "pattern": {"Regex": "(a"}, "behavior": "Isolated"})",
+       {"'(a' is no pattern"}},
+      {"/post_processor", R"({"type": "BertProcessing"})", {"post_processor", "BertProcessing"}},
+      {"/decoder", R"({"type": "WordPiece"})", {"decoder", "WordPiece"}},
+      {"/added_tokens/0/single_word", "true", {"<|endoftext|>", "single_word"}},
+      {"/added_tokens/0/id", "5", {"have the same id, 5"}},
+      {"/added_tokens/0/id", R"("x")", {"the id of '<|endoftext|>'"}},
+      {"/added_tokens/0/content", R"("a")", {"'a'", "two ids"}},
+      {"/added_tokens/1/content", R"("<|endoftext|>")", {"twice"}},
+      {"/added_tokens/0/special", "1", {"special", "neither true nor false"}},
+  };
+  for (const Refusal& r : refusals) {
+    Json json = golden()["cases"][0]["tokenizer"];
+    json[Json::json_pointer(r.where)] = Json::parse(r.value);
+    const std::string message = user_error([&] { tokenizer_of(json); });
+    for (const std::string& name : r.names) EXPECT_THAT(message, testing::HasSubstr(name)) << r.where << " " << r.value;
+    EXPECT_THAT(message, testing::StartsWith("[data] tokenizer.json: "));
+  }
+  EXPECT_THAT(user_error([&] { make_tokenizer({"{\"a\": ", "t.json"}); }), Names("t.json", "no JSON"));
+  EXPECT_THAT(user_error([&] { make_tokenizer({"{}", "t.json"}); }), Names("t.json", "has no 'model'"));
+}
+
+TEST(Pattern, SyntaxThatPcre2ReadsDifferentlyIsRefused) {
+  for (const std::string bad :
+       {"\\w+",  "\\bx", "\\h",  "[a[b]]", "[a&&b]",      "a{1,2}+", "(?<n>a)", "(?i)a", "(*UCP)a", "\\1",   "[\\S]",
+        "\\x80", "(?R)", "\\Qa", "\\R",    "[[:alpha:]]", "a\\",     "\\pL",    "\\u12", "[]a]",    "(?#a)a"})
+    EXPECT_THAT(user_error([&] { Pattern pattern(bad, false, "at: "); }), Names("at: ", "does not read", bad)) << bad;
+  for (const std::string bad : {"a*", "", "(?=a)", "(a|)"})
+    EXPECT_THAT(user_error([&] { Pattern pattern(bad, false, "at: "); }), Names("empty text")) << bad;
+  for (const std::string bad : {"(", "[a", "\\p{Nothing}", "a**b(", "\\x{110000}"})
+    EXPECT_THAT(user_error([&] { Pattern pattern(bad, false, "at: "); }), Names("is no pattern")) << bad;
+}
+
+std::vector<std::string> cut(const std::vector<PreTokenizerStep>& steps, const std::string& text) {
+  std::vector<std::string> pieces;
+  PreTokenizer(steps).cut(text, [&](std::string_view piece) { pieces.emplace_back(piece); });
+  return pieces;
+}
+
+PreTokenizerStep step(const std::string& pattern, PreTokenizerStep::Behaviour behaviour, bool literal = false) {
+  return {std::make_shared<const Pattern>(pattern, literal, ""), behaviour};
+}
+
+// As pre_tokenizers.Split of tokenizers 0.23.3 cuts the same text.
+TEST(PreTokenizer, BehavioursAreThoseOfTokenizers) {
+  using enum PreTokenizerStep::Behaviour;
+  using Pieces = std::vector<std::string>;
+  EXPECT_EQ(cut({step("-", isolated)}, "-a--b-c"), (Pieces{"-", "a", "-", "-", "b", "-", "c"}));
+  EXPECT_EQ(cut({step("-", removed)}, "-a--b-c"), (Pieces{"a", "b", "c"}));
+  EXPECT_EQ(cut({step("-", with_previous)}, "-a--b-c"), (Pieces{"-", "a-", "-", "b-", "c"}));
+  EXPECT_EQ(cut({step("-", with_next)}, "-a--b-c"), (Pieces{"-a", "-", "-b", "-c"}));
+  EXPECT_EQ(cut({step("a.", isolated, true)}, "a.ab"), (Pieces{"a.", "ab"}));
+  EXPECT_EQ(cut({step(" ", removed), step("\\p{N}", isolated)}, "a1 2b"), (Pieces{"a", "1", "2", "b"}));
+  PreTokenizerStep prefix{nullptr, isolated, true};
+  EXPECT_EQ(cut({step(",", isolated), prefix}, "a, b"), (Pieces{" a", " ,", " b"}));
+  EXPECT_EQ(cut({step("\\s+", isolated)},
+                "a\xE1\xA0\x8E"
+                "b\xC2\x85\x0B"
+                "c"),
+            (Pieces{"a\xE1\xA0\x8E"
+                    "b",
+                    "\xC2\x85\x0B", "c"}));
+}
+
+TEST(PreTokenizer, AHostilePatternEndsWithItsName) {
+  const std::string text = std::string(40, 'a') + "b c";
+  EXPECT_THAT(user_error([&] { cut({step("(a+)+c", PreTokenizerStep::Behaviour::isolated)}, text + text); }),
+              Names("(a+)+c", "cannot be matched", "limit"));
+  // One that has much to do within a long run, but is harmless.
+  EXPECT_EQ(cut({step("\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+", PreTokenizerStep::Behaviour::isolated)},
+                std::string(100'000, ' ') + "x")
+                .size(),
+            3u);
+}
+
+class TokenizerJsonData : public lmx_test::DataTest {
+ protected:
+  std::string save(const Json& json) const { return write("tokenizer.json", json.dump()); }
+};
+
+TEST_F(TokenizerJsonData, TextIsPreparedWithIt) {
+  const Json& expected = golden()["cases"][1];
+  const std::string file = save(expected["tokenizer"]);
+  std::string jsonl;
+  for (const Json& text : golden()["texts"])
+    if (text != "") jsonl += Json{{"text", text}}.dump() + "\n";
+  write("a.jsonl", jsonl);
+  const auto open = [&](const std::string& more) {
+    return open_dataset(
+        text_data("'" + path("a.jsonl") + "'",
+                  "tokens: subwords\nfield: text\nvalid_fraction: 0\ntokenizer_file: '" + file + "'\n" + more));
+  };
+  const Dataset d = open("");
+  std::vector<int32_t> ids;
+  for (const Json& own : expected["ids"]) {
+    if (own.empty()) continue;
+    ids.push_back(400);  // <|endoftext|>
+    for (const Json& id : own) ids.push_back(id);
+  }
+  EXPECT_TRUE(std::ranges::equal(d.train.tokens(), ids));
+  EXPECT_EQ(d.vocabulary.size(), 403);
+  EXPECT_EQ(tokenizer_entries(file), 403);
+  EXPECT_EQ(d.vocabulary.eos(), 400);
+  EXPECT_EQ(d.vocabulary.unk(), -1);
+  EXPECT_EQ(d.vocabulary.word(400), "<|endoftext|>");
+  EXPECT_THAT(d.report, Names("403 subwords", "tokenizer.json", "Unicode"));
+  save_text_codecs(d.codecs, path("run"));
+  EXPECT_EQ(read_file(path("run/tokenizer.json")), read_file(file));
+  const auto loaded = load_text_tokenizer(path("run"));
+  EXPECT_EQ(loaded->encode("It's 1234"), d.codecs.target->encode("It's 1234"));
+  EXPECT_NE(open("special_text: token").hash, d.hash);
+  EXPECT_THAT(user_error([&] { open("special_text: refuse"); }), Names("<|endoftext|>", "special_text"));
+}
+
+TEST_F(TokenizerJsonData, WithoutATokenForTheEndOfATextItIsToldSo) {
+  Json json = golden()["cases"][0]["tokenizer"];
+  json["added_tokens"].erase(0);
+  json["post_processor"] = nullptr;
+  const std::string file = save(json);
+  write("a.txt", "some text");
+  const auto open = [&](const std::string& more) {
+    return open_dataset(text_data("'" + path("a.txt") + "'",
+                                  "tokens: subwords\nvalid_fraction: 0\ntokenizer_file: '" + file + "'\n" + more));
+  };
+  EXPECT_THAT(user_error([&] { open(""); }), Names("end of a text", "document_token"));
+  EXPECT_EQ(open("document_token: none").vocabulary.eos(), -1);
+  // The template of the post-processor names the token that stands before a text.
+  json["post_processor"] =
+      Json::parse(R"({"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "<|end|>", "type_id": 0}},
+    {"Sequence": {"id": "A", "type_id": 0}}], "pair": [], "special_tokens": {}})");
+  save(json);
+  EXPECT_EQ(open("").vocabulary.word(open("").vocabulary.eos()), "<|end|>");
+}
+
+}  // namespace
+}  // namespace lmx::data
