@@ -10,20 +10,30 @@
 namespace lmx::data {
 
 Kind kind_of(const Node& data) {
-  const std::vector<std::string> known{"text", "parallel", "synthetic"};
+  const std::vector<std::string> known{"text", "parallel", "tokens", "synthetic"};
   const Node* name = data.find("name");
   if (!name || name->kind != Node::Kind::scalar) {
     throw UserError(config::at(name ? name->mark : data.mark, "data") +
-                    "needs a key `name`: text, parallel or synthetic");
+                    "needs a key `name`: text, parallel, tokens or synthetic");
   }
   if (name->text == "text") return Kind::text;
   if (name->text == "parallel") return Kind::parallel;
+  if (name->text == "tokens") return Kind::tokens;
   if (name->text == "synthetic") return Kind::synthetic;
   throw UserError(str(config::at(name->mark, "data.name"), "no kind of data is named '", name->text, "'",
-                      did_you_mean(name->text, known), "; there are text, parallel and synthetic"));
+                      did_you_mean(name->text, known), "; there are text, parallel, tokens and synthetic"));
 }
 
 namespace {
+
+// `data` with the size of its tokenizer's vocabulary, if it names none.
+Node with_tokenizer_entries(const Node& data) {
+  const Node* file = data.find("tokenizer_file");
+  Node filled = data;
+  if (file && !file->text.empty() && !data.find("vocab_size"))
+    filled.set("vocab_size", Node::scalar(std::to_string(tokenizer_entries(file->text)), file->mark));
+  return filled;
+}
 
 using Refuse = std::function<void(const char* key, const std::string& why)>;
 
@@ -53,11 +63,8 @@ void check_unit(const TextConfig& config, const Node& data, const Refuse& refuse
 TextConfig text_config(const Node& data) {
   const Node* tokens = data.find("tokens");
   const bool bytes = tokens && tokens->text == "bytes";
-  const Node* file = data.find("tokenizer_file");
-  Node filled = data;
+  Node filled = with_tokenizer_entries(data);
   if (bytes && !data.find("vocab_size")) filled.set("vocab_size", Node::scalar("256", tokens->mark));
-  if (file && !file->text.empty() && !data.find("vocab_size"))
-    filled.set("vocab_size", Node::scalar(std::to_string(tokenizer_entries(file->text)), file->mark));
   auto config = read_config<TextConfig>(filled, "data");
   if (config.tokens != "words" && !data.find("lower_case")) config.lower_case = false;
   if ((config.preprocess == "puri" || config.tokens == "subwords") && !data.find("end_of_line"))
@@ -70,6 +77,10 @@ TextConfig text_config(const Node& data) {
 }
 SyntheticConfig synthetic_config(const Node& data) {
   return read_config<SyntheticConfig>(data, "data");
+}
+
+TokensConfig tokens_config(const Node& data) {
+  return read_config<TokensConfig>(with_tokenizer_entries(data), "data");
 }
 
 ParallelConfig parallel_config(const Node& data) {
@@ -85,6 +96,8 @@ int64_t vocabulary_size(const Node& data) {
       return synthetic_config(data).vocab_size;
     case Kind::parallel:
       return parallel_config(data).vocab_size;
+    case Kind::tokens:
+      return tokens_config(data).vocab_size;
     case Kind::text:
       break;
   }
@@ -98,6 +111,8 @@ Node full_data_config(const Node& data) {
         return write_config(synthetic_config(data));
       case Kind::parallel:
         return write_config(parallel_config(data));
+      case Kind::tokens:
+        return write_config(tokens_config(data));
       case Kind::text:
         break;
     }
@@ -116,6 +131,7 @@ namespace lmx {
 component::Described component::data_kinds() {
   return {{"text", describe_config<data::TextConfig>()},
           {"parallel", describe_config<data::ParallelConfig>()},
+          {"tokens", describe_config<data::TokensConfig>()},
           {"synthetic", describe_config<data::SyntheticConfig>()}};
 }
 

@@ -147,8 +147,30 @@ struct SyntheticConfig {
   }
 };
 
+// Files of ids that other programs have written.
+struct TokensConfig {
+  std::vector<std::string> train, valid, test;
+  std::string format = "llmc", tokenizer_file;
+  int64_t vocab_size = 0;
+  void fields(Fields& f) {
+    f.required("vocab_size", vocab_size,
+               "entries of the vocabulary; every id is below it; with tokenizer_file the entries of the file",
+               {2, 2147483647.0});
+    f.field("train", train, "files or globs of the training split; the files of a glob in the order of their names");
+    f.field("valid", valid, "files or globs of the validation split");
+    f.field("test", test, "files or globs of the test split");
+    f.choice("format", format, {"llmc", "raw16", "raw32"},
+             "llmc: as llm.c and modded-nanogpt write them, with a header; raw16, raw32: ids of 2 or 4 bytes, "
+             "little-endian, such as the train.bin of nanoGPT");
+    f.field("tokenizer_file", tokenizer_file,
+            "the tokenizer of the ids, a .model of SentencePiece or a tokenizer.json; without it there are no bits per "
+            "byte, and the run "
+            "neither reads nor writes text");
+  }
+};
+
 // The kinds of data, by the value of `data.name`.
-enum class Kind { text, synthetic, parallel };
+enum class Kind { text, synthetic, parallel, tokens };
 // UserError if the name is missing or unknown.
 Kind kind_of(const Node& data);
 
@@ -157,6 +179,7 @@ Kind kind_of(const Node& data);
 TextConfig text_config(const Node& data);
 ParallelConfig parallel_config(const Node& data);
 SyntheticConfig synthetic_config(const Node& data);
+TokensConfig tokens_config(const Node& data);
 
 // Number of rows of the model's tables, from the recipe alone (`data.vocab_size`), or from data.tokenizer_file, without
 // opening the data.

@@ -79,4 +79,11 @@ int64_t tokenizer_entries(const std::string& path) {
   throw UserError(str("[data] ", path, " is damaged, or neither a .model of SentencePiece nor a tokenizer.json"));
 }
 
+void check_entries(const std::string& path, int64_t vocab_size, const std::string& place) {
+  const int64_t entries = path.empty() ? vocab_size : tokenizer_entries(path);
+  if (entries == vocab_size) return;
+  throw UserError(str(place, "vocab_size ", vocab_size, " differs from the ", entries, " entries of ", path,
+                      "; leave vocab_size out"));
+}
+
 }  // namespace lmx::data

@@ -86,7 +86,9 @@ Node data_of(const DataFlags& options) {
 }
 
 void prepare(const DataFlags& options) {
-  const Dataset dataset = open_dataset(data_of(options));
+  const Node data = data_of(options);
+  const Dataset dataset = open_dataset(data);
+  check_all(data);
   std::cout << dataset.source_note << "\n" << dataset.report;
   if (dataset.train_pairs.size() > 0)
     std::cout << "pairs: train " << dataset.train_pairs.size() << ", valid " << dataset.valid_pairs.size() << ", test "
@@ -233,8 +235,8 @@ void add_fetch(Command group) {
 
 void add_prepare(Command group) {
   const auto options = std::make_shared<DataFlags>();
-  const Command command =
-      group.add_subcommand("prepare", "build a recipe's vocabulary and token files, and report on them");
+  const Command command = group.add_subcommand(
+      "prepare", "build a recipe's vocabulary and token files, or check those of other programs, and report on them");
   set_examples(
       command,
       {{"lmx data prepare recipes/word_lm_gutenberg.yaml", "types, coverage and out-of-vocabulary words"},

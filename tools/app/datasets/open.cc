@@ -4,6 +4,7 @@
 #include "app/prepare/prepare.h"
 #include "app/prepare/synthetic.h"
 #include "app/prepare/text.h"
+#include "app/prepare/token_files.h"
 #include "config/error_collector.h"
 #include "config/messages.h"
 #include "data/data_config.h"
@@ -11,7 +12,7 @@
 
 namespace lmx {
 
-using data::Kind, data::kind_of, data::text_config, data::parallel_config, data::synthetic_config;
+using data::Kind, data::kind_of, data::text_config, data::parallel_config, data::synthetic_config, data::tokens_config;
 
 namespace {
 
@@ -34,6 +35,8 @@ void require_files(const Node& data) {
       return void(sources_of(parallel_config(data), data));
     case Kind::text:
       return void(sources_of(text_config(data), data));
+    case Kind::tokens:
+      return void(data::find_token_files(tokens_config(data), config::at(data.mark, "data")));
   }
 }
 
@@ -44,8 +47,13 @@ Dataset open_dataset(const Node& data) {
     const data::ParallelConfig config = parallel_config(data);
     return data::open_parallel(config, sources_of(config, data));
   }
+  if (kind == Kind::tokens) return data::open_token_files(tokens_config(data), config::at(data.mark, "data"));
   const data::TextConfig config = text_config(data);
   return data::open_text(config, sources_of(config, data), false);
+}
+
+void check_all(const Node& data) {
+  if (kind_of(data) == Kind::tokens) data::check_all_ids(tokens_config(data), config::at(data.mark, "data"));
 }
 
 Dataset open_all_types(const Node& data) {
@@ -54,6 +62,8 @@ Dataset open_all_types(const Node& data) {
   if (kind == Kind::parallel)
     throw UserError(str(config::at(data.mark, "data"),
                         "the types of parallel text are its subwords; name one side's files as text"));
+  if (kind == Kind::tokens)
+    throw UserError(str(config::at(data.mark, "data"), "files of ids have no words to count; name text"));
   Node any_size = data;
   const Node* tokens = data.find("tokens");
   if (!tokens || tokens->text != "bytes") any_size.set("vocab_size", Node::scalar("3"));
@@ -65,6 +75,10 @@ DataCheck check_dataset(const Node& data) {
   DataCheck check;
   ErrorCollector wrong;
   switch (kind_of(data)) {
+    case Kind::tokens:
+      wrong.keep([&] { check.dataset = data::open_token_files(tokens_config(data), config::at(data.mark, "data")); });
+      if (check.dataset) check.train_tokens = check.dataset->train.size();
+      break;
     case Kind::parallel: {
       const data::ParallelConfig config = parallel_config(data);
       wrong.keep([&] { check.train_tokens = data::known_train_tokens(config, sources_of(config, data)); });

@@ -16,6 +16,9 @@ namespace lmx {
 // memory, safe between processes), and maps it. UserError: a missing corpus (the message explains how to get it), an
 // empty one, invalid UTF-8, a vocabulary larger than the number of types.
 Dataset open_dataset(const Node& data);
+// Checks everything that open_dataset() checks only in part: the ids of `data: {name: tokens}`. UserError: an id that
+// is not below the vocabulary.
+void check_all(const Node& data);
 // Opens the same text with every type in the vocabulary and without </s>, for statistics. Ignores `vocab_size` of
 // `data`.
 Dataset open_all_types(const Node& data);

@@ -22,6 +22,7 @@ namespace lmx::train {
 
 TextRules text_rules(const Node& data) {
   const Node* name = data.find("name");
+  if (name && name->text == "tokens") return {{false, false, data::Unit::subword}};
   if (!name || name->text != "text") return {{false, true}, false, true};  // synthetic words are separated by spaces
   const auto config = read_config<data::TextConfig>(data::full_data_config(data), "data");
   bool tokenized = config.tokenizer == "whitespace";
@@ -36,7 +37,13 @@ TextRules text_rules(const Node& data) {
 RunText::RunText(const Recipe& recipe, const Vocabulary& vocabulary, const std::string& directory)
     : vocabulary_(vocabulary), text_(text_rules(recipe.data)), tokenizer_(text_.rules), cleaner_(text_.puri) {
   if (!subwords()) return;
+  const Node* file = recipe.data.find("tokenizer_file");
+  if (recipe.data.find("name")->text == "tokens" && (!file || file->text.empty()))
+    throw UserError(str("[text] ", directory,
+                        " was trained on files of ids without a tokenizer (data.tokenizer_file), so it ",
+                        "neither reads nor writes text"));
   subwords_ = load_text_tokenizer(directory);
+  if (subwords_->eos() < 0) text_.document_token = data::DocumentToken::none;
   encoder_ = subwords_->encoder();
 }
 
@@ -224,7 +231,8 @@ TokenArray read_text(RunText& text, const Recipe& recipe, const std::vector<std:
                      const std::string& field) {
   constexpr size_t kChunkBytes = 1 << 20;
   std::vector<data::SourceFile> files = data::find_sources(patterns, data::Split::test, field);
-  if (text.unit() == data::Unit::subword) data::set_documents(files, data::text_config(recipe.data));
+  if (data::kind_of(recipe.data) == data::Kind::text && text.unit() == data::Unit::subword)
+    data::set_documents(files, data::text_config(recipe.data));
   data::ChunkReader reader(files, kChunkBytes, "reading the text:");
   std::vector<int32_t> ids;
   for (data::Chunk chunk; reader.next(chunk);) {

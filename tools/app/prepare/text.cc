@@ -256,10 +256,7 @@ TextSources find_text(const TextConfig& config, const std::string& place) {
     throw UserError(str(place, config.corpus.empty() ? "needs `corpus` (see `lmx data list`) or `files`"
                                                      : "has both `corpus` and `files`; give one of them"));
   }
-  if (!config.tokenizer_file.empty() && tokenizer_entries(config.tokenizer_file) != config.vocab_size)
-    throw UserError(str(place, "vocab_size ", config.vocab_size, " differs from the ",
-                        tokenizer_entries(config.tokenizer_file), " entries of ", config.tokenizer_file,
-                        "; leave vocab_size out"));
+  check_entries(config.tokenizer_file, config.vocab_size, place);
   if (config.valid_fraction + config.test_fraction >= 1) {
     throw UserError(str(place, "valid_fraction ", config.valid_fraction, " and test_fraction ", config.test_fraction,
                         " leave nothing to train on"));
