@@ -95,6 +95,15 @@ TEST_F(NewCommand, TextWithoutBlanksBecomesAModelOfCharacters) {
   EXPECT_THAT(run.out, HasSubstr("valid bpc "));
 }
 
+TEST_F(NewCommand, ATextBecomesAModelOfSubwords) {
+  write("book.txt", sentences(3000));
+  ASSERT_EQ(make("book --text book.txt --tokens subwords").code, 0);
+  EXPECT_THAT(recipe("book"), Names("\n  tokens: subwords\n", "\n  document: string\n"));
+  const Outcome run = shell("lmx run book/book.yaml train.steps=3 run.dir=r");
+  EXPECT_EQ(run.code, 0) << run.err;
+  EXPECT_THAT(run.out, HasSubstr("valid bpb "));
+}
+
 TEST_F(NewCommand, LittleTextBecomesASmallModelAndTooLittleIsAnError) {
   write("little.txt", sentences(80));
   ASSERT_EQ(make("little --text little.txt").code, 0);

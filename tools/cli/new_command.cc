@@ -143,8 +143,11 @@ void add_new(Command app) {
       .add_option("--languages CODE", o->languages,
                   "languages of the pairs (en de ...), if the file names do not end in them")
       .takes(2);
-  command.add_option("--tokens UNIT", o->tokens, "what the model predicts; without it the text decides")
-      .one_of({"words", "chars", "bytes"});
+  command
+      .add_option("--tokens UNIT", o->tokens,
+                  "what the model predicts; without it characters for fewer than 100,000 words or text without blanks, "
+                  "subwords for more than 2,000,000 words, otherwise words")
+      .one_of({"words", "chars", "bytes", "subwords"});
   command.add_option("--minutes N", o->minutes, "the time that training is to take, by estimate (15)").positive();
   command.callback([o] { make(*o); });
 }

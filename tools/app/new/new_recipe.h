@@ -27,7 +27,7 @@ struct Written {
 struct TextRequest {
   std::string name;                // of the recipe's file, without .yaml
   std::vector<std::string> files;  // absolute paths of files or folders, or absolute globs
-  std::string tokens;              // words, chars or bytes; "": chosen from the text
+  std::string tokens;              // words, chars, bytes or subwords; "": chosen from the text
   Budget budget;
 };
 // UserError: too little text, a text without enough lines for a validation split.

@@ -12,6 +12,10 @@ namespace lmx_cli::new_recipe {
 namespace {
 
 constexpr int64_t kEnoughWords = 100'000;     // texts with fewer words are read as characters
+constexpr int64_t kSubwordWords = 2'000'000;  // texts with more words are read as subwords
+constexpr int64_t kSubwords = 8'192;          // of a vocabulary of subwords
+constexpr int64_t kBytesAndSpecial = 258;     // of these
+constexpr double kSubwordCharacters = 3.5;    // characters of a subword, for the number of steps only
 constexpr double kBlanksOfWords = 0.05;       // minimum share of spaces in the characters of a text; English has 0.17
 constexpr int64_t kFewestCharacters = 2'000;  // of the training split
 constexpr int64_t kFewestValid = 200;         // characters of the validation split
@@ -33,12 +37,13 @@ constexpr std::array<ModelSize, 5> kModelSizes{
 
 // The tokens of the text.
 struct Reading {
-  std::string tokens;  // words, chars or bytes
+  std::string tokens;  // words, chars, bytes or subwords
   std::string reason;
   int64_t train_tokens = 0, vocab = 0, lost = 0;  // lost: tokens of the training split that become <unk>
   int64_t least = 1;                              // minimum number of occurrences of a vocabulary entry
   bool words() const { return tokens == "words"; }
-  const char* unit() const { return words() ? "words" : tokens == "chars" ? "characters" : "bytes"; }
+  bool subwords() const { return tokens == "subwords"; }
+  const std::string unit() const { return tokens == "chars" ? "characters" : tokens; }
   bool samples() const { return vocab > kLargeVocabulary; }
 };
 
@@ -100,6 +105,10 @@ Reading read_as(const std::string& asked, const lmx::TextSurvey& s) {
     r.tokens = "chars";
     r.reason = lmx::str("The model predicts characters: ", words, " are too few to learn words from (",
                         lmx::count_text(kEnoughWords), " are enough).");
+  } else if (s.words > kSubwordWords) {
+    r.tokens = "subwords";
+    r.reason = lmx::str("The model predicts subwords: the text has ", words, ", more than ",
+                        lmx::count_text(kSubwordWords), ". Nothing is unknown, and results are bits per byte.");
   } else {
     r.tokens = "words";
     r.reason = lmx::str("The model predicts words: the text has blanks between them, and ", words,
@@ -108,6 +117,13 @@ Reading read_as(const std::string& asked, const lmx::TextSurvey& s) {
   if (r.tokens == "bytes") {
     r.vocab = 256;
     r.train_tokens = s.bytes - s.bytes * s.valid_characters / s.characters;
+    return r;
+  }
+  if (r.subwords()) {
+    // A text has more subwords than this: each word of several characters becomes one.
+    const int64_t most = kBytesAndSpecial + std::ssize(s.character_counts) + std::ssize(s.word_counts) / 2;
+    r.vocab = std::min(kSubwords, most);
+    r.train_tokens = std::llround(static_cast<double>(s.characters - s.valid_characters) / kSubwordCharacters);
     return r;
   }
   const std::vector<int64_t>& counts = r.words() ? s.word_counts : s.character_counts;
@@ -130,12 +146,12 @@ double flops_of_a_token(const ModelSize& size, const Reading& r) {
 bool fits(const ModelSize& size, const Reading& r, const Budget& budget) {
   const int64_t tables = r.vocab * (size.embedding + size.output());
   const bool memory = 16 * (size.parameters() + tables) < budget.memory / 2;  // weights, gradients, two values of Adam
-  return memory && size.parameters() <= (r.words() ? 2 : 1) * r.train_tokens;
+  return memory && size.parameters() <= (r.words() || r.subwords() ? 2 : 1) * r.train_tokens;
 }
 
 ModelChoice choose(const Reading& r, const Budget& budget) {
   ModelChoice c;
-  c.sequence = r.words() ? 20 : 64;
+  c.sequence = r.words() ? 20 : r.subwords() ? 32 : 64;
   c.batch = 64;
   while (c.batch > 1 && c.steps_of_a_pass(r) < 100) c.batch /= 2;
   const auto tokens = static_cast<double>(r.train_tokens);
@@ -154,14 +170,17 @@ ModelChoice choose(const Reading& r, const Budget& budget) {
 std::string data_section(const TextRequest& request, const lmx::TextSurvey& s, const Reading& r, double valid) {
   std::string text =
       "data:\n  files: " + inline_list(request.files) + "\n" + comment(r.reason, 2) + "  tokens: " + r.tokens + "\n";
-  if (r.tokens != "bytes") {
+  if (r.subwords())
+    text += comment("Subwords that lmx learns from the text; each line is a document.", 2) +
+            lmx::str("  vocab_size: ", r.vocab, "\n  document: string\n");
+  else if (r.tokens != "bytes") {
     const std::string signs = r.words() ? " Punctuation is cut off the words; `lmx generate` joins it again." : "";
     text +=
         comment("The text keeps its case. With `true`, \"The\" and \"the\" would be one word: a smaller vocabulary." +
                     signs,
                 2) +
         "  lower_case: false\n";
-    const char* unit = r.unit();
+    const std::string unit = r.unit();
     const std::string kept = r.vocab == kMostWords
                                  ? lmx::str("The ", lmx::count_text(r.vocab - 2), " most frequent ", unit)
                                  : lmx::str("The ", lmx::count_text(r.vocab - 2), " ", unit,
@@ -191,14 +210,16 @@ std::string model_section(const Reading& r, const ModelChoice& c) {
                            " cells: ", lmx::count_text(c.size.parameters()), " parameters, and ",
                            lmx::count_text(tables), " for the tables of the vocabulary. It is the largest ",
                            "of five sizes (64 to 1,024 cells) that has at most ",
-                           r.words() ? "two parameters for each word" : "one parameter for each character",
+                           r.words()      ? "two parameters for each word"
+                           : r.subwords() ? "two parameters for each subword"
+                                          : "one parameter for each character",
                            " of the text and trains in the given time. A larger one learns more from more text."));
   text += lmx::str("model: {embedding: ", c.size.embedding, ", cells: ", c.size.cells);
   if (c.size.projection > 0) text += lmx::str(", projection: ", c.size.projection);
   text += c.passes >= 5 && c.size.cells >= 128 ? ", dropout: 0.2}   # dropout, because the text is read many times\n"
                                                : "}\n";
   if (r.samples())
-    text += lmx::str("loss: {samples: ", kSamples, "}   # a step scores so many words instead of all ",
+    text += lmx::str("loss: {samples: ", kSamples, "}   # a step scores so many ", r.unit(), " instead of all ",
                      lmx::count_text(r.vocab), "; validation scores all\n");
   return text + lmx::str("optimizer: {lr: ", c.size.rate, "}\nclip: 1.0\n\n");
 }
