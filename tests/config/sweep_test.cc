@@ -4,7 +4,7 @@
 
 #include "app/compose/compose.h"
 #include "app/compose/override.h"
-#include "app/points/grid.h"
+#include "app/sweep/grid.h"
 #include "lmx/random.h"
 #include "names.h"
 #include "test_files.h"

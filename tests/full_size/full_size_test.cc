@@ -9,8 +9,8 @@
 #include <set>
 
 #include "app/compose/compose.h"
-#include "app/points/grid.h"
 #include "app/run/schema.h"
+#include "app/sweep/grid.h"
 #include "data/dataset.h"
 #include "full_size/copies.h"
 #include "full_size/shipped.h"

@@ -5,9 +5,9 @@
 #include <stdexcept>
 #include <tuple>
 
-#include "app/cells/journal.h"
-#include "app/points/journal.h"
+#include "app/experiment/journal.h"
 #include "app/records/run_records.h"
+#include "app/sweep/journal.h"
 #include "base/files.h"
 #include "lmx/error.h"
 #include "plugin/manifest.h"

@@ -9,7 +9,7 @@
 #include <iterator>
 #include <limits>
 
-#include "app/cells/journal.h"
+#include "app/experiment/journal.h"
 #include "paths.h"
 #include "scratch.h"
 #include "targets.h"

@@ -5,10 +5,10 @@
 #include <memory>
 
 #include "app/compose/compose.h"
-#include "app/points/plan.h"
 #include "app/print/terminal.h"
 #include "app/run/schema.h"
 #include "app/run/search_path.h"
+#include "app/sweep/plan.h"
 #include "cli/commands.h"
 #include "lmx/config.h"
 #include "recipe/recipe.h"

@@ -7,10 +7,10 @@
 #include <thread>
 
 #include "app/jobs/process.h"
-#include "app/points/store.h"
 #include "app/report/page.h"
 #include "app/report/report.h"
 #include "app/run/search_path.h"
+#include "app/sweep/store.h"
 #include "app/sweep/table.h"
 #include "base/clock.h"
 #include "base/output_file.h"

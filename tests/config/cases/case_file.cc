@@ -1,5 +1,5 @@
-#include "app/compose/compose.h"
 #include "cases/case_file.h"
+#include "app/compose/compose.h"
 
 #include <algorithm>
 #include <cmath>
@@ -8,7 +8,7 @@
 #include <regex>
 
 #include "app/compose/override.h"
-#include "app/points/grid.h"
+#include "app/sweep/grid.h"
 #include "cases/command_line.h"
 #include "cases/schema.h"
 #include "cases/text.h"

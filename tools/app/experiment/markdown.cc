@@ -149,11 +149,10 @@ std::string verdict_table(const Results& r, const Style& style) {
     return std::any_of(v.estimates.begin(), v.estimates.end(), [](const Estimate& e) { return e.error > 0; });
   });
   return style.table(lines) +
-         (errors
-              ? str("In the column measured ± is the standard error over runs. Verdicts follow Student's t at 5 %, "
-                    "corrected by Holm's method for ",
-                    r.comparisons, r.comparisons == 1 ? " comparison" : " comparisons", " of this table.\n\n")
-              : "");
+         (errors ? str("In the column measured ± is the standard error over runs. Verdicts follow Student's t at 5 %, "
+                       "corrected by Holm's method for ",
+                       r.comparisons, r.comparisons == 1 ? " comparison" : " comparisons", " of this table.\n\n")
+                 : "");
 }
 
 std::string note_of_plan(const Results& r, const Style& style) {
@@ -190,9 +189,7 @@ std::string written(const Results& r, const Style& style) {
   if (!e.paper.empty()) out += "Paper: " + e.paper + (e.place.empty() ? "" : ", " + e.place) + ".\n";
   out += str("Experiment ", style.code(e.id), ", scale ", r.scale.id, ", recipe ",
              style.code(r.scale.recipe.substr(r.scale.recipe.rfind('/') + 1)));
-  std::string averaged;
-  for (const std::string& axis : e.average) averaged += (averaged.empty() ? "" : ", ") + axis;
-  if (!averaged.empty()) out += "; mean ± standard deviation over " + averaged;
+  if (!e.average.empty()) out += "; mean ± standard deviation over " + joined(e.average);
   out += ".\n\n" + cells_table(r, style) + types_table(r, style);
   out += note_of_plan(r, style);
   if (any_origin(r, Origin::formula)) out += style.formula_note();

@@ -82,11 +82,10 @@ double combined(const std::string& how, const std::vector<double>& ranks) {
     if (r.split == m.split)
       for (const auto& [key, value] : r.values) keys.insert(key);
   const std::vector<std::string> known(keys.begin(), keys.end());
-  std::string all;
-  for (const std::string& key : known) all += (all.empty() ? "" : ", ") + key;
   throw UserError(str(to_string(m.mark), ": measures.", m.id, ": cell ", cell.id, ": no record of split ", m.split,
                       m.where.entries.empty() ? "" : " that fulfils its `where`", " has the key '", m.key, "'",
-                      lmx::did_you_mean(m.key, known), all.empty() ? "; there are none" : "; they have " + all));
+                      lmx::did_you_mean(m.key, known),
+                      known.empty() ? "; there are none" : "; they have " + joined(known)));
 }
 
 // Returns one point per step, in order.

@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "app/cells/cells.h"
-#include "app/cells/finished.h"
-#include "app/cells/planned.h"
+#include "app/experiment/cells.h"
+#include "app/experiment/finished.h"
+#include "app/experiment/planned.h"
 #include "app/records/run_records.h"
 
 namespace lmx_cli::experiments {

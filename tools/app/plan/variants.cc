@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "app/points/grid.h"
+#include "app/sweep/grid.h"
 #include "lmx/error.h"
 #include "recipe/comm_config.h"
 

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "app/points/journal.h"
-#include "app/points/store.h"
+#include "app/sweep/journal.h"
+#include "app/sweep/store.h"
 
 namespace lmx_cli::sweeps {
 

@@ -8,12 +8,12 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "app/points/journal.h"
-#include "app/points/store.h"
 #include "app/print/markdown.h"
 #include "app/print/terminal.h"
 #include "app/records/half_interval.h"
 #include "app/records/json_number.h"
+#include "app/sweep/journal.h"
+#include "app/sweep/store.h"
 #include "lmx/config.h"
 #include "lmx/error.h"
 #include "lmx/log.h"

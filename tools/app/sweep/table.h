@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "app/points/journal.h"
 #include "app/report/page.h"
+#include "app/sweep/journal.h"
 
 namespace lmx_cli::sweeps {
 

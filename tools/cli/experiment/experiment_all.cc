@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "app/cells/needs.h"
+#include "app/experiment/needs.h"
 #include "app/print/terminal.h"
 #include "app/print/words.h"
 #include "cli/commands.h"

@@ -5,12 +5,13 @@
 #include <memory>
 #include <set>
 
-#include "app/cells/needs.h"
-#include "app/cells/runner.h"
+#include "app/experiment/needs.h"
 #include "app/experiment/results.h"
+#include "app/experiment/runner.h"
 #include "app/jobs/slurm.h"
 #include "app/print/shell.h"
 #include "app/print/terminal.h"
+#include "app/print/words.h"
 #include "app/records/recipe_values.h"
 #include "app/run/dry_run.h"
 #include "base/output_file.h"
@@ -59,9 +60,8 @@ std::vector<std::string> wanted_cells(const std::vector<Cell>& cells, const std:
     for (const std::string& id : ids)
       if (fits(pattern, id)) wanted.push_back(id);
     if (wanted.size() > before) continue;
-    std::string all;
-    for (const std::string& id : ids) all += (all.empty() ? "" : ", ") + id;
-    throw UserError(str("[experiment] no cell '", pattern, "'", lmx::did_you_mean(pattern, ids), "; there are ", all));
+    throw UserError(
+        str("[experiment] no cell '", pattern, "'", lmx::did_you_mean(pattern, ids), "; there are ", joined(ids)));
   }
   return wanted;
 }

@@ -5,10 +5,10 @@
 #include <string>
 #include <vector>
 
-#include "app/cells/finished.h"
-#include "app/cells/planned.h"
-#include "app/cells/runner.h"
+#include "app/experiment/finished.h"
+#include "app/experiment/planned.h"
 #include "app/experiment/results.h"
+#include "app/experiment/runner.h"
 #include "cli/command_line.h"
 
 namespace lmx_cli::experiments {

@@ -5,8 +5,8 @@
 #include <memory>
 #include <set>
 
-#include "app/cells/experiment.h"
 #include "app/corpora/corpora.h"
+#include "app/experiment/experiment.h"
 #include "backend/cuda.h"
 #include "cli/commands.h"
 #include "lmx/error.h"

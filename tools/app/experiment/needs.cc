@@ -1,4 +1,4 @@
-#include "app/cells/needs.h"
+#include "app/experiment/needs.h"
 
 #include <algorithm>
 #include <cmath>

@@ -9,8 +9,8 @@
 #include "app/compose/compose.h"
 #include "app/jobs/cores.h"
 #include "app/jobs/progress.h"
-#include "app/points/grid.h"
 #include "app/run/schema.h"
+#include "app/sweep/grid.h"
 
 namespace lmx_cli::sweeps {
 

@@ -1,4 +1,4 @@
-#include "app/points/journal.h"
+#include "app/sweep/journal.h"
 
 #include <signal.h>
 
@@ -9,10 +9,10 @@
 #include <fstream>
 #include <sstream>
 
-#include "app/points/plan.h"
 #include "app/print/words.h"
 #include "app/records/line_file.h"
 #include "app/records/run_records.h"
+#include "app/sweep/plan.h"
 #include "lmx/error.h"
 
 namespace lmx_cli::sweeps {

@@ -1,4 +1,4 @@
-#include "app/cells/journal.h"
+#include "app/experiment/journal.h"
 
 #include <nlohmann/json.hpp>
 

@@ -1,4 +1,4 @@
-#include "app/cells/finished.h"
+#include "app/experiment/finished.h"
 
 #include <algorithm>
 #include <filesystem>

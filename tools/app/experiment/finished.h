@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "app/cells/cells.h"
-#include "app/cells/journal.h"
+#include "app/experiment/cells.h"
+#include "app/experiment/journal.h"
 #include "app/records/run_records.h"
 
 namespace lmx_cli::experiments {

@@ -4,8 +4,8 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "app/points/journal.h"
 #include "app/records/line_file.h"
+#include "app/sweep/journal.h"
 #include "lmx/error.h"
 
 namespace lmx_cli::sweeps {

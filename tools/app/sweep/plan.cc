@@ -1,4 +1,4 @@
-#include "app/points/plan.h"
+#include "app/sweep/plan.h"
 
 #include <algorithm>
 #include <filesystem>

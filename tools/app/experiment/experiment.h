@@ -6,13 +6,39 @@
 #include <utility>
 #include <vector>
 
-#include "app/cells/plan_config.h"
 #include "lmx/config.h"
 
 namespace lmx_cli::experiments {
 
 // "FILE:LINE:COLUMN: PATH: ", the start of a message about a value of an experiment.
 std::string at(const lmx::Node& node, const std::string& path);
+
+// Whether an optional part of an experiment's file is there.
+inline bool given(const lmx::Node& node) {
+  return node.kind != lmx::Node::Kind::null;
+}
+
+// A cell of the paper that sets the speed of the device, in the form of one of its columns.
+struct PlanAnchor {
+  std::string cell;
+  lmx::Node step_s, tokens_per_s, hours_per_epoch;  // formulas; exactly one is given
+  lmx::Node only;                                   // axis: values; the cells that the speed holds for
+  lmx::Mark mark;
+  std::string path;  // "plan.anchors.0", for messages
+  void fields(lmx::Fields& f);
+};
+
+// The options of `lmx plan`. A number is a formula of the cell, or `axis: {value: formula}`.
+struct PlanConfig {
+  bool given = false;
+  std::string machine, collectives, types;               // ${axis} and ${variable} are those of the cell
+  lmx::Node ranks, epoch_tokens, spread, fill, overlap;  // formulas
+  lmx::Node overrides;                                   // list; after the cell's own
+  lmx::Node base;                                        // map: axis -> value; the cell whose efficiency is 1
+  std::vector<PlanAnchor> anchors;
+  lmx::Mark mark;
+  std::string path;  // "plan" or "scales.paper.plan"
+};
 
 // How close a measured value must be (classes of the papers' numbers).
 inline const std::vector<std::string> kClasses{"exact", "formula", "shape", "quality", "planned", "hardware"};

@@ -1,4 +1,4 @@
-#include "app/cells/runner.h"
+#include "app/experiment/runner.h"
 
 #include <algorithm>
 #include <filesystem>
@@ -6,8 +6,8 @@
 
 #include "app/inference/average.h"
 #include "app/inference/evaluate_run.h"
-#include "app/points/journal.h"
 #include "app/probe/probe_texts.h"
+#include "app/sweep/journal.h"
 #include "app/translation/translate.h"
 #include "base/output_file.h"
 #include "lmx/error.h"

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "app/cells/finished.h"
+#include "app/experiment/finished.h"
 #include "app/jobs/slurm.h"
 
 namespace lmx_cli::experiments {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "app/cells/cells.h"
+#include "app/experiment/cells.h"
 
 namespace lmx_cli::experiments {
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "app/cells/planned.h"
+#include "app/experiment/planned.h"
 
 namespace lmx_cli::experiments {
 

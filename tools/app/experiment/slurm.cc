@@ -14,7 +14,7 @@
 #include <functional>
 #include <sstream>
 
-#include "app/cells/runner.h"
+#include "app/experiment/runner.h"
 #include "app/print/shell.h"
 #include "app/records/line_file.h"
 #include "app/records/recipe_values.h"

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "app/cells/experiment.h"
+#include "app/experiment/experiment.h"
 #include "app/run/shipped.h"
 #include "lmx/error.h"
 

@@ -1,10 +1,11 @@
-#include "app/cells/experiment.h"
+#include "app/experiment/experiment.h"
 
 #include <algorithm>
 #include <cctype>
 #include <set>
 
-#include "app/cells/expression.h"
+#include "app/experiment/expression.h"
+#include "app/print/words.h"
 #include "lmx/error.h"
 
 namespace lmx_cli::experiments {
@@ -43,6 +44,50 @@ void check_name(const Node& place, const std::string& path, const std::string& n
   if (!good || (!label && std::isdigit(static_cast<unsigned char>(name[0]))) || name == "." || name == "..")
     throw UserError(at(place, path) + str("'", name, "' must be made of letters, digits",
                                           label ? ", _, ., + and -" : " and _, and begin with a letter"));
+}
+
+struct PlanFields {
+  PlanConfig plan;
+  Node anchors;
+  void fields(Fields& f) {
+    f.required("machine", plan.machine, "a file of a folder `machine` of recipes, or a file relative to this one");
+    f.field("collectives", plan.collectives, "auto, pairwise, ring, tree, hierarchical; empty: as lmx plan chooses");
+    f.field("types", plan.types, "FACTOR,EXPONENT of the number of different words; empty: Zipf's law");
+    f.subtree("ranks", plan.ranks, "number of ranks; default: those of the cell's recipe");
+    f.subtree("epoch_tokens", plan.epoch_tokens, "tokens of the training text; default: those of the corpus");
+    f.subtree("spread", plan.spread, "standard deviation of the time of a sub-batch, as a part of its mean");
+    f.subtree("fill", plan.fill, "the part of its token budget that a mean sub-batch holds");
+    f.subtree("overlap", plan.overlap, "0: gradients are exchanged after backward, not beside it");
+    f.subtree("overrides", plan.overrides, "of the planned recipe, after the cell's own; machine.KEY=VALUE, too");
+    f.subtree("base", plan.base, "axis: value; the cell whose efficiency is 1 differs from a cell in these values");
+    f.subtree("anchors", anchors, "cells of the paper that set the speed of the device");
+  }
+};
+
+PlanAnchor read_anchor(const Node& node, const std::string& path) {
+  PlanAnchor anchor = lmx::read_config<PlanAnchor>(node, path);
+  anchor.mark = node.mark;
+  anchor.path = path;
+  const int values = given(anchor.step_s) + given(anchor.tokens_per_s) + given(anchor.hours_per_epoch);
+  if (values != 1)
+    throw UserError(str(to_string(node.mark), ": ", path,
+                        ": give one of step_s, tokens_per_s and hours_per_epoch, got ", values, " of them"));
+  return anchor;
+}
+
+// `tree`: null if there is no such part.
+PlanConfig read_plan_config(const Node& tree, const std::string& path) {
+  if (!given(tree)) return {};
+  PlanFields read = lmx::read_config<PlanFields>(tree, path);
+  PlanConfig plan = std::move(read.plan);
+  plan.given = true;
+  plan.mark = tree.mark;
+  plan.path = path;
+  if (!given(read.anchors)) return plan;
+  const std::string anchors = path + ".anchors";
+  for (size_t i = 0; i < as_list(read.anchors, anchors).items.size(); ++i)
+    plan.anchors.push_back(read_anchor(read.anchors.items[i], str(anchors, ".", i)));
+  return plan;
 }
 
 std::vector<Axis> read_axes(const Node& tree) {
@@ -286,6 +331,14 @@ double Measure::tolerance() const {
   return tolerance_of(kind, within);
 }
 
+void PlanAnchor::fields(Fields& f) {
+  f.required("cell", cell, "a cell of this scale");
+  f.subtree("step_s", step_s, "seconds of a step");
+  f.subtree("tokens_per_s", tokens_per_s, "tokens a second of all ranks");
+  f.subtree("hours_per_epoch", hours_per_epoch, "hours of an epoch");
+  f.subtree("only", only, "axis: values; the cells that the speed holds for");
+}
+
 void Check::fields(Fields& f) {
   f.required("claim", claim, "the paper's statement, in one sentence");
   f.choice("class", kind, kClasses,
@@ -354,10 +407,8 @@ const Scale& Experiment::scale(const std::string& wanted) const {
     if (s.id == wanted) return s;
     names.push_back(s.id);
   }
-  std::string all;
-  for (const std::string& name : names) all += (all.empty() ? "" : ", ") + name;
-  throw UserError(
-      str("[experiment] ", file, " has no scale '", wanted, "'", lmx::did_you_mean(wanted, names), "; it has ", all));
+  throw UserError(str("[experiment] ", file, " has no scale '", wanted, "'", lmx::did_you_mean(wanted, names),
+                      "; it has ", joined(names)));
 }
 
 const Axis* Experiment::axis(const std::string& wanted) const {

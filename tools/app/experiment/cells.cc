@@ -1,4 +1,4 @@
-#include "app/cells/cells.h"
+#include "app/experiment/cells.h"
 
 #include "app/compose/compose.h"
 

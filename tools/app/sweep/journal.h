@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "app/jobs/launcher.h"
-#include "app/points/plan.h"
 #include "app/records/run_status.h"
+#include "app/sweep/plan.h"
 
 namespace lmx_cli::sweeps {
 

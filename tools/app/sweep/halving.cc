@@ -1,4 +1,4 @@
-#include "app/points/journal.h"
+#include "app/sweep/journal.h"
 
 #include <algorithm>
 #include <map>

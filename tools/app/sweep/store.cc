@@ -1,4 +1,4 @@
-#include "app/points/store.h"
+#include "app/sweep/store.h"
 
 #include <algorithm>
 #include <filesystem>

@@ -2,9 +2,9 @@
 #include <algorithm>
 
 #include "app/compose/compose.h"
-#include "app/points/grid.h"
-#include "app/points/plan.h"
 #include "app/run/search_path.h"
+#include "app/sweep/grid.h"
+#include "app/sweep/plan.h"
 #include "lmx/error.h"
 
 namespace lmx_cli::sweeps {

@@ -1,4 +1,4 @@
-#include "app/points/grid.h"
+#include "app/sweep/grid.h"
 
 #include <algorithm>
 #include <cctype>

@@ -1,4 +1,4 @@
-#include "app/cells/planned.h"
+#include "app/experiment/planned.h"
 
 #include <algorithm>
 #include <filesystem>

@@ -1,4 +1,4 @@
-#include "app/cells/expression.h"
+#include "app/experiment/expression.h"
 
 #include <algorithm>
 #include <cctype>

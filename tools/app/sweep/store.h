@@ -8,7 +8,7 @@
 
 #include <string>
 
-#include "app/points/plan.h"
+#include "app/sweep/plan.h"
 
 namespace lmx_cli::sweeps {
 

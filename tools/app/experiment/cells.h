@@ -6,8 +6,8 @@
 #include <utility>
 #include <vector>
 
-#include "app/cells/experiment.h"
-#include "app/cells/expression.h"
+#include "app/experiment/experiment.h"
+#include "app/experiment/expression.h"
 #include "app/jobs/cores.h"
 #include "app/jobs/progress.h"
 #include "base/text.h"
