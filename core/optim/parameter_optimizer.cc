@@ -103,14 +103,15 @@ void ParameterOptimizer::load(Context& ctx, const ParameterStore& params, const 
 
 Tensor squares_of(Context& ctx, std::span<const Tensor> tensors) {
   std::vector<SquaredTensor> all;
-  int64_t parts = 0;
+  int64_t parts = 0, largest = 0;
   for (const Tensor& t : tensors) {
     all.push_back({t.raw(), t.numel(), parts, 0, 0, t.dtype() == DType::f64 ? 1 : 0});
     parts += all.back().parts();
+    largest = std::max(largest, t.numel());
   }
   const Uploaded<SquaredTensor> list = ctx.upload(std::move(all));
   Tensor sums = ctx.empty({list.size()}, DType::f64, MemClass::other);
-  run_kernel(ctx, SquaredSums<double>{list.data(), sums.data<double>(), list.size(), parts});
+  run_kernel(ctx, SquaredSums<double>{list.data(), sums.data<double>(), list.size(), parts, largest});
   return sums;
 }
 

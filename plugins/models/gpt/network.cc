@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numbers>
+#include <numeric>
 
 #include "lmx/array_ops.h"
 #include "lmx/decoding.h"
@@ -76,8 +77,10 @@ struct Specs {
   void table(const std::string& name, int64_t rows, bool sparse) {
     list.push_back({name, {rows, config.d}, Init{"normal", kDeviation}, sparse});
   }
-  void linear(const std::string& name, int64_t out, int64_t in, double deviation, bool bias) {
-    list.push_back({name + ".weight", {out, in}, Init{"normal", deviation}, false});
+  // `parts`: the outputs of each matrix, if several are stacked.
+  void linear(const std::string& name, const std::vector<int64_t>& parts, int64_t in, double deviation, bool bias) {
+    const int64_t out = std::accumulate(parts.begin(), parts.end(), int64_t{0});
+    list.push_back({.name = name + ".weight", .shape = {out, in}, .init = {"normal", deviation}, .parts = parts});
     if (bias) list.push_back({name + ".bias", {out}, Init{"zeros", 0}, false});
   }
   void gain(const std::string& name, int64_t size) { list.push_back({name + ".gain", {size}, Init{"ones", 1}, false}); }
@@ -90,15 +93,16 @@ struct Specs {
     const GptConfig& c = config;
     const double last = kDeviation / std::sqrt(2 * static_cast<double>(c.layers));
     norm(p + "attention_norm");
-    linear(p + "attention.qkv", (c.heads + 2 * c.keys()) * c.size(), c.d, kDeviation, c.bias || c.qkv_bias);
+    const int64_t q = c.heads * c.size(), kv = c.keys() * c.size();
+    linear(p + "attention.qkv", {q, kv, kv}, c.d, kDeviation, c.bias || c.qkv_bias);
     if (c.qk_norm) {
       gain(p + "attention.q_norm", c.size());
       gain(p + "attention.k_norm", c.size());
     }
-    linear(p + "attention.out", c.d, c.heads * c.size(), last, c.bias);
+    linear(p + "attention.out", {c.d}, q, last, c.bias);
     norm(p + "ffn_norm");
-    linear(p + "ffn.in", (c.gated() ? 2 : 1) * c.units(), c.d, kDeviation, c.bias);
-    linear(p + "ffn.out", c.d, c.units(), last, c.bias);
+    linear(p + "ffn.in", std::vector<int64_t>(c.gated() ? 2 : 1, c.units()), c.d, kDeviation, c.bias);
+    linear(p + "ffn.out", {c.d}, c.units(), last, c.bias);
   }
 };
 

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <map>
 #include <mutex>
+#include <numeric>
 #include <unordered_map>
 
 #include "lmx/decoding.h"
@@ -58,10 +59,11 @@ struct Specs {
   const TransformerConfig& config;
 
   // Biases start at zero. Projections of one input with separate weights start as if they were one matrix of `fan_out`
-  // outputs, as in fairseq's attention.
-  void linear(const std::string& name, int64_t out, int64_t in, int64_t fan_out) {
+  // outputs, as in fairseq's attention. `parts`: the outputs of each matrix, if several are stacked.
+  void linear(const std::string& name, const std::vector<int64_t>& parts, int64_t in, int64_t fan_out) {
+    const int64_t out = std::accumulate(parts.begin(), parts.end(), int64_t{0});
     const double gain = std::sqrt(static_cast<double>(in + out) / static_cast<double>(in + fan_out));
-    list.push_back({name + ".weight", {out, in}, Init{"xavier_uniform", gain}, false});
+    list.push_back({.name = name + ".weight", .shape = {out, in}, .init = {"xavier_uniform", gain}, .parts = parts});
     list.push_back({name + ".bias", {out}, Init{"zeros", 0}, false});
   }
   void norm(const std::string& name) {
@@ -76,17 +78,17 @@ struct Specs {
     const int64_t d = config.d;
     for (int64_t l = 0; l < layers; ++l) {
       const std::string p = str(side, '.', l, '.');
-      linear(p + "self.qkv", 3 * d, d, 3 * d);
-      linear(p + "self.out", d, d, d);
+      linear(p + "self.qkv", {d, d, d}, d, 3 * d);
+      linear(p + "self.out", {d}, d, d);
       norm(p + "self.norm");
       if (cross) {
-        linear(p + "cross.q", d, d, 3 * d);
-        linear(p + "cross.kv", 2 * d, d, 3 * d);
-        linear(p + "cross.out", d, d, d);
+        linear(p + "cross.q", {d}, d, 3 * d);
+        linear(p + "cross.kv", {d, d}, d, 3 * d);
+        linear(p + "cross.out", {d}, d, d);
         norm(p + "cross.norm");
       }
-      linear(p + "ffn.in", config.ffn, d, config.ffn);
-      linear(p + "ffn.out", d, config.ffn, d);
+      linear(p + "ffn.in", {config.ffn}, d, config.ffn);
+      linear(p + "ffn.out", {d}, config.ffn, d);
       norm(p + "ffn.norm");
     }
     if (config.pre() && layers > 0) norm(side + ".norm");

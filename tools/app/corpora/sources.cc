@@ -20,9 +20,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-bool has_end(std::string name, std::initializer_list<const char*> ends) {
+bool has_end(std::string_view name, std::initializer_list<const char*> ends) {
   for (const std::string_view packed : {".gz", ".zst"})
-    if (name.ends_with(packed)) name.resize(name.size() - packed.size());
+    if (name.ends_with(packed)) name.remove_suffix(packed.size());
   return std::any_of(ends.begin(), ends.end(), [&](const char* end) { return name.ends_with(end); });
 }
 

@@ -55,11 +55,12 @@ std::string minor_version() {
 }
 
 std::string filled(std::string text, const NewOptions& o) {
+  const std::string article = o.kind == "optimizer" ? "An " : "A ";
   const std::pair<std::string, std::string> values[] = {{"@name@", o.name},
                                                         {"@Name@", type_name(o.name)},
                                                         {"@kind@", o.kind},
                                                         {"@version@", minor_version()},
-                                                        {"@summary@", "A " + o.kind + " to start from"}};
+                                                        {"@summary@", article + o.kind + " to start from"}};
   for (const auto& [key, value] : values)
     for (size_t at = 0; (at = text.find(key, at)) != std::string::npos; at += value.size())
       text.replace(at, key.size(), value);
