@@ -110,8 +110,8 @@ TEST(ConfigCommand, ExplainTellsWhatAValueReplaced) {
 TEST(ConfigCommand, SchemaListsEveryFieldOfWhatIsNamed) {
   const Outcome o = run_lmx({"config", kQuickstart, "--schema"});
   EXPECT_EQ(o.code, 0) << o.err;
-  EXPECT_THAT(o.out, ContainsRegex("\nmodel: lstm \\(others: mlstm, rhn, transformer\\)\n"));
-  EXPECT_THAT(o.out, ContainsRegex("\noptimizer: adam \\(others: sgd, adagrad, adamw\\)\n"));
+  EXPECT_THAT(o.out, ContainsRegex("\nmodel: lstm \\(others: gpt, mlstm, rhn, transformer\\)\n"));
+  EXPECT_THAT(o.out, ContainsRegex("\noptimizer: adam \\(others: sgd, adagrad, adamw, muon, "));
   EXPECT_THAT(o.out, ContainsRegex("\nsync\\.rest: allreduce \\("));
   EXPECT_THAT(o.out, ContainsRegex("\n  cells +int +[0-9]+ +in .1, 1048576. +[a-z]"));
   EXPECT_THAT(o.out, ContainsRegex("\n  train\\.steps +int +0 +>= 0 +[a-z]"));
@@ -309,7 +309,7 @@ TEST(Completion, CommandsFlagsAndFiles) {
 TEST(Completion, GroupsOptionsKeysAndValues) {
   EXPECT_THAT(completed({"run", kQuickstart, "optimi"}), testing::IsSupersetOf({"optimizer=", "optimizer.lr="}));
   EXPECT_THAT(completed({"run", kQuickstart, "optimizer=ad"}),
-              testing::ElementsAre("optimizer=adagrad", "optimizer=adam", "optimizer=adamw"));
+              testing::ElementsAre("optimizer=adafactor", "optimizer=adagrad", "optimizer=adam", "optimizer=adamw"));
   EXPECT_THAT(completed({"run", kQuickstart, "model.ce"}), testing::ElementsAre("model.cells="));
   EXPECT_THAT(completed({"run", kQuickstart, "model.cells="}), testing::ElementsAre("model.cells=128"));
   EXPECT_THAT(completed({"run", kQuickstart, "+opt"}), testing::Contains("+optimizer="));
@@ -335,7 +335,8 @@ TEST(Completion, AllowedValues) {
   EXPECT_THAT(completed({"run", kQuickstart, "train.eval_batch="}), testing::ElementsAre("train.eval_batch=32"));
   EXPECT_THAT(completed({"run", kQuickstart, "run.dir="}), testing::IsEmpty());
   EXPECT_THAT(completed({"run", kQuickstart, "model.name="}),
-              testing::ElementsAre("model.name=lstm", "model.name=mlstm", "model.name=rhn", "model.name=transformer"));
+              testing::ElementsAre("model.name=gpt", "model.name=lstm", "model.name=mlstm", "model.name=rhn",
+                                   "model.name=transformer"));
   EXPECT_THAT(completed({"run", kQuickstart, "sync.rest.strategy=all"}),
               testing::ElementsAre("sync.rest.strategy=allgather", "sync.rest.strategy=allgather_dense",
                                    "sync.rest.strategy=allreduce"));
@@ -384,7 +385,7 @@ TEST(Completion, ScriptsAreOfTheirShells) {
                              " optimizer=ada'; COMP_POINT=${#COMP_LINE}; _lmx; "
                              "printf '%s\\n' \"${COMPREPLY[@]}\"";
   const Outcome o = run_process({"/bin/bash", "-c", script}, {{"PATH", build_path("/bin:") + std::getenv("PATH")}});
-  EXPECT_EQ(o.out, "adagrad\nadam\nadamw\n") << o.err;
+  EXPECT_EQ(o.out, "adafactor\nadagrad\nadam\nadamw\n") << o.err;
   const std::string names = bash.out +
                             "COMP_LINE='lmx eval x --split te'; COMP_POINT=${#COMP_LINE}; _lmx; "
                             "printf '%s\\n' \"${COMPREPLY[@]}\"";
@@ -409,7 +410,7 @@ TEST_F(InAFolder, BashCompletesBehindQuotedPaths) {
   for (const std::string& path :
        {"'" + home + "/my recipes/quickstart.yaml'", "\"" + home + "/my recipes/\"quickstart.yaml",
         home + "/my\\ recipes/quickstart.yaml", std::string("~/my\\ recipes/quickstart.yaml")})
-    EXPECT_EQ(completed(path + " optimizer=ada"), "adagrad adam adamw ") << path;
+    EXPECT_EQ(completed(path + " optimizer=ada"), "adafactor adagrad adam adamw ") << path;
   // Readline treats the text after an open quote as one word.
   const std::string recipe = home + "/recipes/quickstart.yaml ";
   EXPECT_EQ(completed(recipe + "\"optimizer=adag"), "optimizer=adagrad ");

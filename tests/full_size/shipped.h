@@ -55,8 +55,8 @@ inline void shrink_model(Node& tree, int64_t units, int64_t layers) {
       value = parse_yaml(str(units), "change");
     else if (key.ends_with("layers") || key == "depth")
       value = parse_yaml(str(std::min(*given, layers)), "change");
-    else if (key == "heads")
-      value = parse_yaml("2", "change");
+    else if (key == "heads" || key == "kv_heads")
+      value = parse_yaml(key == "heads" ? "2" : "1", "change");
   }
 }
 
