@@ -56,6 +56,9 @@ function(lmx_plugin name)
   set_property(GLOBAL APPEND PROPERTY LMX_PLUGIN_TARGETS ${name} ${name}_fields)
 
   file(GLOB kernels CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*_cuda.cu)
+  if(NOT kernels)  # kernels of an earlier build would still be loaded
+    file(REMOVE ${folder}/${name}_cuda.so ${folder}/${name}_cuda_emulated.so)
+  endif()
   set(libraries ${name})
   if(kernels AND LMX_CUDA_FOUND)
     add_library(${name}_cuda MODULE ${kernels})
