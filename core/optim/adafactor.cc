@@ -101,10 +101,7 @@ class Adafactor final : public ParameterOptimizer {
 }  // namespace
 
 Entry adafactor() {
-  return component::entry<AdafactorConfig, OptimizerFactory>(
-      "adafactor", [](const Node& config, const std::string& path) {
-        return std::unique_ptr<Optimizer>(std::make_unique<Adafactor>(AdafactorConfig::read(config, path)));
-      });
+  return entry_of<Adafactor, AdafactorConfig>("adafactor");
 }
 
 }  // namespace lmx::optim

@@ -46,9 +46,7 @@ class Adagrad final : public SlotOptimizer {
 }  // namespace
 
 Entry adagrad() {
-  return component::entry<AdagradConfig, OptimizerFactory>("adagrad", [](const Node& config, const std::string& path) {
-    return std::unique_ptr<Optimizer>(std::make_unique<Adagrad>(AdagradConfig::read(config, path)));
-  });
+  return entry_of<Adagrad, AdagradConfig>("adagrad");
 }
 
 }  // namespace lmx::optim

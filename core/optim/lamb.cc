@@ -72,9 +72,7 @@ class Lamb final : public ParameterOptimizer {
 }  // namespace
 
 Entry lamb() {
-  return component::entry<LambConfig, OptimizerFactory>("lamb", [](const Node& config, const std::string& path) {
-    return std::unique_ptr<Optimizer>(std::make_unique<Lamb>(LambConfig::read(config, path)));
-  });
+  return entry_of<Lamb, LambConfig>("lamb");
 }
 
 }  // namespace lmx::optim

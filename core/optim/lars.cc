@@ -57,9 +57,7 @@ class Lars final : public ParameterOptimizer {
 }  // namespace
 
 Entry lars() {
-  return component::entry<LarsConfig, OptimizerFactory>("lars", [](const Node& config, const std::string& path) {
-    return std::unique_ptr<Optimizer>(std::make_unique<Lars>(LarsConfig::read(config, path)));
-  });
+  return entry_of<Lars, LarsConfig>("lars");
 }
 
 }  // namespace lmx::optim

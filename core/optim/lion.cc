@@ -47,9 +47,7 @@ class Lion final : public SlotOptimizer {
 }  // namespace
 
 Entry lion() {
-  return component::entry<LionConfig, OptimizerFactory>("lion", [](const Node& config, const std::string& path) {
-    return std::unique_ptr<Optimizer>(std::make_unique<Lion>(LionConfig::read(config, path)));
-  });
+  return entry_of<Lion, LionConfig>("lion");
 }
 
 }  // namespace lmx::optim

@@ -160,9 +160,7 @@ class Muon final : public ParameterOptimizer {
 }  // namespace
 
 Entry muon() {
-  return component::entry<MuonConfig, OptimizerFactory>("muon", [](const Node& config, const std::string& path) {
-    return std::unique_ptr<Optimizer>(std::make_unique<Muon>(MuonConfig::read(config, path)));
-  });
+  return entry_of<Muon, MuonConfig>("muon");
 }
 
 }  // namespace lmx::optim

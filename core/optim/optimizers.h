@@ -1,6 +1,7 @@
 // The optimizers that are built into lmx.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -22,6 +23,14 @@ Traits traits_of(const Config& config) {
 
 // UserError at `betas` of a config: not two numbers below 1.
 void check_betas(const std::vector<double>& betas, const Node& config, const std::string& path);
+
+// The entry of Kind, whose constructor takes a Config.
+template <class Kind, class Config>
+Entry entry_of(const char* name) {
+  return component::entry<Config, OptimizerFactory>(name, [](const Node& config, const std::string& path) {
+    return std::unique_ptr<Optimizer>(std::make_unique<Kind>(Config::read(config, path)));
+  });
+}
 
 Entry sgd();
 Entry adagrad();

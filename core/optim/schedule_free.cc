@@ -116,10 +116,7 @@ class ScheduleFree final : public ParameterOptimizer {
 }  // namespace
 
 Entry schedule_free() {
-  return component::entry<ScheduleFreeConfig, OptimizerFactory>(
-      "schedule_free", [](const Node& config, const std::string& path) {
-        return std::unique_ptr<Optimizer>(std::make_unique<ScheduleFree>(ScheduleFreeConfig::read(config, path)));
-      });
+  return entry_of<ScheduleFree, ScheduleFreeConfig>("schedule_free");
 }
 
 }  // namespace lmx::optim

@@ -57,9 +57,7 @@ class Sgd final : public SlotOptimizer {
 }  // namespace
 
 Entry sgd() {
-  return component::entry<SgdConfig, OptimizerFactory>("sgd", [](const Node& config, const std::string& path) {
-    return std::unique_ptr<Optimizer>(std::make_unique<Sgd>(SgdConfig::read(config, path)));
-  });
+  return entry_of<Sgd, SgdConfig>("sgd");
 }
 
 }  // namespace lmx::optim

@@ -287,7 +287,7 @@ TEST_F(TokenizerJsonData, WithoutATokenForTheEndOfATextItIsToldSo) {
   };
   EXPECT_THAT(user_error([&] { open(""); }), Names("end of a text", "document_token"));
   EXPECT_EQ(open("document_token: none").vocabulary.eos(), -1);
-  // The template of the post-processor names the token that stands before a text.
+  // The template of the post-processor names the token that comes before a text.
   json["post_processor"] =
       Json::parse(R"({"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "<|end|>", "type_id": 0}},
     {"Sequence": {"id": "A", "type_id": 0}}], "pair": [], "special_tokens": {}})");

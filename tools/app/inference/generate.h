@@ -41,8 +41,8 @@ namespace lmx::train {
 
 // Samples an id other than `without` (-1: any) from softmax(logits / temperature); temperature 0 chooses the likeliest
 // id. Only the `top_k` likeliest ids are candidates (0: all), and of these only the likeliest ids whose probabilities
-// sum up to `top_p` (1: all). `uniform` in [0, 1) is the random number. Of two equal logits, the smaller id counts as
-// the likelier. REQUIRES: there is such an id.
+// sum up to `top_p` (1: all). `uniform` in [0, 1) is the random number. If two logits are equal, the smaller id counts
+// as the likelier. REQUIRES: there is such an id.
 int32_t draw_token(std::span<const float> logits, int32_t without, const GenerateOptions& options, double uniform);
 
 }  // namespace lmx::train

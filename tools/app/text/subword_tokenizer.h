@@ -31,7 +31,7 @@ class SubwordTokenizer : public TextCodec {
   virtual std::string name(int32_t id) const = 0;  // as the vocabulary names it
   virtual std::string text(int32_t id) const = 0;  // the bytes that it stands for; "" for special ids
   virtual int32_t unk() const = 0;                 // -1: none
-  virtual int32_t eos() const = 0;                 // stands between documents; -1: none
+  virtual int32_t eos() const = 0;                 // separates documents; -1: none
   virtual std::string description() const = 0;     // for people: "byte-pair encoding of SentencePiece"
   virtual const std::string& file() const = 0;     // the content of the tokenizer's file
   virtual const char* file_name() const = 0;       // its name in a run's folder

@@ -277,7 +277,7 @@ class FileReader {
             "Isolated, Removed, MergedWithPrevious and MergedWithNext");
   }
 
-  // Only says which token stands before a text.
+  // The post-processor only says which token comes before a text.
   void read_post_processor(const JsonValue& step) {
     if (step.is_null()) return;
     const std::string type = type_of(step, "post_processor");
