@@ -114,14 +114,17 @@ void round_to_f16(const float* from, float* to, int64_t n) {
   convert(from, to, n, [](const float* f, float* t, int64_t k) { rounded_to_f16(f, t, k); });
 }
 
-Tensor widened(Context& ctx, const void* data, DType type, int64_t count) {
-  Tensor wide = ctx.empty({count});
+void widen(Context& ctx, const void* data, DType type, int64_t count, float* to) {
   if (type == DType::bf16) {
-    run_kernel(ctx, Convert<bfloat16, float>{static_cast<const bfloat16*>(data), wide.data<float>(), count});
+    run_kernel(ctx, Convert<bfloat16, float>{static_cast<const bfloat16*>(data), to, count});
   } else {
     LMX_CHECK(type == DType::f16, "widening of ", name_of(type));
-    run_kernel(ctx, Convert<float16, float>{static_cast<const float16*>(data), wide.data<float>(), count});
+    run_kernel(ctx, Convert<float16, float>{static_cast<const float16*>(data), to, count});
   }
+}
+Tensor widened(Context& ctx, const void* data, DType type, int64_t count) {
+  Tensor wide = ctx.empty({count});
+  widen(ctx, data, type, count, wide.data<float>());
   return wide;
 }
 

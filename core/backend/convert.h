@@ -38,7 +38,8 @@ void transpose(const float* from, float* to, int64_t rows, int64_t cols);
 void transpose(const bfloat16* from, bfloat16* to, int64_t rows, int64_t cols);
 void transpose(const double* from, double* to, int64_t rows, int64_t cols);
 
-// `count` numbers of `type` (bf16 or f16) at `data` as f32: (count).
+// `count` numbers of `type` (bf16 or f16) at `data` as f32, written to `to`, or returned: (count).
+void widen(Context& ctx, const void* data, DType type, int64_t count, float* to);
 Tensor widened(Context& ctx, const void* data, DType type, int64_t count);
 
 }  // namespace lmx

@@ -6,7 +6,8 @@
 namespace lmx {
 
 // c (m, n) = op(a) (m, k) * op(b) (k, n) + beta * c + bias. a and b have the kernel's type; if multiplies_in_f32(that
-// type), one of them may be f32. c is f64 for f64, else f32, or the kernel's type if nothing is added to the product.
+// type), one of them may be f32. c is f64 for f64, else f32. It may have the kernel's type if there is no bias, and on a
+// CPU if beta is 0.
 struct GemmCall {
   const void* a;
   DType a_type;

@@ -55,7 +55,8 @@ void multiply(Context& ctx, const Factor& left, const Factor& right, Tensor& c, 
     mismatch(a, trans_a, b, trans_b,
              str("types must be equal and the output ", name_of(out), ", not ", name_of(c.dtype())));
   }
-  LMX_CHECK(c.dtype() == out || (add.beta == 0 && !add.bias), "an addition to ", describe(c));
+  LMX_CHECK(c.dtype() == out || (!add.bias && (add.beta == 0 || ctx.device.kind == Device::Kind::cuda)),
+            "an addition to ", describe(c));
   if (m == 0 || n == 0) return;
   if (add.bias) {
     LMX_CHECK(gemm_adds_bias(ctx, a.dtype()) && k > 0 && add.bias->dtype() == out && add.bias->numel() == n, "bias ",
@@ -121,6 +122,11 @@ Tensor to_compute(Context& ctx, const Tensor& t) {
   Tensor out = ctx.empty(t.shape(), ctx.compute);
   to_compute(ctx, t, out);
   return out;
+}
+
+void widen(Context& ctx, const Tensor& t, Tensor to) {
+  LMX_CHECK(to.dtype() == DType::f32 && to.shape() == t.shape(), describe(t), " widened into ", describe(to));
+  widen(ctx, t.raw(), t.dtype(), t.numel(), to.data<float>());
 }
 
 DType operand_type(DType compute) {

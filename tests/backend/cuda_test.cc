@@ -187,12 +187,21 @@ TEST_P(CudaGemm, RoundsA16BitResultOnce) {
   Tensor sums = host.empty({m, n}), rounded = device.empty({m, n}, type);
   gemm(host, a, ta, b, tb, sums);
   gemm(device, copy_to(a, device.allocator), ta, copy_to(b, device.allocator), tb, rounded);
-  const Tensor got = copy_to(rounded, host.allocator).to(DType::f64), want = sums.to(DType::f64);
-  const double unit = type == DType::bf16 ? 0x1p-8 : 0x1p-11;
-  for (int64_t i = 0; i < want.numel(); ++i) {
-    const double value = want.data<double>()[i];
-    ASSERT_NEAR(got.data<double>()[i], value, unit * std::abs(value) + 1e-6) << i;
-  }
+  // Half of the distance between two numbers of the type.
+  const double unit = type == DType::bf16 ? 0x1p-9 : 0x1p-12;
+  const auto expect = [&](const Tensor& given, const Tensor& want) {
+    const Tensor values = copy_to(given, host.allocator).to(DType::f64);
+    for (int64_t i = 0; i < want.numel(); ++i) {
+      const double value = want.data<double>()[i];
+      ASSERT_NEAR(values.data<double>()[i], value, unit * std::exp2(std::ceil(std::log2(std::abs(value)))) + 1e-6) << i;
+    }
+  };
+  Tensor want = sums.to(DType::f64);
+  expect(rounded, want);
+  const Tensor first = copy_to(rounded, host.allocator).to(DType::f64);
+  gemm(device, copy_to(a, device.allocator), ta, copy_to(b, device.allocator), tb, rounded, 1.0f);
+  for (int64_t i = 0; i < want.numel(); ++i) want.data<double>()[i] += first.data<double>()[i];
+  expect(rounded, want);
 }
 
 // An algorithm that loads 16 bytes at once suits leading dimensions that are multiples of 16 bytes. The rows of a

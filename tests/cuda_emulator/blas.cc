@@ -36,11 +36,15 @@ struct Description {
 struct Preference {
   uint64_t workspace;
   std::array<uint32_t, 4> alignment;  // of A, B, C, D
+  uint32_t reduction;                 // schemes that are allowed
 };
 struct Algorithm {
   uint64_t workspace;
   std::array<uint32_t, 4> alignment;
   std::array<uint32_t, 4> columns;  // alignment of the leading dimensions
+  // Whether the sum of the first half of the products is rounded to the type of the result, as an algorithm does that
+  // splits a product and passes partial sums on in that type.
+  bool rounds_parts;
   uint64_t magic;
 };
 constexpr uint64_t kMagic = 0x6c6d7867656d6d00;
@@ -122,7 +126,14 @@ std::vector<T> operand(const void* x, const Layout& l, bool transposed) {
 }
 
 template <class T>
-void multiply_one(const Product& p, int32_t index) {
+T rounded_to(cudaDataType type, T value) {
+  alignas(double) std::array<std::byte, sizeof(double)> stored;
+  store(stored.data(), type, 0, value);
+  return static_cast<T>(load(stored.data(), type, 0));
+}
+
+template <class T>
+void multiply_one(const Product& p, int32_t index, bool rounds_parts) {
   const Layout &la = p.a_layout, &lb = p.b_layout, &lc = p.c_layout, &ld = p.d_layout;
   const auto a = operand<T>(advanced(p.a, la.type, index * la.stride), la, p.description.trans_a != 0);
   const auto b = operand<T>(advanced(p.b, lb.type, index * lb.stride), lb, p.description.trans_b != 0);
@@ -139,6 +150,8 @@ void multiply_one(const Product& p, int32_t index) {
       const T factor = b[static_cast<size_t>(j * k + l)];
       const T* from = a.data() + l * m;
       for (int64_t i = 0; i < m; ++i) column[static_cast<size_t>(i)] += from[i] * factor;
+      if (rounds_parts && l == k / 2)
+        for (T& sum : column) sum = rounded_to(ld.type, sum);
     }
     for (int64_t i = 0; i < m; ++i) {
       double x = p.alpha * static_cast<double>(column[static_cast<size_t>(i)]);
@@ -287,7 +300,7 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t description,
 
 cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t* preference) {
   *preference = new cublasLtMatmulPreferenceOpaque_t{};
-  held<Preference>(*preference) = {0, {256, 256, 256, 256}};
+  held<Preference>(*preference) = {0, {256, 256, 256, 256}, CUBLASLT_REDUCTION_SCHEME_MASK};
   return CUBLAS_STATUS_SUCCESS;
 }
 cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t preference) {
@@ -298,6 +311,7 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p
                                                     size_t bytes) {
   Preference& p = held<Preference>(preference);
   if (attribute == CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES) return set(p.workspace, value, bytes);
+  if (attribute == CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK) return set(p.reduction, value, bytes);
   return set(p.alignment[static_cast<size_t>(attribute - CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES)], value, bytes);
 }
 
@@ -329,7 +343,9 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
   const Preference& wish = held<Preference>(preference);
   results[0] = {};
   results[0].workspaceSize = wish.workspace / 2;
-  held<Algorithm>(&results[0].algo) = {wish.workspace / 2, wish.alignment, columns_alignment(p), kMagic};
+  // In place, an algorithm rounds partial sums as well.
+  const bool rounds_parts = wish.reduction & ~static_cast<uint32_t>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE);
+  held<Algorithm>(&results[0].algo) = {wish.workspace / 2, wish.alignment, columns_alignment(p), rounds_parts, kMagic};
   *found = 1;
   return CUBLAS_STATUS_SUCCESS;
 }
@@ -363,12 +379,12 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
   if (workspace_bytes < chosen.workspace) return CUBLAS_STATUS_INVALID_VALUE;
   if (chosen.workspace > 0) check_range("a product's workspace", workspace, chosen.workspace);
   check_ranges(p);
-  enqueue(stream, [p] {
+  enqueue(stream, [p, rounds_parts = chosen.rounds_parts] {
     for (int32_t i = 0; i < p.d_layout.batch; ++i) {
       if (p.description.compute == CUBLAS_COMPUTE_64F)
-        multiply_one<double>(p, i);
+        multiply_one<double>(p, i, rounds_parts);
       else
-        multiply_one<float>(p, i);
+        multiply_one<float>(p, i, rounds_parts);
     }
   });
   return CUBLAS_STATUS_SUCCESS;

@@ -82,12 +82,11 @@ using AlgorithmKey = std::tuple<int, int, int64_t, int64_t, int64_t, bool, bool,
 // than the first one on an H100 (docs/history/gpu.md). The list depends on the version of cuBLASLt.
 struct MeasuredProduct {
   int64_t m, n, k;
-  bool trans_b;
-  int place;  // in the heuristic's list
+  bool trans_b, adds;  // adds: beta is 1
+  int place;           // in the heuristic's list
 };
 constexpr MeasuredProduct kMeasured[] = {
-    {128, 4096, 16384, false, 1},  // mLSTM of 4,096 cells, backward: 49.0 in place of 54.7 microseconds
-    {128, 3584, 1792, true, 4},    // RHN of 1,792 cells, forward: 7.41 in place of 7.76
+    {128, 4096, 16384, false, false, 1},  // mLSTM of 4,096 cells, backward: 49.0 in place of 54.7 microseconds
 };
 constexpr size_t kMeasuredVersion = 130100;
 constexpr int kMeasuredCapability = 900, kMeasuredProcessors = 132, kAlgorithms = 16;
@@ -168,9 +167,10 @@ class Products {
 
   // The place of a product's algorithm in the heuristic's list.
   size_t place_of(const GemmCall& g, const Types& t) const {
-    if (!was_measured_ || t.in != CUDA_R_16BF || t.out != CUDA_R_32F || g.trans_a || g.beta != 0 || g.bias) return 0;
+    if (!was_measured_ || t.in != CUDA_R_16BF || t.out != CUDA_R_16BF || g.trans_a || g.bias) return 0;
     for (const MeasuredProduct& p : kMeasured)
-      if (p.m == g.m && p.n == g.n && p.k == g.k && p.trans_b == g.trans_b) return static_cast<size_t>(p.place);
+      if (p.m == g.m && p.n == g.n && p.k == g.k && p.trans_b == g.trans_b && p.adds == (g.beta != 0))
+        return static_cast<size_t>(p.place);
     return 0;
   }
 
@@ -186,6 +186,9 @@ class Products {
     };
     const auto [at_a, at_b, at_c] = at;
     set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<uint64_t>(kWorkspace));
+    // A 16-bit result is rounded once: the parts of a product that is split are added in f32.
+    if (t.out != t.scale)
+      set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, uint32_t{CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE});
     set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, at_b);
     set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, at_a);
     set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, at_c);

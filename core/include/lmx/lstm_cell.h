@@ -60,12 +60,11 @@ template <class T, class S>
 struct LstmForwardStep {
   static constexpr const char* kName = "lstm_forward";
   static constexpr int64_t kGrain = 4096;
-  const T* z;  // (B, 4H) pre-activations without bias
-  S* gates;    // (B, 4H) in: a part of the pre-activations that z lacks, unless S is T; out: activated gates; may be z
+  S* gates;       // (B, 4H) in: pre-activations without bias; out: activated gates
   const T* bias;  // (4H)
   const T* c;     // (B, H) the cell before the step
   T* c_next;      // (B, H)
-  T* m;           // (B, H) o tanh(c')
+  T* m;           // (B, H) o tanh(c'); null if only its operand is needed
   int64_t batch, cells;
   T forget_bias;               // added to the forget gate's pre-activation
   OperandTarget operand = {};  // of m
@@ -90,14 +89,14 @@ struct LstmForwardStep {
     lanes.store(gates + first + 2 * h, zg);
     lanes.store(gates + first + 3 * h, zo);
     lanes.store(c_next + at, cell);
-    lanes.store(m + at, out);
+    if (m) lanes.store(m + at, out);
     lanes.store(operand, at, out);
   }
 
  private:
   template <class Lanes>
   LMX_HD auto sum(Lanes& lanes, int64_t at, int64_t column) const {
-    return pre_activations(lanes, z + at, gates + at, bias + column);
+    return load_sum(lanes, gates + at, bias + column);
   }
 };
 
@@ -108,7 +107,7 @@ struct LstmBackwardStep {
   S* gates;         // (B, 4H) in: activated gates; out: gradients of the pre-activations
   const T* c;       // (B, H) the cell before the step
   const T* c_next;  // (B, H)
-  const T* dm;      // (B, H)
+  const S* dm;      // (B, H)
   T* dc;            // (B, H) in: gradient of the cell after the step; out: of the cell before it
   int64_t batch, cells;
 

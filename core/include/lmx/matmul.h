@@ -12,8 +12,8 @@ namespace lmx {
 // c (M, N) = op(a) (M, K) * op(b) (K, N) + beta * c; op transposes if its flag is set. Leading sizes of tensors of a
 // higher rank are folded: (B, T, K) is treated as (B*T, K). Types: a and b have the same type (f64, f32, bf16 or f16),
 // or one is f32 and the other a type with multiplies_in_f32(). c is f64 for f64, else f32, or the type of bf16 or f16
-// operands, to which the sums are then rounded once. Sums are float (double for f64). beta is 0 or 1, and 0 if c is
-// bf16 or f16. UserError: inner sizes differ, shape of c, types.
+// operands, to which the sums are then rounded once. Sums are float (double for f64). beta is 0 or 1, and on a CPU 0 if
+// c is bf16 or f16. UserError: inner sizes differ, shape of c, types.
 LMX_API void gemm(Context& ctx, const Tensor& a, bool trans_a, const Tensor& b, bool trans_b, Tensor& c,
                   float beta = 0);
 
@@ -25,6 +25,8 @@ LMX_API void matmul(Context& ctx, const Tensor& a, bool trans_a, const Tensor& b
 LMX_API Tensor to_compute(Context& ctx, const Tensor& t);
 // The same, written to `to`, which has t's shape and the type of to_compute(ctx, t).
 LMX_API void to_compute(Context& ctx, const Tensor& t, Tensor to);
+// `t` (bf16 or f16) as f32, written to `to` (f32).
+LMX_API void widen(Context& ctx, const Tensor& t, Tensor to);
 // `t` rounded to ctx.compute, in the type that products read fastest: f32 if they run in f32, else ctx.compute's type.
 // Use it for an operand that is freed after its products. An operand that is kept longer takes less memory in the type
 // of to_compute().
@@ -55,7 +57,8 @@ class LMX_API PackedMatrix {
   ~PackedMatrix();
   PackedMatrix(PackedMatrix&&) noexcept;
   PackedMatrix(const PackedMatrix&) = delete;
-  // y (M, N) = x (M, K) * op(w) + beta * y. x is a result of to_compute() or as_operand(), y is f32 (f64 for f64).
+  // y (M, N) = x (M, K) * op(w) + beta * y. x is a result of to_compute() or as_operand(), y is f32 (f64 for f64), or on
+  // a device the type of x.
   void multiply(Context& ctx, const Tensor& x, Tensor& y, float beta = 0) const;
   int64_t bytes() const;  // of the packed copy; 0 if it refers to w itself
 

@@ -82,17 +82,13 @@ void with_kept(DType kept, const F& f) {
   f(T());
 }
 
-// The sums z + rest + bias of a step that keeps its activations in type S. `rest` is the part of the pre-activations
-// that the product z lacks; null: none. If S is T, z contains it.
-template <class Lanes, class T, class S>
-LMX_HD auto pre_activations(Lanes& lanes, const T* z, const S* rest, const T* bias) {
-  auto sum = lanes.load(z);
-  const auto add = [&](const auto& more) {
-    for (int e = 0; e < Lanes::kCount; ++e) sum[e] += more[e];
-  };
-  if constexpr (!std::is_same_v<S, T>)
-    if (rest) add(lanes.load(rest));
-  add(lanes.load(bias));
+// a + b. A null b adds nothing.
+template <class Lanes, class A, class B>
+LMX_HD auto load_sum(Lanes& lanes, const A* a, const B* b) {
+  auto sum = lanes.load(a);
+  if (!b) return sum;
+  const auto more = lanes.load(b);
+  for (int e = 0; e < Lanes::kCount; ++e) sum[e] += more[e];
   return sum;
 }
 

@@ -203,7 +203,7 @@ class LMX_API SequenceCell {
   struct Piece {
     Tensor x;     // (n*B, E)
     void* saved;  // the result of forward(); may be written to
-    Tensor dy;    // (n*B, P) gradient of y; may be written to
+    Tensor dy;    // (n*B, P) gradient of y; must not be written to
     Tensor dx;    // (n*B, E) undefined if x needs no gradient; else dx = gradient + beta * dx
     float beta;
   };
@@ -263,7 +263,9 @@ LMX_API void project_back(Context& ctx, const Tensor& dz, const Var& w, Tensor d
 LMX_API void add_weight_gradient(Context& ctx, const Var& w, const Tensor& a, const Tensor& b);
 // db (N) += the column sums of dz (M, N), rows in ascending order.
 LMX_API void add_bias_gradient(Context& ctx, const Var& bias, const Tensor& dz);
-// to += from, elementwise: adds the gradient from the following piece.
-LMX_API void add_to(Context& ctx, Tensor to, const Tensor& from);
+// The gradients of a piece's outputs, for a loop from the last step to the first that adds to each the part of the step
+// after it: dy (n*B, P) in the type `kept` (lmx/operand.h), plus dstate (B, P), the gradient of the state after the
+// piece, in the last step.
+LMX_API Tensor output_gradients(Context& ctx, const Tensor& dy, const Tensor& dstate, DType kept);
 
 }  // namespace lmx

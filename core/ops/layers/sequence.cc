@@ -56,9 +56,10 @@ void backward(Context& ctx, Recorded& layer) {
       Tensor again = layer.y.value().slice(piece.begin, piece.end).like(MemClass::activations);
       piece.saved = layer.cell->forward(ctx, x, piece.before, again);
     }
-    const Tensor own = dy.slice(piece.begin, piece.end).clone(MemClass::activations);
     const Tensor into = dx.grad.defined() ? dx.grad.slice(piece.begin, piece.end) : Tensor();
-    layer.cell->backward(ctx, {x, piece.saved.get(), own, into, dx.grad.defined() ? dx.beta : 0.0f}, dstate);
+    layer.cell->backward(
+        ctx, {x, piece.saved.get(), dy.slice(piece.begin, piece.end), into, dx.grad.defined() ? dx.beta : 0.0f},
+        dstate);
   }
 }
 
@@ -135,9 +136,17 @@ void add_bias_gradient(Context& ctx, const Var& bias, const Tensor& dz) {
   ops::column_sums(ctx, dz, sink.grad, sink.beta);
 }
 
-void add_to(Context& ctx, Tensor to, const Tensor& from) {
-  LMX_CHECK(to.shape() == from.shape(), describe(to), " += ", describe(from));
-  add_tensor(ctx, to, from);
+Tensor output_gradients(Context& ctx, const Tensor& dy, const Tensor& dstate, DType kept) {
+  const int64_t rows = dy.dim(0), batch = dstate.dim(0);
+  Tensor all = ctx.empty(dy.shape(), kept), last = dy.slice(rows - batch, rows).clone(MemClass::activations);
+  add_tensor(ctx, last, dstate);
+  const auto put = [&](const Tensor& from, int64_t begin, int64_t end) {
+    Tensor to = all.slice(begin, end);
+    kept == dy.dtype() ? to.copy_from(from) : to_compute(ctx, from, to);
+  };
+  if (rows > batch) put(dy.slice(0, rows - batch), 0, rows - batch);
+  put(last, rows - batch, rows);
+  return all;
 }
 
 }  // namespace lmx

@@ -66,7 +66,7 @@ class Cell final : public SequenceCell {
 
   void backward(Context& ctx, const Piece& piece, std::vector<Tensor>& dstate) const override {
     Saved& s = *static_cast<Saved*>(piece.saved);
-    Tensor dh = piece.dy;
+    Tensor dh = output_gradients(ctx, piece.dy, dstate[0], s.gates.dtype());
     const StepOperands gates(ctx, s.gates, z_.batch);
     {
       const Span span(ctx.tracer, "lstm.through_time");
@@ -86,51 +86,50 @@ class Cell final : public SequenceCell {
     const bool projected = w_.w_hr.defined();
     const PackedMatrix& recurrent = packed(ctx, w_.w_hh, true, z_.batch);
     const PackedMatrix* projection = projected ? &packed(ctx, w_.w_hr, true, z_.batch) : nullptr;
-    Tensor memory = projected ? ctx.empty({z_.batch, z_.cells}, dtype_of<T>) : Tensor();
+    const bool stores = s.gates.dtype() != dtype_of<T>;  // the projection's products write operands only
+    Tensor memory = projected && !stores ? ctx.empty({z_.batch, z_.cells}, dtype_of<T>) : Tensor();
     const T* bias = w_.bias.value().template data<T>();
-    const Tensor z = s.gates.dtype() == dtype_of<T> ? Tensor() : ctx.empty({z_.batch, 4 * z_.cells}, dtype_of<T>);
     replay_steps(ctx, [&](Context& loop) {
       for (int64_t t = 0; t < y.dim(0) / z_.batch; ++t) {
         Tensor gates = at(s.gates, t), now = at(y, t), before = at(s.cells, t), after = at(s.cells, t + 1);
-        Tensor sums = z.defined() ? z : gates, m = projected ? memory : now;
-        multiply_step(loop, recurrent, at(s.hidden, t), sums, z.defined() ? 0.0f : 1.0f);
+        Tensor m = projected ? memory : now;
+        multiply_step(loop, recurrent, at(s.hidden, t), gates, 1.0f);
         const Tensor operand = projected ? at(s.memory, t) : at(s.hidden, t + 1);
         with_kept<T>(gates.dtype(), [&](auto kept) {
           using S = decltype(kept);
-          run_step(loop,
-                   LstmForwardStep<T, S>{sums.template data<T>(), gates.template data<S>(), bias,
-                                         before.template data<T>(), after.template data<T>(), m.template data<T>(),
-                                         z_.batch, z_.cells, forget_bias_, operand_target(loop, operand)});
+          run_step(loop, LstmForwardStep<T, S>{gates.template data<S>(), bias, before.template data<T>(),
+                                               after.template data<T>(), m.defined() ? m.template data<T>() : nullptr,
+                                               z_.batch, z_.cells, forget_bias_, operand_target(loop, operand)});
         });
-        complete_operand(loop, m, operand);
+        if (m.defined()) complete_operand(loop, m, operand);
         if (!projected) continue;
-        multiply_step(loop, *projection, operand, now, 0.0f);
-        to_compute(loop, now, at(s.hidden, t + 1));
+        Tensor next = at(s.hidden, t + 1);
+        multiply_step(loop, *projection, operand, stores ? next : now, 0.0f);
+        if (!stores) to_compute(loop, now, next);
       }
     });
+    if (projected && stores) widen(ctx, s.hidden.slice(z_.batch, s.hidden.dim(0)), y);
   }
 
-  // Replaces s.gates by dz, and adds to dh (n*B, P), the gradient of every step's output, the part of the following
-  // step. of_gates: the operands of s.gates.
+  // Replaces s.gates by dz, and adds to dh (n*B, P), a result of output_gradients(), the part of the following step.
+  // of_gates: the operands of s.gates.
   void through_time(Context& ctx, Saved& s, Tensor& dh, std::vector<Tensor>& dstate,
                     const StepOperands& of_gates) const {
     const bool projected = w_.w_hr.defined();
-    Tensor dm = projected ? ctx.empty({z_.batch, z_.cells}, dtype_of<T>) : Tensor();
+    Tensor dm = projected ? ctx.empty({z_.batch, z_.cells}, dh.dtype()) : Tensor();
     const PackedMatrix& recurrent = packed(ctx, w_.w_hh, false, z_.batch);
     const PackedMatrix* projection = projected ? &packed(ctx, w_.w_hr, false, z_.batch) : nullptr;
-    const int64_t steps = dh.dim(0) / z_.batch;
     const Tensor of_output = projected ? operand_memory(ctx, at(dh, 0)) : Tensor();
     replay_steps(ctx, [&](Context& loop) {
-      add_to(loop, at(dh, steps - 1), dstate[0]);
-      for (int64_t t = steps - 1; t >= 0; --t) {
+      for (int64_t t = dh.dim(0) / z_.batch - 1; t >= 0; --t) {
         Tensor now = at(dh, t), gates = at(s.gates, t), before = at(s.cells, t), after = at(s.cells, t + 1);
         if (projected) multiply_step(loop, *projection, as_operand(loop, now, of_output), dm, 0.0f);
-        const T* d = projected ? dm.template data<T>() : now.template data<T>();
+        const Tensor& d = projected ? dm : now;
         with_kept<T>(gates.dtype(), [&](auto kept) {
           using S = decltype(kept);
           run_step(loop,
                    LstmBackwardStep<T, S>{gates.template data<S>(), before.template data<T>(), after.template data<T>(),
-                                          d, dstate[1].template data<T>(), z_.batch, z_.cells});
+                                          d.template data<S>(), dstate[1].template data<T>(), z_.batch, z_.cells});
         });
         Tensor earlier = t > 0 ? at(dh, t - 1) : dstate[0];
         multiply_step(loop, recurrent, of_gates.of(loop, t), earlier, t > 0 ? 1.0f : 0.0f);

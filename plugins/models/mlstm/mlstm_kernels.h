@@ -15,10 +15,8 @@ template <class T, class S>
 struct ProductStep {
   static constexpr const char* kName = "mlstm_product";
   static constexpr int64_t kGrain = 1 << 14;
-  const S* a;
-  const T* b;
-  T* m;     // written if S is T; else only its operand is
-  S* kept;  // b for backward, written unless S is T
+  const S *a, *b;
+  T* m;  // written if S is T; else only its operand is
   int64_t batch, cells;
   OperandTarget operand = {};  // of m
 
@@ -28,10 +26,7 @@ struct ProductStep {
     auto product = lanes.load(a + at);
     const auto other = lanes.load(b + at);
     for (int e = 0; e < Lanes::kCount; ++e) product[e] *= other[e];
-    if constexpr (std::is_same_v<S, T>)
-      lanes.store(m + at, product);
-    else
-      lanes.store(kept + at, other);
+    if constexpr (std::is_same_v<S, T>) lanes.store(m + at, product);
     lanes.store(operand, at, product);
   }
 };
@@ -42,7 +37,7 @@ struct ProductBackwardStep {
   static constexpr const char* kName = "mlstm_product_backward";
   static constexpr int64_t kGrain = 1 << 14;
   S *a, *b;
-  const T* dm;
+  const S* dm;
   int64_t batch, cells;
 
   template <class Lanes>

@@ -76,7 +76,7 @@ class Cell final : public SequenceCell {
     const StepOperands gates(ctx, s.gates, z_.batch), from_h(ctx, s.from_h, z_.batch);
     {
       const Span span(ctx.tracer, "mlstm.through_time");
-      through_time(ctx, s, piece.dy, dstate, gates, from_h);
+      through_time(ctx, s, output_gradients(ctx, piece.dy, dstate[0], s.gates.dtype()), dstate, gates, from_h);
     }
     const Span span(ctx.tracer, "mlstm.weight_gradients");
     const Tensor dz = gates.all(ctx), x = as_operand(ctx, piece.x), d_from_x = as_operand(ctx, s.from_x);
@@ -94,61 +94,52 @@ class Cell final : public SequenceCell {
     const PackedMatrix &w_mh = packed(ctx, w_.w_mh, true, z_.batch), &w_m = packed(ctx, w_.w_m, true, z_.batch);
     const T* bias = w_.bias.value().template data<T>();
     const bool rounds = s.m.dtype() != dtype_of<T>;
-    // Sums of products in the value type, where their place in `s` has another one.
     const DType kept = s.gates.dtype();
-    const auto scratch = [&](int64_t columns, bool needed) {
-      return needed ? ctx.empty({z_.batch, columns}, dtype_of<T>) : Tensor();
-    };
-    const Tensor wide = scratch(z_.cells, rounds && kept == dtype_of<T>), of_h = scratch(z_.cells, kept != dtype_of<T>),
-                 z = scratch(4 * z_.cells, kept != dtype_of<T>);
+    const Tensor wide = rounds && kept == dtype_of<T> ? ctx.empty({z_.batch, z_.cells}, kept) : Tensor();
     replay_steps(ctx, [&](Context& loop) {
       for (int64_t t = 0; t < y.dim(0) / z_.batch; ++t) {
         Tensor gates = at(s.gates, t), from_x = at(s.from_x, t), from_h = at(s.from_h, t), m = at(s.m, t),
                now = at(y, t), before = at(s.cells, t), after = at(s.cells, t + 1);
-        Tensor product = of_h.defined() ? of_h : from_h, sums = z.defined() ? z : gates, out = rounds ? wide : m;
-        multiply_step(loop, w_mh, at(s.hidden, t), product, 0.0f);
+        Tensor out = rounds ? wide : m;
+        multiply_step(loop, w_mh, at(s.hidden, t), from_h, 0.0f);
         with_kept<T>(kept, [&](auto type) {
           using S = decltype(type);
-          run_step(loop,
-                   ProductStep<T, S>{from_x.template data<S>(), product.template data<T>(),
-                                     kept == dtype_of<T> ? out.template data<T>() : nullptr, from_h.template data<S>(),
-                                     z_.batch, z_.cells, operand_target(loop, rounds ? m : Tensor())});
+          run_step(loop, ProductStep<T, S>{from_x.template data<S>(), from_h.template data<S>(),
+                                           kept == dtype_of<T> ? out.template data<T>() : nullptr, z_.batch, z_.cells,
+                                           operand_target(loop, rounds ? m : Tensor())});
         });
         if (rounds) complete_operand(loop, wide, m);
-        multiply_step(loop, w_m, m, sums, z.defined() ? 0.0f : 1.0f);
+        multiply_step(loop, w_m, m, gates, 1.0f);
         const Tensor hidden = at(s.hidden, t + 1);
         with_kept<T>(kept, [&](auto type) {
           using S = decltype(type);
-          run_step(loop,
-                   LstmForwardStep<T, S>{sums.template data<T>(), gates.template data<S>(), bias,
-                                         before.template data<T>(), after.template data<T>(), now.template data<T>(),
-                                         z_.batch, z_.cells, forget_bias_, operand_target(loop, hidden)});
+          run_step(loop, LstmForwardStep<T, S>{gates.template data<S>(), bias, before.template data<T>(),
+                                               after.template data<T>(), now.template data<T>(), z_.batch, z_.cells,
+                                               forget_bias_, operand_target(loop, hidden)});
         });
         complete_operand(loop, now, hidden);
       }
     });
   }
 
-  // Replaces s.gates, s.from_x and s.from_h by their gradients. of_gates, of_state: the operands of s.gates and
-  // s.from_h.
+  // Replaces s.gates, s.from_x and s.from_h by their gradients. dh: a result of output_gradients(). of_gates, of_state:
+  // the operands of s.gates and s.from_h.
   void through_time(Context& ctx, Saved& s, Tensor dh, std::vector<Tensor>& dstate, const StepOperands& of_gates,
                     const StepOperands& of_state) const {
     const PackedMatrix &w_mh = packed(ctx, w_.w_mh, false, z_.batch), &w_m = packed(ctx, w_.w_m, false, z_.batch);
-    Tensor dm = ctx.empty({z_.batch, z_.cells}, dtype_of<T>);
-    const int64_t steps = dh.dim(0) / z_.batch;
+    Tensor dm = ctx.empty({z_.batch, z_.cells}, dh.dtype());
     replay_steps(ctx, [&](Context& loop) {
-      add_to(loop, at(dh, steps - 1), dstate[0]);
-      for (int64_t t = steps - 1; t >= 0; --t) {
+      for (int64_t t = dh.dim(0) / z_.batch - 1; t >= 0; --t) {
         Tensor gates = at(s.gates, t), from_x = at(s.from_x, t), from_h = at(s.from_h, t), now = at(dh, t),
                before = at(s.cells, t), after = at(s.cells, t + 1);
         with_kept<T>(gates.dtype(), [&](auto kept) {
           using S = decltype(kept);
           run_step(loop,
                    LstmBackwardStep<T, S>{gates.template data<S>(), before.template data<T>(), after.template data<T>(),
-                                          now.template data<T>(), dstate[1].template data<T>(), z_.batch, z_.cells});
+                                          now.template data<S>(), dstate[1].template data<T>(), z_.batch, z_.cells});
           multiply_step(loop, w_m, of_gates.of(loop, t), dm, 0.0f);
           run_step(loop, ProductBackwardStep<T, S>{from_x.template data<S>(), from_h.template data<S>(),
-                                                   dm.template data<T>(), z_.batch, z_.cells});
+                                                   dm.template data<S>(), z_.batch, z_.cells});
         });
         Tensor earlier = t > 0 ? at(dh, t - 1) : dstate[0];
         multiply_step(loop, w_mh, of_state.of(loop, t), earlier, t > 0 ? 1.0f : 0.0f);

@@ -25,12 +25,10 @@ template <class Gates, class T, class S>
 struct ForwardStep {
   static constexpr const char* kName = "rhn_forward";
   static constexpr int64_t kGrain = 4096;
-  const T* z;      // (B, G H) pre-activations without bias
-  S* gates;        // (B, G H) out: activations; it may be z
-  bool projected;  // in: whether `gates` contains the part of the pre-activations that z lacks; never if S is T
-  const T* bias;   // (G H)
-  const T* s;      // (B, H) the state before the layer
-  T* next;         // (B, H)
+  S* gates;       // (B, G H) in: pre-activations without bias; out: activations
+  const T* bias;  // (G H)
+  const T* s;     // (B, H) the state before the layer
+  T* next;        // (B, H)
   int64_t batch, cells;
   // Added to the transform gate's pre-activation. The constant of a free carry gate is its negative, so that both gates
   // start as coupled ones.
@@ -59,7 +57,7 @@ struct ForwardStep {
  private:
   template <class Lanes>
   LMX_HD auto sum(Lanes& lanes, int64_t at, int64_t column) const {
-    return pre_activations(lanes, z + at, projected ? gates + at : nullptr, bias + column);
+    return load_sum(lanes, gates + at, bias + column);
   }
 };
 
@@ -69,13 +67,21 @@ struct BackwardStep {
   static constexpr int64_t kGrain = 4096;
   S* gates;    // (B, G H) in: activations; out: gradients of the pre-activations
   const T* s;  // (B, H) the state before the layer
-  T* ds;  // (B, H) in: gradient of the state after the layer; out: of the state before it, without the part through z
+  T* ds;       // (B, H) in: gradient of the state after the layer, without the two following parts; out: of the state
+               // before it, without the part through this layer's pre-activations
+  const S* more;  // (B, H) the part through the pre-activations of the layer after this one; null: ds contains it
+  const T* dy;    // (B, H) the part through the output of the step; null: none
   int64_t batch, cells;
 
   template <class Lanes>
   LMX_HD void apply(Lanes& lanes, int64_t row, int64_t j) const {
     const int64_t n = cells, at = row * n + j, first = row * Gates::kBlocks * n + j;
-    auto h = lanes.load(gates + first), t = lanes.load(gates + first + n), d = lanes.load(ds + at), c = t;
+    auto h = lanes.load(gates + first), t = lanes.load(gates + first + n), c = t;
+    auto d = load_sum(lanes, ds + at, more ? more + at : nullptr);
+    if (dy) {
+      const auto from_output = lanes.load(dy + at);
+      for (int e = 0; e < Lanes::kCount; ++e) d[e] += from_output[e];
+    }
     const auto before = lanes.load(s + at);
     if constexpr (Gates::kBlocks == 3) c = lanes.load(gates + first + 2 * n);
     for (int e = 0; e < Lanes::kCount; ++e) {

@@ -103,8 +103,6 @@ class Cell final : public SequenceCell {
   void steps(Context& ctx, Saved& s, int64_t steps) const {
     const std::vector<const PackedMatrix*> weights = recurrent(ctx, true);
     const bool rounds = s.layers[0].operand.dtype() != dtype_of<T>;
-    const DType kept = s.layers[0].gates.dtype();
-    const Tensor z = kept == dtype_of<T> ? Tensor() : ctx.empty({z_.batch, z_.gates}, dtype_of<T>);
     if (rounds) to_compute(ctx, at(s.layers[0].before, 0), at(s.layers[0].operand, 0));
     replay_steps(ctx, [&](Context& loop) {
       for (int64_t t = 0; t < steps; ++t) {
@@ -116,12 +114,10 @@ class Cell final : public SequenceCell {
           Tensor next = at(after.before, last ? t + 1 : t);
           const Tensor next_operand =
               rounds && !(last && t + 1 == steps) ? at(after.operand, last ? t + 1 : t) : Tensor();
-          Tensor sums = z.defined() ? z : gates;
-          multiply_step(loop, *weights[l], operand, sums, l == 0 && !z.defined() ? 1.0f : 0.0f);
-          with_kept<T>(kept, [&](auto type) {
+          multiply_step(loop, *weights[l], operand, gates, l == 0 ? 1.0f : 0.0f);
+          with_kept<T>(gates.dtype(), [&](auto type) {
             using S = decltype(type);
-            run_step(loop, ForwardStep<Gates, T, S>{sums.template data<T>(), gates.template data<S>(),
-                                                    l == 0 && z.defined(), w_.bias[l].value().template data<T>(),
+            run_step(loop, ForwardStep<Gates, T, S>{gates.template data<S>(), w_.bias[l].value().template data<T>(),
                                                     before.template data<T>(), next.template data<T>(), z_.batch,
                                                     z_.cells, transform_bias_, operand_target(loop, next_operand)});
           });
@@ -136,17 +132,24 @@ class Cell final : public SequenceCell {
   void through_time(Context& ctx, Saved& s, const Tensor& dy, Tensor& ds,
                     const std::vector<StepOperands>& operands) const {
     const std::vector<const PackedMatrix*> weights = recurrent(ctx, false);
+    const DType kept = s.layers[0].gates.dtype();
+    const int64_t steps = dy.dim(0) / z_.batch;
+    // In the kept type a product is written beside ds, which stays in the value type, and added by the next kernel.
+    Tensor more = kept == dtype_of<T> ? Tensor() : ctx.empty({z_.batch, z_.cells}, kept);
     replay_steps(ctx, [&](Context& loop) {
-      for (int64_t t = dy.dim(0) / z_.batch - 1; t >= 0; --t) {
-        add_to(loop, ds, at(dy, t));
+      for (int64_t t = steps - 1; t >= 0; --t) {
         for (size_t l = weights.size(); l-- > 0;) {
+          const bool last = l + 1 == weights.size(), begins = last && t + 1 == steps, ends = l == 0 && t == 0;
           Tensor gates = at(s.layers[l].gates, t), before = at(s.layers[l].before, t);
-          with_kept<T>(gates.dtype(), [&](auto type) {
+          with_kept<T>(kept, [&](auto type) {
             using S = decltype(type);
-            run_step(loop, BackwardStep<Gates, T, S>{gates.template data<S>(), before.template data<T>(),
-                                                     ds.template data<T>(), z_.batch, z_.cells});
+            run_step(loop, BackwardStep<Gates, T, S>{
+                               gates.template data<S>(), before.template data<T>(), ds.template data<T>(),
+                               more.defined() && !begins ? more.template data<S>() : nullptr,
+                               last ? at(dy, t).template data<T>() : nullptr, z_.batch, z_.cells});
           });
-          multiply_step(loop, *weights[l], operands[l].of(loop, t), ds, 1.0f);
+          const bool beside = more.defined() && !ends;
+          multiply_step(loop, *weights[l], operands[l].of(loop, t), beside ? more : ds, beside ? 0.0f : 1.0f);
         }
       }
     });
