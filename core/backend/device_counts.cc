@@ -77,7 +77,7 @@ int begin_launch(const Context& ctx, const char* op) {
   LMX_CHECK(device.stream() == ctx.stream || loop, op,
             " uses the context of a thread that enqueues on another stream (use_stream_of_thread())");
   device.count_launch(op);
-  return device.capability();
+  return loop && loop->stream ? 0 : device.capability();
 }
 
 void launch_failed(const Context& ctx, const char* op, const char* error) {

@@ -6,6 +6,7 @@
 #include "backend/onednn.h"
 #include "backend/panel_gemm.h"
 #include "lmx/error.h"
+#include "lmx/operand.h"
 #include "lmx/parallel.h"
 #include "tensor/planned_products.h"
 
@@ -191,12 +192,13 @@ void matmul(Context& ctx, const Tensor& a, bool trans_a, const Tensor& b, bool t
   gemm(ctx, to_compute(ctx, a), trans_a, to_compute(ctx, b), trans_b, c, beta);
 }
 
-// One of three layouts: oneDNN's blocked copy; a copy in panels; or, for f64 and on devices, w itself.
+// One of three layouts: oneDNN's blocked copy; a copy in panels; or, for f64 and on devices, w itself or a rounded
+// copy.
 struct PackedMatrix::Impl {
   enum class Layout { blocked, panels, plain };
   Layout layout = Layout::plain;
   Tensor matrix;      // the blocked bytes, the panels, or w
-  bool trans = true;  // plain: w is (N, K)
+  bool trans = true;  // plain: `matrix` is (N, K)
   int64_t k = 0, n = 0;
   // blocked: the number of the layout, the threads for which it was chosen, and the type of the product
   int number = 0;
@@ -248,8 +250,9 @@ PackedMatrix::PackedMatrix(Context& ctx, const Tensor& w, bool trans, int64_t ro
   Context owner = ctx;
   owner.allocator = w.allocator();
   if (stays_plain(ctx, w)) {
-    p.matrix = to_compute(owner, w);
-    p.trans = trans;
+    // A GPU multiplies few rows faster by (K, N) than by (N, K): an RHN's layer in 6.0 microseconds in place of 6.5.
+    p.trans = trans && (w.dtype() == DType::f64 || !stores_operands(ctx.device.kind, ctx.compute));
+    p.matrix = trans && !p.trans ? transposed(owner, w, ctx.compute) : to_compute(owner, w);
   } else if (planned_products()) {
     // oneDNN cannot be asked about another processor. Its blocks have the size of the matrix, up to padded edges.
     p.layout = Impl::Layout::panels;

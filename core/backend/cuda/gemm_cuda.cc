@@ -78,19 +78,6 @@ using ShapeKey = std::tuple<int, int, int64_t, int64_t, int64_t, bool, bool, boo
 using Alignments = std::array<uint32_t, 3>;  // of a, b and c
 using AlgorithmKey = std::tuple<int, int, int64_t, int64_t, int64_t, bool, bool, bool, bool, Alignments>;
 
-// Products of recurrent loops, in bf16, for which another of the first algorithms of cuBLASLt's heuristic was faster
-// than the first one on an H100 (docs/history/gpu.md). The list depends on the version of cuBLASLt.
-struct MeasuredProduct {
-  int64_t m, n, k;
-  bool trans_b, adds;  // adds: beta is 1
-  int place;           // in the heuristic's list
-};
-constexpr MeasuredProduct kMeasured[] = {
-    {128, 4096, 16384, false, false, 1},  // mLSTM of 4,096 cells, backward: 49.0 in place of 54.7 microseconds
-};
-constexpr size_t kMeasuredVersion = 130100;
-constexpr int kMeasuredCapability = 900, kMeasuredProcessors = 132, kAlgorithms = 16;
-
 // Products of one device: the handle, descriptions by shape, algorithms by bucket, and the workspaces. Work of one
 // stream runs in order, so one workspace serves all its products.
 class Products {
@@ -99,10 +86,6 @@ class Products {
     CudaDevice& device = cuda::device(index);
     device.select();
     LMX_CUDA_CHECK(cublasLtCreate(&handle_));
-    int processors = 0;
-    LMX_CUDA_CHECK(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, index));
-    was_measured_ = cublasLtGetVersion() == kMeasuredVersion && device.capability() == kMeasuredCapability &&
-                    processors == kMeasuredProcessors;
   }
 
   // False, and nothing is enqueued, if cuBLASLt has no algorithm for the product with its bias.
@@ -165,17 +148,8 @@ class Products {
     throw RunError(str("[gemm] cuBLASLt has no algorithm for (", g.m, ", ", g.k, ") x (", g.k, ", ", g.n, ")"));
   }
 
-  // The place of a product's algorithm in the heuristic's list.
-  size_t place_of(const GemmCall& g, const Types& t) const {
-    if (!was_measured_ || t.in != CUDA_R_16BF || t.out != CUDA_R_16BF || g.trans_a || g.bias) return 0;
-    for (const MeasuredProduct& p : kMeasured)
-      if (p.m == g.m && p.n == g.n && p.k == g.k && p.trans_b == g.trans_b && p.adds == (g.beta != 0))
-        return static_cast<size_t>(p.place);
-    return 0;
-  }
-
-  // The first algorithm of cuBLASLt's heuristic, or that of kMeasured, without a measurement. So the choice depends on
-  // the shape, the GPU and the version of cuBLASLt alone, and a run can be repeated bit by bit.
+  // The first algorithm of cuBLASLt's heuristic, without a measurement. So the choice depends on the shape, the GPU and
+  // the version of cuBLASLt alone, and a run can be repeated bit by bit.
   std::optional<cublasLtMatmulAlgo_t> choose_algorithm(const GemmCall& g, const Types& t, const Alignments& at) {
     const Description d(g, t);
     cublasLtMatmulPreference_t p = nullptr;
@@ -193,21 +167,17 @@ class Products {
     set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, at_a);
     set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, at_c);
     set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, at_c);
-    std::array<cublasLtMatmulHeuristicResult_t, kAlgorithms> found{};
-    const size_t place = place_of(g, t);
+    cublasLtMatmulHeuristicResult_t best{};
     int count = 0;
-    const cublasStatus_t status =
-        cublasLtMatmulAlgoGetHeuristic(handle_, d.product.get(), d.b.get(), d.a.get(), d.c.get(), d.c.get(), p,
-                                       place > 0 ? kAlgorithms : 1, found.data(), &count);
+    const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(handle_, d.product.get(), d.b.get(), d.a.get(),
+                                                                 d.c.get(), d.c.get(), p, 1, &best, &count);
     if (status == CUBLAS_STATUS_NOT_SUPPORTED) return std::nullopt;
     LMX_CUDA_CHECK(status);
-    const auto& best = found[place < static_cast<size_t>(count) ? place : 0];
     if (count == 0 || best.state != CUBLAS_STATUS_SUCCESS) return std::nullopt;
     return best.algo;
   }
 
   cublasLtHandle_t handle_ = nullptr;
-  bool was_measured_ = false;  // whether kMeasured holds for this device
   std::mutex mutex_;
   std::map<ShapeKey, Description> descriptions_;
   std::map<AlgorithmKey, std::optional<cublasLtMatmulAlgo_t>> algorithms_;

@@ -40,7 +40,8 @@ __device__ inline void wait_for_previous() {
   cudaGridDependencySynchronize();
 #endif
 }
-// Whether the kernels of this source file that a device of this capability runs, the newest that it supports, wait.
+// Whether the kernels of this source file that a device of this capability runs, the newest that it supports, wait. Of
+// capability 0 there are none.
 inline bool kernels_wait(int capability) {
 #if defined(__CUDA_ARCH_LIST__)
   for (const int architecture : {__CUDA_ARCH_LIST__})

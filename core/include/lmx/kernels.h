@@ -127,8 +127,9 @@ LMX_API void replay_steps(Context& ctx, const std::function<void(Context&)>& ste
 namespace cuda {
 
 // To be called before work is enqueued on the context's device: selects the device for this thread, and counts the work
-// under the name of its op (CudaDevice::counts()). Returns the device's compute capability, 900 for 9.0. InternalError:
-// a loop of replay_steps() uses another context than the one that it got.
+// under the name of its op (CudaDevice::counts()). Returns the device's compute capability, 900 for 9.0, or 0 while a
+// loop of replay_steps() is captured: in a graph, kernels that start early would only be slower. InternalError: such a
+// loop uses another context than the one that it got.
 LMX_API int begin_launch(const Context& ctx, const char* op);
 
 }  // namespace cuda

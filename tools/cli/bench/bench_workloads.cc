@@ -91,34 +91,41 @@ class WordLstm final : public Workload {
       : Workload(
             ctx,
             {size.model, size.loss, "{name: sgd, lr: 0.2}", size.vocab, 0.2, {{lmx::ParamPattern("^lstm\\."), 1.0}}}),
-        size_(size) {}
+        size_(size) {
+    // Zipf-distributed ids, as in text: P(k) ~ 1/(k+1).
+    const double range = std::log(static_cast<double>(size_.vocab) + 1.0);
+    const lmx::RandomKey key(5);
+    for (uint64_t i = 0; i < kText; ++i)
+      text_.push_back(static_cast<int32_t>(
+          std::min(static_cast<int64_t>(std::exp(key.uniform(i) * range) - 1.0), size_.vocab - 1)));
+  }
 
   int64_t tokens() const override { return size_.batch * kSteps; }
 
  private:
   static constexpr int64_t kSteps = 20;
+  static constexpr uint64_t kText = 1 << 20;
 
   lmx::Batch batch(lmx::RandomKey key) const override {
     lmx::Batch b;
-    b.inputs = zipf(key.fold("inputs"));
-    b.targets = zipf(key.fold("targets"));
+    b.inputs = words(key.fold("inputs"));
+    b.targets = words(key.fold("targets"));
     for (int64_t s = 0; s < size_.batch; ++s) b.slots.push_back(s);
     b.fresh.assign(static_cast<size_t>(size_.batch), 1);
     return b;
   }
 
-  // Zipf-distributed ids, as in text: P(k) ~ 1/(k+1).
-  lmx::Tensor zipf(lmx::RandomKey key) const {
+  // Every sequence is read from a random place of the text.
+  lmx::Tensor words(lmx::RandomKey key) const {
     lmx::Tensor ids = lmx::Tensor::empty(ctx_.host, {size_.batch, kSteps}, lmx::DType::i32);
-    for (int64_t i = 0; i < ids.numel(); ++i) {
-      const double u = key.uniform(static_cast<uint64_t>(i));
-      const auto id = static_cast<int64_t>(std::exp(u * std::log(static_cast<double>(size_.vocab) + 1.0)) - 1.0);
-      ids.data<int32_t>()[i] = static_cast<int32_t>(std::min(id, size_.vocab - 1));
-    }
+    for (int64_t row = 0; row < size_.batch; ++row)
+      std::copy_n(text_.data() + key.below(static_cast<uint64_t>(row), kText - kSteps), kSteps,
+                  ids.data<int32_t>() + row * kSteps);
     return ids;
   }
 
   Size size_;
+  std::vector<int32_t> text_;
 };
 
 WordLstm::Size word_lstm(WorkloadScale scale) {
