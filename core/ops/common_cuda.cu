@@ -12,12 +12,21 @@ struct ScaleElement {
 template <class T>
 struct GatherElement {
   GatherRows<T> a;
-  int64_t count() const { return a.n * a.width; }
-  __device__ void operator()(int64_t i) const {
+  bool aligned() const { return a.width % cuda::kQuad == 0 && cuda::aligned_quads(a.table, a.rows); }
+  __device__ void operator()(int64_t i) const { elements<1>(i); }
+  __device__ void quad(int64_t i) const { elements<cuda::kQuad>(i); }
+  template <int N>
+  __device__ void elements(int64_t i) const {
     const auto [row, column] = cuda::position_of(i, a.width);
-    a.rows[i] = a.table[a.ids[row] * a.width + column];
+    T found[N];
+    cuda::elements_at(a.table + a.ids[row] * a.width + column, found);
+    cuda::put_elements(a.rows + i, found);
   }
 };
+template <class T>
+void gather_rows(Context& ctx, const GatherRows<T>& a) {
+  cuda::launch_quads(ctx, a.kName, a.n * a.width, GatherElement<T>{a});
+}
 template <class T, class S>
 struct ColumnValue {
   ColumnSums<T, S> a;
@@ -35,7 +44,8 @@ void column_sums(Context& ctx, const ColumnSums<T, S>& a) {
                              cuda::PutSums<T>{a.sums, a.beta});
 }
 
-const KernelAdder elements = cuda::each_kernels<ScaleElement, GatherElement>();
+const KernelAdder elements = cuda::each_kernels<ScaleElement>();
+const KernelAdder rows(Device::Kind::cuda, gather_rows<float>, gather_rows<double>);
 const KernelAdder sums(Device::Kind::cuda, column_sums<float, float>, column_sums<double, double>,
                        column_sums<float, bfloat16>, column_sums<float, float16>);
 

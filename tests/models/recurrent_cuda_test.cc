@@ -166,7 +166,8 @@ TEST_P(RecurrentCuda, KernelsRoundTheirResultsToOperands) {
   expect_rounded_operand(rhn::ForwardStep<rhn::Free, float, float>{gates, bias, a, c, kBatch, n, -0.7f}, t[4]);
 }
 
-INSTANTIATE_TEST_SUITE_P(ByQuads, RecurrentCuda, ::testing::Values(300));
+INSTANTIATE_TEST_SUITE_P(ByQuads, RecurrentCuda, ::testing::Values(52'432));
+INSTANTIATE_TEST_SUITE_P(ByPairs, RecurrentCuda, ::testing::Values(300));
 INSTANTIATE_TEST_SUITE_P(OneByOne, RecurrentCuda, ::testing::Values(299));
 
 TEST(Operand, IsNotWrittenByKernelsOfTheCpu) {

@@ -12,26 +12,23 @@ namespace lmx::cuda {
 
 constexpr int kQuad = 4;
 
-// Four neighbouring elements, aligned so that one instruction moves 16 bytes.
-template <class T>
-struct alignas(kQuad * sizeof(T) < 16 ? kQuad * sizeof(T) : 16) Quad {
-  T v[kQuad];
+// N neighbouring elements, aligned so that one instruction moves up to 16 bytes.
+template <class T, int N>
+struct alignas(N * sizeof(T) < 16 ? N * sizeof(T) : 16) Neighbours {
+  T v[N];
 };
+template <class T>
+using Quad = Neighbours<T, kQuad>;
 
 template <class T>
 __device__ Quad<T> quad_at(const T* p) {
   return *reinterpret_cast<const Quad<T>*>(p);
 }
-// N elements: a quad or one.
+// N elements: a quad, a pair or one.
 template <int N, class T>
 __device__ void elements_at(const T* p, T (&to)[N]) {
-  static_assert(N == 1 || N == kQuad);
-  if constexpr (N == 1) {
-    to[0] = *p;
-  } else {
-    const Quad<T> q = quad_at(p);
-    for (int e = 0; e < N; ++e) to[e] = q.v[e];
-  }
+  const auto found = *reinterpret_cast<const Neighbours<T, N>*>(p);
+  for (int e = 0; e < N; ++e) to[e] = found.v[e];
 }
 template <class T>
 __device__ void put_quad(T* p, const Quad<T>& q) {
@@ -39,27 +36,22 @@ __device__ void put_quad(T* p, const Quad<T>& q) {
 }
 template <int N, class T>
 __device__ void put_elements(T* p, const T (&from)[N]) {
-  static_assert(N == 1 || N == kQuad);
-  if constexpr (N == 1) {
-    *p = from[0];
-  } else {
-    Quad<T> q;
-    for (int e = 0; e < N; ++e) q.v[e] = from[e];
-    put_quad(p, q);
-  }
+  Neighbours<T, N> all;
+  for (int e = 0; e < N; ++e) all.v[e] = from[e];
+  *reinterpret_cast<Neighbours<T, N>*>(p) = all;
 }
-template <class T>
-__device__ void put_quad(const OperandTarget& operand, int64_t i, const Quad<T>& q) {
+template <int N, class T>
+__device__ void put_elements(const OperandTarget& operand, int64_t i, const T (&from)[N]) {
   const auto put = [&](auto* to) {
     using To = std::remove_pointer_t<decltype(to)>;
-    Quad<To> rounded;
-    for (int e = 0; e < kQuad; ++e) {
+    To rounded[N];
+    for (int e = 0; e < N; ++e) {
       if constexpr (std::is_same_v<To, double>)
-        rounded.v[e] = static_cast<double>(q.v[e]);
+        rounded[e] = static_cast<double>(from[e]);
       else
-        rounded.v[e] = To(static_cast<float>(q.v[e]));
+        rounded[e] = To(static_cast<float>(from[e]));
     }
-    put_quad(to + i, rounded);
+    put_elements(to + i, rounded);
   };
   switch (operand.type) {
     case DType::f64:
@@ -73,16 +65,9 @@ __device__ void put_quad(const OperandTarget& operand, int64_t i, const Quad<T>&
   }
 }
 
-template <int N, class T>
-__device__ void put_elements(const OperandTarget& operand, int64_t i, const T (&from)[N]) {
-  static_assert(N == 1 || N == kQuad);
-  if constexpr (N == 1) {
-    operand.store(i, from[0]);
-  } else {
-    Quad<T> q;
-    for (int e = 0; e < N; ++e) q.v[e] = from[e];
-    put_quad(operand, i, q);
-  }
+template <class T>
+__device__ void put_quad(const OperandTarget& operand, int64_t i, const Quad<T>& q) {
+  put_elements(operand, i, q.v);
 }
 
 // Whether quads of elements of type T can begin at these addresses. Null is such an address.
