@@ -10,9 +10,9 @@ import re
 import statistics
 import sys
 
-# Milliseconds of the serial floor, which docs/history/gpu.md derives.
+# Milliseconds of the serial floor, which docs/history/gpu.md derives; none for gpt.
 WORKLOADS = {"word_lstm": ("128 x 20 words", 0.28), "char_rhn": ("128 x 150 characters", 18.2),
-             "char_mlstm": ("128 x 256 bytes", 38.6), "nmt_transformer": ("192 pairs of 27 and 27 words", 16.5)}
+             "char_mlstm": ("128 x 256 bytes", 38.6), "nmt_transformer": ("192 pairs of 27 and 27 words", 16.5), "gpt": ("16 x 1,024 subwords", None)}
 PEERS = {"torch": "PyTorch", "jax": "JAX"}
 KERNELS = 20  # rows of a table of kernels
 
@@ -64,7 +64,7 @@ def comparison(found):
         peers = [found[program, name, "bf16"] for program in PEERS]
         best = min((time for peer in peers for time in milliseconds(peer)), default=None)
         full_size = all(line["scale"] == "paper" for line in lmx if "scale" in line)
-        yield row(f"`{name}`, {batch}", cell(lmx), *map(cell, peers), ratio(best, lmx), number(floor),
+        yield row(f"`{name}`, {batch}", cell(lmx), *map(cell, peers), ratio(best, lmx), number(floor) if floor else "-",
                   ratio(floor if full_size else None, lmx), cell(fp32))
     if reasons := [f"- {' '.join(key)}: {line['error']}" for key, lines in found.items() for line in lines if "error" in line]:
         yield "\nParts without a result:\n"

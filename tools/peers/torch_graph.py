@@ -8,7 +8,7 @@
 Prints a JSON line for each workload, with the fields of torch_bench.py, whose models, losses and optimizers these are. The whole step
 is one CUDA graph: drawing the batch, forward, backward, clipping and the update; then the host reads the loss. The loops of the
 character models have hand-written backward passes that compute the gradient of each weight as one product after the loop, and their
-pointwise parts are compiled. The LSTM is cuDNN's. The Transformer is compiled as a whole.
+pointwise parts are compiled. The LSTM is cuDNN's. The two Transformers are compiled as a whole.
 """
 import argparse
 import copy
@@ -21,7 +21,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from torch_bench import CharMlstm, CharRhn, NmtTransformer, WordLstm, median_seconds, result
+from torch_bench import CharMlstm, CharRhn, Gpt, NmtTransformer, WordLstm, median_seconds, result
 
 # Axes: T (time), B (sequences of a batch), N (units), L (layers of a time step). The pointwise functions write the operands of the next
 # products into arrays of all time steps, so that no kernel copies them. A compiled function does not write to an array that it reads.
@@ -238,12 +238,18 @@ def word_step(workload, dtype=torch.bfloat16):
     return step
 
 
-WORKLOADS = {"word_lstm": Word.workload, "char_rhn": Rhn.make, "char_mlstm": Mlstm.make, "nmt_transformer": Nmt.workload}
+class GraphGpt(Gpt):
+    VOCAB, D, FFN, HEADS, KV_HEADS, LAYERS, BATCH, STEPS = 50_304, 768, 2048, 12, 4, 12, 16, 1024
+
+
+WORKLOADS = {"word_lstm": Word.workload, "char_rhn": Rhn.make, "char_mlstm": Mlstm.make, "nmt_transformer": Nmt.workload,
+             "gpt": GraphGpt.workload}
 
 TINY = {Word: {"VOCAB": 50, "WIDTH": 8, "CELLS": 16, "SAMPLES": 9, "BATCH": 4, "STEPS": 5},
         Rhn: {"VOCAB": 11, "HIDDEN": 16, "DEPTH": 3, "BATCH": 4, "STEPS": 5},
         Mlstm: {"VOCAB": 11, "WIDTH": 8, "HIDDEN": 16, "BATCH": 4, "STEPS": 5},
-        Nmt: {"VOCAB": 32, "D": 16, "FFN": 32, "HEADS": 2, "LAYERS": 2, "PAIRS": 3, "SOURCE": 5, "TARGET": 4}}
+        Nmt: {"VOCAB": 32, "D": 16, "FFN": 32, "HEADS": 2, "LAYERS": 2, "PAIRS": 3, "SOURCE": 5, "TARGET": 4},
+        GraphGpt: {"VOCAB": 32, "D": 16, "FFN": 32, "HEADS": 2, "KV_HEADS": 1, "LAYERS": 2, "BATCH": 3, "STEPS": 5}}
 
 
 def make_tiny():
@@ -255,7 +261,7 @@ def make_tiny():
 def step_of(workload):
     if isinstance(workload.model, Word):
         return word_step(workload)
-    if not isinstance(workload.model, Nmt):
+    if not isinstance(workload.model, (Nmt, Gpt)):
         return partial(workload.train, workload.model, "bf16", "cuda")
 
     @compiled
