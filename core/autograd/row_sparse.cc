@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <numeric>
 #include <utility>
 
@@ -36,16 +37,20 @@ void sort_by_index(std::vector<Source>& sources) {
 }
 
 template <class T>
-Tensor sum_runs(Context& ctx, const std::vector<Source>& sources, std::vector<int64_t> starts, const Shape& shape) {
+Tensor sum_runs(Context& ctx, const std::vector<Source>& sources, const std::vector<int64_t>& starts,
+                const Shape& shape) {
   Tensor sums = ctx.empty(shape, dtype_of<T>, MemClass::gradients);
   const auto n = static_cast<int64_t>(starts.size()) - 1;
   if (n == 0) return sums;
-  std::vector<const T*> addresses(sources.size());
-  std::transform(sources.begin(), sources.end(), addresses.begin(),
-                 [](const Source& source) { return static_cast<const T*>(source.row); });
-  const Uploaded<const T*> rows = ctx.upload(std::move(addresses));
-  const Uploaded<int64_t> runs = ctx.upload(std::move(starts));
-  run_kernel(ctx, SumRuns<T>{rows.data(), runs.data(), sums.data<T>(), n, sums.numel() / n});
+  // The addresses of the rows, then the starts: one upload.
+  static_assert(sizeof(const T*) == sizeof(int64_t));
+  std::vector<int64_t> words(sources.size() + starts.size());
+  std::transform(sources.begin(), sources.end(), words.begin(),
+                 [](const Source& source) { return std::bit_cast<int64_t>(source.row); });
+  std::copy(starts.begin(), starts.end(), words.end() - static_cast<std::ptrdiff_t>(starts.size()));
+  const Uploaded<int64_t> uploaded = ctx.upload(std::move(words));
+  run_kernel(ctx, SumRuns<T>{reinterpret_cast<const T* const*>(uploaded.data()), uploaded.data() + sources.size(),
+                             sums.data<T>(), n, sums.numel() / n});
   return sums;
 }
 
@@ -79,8 +84,8 @@ RowSparse coalesce(Context& ctx, const std::vector<RowSparse>& pieces) {
   starts.push_back(static_cast<int64_t>(sources.size()));
   Shape shape = like.shape();
   shape[0] = static_cast<int64_t>(out.indices.size());
-  out.rows = like.dtype() == DType::f64 ? sum_runs<double>(ctx, sources, std::move(starts), shape)
-                                        : sum_runs<float>(ctx, sources, std::move(starts), shape);
+  out.rows = like.dtype() == DType::f64 ? sum_runs<double>(ctx, sources, starts, shape)
+                                        : sum_runs<float>(ctx, sources, starts, shape);
   return out;
 }
 

@@ -24,8 +24,11 @@ class UploadCache {
            const std::shared_ptr<const Tensor>& copy);
 
  private:
+  struct Hash {
+    size_t operator()(const std::string& key) const;
+  };
   std::mutex mutex_;
-  std::unordered_map<std::string, std::weak_ptr<const Tensor>> entries_;  // by key_of()
+  std::unordered_map<std::string, std::weak_ptr<const Tensor>, Hash> entries_;  // by key_of()
   size_t checked_ = 64;  // entries at which those that are not in use are removed
 };
 
