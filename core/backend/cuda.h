@@ -104,6 +104,7 @@ struct CudaDeviceInfo {
   std::string name;          // "NVIDIA H100 80GB HBM3"
   int major = 0, minor = 0;  // its compute capability
   int64_t memory = 0;        // bytes
+  int64_t cache = 0;         // bytes of its L2 cache
   int driver = 0;            // the newest CUDA that the driver supports
   int runtime = 0;           // the CUDA of the runtime library
   std::string id;            // unique among all devices of all hosts: the UUID in hexadecimal digits

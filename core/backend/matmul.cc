@@ -71,7 +71,7 @@ void multiply(Context& ctx, const Factor& left, const Factor& right, Tensor& c, 
   const GemmCall call{a.raw(), a.dtype(), trans_a, b.raw(),  b.dtype(), trans_b, c.raw(),
                       m,       n,         k,       add.beta, c.dtype(), bias,    add.bias_added};
   if (ctx.device.counts && add.bias) *add.bias_added = true;
-  count_product(ctx, m, n, k);
+  if (StepRecord* record = step_record(ctx)) record->product({.m = m, .n = n, .k = k}, c.raw(), c.bytes());
   switch (type) {
     case DType::f64:
       return run_kernel(ctx, Gemm<double>{call});

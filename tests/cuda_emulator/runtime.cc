@@ -17,6 +17,7 @@ namespace {
 using namespace cuda_emulator;
 
 constexpr size_t kSharedByDefault = size_t{48} << 10, kSharedAtMost = size_t{227} << 10, kMostArguments = 4096;
+constexpr int kCacheBytes = 1 << 18;  // much smaller than that of a GPU, so that tests which exceed it stay fast
 constexpr size_t kGraphBytes = 1024;  // of the device's memory, for each operation
 
 thread_local std::string next_name = "kernel";
@@ -257,7 +258,7 @@ cudaError_t cudaSetDevice(int device) {
 
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   if (!is_device(device)) return remember(cudaErrorInvalidDevice);
-  *properties = {"Emulated CUDA device", {}, memory_bytes(), cuda_emulator::kernels_missing() ? 8 : 9, 0};
+  *properties = {"Emulated CUDA device", {}, memory_bytes(), cuda_emulator::kernels_missing() ? 8 : 9, 0, kCacheBytes};
   std::memcpy(properties->uuid.bytes, "emulated", 8);
   std::memcpy(properties->uuid.bytes + 8, &device, sizeof device);
   return cudaSuccess;

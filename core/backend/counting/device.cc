@@ -57,12 +57,8 @@ class CountedMemory final : public CachingAllocator {
   CountedMemory(Device device, CountingDevice& counter) : device_(device), counter_(counter) {}
   ~CountedMemory() override { trim(); }
   Device device() const override { return device_; }
-  void zero(void*, size_t bytes) const override {
-    counter_.count_moved(&DeviceCounts::fills, static_cast<int64_t>(bytes));
-  }
-  void copy(void*, const void*, size_t bytes) const override {
-    counter_.count_moved(&DeviceCounts::copies, static_cast<int64_t>(bytes));
-  }
+  void zero(void*, size_t bytes) const override { counter_.transfer(&DeviceCounts::fills, bytes); }
+  void copy(void*, const void*, size_t bytes) const override { counter_.transfer(&DeviceCounts::copies, bytes); }
 
  protected:
   size_t queue() const override { return device_.kind == Device::Kind::cpu ? 0 : static_cast<size_t>(work_stream()); }
@@ -176,7 +172,21 @@ std::shared_ptr<Fence> CountingDevice::fence() {
 void CountingDevice::copy(Tensor& to, const Tensor& from) {
   const bool up = !from.device().counts, down = !to.device().counts;
   if (down) std::memset(to.raw(), 0, static_cast<size_t>(to.bytes()));
-  count_moved(up ? &DeviceCounts::uploads : down ? &DeviceCounts::downloads : &DeviceCounts::copies, from.bytes());
+  transfer(up     ? &DeviceCounts::uploads
+           : down ? &DeviceCounts::downloads
+                  : &DeviceCounts::copies,
+           static_cast<size_t>(from.bytes()));
+}
+
+void CountingDevice::replay(Context& ctx, const std::function<void(Context&)>& steps) {
+  if (record_) record_->begin_loop();
+  steps(ctx);
+  if (record_) record_->end_loop();
+}
+
+void CountingDevice::transfer(DeviceCounts::Moved DeviceCounts::*moved, size_t bytes) {
+  count_moved(moved, static_cast<int64_t>(bytes));
+  if (record_) record_->transfer();
 }
 
 void CountingDevice::count(const char* op) {
@@ -193,7 +203,7 @@ StepRecord* step_record(const Context& ctx) {
 }
 
 void count_product(const Context& ctx, int64_t m, int64_t n, int64_t k, int64_t times) {
-  if (StepRecord* record = step_record(ctx)) record->product({.m = m, .n = n, .k = k, .times = times});
+  if (StepRecord* record = step_record(ctx)) record->product({.m = m, .n = n, .k = k, .times = times, .within = true});
 }
 
 void detail::count_kernel(const Context& ctx, const char* op) {

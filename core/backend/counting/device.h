@@ -30,7 +30,8 @@ class CountingDevice final : public CudaDevice {
   Device device() const { return device_; }
   // `ctx` computes here; its memory counts separately. On a CPU its memory of the host counts there, too.
   void place(Context& ctx);
-  void count(const char* op);  // TooManyKernels: after some millions
+  void count(const char* op);                                             // TooManyKernels: after some millions
+  void transfer(DeviceCounts::Moved DeviceCounts::*moved, size_t bytes);  // counts a copy or a fill
   // From now on passes are recorded; null: none. REQUIRES: one thread computes on this device while there is a record.
   void keep(StepRecord* record) { record_ = record; }
   StepRecord* record() const { return record_; }
@@ -46,7 +47,7 @@ class CountingDevice final : public CudaDevice {
   void copy(Tensor& to, const Tensor& from) override;
   std::shared_ptr<Fence> fence() override;
   std::unique_ptr<DeviceClock> clock() override { return nullptr; }
-  void replay(Context& ctx, const std::function<void(Context&)>& steps) override { steps(ctx); }
+  void replay(Context& ctx, const std::function<void(Context&)>& steps) override;
   GraphMemory graph_memory() const override { return {}; }
 
  private:

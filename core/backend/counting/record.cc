@@ -1,5 +1,7 @@
 #include "backend/counting/record.h"
 
+#include <tuple>
+
 namespace lmx {
 
 double macs_of(const std::vector<CountedWork>& part) {
@@ -36,17 +38,25 @@ void StepRecord::ready(const std::string& parameter, const std::function<void()>
   part_ = part;
 }
 
-void StepRecord::product(const CountedWork& product) {
+void StepRecord::product(const CountedWork& product, const void* output, int64_t bytes) {
   if (!part_) return;
+  const auto kind = [](const CountedWork& w) { return std::tuple(w.m, w.n, w.k, w.packed, w.within); };
   CountedWork& last = part_->back();
-  if (last.m == product.m && last.n == product.n && last.k == product.k && last.packed == product.packed)
+  if (kind(last) == kind(product))
     last.times += product.times;
   else
     part_->push_back(product);
+  if (loop_ && !loop_->insert(output).second) part_->back().rewritten += bytes;
 }
 
 void StepRecord::kernel() {
-  if (part_) ++part_->back().kernels;
+  if (!part_) return;
+  ++part_->back().kernels;
+  part_->back().in_loops += loop_.has_value();
+}
+
+void StepRecord::transfer() {
+  if (part_) ++part_->back().transfers;
 }
 
 void StepRecord::allocated(MemClass c, int64_t bytes) {

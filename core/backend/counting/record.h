@@ -3,6 +3,8 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -16,8 +18,13 @@ struct CountedWork {
   int64_t m = 0, n = 0, k = 0;  // 0: no product, the work before the first one
   int64_t times = 1;            // equal products in a row, with what follows each of them
   bool packed = false;          // the second factor was packed once for many products (PackedMatrix)
+  bool within = false;          // a kernel of lmx computes it beside other work (count_product()); otherwise a product
+                                // is one of the kernels
   int64_t kernels = 0;          // that were started, of all times
+  int64_t in_loops = 0;         // of these, kernels of loops that a CUDA device replays (replay_steps())
+  int64_t transfers = 0;        // copies and fills of memory, of all times
   int64_t written = 0;          // bytes of activations that were allocated, of all times
+  int64_t rewritten = 0;        // bytes of products in such loops, where the loop had a product before, of all times
   double macs() const { return static_cast<double>(m) * static_cast<double>(n * times) * static_cast<double>(k); }
 };
 double macs_of(const std::vector<CountedWork>& part);
@@ -43,8 +50,13 @@ class StepRecord {
   void end_update() { part_ = nullptr; }
   // The gradient of a parameter is complete, and `exchange` is called, which is no part of the pass.
   void ready(const std::string& parameter, const std::function<void()>& exchange);
-  void product(const CountedWork& product);
+  // `output`: the memory of the product, `bytes` of it.
+  void product(const CountedWork& product, const void* output = nullptr, int64_t bytes = 0);
   void kernel();
+  void transfer();
+  // The work until end_loop() belongs to a loop that a CUDA device replays.
+  void begin_loop() { loop_.emplace(); }
+  void end_loop() { loop_.reset(); }
   void allocated(MemClass c, int64_t bytes);
   // Bytes that were allocated outside of passes, where gradients are exchanged and parameters updated.
   int64_t allocated_outside() const { return outside_; }
@@ -57,7 +69,8 @@ class StepRecord {
  private:
   CountedPass largest_, last_;
   std::vector<CountedWork> update_;
-  std::vector<CountedWork>* part_ = nullptr;  // null: between passes
+  std::vector<CountedWork>* part_ = nullptr;   // null: between passes
+  std::optional<std::set<const void*>> loop_;  // outputs of its products; empty: outside of loops
   int64_t outside_ = 0;
 };
 

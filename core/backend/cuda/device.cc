@@ -238,6 +238,7 @@ CudaDeviceInfo device_info(int index) {
   info.major = properties.major;
   info.minor = properties.minor;
   info.memory = static_cast<int64_t>(properties.totalGlobalMem);
+  info.cache = properties.l2CacheSize;
   info.id = hexadecimal({properties.uuid.bytes, sizeof properties.uuid.bytes});
   LMX_CUDA_CHECK(cudaDriverGetVersion(&info.driver));
   LMX_CUDA_CHECK(cudaRuntimeGetVersion(&info.runtime));

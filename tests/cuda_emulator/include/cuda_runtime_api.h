@@ -76,6 +76,7 @@ struct cudaDeviceProp {
   struct cudaUUID_t uuid;
   size_t totalGlobalMem;
   int major, minor;
+  int l2CacheSize;
 };
 struct cudaFuncAttributes {
   size_t sharedSizeBytes;
