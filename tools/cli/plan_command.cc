@@ -41,18 +41,36 @@ std::vector<std::string> command_line(const PlanFlags& o) {
   return words;
 }
 
+// The recipes of a calibration, with each combination of the values of its overrides. Further recipes are among the
+// overrides, as words without a value.
+std::vector<lmx::Recipe> calibrated_recipes(const PlanFlags& o) {
+  lmx::ComposeOptions options = with_plugins(o.request.compose);
+  std::vector<std::string> files{o.request.recipe};
+  std::erase_if(options.overrides, [&](const std::string& word) {
+    const bool file = word.ends_with(".yaml") && word.find('=') == std::string::npos;
+    if (file) files.push_back(word);
+    return file;
+  });
+  std::vector<lmx::Recipe> recipes;
+  for (const std::string& file : files)
+    for (const lmx::Node& tree : lmx::plan::variant_trees(file, options))
+      recipes.push_back(lmx::read_recipe(tree, std::filesystem::path(file).stem().string()));
+  for (const lmx::Recipe& other : recipes) {
+    if (lmx::to_yaml(other.comm) != lmx::to_yaml(recipes[0].comm))
+      throw lmx::UserError("[plan] --calibrate measures the links of one group of ranks; give one value of comm");
+    if (other.device != recipes[0].device)
+      throw lmx::UserError(lmx::str("[plan] --calibrate measures one device, and these recipes have ",
+                                    recipes[0].device, " and ", other.device, "; give one value of device"));
+  }
+  return recipes;
+}
+
 void calibrate(Command command, const PlanFlags& o) {
   if (!o.calibrate.ends_with(".yaml"))
     throw lmx::UserError(lmx::str("[plan] --calibrate ", o.calibrate, ": a machine is a file that ends in .yaml"));
   refuse_given(command, {"--machine", "--ranks", "--out", "--anchor", "--from", "--json"}, "with --calibrate");
-  const std::string name = std::filesystem::path(o.request.recipe).stem().string();
-  std::vector<lmx::Recipe> recipes;
-  for (const lmx::Node& tree : lmx::plan::variant_trees(o.request.recipe, with_plugins(o.request.compose)))
-    recipes.push_back(lmx::read_recipe(tree, name));
+  const std::vector<lmx::Recipe> recipes = calibrated_recipes(o);
   const lmx::Recipe& recipe = recipes[0];
-  for (const lmx::Recipe& other : recipes)
-    if (lmx::to_yaml(other.comm) != lmx::to_yaml(recipe.comm))
-      throw lmx::UserError("[plan] --calibrate measures the links of one group of ranks; give one value of comm");
   if (lmx::train::comm_ranks(recipe.comm, "comm") > 1 && lmx::train::in_one_process(recipe.comm, "comm"))
     throw lmx::UserError(
         "[plan] --calibrate measures ranks that are processes, and those of this recipe are threads of one: set "
@@ -159,6 +177,8 @@ void add_plan(Command app) {
                           "two strategies on one to eight nodes of the paper's cluster"},
                          {"lmx plan recipes/puri_amazon_4096.yaml --machine h100_node --ranks 8,64 --out plan.html",
                           "as a page with charts"},
+                         {"lmx plan A.yaml B.yaml --calibrate here.yaml device=cuda comm=self precision=bf16",
+                          "measures the GPU of this machine with the products and passes of two recipes"},
                          {"lmx plan RECIPE --machine a100_node --ranks 64 machine.links.network.gb_s=12.5",
                           "with another network"},
                          {"lmx plan RECIPE --machine h100_node --ranks 8,64 batch.fit=memory",
@@ -170,14 +190,15 @@ void add_plan(Command app) {
   const auto o = std::make_shared<PlanFlags>();
   command.add_option("RECIPE", o->request.recipe, "a recipe, a YAML file").required();
   command.add_option("OVERRIDES", o->request.compose.overrides,
-                     "key=value; key=a,b plans a variant for each value. machine.KEY=VALUE changes the machine");
+                     "key=value; key=a,b plans a variant for each value. machine.KEY=VALUE changes the machine. With "
+                     "--calibrate also further recipes");
   command.add_option(
       "--machine NAME|FILE", o->request.machine,
       "a file of a folder `machine` of recipes (patwary_titanx, h100_node, ...), or the path of such a file");
   command
       .add_option("--calibrate FILE.yaml", o->calibrate,
-                  "measure this machine with the recipe's products and the links between its ranks (comm=...), and "
-                  "write it as a machine for --machine; trains nothing")
+                  "measure this machine, or its GPU (device=cuda), with the recipes' products and passes and the "
+                  "links between its ranks (comm=...), and write it as a machine for --machine; trains nothing")
       .output_file();
   command
       .add_option("--ranks N,...", o->request.ranks,

@@ -7,57 +7,80 @@
 #include <numeric>
 #include <set>
 
+#include "app/calibration/fit_products.h"
 #include "app/calibration/passes.h"
 #include "app/calibration/random_batch.h"
 #include "app/calibration/rehearsal.h"
 #include "app/calibration/timing.h"
-#include "app/memory/machine_memory.h"
 #include "app/memory/outline.h"
 #include "app/plan/wire.h"
 #include "app/plan/work.h"
 #include "app/records/median.h"
+#include "backend/cuda.h"
 #include "base/clock.h"
 #include "lmx/autograd.h"
 #include "lmx/error.h"
+#include "lmx/kernels.h"
 #include "lmx/matmul.h"
 #include "recipe/comm_config.h"
+#include "recipe/components.h"
 
 namespace lmx::plan {
 namespace {
 
 using namespace train;
 
-constexpr int64_t kStream = int64_t{1} << 26;  // floats of the arrays that are added: beyond every cache
+constexpr int64_t kStream = int64_t{1} << 26;  // floats of the arrays that are added: beyond every cache of a CPU
+constexpr int64_t kCaches = 8;                 // arrays of a GPU are as many times as large as its L2 cache
+constexpr int64_t kLaunches = 1000;            // small kernels of a measurement
+constexpr int64_t kFewestReplayed = 16;        // products of a replayed loop
+
+bool on_gpu(const Context& ctx) {
+  return ctx.device.kind != Device::Kind::cpu;
+}
+
+int64_t cache_of(const Context& ctx) {
+  return cuda_device_info(ctx.device.index).cache;
+}
+
+// A GPU computes products in a replayed loop, so that the host's part, which is counted by itself, does not matter.
+// Each product has another second factor. Together these exceed the L2 cache twice, because a pass uses all of its
+// weights between two uses of one.
+double cold_product_s(Context& ctx, const ProductShape& p) {
+  const auto bytes = p.k * p.n * static_cast<int64_t>(size_of(ctx.compute));
+  const int64_t different = (2 * cache_of(ctx) + bytes - 1) / bytes, copies = std::max(kFewestReplayed, different);
+  const Tensor a = to_compute(ctx, noise(ctx, {p.m, p.k}));
+  const Tensor all = to_compute(ctx, noise(ctx, {different * p.k, p.n}));
+  Tensor c = ctx.zeros({p.m, p.n}, DType::f32);
+  return together_s(ctx,
+                    [&] {
+                      replay_steps(ctx, [&](Context& loop) {
+                        for (int64_t i = 0; i < copies; ++i) {
+                          const int64_t row = i % different * p.k;
+                          gemm(loop, a, false, all.slice(row, row + p.k), false, c);
+                        }
+                      });
+                    }) /
+         static_cast<double>(copies);
+}
 
 MeasuredProduct measure_product(Context& ctx, const ProductShape& p, const std::string& precision) {
   MeasuredProduct result{p.m, p.n, p.k, precision};
+  if (on_gpu(ctx)) {
+    result.us = 1e6 * cold_product_s(ctx, p);
+    return result;
+  }
   Tensor c = ctx.zeros({p.m, p.n}, DType::f32);
   const Tensor b = noise(ctx, {p.k, p.n}), a = noise(ctx, {p.m, p.k});
   if (!p.repeated) {
-    result.us = 1e6 * together_s(*ctx.comm, [&] { matmul(ctx, a, false, b, false, c); });
+    result.us = 1e6 * together_s(ctx, [&] { matmul(ctx, a, false, b, false, c); });
     return result;
   }
-  result.pack_us = 1e6 * together_s(*ctx.comm, [&] { PackedMatrix(ctx, b, false, p.m); });
+  result.pack_us = 1e6 * together_s(ctx, [&] { PackedMatrix(ctx, b, false, p.m); });
   const PackedMatrix packed(ctx, b, false, p.m);
   const Tensor operand = as_operand(ctx, a);
-  result.us = 1e6 * together_s(*ctx.comm, [&] { packed.multiply(ctx, operand, c); });
+  result.us = 1e6 * together_s(ctx, [&] { packed.multiply(ctx, operand, c); });
   return result;
-}
-
-// The largest rate is the peak; `half_size` is the median of what each product's rate implies.
-void fit_curve(DeviceConfig& device, const std::vector<MeasuredProduct>& products, DType compute) {
-  std::vector<std::pair<double, double>> rates;  // smallest size, operations a second
-  double peak = 0;
-  for (const MeasuredProduct& p : products) {
-    const double macs = static_cast<double>(p.m) * static_cast<double>(p.n) * static_cast<double>(p.k);
-    rates.emplace_back(static_cast<double>(std::min({p.m, p.n, p.k})), 2 * macs / (p.us * 1e-6));
-    peak = std::max(peak, rates.back().second);
-  }
-  std::vector<double> halves;
-  for (const auto& [size, rate] : rates) halves.push_back(size * (peak / rate - 1));
-  device.half_size = lmx_cli::median(std::move(halves));
-  device.peak_tflops.of(compute) = peak / 1e12;
-  device.efficiency.of(compute) = 1;
 }
 
 // How the ranks of a machine share its cores. The body: a product that stays in the cache.
@@ -75,7 +98,7 @@ Sharing measure_sharing(Context& ctx) {
   double all = INFINITY, stretch = INFINITY;
   std::vector<double> beside;
   for (int round = 0; round < kRounds; ++round) {
-    all = std::min(all, together_s(*ctx.comm, product));
+    all = std::min(all, together_s(ctx, product));
     stretch = std::min(stretch, stretch_of(*ctx.comm, product));
   }
   for (int round = 0; round < kRounds; ++round) {
@@ -90,44 +113,63 @@ Sharing measure_sharing(Context& ctx) {
   return {stretch, lmx_cli::median(std::move(beside))};
 }
 
-DeviceConfig measure_device(const std::vector<Recipe>& recipes, Context& ctx, int ranks_here) {
-  DeviceConfig device;
+void describe_device(DeviceConfig& device, const Context& ctx, int ranks_here) {
+  device.memory_gb = static_cast<double>(memory_of(ctx.device)) / 1e9 / ranks_here;
+  if (on_gpu(ctx)) {
+    device.name = cuda_device_info(ctx.device.index).name;
+    return;
+  }
   device.name = str("CPU (", cpu_isa(), ")");
   device.kind = "cpu";
   device.native_bf16 = !multiplies_in_f32(DType::bf16);
-  device.memory_gb = static_cast<double>(machine_memory().bytes) / 1e9 / ranks_here;
+}
+
+double measure_bandwidth(Context& ctx, int ranks_here) {
+  const int64_t floats = on_gpu(ctx) ? kCaches * cache_of(ctx) / 4 : kStream;
+  Tensor a = ctx.zeros({floats / ranks_here}, DType::f32);
+  const Tensor b = noise(ctx, {floats / ranks_here});
+  const double seconds = together_s(ctx, [&] { add_tensor(ctx, a, b); });
+  return 3 * 4 * static_cast<double>(a.numel()) / seconds / 1e9;
+}
+
+void measure_launches(DeviceConfig& device, Context& ctx) {
+  Tensor one = ctx.zeros({1}, DType::f32);
+  const Tensor other = noise(ctx, {1});
+  const auto add = [&](Context& to) {
+    for (int64_t i = 0; i < kLaunches; ++i) add_tensor(to, one, other);
+  };
+  const auto us_of = [&](const std::function<void()>& body) { return 1e6 * together_s(ctx, body) / kLaunches; };
+  device.launch_us = us_of([&] { add(ctx); });
+  if (on_gpu(ctx)) device.replay_us = us_of([&] { replay_steps(ctx, add); });
+}
+
+DeviceConfig measure_device(const std::vector<Recipe>& recipes, Context& ctx, int ranks_here) {
+  DeviceConfig device;
+  describe_device(device, ctx, ranks_here);
+  device.memory_gb_s = measure_bandwidth(ctx, ranks_here);
+  measure_launches(device, ctx);
   std::map<std::string, std::pair<DType, std::set<ProductShape>>> shapes;  // by precision
   for (const Recipe& r : recipes) {
     const Outline outline = outline_of(r, ctx.ranks, ctx.ranks);
     shapes[r.precision].first = compute_of(r);
-    const RankCount count = count_rank(r, outline.batch, {Device::Kind::cpu, ctx.ranks, 0});
-    for (const ProductShape& shape : product_shapes(count)) shapes[r.precision].second.insert(shape);
+    const RankCount count = count_rank(r, outline.batch, {ctx.device.kind, ctx.ranks, 0});
+    for (const ProductShape& shape : product_shapes(count, !on_gpu(ctx))) shapes[r.precision].second.insert(shape);
   }
   for (const auto& [precision, all] : shapes) {
     ctx.compute = all.first;
     std::vector<MeasuredProduct> products;
     for (const ProductShape& shape : all.second) products.push_back(measure_product(ctx, shape, precision));
-    fit_curve(device, products, ctx.compute);
+    fit_products(device, products, ctx.compute);
     for (const MeasuredProduct& p : products) device.products.items.push_back(write_config(p));
   }
-  {
-    Tensor a = ctx.zeros({kStream / ranks_here}, DType::f32);
-    const Tensor b = noise(ctx, {kStream / ranks_here});
-    const double seconds = together_s(*ctx.comm, [&] { add_tensor(ctx, a, b); });
-    device.memory_gb_s = 3 * 4 * static_cast<double>(a.numel()) / seconds / 1e9;
-  }
-  Tensor one = ctx.zeros({1}, DType::f32);
-  const Tensor other = noise(ctx, {1});
-  device.launch_us = 1e6 / 1000 * together_s(*ctx.comm, [&] {
-                       for (int i = 0; i < 1000; ++i) add_tensor(ctx, one, other);
-                     });
+  ctx.allocator->trim();  // passes need the memory
   return device;
 }
 
 void measure_passes(const std::vector<Recipe>& recipes, Context& ctx, int ranks_here, DeviceConfig& device) {
   std::vector<MeasuredPass> found;
   for (const Recipe& r : recipes)
-    if (const auto pass = measure_pass(*ctx.comm, r, outline_of(r, ctx.ranks, ctx.ranks), found, ranks_here))
+    if (const auto pass = measure_pass(ctx, r, outline_of(r, ctx.ranks, ctx.ranks), found, ranks_here))
       found.push_back(*pass);
   for (const MeasuredPass& p : found) device.passes.items.push_back(write_config(p));
 }
@@ -180,7 +222,7 @@ LinkConfig measure_link(Context& ctx, const std::function<bool(int)>& with, int 
   constexpr int kRounds = 3, kTimes = 2;  // another program may use the machine in one of the rounds
   std::vector<double> delays;
   for (int round = 0; round < kRounds; ++round) {
-    const double one = together_s(comm, product);
+    const double one = together_s(ctx, product);
     const Beside beside = beside_s(comm, product, [&] {
       for (int i = 0; i < kTimes; ++i) large();
     });
@@ -193,10 +235,10 @@ LinkConfig measure_link(Context& ctx, const std::function<bool(int)>& with, int 
 }  // namespace
 
 Machine calibrate(const std::vector<Recipe>& given, Communicator& comm, int ranks_per_node) {
-  Context ctx;
-  ctx.comm = &comm;
-  ctx.rank = comm.rank();
-  ctx.ranks = comm.size();
+  Context ctx = make_context(given[0], comm);
+  if (on_gpu(ctx) && comm.size() > 1)
+    throw UserError(str("[plan] --calibrate measures one GPU without its links to others, and these are ", comm.size(),
+                        " ranks: set comm=self, or device=cpu"));
   const int nodes = (comm.size() + ranks_per_node - 1) / ranks_per_node, own_node = comm.rank() / ranks_per_node;
   Machine m;
   m.name = str("measured: ", comm.size(), comm.size() == 1 ? " rank" : " ranks", " on ", nodes,
@@ -204,13 +246,15 @@ Machine calibrate(const std::vector<Recipe>& given, Communicator& comm, int rank
   comm.barrier();
   const int ranks_here = std::min(ranks_per_node, comm.size());
   std::vector<Recipe> recipes;
-  for (const Recipe& r : given) recipes.push_back(with_measured_batch(comm, r, ranks_here));
+  for (const Recipe& r : given) recipes.push_back(with_measured_batch(ctx, r, ranks_here));
   m.device = measure_device(recipes, ctx, ranks_here);
   ctx.compute = DType::f32;
   measure_passes(recipes, ctx, ranks_here, m.device);
-  const Sharing sharing = measure_sharing(ctx);
-  m.device.beside = sharing.beside;
-  measure_exchanges(recipes, ctx, sharing.stretch, m.device);
+  if (!on_gpu(ctx)) {  // one GPU exchanges nothing, and shares no core with other ranks
+    const Sharing sharing = measure_sharing(ctx);
+    m.device.beside = sharing.beside;
+    measure_exchanges(recipes, ctx, sharing.stretch, m.device);
+  }
   m.links.ranks_per_node = ranks_per_node;
   m.sources = Node::map();
   m.sources.set("device", Node::string("measured by lmx plan --calibrate"));

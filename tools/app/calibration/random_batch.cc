@@ -9,10 +9,12 @@
 namespace lmx::plan {
 namespace {
 
+constexpr int64_t kUploaded = int64_t{1} << 20;  // floats that the host makes for a device
+
 TokenArray sentences(uint64_t seed, int64_t number, int64_t vocabulary) {
   std::vector<int32_t> ids = data::drawn_words(seed, number * kSentence, vocabulary);
-  for (size_t i = static_cast<size_t>(kSentence); i <= ids.size(); i += static_cast<size_t>(kSentence))
-    ids[i - 1] = Vocabulary::kEos;
+  for (size_t i = 0; i < ids.size(); ++i)  // each sentence ends once
+    ids[i] = (i + 1) % static_cast<size_t>(kSentence) == 0 ? Vocabulary::kEos : std::max(ids[i], Vocabulary::kEos + 1);
   return TokenArray::of(std::move(ids));
 }
 
@@ -43,8 +45,20 @@ Batch random_batch(const Outline& outline, int64_t tokens, uint64_t seed) {
 
 Tensor noise(Context& ctx, const Shape& shape, float start, MemClass c) {
   Tensor t = ctx.empty(shape, DType::f32, c);
+  const bool device = ctx.device.kind != Device::Kind::cpu;
+  const int64_t some = device ? std::min(t.numel(), kUploaded) : t.numel();
+  Tensor values = device ? Tensor::empty(ctx.host, {some}, DType::f32) : t;
   float x = start;
-  for (float& v : t.values<float>()) v = x = x > 0.5F ? x - 0.93F : x + 0.013F;
+  for (float& v : values.values<float>()) v = x = x > 0.5F ? x - 0.93F : x + 0.013F;
+  if (!device) return t;
+  Tensor flat = t.reshape({t.numel()});
+  Tensor first = flat.slice(0, some);
+  first.copy_from(ctx.upload(values));
+  for (int64_t begin = some; begin < t.numel(); begin += some) {  // they repeat
+    const int64_t size = std::min(some, t.numel() - begin);
+    Tensor part = flat.slice(begin, begin + size);
+    part.copy_from(flat.slice(0, size));
+  }
   return t;
 }
 

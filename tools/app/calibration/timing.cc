@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "app/records/median.h"
+#include "backend/cuda.h"
 #include "base/clock.h"
 #include "lmx/parallel.h"
 
@@ -17,7 +18,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr double kSpin = 0.3;  // seconds: many times as long as a scheduler lets one thread run
+constexpr double kSpin = 0.3;         // seconds: many times as long as a scheduler lets one thread run
+constexpr double kDeviceSpin = 0.05;  // a GPU is not shared
 
 double mean_s(const std::function<void()>& body) {
   const auto begin = Clock::now();
@@ -27,6 +29,18 @@ double mean_s(const std::function<void()>& body) {
     ++calls;
   } while (seconds_since(begin) < kSpin);
   return seconds_since(begin) / calls;
+}
+
+// Twice as many calls after each wait as before it.
+double mean_on_device_s(const Context& ctx, const std::function<void()>& body) {
+  finish_work(ctx);
+  const auto begin = Clock::now();
+  int64_t calls = 0;
+  do {
+    for (const int64_t until = 2 * calls + 1; calls < until; ++calls) body();
+    finish_work(ctx);
+  } while (seconds_since(begin) < kDeviceSpin);
+  return seconds_since(begin) / static_cast<double>(calls);
 }
 
 // The mean of the ranks' numbers.
@@ -41,10 +55,16 @@ double seconds_of_mean_rate(Communicator& comm, double own) {
   return 1 / mean_of_ranks(comm, 1 / own);
 }
 
-double together_s(Communicator& comm, const std::function<void()>& body) {
-  body();  // the first call allocates memory
-  comm.barrier();
-  return seconds_of_mean_rate(comm, mean_s(body));
+double together_s(const Context& ctx, const std::function<void()>& body) {
+  const bool device = ctx.device.kind != Device::Kind::cpu;
+  body();              // the first call allocates memory
+  if (device) body();  // the second one records loops as graphs
+  ctx.comm->barrier();
+  return seconds_of_mean_rate(*ctx.comm, device ? mean_on_device_s(ctx, body) : mean_s(body));
+}
+
+void finish_work(const Context& ctx) {
+  if (ctx.device.kind != Device::Kind::cpu) cuda_device(ctx.device).fence()->wait();
 }
 
 double stretch_of(Communicator& comm, const std::function<void()>& body) {

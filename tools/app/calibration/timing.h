@@ -1,9 +1,11 @@
-// Times for a calibration: all ranks measure at the same time, since they share the machine.
+// Times for a calibration: all ranks measure at the same time, since they share the machine. The host waits for a GPU
+// after many calls only, since it runs ahead of it in a step as well.
 #pragma once
 
 #include <functional>
 
 #include "lmx/comm.h"
+#include "lmx/context.h"
 
 namespace lmx::plan {
 
@@ -11,9 +13,11 @@ namespace lmx::plan {
 // its own and leave the others to share the rest, so the time of one rank shows little; the sum of all rates is the
 // machine's. Collective.
 double seconds_of_mean_rate(Communicator& comm, double own);
-// Seconds of one call of `body` while all ranks call it, at the mean rate of the ranks. The time of a rank is a mean,
-// since a median would not contain the pauses of a rank that shares its core. Collective.
-double together_s(Communicator& comm, const std::function<void()>& body);
+// Seconds of one call of `body`, which computes on ctx.device, while all ranks call it, at the mean rate of the ranks.
+// The time of a rank is a mean, since a median would not contain the pauses of a rank that shares its core. Collective.
+double together_s(const Context& ctx, const std::function<void()>& body);
+// Waits until the device of `ctx` has done its work.
+void finish_work(const Context& ctx);
 // How many seconds a second of processor time takes this thread while all ranks call `body`: 2 if twice as many ranks
 // as cores compute. Collective.
 double stretch_of(Communicator& comm, const std::function<void()>& body);

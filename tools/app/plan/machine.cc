@@ -54,7 +54,14 @@ void DeviceConfig::fields(Fields& f) {
           "arithmetic peak, in 10^12 operations a second; 0: no products of this precision");
   f.group("efficiency", efficiency, "the part of the peak that large products reach");
   f.field("half_size", half_size, "a product whose smallest size is this reaches half of that rate", kNonNegative);
-  f.field("launch_us", launch_us, "microseconds that each kernel takes at least", kNonNegative);
+  f.field("launch_us", launch_us, "microseconds that each kernel takes at least, or, with replay_us, takes the host",
+          kNonNegative);
+  f.field("replay_us", replay_us,
+          "a GPU with CUDA graphs, whose host runs ahead of it: microseconds that each kernel takes beside its bytes; "
+          "0: the device waits for each launch",
+          kNonNegative);
+  f.field("product_us", product_us, "microseconds that a product takes beside its arithmetic and its bytes",
+          kNonNegative);
   f.field("cores", cores, "cores of a CPU, each of which has the same share of its peak; 0: no CPU, or not known",
           kNonNegative);
   f.field("core_gb_s", core_gb_s,
@@ -191,12 +198,12 @@ std::optional<MeasuredPass> DeviceConfig::pass(const std::string& network, const
   return scaled;
 }
 
-double DeviceConfig::product_s(int64_t m, int64_t n, int64_t k, DType compute) const {
+double DeviceConfig::product_s(int64_t m, int64_t n, int64_t k, DType compute, bool within) const {
   if (const MeasuredProduct* p = measured(m, n, k, compute)) return p->us * 1e-6;
   const double a = static_cast<double>(m), b = static_cast<double>(n), c = static_cast<double>(k);
   const double least = std::min({a, b, c}), element = compute == DType::f32 ? 4 : 2;
   const double rate = 1e12 * peak_tflops.of(compute) * efficiency.of(compute) * least / (least + half_size);
-  return std::max(2 * a * b * c / rate, memory_s(element * (a * c + b * c + a * b)));
+  return (within ? 0 : 1e-6 * product_us) + std::max(2 * a * b * c / rate, memory_s(element * (a * c + b * c + a * b)));
 }
 
 void DeviceConfig::use_cores(int64_t some) {

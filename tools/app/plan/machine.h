@@ -66,12 +66,13 @@ struct DeviceConfig {
   ByPrecision peak_tflops, efficiency;
   double half_size = 0;
   double launch_us = 0;
-  int64_t cores = 0;                // see fields()
-  double core_gb_s = 0;             // see fields()
-  double beside = 0;                // see fields()
-  Node products = Node::list({});   // of MeasuredProduct, which product_s() returns where the sizes are equal
-  Node exchanges = Node::list({});  // of MeasuredExchange, for exchange_s()
-  Node passes = Node::list({});     // of MeasuredPass, for pass()
+  double replay_us = 0, product_us = 0;  // see fields()
+  int64_t cores = 0;                     // see fields()
+  double core_gb_s = 0;                  // see fields()
+  double beside = 0;                     // see fields()
+  Node products = Node::list({});        // of MeasuredProduct, which product_s() returns where the sizes are equal
+  Node exchanges = Node::list({});       // of MeasuredExchange, for exchange_s()
+  Node passes = Node::list({});          // of MeasuredPass, for pass()
   void fields(Fields& f);
   // Reads `products`, `exchanges` and `passes`. UserError: not lists of measurements.
   void read_measured(const std::string& path);
@@ -80,8 +81,9 @@ struct DeviceConfig {
   //   peak efficiency d / (d + half_size)
   //
   // (Hockney and Jesshope 1988, section 1.3: a rate that is half of its maximum at `half_size`), but the product takes
-  // at least the time in which memory delivers its operands and takes its result.
-  double product_s(int64_t m, int64_t n, int64_t k, DType compute) const;
+  // at least the time in which memory delivers its operands and takes its result. A product that is a kernel by itself
+  // takes product_us more; one `within` another kernel does not.
+  double product_s(int64_t m, int64_t n, int64_t k, DType compute, bool within = false) const;
   // Seconds to pack the second factor of such a product; 0: not measured.
   double pack_s(int64_t m, int64_t n, int64_t k, DType compute) const;
   // Seconds of a rank's own work on the exchange of a unit. From the measured exchange of the same strategy whose size
@@ -94,6 +96,8 @@ struct DeviceConfig {
   // Reduces peak and bandwidth to those of this many cores; without effect on a device whose cores are not stated.
   void use_cores(int64_t some);
   double memory_s(double bytes) const { return bytes / (memory_gb_s * 1e9); }
+  // Whether loops are replayed as CUDA graphs, and the host starts kernels while the device computes.
+  bool replays() const { return replay_us > 0; }
   ProductSupport support() const { return {kind == "gpu", native_bf16}; }
   // UserError: the device has no rate of products of this type.
   void require_products(DType compute) const;

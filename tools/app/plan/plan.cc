@@ -271,7 +271,7 @@ struct Planner::Impl {
   std::string calibrate(const Variant& variant, Row& as) {
     const KnownSpeeds::Match match = most_like(*known, recipe, variant.tree, false);
     const DeviceConfig& device = variant.machine.device;
-    if (!match.step && !device.products.items.empty()) return "";  // by lmx plan --calibrate
+    if (!match.step && !device.passes.items.empty()) return "";  // by lmx plan --calibrate
     if (!match.step)
       return "not calibrated: the machine's file has no measured step of such a model in this precision, so real steps "
              "can be much longer; --anchor and --from state one";

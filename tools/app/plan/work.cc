@@ -15,6 +15,15 @@ using namespace train;
 // reads what forward has kept.
 constexpr double kMoves = 2, kKeptReads = 1;
 
+// The kernels of an entry that are no products, copies and fills.
+double between(const CountedWork& w) {
+  return static_cast<double>(w.kernels + w.transfers - (w.m > 0 && !w.within ? std::min(w.times, w.kernels) : 0));
+}
+
+double products_s(const CountedWork& w, const DeviceConfig& device, DType compute) {
+  return w.m > 0 ? static_cast<double>(w.times) * device.product_s(w.m, w.n, w.k, compute, w.within) : 0;
+}
+
 // Seconds until each entry of a part of a pass is done. `read`: bytes that its entries read beside their own.
 std::vector<double> ends_of(const std::vector<CountedWork>& part, double read, const DeviceConfig& device,
                             DType compute) {
@@ -23,13 +32,23 @@ std::vector<double> ends_of(const std::vector<CountedWork>& part, double read, c
   std::vector<double> ends;
   double now = 0;
   for (const CountedWork& w : part) {
-    double seconds = device.memory_s(kMoves * static_cast<double>(w.written) + read * w.macs() / macs);
-    if (w.m > 0) seconds += static_cast<double>(w.times) * device.product_s(w.m, w.n, w.k, compute);
+    double seconds = device.memory_s(kMoves * static_cast<double>(w.written) + read * w.macs() / macs) +
+                     products_s(w, device, compute);
     if (w.packed && packed.insert({w.m, w.n, w.k}).second) seconds += device.pack_s(w.m, w.n, w.k, compute);
-    now += std::max(seconds, static_cast<double>(w.kernels) * device.launch_us * 1e-6);
+    now += device.replays()
+               ? seconds + 1e-6 * device.replay_us * between(w) + device.memory_s(static_cast<double>(w.rewritten))
+               : std::max(seconds, 1e-6 * device.launch_us * static_cast<double>(w.kernels));
     ends.push_back(now);
   }
   return ends;
+}
+
+// Seconds in which the host starts the kernels of a pass, except those of replayed loops.
+double host_s(const CountedPass& pass, const DeviceConfig& device) {
+  int64_t kernels = 0;
+  for (const auto* part : {&pass.forward, &pass.backward})
+    for (const CountedWork& w : *part) kernels += w.kernels + w.transfers - w.in_loops;
+  return 1e-6 * device.launch_us * static_cast<double>(kernels);
 }
 
 struct PassTimes {
@@ -40,8 +59,14 @@ struct PassTimes {
 PassTimes times_of(const CountedPass& pass, const DeviceConfig& device, DType compute) {
   double written = 0;
   for (const CountedWork& w : pass.forward) written += static_cast<double>(w.written);
-  return {ends_of(pass.forward, 0, device, compute).back(),
-          ends_of(pass.backward, kKeptReads * written, device, compute)};
+  PassTimes times{ends_of(pass.forward, 0, device, compute).back(),
+                  ends_of(pass.backward, kKeptReads * written, device, compute)};
+  if (device.replays()) {
+    const double stretch = std::max(1.0, host_s(pass, device) / (times.forward_s + times.backward.back()));
+    times.forward_s *= stretch;
+    for (double& end : times.backward) end *= stretch;
+  }
+  return times;
 }
 
 // Adds the times of the counted update.
@@ -58,7 +83,7 @@ void add_update(Work& work, const Recipe& r, const Network& network, const Devic
     if (r.clip.kind != Node::Kind::null) work.clip_s += device.memory_s(part * values);
   }
   for (const CountedWork& w : count.update)
-    if (w.m > 0) work.update_s += static_cast<double>(w.times) * device.product_s(w.m, w.n, w.k, compute_of(r));
+    work.update_s += products_s(w, device, compute_of(r)) + 1e-6 * device.replay_us * between(w);
   work.update_s += work.clip_s;
 }
 
@@ -70,11 +95,11 @@ void Work::set_pass(double forward, double backward) {
   backward_s = backward;
 }
 
-std::vector<ProductShape> product_shapes(const RankCount& count) {
+std::vector<ProductShape> product_shapes(const RankCount& count, bool within) {
   std::set<ProductShape> shapes;
   for (const auto* part : {&count.pass.forward, &count.pass.backward, &count.update})
     for (const CountedWork& w : *part)
-      if (w.m > 0) shapes.insert({w.m, w.n, w.k, w.packed});
+      if (w.m > 0 && (within || !w.within)) shapes.insert({w.m, w.n, w.k, w.packed});
   return {shapes.begin(), shapes.end()};
 }
 

@@ -30,15 +30,19 @@ struct ProductShape {
   bool repeated = false;  // with the same second factor at each time step, which is packed once
   auto operator<=>(const ProductShape&) const = default;
 };
-// Those of a step, each once: the products whose times a plan needs.
-std::vector<ProductShape> product_shapes(const RankCount& count);
+// Those of a step, each once: the products whose times a plan needs. `within`: also those that a kernel computes beside
+// other work, which are products by themselves on a CPU only.
+std::vector<ProductShape> product_shapes(const RankCount& count, bool within);
 
 // Estimates, from docs/plan.md:
 //
 // - The products of a pass and what is between them are those of the counted step. A product takes
 //   DeviceConfig::product_s().
 // - Each byte of an activation that a kernel allocates is written once and read once; backward also reads the bytes
-//   that forward has written. The kernels between two products take at least launch_us each.
+//   that forward has written.
+// - The kernels between two products take at least launch_us each. On a device that replays() each of them takes
+//   replay_us beside its bytes, and the host starts the kernels outside of replayed loops, launch_us each, while the
+//   device computes: the longer of both times counts.
 // - The optimizer reads value, gradient and state and writes value and state, of all rows that the step changes;
 //   clipping reads the gradients once more. Its products (Muon) take DeviceConfig::product_s() each.
 Work work_of(const Recipe& recipe, const train::Network& network, const Shares& shares, const RankCount& count,
