@@ -26,6 +26,20 @@ struct Transpose {
   int64_t rows, cols;
 };
 
+// The parts hi = bf16(x) and lo = bf16(x - hi) of an operand of a product, along its inner dimension: hi, hi, lo of a
+// left operand and hi, lo, hi of a right one, so that one product of three times the inner size adds hi hi, hi lo and
+// lo hi. The parts lack at most 2^-16 of x, and the product of two of the parts lo is at most 2^-16 of the product. An
+// infinite x becomes NaN.
+template <class T>
+struct SplitOperand {
+  static constexpr const char* kName = "split";
+  const T* from;  // (n / width, width)
+  bfloat16* to;   // (n / width, 3, width)
+  int64_t n;
+  int64_t width;  // a row if the inner dimension is that of the columns, otherwise the whole matrix
+  bool left;
+};
+
 void to_bf16(const float* from, bfloat16* to, int64_t n);
 void from_bf16(const bfloat16* from, float* to, int64_t n);
 void to_f16(const float* from, float16* to, int64_t n);

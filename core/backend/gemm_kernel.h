@@ -19,6 +19,7 @@ struct GemmCall {
   int64_t m, n, k;
   float beta;  // 0 or 1
   DType c_type;
+  F32Products products;        // of f32 on a CUDA device: exact or tf32
   const void* bias = nullptr;  // (n) of c's type, added to every row; null except after gemm_adds_bias()
   bool* bias_added = nullptr;  // with a bias: set to whether the device has such a product; if not, c is unchanged
 };

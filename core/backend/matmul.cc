@@ -38,6 +38,39 @@ struct Added {
   bool* bias_added = nullptr;    // see GemmCall
 };
 
+// Whether products of this type are made of parts in bf16.
+bool multiplies_parts(const Context& ctx, DType type) {
+  return type == DType::f32 && ctx.products == F32Products::bf16x3 && ctx.device.kind == Device::Kind::cuda;
+}
+
+Tensor memory_of_parts(Context& ctx, int64_t elements, MemClass c = MemClass::activations) {
+  return ctx.empty({3 * elements}, DType::bf16, c);
+}
+
+// `parts`: memory_of_parts() of the operand.
+void split(Context& ctx, const Factor& operand, bool left, Tensor& parts) {
+  const Tensor& t = operand.matrix;
+  LMX_CHECK(t.dtype() == DType::f32 && parts.numel() == 3 * t.numel(), describe(t), " in parts ", describe(parts));
+  const int64_t width = left != operand.transposed ? fold(t).cols : t.numel();
+  run_kernel(ctx, SplitOperand<float>{t.data<float>(), parts.data<bfloat16>(), t.numel(), width, left});
+}
+
+Tensor split(Context& ctx, const Factor& operand, bool left) {
+  Tensor parts = memory_of_parts(ctx, operand.matrix.numel());
+  split(ctx, operand, left, parts);
+  return parts;
+}
+
+// `call` with operands in parts.
+void run_parts(Context& ctx, GemmCall call, const Tensor& a, const Tensor& b) {
+  call.a = a.raw();
+  call.b = b.raw();
+  call.a_type = call.b_type = DType::bf16;
+  call.k *= 3;
+  call.products = F32Products::exact;
+  run_kernel(ctx, Gemm<bfloat16>{call});
+}
+
 void multiply(Context& ctx, const Factor& left, const Factor& right, Tensor& c, const Added& add) {
   const Tensor &a = left.matrix, &b = right.matrix;
   const bool trans_a = left.transposed, trans_b = right.transposed;
@@ -68,10 +101,12 @@ void multiply(Context& ctx, const Factor& left, const Factor& right, Tensor& c, 
     return;
   }
   const void* bias = add.bias ? add.bias->raw() : nullptr;
-  const GemmCall call{a.raw(), a.dtype(), trans_a, b.raw(),  b.dtype(), trans_b, c.raw(),
-                      m,       n,         k,       add.beta, c.dtype(), bias,    add.bias_added};
+  const F32Products products = type == DType::f32 ? ctx.products : F32Products::exact;
+  const GemmCall call{a.raw(), a.dtype(), trans_a,  b.raw(),   b.dtype(), trans_b, c.raw(),       m,
+                      n,       k,         add.beta, c.dtype(), products,  bias,    add.bias_added};
   if (ctx.device.counts && add.bias) *add.bias_added = true;
   if (StepRecord* record = step_record(ctx)) record->product({.m = m, .n = n, .k = k}, c.raw(), c.bytes());
+  if (multiplies_parts(ctx, type)) return run_parts(ctx, call, split(ctx, left, true), split(ctx, right, false));
   switch (type) {
     case DType::f64:
       return run_kernel(ctx, Gemm<double>{call});
@@ -192,13 +227,13 @@ void matmul(Context& ctx, const Tensor& a, bool trans_a, const Tensor& b, bool t
   gemm(ctx, to_compute(ctx, a), trans_a, to_compute(ctx, b), trans_b, c, beta);
 }
 
-// One of three layouts: oneDNN's blocked copy; a copy in panels; or, for f64 and on devices, w itself or a rounded
-// copy.
+// One of four layouts: oneDNN's blocked copy; a copy in panels; on devices with products bf16x3 the parts of w; or, for
+// f64 and on devices, w itself or a rounded copy.
 struct PackedMatrix::Impl {
-  enum class Layout { blocked, panels, plain };
+  enum class Layout { blocked, panels, parts, plain };
   Layout layout = Layout::plain;
-  Tensor matrix;      // the blocked bytes, the panels, or w
-  bool trans = true;  // plain: `matrix` is (N, K)
+  Tensor matrix;      // the blocked bytes, the panels, the parts, or w
+  bool trans = true;  // parts: w is (N, K); plain: `matrix` is
   int64_t k = 0, n = 0;
   // blocked: the number of the layout, the threads for which it was chosen, and the type of the product
   int number = 0;
@@ -222,6 +257,10 @@ Matrix product_shape(const Tensor& w, bool trans) {
   return trans ? Matrix{m.cols, m.rows} : m;
 }
 
+bool in_parts(const Context& ctx, const Tensor& w) {
+  return multiplies_parts(ctx, ctx.compute) && w.dtype() == DType::f32 && w.numel() > 0;
+}
+
 bool stays_plain(const Context& ctx, const Tensor& w) {
   return ctx.device.kind != Device::Kind::cpu || w.dtype() != DType::f32;
 }
@@ -234,7 +273,8 @@ const DnnlMatmul* blocked_product(const Context& ctx, const Matrix& w, int64_t r
 }  // namespace
 
 std::string PackedMatrix::layout(const Context& ctx, const Tensor& w, bool trans, int64_t rows) {
-  const std::string key = str("packed ", name_of(ctx.compute), trans ? " transposed" : "");
+  const std::string key =
+      str("packed ", name_of(ctx.compute), in_parts(ctx, w) ? " parts" : "", trans ? " transposed" : "");
   if (stays_plain(ctx, w) || planned_products()) return key;
   const int threads = num_threads();
   const DnnlMatmul* product = blocked_product(ctx, product_shape(w, trans), rows, threads);
@@ -249,7 +289,12 @@ PackedMatrix::PackedMatrix(Context& ctx, const Tensor& w, bool trans, int64_t ro
   // The copy counts in the memory of the rank whose value it is a copy of, whichever of the ranks that share it packs.
   Context owner = ctx;
   owner.allocator = w.allocator();
-  if (stays_plain(ctx, w)) {
+  p.trans = trans;
+  if (in_parts(ctx, w)) {
+    p.layout = Impl::Layout::parts;
+    p.matrix = memory_of_parts(owner, w.numel(), MemClass::parameters);
+    split(owner, {w, trans}, false, p.matrix);
+  } else if (stays_plain(ctx, w)) {
     // A GPU multiplies few rows faster by (K, N) than by (N, K): an RHN's layer in 6.0 microseconds in place of 6.5.
     p.trans = trans && (w.dtype() == DType::f64 || !stores_operands(ctx.device.kind, ctx.compute));
     p.matrix = trans && !p.trans ? transposed(owner, w, ctx.compute) : to_compute(owner, w);
@@ -273,13 +318,27 @@ PackedMatrix::PackedMatrix(Context& ctx, const Tensor& w, bool trans, int64_t ro
   }
 }
 
-void PackedMatrix::multiply(Context& ctx, const Tensor& x, Tensor& y, float beta) const {
+Tensor PackedMatrix::operand_memory(Context& ctx, int64_t rows) const {
+  return impl_->layout == Impl::Layout::parts ? memory_of_parts(ctx, rows * impl_->k) : Tensor();
+}
+
+void PackedMatrix::multiply(Context& ctx, const Tensor& x, Tensor& y, float beta, const Tensor& memory) const {
   const Impl& p = *impl_;
   const Matrix m = fold(x);
   if (m.cols != p.k || fold(y).cols != p.n || fold(y).rows != m.rows) {
     throw UserError(str("[matmul] x ", describe(x), " x packed (", p.k, ", ", p.n, ") into ", describe(y)));
   }
   if (p.layout == Impl::Layout::plain) return gemm(ctx, x, false, p.matrix, p.trans, y, beta);
+  if (p.layout == Impl::Layout::parts) {
+    LMX_CHECK(y.dtype() == DType::f32, "a product in parts into ", describe(y));
+    if (m.rows == 0) return;
+    Tensor parts = memory.defined() ? memory : operand_memory(ctx, m.rows);
+    split(ctx, {x, false}, true, parts);
+    count_product(ctx, m.rows, p.n, p.k);
+    const GemmCall call{x.raw(), x.dtype(), false, p.matrix.raw(), p.matrix.dtype(), p.trans,           y.raw(),
+                        m.rows,  p.n,       p.k,   beta,           y.dtype(),        F32Products::exact};
+    return run_parts(ctx, call, parts, p.matrix);
+  }
   const bool widens = x.dtype() != DType::f32 && multiplies_in_f32(x.dtype());
   const Tensor operand = widens ? widened(ctx, x.raw(), x.dtype(), x.numel()) : x;
   if (StepRecord* record = step_record(ctx)) record->product({.m = m.rows, .n = p.n, .k = p.k, .packed = true});

@@ -1,13 +1,18 @@
 // Products of matrices of the emulated device: column-major layouts, transposes, batches and epilogues of cuBLASLt.
 //
-// As in cuBLASLt, an algorithm is chosen for the alignment of the operands that the preference gives (256 bytes unless
-// it says otherwise) and of the leading dimensions, and a product whose operands are aligned less is refused.
+// As in cuBLASLt, an algorithm is chosen for a computation, and for the alignment of the operands that the preference
+// gives (256 bytes unless it says otherwise) and of the leading dimensions. A product of another computation, or whose
+// operands are aligned less, is refused.
+//
+// CUBLAS_COMPUTE_32F_FAST_TF32 rounds the operands to TF32, as tensor cores do.
 //
 // LMX_EMULATED_ERROR: with `bias`, products with a bias are not supported; with `no_bias`, they have no algorithm.
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <cmath>
 #include <cstring>
+#include <type_traits>
 #include <vector>
 
 #include "fault.h"
@@ -42,6 +47,7 @@ struct Algorithm {
   uint64_t workspace;
   std::array<uint32_t, 4> alignment;
   std::array<uint32_t, 4> columns;  // alignment of the leading dimensions
+  cublasComputeType_t compute;
   // Whether the sum of the first half of the products is rounded to the type of the result, as an algorithm does that
   // splits a product and passes partial sums on in that type.
   bool rounds_parts;
@@ -113,6 +119,12 @@ struct Product {
   void* d;
 };
 
+// The nearest number with TF32's mantissa of 10 bits; of two, the one that is farther from zero.
+float rounded_to_tf32(float x) {
+  const auto bits = std::bit_cast<uint32_t>(x);
+  return std::isfinite(x) ? std::bit_cast<float>((bits + 0x1000) & ~uint32_t{0x1fff}) : x;
+}
+
 // op(x) (rows, cols), column-major without gaps. Accumulation is in T.
 template <class T>
 std::vector<T> operand(const void* x, const Layout& l, bool transposed) {
@@ -135,8 +147,13 @@ T rounded_to(cudaDataType type, T value) {
 template <class T>
 void multiply_one(const Product& p, int32_t index, bool rounds_parts) {
   const Layout &la = p.a_layout, &lb = p.b_layout, &lc = p.c_layout, &ld = p.d_layout;
-  const auto a = operand<T>(advanced(p.a, la.type, index * la.stride), la, p.description.trans_a != 0);
-  const auto b = operand<T>(advanced(p.b, lb.type, index * lb.stride), lb, p.description.trans_b != 0);
+  auto a = operand<T>(advanced(p.a, la.type, index * la.stride), la, p.description.trans_a != 0);
+  auto b = operand<T>(advanced(p.b, lb.type, index * lb.stride), lb, p.description.trans_b != 0);
+  if constexpr (std::is_same_v<T, float>) {
+    if (p.description.compute == CUBLAS_COMPUTE_32F_FAST_TF32)
+      for (std::vector<float>* values : {&a, &b})
+        std::transform(values->begin(), values->end(), values->begin(), rounded_to_tf32);
+  }
   const int64_t m = ld.rows, n = ld.cols, k = p.description.trans_a ? la.rows : la.cols;
   const void* c = advanced(p.c, lc.type, index * lc.stride);
   void* d = advanced(p.d, ld.type, index * ld.stride);
@@ -179,6 +196,7 @@ bool supported(const Product& p) {
   if (p.description.compute == CUBLAS_COMPUTE_64F)
     return in == CUDA_R_64F && out == CUDA_R_64F && p.description.epilogue == CUBLASLT_EPILOGUE_DEFAULT;
   if (p.description.scale != CUDA_R_32F || in == CUDA_R_64F) return false;
+  if (p.description.compute == CUBLAS_COMPUTE_32F_FAST_TF32 && in != CUDA_R_32F) return false;
   return out == CUDA_R_32F || (out == in && in != CUDA_R_32F);
 }
 
@@ -345,7 +363,8 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
   results[0].workspaceSize = wish.workspace / 2;
   // In place, an algorithm rounds partial sums as well.
   const bool rounds_parts = wish.reduction & ~static_cast<uint32_t>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE);
-  held<Algorithm>(&results[0].algo) = {wish.workspace / 2, wish.alignment, columns_alignment(p), rounds_parts, kMagic};
+  held<Algorithm>(&results[0].algo) = {
+      wish.workspace / 2, wish.alignment, columns_alignment(p), p.description.compute, rounds_parts, kMagic};
   *found = 1;
   return CUBLAS_STATUS_SUCCESS;
 }
@@ -374,7 +393,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
   const bool wide = p.description.scale == CUDA_R_64F;
   p.alpha = wide ? *static_cast<const double*>(alpha) : static_cast<double>(*static_cast<const float*>(alpha));
   p.beta = wide ? *static_cast<const double*>(beta) : static_cast<double>(*static_cast<const float*>(beta));
-  if (chosen.magic != kMagic || !consistent(p) || !aligned(p, chosen)) return CUBLAS_STATUS_INVALID_VALUE;
+  if (chosen.magic != kMagic || chosen.compute != p.description.compute) return CUBLAS_STATUS_INVALID_VALUE;
+  if (!consistent(p) || !aligned(p, chosen)) return CUBLAS_STATUS_INVALID_VALUE;
   if (!supported(p)) return CUBLAS_STATUS_NOT_SUPPORTED;
   if (workspace_bytes < chosen.workspace) return CUBLAS_STATUS_INVALID_VALUE;
   if (chosen.workspace > 0) check_range("a product's workspace", workspace, chosen.workspace);

@@ -17,6 +17,7 @@ namespace {
 const std::map<std::string, const char*> kCpuOnly{};
 const std::map<std::string, const char*> kCudaOnly{
     {"lmx::ops::TopRows<", "on the CPU, top_k() is a function without a kernel"},
+    {"lmx::SplitOperand<", "only a GPU multiplies f32 on tensor cores"},
     {"lmx::ops::ResidualNorm", "the CPU rounds no branch and computes residual_norm() by separate ops"},
 };
 

@@ -20,6 +20,29 @@ struct ConvertElement {
   }
 };
 
+template <class T>
+struct SplitElement {
+  SplitOperand<T> a;
+  bool aligned() const { return cuda::aligned_quads(a.from, a.to) && a.width % cuda::kQuad == 0; }
+  __device__ void operator()(int64_t i) const { elements<1>(i); }
+  __device__ void quad(int64_t i) const { elements<cuda::kQuad>(i); }
+  template <int N>
+  __device__ void elements(int64_t i) const {
+    T x[N];
+    bfloat16 hi[N], lo[N];
+    cuda::elements_at(a.from + i, x);
+    for (int e = 0; e < N; ++e) {
+      hi[e] = bfloat16(x[e]);
+      lo[e] = bfloat16(x[e] - static_cast<float>(hi[e]));
+    }
+    const auto [row, column] = cuda::position_of(i, a.width);
+    bfloat16* const first = a.to + 3 * row * a.width + column;
+    cuda::put_elements(first, hi);
+    cuda::put_elements(first + (a.left ? 1 : 2) * a.width, hi);
+    cuda::put_elements(first + (a.left ? 2 : 1) * a.width, lo);
+  }
+};
+
 // A block moves a tile through shared memory, so that neighbouring threads read and write neighbouring elements. A row
 // of the tile has one element more, which spreads a column over the banks.
 constexpr int kTile = 32, kTileRow = kTile + 1, kRowsAtOnce = 8;
@@ -58,7 +81,7 @@ constexpr auto* kConvert = cuda::each_quad<ConvertElement<From, To>>;
 
 const KernelAdder conversions(Device::Kind::cuda, kConvert<float, bfloat16>, kConvert<float, float16>,
                               kConvert<bfloat16, float>, kConvert<float16, float>, kConvert<float, double>,
-                              kConvert<double, float>);
+                              kConvert<double, float>, cuda::each_quad<SplitElement<float>>);
 const KernelAdder transpositions(Device::Kind::cuda, transpose_matrix<float, float>, transpose_matrix<float, bfloat16>,
                                  transpose_matrix<float, float16>, transpose_matrix<bfloat16, bfloat16>,
                                  transpose_matrix<float16, float16>, transpose_matrix<double, double>);

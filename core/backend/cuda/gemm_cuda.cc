@@ -73,10 +73,10 @@ uint32_t alignment(const void* p) {
   return static_cast<uint32_t>(uintptr_t{1} << std::countr_zero(address));
 }
 
-// types of a and c, m, n, k, transposed, bias
-using ShapeKey = std::tuple<int, int, int64_t, int64_t, int64_t, bool, bool, bool>;
+// types of a, c and the computation, m, n, k, transposed, bias
+using ShapeKey = std::tuple<int, int, int, int64_t, int64_t, int64_t, bool, bool, bool>;
 using Alignments = std::array<uint32_t, 3>;  // of a, b and c
-using AlgorithmKey = std::tuple<int, int, int64_t, int64_t, int64_t, bool, bool, bool, bool, Alignments>;
+using AlgorithmKey = std::tuple<int, int, int, int64_t, int64_t, int64_t, bool, bool, bool, bool, Alignments>;
 
 // Products of one device: the handle, descriptions by shape, algorithms by bucket, and the workspaces. Work of one
 // stream runs in order, so one workspace serves all its products.
@@ -119,7 +119,7 @@ class Products {
 
  private:
   const Description& description(const GemmCall& g, const Types& t) {
-    const ShapeKey key{t.in, t.out, g.m, g.n, g.k, g.trans_a, g.trans_b, g.bias != nullptr};
+    const ShapeKey key{t.in, t.out, t.compute, g.m, g.n, g.k, g.trans_a, g.trans_b, g.bias != nullptr};
     const auto found = descriptions_.find(key);
     if (found != descriptions_.end()) return found->second;
     if (descriptions_.size() >= kMostPlans) descriptions_.clear();
@@ -137,7 +137,8 @@ class Products {
   const cublasLtMatmulAlgo_t* algorithm(GemmCall g, const Types& t, int64_t rows) {
     g.m = rows;
     const Alignments at{alignment(g.a), alignment(g.b), alignment(g.c)};
-    const AlgorithmKey key{t.in, t.out, g.m, g.n, g.k, g.trans_a, g.trans_b, g.beta != 0, g.bias != nullptr, at};
+    const AlgorithmKey key{t.in,      t.out,       t.compute,         g.m, g.n, g.k, g.trans_a,
+                           g.trans_b, g.beta != 0, g.bias != nullptr, at};
     auto found = algorithms_.find(key);
     if (found == algorithms_.end()) {
       if (algorithms_.size() >= kMostPlans) algorithms_.clear();
@@ -202,7 +203,9 @@ bool multiplied(Context& ctx, const Gemm<T>& g) {
                                      : std::is_same_v<T, bfloat16> ? CUDA_R_16BF
                                                                    : CUDA_R_16F;
     const cudaDataType out = g.c_type == DType::f32 ? CUDA_R_32F : kType;
-    return device.multiply<float>(ctx, g, {kType, out, CUDA_R_32F, CUBLAS_COMPUTE_32F});
+    const bool rounds = kType == CUDA_R_32F && g.products == F32Products::tf32;
+    return device.multiply<float>(ctx, g,
+                                  {kType, out, CUDA_R_32F, rounds ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F});
   }
 }
 

@@ -61,6 +61,11 @@ class Reading {
   std::shared_ptr<Fence> copied_;
 };
 
+// How a CUDA device multiplies matrices of f32 (`products` of a recipe). exact: in f32. tf32: on tensor cores, which
+// round the operands to TF32, a mantissa of 10 bits. bf16x3: on tensor cores, where each operand is the sum of two
+// numbers in bf16, hi + lo, and the product is hi hi + hi lo + lo hi, summed in f32.
+enum class F32Products : uint8_t { exact, tf32, bf16x3 };
+
 struct Context {
   int rank = 0, ranks = 1;
   Device device;                                            // where ops compute
@@ -71,7 +76,8 @@ struct Context {
   Communicator* comm = nullptr;
   Tape* tape = nullptr;        // null: nothing is recorded (evaluation)
   DType compute = DType::f32;  // type to which inputs of matrix products are rounded: f64 (checks), f32, bf16, f16
-  bool training = true;        // dropout and other noise are active
+  F32Products products = F32Products::exact;  // no effect on the CPU
+  bool training = true;                       // dropout and other noise are active
   Tracer* tracer = nullptr;
 
   Tensor empty(Shape shape, DType type = DType::f32, MemClass c = MemClass::activations) const {

@@ -13,7 +13,8 @@ namespace lmx {
 // higher rank are folded: (B, T, K) is treated as (B*T, K). Types: a and b have the same type (f64, f32, bf16 or f16),
 // or one is f32 and the other a type with multiplies_in_f32(). c is f64 for f64, else f32, or the type of bf16 or f16
 // operands, to which the sums are then rounded once. Sums are float (double for f64). beta is 0 or 1, and on a CPU 0 if
-// c is bf16 or f16. UserError: inner sizes differ, shape of c, types.
+// c is bf16 or f16. On a CUDA device ctx.products decides how f32 is multiplied. UserError: inner sizes differ, shape of
+// c, types.
 LMX_API void gemm(Context& ctx, const Tensor& a, bool trans_a, const Tensor& b, bool trans_b, Tensor& c,
                   float beta = 0);
 
@@ -58,8 +59,11 @@ class LMX_API PackedMatrix {
   PackedMatrix(PackedMatrix&&) noexcept;
   PackedMatrix(const PackedMatrix&) = delete;
   // y (M, N) = x (M, K) * op(w) + beta * y. x is a result of to_compute() or as_operand(), y is f32 (f64 for f64), or on
-  // a device the type of x.
-  void multiply(Context& ctx, const Tensor& x, Tensor& y, float beta = 0) const;
+  // a device the type of x. `memory`: the result of operand_memory() for M rows. Without it multiply() allocates what it
+  // needs, which is not possible in a loop of replay_steps().
+  void multiply(Context& ctx, const Tensor& x, Tensor& y, float beta = 0, const Tensor& memory = {}) const;
+  // Where multiply() stores the parts of x, if products of f32 are bf16x3; otherwise undefined.
+  Tensor operand_memory(Context& ctx, int64_t rows) const;
   int64_t bytes() const;  // of the packed copy; 0 if it refers to w itself
 
  private:

@@ -245,10 +245,15 @@ inline Tensor last_rows(const Tensor& t, int64_t batch) {
 }
 // (B + rows, N): first (B, N), then memory that is not initialised. Rows of step t are the values before that step.
 LMX_API Tensor from_first(Context& ctx, const Tensor& first, int64_t rows);
-// op(w), packed for products of `rows` rows and cached until w changes.
-LMX_API const PackedMatrix& packed(Context& ctx, const Var& w, bool trans, int64_t rows);
+// A weight that every step of a loop multiplies with, and the memory that these products need.
+struct StepMatrix {
+  const PackedMatrix* weight = nullptr;
+  Tensor memory;  // as of PackedMatrix::operand_memory()
+};
+// op(w) for products of `rows` rows, to be called before the loop. The packed copy is cached until w changes.
+LMX_API StepMatrix packed(Context& ctx, const Var& w, bool trans, int64_t rows);
 // y (B, N) = x (B, K) op(w) + beta y: the product of one step.
-LMX_API void multiply_step(Context& ctx, const PackedMatrix& w, const Tensor& x, Tensor& y, float beta);
+LMX_API void multiply_step(Context& ctx, const StepMatrix& w, const Tensor& x, Tensor& y, float beta);
 // Runs the pointwise kernel of one step.
 template <class Step>
 void run_step(Context& ctx, const Step& step) {

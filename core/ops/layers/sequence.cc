@@ -103,16 +103,17 @@ Tensor from_first(Context& ctx, const Tensor& first, int64_t rows) {
   return all;
 }
 
-const PackedMatrix& packed(Context& ctx, const Var& w, bool trans, int64_t rows) {
-  return w.cached<PackedMatrix>(PackedMatrix::layout(ctx, w.value(), trans, rows), [&] {
+StepMatrix packed(Context& ctx, const Var& w, bool trans, int64_t rows) {
+  const PackedMatrix& weight = w.cached<PackedMatrix>(PackedMatrix::layout(ctx, w.value(), trans, rows), [&] {
     const Span span(ctx.tracer, "sequence.pack");
     return PackedMatrix(ctx, w.value(), trans, rows);
   });
+  return {&weight, weight.operand_memory(ctx, rows)};
 }
 
-void multiply_step(Context& ctx, const PackedMatrix& w, const Tensor& x, Tensor& y, float beta) {
+void multiply_step(Context& ctx, const StepMatrix& w, const Tensor& x, Tensor& y, float beta) {
   const Span span(ctx.tracer, "sequence.recurrent_gemm");
-  w.multiply(ctx, x, y, beta);
+  w.weight->multiply(ctx, x, y, beta, w.memory);
 }
 
 void project(Context& ctx, const Tensor& x, const Var& w, Tensor& out) {

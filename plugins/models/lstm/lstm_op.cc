@@ -84,8 +84,8 @@ class Cell final : public SequenceCell {
  private:
   void steps(Context& ctx, Saved& s, Tensor& y) const {
     const bool projected = w_.w_hr.defined();
-    const PackedMatrix& recurrent = packed(ctx, w_.w_hh, true, z_.batch);
-    const PackedMatrix* projection = projected ? &packed(ctx, w_.w_hr, true, z_.batch) : nullptr;
+    const StepMatrix recurrent = packed(ctx, w_.w_hh, true, z_.batch);
+    const StepMatrix projection = projected ? packed(ctx, w_.w_hr, true, z_.batch) : StepMatrix();
     const bool stores = s.gates.dtype() != dtype_of<T>;  // the projection's products write operands only
     Tensor memory = projected && !stores ? ctx.empty({z_.batch, z_.cells}, dtype_of<T>) : Tensor();
     const T* bias = w_.bias.value().template data<T>();
@@ -104,7 +104,7 @@ class Cell final : public SequenceCell {
         if (m.defined()) complete_operand(loop, m, operand);
         if (!projected) continue;
         Tensor next = at(s.hidden, t + 1);
-        multiply_step(loop, *projection, operand, stores ? next : now, 0.0f);
+        multiply_step(loop, projection, operand, stores ? next : now, 0.0f);
         if (!stores) to_compute(loop, now, next);
       }
     });
@@ -117,13 +117,13 @@ class Cell final : public SequenceCell {
                     const StepOperands& of_gates) const {
     const bool projected = w_.w_hr.defined();
     Tensor dm = projected ? ctx.empty({z_.batch, z_.cells}, dh.dtype()) : Tensor();
-    const PackedMatrix& recurrent = packed(ctx, w_.w_hh, false, z_.batch);
-    const PackedMatrix* projection = projected ? &packed(ctx, w_.w_hr, false, z_.batch) : nullptr;
+    const StepMatrix recurrent = packed(ctx, w_.w_hh, false, z_.batch);
+    const StepMatrix projection = projected ? packed(ctx, w_.w_hr, false, z_.batch) : StepMatrix();
     const Tensor of_output = projected ? operand_memory(ctx, at(dh, 0)) : Tensor();
     replay_steps(ctx, [&](Context& loop) {
       for (int64_t t = dh.dim(0) / z_.batch - 1; t >= 0; --t) {
         Tensor now = at(dh, t), gates = at(s.gates, t), before = at(s.cells, t), after = at(s.cells, t + 1);
-        if (projected) multiply_step(loop, *projection, as_operand(loop, now, of_output), dm, 0.0f);
+        if (projected) multiply_step(loop, projection, as_operand(loop, now, of_output), dm, 0.0f);
         const Tensor& d = projected ? dm : now;
         with_kept<T>(gates.dtype(), [&](auto kept) {
           using S = decltype(kept);

@@ -91,7 +91,7 @@ class Cell final : public SequenceCell {
 
  private:
   void steps(Context& ctx, Saved& s, Tensor& y) const {
-    const PackedMatrix &w_mh = packed(ctx, w_.w_mh, true, z_.batch), &w_m = packed(ctx, w_.w_m, true, z_.batch);
+    const StepMatrix w_mh = packed(ctx, w_.w_mh, true, z_.batch), w_m = packed(ctx, w_.w_m, true, z_.batch);
     const T* bias = w_.bias.value().template data<T>();
     const bool rounds = s.m.dtype() != dtype_of<T>;
     const DType kept = s.gates.dtype();
@@ -126,7 +126,7 @@ class Cell final : public SequenceCell {
   // the operands of s.gates and s.from_h.
   void through_time(Context& ctx, Saved& s, Tensor dh, std::vector<Tensor>& dstate, const StepOperands& of_gates,
                     const StepOperands& of_state) const {
-    const PackedMatrix &w_mh = packed(ctx, w_.w_mh, false, z_.batch), &w_m = packed(ctx, w_.w_m, false, z_.batch);
+    const StepMatrix w_mh = packed(ctx, w_.w_mh, false, z_.batch), w_m = packed(ctx, w_.w_m, false, z_.batch);
     Tensor dm = ctx.empty({z_.batch, z_.cells}, dh.dtype());
     replay_steps(ctx, [&](Context& loop) {
       for (int64_t t = dh.dim(0) / z_.batch - 1; t >= 0; --t) {

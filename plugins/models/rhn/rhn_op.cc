@@ -94,14 +94,14 @@ class Cell final : public SequenceCell {
   }
 
  private:
-  std::vector<const PackedMatrix*> recurrent(Context& ctx, bool trans) const {
-    std::vector<const PackedMatrix*> all;
-    for (const Var& w : w_.w_s) all.push_back(&packed(ctx, w, trans, z_.batch));
+  std::vector<StepMatrix> recurrent(Context& ctx, bool trans) const {
+    std::vector<StepMatrix> all;
+    for (const Var& w : w_.w_s) all.push_back(packed(ctx, w, trans, z_.batch));
     return all;
   }
 
   void steps(Context& ctx, Saved& s, int64_t steps) const {
-    const std::vector<const PackedMatrix*> weights = recurrent(ctx, true);
+    const std::vector<StepMatrix> weights = recurrent(ctx, true);
     const bool rounds = s.layers[0].operand.dtype() != dtype_of<T>;
     if (rounds) to_compute(ctx, at(s.layers[0].before, 0), at(s.layers[0].operand, 0));
     replay_steps(ctx, [&](Context& loop) {
@@ -114,7 +114,7 @@ class Cell final : public SequenceCell {
           Tensor next = at(after.before, last ? t + 1 : t);
           const Tensor next_operand =
               rounds && !(last && t + 1 == steps) ? at(after.operand, last ? t + 1 : t) : Tensor();
-          multiply_step(loop, *weights[l], operand, gates, l == 0 ? 1.0f : 0.0f);
+          multiply_step(loop, weights[l], operand, gates, l == 0 ? 1.0f : 0.0f);
           with_kept<T>(gates.dtype(), [&](auto type) {
             using S = decltype(type);
             run_step(loop, ForwardStep<Gates, T, S>{gates.template data<S>(), w_.bias[l].value().template data<T>(),
@@ -131,7 +131,7 @@ class Cell final : public SequenceCell {
   // gates, by layer.
   void through_time(Context& ctx, Saved& s, const Tensor& dy, Tensor& ds,
                     const std::vector<StepOperands>& operands) const {
-    const std::vector<const PackedMatrix*> weights = recurrent(ctx, false);
+    const std::vector<StepMatrix> weights = recurrent(ctx, false);
     const DType kept = s.layers[0].gates.dtype();
     const int64_t steps = dy.dim(0) / z_.batch;
     // In the kept type a product is written beside ds, which stays in the value type, and added by the next kernel.
@@ -149,7 +149,7 @@ class Cell final : public SequenceCell {
                                last ? at(dy, t).template data<T>() : nullptr, z_.batch, z_.cells});
           });
           const bool beside = more.defined() && !ends;
-          multiply_step(loop, *weights[l], operands[l].of(loop, t), beside ? more : ds, beside ? 0.0f : 1.0f);
+          multiply_step(loop, weights[l], operands[l].of(loop, t), beside ? more : ds, beside ? 0.0f : 1.0f);
         }
       }
     });
