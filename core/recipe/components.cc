@@ -162,6 +162,17 @@ DType compute_of(const Recipe& recipe) {
   return recipe.precision == "bf16" ? DType::bf16 : recipe.precision == "fp16" ? DType::f16 : DType::f32;
 }
 
+F32Products products_named(const std::string& name) {
+  return name == "tf32" ? F32Products::tf32 : name == "bf16x3" ? F32Products::bf16x3 : F32Products::exact;
+}
+
+void check_products(const Recipe& recipe, Device device) {
+  if (recipe.products == "exact" || device.kind == Device::Kind::cuda) return;
+  throw UserError(str(recipe.products_place, recipe.products,
+                      " runs on the tensor cores of a GPU, and this run computes on the CPU (device: ", recipe.device,
+                      "); set products to exact, or device to cuda"));
+}
+
 Context make_context(const Recipe& recipe, Communicator& comm, const std::optional<Device>& device) {
   Context ctx;
   ctx.rank = comm.rank();
@@ -170,6 +181,7 @@ Context make_context(const Recipe& recipe, Communicator& comm, const std::option
   ctx.key = RandomKey(static_cast<uint64_t>(recipe.seed));
   ctx.comm = &comm;
   ctx.compute = compute_of(recipe);
+  ctx.products = products_named(recipe.products);
   comm::compute_with_ranks_on(ctx, device ? *device : comm::device_of_rank(recipe.device, recipe.device_place, comm));
   return ctx;
 }

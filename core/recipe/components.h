@@ -58,6 +58,10 @@ std::vector<std::string> warnings_of(const Recipe& recipe, const Network& networ
 
 // The type of matrix products under `precision`.
 DType compute_of(const Recipe& recipe);
+// exact, tf32 or bf16x3.
+F32Products products_named(const std::string& name);
+// UserError: the recipe's `products` need a GPU, and `device` is none.
+void check_products(const Recipe& recipe, Device device);
 
 // The context of a rank: precision, allocator, random key. `device`: where it computes; empty: where the recipe says.
 Context make_context(const Recipe& recipe, Communicator& comm, const std::optional<Device>& device = {});

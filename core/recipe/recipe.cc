@@ -8,6 +8,7 @@
 #include "lmx/data.h"
 #include "lmx/plugin.h"
 #include "recipe/comm_config.h"
+#include "recipe/components.h"
 #include "recipe/optimizer.h"
 #include "recipe/stop_rule.h"
 #include "recipe/sync_rules.h"
@@ -121,6 +122,10 @@ void Recipe::fields(Fields& f) {
   f.choice("precision", precision, {"fp32", "bf16", "fp16"},
            "type of the inputs of matrix products; parameters, sums and states stay fp32. fp16 scales the loss "
            "(loss_scale)");
+  f.choice(
+      "products", products, {"exact", "tf32", "bf16x3"},
+      "how a GPU multiplies with precision fp32. exact: in fp32; on tensor cores, faster and less exact: tf32 (the "
+      "inputs are rounded to TF32) or bf16x3 (each input is the sum of two numbers in bf16)");
   f.field("device", device,
           "where ops compute: cpu, cuda (the first GPU; ranks that are processes take the GPUs of their host in turn), "
           "cuda:N, or auto (as cuda if there is a GPU, else the CPU)");
@@ -194,6 +199,16 @@ void check_loss_scale(const Recipe& r, const MarkOf& mark) {
                         " (loss_scale.init)"));
 }
 
+// A device that is chosen when the run begins is checked there.
+template <class MarkOf>
+void check_products_of(const Recipe& r, const MarkOf& mark) {
+  if (r.products != "exact" && r.precision != "fp32")
+    throw UserError(str(mark("products"), r.products,
+                        " says how products of precision fp32 are computed, and precision is ", r.precision,
+                        "; set products to exact"));
+  if (r.device == "cpu") train::check_products(r, Device());
+}
+
 // Does not check that the source exists: the run checks that, because a config.yaml may exist longer than the source.
 template <class MarkOf>
 void check_init(const Recipe& r, const MarkOf& mark) {
@@ -244,6 +259,7 @@ void check_values(const Recipe& r, const Node& tree) {
                         " checkpoints needs as many: checkpoint.keep_last is ", r.checkpoint.keep_last));
   check_stop(r, tree, mark);
   check_loss_scale(r, mark);
+  check_products_of(r, mark);
   check_init(r, mark);
   static_cast<void>(ParamPattern(r.train.ema_params, r.train.ema_params_place));
 }
@@ -310,6 +326,7 @@ ReadRecipe read_and_check(const Node& composed, const std::string& name) {
     return config::at(node ? node->mark : composed.mark, path);
   };
   r.given.device_place = place("device");
+  r.given.products_place = place("products");
   r.given.init.from_place = place("init.from");
   r.given.init.params_place = place("init.params");
   r.given.init.freeze_place = place("init.freeze");

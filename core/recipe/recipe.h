@@ -104,11 +104,13 @@ struct RunConfig {
 struct Recipe {
   std::string name;  // of the recipe's file, without .yaml
   int64_t seed = 1;
-  bool deterministic = true;              // equal bits in every group with the same number of ranks
-  std::string precision = "fp32";         // fp32, bf16, fp16
-  std::string device = "cpu";             // auto, cpu, cuda, cuda:N
-  std::string device_place = "device: ";  // with which messages about it begin
-  int64_t threads = 0;                    // of a rank; 0: all cores; in a group of ranks: one (if deterministic)
+  bool deterministic = true;                  // equal bits in every group with the same number of ranks
+  std::string precision = "fp32";             // fp32, bf16, fp16
+  std::string products = "exact";             // exact, tf32, bf16x3: F32Products
+  std::string products_place = "products: ";  // with which messages about it begin
+  std::string device = "cpu";                 // auto, cpu, cuda, cuda:N
+  std::string device_place = "device: ";      // with which messages about it begin
+  int64_t threads = 0;                        // of a rank; 0: all cores; in a group of ranks: one (if deterministic)
   BatchConfig batch;
   TrainConfig train;
   StopConfig stop;

@@ -92,16 +92,26 @@ SharedSession::SharedSession(const Recipe& r, Context& ctx, const SessionStart& 
 
 std::unique_ptr<Exchanger> make_sync(const Recipe& recipe, const Network& network, const Communicator& comm) {
   const RandomKey key = RandomKey(static_cast<uint64_t>(recipe.seed)).fold("sync");
-  return make_exchanger(
-      recipe.sync, "sync", SyncEnv{"", network.specs, comm.rank(), comm.size(), key, comm.nodes().per_node()});
+  return make_exchanger(recipe.sync, "sync",
+                        SyncEnv{"", network.specs, comm.rank(), comm.size(), key, comm.nodes().per_node()});
 }
+
+namespace {
+
+Context context_of(const Recipe& r, Communicator& c, const std::optional<Device>& device) {
+  Context ctx = make_context(r, c, device);
+  check_products(r, ctx.device);
+  return ctx;
+}
+
+}  // namespace
 
 Session::Session(const Recipe& r, Communicator& c, const SessionStart& start)
     : first_sequence(chunk_begin(r.batch.global, c.rank(), c.size())),
       sequences(chunk_begin(r.batch.global, c.rank() + 1, c.size()) - first_sequence),
       recipe(r),
       comm(c),
-      ctx(make_context(r, c, start.device)),
+      ctx(context_of(r, c, start.device)),
       shared(share_session(r, ctx, start)),
       data(shared->data),
       network(shared->network),

@@ -357,6 +357,7 @@ TEST_F(PlanCommand, RefusesWhatItCannotPlan) {
   expect_refused({"--machine", "h100_node", "--types", "8"}, {"FACTOR,EXPONENT", "'8'"});
   expect_refused({"--machine", "h100_node", "--ranks", "0"}, {"--ranks"});
   expect_refused({"--machine", "puri_v100", "precision=bf16"}, {"bf16", "machine.device.peak_tflops.bf16"});
+  expect_refused({"--machine", "h100_node", "device=cuda", "products=tf32"}, {"products=tf32", "products=exact"});
   expect_refused({}, {"--machine"});
 }
 

@@ -116,6 +116,49 @@ TEST_F(DeviceRun, StartsFromValuesOfAnotherVocabularyAndFreezesTables) {
   EXPECT_NEAR(validation("cuda") / validation("cpu"), 1, 1e-5);
 }
 
+// Three recurrent models, whose loops are replayed. The loss of an update follows the precision of the products.
+TEST_F(DeviceRun, MultipliesFp32InEachMode) {
+  const std::pair<std::string, double> modes[] = {{"tf32", 1e-2}, {"bf16x3", 1e-4}};
+  for (const std::string kind : {"lstm", "rhn", "mlstm"}) {
+    Words words{"precision=fp32", "device=cuda", "model.name=" + kind, "train.steps=10"};
+    if (kind != "lstm") words.emplace_back("~model.projection");
+    train(kind + "exact", words);
+    for (const auto& [products, tolerance] : modes) {
+      Words all = words;
+      all.push_back("products=" + products);
+      train(kind + products, all);
+      EXPECT_NEAR(validation(kind + products) / validation(kind + "exact"), 1, tolerance) << kind << products;
+      EXPECT_NE(model(kind + products, 10), model(kind + "exact", 10)) << kind << products;
+    }
+    EXPECT_NE(model(kind + "tf32", 10), model(kind + "bf16x3", 10)) << kind;
+  }
+  EXPECT_THAT(read_file(folder_ / "lstmtf32/log.txt"), testing::HasSubstr("fp32, products tf32"));
+  EXPECT_EQ(Json::parse(read_file(folder_ / "lstmtf32/provenance.json"))["starts"][0]["compute"]["products"], "tf32");
+  EXPECT_THAT(run_process({build_path("/bin/lmx"), "report", path("lstmtf32")}, environment()).out,
+              testing::HasSubstr("fp32, products tf32, 1 rank"));
+}
+
+TEST_F(DeviceRun, KeepsItsModeOfProducts) {
+  const Words words{"precision=fp32", "device=cuda", "products=bf16x3"};
+  const auto with = [&](const Words& more) {
+    Words all = words;
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  };
+  train("whole", words);
+  train("cut", with({"--until", "10"}));
+  const Outcome other =
+      run("cut",
+          with({"train.steps=20", "train.eval_every=10", "loss_scale.init=1e9", "products=exact", "--resume", "auto"}));
+  EXPECT_EQ(other.code, 2);
+  EXPECT_THAT(other.err, Names("trained with another recipe", "products: bf16x3 there, exact here"));
+  train("cut", with({"--resume", "auto"}));
+  EXPECT_EQ(model("cut", 20), model("whole", 20));
+  // Commands that use a saved run on the CPU multiply exactly there.
+  const Outcome eval = run_process({build_path("/bin/lmx"), "eval", path("cut"), "--device", "cpu"}, environment());
+  EXPECT_EQ(eval.code, 0) << eval.err;
+}
+
 TEST_F(DeviceRun, RefusesADeviceThatIsMissing) {
   const Outcome o = run("wrong", {"device=cuda:1000"});
   EXPECT_EQ(o.code, 2);

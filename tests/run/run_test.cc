@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "backend/cuda.h"
 #include "lmx/matmul.h"
 #include "names.h"
 #include "paths.h"
@@ -213,6 +214,26 @@ TEST_F(RunCommand, AnAbsurdLossIsADivergence) {
   const double recorded = number_in(read_file(folder_ / "end" / "metrics.jsonl"), kRecordedLoss);
   EXPECT_GT(recorded, 710) << "the loss is too small: its perplexity is finite";
   EXPECT_NEAR(printed / recorded, 1, 1e-5);
+}
+
+// The option for tensor cores is an error where it has no effect. A device that is chosen here is one as well, also for
+// a dry run.
+TEST_F(RunCommand, ProductsNeedAGpuAndFp32) {
+  const auto refused = [&](std::vector<std::string> words, const NamesMatcher& facts) {
+    for (const bool dry : {false, true}) {
+      if (dry) words.push_back("--dry-run");
+      const Outcome o = run("a", words);
+      EXPECT_EQ(o.code, 2) << o.err;
+      EXPECT_THAT(o.err, facts);
+      EXPECT_FALSE(std::filesystem::exists(path("a")));
+    }
+  };
+  refused({"products=tf23"}, Names("products=tf23", "'tf32'?", "exact"));
+  refused({"products=tf32"}, Names("override 'products=tf32': tf32", "the CPU (device: cpu)", "products to exact"));
+  refused({"products=bf16x3", "device=cuda", "precision=bf16"},
+          Names("override 'products=bf16x3': bf16x3", "precision is bf16", "products to exact"));
+  if (lmx::load_cuda() == 0)
+    refused({"products=tf32", "device=auto"}, Names("override 'products=tf32': tf32", "the CPU (device: auto)"));
 }
 
 TEST_F(RunCommand, Bf16SaysWhereItIsSlow) {

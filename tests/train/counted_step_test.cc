@@ -108,6 +108,23 @@ TEST_P(CountedStep, NeedsTheMemoryOfTheRealStep) {
   EXPECT_GT(real.training.total_peak, 1'000'000);
 }
 
+// The parts of operands take memory, which only a GPU needs.
+TEST(CountedParts, NeedTheMemoryOfTheRealStep) {
+  load_plugins();
+  if (lmx_test::test_device() == "cpu") GTEST_SKIP() << "the CPU has no such products";
+  for (const Case& c : {kCases[1], kCases[2], kCases[5]}) {
+    SCOPED_TRACE(c.name);
+    const Recipe recipe = read_recipe(changed(c.text, {{"products", "bf16x3"}}), c.name);
+    const StepMemory real = steps_on(recipe, {});
+    const auto counting = CountingDevice::make(Device::Kind::cuda);
+    const StepMemory counted = steps_on(recipe, counting->device());
+    expect_near(counted.training, real.training);
+    expect_near(counted.evaluation, real.evaluation);
+    const Recipe exact = read_recipe(changed(c.text, {}), c.name);
+    EXPECT_GT(counted.training.total_peak, steps_on(exact, counting->device()).training.total_peak);
+  }
+}
+
 constexpr const char* kDecoder =
     "model: {name: transformer, encoder_layers: 0, decoder_layers: 2, d: 64, ffn: 128, heads: 4}\n"
     "loss: {name: full_softmax}\n";

@@ -41,6 +41,13 @@ int nodes_of(const LinksConfig& links, int ranks) {
   return ranks % inner == 0 ? inner : 0;
 }
 
+// UserError: the files of machines have rates of exact products alone.
+void require_exact_products(const Recipe& r) {
+  if (r.products == "exact") return;
+  throw UserError(str(r.products_place, "the file of a machine has no rate of products with ", r.products,
+                      "; plan with products=exact"));
+}
+
 Recipe read_on(const Variant& variant, const std::string& name, int ranks, const Request& request) {
   Node tree = variant.tree;
   const int before = ranks_of(tree);
@@ -61,6 +68,7 @@ Case::Case(const Variant& variant, const std::string& name, int ranks, const Req
       spread_{request.spread},
       overlap_(request.overlap.value_or(!variant.machine.links.after_backward)) {
   machine_.device.require_products(compute_of(recipe_));
+  require_exact_products(recipe_);
   const PlannedProducts products(machine_.device.support());
   if (request.cores > 0) machine_.device.use_cores(request.cores);
   const Outline outline = outline_of(recipe_, ranks, nodes_of(machine_.links, ranks));

@@ -55,6 +55,12 @@ Rows result_rows(const Report& r) {
 
 namespace {
 
+// "fp32", or "fp32, products tf32".
+std::string precision_text(const Report& r) {
+  const std::string precision = start_text(r, "/compute/precision"), products = start_text(r, "/compute/products");
+  return products == "exact" || products == "?" ? precision : str(precision, ", products ", products);
+}
+
 void print_run(const Report& r) {
   Rows rows{{"run", r.directory},
             {"started", str(start_text(r, "/time"), r.starts > 1 ? str(" (start ", r.starts, ")") : "")},
@@ -62,7 +68,7 @@ void print_run(const Report& r) {
             {"state", str(state_text(r), r.status.reason.empty() ? "" : ": ", r.status.reason)},
             {"host", str(start_text(r, "/host/name"), ", ", start_text(r, "/host/cpu"))},
             {"compute", str(start_text(r, "/compute/device"), " (", start_text(r, "/compute/isa"), "), ",
-                            start_text(r, "/compute/precision"), ", ", r.ranks, r.ranks == 1 ? " rank" : " ranks")},
+                            precision_text(r), ", ", r.ranks, r.ranks == 1 ? " rank" : " ranks")},
             {"data", start_text(r, "/data/source")},
             {"parameters", start_text(r, "/parameters")},
             {"step", std::to_string(r.step)}};

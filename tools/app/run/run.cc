@@ -73,6 +73,7 @@ Provenance provenance_of(const Session& s, const InitReport& init, const RunOpti
   p.cudnn = cudnn_version_of_run(s.ctx.device, s.recipe.precision);
   p.isa = cpu_isa();
   p.precision = s.recipe.precision;
+  p.products = s.recipe.products;
   p.threads = s.comm.threads();
   p.lr_factor = s.shared->lr_factor;
   p.parameters = s.params.count();

@@ -54,8 +54,8 @@ std::string device_text(Device device) {
 void announce(const Session& s, const InitReport& init, const CommGroup& group, const std::string& directory) {
   log_info(str("run ", directory));
   log_info(str("device ", device_text(s.ctx.device), ", ", group.describe(), ", ", s.comm.threads(),
-               s.comm.threads() == 1 ? " thread" : " threads", group.size() == 1 ? ", " : " each, ",
-               s.recipe.precision));
+               s.comm.threads() == 1 ? " thread" : " threads", group.size() == 1 ? ", " : " each, ", s.recipe.precision,
+               s.recipe.products == "exact" ? "" : str(", products ", s.recipe.products)));
   if (s.ctx.device.kind == Device::Kind::cpu && s.recipe.precision == "bf16" && multiplies_in_f32(DType::bf16))
     log_warn(
         "this CPU multiplies bf16 no faster than fp32: matrix products round their inputs to bf16 and run in fp32, so "

@@ -199,7 +199,11 @@ void write_provenance(const std::string& directory, const Provenance& p) {
              {"directory", fs::current_path(error).string()}};
   start["lmx"] = {{"version", kVersion}, {"abi", kAbi}, {"compiler", __VERSION__}};
   start["host"] = host_json();
-  start["compute"] = {{"device", p.device}, {"isa", p.isa}, {"threads", p.threads}, {"precision", p.precision}};
+  start["compute"] = {{"device", p.device},
+                      {"isa", p.isa},
+                      {"threads", p.threads},
+                      {"precision", p.precision},
+                      {"products", p.products}};
   if (p.cuda)
     start["compute"]["cuda"] = {{"name", p.cuda->name},
                                 {"compute_capability", str(p.cuda->major, ".", p.cuda->minor)},

@@ -74,7 +74,7 @@ struct Provenance {
   std::string data_hash, data_directory, data_note;
   std::optional<double> valid_true_perplexity;  // of the source on the valid split, if it is known
   std::vector<PluginInfo> plugins;              // plugins that were loaded
-  std::string device, isa, precision;
+  std::string device, isa, precision, products;
   std::optional<CudaDeviceInfo> cuda;
   std::string cudnn;  // the version of cuDNN that the run may use; "": none
   int threads = 0;
