@@ -22,6 +22,10 @@ TEST(Bench, RefusesWhatItDoesNotKnow) {
              "char_mlstm, char_rhn, nmt_transformer, gpt, batchers, compose")},
       {{"compose", "--recipe", "nowhere.yaml"}, Names("nowhere.yaml")},
       {{"--precision", "fp23"}, Names("[bench] ", "'fp23'", "'fp32'?", "fp32, bf16, fp16, all")},
+      {{"--products", "tf23", "--precision", "fp32"}, Names("[bench] ", "'tf23'", "'tf32'?", "exact, tf32, bf16x3")},
+      {{"--products", "tf32", "--device", "cuda", "--counts"}, Names("[bench] --products tf32", "--precision fp32")},
+      {{"--products", "tf32", "--precision", "fp32"}, Names("[bench] --products tf32", "CPU", "--device cuda")},
+      {{"--products", "tf32", "--precision", "fp32", "--counts"}, Names("[bench] --products tf32", "--device cuda")},
       {{"--scale", "papr"}, Names("[bench] ", "'papr'", "'paper'?", "cpu, paper")},
       {{"compose", "--scale", "paper"}, Names("[bench] --scale paper: compose has no scales")},
       {{"--steps", "0"}, Names("[bench] --steps 0")},
@@ -226,12 +230,28 @@ TEST_F(DeviceBench, AStepInBf16HasFewConversionsAndLaunches) {
   }
 }
 
+// The line states the products that were measured. Those in parts have more kernels, and those in TF32 as many.
+TEST_F(DeviceBench, MeasuresProductsOfFp32OnTensorCores) {
+  std::map<std::string, int64_t> launches;
+  for (const std::string products : {"exact", "tf32", "bf16x3"}) {
+    const Outcome o = run_lmx({"bench", "word_lstm", "--quick", "--device", "cuda", "--counts", "--precision", "fp32",
+                               "--products", products, "--steps", "1", "--threads", "1"});
+    ASSERT_EQ(o.code, 0) << o.err;
+    const auto line = nlohmann::json::parse(o.out);
+    EXPECT_EQ(line["precision"], "fp32");
+    EXPECT_EQ(line["products"], products);
+    launches[products] = line["counts"]["launches"];
+  }
+  EXPECT_EQ(launches["tf32"], launches["exact"]);
+  EXPECT_GT(launches["bf16x3"], launches["exact"]);
+}
+
 TEST(Bench, HelpShowsEachDefault) {
   const Outcome o = run_lmx({"bench", "--help"});
   EXPECT_EQ(o.code, 0);
-  for (const char* part :
-       {"compose}=word_lstm\n", "--scale S:{cpu,paper}=cpu ", "--precision P:{fp32,bf16,fp16,all}=all\n",
-        "--device D=cpu ", "--steps N=10 ", "--threads N=0 ", "--trace FILE "})
+  for (const char* part : {"compose}=word_lstm\n", "--scale S:{cpu,paper}=cpu ",
+                           "--precision P:{fp32,bf16,fp16,all}=all\n", "--products P:{exact,tf32,bf16x3}=exact",
+                           "--device D=cpu ", "--steps N=10 ", "--threads N=0 ", "--trace FILE "})
     EXPECT_THAT(o.out, HasSubstr(part));
 }
 

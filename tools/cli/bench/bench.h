@@ -97,6 +97,12 @@ class Workload {
   std::vector<lmx::ClipRule> clip_;
 };
 
+// How matrices are multiplied: `precision` and `products` of a recipe.
+struct Arithmetic {
+  lmx::DType compute;
+  lmx::F32Products products;
+};
+
 struct WorkloadScale {
   bool paper = false;  // the sizes of the papers, for GPUs, instead of sizes for CPUs
   bool quick = false;  // with few cells and tokens, but as many layers and time steps
@@ -111,7 +117,7 @@ struct CountedWorkload {
   lmx::DeviceCounts counts;
   lmx::MemoryStats memory;
 };
-CountedWorkload count_workload(const std::string& name, lmx::Device::Kind kind, lmx::DType compute,
+CountedWorkload count_workload(const std::string& name, lmx::Device::Kind kind, const Arithmetic& arithmetic,
                                WorkloadScale scale);
 
 }  // namespace lmx_cli

@@ -16,21 +16,25 @@
 #include "lmx/log.h"
 #include "lmx/matmul.h"
 #include "lmx/parallel.h"
+#include "recipe/components.h"
 
 namespace lmx_cli {
 namespace {
 
 struct BenchFlags {
   PluginDirectories directories;
-  std::string workload = "word_lstm", precision = "all", device = "cpu", scale = "cpu", trace;
+  std::string workload = "word_lstm", precision = "all", products = "exact", device = "cpu", scale = "cpu", trace;
   int64_t steps = 10, threads = 0;
   BatchersBench batchers;
   ComposeBench compose;
   bool table = false, counts = false;
 };
 
-lmx::DType compute_type(const std::string& precision) {
-  return precision == "bf16" ? lmx::DType::bf16 : precision == "fp16" ? lmx::DType::f16 : lmx::DType::f32;
+Arithmetic arithmetic_of(const BenchFlags& options, const std::string& precision) {
+  const lmx::DType compute = precision == "bf16"   ? lmx::DType::bf16
+                             : precision == "fp16" ? lmx::DType::f16
+                                                   : lmx::DType::f32;
+  return {compute, lmx::train::products_named(options.products)};
 }
 
 // Until a device has done all its work.
@@ -106,7 +110,9 @@ StepTimes time_steps(Workload& workload, lmx::Device device, int64_t steps) {
 void measure(const BenchFlags& options, const std::string& precision) {
   lmx::Context ctx;
   lmx::compute_on(ctx, lmx::device_named(options.device, "[bench] --device "));
-  ctx.compute = compute_type(precision);
+  const Arithmetic arithmetic = arithmetic_of(options, precision);
+  ctx.compute = arithmetic.compute;
+  ctx.products = arithmetic.products;
   const WorkloadScale scale{options.scale == "paper", options.batchers.quick};
   const bool on_cpu = ctx.device.kind == lmx::Device::Kind::cpu;
   lmx::Tracer tracer;
@@ -120,13 +126,14 @@ void measure(const BenchFlags& options, const std::string& precision) {
   const auto [times, counts] = time_steps(*workload, ctx.device, options.steps);
   ctx.tracer = nullptr;
   const int64_t rss = peak_rss_mb();  // measured before gemm_peak() allocates its matrices
-  const CountedWorkload work = count_workload(options.workload, ctx.device.kind, ctx.compute, scale);
+  const CountedWorkload work = count_workload(options.workload, ctx.device.kind, arithmetic, scale);
   const double step = median(times), gflops = work.flops / step / 1e9;
   const GemmPeak peak = gemm_peak(ctx, scale.quick ? 64 : 2048);
   nlohmann::ordered_json line{{"lmx", lmx::kVersion},
                               {"workload", options.workload},
                               {"scale", scale.quick ? "quick" : options.scale},
                               {"precision", precision},
+                              {"products", options.products},
                               {"mode", on_cpu ? lmx::cpu_isa() : "cuda"},
                               {"threads", lmx::num_threads()},
                               {"device", lmx::name_of(ctx.device)},
@@ -163,11 +170,12 @@ void show_counts(const BenchFlags& options, const std::string& precision) {
   const bool cuda = options.device == "cuda";
   const WorkloadScale scale{options.scale == "paper", options.batchers.quick};
   const CountedWorkload work = count_workload(options.workload, cuda ? lmx::Device::Kind::cuda : lmx::Device::Kind::cpu,
-                                              compute_type(precision), scale);
+                                              arithmetic_of(options, precision), scale);
   const nlohmann::ordered_json line{{"lmx", lmx::kVersion},
                                     {"workload", options.workload},
                                     {"scale", scale.quick ? "quick" : options.scale},
                                     {"precision", precision},
+                                    {"products", options.products},
                                     {"device", cuda ? "cuda" : "cpu"},
                                     {"counted", true},
                                     {"gflop", rounded(work.flops / 1e9, 1e3)},
@@ -186,7 +194,21 @@ void check_device(const BenchFlags& options) {
   if (!counts_only(options)) static_cast<void>(lmx::device_named(options.device, "[bench] --device "));
 }
 
-const std::vector<std::string> kPrecisions{"fp32", "bf16", "fp16", "all"}, kScales{"cpu", "paper"};
+// UserError if --products asks for tensor cores that a measurement would not use.
+void check_products(const BenchFlags& options) {
+  if (options.products == "exact") return;
+  const std::string begin = lmx::str("[bench] --products ", options.products, ": ");
+  if (options.precision != "fp32")
+    throw lmx::UserError(lmx::str(begin, "it says how products of fp32 are computed; add --precision fp32"));
+  const bool on_cpu = counts_only(options) ? options.device != "cuda"
+                                           : lmx::device_named(options.device, "").kind == lmx::Device::Kind::cpu;
+  if (on_cpu)
+    throw lmx::UserError(lmx::str(begin, "it runs on the tensor cores of a GPU, and --device ", options.device,
+                                  " computes on the CPU; add --device cuda"));
+}
+
+const std::vector<std::string> kPrecisions{"fp32", "bf16", "fp16", "all"}, kProducts{"exact", "tf32", "bf16x3"},
+    kScales{"cpu", "paper"};
 
 // UserError, with the nearest allowed value.
 void check_choice(const std::string& what, const std::string& value, const std::vector<std::string>& allowed,
@@ -206,11 +228,13 @@ std::vector<std::string> all_workloads() {
 void bench(BenchFlags& options) {
   check_choice("workload", options.workload, all_workloads(), "there are");
   check_choice("precision", options.precision, kPrecisions, "one of");
+  check_choice("value of --products", options.products, kProducts, "one of");
   check_choice("scale", options.scale, kScales, "one of");
   if (options.steps < 1)
     throw lmx::UserError(lmx::str("[bench] --steps ", options.steps, ": at least one step is timed"));
   if (options.threads < 0) throw lmx::UserError(lmx::str("[bench] --threads ", options.threads, " is negative"));
   check_device(options);
+  check_products(options);
   if (options.threads) lmx::set_num_threads(static_cast<int>(options.threads));
   options.directories.load();
   if (options.workload == "batchers") {
@@ -242,6 +266,7 @@ void add_bench(Command app) {
                 {"lmx bench word_lstm --table", "the time of each part of the step, on stderr"},
                 {"lmx bench word_lstm --device cuda --counts", "with its kernels, copies and waits; needs no GPU"},
                 {"lmx bench char_rhn --device cuda --scale paper", "the size of the paper, for a GPU"},
+                {"lmx bench word_lstm --device cuda --precision fp32 --products tf32", "fp32 on tensor cores"},
                 {"lmx bench batchers --steps 6", "padding and stragglers of the batchers of parallel text"},
                 {"lmx bench compose", "milliseconds in which each recipe of ./recipes is composed and checked"},
                 {"lmx bench --precision bf16 --trace t.json", "the same as a Chrome trace (ui.perfetto.dev)"}});
@@ -265,6 +290,11 @@ void add_bench(Command app) {
       .show_default();
   command.add_option("--precision P", options->precision, "type of the inputs of matrix products; all: fp32 and bf16")
       .offers(kPrecisions)
+      .show_default();
+  command
+      .add_option("--products P", options->products,
+                  "how a GPU multiplies with --precision fp32: exact, or on tensor cores (tf32, bf16x3)")
+      .offers(kProducts)
       .show_default();
   command
       .add_option(

@@ -277,12 +277,13 @@ std::unique_ptr<Workload> make_workload(const std::string& name, lmx::Context& c
   return std::make_unique<NmtTransformer>(ctx, nmt_transformer(scale));
 }
 
-CountedWorkload count_workload(const std::string& name, lmx::Device::Kind kind, lmx::DType compute,
+CountedWorkload count_workload(const std::string& name, lmx::Device::Kind kind, const Arithmetic& arithmetic,
                                WorkloadScale scale) {
   const auto device = lmx::CountingDevice::make(kind);
   lmx::Context ctx;
   device->place(ctx);
-  ctx.compute = compute;
+  ctx.compute = arithmetic.compute;
+  ctx.products = arithmetic.products;
   const lmx::Serial serial(true);
   lmx::Recording recording(*device);
   const std::unique_ptr<Workload> workload = make_workload(name, ctx, scale);
