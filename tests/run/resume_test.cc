@@ -225,6 +225,19 @@ TEST_F(Resume, CheckpointOfAnotherShape) {
   EXPECT_EQ(read_file(path("a/metrics.jsonl")), before);
 }
 
+// A run that an earlier build began has no value of a key that is newer. It used what is the default now.
+TEST_F(Resume, KeysThatAreNewerThanTheRunHaveTheirDefaults) {
+  ASSERT_EQ(run("whole", {"train.steps=20"}).code, 0);
+  ASSERT_EQ(run("a", {"train.steps=20", "--until", "10"}).code, 0);
+  std::string config = read_file(path("a/config.yaml"));
+  const std::string key = "products: exact\n";
+  ASSERT_NE(config.find(key), std::string::npos);
+  write("a/config.yaml", config.erase(config.find(key), key.size()));
+  const Outcome o = run("a", {"train.steps=20", "--resume", "auto"});
+  ASSERT_EQ(o.code, 0) << o.err;
+  EXPECT_EQ(model("a", 20), model("whole", 20));
+}
+
 TEST_F(Resume, DamagedConfig) {
   ASSERT_EQ(run("a", {"train.steps=10"}).code, 0);
   const std::vector<std::vector<std::string>> commands{command("a", {"train.steps=20", "--resume", path("a")}),

@@ -220,7 +220,9 @@ Resumed resume_session(Session& session, const std::string& directory, const Nod
   Resumed resumed;
   std::vector<Difference> other;
   const std::string recorded = recorded_data_hash(directory);
-  for (Difference& d : differences(read_run_config(directory), full)) {
+  // A key that is newer than the run has its default there.
+  const Node own = full_recipe(read_run_config(directory), session.recipe.name);
+  for (Difference& d : differences(own, full)) {
     if (recorded == session.data.hash && names_a_place(d.key)) continue;
     (is_named(options.changed_keys, d.key) ? resumed.changes : other).push_back(std::move(d));
   }
