@@ -22,6 +22,7 @@ place: Table 9
 scales:
   paper: {recipe: ../../tiny.yaml, plan: {machine: h100_node, epoch_tokens: 3000}}
   desk: {recipe: ../../tiny.yaml, overrides: [train.steps=7200], cells: [{G: 2}, {G: 4, run: false}]}
+  gpu: {recipe: ../../tiny.yaml, overrides: [train.steps=30], cells: [{G: 2}]}
 axes: {G: [2, 4, 8]}
 cells: [{G: 2}, {G: [4, 8], run: false}]
 overrides: ["comm.ranks=${G}", batch.micro=0]
@@ -38,6 +39,7 @@ class ExperimentPages : public RunTest {
     write("experiments/some2018/hours.yaml", kHours);
   }
   void expect_both_ranks_here(double hours) const;
+  void expect_both_ranks_on_one_gpu(double hours) const;
   // Runs in the folder, where `experiments/` is found first.
   Outcome here(const std::string& words, const std::string& in = "") const {
     return run_process(
@@ -63,6 +65,15 @@ void ExperimentPages::expect_both_ranks_here(double hours) const {
   EXPECT_LT(hours, 2 * (compute + exchange));
 }
 
+// At a scale of another name, ranks share one device, and compute one after the other.
+void ExperimentPages::expect_both_ranks_on_one_gpu(double hours) const {
+  const Outcome apart = run_process({build_path("/bin/lmx"), "plan", path("tiny.yaml"), "--machine", "h100_node",
+                                     "--ranks", "2", "batch.global=8", "batch.micro=0", "--json"},
+                                    environment());
+  ASSERT_EQ(apart.code, 0) << apart.err;
+  EXPECT_GT(hours, 1.2 * 30 * Json::parse(apart.out)[0]["step_s"].get<double>() / 3600);
+}
+
 TEST_F(ExperimentPages, AllListsTimeAndData) {
   const Outcome o = here("all --dry-run --json");
   ASSERT_EQ(o.code, 0) << o.err;
@@ -83,6 +94,11 @@ TEST_F(ExperimentPages, AllListsTimeAndData) {
       EXPECT_EQ(e["machine"], "desk_10gbe");
       expect_both_ranks_here(e["hours"]);
     }
+    if (id == "some2018/hours gpu") expect_both_ranks_on_one_gpu(e["hours"]);
+    if (e["scale"] == "gpu") {  // the shipped ones take minutes of one GPU
+      EXPECT_EQ(e["machine"], "h100_node") << id;
+      EXPECT_LT(e["hours"].get<double>(), 10.0 / 60) << id;
+    }
     if (id == "some2018/hours paper") {
       EXPECT_EQ(e["machine"], "h100_node");
       EXPECT_EQ(e["planned"], 2);
@@ -91,6 +107,7 @@ TEST_F(ExperimentPages, AllListsTimeAndData) {
   }
   EXPECT_TRUE(scales.contains("some2018/hours desk"));
   EXPECT_TRUE(scales.contains("patwary2018/table3_memory paper"));
+  EXPECT_TRUE(scales.contains("patwary2018/figure7_seeds gpu"));
   EXPECT_TRUE(missing) << "no line says how a missing corpus can be had";
   for (const auto& [scale, sum] : hours) EXPECT_NEAR(all["total"][scale]["hours"].get<double>(), sum, 1e-9 * sum);
 
@@ -100,6 +117,31 @@ TEST_F(ExperimentPages, AllListsTimeAndData) {
   const Outcome refused = here("all");
   EXPECT_EQ(refused.code, 2);
   EXPECT_THAT(refused.err, Names("--dry-run"));
+}
+
+TEST_F(ExperimentPages, DryRunOnOneDeviceEstimates) {
+  const Outcome listed = here("run some2018/hours --scale gpu --dry-run");
+  ASSERT_EQ(listed.code, 0) << listed.err;
+  EXPECT_THAT(listed.out, Names("MEMORY", "TIME", "by `lmx plan` on h100_node, one cell after the other: "));
+  EXPECT_THAT(here("run some2018/hours --scale desk --dry-run").out, Not(HasSubstr("MEMORY")));
+}
+
+// A table of measured numbers names the device; one of planned numbers is the same on every machine.
+TEST_F(ExperimentPages, DocNamesTheDevice) {
+  write("page.md", "<!-- experiment some2018/hours gpu -->\n<!-- end -->\n");
+  ASSERT_EQ(here("doc page.md").code, 0);
+  EXPECT_THAT(read_file(folder_ / "page.md"), Not(HasSubstr("Measured")));  // no cell has run
+  ASSERT_EQ(here("run some2018/hours --scale gpu").code, 0);
+  const std::string provenance = path("runs/experiments/some2018/hours/gpu/cells/2/provenance.json");
+  Json run = Json::parse(read_file(provenance));
+  const std::string processor = run["starts"][0]["host"]["cpu"];
+  EXPECT_THAT(read_file(folder_ / "runs/experiments/some2018/hours/gpu/table.md"),
+              HasSubstr("scale gpu, recipe `tiny.yaml`. Measured on " + processor + "."));
+  run["starts"][0]["compute"]["cuda"] = {{"name", "Some GPU"}};
+  write("runs/experiments/some2018/hours/gpu/cells/2/provenance.json", run.dump());
+  ASSERT_EQ(here("doc page.md").code, 0);
+  EXPECT_THAT(read_file(folder_ / "page.md"), Names("scale gpu: ", "Measured on Some GPU.", "| ppl | 2 | 9 |"));
+  EXPECT_EQ(Json::parse(here("show some2018/hours --scale gpu --json").out)["devices"], Json{"Some GPU"});
 }
 
 TEST_F(ExperimentPages, DocWritesPlannedTables) {

@@ -228,7 +228,8 @@ TEST_F(Experiment, ADivergedCellIsAResult) {
   replace("checks:\n",
           "checks:\n  - {claim: all of unique, value: \"diverged[unique, G=2] + diverged[unique, G=4]\", at_least: 2}\n"
           "  - {claim: none of dense, value: \"most(diverged[dense])\", at_most: 0}\n"
-          "  - {claim: at the other scale, scale: paper, value: \"ppl[no, such]\", at_most: 0}\n");
+          "  - {claim: at the other scale, scale: [paper], value: \"ppl[no, such]\", at_most: 0}\n");
+  replace("axes:\n", "  paper: {recipe: ../tiny.yaml}\naxes:\n");
   write("experiments/bytes.yaml", text);
   Outcome o = experiment("out");
   ASSERT_EQ(o.code, 0) << o.err;
@@ -438,7 +439,9 @@ TEST_F(Experiment, MistakesInTheFile) {
   refused("{batch: 4 * G}", "{batch: {G: {2: 8, 5: 16}}}", {"axis G", "'5'"});
   refused("average: [seed]", "mean_of_last: 2", {file + ":12:15: mean_of_last: ", "`evaluate`"});
   refused("{recipe: ../tiny.yaml", "{recipe: '../${method}.yaml'", {file + ":5:9: cell dense-2-1: ", "dense.yaml"});
-  refused("  desk:", "  dask:", {file + ":5:", "scale", "'desk'?"});
+  refused("  desk:", "  2desk:", {file + ":5:", "scales.2desk: ", "begin with a letter"});
+  refused("claim: grows,", "claim: grows, scale: [dask],", {file + ":28:", "checks.0.scale: ", "'dask'", "'desk'?"});
+  refused("claim: grows,", "claim: grows, scale: both,", {file + ":28:", "checks.0.scale: ", "'both'", "desk"});
 }
 
 TEST_F(Experiment, UnknownNames) {

@@ -37,6 +37,17 @@ std::string line_of(const fs::path& file, const std::string& key) {
   return "";
 }
 
+// The scales of an experiment's text.
+std::vector<std::string> scales_of(const std::string& text) {
+  const std::string recipe = ":\n    recipe: ";
+  std::vector<std::string> scales;
+  for (size_t at = 0; (at = text.find(recipe, at)) != std::string::npos; ++at) {
+    const size_t begin = text.rfind("\n  ", at) + 3;
+    scales.push_back(text.substr(begin, at - begin));
+  }
+  return scales;
+}
+
 // The planned blocks of the pages of the papers, "<!-- experiment patwary2018/table3_hours paper planned -->".
 std::string planned_blocks() {
   std::string blocks;
@@ -75,14 +86,11 @@ TEST_F(ShippedExperiments, Compose) {
   std::vector<std::vector<std::string>> commands;
   for (const auto& [id, file] : files) {
     const std::string text = read_file(file);
-    size_t scales = 0;
-    for (const std::string scale : {"desk", "paper"}) {
-      if (text.find("\n  " + scale + ":\n    recipe: ") == std::string::npos) continue;
-      ++scales;
+    const std::vector<std::string> scales = scales_of(text);
+    EXPECT_FALSE(scales.empty()) << file;
+    for (const std::string& scale : scales)
       if (planned.find("experiment " + id + " " + scale + " planned") == std::string::npos)
         commands.push_back({"run", file.string(), "--scale", scale, "--dry-run"});
-    }
-    EXPECT_GT(scales, 0u) << file;
   }
   std::atomic<size_t> next = 0;
   std::vector<std::future<void>> workers(std::max(1u, std::thread::hardware_concurrency()));
@@ -99,8 +107,8 @@ TEST_F(ShippedExperiments, Compose) {
 // Planned cells need neither the corpus nor a run. experiment_pages_test.cc shows that every experiment can be planned.
 TEST_F(ShippedExperiments, PlannedNumbersAreShown) {
   for (const std::string id : {"patwary2018/table5_hours", "puri2018/figure2b_hours", "xiao2017/one_bit_speed"}) {
-    const Outcome o = experiment(
-        {"show", source_path("/experiments/" + id + ".yaml"), "--scale", "paper", "--out", path("none")});
+    const Outcome o =
+        experiment({"show", source_path("/experiments/" + id + ".yaml"), "--scale", "paper", "--out", path("none")});
     EXPECT_EQ(o.code, 0) << id << ": " << o.err;
     EXPECT_THAT(o.out, AllOf(HasSubstr("planned)"), HasSubstr("(set)"), testing::Not(HasSubstr("nan")),
                              testing::Not(HasSubstr(source_path()))))

@@ -274,7 +274,7 @@ std::vector<Cell> make_cells(const Experiment& experiment, const Scale& scale, c
     cell.planned = !cell.types && plan_config(experiment, scale).given;
     cell.launched = options.launched;
     cell.variables["launched"] = options.launched ? 1 : 0;
-    cell.variables["paper_scale"] = scale.id == "paper" ? 1 : 0;
+    cell.variables["paper_scale"] = scale.id == kPaper ? 1 : 0;
     for (const auto& [axis, label] : cell.place)
       if (const auto number = lmx::parse_double(label)) cell.variables[axis] = *number;
     add_variables(experiment, cell, scale.variables, "scales." + scale.id + ".variables");

@@ -103,7 +103,8 @@ std::string comparison_markdown(const Results& r, bool only_planned) {
   for (const Verdict& v : r.verdicts)
     if (!only_planned || v.planned) claims.push_back({v.claim, v.paper, v.expected, v.measured, with_reason(v)});
   const std::string place = r.experiment.place.empty() ? "" : " (" + r.experiment.place + ")";
-  std::string text = str("`", r.experiment.id, "`, scale ", r.scale.id, ": ", r.experiment.title, place, ".\n\n");
+  std::string text = str("`", r.experiment.id, "`, scale ", r.scale.id, ": ", r.experiment.title, place, ".",
+                         only_planned ? "" : devices_note(r), "\n\n");
   if (cells.size() > 1) text += markdown_table(cells, " --- ") + "\n";
   if (claims.size() > 1) text += markdown_table(claims, " --- ") + "\n";
   return text + planned_note(r);

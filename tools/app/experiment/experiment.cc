@@ -123,15 +123,14 @@ std::vector<Axis> read_axes(const Node& tree) {
 std::vector<Scale> read_scales(const Node& tree) {
   std::vector<Scale> scales;
   for (const auto& [id, node] : as_map(tree, "scales").entries) {
-    if (id != "desk" && id != "paper")
-      throw UserError(at(node, "scales." + id) +
-                      str("unknown scale", lmx::did_you_mean(id, {"desk", "paper"}), "; there are desk and paper"));
-    scales.push_back(lmx::read_config<Scale>(node, "scales." + id));
+    const std::string path = "scales." + id;
+    check_name(node, path, id, false);
+    scales.push_back(lmx::read_config<Scale>(node, path));
     scales.back().id = id;
     scales.back().mark = node.mark;
-    scales.back().plan = read_plan_config(scales.back().plan_tree, "scales." + id + ".plan");
+    scales.back().plan = read_plan_config(scales.back().plan_tree, path + ".plan");
   }
-  if (scales.empty()) throw UserError(at(tree, "scales") + "give desk, paper or both");
+  if (scales.empty()) throw UserError(at(tree, "scales") + "give at least one, such as desk");
   return scales;
 }
 
@@ -219,7 +218,7 @@ struct ExperimentFields {
     f.field("paper", e.paper, "authors, year, title");
     f.field("place", e.place, "the paper's table, figure or section");
     f.field("question", e.question, "what the experiment answers");
-    f.subtree("scales", scales, "desk and paper: recipe, overrides, variables, cells");
+    f.subtree("scales", scales, "desk, paper and others: recipe, overrides, variables, cells");
     f.subtree("overrides", e.overrides, "of every cell, as for lmx run; ${name} is an axis' value or a variable");
     f.subtree("variables", e.variables, "name: number, formula or axis: {value: formula}, for each cell");
     f.subtree("axes", axes, "name: [values], or value: [overrides]");
@@ -249,6 +248,21 @@ std::string id_of(const std::string& file) {
   std::string id =
       at_folder == std::string::npos ? file.substr(file.rfind('/') + 1) : file.substr(at_folder + folder.size());
   return id.ends_with(".yaml") ? id.substr(0, id.size() - 5) : id;
+}
+
+void check_scales_named(const Experiment& e) {
+  std::vector<std::string> names;
+  for (const Scale& scale : e.scales) names.push_back(scale.id);
+  for (const Check& check : e.checks) {
+    if (!given(check.scale)) continue;
+    const std::string path = check.path + ".scale";
+    const bool list = check.scale.kind == Node::Kind::list;
+    for (const Node& item : list ? check.scale.items : std::vector<Node>{check.scale})
+      if (const std::string& name = as_text(item, path).text;
+          std::find(names.begin(), names.end(), name) == names.end())
+        throw UserError(at(item, path) + str("there is no scale '", name, "'", lmx::did_you_mean(name, names),
+                                             "; there are ", joined(names)));
+  }
 }
 
 void check_axes_named(const Experiment& e, const Node& tree) {
@@ -343,8 +357,7 @@ void Check::fields(Fields& f) {
   f.required("claim", claim, "the paper's statement, in one sentence");
   f.choice("class", kind, kClasses,
            "exact, formula, shape, quality, planned; hardware is reported only, unless --launcher starts the cells");
-  f.choice("scale", scale, {"both", "desk", "paper"},
-           "the scale at which the claim is judged, if the other scale has other cells");
+  f.subtree("scale", scale, "the scale, or a list of scales, at which the claim is judged, if others have other cells");
   f.field("paper", paper, "the paper's number, for the table");
   f.subtree("value", value, "formula over measures");
   f.subtree("expect", expect, "formula that value must be near");
@@ -375,6 +388,11 @@ void Check::check(const std::string& where_it_is) const {
   if (judged && !given(value)) throw UserError(where_it_is + ": there is no `value` to compare");
   if (!given(ascending) && incomparable.empty() && kind != "hardware" && !judged)
     throw UserError(where_it_is + ": give value with expect, at_least or at_most; or ascending; or incomparable");
+}
+
+bool Check::judged_at(const std::string& scale_id) const {
+  if (!given(scale) || scale.text == scale_id) return true;
+  return std::any_of(scale.items.begin(), scale.items.end(), [&](const Node& item) { return item.text == scale_id; });
 }
 
 double Check::tolerance() const {
@@ -447,6 +465,7 @@ Experiment read_experiment(const std::string& file) {
     e.types.wanted = true;
   }
   check_axes_named(e, tree);
+  check_scales_named(e);
   return e;
 }
 

@@ -43,7 +43,13 @@ struct PlanConfig {
 // How close a measured value must be (classes of the papers' numbers).
 inline const std::vector<std::string> kClasses{"exact", "formula", "shape", "quality", "planned", "hardware"};
 
-// One size at which the experiment can run: desk, paper.
+// A desktop computer: the default scale, whose time is planned for the cores of this computer.
+inline constexpr const char* kDesk = "desk";
+// The paper's own size: its numbers mean the same there, and each rank has a device of its own.
+inline constexpr const char* kPaper = "paper";
+
+// One size at which the experiment can run. Any name is possible. At scales other than these two, cells run on one
+// device.
 struct Scale {
   std::string id;
   std::string recipe;   // relative to the experiment's file; ${axis} is a cell's value
@@ -54,6 +60,8 @@ struct Scale {
   PlanConfig plan;  // replaces the experiment's own `plan`
   lmx::Mark mark;
   void fields(lmx::Fields& f);
+  // Whether all ranks of a cell share one device, as on a machine with one GPU.
+  bool one_device() const { return id != kDesk && id != kPaper; }
 };
 
 struct AxisValue {
@@ -92,13 +100,14 @@ struct Measure {
 };
 
 struct Check {
-  std::string claim, kind = "shape", scale = "both", paper, incomparable, by_construction, depends_on, note;
+  std::string claim, kind = "shape", paper, incomparable, by_construction, depends_on, note;
+  lmx::Node scale;  // one or a list; the scales at which the claim is judged; null: all
   lmx::Node value, expect, at_least, at_most, ascending, unless;
   double within = -1;
   std::string path;  // "checks.2", for messages
   void fields(lmx::Fields& f);
   void check(const std::string& where_it_is) const;
-  bool judged_at(const std::string& scale_id) const { return scale == "both" || scale == scale_id; }
+  bool judged_at(const std::string& scale_id) const;
   double tolerance() const;
 };
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 
 #include "app/records/line_file.h"
 #include "lmx/error.h"
@@ -10,6 +11,21 @@ namespace lmx_cli::experiments {
 
 namespace fs = std::filesystem;
 using lmx::str;
+
+namespace {
+
+// The name of the GPU or of the processor of a run's last start; "" if its provenance.json does not say.
+std::string device_of(const std::string& run) {
+  using Json = nlohmann::json;
+  const Json all = Json::parse(jobs::read_text(run + "/provenance.json"), nullptr, false);
+  if (!all.is_object() || !all.contains("starts") || !all["starts"].is_array() || all["starts"].empty()) return "";
+  const Json& start = all["starts"].back();
+  const Json::json_pointer gpu("/compute/cuda/name"), processor("/host/cpu");
+  const Json::json_pointer& name = start.contains(gpu) ? gpu : processor;
+  return start.contains(name) && start[name].is_string() ? start[name].get<std::string>() : "";
+}
+
+}  // namespace
 
 Finished::Finished(const std::vector<Cell>& cells, std::string out)
     : cells_(cells), out_(std::move(out)), journal_(out_ + "/journal.jsonl") {
@@ -43,6 +59,14 @@ std::vector<RunRecord> Finished::records(const Cell& cell) const {
   records.insert(records.end(), entry->evaluations.begin(), entry->evaluations.end());
   if (!cell.types) records.push_back({0, kOutcome, {{kDiverged, entry->diverged.empty() ? 0.0 : 1.0}}});
   return records;
+}
+
+std::set<std::string> Finished::devices() const {
+  std::set<std::string> names;
+  for (const Cell& cell : cells_)
+    if (cell.runs && !cell.types && done(cell)) names.insert(device_of(folder(cell)));
+  names.erase("");
+  return names;
 }
 
 std::map<std::string, std::vector<RunRecord>> Finished::all_records() const {

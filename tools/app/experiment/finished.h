@@ -5,6 +5,7 @@
 //   <out>/journal.jsonl      one line per finished cell
 #pragma once
 
+#include <set>
 #include <string>
 #include <vector>
 
@@ -32,6 +33,8 @@ class Finished {
   void add(const Cell& cell, const Journal::Entry& entry) { journal_.add(cell.id, entry); }
   // Returns the records of a finished cell. They include its evaluations on other splits, and whether its run diverged.
   std::vector<RunRecord> records(const Cell& cell) const;
+  // The names of the GPUs or processors on which the finished cells have run; those of a resumed run's last start.
+  std::set<std::string> devices() const;
   // The records of all finished cells that run, by the cell's id.
   std::map<std::string, std::vector<RunRecord>> all_records() const;
 

@@ -87,6 +87,7 @@ std::string json(const Results& r) {
            {"paper", r.experiment.paper},
            {"place", r.experiment.place},
            {"scale", r.scale.id},
+           {"devices", r.devices},
            {"cells", Json::array()},
            {"rows", Json::array()},
            {"comparisons", Json::array()},

@@ -190,7 +190,7 @@ std::string written(const Results& r, const Style& style) {
   out += str("Experiment ", style.code(e.id), ", scale ", r.scale.id, ", recipe ",
              style.code(r.scale.recipe.substr(r.scale.recipe.rfind('/') + 1)));
   if (!e.average.empty()) out += "; mean ± standard deviation over " + joined(e.average);
-  out += ".\n\n" + cells_table(r, style) + types_table(r, style);
+  out += "." + devices_note(r) + "\n\n" + cells_table(r, style) + types_table(r, style);
   out += note_of_plan(r, style);
   if (any_origin(r, Origin::formula)) out += style.formula_note();
   out += verdict_table(r, style);
@@ -201,6 +201,10 @@ std::string written(const Results& r, const Style& style) {
 }
 
 }  // namespace
+
+std::string devices_note(const Results& r) {
+  return r.devices.empty() ? "" : " Measured on " + joined(r.devices) + ".";
+}
 
 std::string planned_note(const Results& r) {
   return note_of_plan(r, {});

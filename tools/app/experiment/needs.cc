@@ -15,8 +15,6 @@
 namespace lmx_cli::experiments {
 namespace {
 
-constexpr const char* kDesk = "desk_10gbe";
-
 lmx::plan::Request request_of(const Cell& cell, const std::string& machine) {
   lmx::plan::Request request;
   request.recipe = cell.recipe_file;
@@ -33,22 +31,25 @@ int64_t cores_of(const Cell& cell) {
   return threads > 0 ? std::min(here, threads * std::max<int64_t>(1, cell.demand.processes)) : here;
 }
 
-// Hours of a cell's training; nothing if its length is not known, or if the planner refuses it. `here`: on one computer
-// with as many cores as this one. `epoch_tokens`: NaN if they are not known; the planner would count them again for
-// each cell.
-std::optional<double> hours_of(const Cell& cell, const std::string& machine, bool here, double epoch_tokens) {
+// The device of the ranks of one process: one each, the cores of this computer, or one that they share.
+enum class Devices { own, cores_here, shared };
+
+// Hours of a cell's training; nothing if its length is not known, or if the planner refuses it. `epoch_tokens`: NaN if
+// they are not known; the planner would count them again for each cell.
+std::optional<double> hours_of(const Cell& cell, const std::string& machine, Devices devices, double epoch_tokens) {
   lmx::plan::Request request = request_of(cell, machine);
   request.epoch_tokens = epoch_tokens;
-  if (here) request.cores = cores_of(cell);
+  if (devices == Devices::cores_here) request.cores = cores_of(cell);
   try {
     lmx::plan::Planner planner(request);
     const lmx::plan::Plan plan = planner.rows(1);
     const lmx::plan::Row& row = plan.rows[0];
     if (!row.total_hours || !std::isfinite(*row.total_hours)) return {};
-    if (!here) return row.total_hours;
+    if (devices == Devices::own || (devices == Devices::shared && !cell.virtual_ranks)) return row.total_hours;
     // A calibrated machine does not state its cores: it is as fast as one rank was.
     const lmx::plan::DeviceConfig& device = plan.machine.device;
-    const bool as_one = device.kind == "cpu" && device.cores == 0 && cell.virtual_ranks;
+    const bool here = devices == Devices::cores_here;
+    const bool as_one = here && device.kind == "cpu" && device.cores == 0 && cell.virtual_ranks;
     const double at_once = as_one ? static_cast<double>(cores_of(cell)) : 1;
     return *row.total_hours / row.time.step_s() * row.in_turn_s / at_once;
   } catch (const lmx::UserError&) {
@@ -63,34 +64,43 @@ void require_machine(const Cell& cell, const std::string& machine) {
   (void)lmx::plan::variants_of(request_of(cell, machine), swept);
 }
 
+TimePlan::TimePlan(const Experiment& experiment, const Scale& scale, const std::vector<Cell>& cells,
+                   const std::map<std::string, PlannedCell>& planned, const std::string& machine, DataChecks& checks)
+    : scale_(scale), planned_(planned), checks_(checks) {
+  const PlanConfig& plan = plan_config(experiment, scale);
+  own_ = machine.empty() && plan.given;
+  machine_ = !machine.empty() ? machine : own_ ? plan.machine : scale.id == kDesk ? "desk_10gbe" : "h100_node";
+  shown_ = own_ ? machines_of(plan, cells) : machine_;
+}
+
+std::optional<double> TimePlan::hours(const Cell& cell) const {
+  if (const auto found = planned_.find(cell.id); own_ && found != planned_.end()) {
+    // With the speed that the paper's cell sets.
+    const auto column = found->second.columns.find("hours");
+    return column == found->second.columns.end() ? std::nullopt : std::optional(column->second);
+  }
+  const Devices devices = scale_.one_device()  ? Devices::shared
+                          : scale_.id == kDesk ? Devices::cores_here
+                                               : Devices::own;
+  return hours_of(cell, filled(cell, machine_), devices, checks_.of(cell).train_tokens);
+}
+
 Needs needs_of(const Experiment& experiment, const Scale& scale, const std::vector<Cell>& cells,
                const std::map<std::string, PlannedCell>& planned, const std::string& machine, DataChecks& checks) {
-  const PlanConfig& plan = plan_config(experiment, scale);
-  const bool own = machine.empty() && plan.given;
+  const TimePlan times(experiment, scale, cells, planned, machine, checks);
   Needs needs;
   needs.experiment = experiment.id;
   needs.scale = scale.id;
-  const std::string machine_of_cells = !machine.empty()     ? machine
-                                       : own                ? plan.machine
-                                       : scale.id == "desk" ? kDesk
-                                                            : "h100_node";
-  needs.machine = own ? machines_of(plan, cells) : machine_of_cells;
+  needs.machine = times.machine();
   std::vector<std::string> ids;
   for (const Cell& cell : cells) {
     ids.push_back(cell.id);
-    const auto found = planned.find(cell.id);
-    needs.planned += !cell.runs && found != planned.end();
+    needs.planned += !cell.runs && planned.contains(cell.id);
     if (!cell.runs || !cell.same_as.empty()) continue;
     ++needs.runs;
     if (cell.types) continue;
     needs.ranks = std::max(needs.ranks, cell.ranks);
-    std::optional<double> hours;
-    if (own && found != planned.end()) {  // with the speed that the paper's cell sets
-      const auto column = found->second.columns.find("hours");
-      if (column != found->second.columns.end()) hours = column->second;
-    } else {
-      hours = hours_of(cell, filled(cell, machine_of_cells), scale.id == "desk", checks.of(cell).train_tokens);
-    }
+    const std::optional<double> hours = times.hours(cell);
     needs.hours += hours.value_or(0);
     needs.unknown += !hours;
   }

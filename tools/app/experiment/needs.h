@@ -3,6 +3,7 @@
 
 #include <limits>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -34,14 +35,33 @@ struct Needs {
   std::set<std::string> missing;           // data, with the way to get it
 };
 
+// Plans the time of the cells of a scale: on `machine` or, if it is empty, on the machine of the scale's plan, else on
+// desk_10gbe (desk) or h100_node (other scales). At desk scale, a cell uses the cores of this computer, as many of them
+// as its ranks have threads, each as fast as a core of the machine. At the paper's scale each rank has a device of its
+// own; at other scales the ranks of a process share one, and compute one after the other. The arguments must outlive
+// the object. `planned`: the result of plan_cells().
+class TimePlan {
+ public:
+  TimePlan(const Experiment& experiment, const Scale& scale, const std::vector<Cell>& cells,
+           const std::map<std::string, PlannedCell>& planned, const std::string& machine, DataChecks& checks);
+  // The machine, or the machines of the cells.
+  const std::string& machine() const { return shown_; }
+  // Hours of the training of a cell that runs; nothing if its length is not known, or if the planner refuses it.
+  std::optional<double> hours(const Cell& cell) const;
+
+ private:
+  const Scale& scale_;
+  const std::map<std::string, PlannedCell>& planned_;
+  DataChecks& checks_;
+  bool own_;  // the machine is that of the scale's plan
+  std::string machine_, shown_;
+};
+
 // `machine`: as in needs_of(), which counts cells that cannot be planned as unknown. UserError: there is no such
 // machine, or its file is wrong.
 void require_machine(const Cell& cell, const std::string& machine);
 
-// Plans the time of the cells that run, one after the other: on `machine` or, if it is empty, on the machine of the
-// scale's plan, else on desk_10gbe (desk) or h100_node (paper). At desk scale, a cell uses the cores of this computer,
-// as many of them as its ranks have threads, each as fast as a core of the machine. `planned`: the result of
-// plan_cells().
+// The time is that of the cells that run, one after the other, by TimePlan.
 Needs needs_of(const Experiment& experiment, const Scale& scale, const std::vector<Cell>& cells,
                const std::map<std::string, PlannedCell>& planned, const std::string& machine, DataChecks& checks);
 

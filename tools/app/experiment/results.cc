@@ -250,7 +250,7 @@ std::string outcome_of(const Measure& m, const Results& results, const Row& row)
 bool is_comparable(const Measure& m, const Results& results) {
   const bool launched = !results.cells.empty() && results.cells[0].launched;
   if (m.kind == "hardware" && !launched) return false;
-  const bool at_paper = results.scale.id == "paper" && (m.comparable == "paper" || m.comparable == "launched");
+  const bool at_paper = results.scale.id == kPaper && (m.comparable == "paper" || m.comparable == "launched");
   return m.comparable == "always" || (at_paper && (launched || m.comparable == "paper"));
 }
 

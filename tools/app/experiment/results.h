@@ -4,6 +4,7 @@
 
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -68,6 +69,7 @@ struct Results {
   std::vector<Verdict> verdicts = {};
   std::map<std::string, TTest> paper_tests = {};  // measure/row -> comparison with a number of the paper
   size_t comparisons = 0;                         // tests of claims and of the paper's numbers that depend on chance
+  std::set<std::string> devices = {};             // Finished::devices()
 };
 
 // Call it before anything runs. UserError with its position: a formula that cannot be evaluated, a paper's number for a
@@ -112,6 +114,8 @@ Explained explained_times(const Results& results);
 std::string markdown(const Results& results);
 // The same with aligned columns, as wide as the terminal.
 std::string text(const Results& results);
+// A sentence with the GPUs or processors on which cells have run; empty if none has.
+std::string devices_note(const Results& results);
 // A paragraph about the numbers that are planned: the machine, and the factors that the paper's cells have set. Empty
 // if nothing is planned.
 std::string planned_note(const Results& results);

@@ -104,6 +104,11 @@ int planned_ranks(const Recipe& r) {
   return static_cast<int>(std::max<int64_t>(1, comm_ranks(r.comm, "comm")));
 }
 
+MemoryPlanner planner_of(const Recipe& r) {
+  const int ranks = planned_ranks(r);
+  return {r, ranks, comm_nodes(r.comm, "comm", ranks).per_node()};
+}
+
 // Returns the errors that would end a run over this data before its first step.
 std::vector<std::string> findings_of(const Recipe& r, const Network& network, const Dataset& data) {
   ErrorCollector wrong;
@@ -160,13 +165,23 @@ std::string preflight_line(const Recipe& r, const MemoryCheck& check) {
 
 int64_t parameters_of(const Node& composed, const std::string& name) {
   const Recipe r = read_recipe(composed, name);
-  const int ranks = planned_ranks(r);
-  const MemoryPlanner planner(r, ranks, comm_nodes(r.comm, "comm", ranks).per_node());
+  const MemoryPlanner planner = planner_of(r);
   const std::vector<ParameterSpec>& specs = planner.outline().network.specs;
   (void)take_parameters(r.init, specs, nullptr, nullptr);
   int64_t total = 0;
   for (const ParameterSpec& spec : specs) total += spec.shape.numel();
   return total;
+}
+
+int64_t process_bytes(const Node& composed, const std::string& name) {
+  const Recipe r = read_recipe(composed, name);
+  if (r.batch.fit == "memory") return 0;
+  const MemoryPlanner planner = planner_of(r);
+  try {
+    return planner.check(r.batch).machine;
+  } catch (const UserError&) {  // `lmx run --dry-run` reports it
+    return 0;
+  }
 }
 
 DryRun dry_run(const Node& composed, const std::string& name, DatasetChecks& checks) {

@@ -24,5 +24,8 @@ DryRun dry_run(const Node& composed, const std::string& name, DatasetChecks& che
 // Builds the components of a recipe as dry_run() does, but looks neither for its data nor for memory. Returns the
 // number of its parameters. UserError: an invalid recipe.
 int64_t parameters_of(const Node& composed, const std::string& name);
+// Returns the estimated bytes of the ranks of one process. 0: not known, because `batch.fit` chooses the batch by the
+// memory that is there, or because a step has too many kernels to be counted. UserError: an invalid recipe.
+int64_t process_bytes(const Node& composed, const std::string& name);
 
 }  // namespace lmx

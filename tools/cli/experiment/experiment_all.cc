@@ -142,7 +142,7 @@ void add_experiment_all(Command group) {
                {{"lmx experiment all --dry-run", "time on each scale's machine, and how to get missing corpora"},
                 {"lmx experiment all --dry-run --scale paper --machine a100_node", "time on nodes of 8 A100"}});
   command.add_flag("--dry-run,-n", o->dry_run, "compose and check every cell; run nothing (must be given)");
-  command.add_option("--scale SCALE", o->scale, "only this scale").one_of({"desk", "paper"});
+  command.add_option("--scale SCALE", o->scale, "only this scale");
   command.add_option(
       "--machine NAME", o->machine,
       "plan the time on this machine (default: the machine of the scale's plan, desk_10gbe, or h100_node)");

@@ -72,10 +72,67 @@ std::string command_of(const Cell& cell) {
   return text;
 }
 
-// Prints one line for each cell that would run. Composes each cell and builds it as far as possible without data.
-void print_plan(const Prepared& p, const std::vector<std::string>& wanted) {
+// The columns of a cell that depend on its model. The cells of a row, which differ in their seeds, have the same.
+class SizeColumns {
+ public:
+  SizeColumns(const Prepared& p, DataChecks& checks)
+      : p_(p), times_(p.experiment, p.scale, p.cells, p.planned, "", checks) {}
+
+  std::vector<std::string> names() const {
+    if (!p_.scale.one_device()) return {"PARAMETERS"};
+    return {"PARAMETERS", "MEMORY", "TIME"};
+  }
+  std::vector<std::string> of(const Cell& cell) {
+    if (cell.types) return std::vector<std::string>(names().size());
+    const auto [found, fresh] = rows_.try_emplace(row_of(p_.experiment, cell));
+    Sizes& row = found->second;
+    if (fresh) row.parameters = lmx::count_text(lmx::parameters_of(cell.composed, cell.id));
+    if (!p_.scale.one_device()) return {row.parameters};
+    if (fresh) row.memory = memory_of(cell);
+    const bool trains = cell.runs && cell.same_as.empty();
+    if (fresh && trains) row.hours = times_.hours(cell);
+    if (trains) hours_ += row.hours.value_or(0);
+    return {row.parameters, row.memory, !trains ? "" : row.hours ? seconds_text(*row.hours) : "unknown"};
+  }
+  // A line about the times of the cells; "" if there are none.
+  std::string total() const {
+    if (hours_ == 0) return "";
+    return fit(str("time of training by `lmx plan` on ", times_.machine(),
+                   ", one cell after the other: ", seconds_text(hours_))) +
+           "\n";
+  }
+
+ private:
+  struct Sizes {
+    std::string parameters, memory;
+    std::optional<double> hours;
+  };
+  static std::string memory_of(const Cell& cell) {
+    const int64_t bytes = lmx::process_bytes(cell.composed, cell.id);
+    return bytes > 0 ? lmx::bytes_text(bytes) : "unknown";
+  }
+  static std::string seconds_text(double hours) {
+    const double seconds = 3600 * hours;
+    if (seconds < 100) return number_text(seconds, 2) + " s";
+    return seconds < 6000 ? number_text(seconds / 60, 2) + " min" : number_text(hours, 3) + " h";
+  }
+
+  const Prepared& p_;
+  const TimePlan times_;
+  std::map<std::string, Sizes> rows_;
+  double hours_ = 0;
+};
+
+// Prints one line for each cell that would run. Composes each cell, and builds one of each row as far as possible
+// without data.
+void print_plan(const Prepared& p, const std::vector<std::string>& wanted, DataChecks& checks) {
   const Experiment& e = p.experiment;
-  std::vector<std::vector<std::string>> rows{{"CELL", "RUNS", "RANKS", "STEPS", "SEQUENCES", "PARAMETERS"}};
+  SizeColumns sizes(p, checks);
+  std::vector<std::vector<std::string>> rows{{"CELL", "RUNS", "RANKS", "STEPS", "SEQUENCES"}};
+  const auto add = [](std::vector<std::string>& row, const std::vector<std::string>& columns) {
+    row.insert(row.end(), columns.begin(), columns.end());
+  };
+  add(rows[0], sizes.names());
   std::string commands;
   for (const Cell& cell : p.cells) {
     if (std::find(wanted.begin(), wanted.end(), cell.id) == wanted.end()) continue;
@@ -84,14 +141,15 @@ void print_plan(const Prepared& p, const std::vector<std::string>& wanted) {
                              : !cell.runs           ? (p.planned.contains(cell.id) ? "planned" : "formula")
                              : cell.same_as.empty() ? "yes"
                                                     : "as " + cell.same_as;
-    const std::string parameters = cell.types ? "" : lmx::count_text(lmx::parameters_of(cell.composed, cell.id));
     std::string steps = text_at(full, "train.steps");
     if (steps == "0") steps = text_at(full, "train.epochs") + " epochs";
     rows.push_back({cell.id, runs, cell.types ? "" : str(cell.ranks), cell.types ? "" : steps,
-                    cell.types ? "" : text_at(full, "batch.global"), parameters});
+                    cell.types ? "" : text_at(full, "batch.global")});
+    add(rows.back(), sizes.of(cell));
     if (cell.runs && cell.same_as.empty()) commands += "  " + command_of(cell) + "\n";
   }
-  std::cout << fit(e.id + ": " + e.title) << "\n" << table(rows) << (commands.empty() ? "" : "commands:\n") << commands;
+  std::cout << fit(e.id + ": " + e.title) << "\n" << table(rows) << sizes.total();
+  std::cout << (commands.empty() ? "" : "commands:\n") << commands;
 }
 
 // Writes results.json, table.md and figure.svg, and prints the table to stdout.
@@ -127,7 +185,7 @@ void run(const ExperimentFlags& o) {
   DataChecks checks;
   const std::set<std::string> problems = data_problems(p.cells, wanted, checks);
   if (o.dry_run || !problems.empty()) {
-    print_plan(p, wanted);
+    print_plan(p, wanted, checks);
     std::string text;
     for (const std::string& problem : problems) text += "\n  " + problem;
     if (!o.dry_run)
@@ -171,7 +229,8 @@ void add_common(Command command, const std::shared_ptr<ExperimentFlags>& o) {
                   "an experiment of `lmx experiment list`, the last part of its name, or a file")
       .required();
   command.add_option("OVERRIDES", o->choice.overrides, "key=value ..., for every cell, after the cell's own overrides");
-  command.add_option("--scale SCALE", o->choice.scale, "desk or paper (default: desk, if the experiment has it)");
+  command.add_option("--scale SCALE", o->choice.scale,
+                     "a scale of `lmx experiment list`: desk, paper, gpu (default: desk, if the experiment has it)");
   command.add_option("--out DIR", o->choice.out,
                      "folder of cells and results (runs/experiments/NAME/SCALE); its finished cells are kept");
   command
@@ -194,6 +253,7 @@ void add_run_command(Command group) {
        {"lmx experiment run figure7_seeds --only 'all-*'", "some of the cells"},
        {"lmx experiment run figure7_seeds --dry-run", "checks and lists the cells; runs nothing"},
        {"lmx experiment run table3_memory --scale paper", "at the paper's size, if its corpus is available"},
+       {"lmx experiment run table2 --scale gpu", "the paper's model on a free text, in minutes on one GPU"},
        {"lmx experiment run table1_ladder --scale paper --launcher slurm --slurm=--ntasks-per-node=8",
         "on a cluster, so that times count"}});
   add_common(command, o);
@@ -245,8 +305,8 @@ namespace {
 
 // An experiment may have only one of the scales.
 const Scale& scale_of(const Experiment& e, const std::string& name) {
-  const bool desk = std::any_of(e.scales.begin(), e.scales.end(), [](const Scale& s) { return s.id == "desk"; });
-  return name.empty() && !desk ? e.scales[0] : e.scale(name.empty() ? "desk" : name);
+  const bool desk = std::any_of(e.scales.begin(), e.scales.end(), [](const Scale& s) { return s.id == kDesk; });
+  return name.empty() && !desk ? e.scales[0] : e.scale(name.empty() ? kDesk : name);
 }
 
 // Launched cells have other recipes than those with virtual ranks, and so another folder.
@@ -266,8 +326,10 @@ Prepared::Prepared(const Choice& c)
 }
 
 Results results_of(const Prepared& p, const Finished& finished, const Ending& ending) {
-  return judge(p.experiment, p.scale, p.cells, measure_cells(p.experiment, p.cells, finished.all_records(), p.planned),
-               ending.failed);
+  Results r = judge(p.experiment, p.scale, p.cells,
+                    measure_cells(p.experiment, p.cells, finished.all_records(), p.planned), ending.failed);
+  r.devices = finished.devices();
+  return r;
 }
 
 }  // namespace lmx_cli::experiments
