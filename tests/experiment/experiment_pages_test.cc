@@ -117,6 +117,9 @@ TEST_F(ExperimentPages, AllListsTimeAndData) {
   const Outcome refused = here("all");
   EXPECT_EQ(refused.code, 2);
   EXPECT_THAT(refused.err, Names("--dry-run"));
+  const Outcome unknown = here("all --dry-run --scale gpuu");
+  EXPECT_EQ(unknown.code, 2);
+  EXPECT_THAT(unknown.err, Names("'gpuu'", "'gpu'?", "desk, gpu, paper"));
 }
 
 TEST_F(ExperimentPages, DryRunOnOneDeviceEstimates) {

@@ -45,7 +45,7 @@ inline const std::vector<std::string> kClasses{"exact", "formula", "shape", "qua
 
 // A desktop computer: the default scale, whose time is planned for the cores of this computer.
 inline constexpr const char* kDesk = "desk";
-// The paper's own size: its numbers mean the same there, and each rank has a device of its own.
+// The paper's own size: its numbers mean the same there, and each rank has its own device.
 inline constexpr const char* kPaper = "paper";
 
 // One size at which the experiment can run. Any name is possible. At scales other than these two, cells run on one

@@ -30,13 +30,15 @@ struct Listed {
   std::string title, place;
 };
 
-// Needs of every experiment at each of its scales.
+// Needs of every experiment at each of its scales. UserError: no experiment has the scale that is asked for.
 std::vector<Listed> all_needs(const ExperimentAllFlags& o) {
   std::vector<Listed> all;
+  std::set<std::string> scales;
   DataChecks checks;
   for (const auto& [id, file] : find_experiments()) {
     const Experiment e = read_experiment(file);
     for (const Scale& scale : e.scales) {
+      scales.insert(scale.id);
       if (!o.scale.empty() && scale.id != o.scale) continue;
       Choice choice;
       choice.name = file;
@@ -47,6 +49,10 @@ std::vector<Listed> all_needs(const ExperimentAllFlags& o) {
       all.back().needs.experiment = id;
     }
   }
+  if (all.empty())
+    throw lmx::UserError(str("[experiment] no experiment has the scale '", o.scale, "'",
+                             lmx::did_you_mean(o.scale, {scales.begin(), scales.end()}), "; there are ",
+                             joined(scales)));
   return all;
 }
 
