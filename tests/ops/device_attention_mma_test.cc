@@ -57,14 +57,11 @@ double unit_roundoff(DType compute) {
 // each weight of y differs by up to two roundings u. Gradients of scores are rounded on both sides as well; before that
 // they differ by those of delta, which is dy . y. The sums in f32 differ by far less. Inputs have the variance 1, and
 // the weights of a row the sum 1 / (1 - p), so errors of 4 u / (1 - p) are more than all of these together.
+//
+// The device computes delta from dy and y, and for short sentences from dy and v, that are rounded, which the CPU does
+// not round there: about u |y| more in each gradient of a score, and with few keys |y| is about 1.
 double tolerance(DType compute, double p) {
-  return 4 * unit_roundoff(compute) / (1 - p);
-}
-// For short sentences the device computes delta as the sum of a row's weights times their gradients. That is dy . y
-// with dy and v rounded, which the CPU does not round there: about u |y| more in each gradient of a score, and with few
-// keys |y| is about 1.
-double sentence_tolerance(DType compute, double p) {
-  return 2 * tolerance(compute, p);
+  return 8 * unit_roundoff(compute) / (1 - p);
 }
 
 TEST_F(DeviceAttentionMma, EveryTile) {
@@ -82,7 +79,7 @@ TEST_F(DeviceAttentionMma, ShortSentences) {
   for (const DType compute : {DType::bf16, DType::f16}) {
     for (const double p : {0.0, 0.3}) {
       for (const OpCase& c : cases(kSentences, kCausalSentences, p)) {
-        expect_equal(c, DType::f32, sentence_tolerance(compute, p), compute);
+        expect_equal(c, DType::f32, tolerance(compute, p), compute);
         if (HasFatalFailure()) return;
       }
     }
@@ -123,7 +120,7 @@ TEST_F(DeviceAttentionMma, OneVariableAsSeveralOperands) {
 TEST_F(DeviceAttentionMma, UnalignedRows) {
   for (const Sizes& s : {kMmaAcross[0], kMmaAcross[2], kSentences[0]})
     for (const int64_t shift : {1, 2})
-      expect_equal(across(s, 0.3), DType::f32, sentence_tolerance(DType::bf16, 0.3), DType::bf16, shift);
+      expect_equal(across(s, 0.3), DType::f32, tolerance(DType::bf16, 0.3), DType::bf16, shift);
 }
 
 TEST_F(DeviceAttentionMma, SameBitsInEveryRun) {

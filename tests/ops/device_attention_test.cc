@@ -41,11 +41,12 @@ TEST_F(DeviceAttention, EveryTile) {
 }
 
 // Operands are rounded as for a matrix product. The CPU rounds weights that are divided by their sum, the device such
-// that are not, so results differ by a rounding.
+// that are not, so results differ by a rounding; gradients of scores by that of dy . y, see
+// device_attention_mma_test.cc.
 TEST_F(DeviceAttention, MixedPrecision) {
   for (const OpCase& c : {across(kSizes[2], 0.3), causal(kCausalSizes[0], 0)}) {
-    expect_equal(c, DType::f32, 2e-2, DType::bf16);
-    expect_equal(c, DType::f32, 2e-3, DType::f16);
+    expect_equal(c, DType::f32, 4e-2, DType::bf16);
+    expect_equal(c, DType::f32, 4e-3, DType::f16);
     if (HasFatalFailure()) return;
   }
 }

@@ -346,13 +346,6 @@ const LayerSizes kResiduals[] = {{{3, 5}, 0, 1},    {{4, 6}, 0, 20},   {{5, 8}, 
                                  {{3, 8}, 0, 516},  {{7, 8}, 0, 1024}, {{2, 2, 3}, 0, 72}, {{2, 5}, 0, 4096},
                                  {{2, 5}, 0, 4097}, {{2300, 2}, 0, 8}, {{0, 4}, 0, 6}};
 
-// y rounded to the type of products. Its gradient is not rounded.
-Var with_rounded_value(Context& ctx, const Var& y) {
-  const Var out(to_compute(ctx, to_compute(ctx, y.value())).to(DType::f32));
-  ctx.tape->record("rounded", {y}, {out}, [&ctx, y, out](Tape&) { Tape::accumulate(ctx, y, Tape::grad_of(out)); });
-  return out;
-}
-
 // A residual connection whose branch is a linear layer from s.x to s.n. Leaves: the branch's input, weight and bias, x,
 // and the gain and bias of the norm.
 OpCase residual_case(const LayerSizes& s, double p, bool biased = true) {

@@ -78,6 +78,13 @@ inline void expect_close(const std::vector<Values>& got, const std::vector<Value
   }
 }
 
+// y rounded to the type of products. Its gradient is not rounded.
+inline Var with_rounded_value(Context& ctx, const Var& y) {
+  const Var out(to_compute(ctx, to_compute(ctx, y.value())).to(DType::f32));
+  ctx.tape->record("rounded", {y}, {out}, [&ctx, y, out](Tape&) { Tape::accumulate(ctx, y, Tape::grad_of(out)); });
+  return out;
+}
+
 // Runs an op on the CPU and on a CUDA device, and compares the results and the gradients.
 
 // The result of an op on one device, and the gradient of each of its inputs for the loss sum(y weights).

@@ -20,6 +20,7 @@ namespace lmx {
 // rows of table at ids                        table (V, D), ids i32 (...) -> (..., D)       grads: table (row-sparse)
 LMX_API Var embedding(Context& ctx, const Var& table, const Tensor& ids);
 // x w^T + b                                   x (..., K), w (N, K), b (N) or undefined -> (..., N)   grads: x, w, b
+// x may also be the rounded result of attention() of projections.
 LMX_API Var linear(Context& ctx, const Var& x, const Var& w, const Var& b);
 struct FeedForwardWeights {
   Var up, up_bias;      // (F, K), (F)
@@ -165,6 +166,16 @@ LMX_API Var attention(Context& ctx, const Var& qkv, const Segments& rows, const 
 //   q (N, heads size), kv (M, 2 kv_heads size) -> (N, heads size)
 LMX_API Var attention(Context& ctx, const Var& q, const Var& kv, const Segments& queries, const Segments& keys,
                       const AttentionOptions& options);
+// A linear layer that computes operands of attention, see linear().
+struct Projection {
+  Var x, w, b;  // (N, K), (columns, K), and (columns) or undefined
+};
+// attention() of the results of linear layers. On a GPU in bf16 and f16, with at most 512 keys and heads of at most 128
+// columns, q, k, v, the result and their gradients are rounded to ctx.compute, and exist in this type alone. REQUIRES:
+// one op reads the result, linear() or linear_branch().   grads: those of the layers
+LMX_API Var attention(Context& ctx, const Projection& qkv, const Segments& rows, const AttentionOptions& options);
+LMX_API Var attention(Context& ctx, const Projection& q, const Projection& kv, const Segments& queries,
+                      const Segments& keys, const AttentionOptions& options);
 
 struct RopeOptions {
   int64_t heads = 1;

@@ -7,6 +7,10 @@
 //
 // Backward computes the weights again from the logarithm of each row's sum. Rows are packed without padding, and no
 // result depends on the number of threads.
+//
+// On tensor cores (attention_mma.h), q, k, v, y and dy are read in the type of products. Attention of projections has
+// them, and their gradients, in this type alone. A projection is then a product without its bias, which the kernels add
+// when they read it.
 #include "ops/attention/attention.h"
 
 #include <algorithm>
@@ -14,8 +18,10 @@
 
 #include "lmx/matmul.h"
 #include "lmx/ops.h"
+#include "ops/attention/attention_mma.h"
 #include "ops/attention/sdpa.h"
 #include "ops/common.h"
+#include "ops/layers/linear.h"
 
 namespace lmx {
 namespace {
@@ -32,19 +38,35 @@ struct Call {
   Uploaded<DropMask> masks = {};  // by head, if weights are dropped
   Uploaded<uint64_t> row_ids = {};
   std::shared_ptr<const LongAttention> by_cudnn = {};  // null: lmx's own kernels compute it
-  template <class T>
-  AttentionInput<T> input() const {
+  template <class T, class S>
+  AttentionInput<T, S> input(Context& ctx) const {
     return {plan,
-            x.q.columns<T>(),
-            x.k.columns<T>(),
-            x.v.columns<T>(),
+            x.q.columns<S>(ctx),
+            x.k.columns<S>(ctx),
+            x.v.columns<S>(ctx),
             bias.defined() ? bias.value().data<T>() : nullptr,
             query_begin.data(),
             key_begin.data(),
             masks.data(),
-            row_ids.data()};
+            row_ids.data(),
+            x.q.bias_columns(),
+            x.k.bias_columns(),
+            x.v.bias_columns()};
   }
 };
+
+// Whether tensor cores compute attention of heads of this size.
+bool on_tensor_cores(const Context& ctx, int64_t size) {
+  return stores_operands(ctx.device.kind, ctx.compute) && size <= kLargestMmaHead;
+}
+
+// Calls f(T{}, S{}) with the types of a call's values and operands.
+template <class F>
+void with_types(const Context& ctx, const Call& c, const F& f) {
+  if (c.x.q.value_type() == DType::f64) return f(double(), double());
+  if (!on_tensor_cores(ctx, c.plan.size)) return f(float(), float());
+  c.plan.compute == DType::bf16 ? f(float(), bfloat16()) : f(float(), float16());
+}
 
 // Notes `products` products of each head, which have as many multiply-adds as there are scores, times its size.
 void count_products(const Context& ctx, const Call& c, int64_t products) {
@@ -87,34 +109,44 @@ struct Grads {
 
 template <class T>
 AttentionGradient<T> gradient(Context& ctx, Tape::Sink& s, const Operand& o) {
+  if (s.grad.dtype() != dtype_of<T>) {
+    LMX_CHECK(s.beta == 0, "a rounded projection that two ops read");
+    return {{nullptr, o.stride()}, false, operand_target(ctx, s.grad), o.column};
+  }
   const OperandTarget operand = o.var.requires_grad() ? Tape::operand_of_sink(ctx, o.var, s) : OperandTarget();
   return {{s.grad.data<T>() + o.column, o.stride()}, s.beta != 0, operand, o.column};
 }
 
-template <class T>
+template <class T, class S>
 void backward(Context& ctx, const Call& c, const Var& out, const Tensor& lse) {
-  const Tensor dy = Tape::grad_of(out);
+  constexpr bool kOperands = !std::is_same_v<T, S>;
+  const Tensor dy = kOperands ? Tape::operand_of_grad(ctx, out) : Tape::grad_of(out);
+  const Tensor y = kOperands ? compute_copy(ctx, out) : out.value();
   Grads grads(ctx, c.x);
   Tensor dbias;
   if (c.bias.requires_grad()) dbias = ctx.zeros(c.bias.shape(), dtype_of<T>);
-  run_kernel(ctx, AttentionBackward<T>{c.input<T>(), out.value().data<T>(), lse.data<T>(), dy.data<T>(),
-                                       gradient<T>(ctx, grads.q, c.x.q), gradient<T>(ctx, grads.k, c.x.k),
-                                       gradient<T>(ctx, grads.v, c.x.v), dbias.defined() ? dbias.data<T>() : nullptr});
+  run_kernel(ctx,
+             AttentionBackward<T, S>{c.input<T, S>(ctx), y.data<S>(), dy.data<S>(), lse.data<T>(),
+                                     gradient<T>(ctx, grads.q, c.x.q), gradient<T>(ctx, grads.k, c.x.k),
+                                     gradient<T>(ctx, grads.v, c.x.v), dbias.defined() ? dbias.data<T>() : nullptr});
   if (dbias.defined()) Tape::accumulate(ctx, c.bias, dbias);
 }
 
 Var run(Context& ctx, const Call& c) {
   const Tensor& q = c.x.q.var.value();
+  const bool projected = c.x.q.projected;
   Tensor y = ctx.empty({q.dim(0), c.plan.heads * c.plan.size}, q.dtype());
-  Tensor lse = ctx.empty({q.dim(0), c.plan.heads}, q.dtype());
+  Tensor lse = ctx.empty({q.dim(0), c.plan.heads}, c.x.q.value_type());
   const Var out(y);
   count_products(ctx, c, 2);
   if (c.by_cudnn) {
     c.by_cudnn->forward(ctx, c.x, out, lse);
   } else {
-    with_values("attention", q, [&](auto zero) {
-      using T = decltype(zero);
-      run_kernel(ctx, AttentionForward<T>{c.input<T>(), y.data<T>(), lse.data<T>(), target_of_copy(ctx, out)});
+    with_types(ctx, c, [&](auto value, auto operand) {
+      using T = decltype(value);
+      using S = decltype(operand);
+      run_kernel(ctx, AttentionForward<T, S>{c.input<T, S>(ctx), projected ? nullptr : y.data<T>(), lse.data<T>(),
+                                             projected ? operand_target(ctx, y) : target_of_copy(ctx, out)});
     });
   }
   if (recording(ctx, {&c.x.q.var, &c.x.k.var, &c.x.v.var, &c.bias})) {
@@ -127,7 +159,8 @@ Var run(Context& ctx, const Call& c) {
     ctx.tape->record("attention", std::move(inputs), {out}, [&ctx, c, out, lse](Tape&) {
       count_products(ctx, c, 5);
       if (c.by_cudnn) return c.by_cudnn->backward(ctx, c.x, out, lse);
-      with_values("attention", lse, [&](auto zero) { backward<decltype(zero)>(ctx, c, out, lse); });
+      with_types(ctx, c,
+                 [&](auto value, auto operand) { backward<decltype(value), decltype(operand)>(ctx, c, out, lse); });
     });
   }
   return out;
@@ -145,6 +178,7 @@ void check_segments(const char* what, const Segments& s, const Tensor& rows) {
 // p: the probability with which weights are dropped here.
 void check(const Operands& x, const Segments& queries, const Segments& keys, const AttentionOptions& o, double p) {
   const Tensor &q = x.q.var.value(), &k = x.k.var.value(), &v = x.v.var.value();
+  if (!x.q.projected) with_values("attention", q, [](auto) {});
   check_same_type("attention", "q", q, "k", k);
   check_same_type("attention", "q", q, "v", v);
   check_segments("queries", queries, q);
@@ -182,8 +216,7 @@ Heads heads_of(const AttentionOptions& o) {
 }
 
 // The size of a head if the columns of x are divided among `heads` heads.
-int64_t head_size(const char* name, const Var& x, int64_t heads) {
-  const Shape& s = x.shape();
+int64_t head_size(const char* name, const Shape& s, int64_t heads) {
   if (s.rank() == 2 && s[1] > 0 && s[1] % heads == 0) return s[1] / heads;
   throw UserError(str("[attention] ", name, ' ', s, ": (rows, columns) expected, the columns divided evenly over ",
                       heads, heads == 1 ? " head" : " heads"));
@@ -195,9 +228,9 @@ int64_t longest(const Segments& s) {
   return rows;
 }
 
-BiasShape bias_shape(const Tensor& bias, const Tensor& q, const AttentionPlan& plan) {
+BiasShape bias_shape(const Tensor& bias, const Operand& q, const AttentionPlan& plan) {
   const Shape& s = bias.shape();
-  check_same_type("attention", "q", q, "bias", bias);
+  if (bias.dtype() != q.value_type()) check_same_type("attention", "q", q.var.value(), "bias", bias);
   BiasShape shape;
   if (s.rank() >= 2) {
     shape.queries = s[s.rank() - 2];
@@ -223,7 +256,7 @@ Var attend(Context& ctx, const Operands& x, int64_t size, const Segments& querie
          {queries.count(), heads.queries, heads.keys, size, longest(queries), longest(keys), o.causal, ctx.compute,
           1.0 / std::sqrt(static_cast<double>(size))},
          o.bias};
-  if (o.bias.defined()) c.plan.bias = bias_shape(o.bias.value(), x.q.var.value(), c.plan);
+  if (o.bias.defined()) c.plan.bias = bias_shape(o.bias.value(), x.q, c.plan);
   c.query_begin = ctx.upload(queries.begin);
   c.key_begin = queries.begin == keys.begin ? c.query_begin : ctx.upload(keys.begin);
   if (ctx.device.counts) c.scores = scores_of(queries, keys, o.causal);
@@ -235,6 +268,40 @@ Var attend(Context& ctx, const Operands& x, int64_t size, const Segments& querie
   }
   if (p == 0 && !o.bias.defined()) c.by_cudnn = LongAttention::of(ctx, x, c.plan, queries, keys);
   return run(ctx, c);
+}
+
+// The columns of `all` from `column` on.
+Operand columns_of(const Operand& all, int64_t column) {
+  return {all.var, column, all.projected, all.bias};
+}
+
+Var attend_side_by_side(Context& ctx, const Operand& qkv, const Segments& rows, const AttentionOptions& options) {
+  const Heads heads = heads_of(options);
+  const int64_t size = head_size("qkv", qkv.var.shape(), heads.columns(2));
+  const int64_t keys = heads.queries * size, values = heads.columns(1) * size;
+  return attend(ctx, {qkv, columns_of(qkv, keys), columns_of(qkv, values)}, size, rows, rows, options);
+}
+
+Var attend_across(Context& ctx, const Operand& q, const Operand& kv, const Segments& queries, const Segments& keys,
+                  const AttentionOptions& options) {
+  const Heads heads = heads_of(options);
+  const int64_t size = head_size("q", q.var.shape(), heads.queries);
+  if (head_size("kv", kv.var.shape(), 2 * heads.keys) != size) {
+    throw UserError(str("[attention] q ", q.var.shape(), " and kv ", kv.var.shape(), " of ", heads.queries, " and ",
+                        heads.keys, " heads: (N, heads size) and (M, 2 kv_heads size) expected"));
+  }
+  return attend(ctx, {q, kv, columns_of(kv, heads.keys * size)}, size, queries, keys, options);
+}
+
+// Whether attention of projections has its operands in the type of products alone. w: a weight that computes the
+// columns of `heads` heads. cuDNN may compute attention to more keys, and does not add a bias to its operands.
+bool rounds_projections(const Context& ctx, const Var& w, int64_t heads, const Segments& keys) {
+  return w.value().dtype() == DType::f32 && on_tensor_cores(ctx, w.value().dim(0) / heads) && longest(keys) <= kFewKeys;
+}
+
+Operand operand_of(Context& ctx, const Projection& p, bool rounds) {
+  if (!rounds) return {linear(ctx, p.x, p.w, p.b)};
+  return {rounded_linear(ctx, p.x, p.w, p.b), 0, true, p.b};
 }
 
 }  // namespace
@@ -259,8 +326,8 @@ Segments Segments::of(std::span<const int64_t> lengths) {
 
 Var attention(Context& ctx, const AttentionInputs& x, const AttentionOptions& options) {
   const Heads heads = heads_of(options);
-  const int64_t size = head_size("q", x.q, heads.queries);
-  if (x.k.shape() != x.v.shape() || head_size("k", x.k, heads.keys) != size) {
+  const int64_t size = head_size("q", x.q.shape(), heads.queries);
+  if (x.k.shape() != x.v.shape() || head_size("k", x.k.shape(), heads.keys) != size) {
     throw UserError(str("[attention] q ", x.q.shape(), ", k ", x.k.shape(), " and v ", x.v.shape(), " of ",
                         heads.queries, " and ", heads.keys,
                         " heads: (N, heads size), (M, kv_heads size) and (M, kv_heads size) expected"));
@@ -269,21 +336,23 @@ Var attention(Context& ctx, const AttentionInputs& x, const AttentionOptions& op
 }
 
 Var attention(Context& ctx, const Var& qkv, const Segments& rows, const AttentionOptions& options) {
-  const Heads heads = heads_of(options);
-  const int64_t size = head_size("qkv", qkv, heads.columns(2));
-  const int64_t keys = heads.queries * size, values = heads.columns(1) * size;
-  return attend(ctx, {{qkv, 0}, {qkv, keys}, {qkv, values}}, size, rows, rows, options);
+  return attend_side_by_side(ctx, {qkv, 0}, rows, options);
 }
 
 Var attention(Context& ctx, const Var& q, const Var& kv, const Segments& queries, const Segments& keys,
               const AttentionOptions& options) {
-  const Heads heads = heads_of(options);
-  const int64_t size = head_size("q", q, heads.queries);
-  if (head_size("kv", kv, 2 * heads.keys) != size) {
-    throw UserError(str("[attention] q ", q.shape(), " and kv ", kv.shape(), " of ", heads.queries, " and ", heads.keys,
-                        " heads: (N, heads size) and (M, 2 kv_heads size) expected"));
-  }
-  return attend(ctx, {{q, 0}, {kv, 0}, {kv, heads.keys * size}}, size, queries, keys, options);
+  return attend_across(ctx, {q, 0}, {kv, 0}, queries, keys, options);
+}
+
+Var attention(Context& ctx, const Projection& qkv, const Segments& rows, const AttentionOptions& options) {
+  const bool rounds = rounds_projections(ctx, qkv.w, heads_of(options).columns(2), rows);
+  return attend_side_by_side(ctx, operand_of(ctx, qkv, rounds), rows, options);
+}
+
+Var attention(Context& ctx, const Projection& q, const Projection& kv, const Segments& queries, const Segments& keys,
+              const AttentionOptions& options) {
+  const bool rounds = rounds_projections(ctx, q.w, heads_of(options).queries, keys);
+  return attend_across(ctx, operand_of(ctx, q, rounds), operand_of(ctx, kv, rounds), queries, keys, options);
 }
 
 }  // namespace lmx

@@ -36,41 +36,49 @@ struct HeadColumns {
   int64_t stride;
 };
 
-// The inputs of both passes.
-template <class T>
+// The inputs of both passes. S: the type of the operands of products, T or one of 16 bits.
+template <class T, class S = T>
 struct AttentionInput {
   AttentionPlan plan;
-  HeadColumns<const T> q, k, v;
+  HeadColumns<const S> q, k, v;
   const T* bias;                           // of plan.bias's shape; null: none
   const int64_t *query_begin, *key_begin;  // (sequences + 1) sequence b has rows [begin[b], begin[b + 1])
   const DropMask* masks;                   // (heads); null: no weight is dropped
   const uint64_t* row_ids;                 // (N) rows of the masks
+  // Added to the columns of each row of q, k and v, which are then rounded again; null: none. Only for S of 16 bits.
+  const float *q_bias = nullptr, *k_bias = nullptr, *v_bias = nullptr;
 };
 
-template <class T>
+template <class T, class S = T>
 struct AttentionForward {
   static constexpr const char* kName = "attention_forward";
   static constexpr bool kAllocatesOnCpu = true;
-  AttentionInput<T> in;
-  T* y;                        // (N, heads size)
+  AttentionInput<T, S> in;
+  T* y;                        // (N, heads size); null: only the operand is written
   T* lse;                      // (N, heads) the logarithm of each row's sum of exponentials; Inf if all keys are hidden
   OperandTarget operand = {};  // of y
 };
 
 template <class T>
 struct AttentionGradient {
-  HeadColumns<T> to;
+  HeadColumns<T> to;           // data is null if only the operand is written
   bool add;                    // add to `to`; else its elements are not initialised
   OperandTarget operand = {};  // of the matrix whose columns begin at `column` here; none if `add`
   int64_t column = 0;
+  // Whether both are the same columns.
+  bool same(const AttentionGradient& other) const {
+    if (to.data || other.to.data) return to.data == other.to.data;
+    return operand.to == other.operand.to && column == other.column;
+  }
 };
 
-template <class T>
+template <class T, class S = T>
 struct AttentionBackward {
   static constexpr const char* kName = "attention_backward";
   static constexpr bool kAllocatesOnCpu = true;
-  AttentionInput<T> in;
-  const T *y, *lse, *dy;
+  AttentionInput<T, S> in;
+  const S *y, *dy;
+  const T* lse;
   AttentionGradient<T> dq, dk, dv;
   T* dbias;  // in: zeros; null if it is not needed
 };

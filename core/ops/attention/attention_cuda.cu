@@ -89,8 +89,8 @@ __global__ void __launch_bounds__(kTileThreads) forward_kernel(AttentionForward<
 // beyond their rows unused.
 constexpr int kDeltaLanes = 16;
 
-template <class T>
-__global__ void delta_kernel(AttentionBackward<T> a, T* deltas) {
+template <class T, class S>
+__global__ void delta_kernel(AttentionBackward<T, S> a, T* deltas) {
   cuda::wait_for_previous();
   const AttentionPlan& plan = a.in.plan;
   const int64_t places = blockDim.x / kDeltaLanes, lane = threadIdx.x % kDeltaLanes;
@@ -100,28 +100,28 @@ __global__ void delta_kernel(AttentionBackward<T> a, T* deltas) {
   const bool exists = sequence < plan.sequences;
   const int64_t row = exists ? a.in.query_begin[sequence] + i : 0;
   const bool used = exists && row < a.in.query_begin[sequence + 1];
-  const T *dy = a.dy + (row * plan.heads + head) * plan.size, *y = a.y + (row * plan.heads + head) * plan.size;
+  const S *dy = a.dy + (row * plan.heads + head) * plan.size, *y = a.y + (row * plan.heads + head) * plan.size;
   const bool quads = plan.size % cuda::kQuad == 0 && cuda::aligned_quads(a.dy, a.y);
   T sum = 0;
   if (used && quads) {
     for (int64_t c = lane * cuda::kQuad; c < plan.size; c += kDeltaLanes * cuda::kQuad) {
-      const cuda::Quad<T> slopes = cuda::quad_at(dy + c), values = cuda::quad_at(y + c);
-      for (int e = 0; e < cuda::kQuad; ++e) sum += slopes.v[e] * values.v[e];
+      const cuda::Quad<S> slopes = cuda::quad_at(dy + c), values = cuda::quad_at(y + c);
+      for (int e = 0; e < cuda::kQuad; ++e) sum += static_cast<T>(slopes.v[e]) * static_cast<T>(values.v[e]);
     }
   } else if (used) {
-    for (int64_t c = lane; c < plan.size; c += kDeltaLanes) sum += dy[c] * y[c];
+    for (int64_t c = lane; c < plan.size; c += kDeltaLanes) sum += static_cast<T>(dy[c]) * static_cast<T>(y[c]);
   }
   sum = cuda::warp_reduce<kDeltaLanes>(sum, cuda::AddValues{});
   if (used && lane == 0) deltas[place] = sum;
 }
 
 // The common part of the kernels of the backward pass. `deltas` is the result of delta_kernel.
-template <class T>
+template <class T, class S = T>
 struct Slopes {
-  const AttentionBackward<T>& a;
-  const Pair<T>& pair;
+  const AttentionBackward<T, S>& a;
+  const Pair<T, S>& pair;
   const T* deltas;  // of the pair
-  __device__ Slopes(const AttentionBackward<T>& args, const Pair<T>& p, const T* all)
+  __device__ Slopes(const AttentionBackward<T, S>& args, const Pair<T, S>& p, const T* all)
       : a(args), pair(p), deltas(all + (p.sequence * args.in.plan.heads + p.head) * args.in.plan.queries) {}
   // Replaces `s`, the product of query i and key j, by their weight after dropout, and `dw`, that of dy and v, by the
   // gradient of the score times `scale`.
@@ -205,8 +205,8 @@ __global__ void __launch_bounds__(kTileThreads) dk_dv_kernel(AttentionBackward<T
 }
 
 // A tile of the bias of one or all sequences and of one or all heads, which are added in order.
-template <class T>
-__global__ void __launch_bounds__(kTileThreads, 1) dbias_kernel(AttentionBackward<T> a, const T* deltas) {
+template <class T, class S>
+__global__ void __launch_bounds__(kTileThreads, 1) dbias_kernel(AttentionBackward<T, S> a, const T* deltas) {
   cuda::wait_for_previous();
   const AttentionPlan& plan = a.in.plan;
   const BiasShape& shape = plan.bias;
@@ -218,9 +218,9 @@ __global__ void __launch_bounds__(kTileThreads, 1) dbias_kernel(AttentionBackwar
   Tile<T> ds, sum{};
   for (int64_t b = b0; b < (shape.sequences > 1 ? b0 + 1 : plan.sequences); ++b) {
     for (int64_t h = h0; h < (shape.heads > 1 ? h0 + 1 : plan.heads); ++h) {
-      const Pair<T> pair(a.in, b, h);
+      const Pair<T, S> pair(a.in, b, h);
       if (query >= pair.q.rows || key >= pair.seen(query + kTileRows)) continue;
-      Slopes<T>(a, pair, deltas).by_query(memory, query, key, T(1), ds);
+      Slopes<T, S>(a, pair, deltas).by_query(memory, query, key, T(1), ds);
       for (int r = 0; r < kEach; ++r)
         for (int c = 0; c < kEach; ++c) sum[r][c] += ds[r][c];
     }
@@ -235,13 +235,30 @@ void launch_tiles(Context& ctx, int64_t blocks, void (*kernel)(Args, More...), c
   cuda::launch(ctx, Args::kName, grid, kernel, a, more...);
 }
 
+// The result of delta_kernel.
+template <class T, class S>
+Tensor deltas_of(Context& ctx, const AttentionBackward<T, S>& a) {
+  constexpr int64_t kPlaces = cuda::kThreads / kDeltaLanes;
+  const AttentionPlan& plan = a.in.plan;
+  const int64_t rows = plan.sequences * plan.heads * plan.queries;
+  Tensor deltas = ctx.empty({rows}, dtype_of<T>);
+  if (rows > 0)
+    cuda::launch(ctx, a.kName, {cuda::blocks_of(tiles(rows, kPlaces))}, delta_kernel<T, S>, a, deltas.data<T>());
+  return deltas;
+}
+
+template <class T, class S>
+void differentiate_bias(Context& ctx, const AttentionBackward<T, S>& a, const T* deltas) {
+  if (!a.dbias) return;
+  const AttentionPlan& plan = a.in.plan;
+  const int64_t biases = plan.bias.sequences * plan.bias.heads;
+  launch_tiles<T>(ctx, biases * tiles(plan.queries, kTileRows) * tiles(plan.keys, kTileColumns), dbias_kernel<T, S>, a,
+                  deltas);
+}
+
 template <class T>
 void forward(Context& ctx, const AttentionForward<T>& a) {
   const AttentionPlan& plan = a.in.plan;
-  if constexpr (dtype_of<T> == DType::f32) {
-    if (uses_sentences(plan)) return forward_sentences(ctx, a);
-    if (uses_mma(plan)) return forward_mma(ctx, a);
-  }
   const int64_t blocks = plan.sequences * plan.heads * tiles(plan.queries, kTileRows) * tiles(plan.size, kTileColumns);
   launch_tiles<T>(ctx, blocks, forward_kernel<T>, a);
 }
@@ -249,33 +266,31 @@ void forward(Context& ctx, const AttentionForward<T>& a) {
 template <class T>
 void backward(Context& ctx, const AttentionBackward<T>& a) {
   const AttentionPlan& plan = a.in.plan;
-  if constexpr (dtype_of<T> == DType::f32) {
-    if (uses_sentences(a)) return backward_sentences(ctx, a);
-  }
-  const int64_t rows = plan.sequences * plan.heads * plan.queries, columns = tiles(plan.size, kTileColumns);
-  Tensor memory = ctx.empty({rows}, dtype_of<T>);
-  T* const computed = memory.data<T>();
-  const T* const deltas = computed;
-  constexpr int64_t kPlaces = cuda::kThreads / kDeltaLanes;
-  if (rows > 0) cuda::launch(ctx, a.kName, {cuda::blocks_of(tiles(rows, kPlaces))}, delta_kernel<T>, a, computed);
-  bool computed_by_mma = false;
-  if constexpr (dtype_of<T> == DType::f32) {
-    computed_by_mma = uses_mma(plan);
-    if (computed_by_mma) backward_mma(ctx, a, deltas);
-  }
-  if (!computed_by_mma) {
-    launch_tiles<T>(ctx, plan.sequences * plan.heads * tiles(plan.queries, kTileRows) * columns, dq_kernel<T>, a,
-                    deltas);
-    launch_tiles<T>(ctx, plan.sequences * plan.kv_heads * tiles(plan.keys, kTileRows) * columns, dk_dv_kernel<T>, a,
-                    deltas);
-  }
-  if (!a.dbias) return;
-  const int64_t biases = plan.bias.sequences * plan.bias.heads;
-  launch_tiles<T>(ctx, biases * tiles(plan.queries, kTileRows) * tiles(plan.keys, kTileColumns), dbias_kernel<T>, a,
+  const int64_t columns = tiles(plan.size, kTileColumns);
+  const Tensor memory = deltas_of(ctx, a);
+  const T* const deltas = memory.data<T>();
+  launch_tiles<T>(ctx, plan.sequences * plan.heads * tiles(plan.queries, kTileRows) * columns, dq_kernel<T>, a, deltas);
+  launch_tiles<T>(ctx, plan.sequences * plan.kv_heads * tiles(plan.keys, kTileRows) * columns, dk_dv_kernel<T>, a,
                   deltas);
+  differentiate_bias(ctx, a, deltas);
 }
 
-const KernelAdder adder(Device::Kind::cuda, forward<float>, forward<double>, backward<float>, backward<double>);
+template <class Half>
+void forward_rounded(Context& ctx, const AttentionForward<float, Half>& a) {
+  uses_sentences(a.in.plan) ? forward_sentences(ctx, a) : forward_mma(ctx, a);
+}
+
+template <class Half>
+void backward_rounded(Context& ctx, const AttentionBackward<float, Half>& a) {
+  if (uses_sentences(a)) return backward_sentences(ctx, a);
+  const Tensor memory = deltas_of(ctx, a);
+  backward_mma(ctx, a, memory.data<float>());
+  differentiate_bias(ctx, a, memory.data<float>());
+}
+
+const KernelAdder adder(Device::Kind::cuda, forward<float>, forward<double>, backward<float>, backward<double>,
+                        forward_rounded<bfloat16>, forward_rounded<float16>, backward_rounded<bfloat16>,
+                        backward_rounded<float16>);
 
 }  // namespace
 }  // namespace lmx::ops

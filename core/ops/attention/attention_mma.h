@@ -21,18 +21,25 @@ inline bool uses_sentences(const AttentionPlan& plan) {
 }
 
 // Backward as well: a block writes dq, dk and dv, so no other one may add to the same elements.
-inline bool uses_sentences(const AttentionBackward<float>& a) {
-  return uses_sentences(a.in.plan) && a.dq.to.data != a.dk.to.data && a.dq.to.data != a.dv.to.data;
+template <class Half>
+bool uses_sentences(const AttentionBackward<float, Half>& a) {
+  return uses_sentences(a.in.plan) && !a.dq.same(a.dk) && !a.dq.same(a.dv);
 }
 
+// These functions exist for Half = bfloat16 and float16, the compute type of the call.
+
 // REQUIRES: uses_sentences(). Backward does not read a.y.
-void forward_sentences(Context& ctx, const AttentionForward<float>& a);
-void backward_sentences(Context& ctx, const AttentionBackward<float>& a);
+template <class Half>
+void forward_sentences(Context& ctx, const AttentionForward<float, Half>& a);
+template <class Half>
+void backward_sentences(Context& ctx, const AttentionBackward<float, Half>& a);
 
 // REQUIRES: uses_mma(a.in.plan).
-void forward_mma(Context& ctx, const AttentionForward<float>& a);
+template <class Half>
+void forward_mma(Context& ctx, const AttentionForward<float, Half>& a);
 // The gradients of q, k and v. `deltas` (sequences, heads, queries): dy_i . y_i, in places beyond the last query of a
 // sequence anything. REQUIRES: uses_mma(a.in.plan).
-void backward_mma(Context& ctx, const AttentionBackward<float>& a, const float* deltas);
+template <class Half>
+void backward_mma(Context& ctx, const AttentionBackward<float, Half>& a, const float* deltas);
 
 }  // namespace lmx::ops

@@ -23,7 +23,8 @@ struct QueryNumbers {
   const float *lse, *delta;  // of query 0
   int64_t stride;            // of lse
   int queries;
-  __device__ QueryNumbers(const AttentionBackward<float>& a, const Pair<float>& pair, const float* deltas)
+  template <class Half>
+  __device__ QueryNumbers(const AttentionBackward<float, Half>& a, const Pair<float, Half>& pair, const float* deltas)
       : lse(a.lse + pair.lse_at(0)),
         delta(deltas + (pair.sequence * a.in.plan.heads + pair.head) * a.in.plan.queries),
         stride(a.in.plan.heads),
@@ -37,8 +38,8 @@ struct QueryNumbers {
 
 // Replaces scores by weights after dropout, W, and `dw`, the gradient of W, by the gradient of the products q k. Both
 // are 0 if the query does not see the key. number(e): of the query of element e. `kept`: see kept_elements().
-template <bool ByKey, class NumberOf>
-__device__ void weights_and_slopes(const ScoreTile<ByKey>& tile, const Pair<float>& pair, NumberOf number,
+template <bool ByKey, class Half, class NumberOf>
+__device__ void weights_and_slopes(const ScoreTile<ByKey>& tile, const Pair<float, Half>& pair, NumberOf number,
                                    uint32_t kept, Tile16& s, Tile16& dw) {
   const float keeps = keep_scale(pair);
   LMX_UNROLL
@@ -53,12 +54,13 @@ __device__ void weights_and_slopes(const ScoreTile<ByKey>& tile, const Pair<floa
 }
 
 template <class Half, int D>
-__global__ void __launch_bounds__(kMmaThreads, kBlocks<D>) dq_kernel(AttentionBackward<float> a, const float* deltas) {
+__global__ void __launch_bounds__(kMmaThreads, kBlocks<D>)
+    dq_kernel(AttentionBackward<float, Half> a, const float* deltas) {
   cuda::wait_for_previous();
   const AttentionPlan& plan = a.in.plan;
   const WarpPlace place;
   const Part part(plan.heads, tiles(plan.queries, place.rows), 1);
-  const Pair<float> pair(a.in, part.sequence, part.head);
+  const Pair<float, Half> pair(a.in, part.sequence, part.head);
   const int first = static_cast<int>(part.tile) * place.rows, query = first + place.row;
   if (first >= pair.q.rows) return;
   const BlockMemory<Half, D, 2> memory(place.rows);
@@ -87,8 +89,8 @@ __global__ void __launch_bounds__(kMmaThreads, kBlocks<D>) dq_kernel(AttentionBa
 
 // Adds the part of the queries of one head to the gradients of keys [first, ...) and of their values.
 template <class Half, int D>
-__device__ void add_queries(const AttentionBackward<float>& a, const Pair<float>& pair, const float* deltas, int first,
-                            const BlockMemory<Half, D, 2>& memory, WarpSums<D> (&sums)[2]) {
+__device__ void add_queries(const AttentionBackward<float, Half>& a, const Pair<float, Half>& pair, const float* deltas,
+                            int first, const BlockMemory<Half, D, 2>& memory, WarpSums<D> (&sums)[2]) {
   const AttentionPlan& plan = a.in.plan;
   const WarpPlace place;
   const QueryNumbers numbers(a, pair, deltas);
@@ -128,7 +130,7 @@ __device__ void add_queries(const AttentionBackward<float>& a, const Pair<float>
 // The gradients of one head of keys and values.
 template <class Half, int D>
 __global__ void __launch_bounds__(kMmaThreads, kBlocks<D>)
-    dk_dv_kernel(AttentionBackward<float> a, const float* deltas) {
+    dk_dv_kernel(AttentionBackward<float, Half> a, const float* deltas) {
   cuda::wait_for_previous();
   const AttentionPlan& plan = a.in.plan;
   const WarpPlace place;
@@ -137,12 +139,12 @@ __global__ void __launch_bounds__(kMmaThreads, kBlocks<D>)
   const int64_t head = part.head * plan.group();
   if (first >= a.in.key_begin[part.sequence + 1] - a.in.key_begin[part.sequence]) return;
   const BlockMemory<Half, D, 2> memory(place.rows);
-  stage_rows<Half, D>(Pair<float>(a.in, part.sequence, head).k, first, place.rows, memory.own[0]);
-  stage_rows<Half, D>(Pair<float>(a.in, part.sequence, head).v, first, place.rows, memory.own[1]);
+  stage_rows<Half, D>(Pair<float, Half>(a.in, part.sequence, head).k, first, place.rows, memory.own[0]);
+  stage_rows<Half, D>(Pair<float, Half>(a.in, part.sequence, head).v, first, place.rows, memory.own[1]);
   WarpSums<D> sums[2]{};  // of dk and dv
   for (int64_t h = head; h < head + plan.group(); ++h)
-    add_queries<Half, D>(a, Pair<float>(a.in, part.sequence, h), deltas, first, memory, sums);
-  const Pair<float> pair(a.in, part.sequence, head);
+    add_queries<Half, D>(a, Pair<float, Half>(a.in, part.sequence, h), deltas, first, memory, sums);
+  const Pair<float, Half> pair(a.in, part.sequence, head);
   Half* const scratch = memory.own[0].at(place.row, 0);
   put_rows<Half, D>(sums[0], scratch, gradient_of(a.dk, pair.k, pair.key, part.head), first + place.row);
   put_rows<Half, D>(sums[1], scratch, gradient_of(a.dv, pair.v, pair.key, part.head), first + place.row);
@@ -150,15 +152,18 @@ __global__ void __launch_bounds__(kMmaThreads, kBlocks<D>)
 
 }  // namespace
 
-void backward_mma(Context& ctx, const AttentionBackward<float>& a, const float* deltas) {
+template <class Half>
+void backward_mma(Context& ctx, const AttentionBackward<float, Half>& a, const float* deltas) {
   const AttentionPlan& plan = a.in.plan;
-  with_mma_types(plan, [&](auto half, auto columns) {
-    using Half = decltype(half);
+  with_columns(plan, [&](auto columns) {
     constexpr int D = decltype(columns)::value;
     const MmaTiles queries{plan.sequences * plan.heads, plan.queries}, keys{plan.sequences * plan.kv_heads, plan.keys};
     launch_mma<Half, D, 2>(ctx, "attention_backward_mma", queries, dq_kernel<Half, D>, a, deltas);
     launch_mma<Half, D, 2>(ctx, "attention_backward_mma", keys, dk_dv_kernel<Half, D>, a, deltas);
   });
 }
+
+template void backward_mma(Context&, const AttentionBackward<float, bfloat16>&, const float*);
+template void backward_mma(Context&, const AttentionBackward<float, float16>&, const float*);
 
 }  // namespace lmx::ops

@@ -6,12 +6,12 @@ namespace lmx::ops {
 namespace {
 
 template <class Half, int D>
-__global__ void __launch_bounds__(kMmaThreads, kBlocks<D>) forward_kernel(AttentionForward<float> a) {
+__global__ void __launch_bounds__(kMmaThreads, kBlocks<D>) forward_kernel(AttentionForward<float, Half> a) {
   cuda::wait_for_previous();
   const AttentionPlan& plan = a.in.plan;
   const WarpPlace place;
   const Part part(plan.heads, tiles(plan.queries, place.rows), 1);
-  const Pair<float> pair(a.in, part.sequence, part.head);
+  const Pair<float, Half> pair(a.in, part.sequence, part.head);
   const int first = static_cast<int>(part.tile) * place.rows;
   if (first >= pair.q.rows) return;
   const BlockMemory<Half, D, 1> memory(place.rows);
@@ -25,14 +25,17 @@ __global__ void __launch_bounds__(kMmaThreads, kBlocks<D>) forward_kernel(Attent
 
 }  // namespace
 
-void forward_mma(Context& ctx, const AttentionForward<float>& a) {
+template <class Half>
+void forward_mma(Context& ctx, const AttentionForward<float, Half>& a) {
   const AttentionPlan& plan = a.in.plan;
-  with_mma_types(plan, [&](auto half, auto columns) {
-    using Half = decltype(half);
+  with_columns(plan, [&](auto columns) {
     constexpr int D = decltype(columns)::value;
     const MmaTiles all{plan.sequences * plan.heads, plan.queries};
     launch_mma<Half, D, 1>(ctx, "attention_forward_mma", all, forward_kernel<Half, D>, a);
   });
 }
+
+template void forward_mma(Context&, const AttentionForward<float, bfloat16>&);
+template void forward_mma(Context&, const AttentionForward<float, float16>&);
 
 }  // namespace lmx::ops

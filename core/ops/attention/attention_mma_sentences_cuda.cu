@@ -35,23 +35,24 @@ struct SentenceMemory {
 
 // Stages all rows of an operand of the sentence.
 template <class Half, int D, int Rows>
-__device__ void stage_sentence(const HeadRows<float>& from, const HeadMatrix<Half, D>& to) {
+__device__ void stage_sentence(const HeadRows<Half>& from, const HeadMatrix<Half, D>& to) {
   constexpr int kAll = D / 16;  // passes
   stage_rows<Half, D, (kAll < 4 ? kAll : 4)>(from, 0, Rows, to);
 }
 
 // The head and sentence of a block.
-__device__ inline Pair<float> pair_of_block(const AttentionInput<float>& in) {
+template <class Half>
+__device__ Pair<float, Half> pair_of_block(const AttentionInput<float, Half>& in) {
   const auto [sentence, head] = cuda::position_of(blockIdx.x, in.plan.heads);
-  return Pair<float>(in, sentence, head);
+  return Pair<float, Half>(in, sentence, head);
 }
 
 template <class Half, int D, int Rows>
 __global__ void __launch_bounds__(kSentenceThreads<Rows>, (kSentenceBlocks<D, Rows>))
-    sentence_forward(AttentionForward<float> a) {
+    sentence_forward(AttentionForward<float, Half> a) {
   cuda::wait_for_previous();
   using Memory = SentenceMemory<Half, D, Rows>;
-  const Pair<float> pair = pair_of_block(a.in);
+  const Pair<float, Half> pair = pair_of_block(a.in);
   const HeadMatrix<Half, D> q = Memory::operand(0), k = Memory::operand(1), v = Memory::operand(2);
   const DropTile dropped = Memory::dropped(3, 0);
   stage_sentence<Half, D, Rows>(pair.q, q);
@@ -69,9 +70,9 @@ __global__ void __launch_bounds__(kSentenceThreads<Rows>, (kSentenceBlocks<D, Ro
 // Replaces the scores of a warp's queries from `query` on by weights after dropout, and `dw`, the gradients of those,
 // by the gradients of the products q k. Here delta = dy . y is computed as the sum of the weights times their
 // gradients.
-template <int Keys>
-__device__ void weights_and_slopes(const AttentionBackward<float>& a, const Pair<float>& pair, int query, uint32_t kept,
-                                   WarpTile<Keys>& s, WarpTile<Keys>& dw) {
+template <int Keys, class Half>
+__device__ void weights_and_slopes(const AttentionBackward<float, Half>& a, const Pair<float, Half>& pair, int query,
+                                   uint32_t kept, WarpTile<Keys>& s, WarpTile<Keys>& dw) {
   const ScoreTile<false> tile(pair, query, 0);
   const float keeps = keep_scale(pair);
   LMX_UNROLL
@@ -120,10 +121,10 @@ __device__ void multiply_transposed(const cuda::SharedMatrix<Half, Rows + kPaddi
 // keys. If k and v are the same variable, the same lane adds dv and dk to an element.
 template <class Half, int D, int Rows>
 __global__ void __launch_bounds__(kSentenceThreads<Rows>, (kSentenceBlocks<D, Rows>))
-    sentence_backward(AttentionBackward<float> a) {
+    sentence_backward(AttentionBackward<float, Half> a) {
   cuda::wait_for_previous();
   using Memory = SentenceMemory<Half, D, Rows>;
-  const Pair<float> pair = pair_of_block(a.in);
+  const Pair<float, Half> pair = pair_of_block(a.in);
   const HeadMatrix<Half, D> q = Memory::operand(0), k = Memory::operand(1), v = Memory::operand(2),
                             dy = Memory::operand(3);
   const auto weights = Memory::weights(4, 0), slopes = Memory::weights(4, 1);
@@ -156,12 +157,12 @@ __global__ void __launch_bounds__(kSentenceThreads<Rows>, (kSentenceBlocks<D, Ro
   put_rows<Half, D>(sum, scratch, gradient_of(a.dk, pair.k, pair.key, pair.head), row);
 }
 
-// As with_mma_types(). The third argument of `run` is the number of rows of a block, as its second a type.
+// As with_columns(). The second argument of `run` is the number of rows of a block, as its first a type.
 template <class Run>
-void with_sentence_types(const AttentionPlan& plan, Run run) {
-  with_mma_types(plan, [&](auto half, auto columns) {
-    if (std::max(plan.queries, plan.keys) <= 32) return run(half, columns, std::integral_constant<int, 32>());
-    run(half, columns, std::integral_constant<int, 64>());
+void with_sizes(const AttentionPlan& plan, Run run) {
+  with_columns(plan, [&](auto columns) {
+    if (std::max(plan.queries, plan.keys) <= 32) return run(columns, std::integral_constant<int, 32>());
+    run(columns, std::integral_constant<int, 64>());
   });
 }
 
@@ -181,9 +182,9 @@ void launch_sentences(Context& ctx, const char* name, int threads, size_t shared
 
 }  // namespace
 
-void forward_sentences(Context& ctx, const AttentionForward<float>& a) {
-  with_sentence_types(a.in.plan, [&](auto half, auto columns, auto all) {
-    using Half = decltype(half);
+template <class Half>
+void forward_sentences(Context& ctx, const AttentionForward<float, Half>& a) {
+  with_sizes(a.in.plan, [&](auto columns, auto all) {
     constexpr int D = decltype(columns)::value, Rows = decltype(all)::value;
     const size_t shared = SentenceMemory<Half, D, Rows>::bytes(3, 0);
     launch_sentences(ctx, "attention_forward_sentences", kSentenceThreads<Rows>, shared,
@@ -191,14 +192,19 @@ void forward_sentences(Context& ctx, const AttentionForward<float>& a) {
   });
 }
 
-void backward_sentences(Context& ctx, const AttentionBackward<float>& a) {
-  with_sentence_types(a.in.plan, [&](auto half, auto columns, auto all) {
-    using Half = decltype(half);
+template <class Half>
+void backward_sentences(Context& ctx, const AttentionBackward<float, Half>& a) {
+  with_sizes(a.in.plan, [&](auto columns, auto all) {
     constexpr int D = decltype(columns)::value, Rows = decltype(all)::value;
     const size_t shared = SentenceMemory<Half, D, Rows>::bytes(4, 2);
     launch_sentences(ctx, "attention_backward_sentences", kSentenceThreads<Rows>, shared,
                      sentence_backward<Half, D, Rows>, a);
   });
 }
+
+template void forward_sentences(Context&, const AttentionForward<float, bfloat16>&);
+template void forward_sentences(Context&, const AttentionForward<float, float16>&);
+template void backward_sentences(Context&, const AttentionBackward<float, bfloat16>&);
+template void backward_sentences(Context&, const AttentionBackward<float, float16>&);
 
 }  // namespace lmx::ops

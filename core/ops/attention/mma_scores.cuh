@@ -24,7 +24,8 @@ struct DropTile {
   uint8_t* entries;
 
   // The entries of queries [query, query + rows) and of the keys of group `group`.
-  __device__ void stage(const Pair<float>& pair, int query, int rows, int group) const {
+  template <class Half>
+  __device__ void stage(const Pair<float, Half>& pair, int query, int rows, int group) const {
     if (!pair.in.masks) return;
     const uint32_t threshold = pair.in.masks[pair.head].threshold;
     LMX_UNROLL_BY(1)
@@ -41,8 +42,8 @@ struct DropTile {
 
 // Bit e says whether the weight of a thread's element e is kept. `query`, `key`: the numbers in `masks` of the first
 // query and key of the warp's tile.
-template <bool ByKey, int Elements>
-__device__ uint32_t kept_elements(const DropTile& masks, const Pair<float>& pair, int query, int key) {
+template <bool ByKey, int Elements, class Half>
+__device__ uint32_t kept_elements(const DropTile& masks, const Pair<float, Half>& pair, int query, int key) {
   if (!pair.in.masks) return 0xffffffffu;
   uint32_t bits = 0;
   LMX_UNROLL
@@ -62,7 +63,8 @@ struct ScoreTile {
   int ahead;          // the number of the first key minus that of the first query
   bool causal;
 
-  __device__ ScoreTile(const Pair<float>& pair, int query, int key)
+  template <class Half>
+  __device__ ScoreTile(const Pair<float, Half>& pair, int query, int key)
       : queries(static_cast<int>(pair.q.rows) - query),
         keys(static_cast<int>(pair.k.rows) - key),
         ahead(key - query),
@@ -73,8 +75,8 @@ struct ScoreTile {
     return i < queries && j < keys && (!causal || j + ahead <= i);
   }
   // Replaces products of queries and keys by scores.
-  template <int N>
-  __device__ void score(const Pair<float>& pair, int query, int key, cuda::Sum (&s)[N]) const {
+  template <int N, class Half>
+  __device__ void score(const Pair<float, Half>& pair, int query, int key, cuda::Sum (&s)[N]) const {
     LMX_UNROLL
     for (int e = 0; e < 4 * N; ++e) s[e / 4][e % 4] *= pair.scale;
     if (!pair.in.bias) return;
@@ -87,7 +89,8 @@ struct ScoreTile {
 };
 
 // The factor of dropout for weights that are kept.
-__device__ inline float keep_scale(const Pair<float>& pair) {
+template <class Half>
+__device__ float keep_scale(const Pair<float, Half>& pair) {
   return pair.in.masks ? static_cast<float>(pair.in.masks[pair.head].keep_scale) : 1.0f;
 }
 

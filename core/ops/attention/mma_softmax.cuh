@@ -14,7 +14,7 @@ constexpr int kRowLanes = 4;  // that have the columns of a row
 // the sum of exponentials relative to it.
 template <class Half, int D>
 struct WarpQueries {
-  const Pair<float>& pair;
+  const Pair<float, Half>& pair;
   HeadMatrix<Half, D> q;
   int row, query;
   float keeps = keep_scale(pair);
@@ -65,7 +65,7 @@ struct WarpQueries {
     }
   }
   // Writes the queries' rows of y, divided by the sums, and the logarithm of each row's sum.
-  __device__ void finish(const AttentionForward<float>& a) {
+  __device__ void finish(const AttentionForward<float, Half>& a) {
     LMX_UNROLL
     for (int half = 0; half < 2; ++half) {
       const int i = query + cuda::sum_row(2 * half);
@@ -81,7 +81,8 @@ struct WarpQueries {
     }
     const AttentionPlan& plan = pair.in.plan;
     const int64_t width = plan.heads * plan.size, at = pair.query * width + pair.head * plan.size;
-    put_rows<Half, D>(y, q.at(row, 0), {a.y + at, width, pair.q.rows, plan.size, false, a.operand, at}, query);
+    float* const to = a.y ? a.y + at : nullptr;
+    put_rows<Half, D>(y, q.at(row, 0), {to, width, pair.q.rows, plan.size, false, a.operand, at}, query);
   }
 };
 

@@ -4,6 +4,7 @@
 // side of the next product.
 #pragma once
 
+#include <cstring>
 #include <type_traits>
 
 #include "backend/cuda/mma.cuh"
@@ -82,55 +83,78 @@ __device__ void add_weighted_rows(const cuda::Sum (&weights)[N], const HeadMatri
     add_weighted_rows<Half, D>(cuda::left_of<Half>(weights[k], weights[k + 1]), b, other + 8 * k, size, sum);
 }
 
-// The first `count` of eight elements, and zeros. Vectors: `from` is 16-byte aligned and count a multiple of 4.
-template <bool Vectors>
-__device__ void load_eight(const float* from, int count, float (&to)[8]) {
+// Eight elements of 16 bits that one instruction moves.
+template <class Half>
+struct alignas(16) Eight {
+  Half v[8];
+};
+// The first `count` of eight elements, and zeros. Vectors: `from` is 16-byte aligned and count a multiple of 8.
+template <bool Vectors, class Half>
+__device__ Eight<Half> load_eight(const Half* from, int count) {
+  Eight<Half> x{};
   if constexpr (Vectors) {
-    LMX_UNROLL
-    for (int half = 0; half < 8; half += 4) {
-      const float4 x = half < count ? __ldg(reinterpret_cast<const float4*>(from + half)) : float4{0, 0, 0, 0};
-      to[half] = x.x;
-      to[half + 1] = x.y;
-      to[half + 2] = x.z;
-      to[half + 3] = x.w;
-    }
+    if (count > 0) x = *reinterpret_cast<const Eight<Half>*>(from);
   } else {
     LMX_UNROLL
-    for (int e = 0; e < 8; ++e) to[e] = e < count ? __ldg(from + e) : 0.0f;
+    for (int e = 0; e < 8; ++e)
+      if (e < count) x.v[e] = from[e];
   }
+  return x;
+}
+// Adds the first `count` of eight elements of a bias, and rounds. Vectors: as above.
+template <bool Vectors, class Half>
+__device__ void add_to_eight(Eight<Half>& x, const float* bias, int count) {
+  uint32_t pairs[4];
+  LMX_UNROLL
+  for (int e = 0; e < 8; e += cuda::kQuad) {
+    float add[cuda::kQuad]{};
+    if constexpr (Vectors) {
+      cuda::elements_at(bias + e, add);
+    } else {
+      LMX_UNROLL
+      for (int i = 0; i < cuda::kQuad; ++i)
+        if (e + i < count) add[i] = bias[e + i];
+    }
+    LMX_UNROLL
+    for (int i = 0; i < cuda::kQuad; i += 2)
+      pairs[(e + i) / 2] =
+          cuda::pack<Half>(static_cast<float>(x.v[e + i]) + add[i], static_cast<float>(x.v[e + i + 1]) + add[i + 1]);
+  }
+  memcpy(x.v, pairs, sizeof pairs);
 }
 
 // REQUIRES: the number of threads is a multiple of D / 8. A thread has the same columns in each pass.
 template <class Half, int D, int Passes, bool Vectors>
-__device__ void stage_rows_by(const HeadRows<float>& from, int row, int rows, const HeadMatrix<Half, D>& to) {
+__device__ void stage_rows_by(const HeadRows<Half>& from, int row, int rows, const HeadMatrix<Half, D>& to) {
   constexpr int kPieces = D / 8;
   const int thread = static_cast<int>(threadIdx.x), step = static_cast<int>(blockDim.x) / kPieces;
   const int c = thread % kPieces * 8, columns = static_cast<int>(from.size) - c;
   const int existing = from.rows - row < rows ? static_cast<int>(from.rows) - row : rows;
-  const float* at = from.data + (row + thread / kPieces) * from.stride + c;
+  const Half* at = from.data + (row + thread / kPieces) * from.stride + c;
   LMX_UNROLL_BY(1)
   for (int r = thread / kPieces; r < rows; r += Passes * step) {
-    float x[Passes][8];
+    Eight<Half> x[Passes];
     LMX_UNROLL
     for (int p = 0; p < Passes; ++p) {
-      load_eight<Vectors>(at, r + p * step < existing ? columns : 0, x[p]);
+      x[p] = load_eight<Vectors>(at, r + p * step < existing ? columns : 0);
       at += step * from.stride;
     }
     LMX_UNROLL
     for (int p = 0; p < Passes; ++p) {
       if (r + p * step >= rows) continue;
-      *reinterpret_cast<uint4*>(to.at(r + p * step, c)) = {
-          cuda::pack<Half>(x[p][0], x[p][1]), cuda::pack<Half>(x[p][2], x[p][3]), cuda::pack<Half>(x[p][4], x[p][5]),
-          cuda::pack<Half>(x[p][6], x[p][7])};
+      if (from.bias && r + p * step < existing && columns > 0)
+        add_to_eight<Vectors>(x[p], from.bias + from.column + c, columns);
+      *reinterpret_cast<Eight<Half>*>(to.at(r + p * step, c)) = x[p];
     }
   }
 }
 
-// to (rows, D) = rows [row, row + rows), rounded to 16 bits, with zeros beyond the last row and column. A thread has
-// the loads of `Passes` passes on their way at once, because a block of few threads waits for little else.
+// to (rows, D) = rows [row, row + rows), plus the bias, with zeros beyond the last row and column. A thread has the
+// loads of `Passes` passes on their way at once, because a block of few threads waits for little else.
 template <class Half, int D, int Passes = (D > 64 ? 1 : 4)>
-__device__ void stage_rows(const HeadRows<float>& from, int row, int rows, const HeadMatrix<Half, D>& to) {
-  if (from.size % 4 == 0 && from.stride % 4 == 0 && reinterpret_cast<uintptr_t>(from.data) % sizeof(float4) == 0)
+__device__ void stage_rows(const HeadRows<Half>& from, int row, int rows, const HeadMatrix<Half, D>& to) {
+  const bool aligned = reinterpret_cast<uintptr_t>(from.data) % sizeof(Eight<Half>) == 0;
+  if (from.size % 8 == 0 && from.stride % 8 == 0 && aligned && cuda::aligned_quads(from.bias))
     stage_rows_by<Half, D, Passes, true>(from, row, rows, to);
   else
     stage_rows_by<Half, D, 1, false>(from, row, rows, to);
@@ -180,7 +204,7 @@ struct WarpPlace {
 // values are staged in memory.other, and the masks of dropout in memory.dropped. Each warp that sees keys of a tile
 // calls use(key, seen): the first key of the tile, and the end of the keys that the warp sees.
 template <class Half, int D, int Own, class Use>
-__device__ void over_keys(const Pair<float>& pair, const WarpPlace& place, int first,
+__device__ void over_keys(const Pair<float, Half>& pair, const WarpPlace& place, int first,
                           const BlockMemory<Half, D, Own>& memory, Use use) {
   const int query = first + place.row, end = static_cast<int>(pair.seen(first + place.rows));
   const int seen = query < pair.q.rows ? static_cast<int>(pair.seen(query + kWarpRows)) : 0;
@@ -194,8 +218,8 @@ __device__ void over_keys(const Pair<float>& pair, const WarpPlace& place, int f
   }
 }
 
-// Writes the first `count` of four neighbouring elements, or adds them. All: all four, by one store, and by one more as
-// an operand of type Half.
+// Writes the first `count` of four neighbouring elements, or adds them. All: all four, by one store each to the matrix
+// and to the operand, which has the type Half.
 template <class Half, bool All>
 __device__ void put_four(const TileTarget<float>& to, int64_t at, const cuda::Quad<float>& x, int count) {
   if constexpr (All) {
@@ -205,7 +229,7 @@ __device__ void put_four(const TileTarget<float>& to, int64_t at, const cuda::Qu
       LMX_UNROLL
       for (int e = 0; e < cuda::kQuad; ++e) sum.v[e] += earlier.v[e];
     }
-    cuda::put_quad(to.data + at, sum);
+    if (to.data) cuda::put_quad(to.data + at, sum);
     if (!to.operand.to) return;
     auto* operand = reinterpret_cast<uint2*>(static_cast<Half*>(to.operand.to) + to.first + at);
     *operand = {cuda::pack<Half>(sum.v[0], sum.v[1]), cuda::pack<Half>(sum.v[2], sum.v[3])};
@@ -214,7 +238,7 @@ __device__ void put_four(const TileTarget<float>& to, int64_t at, const cuda::Qu
     for (int e = 0; e < cuda::kQuad; ++e) {
       if (e >= count) return;
       const float sum = to.add ? to.data[at + e] + x.v[e] : x.v[e];
-      to.data[at + e] = sum;
+      if (to.data) to.data[at + e] = sum;
       if (to.operand.to) to.operand.store(to.first + at + e, sum);
     }
   }
@@ -267,16 +291,12 @@ int warps_for(int64_t longest) {
   return longest <= 4 * kWarpRows || D > 64 ? 2 : kMostWarps;
 }
 
-// Calls run(Half(), columns) with the types of a call: std::integral_constant<int, D> is the smallest that fits.
+// Calls run(columns) with std::integral_constant<int, D> for the smallest D that fits.
 template <class Run>
-void with_mma_types(const AttentionPlan& plan, Run run) {
-  const auto sized = [&](auto half) {
-    if (plan.size <= 32) return run(half, std::integral_constant<int, 32>());
-    if (plan.size <= 64) return run(half, std::integral_constant<int, 64>());
-    return run(half, std::integral_constant<int, 128>());
-  };
-  if (plan.compute == DType::bf16) return sized(bfloat16());
-  return sized(float16());
+void with_columns(const AttentionPlan& plan, Run run) {
+  if (plan.size <= 32) return run(std::integral_constant<int, 32>());
+  if (plan.size <= 64) return run(std::integral_constant<int, 64>());
+  return run(std::integral_constant<int, 128>());
 }
 
 // The tiles of one side: pairs of a sequence and a head, and the rows of the longest sequence.

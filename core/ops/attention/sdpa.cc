@@ -10,7 +10,6 @@
 namespace lmx::ops {
 namespace {
 
-constexpr int64_t kFewKeys = 512;       // for which lmx's own kernels are used
 constexpr int64_t kLengthBucket = 128;  // one plan serves all lengths between two multiples
 constexpr int64_t kSizeStep = 8;        // 16 bytes, which cuDNN loads at once
 constexpr int64_t kLargestSize = 128;   // for which cuDNN has a gradient on every device

@@ -8,18 +8,27 @@
 #include "lmx/autograd.h"
 #include "lmx/ops.h"
 #include "ops/attention/attention.h"
+#include "ops/common.h"
 
 namespace lmx::ops {
+
+constexpr int64_t kFewKeys = 512;  // for which lmx's own kernels are used
 
 // The columns of a variable from `column` on: queries, keys or values.
 struct Operand {
   Var var;
   int64_t column = 0;
+  bool projected = false;  // the variable is a rounded projection
+  Var bias = {};           // of the projection, which the kernels add; may be undefined
+  DType value_type() const { return projected ? DType::f32 : var.value().dtype(); }
   int64_t stride() const { return var.value().dim(1); }
-  template <class T>
-  HeadColumns<const T> columns() const {
-    return {var.value().data<T>() + column, stride()};
+  // In type S: that of the values, or of 16 bits.
+  template <class S>
+  HeadColumns<const S> columns(Context& ctx) const {
+    const Tensor& t = sizeof(S) == 2 ? compute_copy(ctx, var) : var.value();
+    return {t.data<S>() + column, stride()};
   }
+  const float* bias_columns() const { return bias.defined() ? bias.value().data<float>() + column : nullptr; }
 };
 
 struct Operands {

@@ -44,26 +44,35 @@ __device__ inline double rounded(double x, DType) {
 }
 
 // The rows of one sequence and the columns of one head.
-template <class T>
+template <class S>
 struct HeadRows {
-  const T* data;
+  const S* data;
   int64_t stride, rows, size;
   DType compute;
+  int64_t column = 0;           // of the head in `bias`
+  const float* bias = nullptr;  // added to each row; null: none
+  // An element as an operand of a product.
+  __device__ Computed<S> operand(int64_t row, int64_t c) const {
+    auto x = static_cast<Computed<S>>(data[row * stride + c]);
+    if constexpr (!std::is_same_v<S, Computed<S>>)
+      if (bias) x += bias[column + c];
+    return rounded(x, compute);
+  }
 };
 
 // to (Rows, Columns) = rows [row, ...) and columns [column, ...), with zeros beyond the last.
-template <int Rows, int Columns, int Stride, class T>
-__device__ void stage(const HeadRows<T>& from, int64_t row, int64_t column, T* to) {
+template <int Rows, int Columns, int Stride, class S>
+__device__ void stage(const HeadRows<S>& from, int64_t row, int64_t column, Computed<S>* to) {
   for (int t = static_cast<int>(threadIdx.x); t < Rows * Columns; t += kTileThreads) {
     const int64_t r = row + t / Columns, c = column + t % Columns;
     const bool exists = r < from.rows && c < from.size;
-    to[t / Columns * Stride + t % Columns] = exists ? rounded(from.data[r * from.stride + c], from.compute) : T(0);
+    to[t / Columns * Stride + t % Columns] = exists ? from.operand(r, c) : Computed<S>(0);
   }
 }
 
 // product = rows [row, row + 32) of a times the transpose of rows [column, column + 64) of b.
-template <class T>
-__device__ void multiply_rows(const TileMemory<T>& memory, const HeadRows<T>& a, int64_t row, const HeadRows<T>& b,
+template <class T, class S>
+__device__ void multiply_rows(const TileMemory<T>& memory, const HeadRows<S>& a, int64_t row, const HeadRows<S>& b,
                               int64_t column, Tile<T>& product) {
   for (int r = 0; r < kEach; ++r)
     for (int c = 0; c < kEach; ++c) product[r][c] = 0;
@@ -84,8 +93,8 @@ __device__ void multiply_rows(const TileMemory<T>& memory, const HeadRows<T>& a,
 }
 
 // sum += weights (32, 64) times rows [row, row + 64) and columns [column, column + 64) of b.
-template <class T>
-__device__ void add_weighted_rows(const TileMemory<T>& memory, const Tile<T>& weights, const HeadRows<T>& b,
+template <class T, class S>
+__device__ void add_weighted_rows(const TileMemory<T>& memory, const Tile<T>& weights, const HeadRows<S>& b,
                                   int64_t row, int64_t column, Tile<T>& sum) {
   __syncthreads();  // the weights may still be read by the product before this one
   for (int r = 0; r < kEach; ++r)
@@ -109,7 +118,7 @@ __device__ void add_weighted_rows(const TileMemory<T>& memory, const Tile<T>& we
 // A matrix of `rows` by `size` elements to which tiles are written, or added.
 template <class T>
 struct TileTarget {
-  T* data;
+  T* data;  // null: only the operand is written, by attention on tensor cores
   int64_t stride, rows, size;
   bool add;
   OperandTarget operand = {};
@@ -132,11 +141,12 @@ __device__ void put(const Tile<T>& tile, const TileTarget<T>& to, int64_t row, i
 }
 
 // The rows of a sequence and the columns of head `head`, which `of` has, in a gradient. `first_row`: the sequence's.
-template <class T>
-__device__ TileTarget<T> gradient_of(const AttentionGradient<T>& all, const HeadRows<T>& of, int64_t first_row,
+template <class T, class S>
+__device__ TileTarget<T> gradient_of(const AttentionGradient<T>& all, const HeadRows<S>& of, int64_t first_row,
                                      int64_t head) {
   const int64_t at = first_row * all.to.stride + head * of.size;
-  return {all.to.data + at, all.to.stride, of.rows, of.size, all.add, all.operand, all.column + at};
+  T* const data = all.to.data ? all.to.data + at : nullptr;
+  return {data, all.to.stride, of.rows, of.size, all.add, all.operand, all.column + at};
 }
 
 // How many tiles of `size` rows cover n rows.
@@ -145,27 +155,29 @@ LMX_HD constexpr int64_t tiles(int64_t n, int64_t size) {
 }
 
 // One head of queries of one sequence, and the head of keys that it uses.
-template <class T>
+template <class T, class S = T>
 struct Pair {
-  const AttentionInput<T>& in;
+  const AttentionInput<T, S>& in;
   int64_t sequence, head, query, key;  // `query`, `key`: the first rows
-  HeadRows<T> q, k, v;
+  HeadRows<S> q, k, v;
   T scale;
 
-  __device__ Pair(const AttentionInput<T>& input, int64_t b, int64_t h)
+  __device__ Pair(const AttentionInput<T, S>& input, int64_t b, int64_t h)
       : in(input), sequence(b), head(h), query(input.query_begin[b]), key(input.key_begin[b]) {
     const int64_t kv = h / in.plan.group();
-    q = rows_of(in.q, query, in.query_begin[b + 1], h);
-    k = rows_of(in.k, key, in.key_begin[b + 1], kv);
-    v = rows_of(in.v, key, in.key_begin[b + 1], kv);
+    q = rows_of(in.q, in.q_bias, query, in.query_begin[b + 1], h);
+    k = rows_of(in.k, in.k_bias, key, in.key_begin[b + 1], kv);
+    v = rows_of(in.v, in.v_bias, key, in.key_begin[b + 1], kv);
     scale = static_cast<T>(in.plan.scale);
   }
-  __device__ HeadRows<T> rows_of(const HeadColumns<const T>& all, int64_t begin, int64_t end, int64_t h) const {
+  __device__ HeadRows<S> rows_of(const HeadColumns<const S>& all, const float* bias, int64_t begin, int64_t end,
+                                 int64_t h) const {
     const AttentionPlan& plan = in.plan;
-    return {all.data + begin * all.stride + h * plan.size, all.stride, end - begin, plan.size, plan.compute};
+    const int64_t column = h * plan.size;
+    return {all.data + begin * all.stride + column, all.stride, end - begin, plan.size, plan.compute, column, bias};
   }
-  __device__ HeadRows<T> output_rows(const T* y) const {  // of y or dy
-    return rows_of({y, in.plan.heads * in.plan.size}, query, query + q.rows, head);
+  __device__ HeadRows<S> output_rows(const S* y) const {  // of y or dy
+    return rows_of({y, in.plan.heads * in.plan.size}, nullptr, query, query + q.rows, head);
   }
   __device__ bool sees(int64_t i, int64_t j) const { return i < q.rows && j < k.rows && (!in.plan.causal || j <= i); }
   // The end of the keys that queries before `end` see.

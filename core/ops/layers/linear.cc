@@ -66,7 +66,8 @@ struct Layer {
 
 Layer layer_of(Context& ctx, const char* op, const Var& x, const Var& w, const Var& b) {
   check_linear({op, "x", "w", "b"}, x.shape(), w.value(), b);
-  check_same_type(op, "x", x.value(), "w", w.value());
+  const bool rounded = stores_operands(ctx.device.kind, ctx.compute) && x.value().dtype() == ctx.compute;
+  if (!rounded) check_same_type(op, "x", x.value(), "w", w.value());
   return {x, w, b, compute_copy(ctx, x)};
 }
 
@@ -92,6 +93,11 @@ Var recorded(Context& ctx, const Layer& l, Tensor value) {
 Var linear(Context& ctx, const Var& x, const Var& w, const Var& b) {
   const Layer layer = layer_of(ctx, "linear", x, w, b);
   return recorded(ctx, layer, linear_value(ctx, layer.operand, compute_copy(ctx, w), b));
+}
+
+Var ops::rounded_linear(Context& ctx, const Var& x, const Var& w, const Var& b) {
+  const Layer layer = layer_of(ctx, "attention", x, w, b);
+  return recorded(ctx, layer, rounded_product(ctx, layer.operand, compute_copy(ctx, w)));
 }
 
 Branch linear_branch(Context& ctx, const Var& x, const Var& w, const Var& b) {

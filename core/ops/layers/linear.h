@@ -20,6 +20,10 @@ Tensor linear_value(Context& ctx, const Tensor& x, const Tensor& w, const Var& b
 // x w^T in the type of its operands: x (..., K) and w (N, K) -> (..., N).
 Tensor rounded_product(Context& ctx, const Tensor& x, const Tensor& w);
 
+// linear() without the bias in its value, which is that of rounded_product(). Backward computes the gradient of b as
+// well, whose value the op that reads the result has to add. REQUIRES: one op reads the result.
+Var rounded_linear(Context& ctx, const Var& x, const Var& w, const Var& b);
+
 // The values of a branch, see Branch, of the same operands as linear_value().
 struct BranchValue {
   Tensor product;

@@ -202,6 +202,10 @@ Var Network::linear(const std::string& name, const Var& x) const {
   return packs(x) ? linear_packed(ctx_, x, w, b) : lmx::linear(ctx_, x, w, b);
 }
 
+Projection Network::projection(const std::string& name, const Var& x) const {
+  return {x, params_.at(name + ".weight"), params_.at(name + ".bias")};
+}
+
 Var Network::norm(const std::string& name, const Var& x) const {
   return layer_norm(ctx_, x, params_.at(name + ".gain"), params_.at(name + ".bias"));
 }
@@ -243,7 +247,7 @@ Var Network::encoder(const Tensor& source, const Rows& rows) const {
   for (int64_t l = 0; l < config_.encoder_layers; ++l) {
     const std::string self = str("encoder.", l, ".self"), ffn = str("encoder.", l, ".ffn");
     x = sublayer(self, x, rows, [&](const Var& in) {
-      const Var y = attention(ctx_, linear(self + ".qkv", in), rows.segments, options(self, rows, false));
+      const Var y = attention(ctx_, projection(self + ".qkv", in), rows.segments, options(self, rows, false));
       return branch(self + ".out", y);
     });
     x = sublayer(ffn, x, rows, [&](const Var& in) { return feed_forward(ffn, in, rows); });
@@ -257,12 +261,12 @@ Var Network::decoder(const Tensor& inputs, const Rows& rows, const Var& memory, 
     const std::string p = str("decoder.", l, '.');
     const std::string self = p + "self", cross = p + "cross", ffn = p + "ffn";
     x = sublayer(self, x, rows, [&](const Var& in) {
-      const Var y = attention(ctx_, linear(self + ".qkv", in), rows.segments, options(self, rows, true));
+      const Var y = attention(ctx_, projection(self + ".qkv", in), rows.segments, options(self, rows, true));
       return branch(self + ".out", y);
     });
     if (memory.defined()) {
       x = sublayer(cross, x, rows, [&](const Var& in) {
-        const Var y = attention(ctx_, linear(cross + ".q", in), linear(cross + ".kv", memory), rows.segments,
+        const Var y = attention(ctx_, projection(cross + ".q", in), projection(cross + ".kv", memory), rows.segments,
                                 source.segments, options(cross, rows, false));
         return branch(cross + ".out", y);
       });

@@ -68,7 +68,8 @@ class Network {
                          config_.dropout, key_.fold(name), rows.ids);
   }
   Var linear(const std::string& name, const Var& x) const;  // "NAME.weight", "NAME.bias"
-  Var norm(const std::string& name, const Var& x) const;    // "NAME.gain", "NAME.bias"
+  Projection projection(const std::string& name, const Var& x) const;
+  Var norm(const std::string& name, const Var& x) const;  // "NAME.gain", "NAME.bias"
   // The same layers as the last ones of a sub-layer. With pre-norm their bias is already added.
   Branch branch(const std::string& name, const Var& x) const;
   Branch feed_forward(const std::string& name, const Var& x, const Rows& rows) const;
