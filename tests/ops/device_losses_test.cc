@@ -166,9 +166,43 @@ TEST_F(DeviceLosses, FullSoftmaxInBlocks) {
 }
 
 TEST_F(DeviceLosses, FullSoftmaxInHalfPrecision) {
+  for (const int64_t words : {600, 601}) {
+    // The device rounds scores of up to 16, so probabilities differ by 2^-5 in bf16 and 2^-8 in f16.
+    expect_equal(full_softmax({16, 32, words, true, true}, 0.1, 1.0 / 16), DType::bf16, 4e-3);
+    expect_equal(full_softmax({16, 32, words, true, true}, 0.1, 1.0 / 16), DType::f16, 1e-3);
+  }
+}
+
+// The scores and their gradient share 2 bytes for each word, and nothing is converted but h and w.
+TEST_F(DeviceLosses, FullSoftmaxStoresItsScoresOnce) {
+  for (const auto& [compute, bytes] : {std::pair{DType::f32, 4}, {DType::bf16, 2}, {DType::f16, 2}}) {
+    Place p(kDevice, compute);
+    p.ctx.allocator = Allocator::counting(p.ctx.allocator);
+    const SoftmaxInputs in = inputs(p, {16, 2, 6000, false}, some_ids(16, 6000));
+    const int64_t before = p.ctx.allocator->stats().total;
+    const DeviceCounts counted = cuda_device(0).counts();
+    (void)full_softmax_loss(p.ctx, in, 0.1);
+    const auto launches = cuda_device(0).counts().since(counted).launches;
+    const int64_t scores = 16 * 6000, others = 6000 * 2 * (4 + 2) + 2000;
+    EXPECT_GE(p.ctx.allocator->stats().total_peak - before, scores * bytes) << name_of(compute);
+    EXPECT_LE(p.ctx.allocator->stats().total_peak - before, scores * bytes + others) << name_of(compute);
+    EXPECT_EQ(launches.count("convert"), bytes == 2 ? 1u : 0u);
+    if (bytes == 2) {
+      EXPECT_EQ(launches.at("convert"), 2);
+    }
+  }
+}
+
+// Without gradients the scores are not rounded: the nll is that of the rounded h and w.
+TEST_F(DeviceLosses, AnEvaluationDoesNotRoundScores) {
   for (const DType compute : {DType::bf16, DType::f16}) {
-    for (const int64_t words : {600, 601})
-      expect_equal(full_softmax({16, 32, words, true, true}, 0.1, 1.0 / 16), compute, 1e-3);
+    const auto nll = [](Place& p) {
+      const SoftmaxInputs in = inputs(p, {16, 32, 600}, some_ids(16, 600));
+      p.ctx.tape = nullptr;
+      return std::vector{p.values(full_softmax_loss(p.ctx, in).loss.value()),
+                         p.values(full_softmax_nll(p.ctx, in.h.value(), in.w.value(), in.b.value(), in.targets))};
+    };
+    expect_equal(nll, compute, 1e-5);
   }
 }
 

@@ -3,6 +3,9 @@
 // Rows are processed in blocks of bounded memory (output_layer.h). A block's gradient dz is known as soon as its logits
 // are, except for the factor that backward() supplies. So dh = dz w, dw += dz^T h and db += sum dz are computed at
 // once, and no logits are stored.
+//
+// With gradients, a GPU stores the products h w^T and dz in the type of products, in the same memory. The bias, the
+// losses and the slopes are computed in f32. Without gradients, logits are f32: an evaluation does not round them.
 #include "ops/losses/full_softmax.h"
 
 #include <optional>
@@ -26,13 +29,17 @@ struct Pass {
   void run(Context& ctx) {
     nll = ctx.empty({layer.n()}, DType::f64);
     if (smoothing > 0) smoothed = ctx.empty({layer.n()}, DType::f64);
-    for_blocks(ctx, layer, gradients.has_value(), [&](int64_t first, Tensor& logits) {
-      const Tensor operand = gradients ? operand_beside(ctx, logits) : Tensor();
-      run_kernel(ctx, FullSoftmaxBlock<T>{logits.data<T>(), data_or_null<T>(layer.b), targets.data<int32_t>(),
-                                          data_or_null<float>(weights), nll.data<double>(),
-                                          data_or_null<double>(smoothed), first, logits.dim(0), layer.words(),
-                                          gradients ? gradients->lift : 0, smoothing, operand_target(ctx, operand)});
-      if (gradients) gradients->add(ctx, layer, first, logits, operand);
+    with_kept<T>(gradients ? kept_type<T>(ctx) : dtype_of<T>, [&](auto zero) { blocks<T, decltype(zero)>(ctx); });
+  }
+
+  template <class T, class S>
+  void blocks(Context& ctx) {
+    for_blocks(ctx, layer, gradients.has_value(), dtype_of<S>, [&](int64_t first, Tensor& logits) {
+      run_kernel(
+          ctx, FullSoftmaxBlock<T, S>{logits.data<S>(), data_or_null<T>(layer.b), targets.data<int32_t>(),
+                                      data_or_null<float>(weights), nll.data<double>(), data_or_null<double>(smoothed),
+                                      first, logits.dim(0), layer.words(), gradients ? gradients->lift : 0, smoothing});
+      if (gradients) gradients->add(ctx, layer, first, logits);
     });
   }
 };

@@ -2,22 +2,20 @@
 #pragma once
 
 #include "lmx/kernels.h"
-#include "lmx/operand.h"
 
 namespace lmx::ops {
 
-// The losses of a block: rows [first, first + rows) of the n rows.
-template <class T>
+// The losses of a block: rows [first, first + rows) of the n rows. S: T, or on a GPU also the type of operands.
+template <class T, class S = T>
 struct FullSoftmaxBlock {
   static constexpr const char* kName = "full_softmax_loss";
-  T* z;        // (rows, words) in: h w^T; out: `factor` times the logits' gradient; unspecified if `factor` is 0
+  S* z;        // (rows, words) in: h w^T; out: `factor` times the logits' gradient; unspecified if `factor` is 0
   const T* b;  // (words), or null
   const int32_t* targets;  // (n)
   const float* weights;    // (n), or null: all 1
   double *nll, *smoothed;  // (n) unweighted; smoothed: null if `smoothing` is 0
   int64_t first, rows, words;
   double factor, smoothing;
-  OperandTarget operand = {};  // of the gradient
 
   // `sum`: of the row's logits.
   LMX_HD double smoothed_loss(double target_nll, double lse, double sum) const {

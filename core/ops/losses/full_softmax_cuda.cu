@@ -11,27 +11,29 @@ namespace lmx::ops {
 namespace {
 
 // A row of logits: the products, to which the bias is added when they are read.
-template <class T>
+template <class T, class S = T>
 struct Logits {
-  const T *z, *b;
-  __device__ T operator()(int64_t j) const { return b ? z[j] + b[j] : z[j]; }
-  __device__ cuda::Quad<T> quad(int64_t j) const {
-    cuda::Quad<T> x = cuda::quad_at(z + j);
-    if (!b) return x;
-    const cuda::Quad<T> bias = cuda::quad_at(b + j);
-    for (int e = 0; e < cuda::kQuad; ++e) x.v[e] += bias.v[e];
-    return x;
+  const S* z;
+  const T* b;
+  __device__ T operator()(int64_t j) const { return b ? static_cast<T>(z[j]) + b[j] : static_cast<T>(z[j]); }
+  template <int N>
+  __device__ void load(int64_t j, T (&x)[N]) const {
+    S products[N];
+    T bias[N]{};
+    cuda::elements_at(z + j, products);
+    if (b) cuda::elements_at(b + j, bias);
+    for (int e = 0; e < N; ++e) x[e] = b ? static_cast<T>(products[e]) + bias[e] : static_cast<T>(products[e]);
   }
 };
 
-template <class T>
+template <class S, class T>
 struct FullSoftmaxRow {
-  FullSoftmaxBlock<T> a;
+  FullSoftmaxBlock<T, S> a;
   template <class Team>
   __device__ void operator()(const Team& team, int64_t i) const {
-    T* row = a.z + i * a.words;
+    S* row = a.z + i * a.words;
     const int64_t at = a.first + i, target = a.targets[at];
-    const Logits<T> logit{row, a.b};
+    const Logits<T, S> logit{row, a.b};
     const T own = logit(target);  // before the gradient replaces it, see the barriers of exp_sum()
     double part = 0;
     const double lse = exp_sum<T>(team, a.words, [&](int64_t j) {
@@ -53,20 +55,20 @@ struct FullSoftmaxRow {
       if (a.smoothing > 0) slope += spread;
       return j == target ? slope - at_target : slope;
     };
-    if (a.words % cuda::kQuad == 0 && cuda::aligned_quads(a.z, a.b, static_cast<const T*>(a.operand.to))) {
-      for (int64_t j = team.first() * cuda::kQuad; j < a.words; j += team.count() * cuda::kQuad) {
-        cuda::Quad<T> slopes = logit.quad(j);
-        for (int e = 0; e < cuda::kQuad; ++e) slopes.v[e] = slope_of(j + e, slopes.v[e]);
-        cuda::put_quad(row + j, slopes);
-        if (a.operand.to) cuda::put_quad(a.operand, i * a.words + j, slopes);
-      }
+    const auto replace = [&](int64_t j, auto& x) {
+      constexpr int N = sizeof(x) / sizeof(T);
+      logit.load(j, x);
+      S slopes[N];
+      for (int e = 0; e < N; ++e) slopes[e] = static_cast<S>(slope_of(j + e, x[e]));
+      cuda::put_elements(row + j, slopes);
+    };
+    if (a.words % cuda::kQuad == 0 && cuda::aligned_quads(a.z) && cuda::aligned_quads(a.b)) {
+      T x[cuda::kQuad];
+      for (int64_t j = team.first() * cuda::kQuad; j < a.words; j += team.count() * cuda::kQuad) replace(j, x);
       return;
     }
-    for (int64_t j = team.first(); j < a.words; j += team.count()) {
-      const T slope = slope_of(j, logit(j));
-      row[j] = slope;
-      if (a.operand.to) a.operand.store(i * a.words + j, slope);
-    }
+    T x[1];
+    for (int64_t j = team.first(); j < a.words; j += team.count()) replace(j, x);
   }
 };
 
@@ -101,9 +103,9 @@ struct BiasRow {
   }
 };
 
-template <class T>
-void full(Context& ctx, const FullSoftmaxBlock<T>& a) {
-  launch_rows(ctx, a.kName, a.rows, a.words, FullSoftmaxRow<T>{a});
+template <class T, class S = T>
+void full(Context& ctx, const FullSoftmaxBlock<T, S>& a) {
+  launch_rows(ctx, a.kName, a.rows, a.words, FullSoftmaxRow<S, T>{a});
 }
 template <class T>
 void two_stage(Context& ctx, const TwoStageBlock<T>& a) {
@@ -114,8 +116,8 @@ void bias(Context& ctx, const AddBias<T>& a) {
   launch_rows(ctx, a.kName, a.rows, a.cols, BiasRow<T>{a});
 }
 
-const KernelAdder adder(Device::Kind::cuda, full<float>, full<double>, two_stage<float>, two_stage<double>, bias<float>,
-                        bias<double>);
+const KernelAdder adder(Device::Kind::cuda, full<float>, full<double>, full<float, bfloat16>, full<float, float16>,
+                        two_stage<float>, two_stage<double>, bias<float>, bias<double>);
 
 }  // namespace
 }  // namespace lmx::ops

@@ -41,9 +41,8 @@ OutputGradients::OutputGradients(const Context& ctx, const SoftmaxInputs& in, in
   if (in.b.requires_grad()) db = ctx.empty({words}, type, MemClass::gradients);
 }
 
-void OutputGradients::add(Context& ctx, const OutputLayer& layer, int64_t first, const Tensor& dz,
-                          const Tensor& rounded) {
-  const Tensor operand = rounded.defined() ? rounded : as_operand(ctx, dz);
+void OutputGradients::add(Context& ctx, const OutputLayer& layer, int64_t first, const Tensor& dz) {
+  const Tensor operand = as_operand(ctx, dz);
   const int64_t end = first + dz.dim(0);
   const float beta = first == 0 ? 0.0f : 1.0f;
   if (dh.defined()) {

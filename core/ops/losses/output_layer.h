@@ -81,13 +81,13 @@ struct OutputLayer {
   DType value_type() const { return h.dtype() == DType::f64 ? DType::f64 : DType::f32; }
 };
 
-// Calls visit(first, logits (rows, words)) for blocks of rows. The bias is not added. The next block overwrites
-// `logits`.
+// Calls visit(first, logits (rows, words)) for blocks of rows, in the value type or in the type of products. The bias
+// is not added. The next block overwrites `logits`.
 template <class Visit>
-void for_blocks(Context& ctx, const OutputLayer& layer, bool gradients, Visit&& visit) {
+void for_blocks(Context& ctx, const OutputLayer& layer, bool gradients, DType type, Visit&& visit) {
   const int64_t n = layer.n(), words = layer.words();
   const int64_t rows = logit_block_rows(n, words, layer.h.dim(1), gradients);
-  const Tensor buffer = ctx.empty({rows, words}, layer.value_type());
+  const Tensor buffer = ctx.empty({rows, words}, type);
   for (int64_t first = 0; first < n; first += rows) {
     const int64_t count = std::min(rows, n - first);
     Tensor logits = buffer.slice(0, count);
@@ -101,7 +101,7 @@ void for_blocks(Context& ctx, const OutputLayer& layer, bool gradients, Visit&& 
 struct OutputGradients {
   OutputGradients(const Context& ctx, const SoftmaxInputs& in, int64_t words);
   // Adds the part of rows [first, first + rows) from dz (rows, words), the lifted gradient of their logits.
-  void add(Context& ctx, const OutputLayer& layer, int64_t first, const Tensor& dz, const Tensor& rounded = {});
+  void add(Context& ctx, const OutputLayer& layer, int64_t first, const Tensor& dz);
   // Replaces the factor `lift` by the gradient of the loss.
   void scale(Context& ctx, const Tensor& seed);
 

@@ -80,7 +80,7 @@ struct Pass {
   void run(Context& ctx) {
     nll = ctx.empty({layer.n()}, DType::f64);
     Tensor all, others;
-    for_blocks(ctx, layer, gradients.has_value(), [&](int64_t first, Tensor& logits) {
+    for_blocks(ctx, layer, gradients.has_value(), dtype_of<T>, [&](int64_t first, Tensor& logits) {
       const int64_t rows = logits.dim(0);
       if (gradients && rest() == 0) all = logits;
       if (gradients && rest() > 0 && (!all.defined() || all.dim(0) < rows)) {
