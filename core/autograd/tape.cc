@@ -60,6 +60,12 @@ void Var::changed() {
   impl_->shared->cache.clear();
 }
 
+std::shared_ptr<void> Var::stored_or_null(std::string_view key) const {
+  const std::lock_guard lock(impl_->shared->mutex);
+  const auto found = impl_->shared->cache.find(key);
+  return found == impl_->shared->cache.end() ? nullptr : found->second;
+}
+
 std::shared_ptr<void> Var::cached_or(std::string_view key, const std::function<std::shared_ptr<void>()>& make) const {
   const std::lock_guard lock(impl_->shared->mutex);
   // make() may itself add to the cache; std::map does not move existing nodes.

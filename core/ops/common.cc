@@ -49,10 +49,28 @@ Tensor gather_rows(Context& ctx, const Tensor& table, const int32_t* ids, int64_
   return rows;
 }
 
+namespace {
+
+// The key of a variable's rounded copy.
+std::string copy_key(const Context& ctx) {
+  return str("rounded.", name_of(ctx.compute));
+}
+
+}  // namespace
+
 Tensor compute_copy(Context& ctx, const Var& v) {
   const Tensor& value = v.value();
   if (value.dtype() == ctx.compute || value.dtype() == DType::f64) return value;
-  return v.cached<Tensor>(str("rounded.", name_of(ctx.compute)), [&] { return to_compute(ctx, value); });
+  return v.cached<Tensor>(copy_key(ctx), [&] { return to_compute(ctx, value); });
+}
+
+Tensor stored_copy(const Context& ctx, const Var& v) {
+  const Tensor* copy = v.stored<Tensor>(copy_key(ctx));
+  return copy ? *copy : Tensor();
+}
+
+void keep_copy(const Context& ctx, const Var& v, const Tensor& copy) {
+  v.cached<Tensor>(copy_key(ctx), [&] { return copy; });
 }
 
 Tensor operand_beside(Context& ctx, const Tensor& t) {
@@ -62,7 +80,7 @@ Tensor operand_beside(Context& ctx, const Tensor& t) {
 OperandTarget target_of_copy(Context& ctx, const Var& v) {
   const Tensor memory = operand_beside(ctx, v.value());
   if (!memory.defined()) return {};
-  return operand_target(ctx, v.cached<Tensor>(str("rounded.", name_of(ctx.compute)), [&] { return memory; }));
+  return operand_target(ctx, v.cached<Tensor>(copy_key(ctx), [&] { return memory; }));
 }
 
 Tensor scalar(Context& ctx, double value, DType type) {

@@ -86,6 +86,10 @@ Tensor compute_copy(Context& ctx, const Var& v);
 // The target for the kernel that computes v's value, of which compute_copy() then returns the rounded copy. None if
 // kernels write no operands, or if products read the value itself.
 OperandTarget target_of_copy(Context& ctx, const Var& v);
+// The rounded copy that compute_copy() has stored with v; undefined if there is none.
+Tensor stored_copy(const Context& ctx, const Var& v);
+// After v.changed(), by the writer of v that has written `copy` with it: compute_copy() returns `copy`.
+void keep_copy(const Context& ctx, const Var& v, const Tensor& copy);
 // The memory of a rounded copy of t that its kernel writes; undefined in the same cases.
 Tensor operand_beside(Context& ctx, const Tensor& t);
 

@@ -5,6 +5,7 @@
 #include "autograd/gradient_sums.h"
 #include "backend/cuda.h"
 #include "lmx/error.h"
+#include "ops/common.h"
 #include "optim/states.h"
 
 namespace lmx {
@@ -36,6 +37,11 @@ Tensor filled(Context& ctx, const Tensor& like, double value) {
   return t;
 }
 
+// The rounded copy of a parameter, which a device updates with it; undefined if there is none, and on the CPU.
+Tensor updated_copy(const Context& ctx, const Var& param) {
+  return kernels_write_operands(ctx) ? ops::stored_copy(ctx, param) : Tensor();
+}
+
 }  // namespace
 
 SlotOptimizer::SlotOptimizer(std::string name, std::vector<Slot> slots)
@@ -52,7 +58,8 @@ SlotOptimizer::Tensors& SlotOptimizer::tensors_of(Context& ctx, const Var& param
 }
 
 template <class T>
-Change<T> SlotOptimizer::change_of(const ParameterUpdate& update, Tensors& slots, const int32_t* rows) {
+Change<T> SlotOptimizer::change_of(const Context& ctx, const ParameterUpdate& update, Tensors& slots,
+                                   const int32_t* rows) {
   const Gradient& grad = update.param->grad();
   const Tensor& value = update.param->value();
   const int64_t width = grad.sparse() ? value.numel() / value.dim(0) : 1;
@@ -68,7 +75,8 @@ Change<T> SlotOptimizer::change_of(const ParameterUpdate& update, Tensors& slots
                count,
                width,
                scale.number,
-               scale.factor ? scale.factor.data<double>() : nullptr};
+               scale.factor ? scale.factor.data<double>() : nullptr,
+               operand_target(ctx, updated_copy(ctx, *update.param))};
   for (size_t s = 0; s < slots.size(); ++s) of.slot[s] = slots[s].data<T>();
   return of;
 }
@@ -92,14 +100,18 @@ void SlotOptimizer::update_all(Context& ctx, std::span<const ParameterUpdate> up
     if (grad.empty()) continue;
     Tensors& slots = tensors_of(ctx, *u.param);
     if (grad.sparse() && grad.pieces[0].indices.empty()) continue;
-    u.param->value().dtype() == DType::f64 ? wide.push_back(change_of<double>(u, slots, next))
-                                           : narrow.push_back(change_of<float>(u, slots, next));
+    u.param->value().dtype() == DType::f64 ? wide.push_back(change_of<double>(ctx, u, slots, next))
+                                           : narrow.push_back(change_of<float>(ctx, u, slots, next));
     if (grad.sparse()) next += grad.pieces[0].indices.size();
   }
   if (!narrow.empty()) apply(ctx, std::span<const Change<float>>(narrow), rates);
   if (!wide.empty()) apply(ctx, std::span<const Change<double>>(wide), rates);
-  for (const ParameterUpdate& u : updates)
-    if (!u.param->grad().empty()) u.param->changed();
+  for (const ParameterUpdate& u : updates) {
+    if (u.param->grad().empty()) continue;
+    const Tensor copy = updated_copy(ctx, *u.param);
+    u.param->changed();
+    if (copy.defined()) ops::keep_copy(ctx, *u.param, copy);
+  }
 }
 
 void SlotOptimizer::update(Context& ctx, Var& param, double lr, int64_t number, double grad_scale) {

@@ -102,7 +102,7 @@ TEST(Projections, EqualTheSeparateOps) {
   }
 }
 
-// Both sides have the same q, k and v. What differs is named in device_attention_mma_test.cc; a result of the last
+// Both sides have the same q, k and v, and differ as those of device_attention_mma_test.cc. A result of the last
 // layer is the sum of up to 128 elements of y, and a gradient that of up to 240 slopes.
 TEST_F(DeviceProjections, EqualTheCpus) {
   for (const DType compute : {DType::bf16, DType::f16}) {

@@ -59,6 +59,11 @@ class LMX_API Var {
   // stores.
   void changed();
   uint64_t version() const;  // number of changes
+  // The result that cached<T>() stores with this key; null if there is none.
+  template <class T>
+  const T* stored(std::string_view key) const {
+    return static_cast<const T*>(stored_or_null(key).get());
+  }
   // Returns the result of `make()`, which is computed at the first call after the value has changed (a packed or
   // rounded copy). Replicas may call it concurrently; no thread may change the value at the same time.
   template <class T, class Make>
@@ -74,6 +79,7 @@ class LMX_API Var {
   friend class Tape;
   struct Shared;
   struct Impl;
+  std::shared_ptr<void> stored_or_null(std::string_view key) const;
   std::shared_ptr<void> cached_or(std::string_view key, const std::function<std::shared_ptr<void>()>& make) const;
   std::shared_ptr<Impl> impl_;
 };

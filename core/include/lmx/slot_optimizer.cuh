@@ -30,6 +30,7 @@ struct UpdateElement {
     Update<T>::apply(p, e.grad[i], slots[s]..., a);
     ((e.slot[s][at] = slots[s]), ...);
     e.param[at] = p;
+    if (e.copy.to) e.copy.store(at, p);
   }
 };
 

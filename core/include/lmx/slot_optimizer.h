@@ -27,6 +27,7 @@
 #include <vector>
 
 #include "lmx/kernels.h"
+#include "lmx/operand.h"
 #include "lmx/optim.h"
 #include "lmx/parallel.h"
 
@@ -57,12 +58,13 @@ struct Elements {
   // The gradient is multiplied by `scale`, and by *factor, in memory of the device, if that is not null.
   double scale;
   const double* factor;
+  OperandTarget copy = {};  // of the parameter: its rounded copy, which a device writes with it
 
   // For a kernel of fewer slots: the first ones.
   template <size_t kFewer>
   operator Elements<T, kFewer>() const {
     static_assert(kFewer < kSlots);
-    Elements<T, kFewer> some{param, grad, {}, rows, count, width, scale, factor};
+    Elements<T, kFewer> some{param, grad, {}, rows, count, width, scale, factor, copy};
     std::copy_n(slot, kFewer, some.slot);
     return some;
   }
@@ -97,7 +99,8 @@ void run_updates(Context& ctx, std::span<const Change<T>> changes, Make make) {
   run_kernel(ctx, UpdateAll<decltype(make(changes[0])), T>{all.data(), static_cast<int64_t>(all.size())});
 }
 
-// A class that derives from it calls run_updates() in both functions apply().
+// A class that derives from it calls run_updates() in both functions apply(), for the changes that it gets, and writes
+// to parameters in no other way: on a device the kernels also write the rounded copies of parameters.
 class LMX_API SlotOptimizer : public Optimizer {
  public:
   Grain grain() const final { return Grain::element; }
@@ -116,7 +119,7 @@ class LMX_API SlotOptimizer : public Optimizer {
   using Tensors = std::vector<Tensor>;  // in the order of slots_
   Tensors& tensors_of(Context& ctx, const Var& param);
   template <class T>
-  static Change<T> change_of(const ParameterUpdate& update, Tensors& slots, const int32_t* rows);
+  static Change<T> change_of(const Context& ctx, const ParameterUpdate& update, Tensors& slots, const int32_t* rows);
 
   std::string name_;
   std::vector<Slot> slots_;
