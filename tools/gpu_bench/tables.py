@@ -10,9 +10,11 @@ import re
 import statistics
 import sys
 
-# Milliseconds of the serial floor, which docs/history/gpu.md derives; none for gpt.
-WORKLOADS = {"word_lstm": ("128 x 20 words", 0.28), "char_rhn": ("128 x 150 characters", 18.2),
-             "char_mlstm": ("128 x 256 bytes", 38.6), "nmt_transformer": ("192 pairs of 27 and 27 words", 16.5), "gpt": ("16 x 1,024 subwords", None)}
+# The parts of the serial floor, which docs/history/gpu.md derives: GB that are read, and milliseconds of products; none for gpt.
+WORKLOADS = {"word_lstm": ("128 x 20 words", (0.345, 0.165)), "char_rhn": ("128 x 150 characters", (38.5, 5.4)),
+             "char_mlstm": ("128 x 256 bytes", (86, 10)), "nmt_transformer": ("192 pairs of 27 and 27 words", (17, 10.8)),
+             "gpt": ("16 x 1,024 subwords", None)}
+BANDWIDTH = {"H100": 3.0, "H200": 4.36}  # measured TB/s
 PEERS = {"torch": "PyTorch", "jax": "JAX"}
 KERNELS = 20  # rows of a table of kernels
 
@@ -55,11 +57,18 @@ def ratio(time, lmx):
     return f"{time / statistics.mean(milliseconds(lmx)):.2f}" if time and milliseconds(lmx) else "-"
 
 
-def comparison(found):
+def serial_floor(parts, gpu):
+    """Milliseconds; None if the workload has no floor or the bandwidth of the GPU is not known."""
+    bandwidth = next((value for name, value in BANDWIDTH.items() if name in gpu), None)
+    return parts[0] / bandwidth + parts[1] if parts and bandwidth else None
+
+
+def comparison(found, gpu):
     """lmx is measured before and after its peers. Ratios use the mean of both."""
     yield header("workload of `lmx bench --scale paper`", "lmx, bf16", *PEERS.values(), "speed relative to the best peer",
                  "serial floor", "floor / lmx", "lmx, fp32")
-    for name, (batch, floor) in WORKLOADS.items():
+    for name, (batch, parts) in WORKLOADS.items():
+        floor = serial_floor(parts, gpu)
         lmx, fp32 = (found["lmx", name, precision] + found["lmx", name, "all"] for precision in ("bf16", "fp32"))
         peers = [found[program, name, "bf16"] for program in PEERS]
         best = min((time for peer in peers for time in milliseconds(peer)), default=None)
@@ -121,7 +130,7 @@ def kernels(name, all_operations, steps):
 
 def main():
     folder, steps = pathlib.Path(sys.argv[1]), int(sys.argv[2])
-    print("\n".join(comparison(results(folder))))
+    print("\n".join(comparison(results(folder), (folder / "devices.txt").read_text())))
     for name in WORKLOADS:
         path = folder / f"{name}.kernels"
         if path.exists():
