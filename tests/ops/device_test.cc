@@ -228,6 +228,7 @@ const std::vector<Producer>& producers() {
       {"swiglu", swiglu, true, true},
       {"swiglu of 3 columns", swiglu, true, true, 6},
       {"rope", turned, true, true, 8},
+      {"rope of 8 pairs", turned, true, true, 64},
       {"dropout", dropped, false, true},
       {"gelu of 7 columns", gelu, true, true, 7},
       {"dropout of 64 columns", dropped, false, true, 64},

@@ -1,6 +1,6 @@
 #include <cmath>
 
-#include "lmx/cuda_launch.cuh"
+#include "lmx/quads.cuh"
 #include "ops/attention/rope.h"
 
 namespace lmx::ops {
@@ -18,27 +18,55 @@ struct AngleElement {
   }
 };
 
-// Pair i of all heads of all rows.
+// Pair i of all heads of all rows, or pairs i to i + 3.
 template <class T>
 struct PairElement {
   Rope<T> a;
-  int64_t count() const { return a.rows * a.heads * a.half; }
-  __device__ void operator()(int64_t i) const {
+  bool aligned() const {
+    return a.half % cuda::kQuad == 0 && cuda::aligned_quads(a.x, a.y, a.cosines, a.sines) &&
+           cuda::aligned_quads(a.operand);
+  }
+  __device__ void operator()(int64_t i) const { pairs<1>(i); }
+  __device__ void quad(int64_t i) const { pairs<cuda::kQuad>(i); }
+
+  template <int N>
+  __device__ void pairs(int64_t i) const {
     const auto [head, pair] = cuda::position_of(i, a.half);
     const auto [row, of_row] = cuda::position_of(head, a.heads);
-    const int64_t first = head * 2 * a.half + (a.interleaved ? 2 * pair : pair);
-    const int64_t second = first + (a.interleaved ? 1 : a.half), angle = row * a.half + pair;
-    Rotated<T> out{a.x[first], a.x[second]};
-    if (of_row < a.rotated) out = rotate_pair<T>(out.first, out.second, a.cosines[angle], a.turn * a.sines[angle]);
-    a.y[first] = out.first;
-    a.y[second] = out.second;
-    if (!a.operand.to) return;
-    a.operand.store(first, out.first);
-    a.operand.store(second, out.second);
+    // The N first elements and the N second ones, or 2 N neighbours in which they alternate.
+    const int64_t at = head * 2 * a.half + (a.interleaved ? 2 * pair : pair), next = at + (a.interleaved ? N : a.half);
+    T x[2][N];
+    cuda::elements_at(a.x + at, x[0]);
+    cuda::elements_at(a.x + next, x[1]);
+    if (of_row < a.rotated) {
+      T cosines[N], sines[N];
+      cuda::elements_at(a.cosines + row * a.half + pair, cosines);
+      cuda::elements_at(a.sines + row * a.half + pair, sines);
+      for (int e = 0; e < N; ++e) {
+        T& first = a.interleaved ? x[2 * e / N][2 * e % N] : x[0][e];
+        T& second = a.interleaved ? x[(2 * e + 1) / N][(2 * e + 1) % N] : x[1][e];
+        const Rotated<T> out = rotate_pair<T>(first, second, cosines[e], a.turn * sines[e]);
+        first = out.first;
+        second = out.second;
+      }
+    }
+    put(at, x[0]);
+    put(next, x[1]);
+  }
+  template <int N>
+  __device__ void put(int64_t at, const T (&y)[N]) const {
+    cuda::put_elements(a.y + at, y);
+    if (a.operand.to) cuda::put_elements(a.operand, at, y);
   }
 };
 
-const KernelAdder adder = cuda::each_kernels<AngleElement, PairElement>();
+template <class T>
+void rotate(Context& ctx, const Rope<T>& a) {
+  cuda::launch_quads(ctx, a.kName, a.rows * a.heads * a.half, PairElement<T>{a});
+}
+
+const KernelAdder angles = cuda::each_kernels<AngleElement>();
+const KernelAdder rotations(Device::Kind::cuda, rotate<float>, rotate<double>);
 
 }  // namespace
 }  // namespace lmx::ops
