@@ -32,8 +32,8 @@ struct SampledSoftmaxConfig : OutputConfig {
   }
 };
 
-// Remembers the logarithms of frequent words, those with small ids: to compute those of a step anew would take the host
-// of a GPU longer than all its other work.
+// Remembers the logarithms of frequent words, those with small ids: without this, the host of a GPU would spend more
+// time on the logarithms of a step than on all its other work.
 class LogsOfWords {
  public:
   explicit LogsOfWords(int64_t vocab) : known_(static_cast<size_t>(std::min(vocab, kFrequent))) {

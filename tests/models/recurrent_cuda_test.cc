@@ -91,7 +91,7 @@ TEST_P(RecurrentCuda, MlstmProductsEqualTheCpus) {
     run_kernel(ctx,
                mlstm::ProductStep<float, float>{t[0].data<float>(), t[1].data<float>(), t[2].data<float>(), kBatch, n});
   });
-  // Of another kept type, the product is only written as an operand.
+  // If the kept type differs from the value type, the product is only written as an operand.
   const Tensor a = values(n).to(DType::bf16), b = values(n).to(DType::bf16);
   const Tensor on_gpu = gpu_.upload(a), factor = gpu_.upload(b), product = gpu_.empty(b.shape());
   run_kernel(gpu_, mlstm::ProductStep<float, bfloat16>{on_gpu.data<bfloat16>(), factor.data<bfloat16>(), nullptr,
