@@ -60,6 +60,33 @@ void GptConfig::check(const std::string& where) const {
         str(where, ": rope_scaling.high ", rope_scaling.high, " must be larger than low ", rope_scaling.low));
 }
 
+Traits GptConfig::traits() const {
+  const auto flag = [](bool value) { return value ? "true" : "false"; };
+  return {{trait::kChangeable, "dropout checkpoint"},
+          {trait::kArchitecture, "gpt"},
+          {"layers", str(layers)},
+          {"d", str(d)},
+          {"heads", str(heads)},
+          {"kv_heads", str(keys())},
+          {"head_size", str(size())},
+          {"ffn", str(units())},
+          {"context", str(context)},
+          {"positions", positions},
+          {"rope_base", trait_value(rope_base)},
+          {"rope_scaling.factor", trait_value(rope_scaling.factor)},
+          {"rope_scaling.low", trait_value(rope_scaling.low)},
+          {"rope_scaling.high", trait_value(rope_scaling.high)},
+          {"rope_scaling.original", str(rope_scaling.original)},
+          {"norm", norm},
+          {"norm_eps", trait_value(norm_eps)},
+          {"activation", activation},
+          {"bias", flag(bias)},
+          {"qkv_bias", flag(qkv_bias)},
+          {"qk_norm", flag(qk_norm)},
+          {"tie", flag(tie)},
+          {"dropout", trait_value(dropout)}};
+}
+
 int64_t GptConfig::units() const {
   constexpr int64_t kMultiple = 64;
   if (ffn > 0) return ffn;

@@ -35,7 +35,8 @@ struct GptConfig {
 
   void fields(Fields& f);
   void check(const std::string& where) const;
-  Traits traits() const { return {{trait::kChangeable, "dropout checkpoint"}}; }
+  // Those of the architecture "gpt" are all fields by their names; kv_heads, head_size and ffn are never 0.
+  Traits traits() const;
 
   int64_t keys() const { return kv_heads == 0 ? heads : kv_heads; }  // heads of keys and values
   int64_t size() const { return head_size == 0 ? d / heads : head_size; }
