@@ -12,6 +12,7 @@ namespace lmx_test {
 namespace {
 
 namespace fs = std::filesystem;
+using Json = nlohmann::json;
 using testing::AllOf;
 using testing::HasSubstr;
 
@@ -82,7 +83,6 @@ TEST_F(TranslateCommands, FromRawTextToBleu) {
 }
 
 TEST_F(TranslateCommands, JsonHoldsWhatTheTextDoes) {
-  using Json = nlohmann::json;
   write("in.txt", "The baba sees a sol.\n\nThe \"ko\".\n");
   const std::vector<std::string> words{"translate", path("mt"), "--input", path("in.txt"), "--max-length", "0,9"};
   const auto with = [&](const std::vector<std::string>& more) {

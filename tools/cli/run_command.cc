@@ -10,6 +10,7 @@
 #include "app/compose/compose.h"
 #include "app/inference/average.h"
 #include "app/print/shell.h"
+#include "app/print/terminal.h"
 #include "app/restart/restarts.h"
 #include "app/run/dry_run.h"
 #include "app/run/run.h"
