@@ -4,7 +4,7 @@
 //          < recipe < runfiles < train
 //   tools  {compose, text, records, print, memory} < {scores, corpora, jobs, runs} < prepare < pairs < {datasets,
 //   translation}
-//          < inference < {run, restart, probe, export, bench, new} < report < sweep < plan <
+//          < {inference, huggingface} < {run, restart, probe, export, bench, new} < report < sweep < plan <
 //          {calibration, experiment} < conformance < cli
 // The application in tools/ may include every header of the core, and the core none of the application.
 #include <gtest/gtest.h>
@@ -19,14 +19,14 @@ namespace {
 
 // Rooms of one rank do not include each other.
 const std::map<std::string, int> kRank{
-    {"base", 0},         {"config", 1},   {"tensor", 2},   {"backend", 3},   {"autograd", 4},     {"ops", 5},
-    {"nn", 6},           {"optim", 7},    {"schedule", 7}, {"comm", 7},      {"data", 7},         {"model", 8},
-    {"sync", 9},         {"plugin", 10},  {"recipe", 11},  {"runfiles", 12}, {"train", 13},       {"text", 20},
-    {"compose", 20},     {"records", 20}, {"print", 20},   {"memory", 20},   {"scores", 21},      {"corpora", 21},
-    {"jobs", 21},        {"runs", 21},    {"prepare", 22}, {"pairs", 23},    {"datasets", 24},    {"translation", 24},
-    {"inference", 25},   {"run", 26},     {"probe", 26},   {"export", 26},   {"bench", 26},       {"new", 26},
-    {"restart", 26},     {"report", 27},  {"sweep", 28},   {"plan", 29},     {"calibration", 30}, {"experiment", 30},
-    {"conformance", 31}, {"cli", 32},
+    {"base", 0},        {"config", 1},       {"tensor", 2},   {"backend", 3},   {"autograd", 4},  {"ops", 5},
+    {"nn", 6},          {"optim", 7},        {"schedule", 7}, {"comm", 7},      {"data", 7},      {"model", 8},
+    {"sync", 9},        {"plugin", 10},      {"recipe", 11},  {"runfiles", 12}, {"train", 13},    {"text", 20},
+    {"compose", 20},    {"records", 20},     {"print", 20},   {"memory", 20},   {"scores", 21},   {"corpora", 21},
+    {"jobs", 21},       {"runs", 21},        {"prepare", 22}, {"pairs", 23},    {"datasets", 24}, {"translation", 24},
+    {"inference", 25},  {"huggingface", 25}, {"run", 26},     {"probe", 26},    {"export", 26},   {"bench", 26},
+    {"new", 26},        {"restart", 26},     {"report", 27},  {"sweep", 28},    {"plan", 29},     {"calibration", 30},
+    {"experiment", 30}, {"conformance", 31}, {"cli", 32},
 };
 
 // Which room each public header belongs to. A new header has to be put here, which is the moment to think about it.

@@ -37,6 +37,7 @@ void add_translate(Command app);
 void add_score(Command app);
 void add_average(Command app);
 void add_export(Command app);
+void add_import(Command app);
 void add_completion(Command app);
 
 // Parts of `lmx plugins` (plugins_new.cc, plugins_check.cc).

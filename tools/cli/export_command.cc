@@ -31,7 +31,9 @@ void add_export(Command app) {
        {"lmx export runs/ott_wmt/2026-05-01_101500 --to ctranslate2 --output ct2 --checkpoint mean.safetensors",
         "a translation model"},
        {"lmx export runs/ott_wmt/2026-05-01_101500 --to huggingface --output marian",
-        "the same in Marian's layout; a decoder in GPT-2's"}});
+        "the same in Marian's layout; a decoder in GPT-2's"},
+       {"lmx export runs/gpt_tinyshakespeare/2026-05-01_101500 --to huggingface --dtype bf16 --output llama",
+        "a `gpt` in the layout of GPT-2, Llama, Qwen2 or Qwen3"}});
   const auto o = std::make_shared<ExportCommand>();
   command.add_option("RUN", o->run, "a run's folder").required();
   command.add_option("--to FORMAT", o->options.to, "pytorch, huggingface or ctranslate2")
@@ -46,6 +48,9 @@ void add_export(Command app) {
           "--positions N", o->options.positions,
           "for a Transformer: rows of the table of positions, which limit the length of a text in the other program")
       .positive()
+      .show_default();
+  command.add_option("--dtype TYPE", o->options.dtype, "huggingface: the type of the tensors, f32, bf16 or f16")
+      .one_of(lmx::export_types())
       .show_default();
   o->directories.add_to(command);
   command.callback([o] { export_model(*o); });

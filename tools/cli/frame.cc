@@ -96,6 +96,7 @@ void add_commands(Command app) {
   add_score(app);
   add_average(app);
   add_export(app);
+  add_import(app);
   add_bleu(app);
   add_config(app);
   add_data(app);

@@ -1,25 +1,19 @@
 #include "app/export/writers.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
 
 #include "app/runs/run_directory.h"
-#include "base/files.h"
-#include "base/output_file.h"
 #include "config/messages.h"
 #include "lmx/error.h"
 #include "lmx/plugin.h"
 #include "recipe/components.h"
+#include "runfiles/checkpoint.h"
 
 namespace lmx {
 namespace train {
-
-namespace fs = std::filesystem;
 
 const Tensor& ExportSource::at(const std::string& name) const {
   if (!has(name))
@@ -32,50 +26,6 @@ std::string ExportSource::output_table() const {
   for (const ParameterSpec& spec : run.network.specs)
     if (spec.output && spec.shape.rank() == 2) return spec.name;
   throw InternalError("no parameter makes the logits");
-}
-
-ExportFolder::ExportFolder(std::string target) : target_(std::move(target)) {
-  std::error_code error;
-  const fs::path path = fs::absolute(target_.ends_with('/') ? target_.substr(0, target_.size() - 1) : target_);
-  if (fs::exists(path, error) && !(fs::is_directory(path, error) && fs::is_empty(path, error)))
-    throw UserError(str("[export] ", target_, " exists; choose a folder that does not exist, or is empty"));
-  if (!fs::is_directory(path.parent_path(), error))
-    throw UserError(str("[export] there is no folder ", path.parent_path().string(), " to make ", target_, " in"));
-  draft_ = (path.parent_path() / str(".", path.filename().string(), ".tmp-", getpid())).string();
-  fs::remove_all(draft_, error);
-  if (!fs::create_directory(draft_, error) || error)
-    throw RunError(str("[export] cannot create ", draft_, ": ", error.message()));
-}
-
-ExportFolder::~ExportFolder() {
-  std::error_code error;
-  if (!finished_) fs::remove_all(draft_, error);
-}
-
-std::string ExportFolder::path(const std::string& name) {
-  names_.push_back(name);
-  return draft_ + "/" + name;
-}
-
-void ExportFolder::write(const std::string& name, std::string_view text) {
-  write_file(path(name), text);
-}
-
-void ExportFolder::write(const std::string& name, const nlohmann::ordered_json& json) {
-  write(name, std::string_view(json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n"));
-}
-
-void ExportFolder::copy(const std::string& from, const std::string& name) {
-  write(name, std::string_view(read_file(from)));
-}
-
-std::vector<std::string> ExportFolder::finish() {
-  std::error_code error;
-  fs::remove(target_, error);  // removes an empty folder
-  fs::rename(draft_, target_, error);
-  if (error) throw RunError(str("[export] cannot create ", target_, ": ", error.message()));
-  finished_ = true;
-  return names_;
 }
 
 void Misfits::add(const std::string& key, const std::string& why) {
@@ -166,16 +116,6 @@ Tensor position_table(int64_t rows, int64_t d) {
   return table;
 }
 
-Tensor transposed(const Tensor& matrix) {
-  const int64_t rows = matrix.dim(0), cols = matrix.dim(1);
-  Tensor out = Tensor::empty(Allocator::cpu(), {cols, rows}, DType::f32, MemClass::other);
-  const float* from = matrix.data<float>();
-  float* to = out.data<float>();
-  for (int64_t r = 0; r < rows; ++r)
-    for (int64_t c = 0; c < cols; ++c) to[c * rows + r] = from[r * cols + c];
-  return out;
-}
-
 Tensor scaled(const Tensor& tensor, double factor) {
   Tensor out = tensor.clone(MemClass::other);
   for (float& x : out.values<float>()) x *= static_cast<float>(factor);
@@ -187,6 +127,41 @@ Tensor rows_of(const Tensor& matrix, int64_t part, int64_t parts) {
   return matrix.slice(part * rows, (part + 1) * rows).clone(MemClass::other);
 }
 
+namespace {
+
+// The types of exported tensors, and their names in PyTorch.
+struct ExportType {
+  DType type;
+  const char* torch;
+};
+constexpr float kLargestF16 = 65504;
+constexpr ExportType kTypes[] = {{DType::f32, "float32"}, {DType::bf16, "bfloat16"}, {DType::f16, "float16"}};
+
+const ExportType& type_of(const ExportOptions& options) {
+  for (const ExportType& type : kTypes)
+    if (name_of(type.type) == options.dtype) return type;
+  throw UserError(str("[export] there is no type '", options.dtype, "'", did_you_mean(options.dtype, export_types()),
+                      "; there are ", config::join(export_types())));
+}
+
+}  // namespace
+
+std::string torch_type(const ExportSource& source) {
+  return type_of(source.options).torch;
+}
+
+void save_weights(const ExportSource& source, NewFolder& folder, StateDict tensors) {
+  const DType type = type_of(source.options).type;
+  for (auto& [name, tensor] : tensors) {
+    const auto values = tensor.values<float>();
+    if (type == DType::f16 &&
+        std::any_of(values.begin(), values.end(), [](float x) { return std::abs(x) > kLargestF16; }))
+      throw UserError(str("[export] --dtype f16: ", name, " has values above ", kLargestF16, "; use bf16 or f32"));
+    tensor = tensor.to(type);
+  }
+  save_safetensors(folder.path("model.safetensors"), tensors);
+}
+
 std::string export_note(const ExportSource& source, const std::string& text) {
   return str("Written by lmx ", kVersion, " from ", source.run.checkpoint, ".\n\n", text);
 }
@@ -195,11 +170,12 @@ namespace {
 
 struct Format {
   std::string name;
-  void (*write)(const ExportSource&, ExportFolder&);
+  void (*write)(const ExportSource&, NewFolder&);
 };
 
-void export_huggingface(const ExportSource& source, ExportFolder& folder) {
-  source.run.network.model->translates() ? export_marian(source, folder) : export_gpt2(source, folder);
+void export_huggingface(const ExportSource& source, NewFolder& folder) {
+  if (source.run.network.model->translates()) return export_marian(source, folder);
+  ModelTraits(source).architecture() == "gpt" ? export_gpt(source, folder) : export_gpt2(source, folder);
 }
 
 const std::vector<Format>& formats() {
@@ -210,6 +186,15 @@ const std::vector<Format>& formats() {
 
 }  // namespace
 }  // namespace train
+
+const std::vector<std::string>& export_types() {
+  static const std::vector<std::string> names = [] {
+    std::vector<std::string> all;
+    for (const train::ExportType& type : train::kTypes) all.emplace_back(name_of(type.type));
+    return all;
+  }();
+  return names;
+}
 
 const std::vector<std::string>& export_formats() {
   static const std::vector<std::string> names = [] {
@@ -229,10 +214,12 @@ std::vector<std::string> export_run(const std::string& directory, const ExportOp
                         "; there are ", config::join(export_formats())));
   if (options.positions < 1)
     throw UserError(str("[export] the number of positions must be at least 1, got ", options.positions));
+  if (options.dtype != ExportOptions().dtype && options.to != "huggingface")
+    throw UserError(str("[export] --dtype is for --to huggingface; ", options.to, " has f32 only"));
   const Recipe recipe = recipe_of_run(directory, "cpu");  // an export only copies values
   const Vocabulary vocabulary = load_vocabulary(directory);
   const SavedRun run(directory, recipe, vocabulary, options.checkpoint);
-  ExportFolder folder(options.output);
+  NewFolder folder("export", options.output);
   format->write({directory, recipe, vocabulary, run, options}, folder);
   return folder.finish();
 }

@@ -11,6 +11,7 @@ struct ExportOptions {
   std::string to;                   // pytorch, huggingface, ctranslate2
   std::string output;               // a folder that does not exist, or is empty
   std::string checkpoint = "last";  // last, best, a step, or a file or folder of parameters
+  std::string dtype = "f32";        // huggingface: the type of the tensors, f32, bf16 or f16
   // Number of rows of the sinusoidal position table in the files: the longest sequence that the other program can read.
   int64_t positions = 1024;
 };
@@ -20,5 +21,6 @@ struct ExportOptions {
 std::vector<std::string> export_run(const std::string& run, const ExportOptions& options);
 // Returns "pytorch", "huggingface" and "ctranslate2".
 const std::vector<std::string>& export_formats();
+const std::vector<std::string>& export_types();  // returns "f32", "bf16" and "f16"
 
 }  // namespace lmx

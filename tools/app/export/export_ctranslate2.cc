@@ -156,7 +156,7 @@ rules of Moses if "moses" is true, in lower case if "lower_case" is true). `lmx 
 
 }  // namespace
 
-void export_ctranslate2(const ExportSource& source, ExportFolder& folder) {
+void export_ctranslate2(const ExportSource& source, NewFolder& folder) {
   Misfits misfits;
   const TransformerShape shape = read_transformer(source, misfits);
   if (shape.d > 0)

@@ -3,9 +3,9 @@
 #include <nlohmann/json.hpp>
 
 #include "app/export/writers.h"
+#include "app/huggingface/layouts.h"
 #include "app/text/subwords.h"
 #include "lmx/error.h"
-#include "runfiles/checkpoint.h"
 
 namespace lmx::train {
 namespace {
@@ -28,7 +28,7 @@ class Layout {
   }
   // GPT-2's "Conv1D": the same linear map with a transposed matrix (in, out).
   void conv(const std::string& name, const std::string& parameter) {
-    add(name + ".weight", transposed(source_.at(parameter + ".weight")));
+    add(name + ".weight", huggingface::transposed(source_.at(parameter + ".weight")));
     add(name + ".bias", parameter + ".bias");
   }
   // Adds one of `parts` linear maps whose rows are stored as consecutive blocks of one matrix.
@@ -109,7 +109,7 @@ Json marian_config(const ExportSource& source, const TransformerShape& s) {
           {"pad_token_id", Vocabulary::kEos},
           {"decoder_start_token_id", Vocabulary::kEos},
           {"forced_eos_token_id", Vocabulary::kEos},
-          {"torch_dtype", "float32"}};
+          {"torch_dtype", torch_type(source)}};
 }
 
 Json vocabulary_json(const Vocabulary& vocabulary) {
@@ -148,7 +148,7 @@ Id 0 is <unk>, id 1 is </s>, the end of a line, behind which a text begins; of a
 
 }  // namespace
 
-void export_marian(const ExportSource& source, ExportFolder& folder) {
+void export_marian(const ExportSource& source, NewFolder& folder) {
   Misfits misfits;
   const TransformerShape shape = read_transformer(source, misfits);
   if (shape.d > 0) {
@@ -157,7 +157,7 @@ void export_marian(const ExportSource& source, ExportFolder& folder) {
                     str(shape.share, "; Marian's layout holds one table for source, target and output (all)"));
   }
   misfits.check(source.directory, "Marian's layout");
-  save_safetensors(folder.path("model.safetensors"), marian_tensors(source, shape));
+  save_weights(source, folder, marian_tensors(source, shape));
   folder.write("config.json", marian_config(source, shape));
   folder.write("generation_config.json", Json{{"bos_token_id", Vocabulary::kEos},
                                               {"decoder_start_token_id", Vocabulary::kEos},
@@ -218,12 +218,12 @@ Json gpt2_config(const ExportSource& source, const TransformerShape& s) {
           {"tie_word_embeddings", false},
           {"bos_token_id", source.vocabulary.eos()},
           {"eos_token_id", source.vocabulary.eos()},
-          {"torch_dtype", "float32"}};
+          {"torch_dtype", torch_type(source)}};
 }
 
 }  // namespace
 
-void export_gpt2(const ExportSource& source, ExportFolder& folder) {
+void export_gpt2(const ExportSource& source, NewFolder& folder) {
   Misfits misfits;
   const TransformerShape shape = read_transformer(source, misfits);
   if (shape.d > 0) {
@@ -234,7 +234,7 @@ void export_gpt2(const ExportSource& source, ExportFolder& folder) {
     misfits.add("--to", "lmx writes recurrent models by --to pytorch");
   }
   misfits.check(source.directory, "GPT-2's layout");
-  save_safetensors(folder.path("model.safetensors"), gpt2_tensors(source, shape));
+  save_weights(source, folder, gpt2_tensors(source, shape));
   folder.write("config.json", gpt2_config(source, shape));
   folder.copy(source.directory + "/vocabulary.tsv", "vocabulary.tsv");
   folder.write("README.txt", std::string_view(export_note(source, kGpt2ReadMe)));

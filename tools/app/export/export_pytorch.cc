@@ -72,7 +72,7 @@ Json module_config(const ExportSource& source, const ModelTraits& traits, const 
 
 }  // namespace
 
-void export_pytorch(const ExportSource& source, ExportFolder& folder) {
+void export_pytorch(const ExportSource& source, NewFolder& folder) {
   const ModelTraits traits(source);
   const auto architecture = std::find_if(architectures().begin(), architectures().end(),
                                          [&](const Architecture& a) { return a.name == traits.architecture(); });

@@ -9,6 +9,7 @@
 
 #include "app/export/export.h"
 #include "app/inference/saved_run.h"
+#include "app/runs/new_folder.h"
 
 namespace lmx::train {
 
@@ -23,25 +24,6 @@ struct ExportSource {
   bool has(const std::string& name) const { return run.params.contains(name); }
   const Tensor& at(const std::string& name) const;  // UserError if the model has no such parameter
   std::string output_table() const;  // the table whose rows give the logits: the output layer's own, or a tied one
-};
-
-// The folder that an export fills. It has a temporary name until finish(), so that unfinished files never appear under
-// its name.
-class ExportFolder {
- public:
-  explicit ExportFolder(std::string target);  // UserError: it is a file, or not empty
-  ~ExportFolder();
-  ExportFolder(const ExportFolder&) = delete;
-  std::string path(const std::string& name);  // path of a file to write
-  void write(const std::string& name, std::string_view text);
-  void write(const std::string& name, const nlohmann::ordered_json& json);
-  void copy(const std::string& from, const std::string& name);
-  std::vector<std::string> finish();  // returns the names of the files
-
- private:
-  std::string target_, draft_;
-  std::vector<std::string> names_;
-  bool finished_ = false;
 };
 
 // Collects all reasons why a format cannot represent a model, for one error.
@@ -93,17 +75,22 @@ TransformerShape read_transformer(const ExportSource& source, Misfits& misfits);
 
 // Returns (rows, d): the sinusoids of positions 0, 1, ... (plugins/models/transformer).
 Tensor position_table(int64_t rows, int64_t d);
-Tensor transposed(const Tensor& matrix);
 Tensor scaled(const Tensor& tensor, double factor);
 Tensor rows_of(const Tensor& matrix, int64_t part, int64_t parts);  // returns a copy of one of `parts` blocks of rows
+
+// ExportOptions::dtype as PyTorch names it: "float32".
+std::string torch_type(const ExportSource& source);
+// Writes model.safetensors with tensors of this type. UserError: values that f16 cannot represent. REQUIRES: f32.
+void save_weights(const ExportSource& source, NewFolder& folder, StateDict tensors);
 
 // Returns the text of a readme file for the exported files.
 std::string export_note(const ExportSource& source, const std::string& text);
 
-void export_pytorch(const ExportSource& source, ExportFolder& folder);
-void export_marian(const ExportSource& source, ExportFolder& folder);
-void export_gpt2(const ExportSource& source, ExportFolder& folder);
-void export_ctranslate2(const ExportSource& source, ExportFolder& folder);
+void export_pytorch(const ExportSource& source, NewFolder& folder);
+void export_marian(const ExportSource& source, NewFolder& folder);
+void export_gpt2(const ExportSource& source, NewFolder& folder);
+void export_gpt(const ExportSource& source, NewFolder& folder);
+void export_ctranslate2(const ExportSource& source, NewFolder& folder);
 
 // The files that `lmx export --to pytorch` writes in addition to the weights.
 

@@ -32,7 +32,7 @@ std::string SubwordTokenizer::decode(std::span<const int32_t> ids) const {
   std::string all;
   for (const int32_t id : ids) {
     if (id == eos()) break;
-    all += text(id);
+    if (id < size()) all += text(id);
   }
   return all;
 }

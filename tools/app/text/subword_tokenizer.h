@@ -44,7 +44,8 @@ class SubwordTokenizer : public TextCodec {
   Vocabulary vocabulary(std::span<const int64_t> counts) const;
 
   std::vector<int32_t> encode(std::string_view text) const override;       // UserError: not UTF-8
-  std::string decode(std::span<const int32_t> ids) const override;         // the texts of the ids before eos()
+  // The texts of the ids before eos(). Ids that the tokenizer lacks, of a model with a larger table, have none.
+  std::string decode(std::span<const int32_t> ids) const override;
   std::string decode_tokens(std::span<const int32_t> ids) const override;  // the names, separated by spaces
   const std::string& language() const override;                            // ""
 };

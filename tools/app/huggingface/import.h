@@ -1,0 +1,29 @@
+// Makes runs of models that Hugging Face's transformers stores.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace lmx {
+
+struct ImportReport {
+  std::string layout;     // "Llama"
+  std::string tokenizer;  // "tokenizer.json"; "": the folder has none
+  int64_t parameters = 0, vocabulary = 0;
+};
+// Reads config.json, the weights and the tokenizer of `directory`, and writes a run to `output`, a folder that does not
+// exist, or is empty: the recipe, the checkpoint step-0 with f32 parameters, the vocabulary and the tokenizer.
+// docs/huggingface.md lists what can be imported. UserError: a file is missing or damaged, a model that `gpt` cannot
+// represent, tensors that do not belong to config.json, a folder in use. Then `output` is not created.
+ImportReport import_huggingface(const std::string& directory, const std::string& output);
+
+namespace train {
+
+// The files of a Hugging Face folder that an import keeps unread in the folder kCarriedFolder of the run, and an export
+// of this run writes again.
+inline constexpr const char* kCarriedFolder = "huggingface";
+inline constexpr const char* kCarriedFiles[] = {"generation_config.json", "tokenizer_config.json",
+                                                "special_tokens_map.json", "chat_template.jinja"};
+
+}  // namespace train
+}  // namespace lmx

@@ -1,0 +1,115 @@
+#include "app/huggingface/weights.h"
+
+#include <cstring>
+#include <filesystem>
+#include <set>
+
+#include "base/files.h"
+#include "lmx/error.h"
+#include "runfiles/checkpoint.h"
+
+namespace lmx::huggingface {
+namespace {
+
+namespace fs = std::filesystem;
+
+bool is_float(DType type) {
+  return type == DType::f32 || type == DType::bf16 || type == DType::f16;
+}
+
+bool is_buffer(const std::string& name, const Layout& layout) {
+  return std::any_of(layout.buffers.begin(), layout.buffers.end(),
+                     [&](std::string_view end) { return name.ends_with(end); });
+}
+
+}  // namespace
+
+std::map<std::string, std::string> files_of_index(const std::string& text, const std::string& path) {
+  const Json index = parse_object(text, path);
+  const auto map = index.find("weight_map");
+  if (map == index.end() || !map->is_object() || map->empty())
+    throw UserError(path + ": weight_map must name the file of each tensor");
+  std::map<std::string, std::string> files;
+  for (const auto& [tensor, file] : map->items()) {
+    const std::string name = file.is_string() ? file.get<std::string>() : "";
+    if (name.empty() || name.find('/') != std::string::npos || name.find('\0') != std::string::npos)
+      throw UserError(
+          str(path, ": the file of '", tensor, "' must be a name without a folder, not ", file.dump(-1, ' ', true)));
+    files[tensor] = name;
+  }
+  return files;
+}
+
+Weights::Weights(const std::string& directory, const Layout& layout) {
+  const std::string one = directory + "/model.safetensors", index = one + ".index.json";
+  std::error_code error;
+  source_ = fs::exists(one, error) ? one : index;
+  if (source_ == one)
+    add(one, layout);
+  else if (fs::exists(index, error))
+    add_files_of(index, directory, layout);
+  else
+    throw UserError(str("[import] ", directory, " has neither model.safetensors nor model.safetensors.index.json; ",
+                        "lmx reads no weights in other formats"));
+}
+
+void Weights::add_files_of(const std::string& index, const std::string& directory, const Layout& layout) {
+  const auto files = files_of_index(read_file(index), "[import] " + index);
+  std::set<std::string> names;
+  for (const auto& [tensor, file] : files) names.insert(file);
+  for (const std::string& name : names) add(str(directory, "/", name), layout);
+  for (const auto& [tensor, file] : files) {
+    const auto found = entries_.find(full_name(layout, tensor));
+    if (found == entries_.end() || found->second.path != str(directory, "/", file))
+      throw UserError(str("[import] ", index, " states that '", tensor, "' is in ", file, ", which lacks it"));
+  }
+}
+
+void Weights::add(const std::string& path, const Layout& layout) {
+  for (auto& [name, tensor] : map_safetensors(path, Allocator::cpu())) {
+    const auto [known, fresh] = entries_.emplace(full_name(layout, name), Entry{tensor, path, name});
+    if (!fresh)
+      throw UserError(str("[import] the tensor '", name, "' of ", path, " is also '", known->second.name, "' of ",
+                          known->second.path));
+  }
+}
+
+std::vector<Tensor> Weights::take(const Place& place) {
+  std::vector<Tensor> tensors;
+  for (const Place::Part& part : place.parts) {
+    const auto found = entries_.find(part.tensor);
+    const Shape shape = place.shape_of(part);
+    if (found == entries_.end())
+      throw UserError(
+          str("[import] ", source_, " has no tensor '", part.tensor, "' ", shape, ", which config.json asks for"));
+    const auto& [tensor, path, name] = found->second;
+    if (tensor.shape() != shape)
+      throw UserError(str("[import] the tensor '", name, "' of ", path, " has the shape ", tensor.shape(),
+                          ", but config.json asks for ", shape));
+    if (!is_float(tensor.dtype()))
+      throw UserError(str("[import] the tensor '", name, "' of ", path, " has the type ", name_of(tensor.dtype()),
+                          "; lmx imports f32, bf16 and f16"));
+    tensors.push_back(tensor);
+    entries_.erase(found);
+  }
+  return tensors;
+}
+
+void Weights::check_rest(const Layout& layout, const Tensor& table) const {
+  for (const auto& [name, entry] : entries_) {
+    if (is_buffer(name, layout)) continue;
+    if (name == "lm_head.weight") {
+      const Tensor& own = entry.tensor;
+      if (own.shape() == table.shape() && is_float(own.dtype()) &&
+          std::memcmp(widened(own).raw(), table.raw(), static_cast<size_t>(table.bytes())) == 0)
+        continue;
+      throw UserError(
+          str("[import] config.json ties the output layer to the table of words (tie_word_embeddings), but ", "'",
+              entry.name, "' of ", entry.path, " differs from this table"));
+    }
+    throw UserError(str("[import] the tensor '", entry.name, "' ", entry.tensor.shape(), " of ", entry.path,
+                        " has no place in the layout of ", layout.name, " that config.json describes"));
+  }
+}
+
+}  // namespace lmx::huggingface
