@@ -161,7 +161,8 @@ const std::vector<Target>& targets() {
                                        {"metrics", metrics},
                                        {"checkpoint", checkpoint},
                                        {"journal", journal},
-                                       {"tokenizer", tokenizer_json}};
+                                       {"tokenizer", tokenizer_json},
+                                       {"huggingface", huggingface}};
   return all;
 }
 
