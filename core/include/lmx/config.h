@@ -235,9 +235,9 @@ inline constexpr const char* kAverages = "averages";
 // Models and losses. The keys of the config, separated by spaces, that a resumed run may change, because neither the
 // shapes nor the meaning of the parameters depend on them. Absent: none.
 inline constexpr const char* kChangeable = "changeable";
-// Models. The architecture: "lstm", "mlstm", "rhn" or "transformer". A model that states it has the parameters of the
-// model of lmx with this name, by the same names and with the same meaning (docs/models.md), and states the numbers of
-// the architecture by the names below. Absent: `lmx export` knows no format for the model.
+// Models. The architecture: "lstm", "mlstm", "rhn", "transformer" or "gpt". A model that states it has the parameters
+// of the model of lmx with this name, by the same names and with the same meaning (docs/models.md), and states the
+// numbers below; for "gpt" all fields of that model, by their names. Absent: `lmx export` knows no format for it.
 inline constexpr const char* kArchitecture = "architecture";
 // Recurrent models: number of layers, size of a word's vector, cells of a layer. LSTM: size of the projection, "0" if
 // it has none. RHN: highway layers of each step; "true" or "false", whether its carry gate is 1 - transform gate.
