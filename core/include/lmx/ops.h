@@ -217,6 +217,7 @@ class LMX_API SequenceCell {
     Tensor dy;    // (n*B, P) gradient of y; must not be written to
     Tensor dx;    // (n*B, E) undefined if x needs no gradient; else dx = gradient + beta * dx
     float beta;
+    bool last;  // no step follows: dstate is zero
   };
   // Adds to the weights' gradients. dstate: in, the gradient of the state after the piece; out, of the state before it.
   virtual void backward(Context& ctx, const Piece& piece, std::vector<Tensor>& dstate) const = 0;
@@ -280,8 +281,8 @@ LMX_API void add_weight_gradient(Context& ctx, const Var& w, const Tensor& a, co
 // db (N) += the column sums of dz (M, N), rows in ascending order.
 LMX_API void add_bias_gradient(Context& ctx, const Var& bias, const Tensor& dz);
 // The gradients of a piece's outputs, for a loop from the last step to the first that adds to each the part of the step
-// after it: dy (n*B, P) in the type `kept` (lmx/operand.h), plus dstate (B, P), the gradient of the state after the
-// piece, in the last step.
-LMX_API Tensor output_gradients(Context& ctx, const Tensor& dy, const Tensor& dstate, DType kept);
+// after it: piece.dy (n*B, P) in the type `kept` (lmx/operand.h), plus dstate (B, P), the gradient of the state after
+// the piece, in the last step.
+LMX_API Tensor output_gradients(Context& ctx, const SequenceCell::Piece& piece, const Tensor& dstate, DType kept);
 
 }  // namespace lmx

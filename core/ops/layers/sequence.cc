@@ -47,7 +47,7 @@ void backward(Context& ctx, Recorded& layer) {
   if (layer.x.requires_grad()) dx = Tape::sink(ctx, layer.x);
   std::vector<Tensor> dstate;
   for (const Tensor& t : layer.state_like) dstate.push_back(zeros_like(t));
-  while (!layer.pieces.empty()) {
+  for (bool last = true; !layer.pieces.empty(); last = false) {
     Piece piece = std::move(layer.pieces.back());
     layer.pieces.pop_back();
     const Tensor x = layer.x.value().slice(piece.begin, piece.end);
@@ -58,7 +58,7 @@ void backward(Context& ctx, Recorded& layer) {
     }
     const Tensor into = dx.grad.defined() ? dx.grad.slice(piece.begin, piece.end) : Tensor();
     layer.cell->backward(
-        ctx, {x, piece.saved.get(), dy.slice(piece.begin, piece.end), into, dx.grad.defined() ? dx.beta : 0.0f},
+        ctx, {x, piece.saved.get(), dy.slice(piece.begin, piece.end), into, dx.grad.defined() ? dx.beta : 0.0f, last},
         dstate);
   }
 }
@@ -137,16 +137,22 @@ void add_bias_gradient(Context& ctx, const Var& bias, const Tensor& dz) {
   ops::column_sums(ctx, dz, sink.grad, sink.beta);
 }
 
-Tensor output_gradients(Context& ctx, const Tensor& dy, const Tensor& dstate, DType kept) {
-  const int64_t rows = dy.dim(0), batch = dstate.dim(0);
-  Tensor all = ctx.empty(dy.shape(), kept), last = dy.slice(rows - batch, rows).clone(MemClass::activations);
-  add_tensor(ctx, last, dstate);
-  const auto put = [&](const Tensor& from, int64_t begin, int64_t end) {
-    Tensor to = all.slice(begin, end);
+Tensor output_gradients(Context& ctx, const SequenceCell::Piece& piece, const Tensor& dstate, DType kept) {
+  const Tensor& dy = piece.dy;
+  const int64_t rows = dy.dim(0), first = rows - dstate.dim(0);
+  Tensor all = ctx.empty(dy.shape(), kept);
+  const auto put = [&](const Tensor& from, int64_t begin) {
+    Tensor to = all.slice(begin, begin + from.dim(0));
     kept == dy.dtype() ? to.copy_from(from) : to_compute(ctx, from, to);
   };
-  if (rows > batch) put(dy.slice(0, rows - batch), 0, rows - batch);
-  put(last, rows - batch, rows);
+  if (piece.last) {
+    put(dy, 0);
+    return all;
+  }
+  Tensor last = dy.slice(first, rows).clone(MemClass::activations);
+  add_tensor(ctx, last, dstate);
+  if (first > 0) put(dy.slice(0, first), 0);
+  put(last, first);
   return all;
 }
 

@@ -66,7 +66,7 @@ class Cell final : public SequenceCell {
 
   void backward(Context& ctx, const Piece& piece, std::vector<Tensor>& dstate) const override {
     Saved& s = *static_cast<Saved*>(piece.saved);
-    Tensor dh = output_gradients(ctx, piece.dy, dstate[0], s.gates.dtype());
+    Tensor dh = output_gradients(ctx, piece, dstate[0], s.gates.dtype());
     const StepOperands gates(ctx, s.gates, z_.batch);
     {
       const Span span(ctx.tracer, "lstm.through_time");

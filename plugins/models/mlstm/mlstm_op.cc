@@ -76,7 +76,7 @@ class Cell final : public SequenceCell {
     const StepOperands gates(ctx, s.gates, z_.batch), from_h(ctx, s.from_h, z_.batch);
     {
       const Span span(ctx.tracer, "mlstm.through_time");
-      through_time(ctx, s, output_gradients(ctx, piece.dy, dstate[0], s.gates.dtype()), dstate, gates, from_h);
+      through_time(ctx, s, output_gradients(ctx, piece, dstate[0], s.gates.dtype()), dstate, gates, from_h);
     }
     const Span span(ctx.tracer, "mlstm.weight_gradients");
     const Tensor dz = gates.all(ctx), x = as_operand(ctx, piece.x), d_from_x = as_operand(ctx, s.from_x);
