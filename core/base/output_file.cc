@@ -181,4 +181,32 @@ std::string output_problem(const std::string& path) {
   return fs::exists(target, error) && access(path.c_str(), W_OK) != 0 ? problem(std::strerror(errno)) : "";
 }
 
+std::string target_of_output(const std::string& path) {
+  std::error_code error;
+  return fs::weakly_canonical(fs::absolute(end_of_links(path), error), error).string();
+}
+
+namespace {
+
+bool is_one_regular_file(const std::string& a, int stream_a, const std::string& b, int stream_b) {
+  struct stat file_a {
+  }, file_b{};
+  const auto look = [](const std::string& path, int stream, struct stat& file) {
+    return (path == "-" ? fstat(stream, &file) : stat(path.c_str(), &file)) == 0 && S_ISREG(file.st_mode);
+  };
+  return look(a, stream_a, file_a) && look(b, stream_b, file_b) && is_same(file_a, file_b);
+}
+
+}  // namespace
+
+bool is_same_file(const std::string& output, const std::string& input) {
+  return is_one_regular_file(output, STDOUT_FILENO, input, STDIN_FILENO);
+}
+
+bool is_same_output(const std::string& a, const std::string& b) {
+  std::error_code error;
+  const bool appears = a != "-" && !fs::exists(a, error) && target_of_output(a) == target_of_output(b);
+  return appears || is_one_regular_file(a, STDOUT_FILENO, b, STDOUT_FILENO);
+}
+
 }  // namespace lmx

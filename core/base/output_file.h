@@ -48,4 +48,14 @@ void sync_directory(const std::string& path);
 // why", or "" if it can be written.
 std::string output_problem(const std::string& path);
 
+// The file that writing `path` would create or replace: absolute, without links.
+std::string target_of_output(const std::string& path);
+
+// Whether writing `output` changes the regular file that `input` names, whatever the names are: links, ./a for a,
+// /dev/stdin. `-` is standard output and standard input.
+bool is_same_file(const std::string& output, const std::string& input);
+
+// Whether writing both would leave the content of one only. The file need not exist.
+bool is_same_output(const std::string& a, const std::string& b);
+
 }  // namespace lmx

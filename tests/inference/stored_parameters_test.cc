@@ -57,16 +57,6 @@ TEST_F(Average, OfNamedCheckpointsLastAndBest) {
 }
 
 // OUT was forgotten, so that the first checkpoint takes its place.
-TEST_F(Average, AnOutputThatIsAnInputIsRefused) {
-  make_run({{1, 10}, {2, 20}});
-  average({{}, path("run"), 2, 0});
-  const std::string before = read_all(path("mean.safetensors"));
-  std::filesystem::create_symlink("mean.safetensors", path("link.safetensors"));
-  for (const char* name : {"mean.safetensors", "link.safetensors"})
-    EXPECT_THAT(refused({{path(name), step(10)}, "", 0, 0}), HasSubstr("is one of the checkpoints")) << name;
-  EXPECT_EQ(read_all(path("mean.safetensors")), before);
-}
-
 TEST_F(Average, IsSummedInDouble) {
   // In float, 2^24 + 1 + 1 would remain 2^24.
   make_run({{16777216}, {1}, {1}});

@@ -4,12 +4,12 @@
 #include <cmath>
 #include <sstream>
 
+#include "app/run/outputs.h"
 #include "base/output_file.h"
 #include "cli/output/help.h"
 #include "config/messages.h"
 #include "lmx/config.h"
 #include "lmx/error.h"
-#include "runfiles/checkpoint.h"
 
 namespace lmx_cli {
 namespace {
@@ -28,11 +28,73 @@ std::string finite_problem(const std::string& text) {
   return value && std::isfinite(*value) ? "" : "expected a number, got " + text;
 }
 
-// A changed file would make a checkpoint damaged, and its run could not continue from it.
-std::string output_file_problem(const std::string& path) {
-  const std::string checkpoint = lmx::checkpoint_around(path);
-  return checkpoint.empty() ? lmx::output_problem(path)
-                            : "cannot write " + path + ": it belongs to the checkpoint " + checkpoint;
+// Options of output files and of texts are marked by checks that accept everything. A mark is the name of its check;
+// that of an output continues with the endings of its files.
+constexpr std::string_view kWrites = "writes:", kReadsTexts = "reads texts";
+
+CLI::Validator mark(const std::string& name) {
+  return CLI::Validator([](std::string&) { return std::string(); }, "", name);
+}
+
+// Returns the name of the mark of this kind; nothing if the option has none.
+std::optional<std::string> find_mark(CLI::Option& option, std::string_view kind) {
+  try {
+    for (int i = 0;; ++i)
+      if (const std::string name = option.get_validator(i)->get_name(); name.starts_with(kind)) return name;
+  } catch (const CLI::OptionNotFound&) {
+    return std::nullopt;
+  }
+}
+
+std::vector<std::string> values_of(const CLI::Option& option) {
+  if (option.count() > 0) return option.reduced_results();
+  const std::string text = option.get_default_str();
+  return text.empty() ? std::vector<std::string>() : std::vector<std::string>{text};
+}
+
+std::string name_of(const CLI::Option& option) {
+  return option.get_name(option.get_positional());
+}
+
+struct NamedOutput {
+  CLI::Option* option;
+  std::string path;
+};
+
+std::vector<NamedOutput> outputs_of(CLI::App& app) {
+  std::vector<NamedOutput> outputs;
+  for (CLI::Option* option : app.get_options()) {
+    const std::optional<std::string> found = find_mark(*option, kWrites);
+    if (!found) continue;
+    std::istringstream endings(found->substr(kWrites.size()) + ",");
+    for (std::string ending; std::getline(endings, ending, ',');)
+      for (const std::string& value : values_of(*option)) outputs.push_back({option, value + ending});
+  }
+  return outputs;
+}
+
+// Every value of another option can name an input, so that no option has to be marked as one.
+std::vector<lmx::NamedInput> inputs_of(CLI::App& app, const CLI::Option* output) {
+  std::vector<lmx::NamedInput> inputs;
+  for (CLI::Option* option : app.get_options())
+    if (option != output && option->get_items_expected_max() > 0 && !find_mark(*option, kWrites))
+      for (const std::string& value : values_of(*option))
+        inputs.push_back({name_of(*option), value, find_mark(*option, kReadsTexts).has_value()});
+  return inputs;
+}
+
+// No command begins if a file would be lost by its outputs.
+void check_outputs(CLI::App& app) {
+  const std::vector<NamedOutput> outputs = outputs_of(app);
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    const auto& [option, path] = outputs[i];
+    const std::string problem = lmx::loss_by_output(path, inputs_of(app, option));
+    if (!problem.empty()) throw lmx::UserError(lmx::str(name_of(*option), ": ", problem));
+    for (size_t before = 0; before < i; ++before)
+      if (lmx::is_same_output(outputs[before].path, path))
+        throw lmx::UserError(lmx::str(name_of(*option), ": ", path, " is also written by ",
+                                      name_of(*outputs[before].option), "; name two files"));
+  }
 }
 
 // Returns "--jobs" for "--jobs N".
@@ -88,7 +150,13 @@ Option Option::number_in(double least, double most) const {
   return Option(option_->check(CLI::Range(least, most) & CLI::Validator(finite_problem, "")));
 }
 Option Option::output_file() const {
-  return Option(option_->check(CLI::Validator(output_file_problem, "")));
+  return Option(option_->check(CLI::Validator(lmx::output_problem, ""))).writes();
+}
+Option Option::writes(const std::vector<std::string>& endings) const {
+  return Option(option_->check(mark(std::string(kWrites) + lmx::config::join(endings, ","))));
+}
+Option Option::texts() const {
+  return Option(option_->check(mark(std::string(kReadsTexts))));
 }
 Option Option::one_of(const std::vector<std::string>& words) const {
   return Option(option_->check(CLI::IsMember(words)));
@@ -160,7 +228,10 @@ Option Command::add_flag(const std::string& names, bool& value, const std::strin
 }
 
 void Command::callback(const std::function<void()>& run) const {
-  app_->callback(run);
+  app_->callback([app = app_, run] {
+    check_outputs(*app);
+    run();
+  });
 }
 void Command::footer(const std::string& text) const {
   app_->footer(text);

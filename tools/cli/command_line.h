@@ -31,14 +31,19 @@ class Option {
   Option excludes(const std::string& name) const;                  // an option that was added before
   Option hidden() const;                                           // neither in the help nor in completions
 
-  // Checks of each value. The help shows all but positive() and output_file().
+  // Checks of each value. The help shows all but positive(), and those of files.
   Option positive() const;         // a number above 0
   Option finite_positive() const;  // the same, with the message of CLI11
   Option not_negative() const;
   Option integer_in(int64_t least, int64_t most) const;
   Option number_in(double least, double most) const;
   Option one_of(const std::vector<std::string>& words) const;
-  Option output_file() const;  // a file that can be written, and is none of a run's checkpoint
+  // The command writes a file or a folder: the value, or with `endings` the value and each ending. Before the command
+  // begins, it ends with a UserError if such a file is also named by the value of another option, if two outputs are
+  // one file, or if a file of a run, a sweep or an experiment would be lost.
+  Option writes(const std::vector<std::string>& endings = {""}) const;
+  Option output_file() const;  // writes(), and the file can be written
+  Option texts() const;        // the value can also be a folder or a pattern of text files; writes() looks into it
   // The help and completions list the words. Every value is accepted, because the command itself checks it and proposes
   // a similar word.
   Option offers(const std::vector<std::string>& words) const;

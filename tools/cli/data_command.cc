@@ -12,6 +12,7 @@
 #include "app/datasets/open.h"
 #include "app/print/terminal.h"
 #include "app/report/chart.h"
+#include "app/run/outputs.h"
 #include "app/run/search_path.h"
 #include "base/output_file.h"
 #include "cli/commands.h"
@@ -180,6 +181,8 @@ void print_subword_statistics(const Dataset& dataset) {
 
 void stats(const DataFlags& options) {
   const Node data = stats_data(options);
+  require_no_loss("--plot", options.plot, data, "data");
+  require_no_loss("--records", options.records, data, "data");
   const Node *kind = data.find("name"), *tokens = data.find("tokens");
   if (kind && kind->text == "parallel") return print_pair_statistics(open_dataset(data));
   if (tokens && tokens->text == "subwords") return print_subword_statistics(open_dataset(data));
@@ -228,7 +231,7 @@ void add_fetch(Command group) {
   const auto corpus = std::make_shared<std::string>();
   const auto options = std::make_shared<FetchOptions>();
   command.add_option("NAME", *corpus, "a corpus of `lmx data list`").required();
-  command.add_option("--directory DIR", options->directory, "the folder to fill, instead of the corpus's own");
+  command.add_option("--directory DIR", options->directory, "the folder to fill, instead of the corpus's own").writes();
   command.add_flag("--keep-archives", options->keep_archives, "keep the archives after unpacking");
   command.callback([corpus, options] { fetch(*corpus, *options); });
 }
@@ -266,7 +269,7 @@ void add_stats(Command group) {
       .positive();
   command.add_option("--draws N", options->zipf.draws, "number of draws; each U is their mean (3)").positive();
   command.add_option("--seed N", options->zipf.seed, "seed of the draws (1)");
-  command.add_option("--plot FILE", options->plot, "the SVG file to write (zipf.svg)").output_file();
+  command.add_option("--plot FILE", options->plot, "the SVG file to write").show_default().output_file();
   command.add_option("--records FILE", options->records, "also write the numbers as JSON lines").output_file();
   command.callback([options] { stats(*options); });
 }

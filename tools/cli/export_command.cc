@@ -39,7 +39,9 @@ void add_export(Command app) {
   command.add_option("--to FORMAT", o->options.to, "pytorch, huggingface or ctranslate2")
       .required()
       .one_of(lmx::export_formats());
-  command.add_option("--output DIR", o->options.output, "a folder that does not exist, or is empty").required();
+  command.add_option("--output DIR", o->options.output, "a folder that does not exist, or is empty")
+      .required()
+      .writes();
   command
       .add_option("--checkpoint WHICH", o->options.checkpoint, "last, best, a step, or a file or folder of parameters")
       .show_default();

@@ -135,7 +135,7 @@ void add_new(Command app) {
                 {"lmx new en-de --pairs text.en text.de", "translation; line i of one file translates the other's"},
                 {"lmx new big --text book.txt --minutes 600", "a larger model that trains longer"}});
   const auto o = std::make_shared<NewFlags>();
-  command.add_option("FOLDER", o->folder, "a new folder; its name is the recipe's").required();
+  command.add_option("FOLDER", o->folder, "a new folder; its name is the recipe's").required().writes();
   command.add_option("--text FILES", o->text, "text files, folders or globs, .gz and .zst too, for a language model");
   command.add_option("--pairs FILE", o->pairs, "two files (or globs), for translation from the first into the second")
       .takes(2);

@@ -25,10 +25,12 @@ struct PairOptions {
   int threads = 0;
   bool keep_copies = false;
   void add_files(Command command) {
-    command.add_option("--source FILE", in.source, "source files, directories or globs, also .gz and .zst");
-    command.add_option("--target FILE", in.target,
-                       "the same number of target files; line i translates line i of the source");
-    command.add_option("--tsv FILE", in.tsv, "instead of both: files with a pair a line");
+    command.add_option("--source FILE", in.source, "source files, directories or globs, also .gz and .zst").texts();
+    command
+        .add_option("--target FILE", in.target,
+                    "the same number of target files; line i translates line i of the source")
+        .texts();
+    command.add_option("--tsv FILE", in.tsv, "instead of both: files with a pair a line").texts();
     command.add_option("--columns N", columns, "columns of TSV files that contain source and target (1 2)")
         .takes(2)
         .positive();

@@ -11,6 +11,7 @@
 #include "app/plan/output.h"
 #include "app/plan/plan.h"
 #include "app/plan/variants.h"
+#include "app/run/outputs.h"
 #include "app/run/search_path.h"
 #include "base/output_file.h"
 #include "cli/commands.h"
@@ -53,8 +54,10 @@ std::vector<lmx::Recipe> calibrated_recipes(const PlanFlags& o) {
   });
   std::vector<lmx::Recipe> recipes;
   for (const std::string& file : files)
-    for (const lmx::Node& tree : lmx::plan::variant_trees(file, options))
+    for (const lmx::Node& tree : lmx::plan::variant_trees(file, options)) {
+      lmx::require_no_loss("--calibrate", o.calibrate, tree);
       recipes.push_back(lmx::read_recipe(tree, std::filesystem::path(file).stem().string()));
+    }
   for (const lmx::Recipe& other : recipes) {
     if (lmx::to_yaml(other.comm) != lmx::to_yaml(recipes[0].comm))
       throw lmx::UserError("[plan] --calibrate measures the links of one group of ranks; give one value of comm");
@@ -111,6 +114,13 @@ void compare(Command command, PlanFlags o) {
   if (o.within && std::abs(compared.total_error()) > *o.within) throw ExitCode(3);
 }
 
+void require_no_loss(const PlanFlags& o) {
+  bool swept = false;
+  if (o.out.empty()) return;
+  for (const lmx::plan::Variant& variant : lmx::plan::variants_of(o.request, swept))
+    lmx::require_no_loss("--out", o.out, variant.tree);
+}
+
 void plan(Command command, PlanFlags o) {
   if (o.memory) return compare(command, o);
   refuse_given(command, {"--within"}, "without --memory");
@@ -130,6 +140,7 @@ void plan(Command command, PlanFlags o) {
   if (!o.anchor.empty()) o.request.anchor = lmx::plan::parse_anchor(o.anchor);
   if (o.epoch_tokens > 0) o.request.epoch_tokens = o.epoch_tokens;
   if (o.no_overlap) o.request.overlap = false;
+  require_no_loss(o);
   const lmx::plan::Plan plan = lmx::plan::make_plan(o.request);
   if (!o.out.empty()) lmx::write_file(o.out, lmx::plan::file_of(plan, o.out));
   if (o.json) return print_json(lmx::plan::json_of(plan));

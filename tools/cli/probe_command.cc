@@ -183,7 +183,8 @@ void add_probe(Command app) {
   command.add_flag("--standardise", o->probe.standardise, "each unit to mean 0 and variance 1 of the training texts");
   command.add_flag("--bag-of-bytes", o->bag_of_bytes, "also probe the byte frequencies of the texts, as a baseline");
   command.add_option("--histogram SVG", o->histogram, "values of the strongest unit by class").output_file();
-  command.add_option("--save STEM", o->save, "also write the features: STEM-train.safetensors ...");
+  command.add_option("--save STEM", o->save, "also write the features: STEM-train.safetensors ...")
+      .writes({"-train.safetensors", "-valid.safetensors", "-test.safetensors"});
   add_device(command, o->features.device);
   o->directories.add_to(command);
   command.callback([command, o] { probe_command(command, *o); });

@@ -200,9 +200,11 @@ void add_report(Command app) {
   command.add_option("--format WORD", o->format, "of a sweep: its table alone, for a paper or a program")
       .one_of({"markdown", "latex", "csv"})
       .excludes("--json");
-  command.add_option("--charts DIR", o->charts,
-                     "for parallel text: a folder for sub_batch_times.svg, timeline.svg (each rank in the last "
-                     "recorded step) and timeline.json, the same for chrome://tracing");
+  command
+      .add_option("--charts DIR", o->charts,
+                  "for parallel text: a folder for sub_batch_times.svg, timeline.svg (each rank in the last "
+                  "recorded step) and timeline.json, the same for chrome://tracing")
+      .writes({"/sub_batch_times.svg", "/timeline.svg", "/timeline.json"});
   command
       .add_option("--watch SECONDS", o->watch,
                   "write the page every SECONDS while a run or a sweep trains; an open page shows it by itself")

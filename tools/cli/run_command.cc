@@ -233,7 +233,7 @@ void add_run(Command app) {
                   "start the run again after a failure, at most N times, from its last checkpoint")
       .positive();
   command.add_flag("--fewer-ranks", o->fewer_ranks, "with --restarts: each restart uses one rank less");
-  command.add_option("--trace FILE", o->trace, "write a Chrome trace of the run's phases");
+  command.add_option("--trace FILE", o->trace, "write a Chrome trace of the run's phases").writes();
   o->directories.add_to(command);
   command.callback([o] { run(*o); });
 }

@@ -350,7 +350,7 @@ void add_how(Command command, const std::shared_ptr<SweepFlags>& o) {
       .show_default();
   command.add_flag("--fail-fast", o->fail_fast,
                    "end at the first point that fails; divergence and lack of memory do not count as failures");
-  command.add_option("--out DIR", o->out, "the sweep's folder (runs/sweeps/RECIPE/DATE-TIME)");
+  command.add_option("--out DIR", o->out, "the sweep's folder (runs/sweeps/RECIPE/DATE-TIME)").writes();
   command.add_option("--resume DIR|auto", o->resume, "a sweep's folder, or auto: the newest sweep of this recipe");
   command.add_flag("--dry-run,-n", o->dry_run,
                    "compose and check every point, list all with the memory of a rank; run nothing");

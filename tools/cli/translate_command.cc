@@ -157,8 +157,10 @@ void add_score(Command app) {
   command.add_option("SRC", o->source, "source sentences, one a line; of a language model the text; -: standard input");
   command.add_option("TGT", o->target, "their translations");
   command
-      .add_option("--tsv FILE", o->tsv, "instead of both: a file or glob with a pair a line, also .gz and .zst; may be repeated")
-      .repeatable();
+      .add_option("--tsv FILE", o->tsv,
+                  "instead of both: a file or glob with a pair a line, also .gz and .zst; may be repeated")
+      .repeatable()
+      .texts();
   command.add_option("--columns N", o->columns, "columns of TSV files that contain source and target (1 2)")
       .takes(2)
       .positive();

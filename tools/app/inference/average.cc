@@ -2,7 +2,6 @@
 #include "app/inference/average.h"
 
 #include <algorithm>
-#include <filesystem>
 #include <map>
 
 #include "app/inference/saved_run.h"
@@ -94,11 +93,6 @@ std::vector<std::string> last_checkpoints(const std::string& run, int64_t most) 
 
 std::vector<std::string> average_checkpoints(const AverageOptions& options, const std::string& output) {
   const std::vector<std::string> paths = chosen(options);
-  std::error_code absent;
-  for (const std::string& path : paths)
-    if (std::filesystem::equivalent(path, output, absent))
-      throw UserError(
-          str("[average] the output ", output, " is one of the checkpoints; name the new file first, then them"));
   const auto allocator = Allocator::cpu();
   Sums sums;
   VocabularyMark vocabulary;

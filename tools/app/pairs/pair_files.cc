@@ -269,8 +269,6 @@ PairWriter::PairWriter(const PairTextOutput& out) : tsv_(!out.tsv.empty()) {
   const bool two = !out.source.empty() && !out.target.empty(), any = !out.source.empty() || !out.target.empty();
   if (tsv_ == two || (tsv_ && any))
     throw UserError("[data] name either a source and a target file to write, or one TSV file");
-  if (two && fs::path(out.source).lexically_normal() == fs::path(out.target).lexically_normal())
-    throw UserError(str("[data] ", out.source, " cannot hold both sides; name two files to write, or a TSV file"));
   source_ = std::make_unique<File>(tsv_ ? out.tsv : out.source);
   if (two) target_ = std::make_unique<File>(out.target);
 }

@@ -77,7 +77,7 @@ struct PairBlock {
 
 class PairWriter {
  public:
-  explicit PairWriter(const PairTextOutput& out);  // UserError: no output named, or the same one twice
+  explicit PairWriter(const PairTextOutput& out);  // UserError: no output named
   ~PairWriter();                                   // without finish(), no file remains
   void add(PairBlock& block, std::string_view source, std::string_view target) const;
   void seal(PairBlock& block) const;  // compresses the text of .gz outputs

@@ -14,6 +14,7 @@
 #include "app/memory/memory_check.h"
 #include "app/memory/preflight.h"
 #include "app/run/agreement.h"
+#include "app/run/outputs.h"
 #include "app/runs/run_directory.h"
 #include "app/runs/supervision.h"
 #include "app/text/subwords.h"
@@ -236,15 +237,34 @@ void check_same_data(const Session& s, const InitReport& init) {
       s.comm, {{"text (hash of its data)", s.data.hash}, {"weights to start from (hash of init.from)", init.sha256}});
 }
 
-void check_outputs(const Session& s, const RunOptions& options) {
+void erase_below(Node& tree, const std::string& key) {
+  tree.erase(key);
+  for (auto& [name, value] : tree.entries) erase_below(value, key);
+}
+
+// The files that the run writes under names of the user.
+void check_outputs(const RunPlan& plan, const Session& s) {
   if (!s.leads()) return;
-  const auto check = [](const std::string& what, const std::string& path) {
-    const std::string problem = path.empty() ? "" : output_problem(path);
+  const std::string schedule = s.asynchronous() ? s.sync->servers().front()->config().schedule : "";
+  const std::string& trace = plan.options.trace_file;
+  const auto check = [&](const std::string& what, const std::string& path, const Node& inputs) {
+    if (path.empty()) return;
+    const std::string problem = output_problem(path), &folder = plan.recipe.run.dir;
+    const std::filesystem::path target = target_of_output(path);
     if (!problem.empty()) throw UserError(what + ": " + problem);
+    require_no_loss(what, path, inputs);
+    if (!folder.empty() && target.parent_path() == target_of_output(folder) &&
+        is_name_of_run(target.filename().string()))
+      throw UserError(str(what, ": cannot write ", path, ": it belongs to the run ", folder));
   };
-  check("[run] --trace", options.trace_file);
-  if (!s.asynchronous()) return;
-  check("[sync] schedule", s.sync->servers().front()->config().schedule);
+  check("[run] --trace", trace, plan.full);
+  Node inputs = plan.full;
+  if (Node* sync = inputs.find("sync")) erase_below(*sync, "schedule");
+  check("[sync] schedule", schedule, inputs);
+  if (const std::string& folder = plan.recipe.run.dir; !folder.empty() && plan.options.resume.empty())
+    require_no_loss("run.dir", folder, Node::map());
+  if (!trace.empty() && is_same_output(trace, schedule))
+    throw UserError(str("[run] --trace: ", trace, " is also written by schedule; name two files"));
 }
 
 void check_final_bleu(const Session& s) {
@@ -342,7 +362,7 @@ std::unique_ptr<Session> make_session(const RunPlan& plan, const Recipe& recipe,
                        }});
   check_same_data(*session, plan.init);
   check_final_bleu(*session);
-  check_outputs(*session, plan.options);
+  check_outputs(plan, *session);
   if (session->leads() && place.directory.empty()) require_place(plan.recipe.run.dir, plan.name);
   return session;
 }

@@ -231,8 +231,10 @@ void add_common(Command command, const std::shared_ptr<ExperimentFlags>& o) {
   command.add_option("OVERRIDES", o->choice.overrides, "key=value ..., for every cell, after the cell's own overrides");
   command.add_option("--scale SCALE", o->choice.scale,
                      "a scale of `lmx experiment list`: desk, paper, gpu (default: desk, if the experiment has it)");
-  command.add_option("--out DIR", o->choice.out,
-                     "folder of cells and results (runs/experiments/NAME/SCALE); its finished cells are kept");
+  command
+      .add_option("--out DIR", o->choice.out,
+                  "folder of cells and results (runs/experiments/NAME/SCALE); its finished cells are kept")
+      .writes();
   command
       .add_option("--launcher NAME", o->choice.launcher,
                   "start ranks as processes, with the recipe's own comm or comm=mpi, gloo, nccl among OVERRIDES, so "

@@ -75,7 +75,8 @@ void add_experiment_doc(Command group) {
                {{"lmx experiment doc docs/experiments/*.md", "every block of these pages"},
                 {"lmx experiment doc --check docs/experiments/*.md", "exit code 1 if a page is not up to date"}});
   command.add_option("PAGES", o->pages, "pages with blocks <!-- experiment ID SCALE planned --> ... <!-- end -->")
-      .required();
+      .required()
+      .writes();
   command.add_flag("--check", o->check, "only compare");
   o->directories.add_to(command);
   command.callback([o] { doc(*o); });

@@ -134,7 +134,7 @@ void add_plugins_new(Command group) {
       .required()
       .one_of({"model", "sync", "batcher", "loss", "optimizer", "schedule"});
   command.add_option("NAME", o->name, "lower-case letters, digits and _").required();
-  command.add_option("--dir DIR", o->directory, "the folder; as the name is, in the current one");
+  command.add_option("--dir DIR", o->directory, "the folder; as the name is, in the current one").writes();
   command.add_flag("--force", o->force, "though a plugin of that kind and name is found already");
   command.callback([o] { write_skeleton(*o); });
 }

@@ -1,0 +1,205 @@
+// No command may write a file that it reads, or one that belongs to a run. The commands and their options are found in
+// the help, so that a new option is tested without being listed here: one that only reads has to be named below.
+#include <gmock/gmock.h>
+
+#include <filesystem>
+#include <fstream>
+#include <set>
+
+#include "names.h"
+#include "patterns.h"
+#include "process/lmx_process.h"
+#include "temp_folder.h"
+
+namespace lmx_test {
+namespace {
+
+namespace fs = std::filesystem;
+using Words = std::vector<std::string>;
+
+// Options and arguments whose value names files or folders that commands read.
+const std::set<std::string> kRead{"--baseline", "--config-dir", "--counts",     "--files",  "--hypothesis", "--input",
+                                  "--machine",  "--pairs",      "--plugin-dir", "--recipe", "--resume",     "--scores",
+                                  "--source",   "--target",     "--test",       "--text",   "--text-file",  "--train",
+                                  "--tsv",      "--valid",      "CHECKPOINT",   "FILE",     "RECIPE",       "REF",
+                                  "RUN",        "SRC",          "TEXTS",        "TGT"};
+// Arguments that name no files.
+const std::set<std::string> kWords{"COMMAND", "KIND", "NAME", "OVERRIDES", "SCALE", "SHELL", "WORKLOAD"};
+// Values that commands require beside those of the test.
+const std::map<std::string, Words> kRequired{{"data top", {"--k", "1", "--scores", "none"}},
+                                             {"export", {"--to", "pytorch"}}};
+const std::map<std::string, std::string> kValues{{"KIND", "model"}, {"WORKLOAD", "lstm"}, {"NAME", "none"}};
+// Options whose files have the value and an ending.
+const std::set<std::string> kStems{"--charts", "--save"};
+
+struct HelpOption {
+  std::string name;  // "--out", "OUT"
+  bool argument = false;
+};
+
+struct HelpPage {
+  Words command;
+  std::vector<HelpOption> files;  // options whose values are files, and all arguments
+};
+
+bool names_files(const std::string& value) {
+  return value.starts_with("FILE") || value.ends_with("FILE") || value.starts_with("DIR") || value == "PATH" ||
+         value == "HTML" || value == "SVG" || value == "STEM";
+}
+
+void collect(const Words& above, std::vector<HelpPage>& pages) {
+  Words words = above;
+  words.push_back("--help");
+  std::istringstream lines(run_lmx(words).out);
+  HelpPage page{above, {}};
+  std::string heading;
+  for (std::string line; std::getline(lines, line);) {
+    if (!line.starts_with(" ") && line.ends_with(":")) heading = line;
+    std::istringstream columns(line.starts_with("  ") && !line.starts_with("   ") ? line : "");
+    std::string name, value;
+    if (!(columns >> name)) continue;
+    if (heading == "Commands:") {
+      words.back() = name;
+      collect(words, pages);
+    }
+    if (heading == "Arguments:") page.files.push_back({name.substr(0, name.find('=')), true});
+    if (heading == "Options:" && columns >> value && names_files(value.substr(0, value.find('='))))
+      page.files.push_back({name.substr(0, name.find(',')), false});
+  }
+  pages.push_back(page);
+}
+
+const std::vector<HelpPage>& help_pages() {
+  static const std::vector<HelpPage> pages = [] {
+    std::vector<HelpPage> all;
+    collect({}, all);
+    return all;
+  }();
+  return pages;
+}
+
+std::string text_of(const Words& words) {
+  std::string text;
+  for (const std::string& word : words) text += (text.empty() ? "" : " ") + word;
+  return text;
+}
+
+// The command with these values, and with a word for each further argument.
+Words line(const HelpPage& page, const std::map<std::string, std::string>& values) {
+  Words words = page.command;
+  for (const HelpOption& option : page.files) {
+    const auto value = values.find(option.name), fixed = kValues.find(option.name);
+    if (!option.argument && value != values.end()) words.push_back(option.name);
+    if (value != values.end())
+      words.insert(words.end(), option.name == "--pairs" ? 2 : 1, value->second);
+    else if (option.argument && option.name != "OVERRIDES")
+      words.push_back(fixed != kValues.end() ? fixed->second : "none");
+  }
+  if (const auto required = kRequired.find(text_of(page.command)); required != kRequired.end())
+    for (size_t i = 0; i < required->second.size(); i += 2)
+      if (!values.contains(required->second[i]))
+        words.insert(words.end(), required->second.begin() + static_cast<long>(i),
+                     required->second.begin() + static_cast<long>(i) + 2);
+  return words;
+}
+
+class CommandOutputs : public testing::Test {
+ protected:
+  CommandOutputs() {
+    write("file", "text\n");
+    fs::create_hard_link(path("file"), path("hard"));
+    fs::create_symlink("file", path("soft"));
+    fs::create_directories(path("run/checkpoints/step-3"));
+    for (const char* name : {"config.yaml", "status.json", "checkpoints/step-3/state.json"})
+      write(std::string("run/") + name, "{}\n");
+  }
+  std::string path(const std::string& name) const { return folder_.path(name); }
+  void write(const std::string& name, const std::string& text) const { folder_.write(name, text); }
+  void expect_refused(const Words& words, const NamesMatcher& facts) const {
+    const Outcome o = run_lmx(words);
+    EXPECT_EQ(o.code, 2) << text_of(words);
+    EXPECT_EQ(o.out, "") << text_of(words);
+    EXPECT_THAT(o.err, facts) << text_of(words);
+    EXPECT_EQ(read_file(path("file")), "text\n") << text_of(words);
+  }
+  TempFolder folder_;
+};
+
+TEST_F(CommandOutputs, EveryOutputIsCompared) {
+  int outputs = 0, pairs = 0;
+  for (const HelpPage& page : help_pages()) {
+    for (const HelpOption& output : page.files) {
+      if (kRead.contains(output.name) || kWords.contains(output.name)) continue;
+      ++outputs;
+      expect_refused(line(page, {{output.name, path("run/checkpoints/mine.html")}}),
+                     Names(output.name, "run/checkpoints/mine.html", "belongs to the checkpoints of the run"));
+      if (kStems.contains(output.name)) continue;
+      for (const HelpOption& input : page.files) {
+        if (!kRead.contains(input.name)) continue;
+        ++pairs;
+        expect_refused(line(page, {{output.name, path("file")}, {input.name, path("hard")}}),
+                       Names(output.name + ": cannot write", "also an input, by " + input.name));
+      }
+    }
+  }
+  EXPECT_GE(outputs, 20);
+  EXPECT_GE(pairs, 30);
+}
+
+TEST_F(CommandOutputs, AnInputHasManyNames) {
+  for (const char* other : {"file", "hard", "soft", "./file", "run/../file"})
+    for (const auto& [output, input] : {std::pair{path("file"), path(other)}, {path(other), path("file")}})
+      expect_refused({"translate", "none", "--output", output, "--input", input}, Names("also an input, by --input"));
+  const std::string lmx = build_path("/bin/lmx"), file = path("file");
+  for (const std::string& words : {" translate none --output " + file, " score none - --output " + file,
+                                   " translate none --input /dev/stdin --output " + file})
+    EXPECT_EQ(run_process({"/bin/sh", "-c", lmx + words + " < " + file}).code, 2) << words;
+  EXPECT_EQ(run_process({"/bin/sh", "-c", lmx + " translate none --input " + file + " >> " + file}).code, 2);
+  EXPECT_EQ(read_file(file), "text\n");
+  // Devices, and files that do not exist, are no inputs.
+  EXPECT_THAT(run_lmx({"translate", "none", "--input", "/dev/null", "--output", "/dev/null"}).err,
+              testing::Not(testing::HasSubstr("cannot write")));
+}
+
+TEST_F(CommandOutputs, TextsAreFoundByPatternsFoldersAndRecipes) {
+  write("a.txt", "text\n");
+  write("plan.csv", "text\n");
+  const std::string a = path("a.txt");
+  expect_refused({"data", "filter", "--tsv", path("*.txt"), "--out-tsv", a}, Names("--out-tsv", "by --tsv"));
+  expect_refused(
+      {"data", "filter", "--source", folder_.root().string(), "--target", a, "--out-source", a, "--out-target", "b"},
+      Names("--out-source", "by --source"));
+  expect_refused({"data", "stats", "--files", folder_.root().string(), "--plot", a}, Names("--plot", "by data.files"));
+  write("recipe.yaml", "data: {name: text, files: [" + path("a.*") + "]}\n");
+  expect_refused({"data", "stats", path("recipe.yaml"), "--records", a}, Names("--records", "by data.files"));
+  EXPECT_EQ(read_file(a), "text\n");
+}
+
+TEST_F(CommandOutputs, TwoOutputsAreTwoFiles) {
+  for (const char* other : {"new", "./new", "run/../new"})
+    expect_refused(
+        {"data", "filter", "--source", "a", "--target", "b", "--out-source", path("new"), "--out-target", path(other)},
+        Names("--out-target", "also written by --out-source"));
+  expect_refused({"data", "stats", "--files", "a", "--plot", path("file"), "--records", path("hard")},
+                 Names("--records", "also written by --plot"));
+  write("s-test.safetensors", "text\n");
+  expect_refused({"probe", "none", "--train", path("s-test.safetensors"), "--save", path("s")},
+                 Names("--save", "s-test.safetensors", "by --train"));
+}
+
+TEST_F(CommandOutputs, FilesOfRunsAndSweepsStay) {
+  fs::create_directories(path("sweep"));
+  fs::create_directories(path("copy"));
+  fs::create_symlink(path("run/metrics.jsonl"), path("link"));  // leads to a file that does not exist yet
+  for (const char* name : {"sweep/sweep.json", "copy/state.json", "copy/model.safetensors"}) write(name, "{}\n");
+  for (const char* name : {"run/config.yaml", "run/metrics.jsonl", "run/status.json", "run/provenance.json", "link",
+                           "run/events.out.tfevents.1", "run/checkpoints/step-3/page.html", "sweep/sweep.json",
+                           "sweep/journal.jsonl", "copy/model.safetensors"})
+    expect_refused({"report", "none", "--html", path(name)}, Names("--html", path(name), "belongs to"));
+  for (const char* name : {"run/report.html", "sweep/report.html", "copy/page.html", "file"})
+    EXPECT_THAT(run_lmx({"report", "none", "--html", path(name)}).err,
+                testing::Not(testing::HasSubstr("cannot write")));
+}
+
+}  // namespace
+}  // namespace lmx_test

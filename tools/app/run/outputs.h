@@ -1,0 +1,30 @@
+// Files that a command may not write, because something would be lost: its inputs, and the files of runs.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "lmx/config.h"
+
+namespace lmx {
+
+// A value that may name files that a command reads.
+struct NamedInput {
+  std::string name;    // in messages: "--input", "data.files"
+  std::string value;   // a path; `-` is standard input
+  bool texts = false;  // the value may also be a folder or a pattern of text files
+};
+
+// Returns "cannot write OUTPUT: why" if the file is one of the inputs, by whatever name, or one that lmx keeps in the
+// folder of a run, a checkpoint, a sweep or an experiment; otherwise "". Looks at files only, opens none.
+std::string loss_by_output(const std::string& output, const std::vector<NamedInput>& inputs);
+
+// UserError that begins with `option`: writing `output` would lose a file, also one of which the recipe is composed, or
+// that a value names. `recipe` may be a part: `key` is its key then. No `output` ("") is no error.
+void require_no_loss(const std::string& option, const std::string& output, const Node& recipe,
+                     const std::string& key = "");
+
+// Whether a new run writes a file of this name into its folder.
+bool is_name_of_run(const std::string& name);
+
+}  // namespace lmx
