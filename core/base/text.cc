@@ -54,8 +54,8 @@ size_t colour_at(std::string_view text, size_t at) {
   return end != std::string_view::npos && text[end] == 'm' ? end + 1 - at : 0;
 }
 
-template <class Hidden, class Kept>
-std::string shown(std::string_view text, const Hidden& hidden, const Kept& kept) {
+template <class Kept>
+std::string shown(std::string_view text, const Kept& kept) {
   std::string out;
   out.reserve(text.size());
   for (size_t at = 0; at < text.size();) {
@@ -66,7 +66,7 @@ std::string shown(std::string_view text, const Hidden& hidden, const Kept& kept)
       continue;
     }
     const size_t whole = kept(at);
-    if (whole > 0 || !hidden(code))
+    if (whole > 0 || !(is_control(code) || is_invisible(code)))
       out.append(text, at, bytes = std::max(bytes, whole));
     else
       out += named("<U+%04X>", code);
@@ -110,12 +110,11 @@ std::string bytes_text(int64_t bytes) {
 }
 
 std::string printable(std::string_view text) {
-  return shown(
-      text, [](char32_t code) { return is_control(code) || is_invisible(code); }, [](size_t) { return size_t{0}; });
+  return shown(text, [](size_t) { return size_t{0}; });
 }
 
-std::string without_controls(std::string_view text) {
-  return shown(text, is_control, [&](size_t at) { return colour_at(text, at); });
+std::string printable_with_colours(std::string_view text) {
+  return shown(text, [&](size_t at) { return colour_at(text, at); });
 }
 
 size_t code_point_at(std::string_view text, size_t at, char32_t& code) {

@@ -21,9 +21,9 @@ std::string bytes_text(int64_t bytes);
 // executes the text.
 std::string printable(std::string_view text);
 
-// The same for controls alone, without lmx's own colours: "\033[1m". For long texts whose other characters are their
-// own concern.
-std::string without_controls(std::string_view text);
+// The same for a text that has lmx's own colours ("\033[1m"), which stay. For everything that a terminal shows besides
+// messages.
+std::string printable_with_colours(std::string_view text);
 
 // Decodes UTF-8 bytes to code points, one at a time.
 

@@ -74,6 +74,43 @@ TEST_F(Terminal, ColoursAreForTerminalsThatWantThem) {
   EXPECT_THAT(run_lmx(wrong, environment()).err, no_colour);
 }
 
+// Text of others neither changes the terminal nor hides: names of files, arguments, recipes, records, statuses.
+TEST_F(Terminal, NoForeignTextIsExecutedOrInvisible) {
+  const std::string odd = "a\033]0;x\007\u200b\u202e\u00a0", json_odd = R"(a\u001b]0;x\u0007\u200b\u202e\u00a0)";
+  const std::string file = path(odd + ".yaml"), dir = path("run");
+  write(odd + ".yaml", "data: {name: synthetic}\nmodel:\n  " + std::string("ce\u200blls: 3\n"));
+  write("shown.yaml", "name: \"" + json_odd + "\"\n");
+  write("texts.csv", "s" + odd + ",label\na,b\n");
+  ASSERT_EQ(run("run", {"train.steps=20"}).code, 0);
+  write("run/status.json", R"({"state": "failed", "step": 20, "reason": ")" + json_odd + R"(", "cause": ""})");
+  write("run/metrics.jsonl", read_file(path("run/metrics.jsonl")) + R"({"step": 20, "split": "train", "rows/)" +
+                                 json_odd + R"(": 1, "loss/)" + json_odd + "\": 1}\n");
+  std::filesystem::copy(dir, path(odd), std::filesystem::copy_options::recursive);
+  const std::string checkpoint = path(odd) + "/checkpoints/step-20";
+  for (const Words& words : {Words{"run", file},
+                             {"run", path("tiny.yaml"), "model." + odd + "=1"},
+                             {"config", file},
+                             {"config", path("shown.yaml"), "--composed"},
+                             {"report", dir},
+                             {"report", dir, "--json"},
+                             {"report", path(odd)},
+                             {"eval", path(odd), "--checkpoint", odd},
+                             {"run", "--" + odd},
+                             {odd},
+                             {"plan", path("tiny.yaml"), "--machine", odd},
+                             {"bleu", odd},
+                             {"average", path(odd + ".safetensors"), checkpoint, checkpoint},
+                             {"eval", path(odd), "--checkpoint", path(odd + ".safetensors")},
+                             {"features", dir, path("texts.csv"), "--out", path("f.csv")},
+                             {"plugins", "info", odd},
+                             {"generate", dir, "--prompt", odd}}) {
+    const std::string text = on_terminal(words, 80);
+    EXPECT_THAT(text, HasSubstr("<U+200B>")) << words[0];
+    for (const char* hidden : {"\033]", "\007", "\u200b", "\u202e", "\u00a0"})
+      EXPECT_THAT(text, Not(HasSubstr(hidden))) << words[0];
+  }
+}
+
 TEST_F(Terminal, ColumnsDecidesWithoutATerminal) {
   auto narrow = environment();
   narrow["COLUMNS"] = "50";

@@ -1,5 +1,5 @@
 // lmx average
-#include <cstdio>
+#include <iostream>
 #include <memory>
 
 #include "app/inference/average.h"
@@ -27,9 +27,8 @@ void average(const AverageCommand& o) {
   } else {
     options.checkpoints = o.inputs;
   }
-  for (const std::string& path : lmx::average_checkpoints(options, o.output))
-    std::printf("averaged %s\n", path.c_str());
-  std::printf("wrote %s\n", o.output.c_str());
+  for (const std::string& path : lmx::average_checkpoints(options, o.output)) std::cout << "averaged " << path << "\n";
+  std::cout << "wrote " << o.output << "\n";
 }
 
 }  // namespace

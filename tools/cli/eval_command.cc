@@ -88,7 +88,7 @@ void evaluate(Command command, EvalFlags o) {
   const lmx::EvalResult r = lmx::evaluate_run(o.run, o.eval);
   if (o.json) return print_json(to_json(o, r));
   const std::string step = "step-" + std::to_string(r.step);  // a file of parameters has no step
-  std::printf("checkpoint %s\n", r.step > 0 ? step.c_str() : o.eval.checkpoint.c_str());
+  std::cout << "checkpoint " << (r.step > 0 ? step : o.eval.checkpoint) << std::endl;
   std::printf("%s %ss %lld\n", o.eval.split.c_str(), r.unit.c_str(), static_cast<long long>(r.tokens));
   if (!o.eval.text.empty()) std::printf("text unknown %lld\n", static_cast<long long>(r.unknown));
   std::printf("%s nll_nat %.6f\n", o.eval.split.c_str(), r.nll_nat);

@@ -1,5 +1,5 @@
 // lmx export
-#include <cstdio>
+#include <iostream>
 #include <memory>
 
 #include "app/export/export.h"
@@ -17,7 +17,7 @@ struct ExportCommand {
 void export_model(const ExportCommand& o) {
   o.directories.load();
   for (const std::string& name : lmx::export_run(o.run, o.options))
-    std::printf("wrote %s/%s\n", o.options.output.c_str(), name.c_str());
+    std::cout << "wrote " << o.options.output << "/" << name << "\n";
 }
 
 }  // namespace

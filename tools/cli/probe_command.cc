@@ -144,7 +144,7 @@ void probe_command(Command command, const ProbeFlags& o) {
   print_unit(result.strongest, tested);
   if (!o.histogram.empty() && result.strongest.weight != 0) {
     write_file(o.histogram, histogram_of(sets.train, result.strongest));
-    std::printf("written %s\n", o.histogram.c_str());
+    std::cout << "written " << o.histogram << "\n";
   }
   if (o.bag_of_bytes) print(probe_bytes(texts, o.probe), 256, tested, "bag_of_bytes ");
 }

@@ -202,7 +202,7 @@ void Progress::show() {
   if (!lmx::progress_enabled()) return lmx::progress_line(summary());
   const std::vector<std::string> all = lines();
   hide();
-  for (const std::string& line : all) std::fprintf(stderr, "%s\n", lmx::without_controls(line).c_str());
+  for (const std::string& line : all) std::fprintf(stderr, "%s\n", lmx::printable_with_colours(line).c_str());
   std::fflush(stderr);
   drawn_ = all.size();
 }

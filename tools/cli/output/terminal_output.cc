@@ -64,7 +64,7 @@ int TerminalOutput::sync() {
 }
 
 bool TerminalOutput::write(size_t bytes) {
-  const std::string shown = lmx::without_controls(pending_.substr(0, bytes));
+  const std::string shown = lmx::printable_with_colours(pending_.substr(0, bytes));
   pending_.erase(0, bytes);
   return std::fwrite(shown.data(), 1, shown.size(), stdout) == shown.size();
 }

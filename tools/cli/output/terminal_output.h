@@ -10,8 +10,8 @@
 
 namespace lmx_cli {
 
-// During its lifetime, what std::cout prints on a terminal contains no control characters of foreign texts, such as a
-// source line of a recipe or the name of a file. A file or a pipe gets the bytes unchanged.
+// During its lifetime, what std::cout prints on a terminal contains no control or invisible characters of foreign texts,
+// such as a source line of a recipe or the name of a file. A file or a pipe gets the bytes unchanged.
 class TerminalOutput final : public std::streambuf {
  public:
   TerminalOutput();
