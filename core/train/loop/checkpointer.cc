@@ -73,7 +73,7 @@ void Checkpointer::save(StateDict own) {
   const std::vector<double> all = s_.comm.gather_numbers(mine, "checkpoint");
   if (all[0] == kNotFinite)
     end_diverged(s_,
-                 str("[train] step ", run_.at.step, ": the parameter ", broken,
+                 str("[train] step ", run_.at.step, ": the parameter ", s_.comm.gather_texts(broken, "checkpoint")[0],
                      " is not finite any more, so this step gets no checkpoint. Try a lower optimizer.lr, or a clip"));
   const bool by_rank = std::find(all.begin(), all.end(), kOwnState) != all.end();
   if (s_.leads()) begin_checkpoint(run_.directory, run_.at.step);
