@@ -283,7 +283,7 @@ TEST_F(Ends, ParametersThatAreNotFiniteHaveDiverged) {
     words.insert(words.end(), more.begin(), more.end());
     const Outcome o = run(dir, words);
     EXPECT_EQ(o.code, 1) << o.err;
-    EXPECT_THAT(o.err, Names("[train] step 1", "not finite"));
+    EXPECT_THAT(o.err, Names("[train] step 1", "the parameter embedding.weight is not finite"));
     EXPECT_EQ(o.out.find("next:"), std::string::npos) << o.out;
     EXPECT_EQ(status(dir)["state"], "failed");
     EXPECT_EQ(status(dir)["cause"], "diverged");
@@ -292,17 +292,27 @@ TEST_F(Ends, ParametersThatAreNotFiniteHaveDiverged) {
   ended("last", {"train.steps=1"});
   ended("pause", {"--until", "1"});
   ended("skip", {"train.steps=1", "train.on_divergence=skip"});
-  ended("ranks", {"train.steps=1", "comm={name: virtual, ranks: 2}"});
+  const std::string ranks = "comm={name: virtual, ranks: 2}";
+  ended("ranks", {"train.steps=1", ranks});
+  ended("workers", {"train.steps=1", ranks, "sync={all: {params: .*, strategy: param_server}}"});
+  ended("processes", {"train.steps=1", "comm={name: gloo, ranks: 2}"});
+  ended("passes", {"train.steps=1", "batch.micro=2"});
 }
 
 // `lmx run ... | head`: a checkpoint and a true status, as for a closed terminal.
 TEST_F(Ends, AReaderThatLeavesIsASignal) {
-  const Outcome o = run_process(
-      {"/bin/sh", "-c", "(" + line("a", {"train.steps=4000", "train.eval_every=20"}) + ") 2>&1 | head -n 1"},
-      environment());
-  EXPECT_EQ(o.code, 0) << o.err;
-  EXPECT_EQ(status("a")["state"], "interrupted");
-  EXPECT_FALSE(lmx::list_checkpoints(path("a")).empty());
+  const auto leaves = [&](const std::string& dir, const Words& more) {
+    Words words{"train.steps=4000", "train.eval_every=20"};
+    words.insert(words.end(), more.begin(), more.end());
+    const Outcome o = run_process({"/bin/sh", "-c", "(" + line(dir, words) + ") 2>&1 | head -n 1"}, environment());
+    EXPECT_EQ(o.code, 0) << o.err;
+    EXPECT_EQ(status(dir)["state"], "interrupted") << dir;
+    EXPECT_FALSE(lmx::list_checkpoints(path(dir)).empty()) << dir;
+    EXPECT_EQ(read_file(folder_ / dir / "log.txt").find("restart 1"), std::string::npos) << dir;
+  };
+  leaves("a", {});
+  leaves("restarted", {"--restarts", "2"});
+  leaves("processes", {"comm={name: gloo, ranks: 2}"});
 }
 
 TEST_F(Ends, ClosedStandardStreamsLeaveTheRecordsClean) {
