@@ -276,6 +276,12 @@ TEST(BeamSearch, OptionsAreChecked) {
   EXPECT_THAT(refused([](SearchOptions& o) { o.max_factor = -1; }), Names("a x + b"));
   EXPECT_THAT(refused([](SearchOptions& o) { o.max_offset = NAN; }), Names("a x + b"));
   EXPECT_THAT(refused([](SearchOptions& o) { o.min_length = -1; }), Names(">= 0"));
+  // Sizes whose search would need more memory or time than there is.
+  EXPECT_THAT(refused([](SearchOptions& o) { o.beam = 10'001; }), Names("at most 10000", "got 10001"));
+  EXPECT_THAT(refused([](SearchOptions& o) { o.max_factor = 1e300; }), Names("a x + b", "at most 1000000", "1e+300"));
+  EXPECT_THAT(refused([](SearchOptions& o) { o.max_offset = 1'000'001; }), Names("a x + b", "at most 1000000"));
+  EXPECT_EQ(refused([](SearchOptions& o) { o.beam = 10'000; }), "");
+  EXPECT_EQ(refused([](SearchOptions& o) { o.max_offset = 1'000'000; }), "");
   SearchOptions o;
   read_length_penalty("wu:1.5", o);
   EXPECT_EQ(o.length_penalty, "wu");

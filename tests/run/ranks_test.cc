@@ -42,6 +42,17 @@ TEST_F(RanksTest, VirtualRanksSayWhatTravelled) {
   EXPECT_EQ(times(o.out, "valid ppl"), times(o.out, "\nvalid ppl") + times(o.out, "best valid ppl"));
 }
 
+TEST_F(RanksTest, AHostHasAtMostSoManyProcesses) {
+  for (const auto& [ranks, limit] : {std::pair{"4097", "4096 ranks on a host"},
+                                     {"1048577", "[0, 1048576]"},
+                                     {"4294967297", "[0, 1048576]"}}) {  // the last one is 1 in 32 bits
+    const Outcome o = run("a", {"comm={name: gloo, ranks: " + std::string(ranks) + "}"});
+    EXPECT_EQ(o.code, 2) << o.err;
+    EXPECT_THAT(o.err, Names("comm", ranks, limit));
+    EXPECT_FALSE(fs::exists(path("a")));
+  }
+}
+
 // Times are sent with the numbers of a record, and the lengths of their texts differ between runs.
 TEST_F(RanksTest, EqualRunsSendEqualBytes) {
   const auto bytes = [&](const std::string& dir) {

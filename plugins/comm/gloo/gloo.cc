@@ -21,6 +21,7 @@
 #include "lmx/launch.h"
 #include "lmx/plugin.h"
 #include "peer_memory.h"
+#include "processes/local_job.h"
 #include "processes/process_group.h"
 #include "start.h"
 #include "store/store.h"
@@ -260,6 +261,7 @@ std::unique_ptr<lmx::CommGroup> make_gloo(const lmx::Node& node, const std::stri
     if (config.ranks == 0)
       throw UserError(
           str("[", path, "] name=gloo: say how many ranks, comm.ranks=4, or start lmx by torchrun or srun"));
+    lmx::processes::require_few_ranks(config.ranks, path);
     start_ranks(static_cast<int>(config.ranks));
   }
   require_started_ranks(config, launch, path);

@@ -134,6 +134,12 @@ void accept_forwarded_signals() {
   sigaction(SIGUSR2, &action, nullptr);
 }
 
+void require_few_ranks(int64_t ranks, const std::string& path) {
+  if (ranks > kMostChildren)
+    throw UserError(str("[", path, "] lmx starts at most ", kMostChildren, " ranks on a host, and comm.ranks is ",
+                        ranks, "; start them on several hosts by a launcher (docs/cluster.md)"));
+}
+
 void ignore_broken_pipes() {
   std::signal(SIGPIPE, SIG_IGN);
 }

@@ -54,6 +54,9 @@ class EndAtSignal {
 // In a rank: SIGUSR1 and SIGUSR2 act like SIGINT and SIGTERM.
 void accept_forwarded_signals();
 
+// UserError, which begins with `path`: lmx cannot start so many ranks on a host.
+void require_few_ranks(int64_t ranks, const std::string& path);
+
 // In a rank: ignores SIGPIPE. The library of messages writes to the connection of a rank that has died; this rank must
 // report that, not die.
 void ignore_broken_pipes();

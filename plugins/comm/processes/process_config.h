@@ -13,12 +13,12 @@ struct ProcessConfig {
     f.field("ranks", ranks,
             "number of processes; lmx starts them if no launcher (mpirun, srun, torchrun) has started this one; 0: the "
             "number of the launcher",
-            kNonNegative);
+            kSizeOrNone);
     f.field(
         "ranks_per_node", ranks_per_node,
         "consecutive ranks that count as one node, for sync levels and for the bytes between nodes; 0: the ranks of "
         "a host",
-        kNonNegative);
+        kSizeOrNone);
     f.choice("reduce", reduce, {"ordered", "native"},
              "addition in an all-reduce: by lmx in rank order, with the same bits in every group, or by the message "
              "library in any order");

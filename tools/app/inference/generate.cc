@@ -28,7 +28,9 @@ Batch batch_of(std::span<const int32_t> ids, const Context& ctx) {
 }
 
 void check(const GenerateOptions& o) {
-  if (o.tokens < 1) throw UserError(str("[generate] the number of tokens must be at least 1, got ", o.tokens));
+  constexpr int64_t kMost = 1'000'000'000;  // weeks of work, and gigabytes of text
+  if (o.tokens < 1 || o.tokens > kMost)
+    throw UserError(str("[generate] the number of tokens must be at least 1 and at most ", kMost, ", got ", o.tokens));
   if (!(o.temperature >= 0) || std::isinf(o.temperature))
     throw UserError(str("[generate] the temperature must be a number >= 0, got ", o.temperature));
   if (o.top_k < 0) throw UserError(str("[generate] top-k must be >= 0, got ", o.top_k));

@@ -22,6 +22,10 @@ double penalty(const SearchOptions& o, int64_t length) {
   return o.length_penalty == "fairseq" ? std::pow(l, o.alpha) : 1.0;
 }
 
+// Limits that no search for a translation needs, and beyond which it would not end or need too much memory.
+constexpr int64_t kMostHypotheses = 10'000;
+constexpr int64_t kLongest = 1'000'000;  // of a and b in the greatest length a x + b
+
 struct Live {
   std::vector<int32_t> ids;
   double logprob = 0;
@@ -46,7 +50,7 @@ class Search {
   Search(const SearchOptions& options, std::span<const int64_t> source_lengths) : options_(options) {
     for (size_t i = 0; i < source_lengths.size(); ++i) {
       const double most = options.max_factor * static_cast<double>(source_lengths[i]) + options.max_offset;
-      const auto length = static_cast<int64_t>(std::clamp(most, 0.0, 1e9));
+      const auto length = static_cast<int64_t>(std::max(most, 0.0));
       if (options.min_length > length)
         throw UserError(str("[translate] the least length, ", options.min_length, " tokens, is above the greatest, ",
                             length, ", of a sentence of ", source_lengths[i], " tokens (--max-length)"));
@@ -179,9 +183,12 @@ void check_search(const SearchOptions& o) {
     throw UserError(str("[translate] no length penalty '", o.length_penalty, "'",
                         did_you_mean(o.length_penalty, kPenalties), "; there are ", config::join(kPenalties)));
   if (!std::isfinite(o.alpha)) throw UserError(str("[translate] the length penalty's exponent is ", o.alpha));
-  if (!(o.max_factor >= 0) || std::isinf(o.max_factor) || !std::isfinite(o.max_offset))
-    throw UserError(str("[translate] the greatest length a x + b needs a >= 0 and a number b, got ", o.max_factor, ",",
-                        o.max_offset));
+  if (o.beam > kMostHypotheses)
+    throw UserError(str("[translate] the beam holds at most ", kMostHypotheses, " hypotheses, got ", o.beam));
+  constexpr auto longest = static_cast<double>(kLongest);
+  if (!(o.max_factor >= 0 && o.max_factor <= longest && std::abs(o.max_offset) <= longest))
+    throw UserError(str("[translate] the greatest length a x + b needs a and b of at most ", kLongest,
+                        ", and a >= 0, got ", o.max_factor, ",", o.max_offset));
   if (o.min_length < 0) throw UserError(str("[translate] the least length must be >= 0, got ", o.min_length));
 }
 
