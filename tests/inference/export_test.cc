@@ -1,6 +1,8 @@
 // lmx export: the contents of each format's files, read back from their bytes. tools/parity/export_*.py load them in
 // the other programs.
+#include <fcntl.h>
 #include <gmock/gmock.h>
+#include <sys/file.h>
 
 #include <cmath>
 #include <nlohmann/json.hpp>
@@ -132,6 +134,23 @@ TEST_F(Export, PyTorchHasTheWeightsAndAModule) {
   EXPECT_EQ(config["projection"], 8);
   EXPECT_THAT(read_file(path("out/lmx_model.py")), HasSubstr("class LSTM"));
   EXPECT_EQ(read_file(path("out/vocabulary.tsv")), read_file(path("a/vocabulary.tsv")));
+}
+
+TEST_F(Export, DraftsOfKilledExportsAreRemoved) {
+  ASSERT_EQ(run("a", {"train.steps=10"}).code, 0);
+  for (const char* name : {".out.tmp-0", "victim", ".out.tmp-2"}) std::filesystem::create_directory(path(name));
+  for (const char* name : {".out.tmp-0/model.safetensors", "victim/file"}) write(name, "text");
+  std::filesystem::create_directory_symlink("victim", path(".out.tmp-1"));  // planted
+  const int living = open(path(".out.tmp-2").c_str(), O_RDONLY | O_DIRECTORY);
+  ASSERT_EQ(flock(living, LOCK_EX), 0);
+  const Outcome o = export_to("pytorch", "a", "out");
+  ASSERT_EQ(o.code, 0) << o.err;
+  close(living);
+  EXPECT_FALSE(std::filesystem::exists(path(".out.tmp-0")));
+  EXPECT_EQ(read_file(path("victim/file")), "text");
+  EXPECT_TRUE(std::filesystem::is_symlink(path(".out.tmp-1")));
+  EXPECT_TRUE(std::filesystem::exists(path(".out.tmp-2")));
+  EXPECT_EQ(std::filesystem::status(path("out")).permissions(), std::filesystem::status(path("victim")).permissions());
 }
 
 // The plugin of a model states what an export needs; its own keys are not read.

@@ -151,7 +151,7 @@ void configure(CURL* curl, const Request& request, Listener& listener, const cur
 Transfer transfer(const Request& request) {
   Listener l;
   l.state.request = &request;
-  l.state.descriptor = open(request.path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+  l.state.descriptor = open(request.path.c_str(), O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666);
   if (l.state.descriptor < 0) {
     l.state.result.write_error = std::strerror(errno);
     return l.state.result;

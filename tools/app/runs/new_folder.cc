@@ -1,7 +1,12 @@
 #include "app/runs/new_folder.h"
 
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <cerrno>
+#include <cstring>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
@@ -13,6 +18,18 @@ namespace lmx::train {
 
 namespace fs = std::filesystem;
 
+namespace {
+
+// Opens and locks a folder. Returns -1 (errno) if it is none, a link to one, or locked: its process lives.
+int lock_folder(const std::string& path) {
+  const int folder = open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+  if (folder < 0 || flock(folder, LOCK_EX | LOCK_NB) == 0) return folder;
+  close(folder);
+  return -1;
+}
+
+}  // namespace
+
 NewFolder::NewFolder(std::string command, std::string target)
     : command_(std::move(command)), target_(std::move(target)) {
   std::error_code error;
@@ -22,15 +39,33 @@ NewFolder::NewFolder(std::string command, std::string target)
   if (!fs::is_directory(path.parent_path(), error))
     throw UserError(
         str("[", command_, "] there is no folder ", path.parent_path().string(), " to make ", target_, " in"));
-  draft_ = (path.parent_path() / str(".", path.filename().string(), ".tmp-", getpid())).string();
-  fs::remove_all(draft_, error);
-  if (!fs::create_directory(draft_, error) || error)
-    throw RunError(str("[", command_, "] cannot create ", draft_, ": ", error.message()));
+  make_draft((path.parent_path() / ("." + path.filename().string())).string());
+}
+
+// The names of drafts are numbered, as those of OutputFile.
+void NewFolder::make_draft(const std::string& stem) {
+  const auto name = [&](int number) { return str(stem, ".tmp-", number); };
+  constexpr int kMostAtOnce = 8;
+  std::error_code error;
+  for (int number = 0; number < kMostAtOnce; ++number) {
+    const int leftover = lock_folder(name(number));  // of a process that was killed
+    if (leftover < 0) continue;
+    fs::remove_all(name(number), error);
+    close(leftover);
+  }
+  for (int number = 0; lock_ < 0; ++number) {
+    draft_ = name(number);
+    if (mkdir(draft_.c_str(), 0777) == 0) lock_ = lock_folder(draft_);
+    // Another process has the name, or has taken this draft for a leftover before it was locked.
+    if (lock_ < 0 && errno != EEXIST && errno != EWOULDBLOCK && errno != ENOENT)
+      throw RunError(str("[", command_, "] cannot create ", draft_, ": ", std::strerror(errno)));
+  }
 }
 
 NewFolder::~NewFolder() {
   std::error_code error;
   if (!finished_) fs::remove_all(draft_, error);
+  close(lock_);
 }
 
 std::string NewFolder::path(const std::string& name) {
