@@ -267,6 +267,19 @@ TEST(CountedDevice, RefusesMillionsOfKernels) {
   EXPECT_THROW(count(10'000'000), TooManyKernels);
 }
 
+// Losses and other small blocks are read outside of kernels, also if a recipe of tens of terabytes has used up the
+// addresses.
+TEST(CountedDevice, SmallBlocksStayAccessible) {
+  const auto counting = CountingDevice::make(Device::Kind::cpu);
+  Context ctx;
+  counting->place(ctx);
+  const auto allocate = [&](size_t bytes) { return ctx.allocator->allocate(bytes, MemClass::activations); };
+  for (int i = 0; i < 50'000; ++i) allocate(size_t{900} << 20);
+  auto* small = static_cast<char*>(allocate(4096));
+  small[0] = 1;  // a fault without addresses
+  EXPECT_EQ(small[4095], 0);
+}
+
 // Five iterations of Newton and Schulz of each hidden matrix (n, m), m <= n: 2 m^2 n + m^3 multiply-adds. Queries, keys
 // and values are three matrices.
 TEST(CountedOptimizer, MuonMultipliesInTheUpdate) {

@@ -2,6 +2,7 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <map>
@@ -35,17 +36,20 @@ class Addresses {
   Addresses(const Addresses&) = delete;
   Addresses& operator=(const Addresses&) = delete;
 
+  // Null: no addresses are left.
   void* take(size_t size) {
-    const size_t pages = (size + kPage - 1) / kPage * kPage;
-    const bool accessible = pages <= size_ - used_ && (pages < kLarge || pages < (size_ - used_) / 2);
-    if (accessible) return first_ + std::exchange(used_, used_ + pages);
-    // A block of a terabyte is only named, never accessed, and addresses that no processor has are enough for it.
+    const size_t pages = (size + kPage - 1) / kPage * kPage, left = size_ - used_;
+    const size_t most = pages < kSmall ? left : pages < kLarge ? left - std::min(left, size_ / 4) : left / 2;
+    if (pages <= most) return first_ + std::exchange(used_, used_ + pages);
+    if (pages < kSmall) return nullptr;
+    // A larger block is only named, never accessed, and addresses that no processor has are enough for it.
     return reinterpret_cast<void*>(kNowhere + std::exchange(nowhere_, nowhere_ + pages));
   }
 
  private:
   static constexpr size_t kMost = size_t{32} << 40, kLeast = size_t{16} << 20, kPage = 4096;
-  static constexpr size_t kLarge = size_t{1} << 30;
+  // The last quarter of the addresses is for small blocks, such as losses, which code reads outside of kernels.
+  static constexpr size_t kSmall = size_t{1} << 20, kLarge = size_t{1} << 30;
   static constexpr uintptr_t kNowhere = uintptr_t{1} << 57;
   std::byte* first_ = nullptr;
   size_t size_ = 0, used_ = 0, nowhere_ = 0;

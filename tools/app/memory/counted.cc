@@ -260,7 +260,7 @@ Result counted(Count&& count) {
     try {
       return count();
     } catch (const OutOfMemory&) {
-      too_large("it needs terabytes");
+      too_large("it needs terabytes, or more addresses than `ulimit -v` allows");
     }
   };
 #ifdef __SANITIZE_THREAD__
