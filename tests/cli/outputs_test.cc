@@ -166,9 +166,9 @@ TEST_F(CommandOutputs, TextsAreFoundByPatternsFoldersAndRecipes) {
   write("plan.csv", "text\n");
   const std::string a = path("a.txt");
   expect_refused({"data", "filter", "--tsv", path("*.txt"), "--out-tsv", a}, Names("--out-tsv", "by --tsv"));
-  expect_refused(
-      {"data", "filter", "--source", folder_.root().string(), "--target", a, "--out-source", a, "--out-target", "b"},
-      Names("--out-source", "by --source"));
+  expect_refused({"data", "filter", "--source", folder_.root().string(), "--target", a, "--out-source", a,
+                  "--out-target", path("b")},
+                 Names("--out-source", "by --source"));
   expect_refused({"data", "stats", "--files", folder_.root().string(), "--plot", a}, Names("--plot", "by data.files"));
   write("recipe.yaml", "data: {name: text, files: [" + path("a.*") + "]}\n");
   expect_refused({"data", "stats", path("recipe.yaml"), "--records", a}, Names("--records", "by data.files"));

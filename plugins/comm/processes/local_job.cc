@@ -32,7 +32,7 @@ volatile pid_t g_children[kMostChildren];
 volatile std::sig_atomic_t g_count = 0, g_passed_on = 0;
 
 // The ranks handle SIGUSR1 like SIGINT and SIGUSR2 like SIGTERM, of which a second one ends them at once. Only a second
-// SIGINT or SIGTERM means that: SIGPIPE comes with every line that nobody reads.
+// SIGINT or SIGTERM means that: SIGPIPE comes with every line that has no reader.
 extern "C" void pass_on(int signal) {
   const bool again = g_passed_on != 0;
   if (again && signal != SIGINT && signal != SIGTERM) return;

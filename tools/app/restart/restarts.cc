@@ -72,7 +72,7 @@ Progress progress_of(const std::string& run) {
 struct Ending {
   int code = 0;  // exit code, or 128 + signal
   std::string reason, cause;
-  // A run whose output nobody reads any more has saved itself, and SIGPIPE ends it when it prints its result.
+  // A run whose output has lost its reader has saved itself, and SIGPIPE ends it when it prints its result.
   bool failed() const {
     return code == 1 || (code > 128 && code != 128 + SIGINT && code != 128 + SIGTERM && code != 128 + SIGPIPE);
   }

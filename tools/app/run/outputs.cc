@@ -45,7 +45,7 @@ bool is_name_of_sweep(const std::string& name) {
   return is_one_of(name, std::array{"sweep.json", "journal.jsonl", "results.json", "table.csv", "table.md", ".lock"});
 }
 
-// Says whose file `path` is; "": nobody's.
+// Returns the run, checkpoint, sweep or experiment that the file belongs to; "" if it belongs to none.
 std::string owner_of(const fs::path& path) {
   const fs::path folder = path.parent_path();
   const std::string name = path.filename().string(), checkpoint = checkpoint_around(path.string());
