@@ -45,6 +45,7 @@ const std::map<std::string, std::string> kHeaderRoom{
     {"device_comm.h", "comm"},
     {"dtype.h", "tensor"},
     {"error.h", "base"},
+    {"feedback_strategy.h", "sync"},
     {"gradcheck.h", "ops"},
     {"kernels.h", "backend"},
     {"launch.h", "comm"},
@@ -77,6 +78,7 @@ const std::map<std::string, std::string> kHeaderRoom{
     {"sync.h", "sync"},
     {"tensor.h", "tensor"},
     {"trace.h", "base"},
+    {"vectors.h", "comm"},
 };
 
 struct Exception {

@@ -1,0 +1,76 @@
+// Functions on f32 vectors, of which strategies that compress gradients are composed. They run on the CPU and on CUDA,
+// and their results do not depend on the number of threads. Ranks are added in rank order from +0.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "lmx/comm.h"
+#include "lmx/context.h"
+
+namespace lmx {
+
+// Some elements of a vector.
+struct Entries {
+  Tensor ids;     // i32 (k), each once
+  Tensor values;  // f32 (k)
+};
+
+// How many elements take_largest() takes of a vector of n.
+LMX_API int64_t largest_count(int64_t n, int64_t k, int64_t chunk = 0);
+// Takes the k elements of v (n) with the largest absolute values: returns them, ids ascending, and sets them to 0 in v.
+// With a `chunk`, k of each `chunk` successive elements; the last chunk may be shorter. If absolute values are
+// equal, the elements with lower ids are taken. NaN counts as larger than infinity. REQUIRES: 1 <= k; with a chunk
+// k <= chunk, else k <= n.
+LMX_API Entries take_largest(Context& ctx, Tensor v, int64_t k, int64_t chunk = 0);
+// Takes k elements of v (n) that `key` chooses; each set of k ids has the same probability. Collective: all ranks pass
+// the same key and get the same ids, in no order. REQUIRES: k <= n.
+LMX_API Entries take_random(Context& ctx, Tensor v, int64_t k, RandomKey key);
+// (size): the entries at their ids, +0 elsewhere.
+LMX_API Tensor spread_entries(Context& ctx, const Entries& entries, int64_t size);
+// (size): the sum over ranks of their entries. Collective: all ranks have the same number of entries, k. Each rank
+// sends 8 k bytes to each other rank in two collectives. The result is shared and must not be written to.
+LMX_API Tensor gather_entries(Context& ctx, const Entries& own, int64_t size, const std::string& group);
+
+// v += factor * x, of equal sizes.
+LMX_API void add_scaled(Context& ctx, Tensor v, float factor, const Tensor& x);
+// Makes the columns of m (rows, columns) orthonormal from left to right by the modified Gram-Schmidt method, with sums
+// in double. A column that depends on those before it, up to rounding, is replaced by a unit vector that is made
+// orthogonal to them: the one of which they contain least. REQUIRES: columns <= rows.
+LMX_API void orthonormalise(Context& ctx, Tensor m);
+
+// factor * sign(x), in x's shape; 0 and NaN stay.
+LMX_API Tensor signs(Context& ctx, const Tensor& x, float factor);
+// The majority vote of ranks on the sign of each element of v (n), times `factor` (Bernstein et al. 2019, signSGD with
+// majority vote). An element that is not negative votes for +, a rank with zeros only does not vote, and a tie is +.
+// The result is NaN if an element of any rank is not finite. Collective: each part of the signs is sent to the rank
+// that counts its votes, and the results are gathered. The result is shared and must not be written to.
+LMX_API Tensor vote_signs(Context& ctx, const Tensor& v, float factor, const std::string& group);
+
+// The lowest `bits` bits (1 to 8) of each code, u8 (n), without gaps, the first code in the lowest bits of the first
+// byte: u8 (packed_bytes(n, bits)).
+LMX_API int64_t packed_bytes(int64_t n, int bits);
+LMX_API Tensor pack_bits(Context& ctx, const Tensor& codes, int bits);
+LMX_API Tensor unpack_bits(Context& ctx, const Tensor& packed, int bits, int64_t n);
+
+// Stochastic rounding of a vector to few levels (Alistarh et al. 2017, QSGD, section 3.1). Each bucket of `bucket`
+// successive elements has a norm N, and an element v becomes sign(v) N l / s with s = 2^(bits - 1) - 1 levels. With
+// x = s |v| / N, l is floor(x) + 1 with the probability x - floor(x), otherwise floor(x), so the expected value is v.
+struct QuantiserConfig {
+  int64_t bits = 4;      // 2 to 8: one for the sign
+  int64_t bucket = 512;  // elements
+  bool largest = false;  // N is the largest absolute value of the bucket; otherwise its Euclidean norm
+};
+struct Quantised {
+  Tensor norms;  // f32 (buckets)
+  Tensor codes;  // u8, packed
+};
+LMX_API Quantised quantise(Context& ctx, const QuantiserConfig& config, const Tensor& v, RandomKey key);
+// v += factor * the decoded values.
+LMX_API void add_quantised(Context& ctx, const QuantiserConfig& config, const Quantised& q, float factor, Tensor v);
+// (size): the sum over ranks of the decoded values. Collective; each rank sends norms and codes to each other rank. The
+// result is shared and must not be written to.
+LMX_API Tensor gather_quantised(Context& ctx, const QuantiserConfig& config, const Quantised& own, int64_t size,
+                                const std::string& group);
+
+}  // namespace lmx
