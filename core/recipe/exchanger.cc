@@ -246,6 +246,23 @@ void Exchanger::check_loss(const Loss& loss) const {
           "choose a loss that samples (sampled_softmax, two_stage_softmax), or a strategy that needs no candidates"));
 }
 
+void Exchanger::check_directions(const std::vector<ClipRule>& clip, bool loss_scaled) const {
+  for (const BoundRule& rule : rules_) {
+    if (rule.rule->result() != SyncResult::direction) continue;
+    const std::string place = str("[sync] ", path_, '.', rule.name, ": the result is a direction, not a gradient");
+    if (loss_scaled)
+      throw UserError(str(place, ", so a loss scale must not be divided out; choose precision bf16 or fp32"));
+    for (const ParameterSpec& spec : rule.params) {
+      const auto clips = [&](const ClipRule& c) { return c.params.matches(spec.name); };
+      const auto found = std::find_if(clip.begin(), clip.end(), clips);
+      if (found != clip.end() && found->norm > 0)
+        throw UserError(str(place, ", so clipping '", spec.name,
+                            "' would only change its length; give clip: 0, or a "
+                            "rule of norm 0 for these parameters before the others"));
+    }
+  }
+}
+
 const std::vector<ServerStrategy*>& Exchanger::servers() const {
   return servers_;
 }

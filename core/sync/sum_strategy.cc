@@ -12,6 +12,11 @@ SumStrategy::SumStrategy(SumConfig config, SyncEnv env)
 }
 
 std::vector<std::vector<std::string>> SumStrategy::units(const std::vector<ParameterSpec>& params) const {
+  return buckets(params, config_.bucket_mb);
+}
+
+std::vector<std::vector<std::string>> SumStrategy::buckets(const std::vector<ParameterSpec>& params,
+                                                           double bucket_mb) const {
   std::vector<std::vector<std::string>> units;
   std::vector<std::string> bucket;
   double bytes = 0;
@@ -22,7 +27,7 @@ std::vector<std::vector<std::string>> SumStrategy::units(const std::vector<Param
     }
     bucket.push_back(p.name);
     bytes += static_cast<double>(reducer_.codec().bytes(p.shape[0], row_width(p.shape)));
-    if (bytes < config_.bucket_mb * 1e6) continue;
+    if (bytes < bucket_mb * 1e6) continue;
     units.push_back(std::move(bucket));
     bucket.clear();
     bytes = 0;

@@ -44,6 +44,9 @@ std::string SyncReport::summary() const {
 CandidateKey SyncRule::candidate_key() const {
   return CandidateKey::left;
 }
+SyncResult SyncRule::result() const {
+  return SyncResult::sum;
+}
 std::map<std::string, CodecHealth> SyncReport::take_health() {
   return {};
 }

@@ -77,10 +77,12 @@ void observe_rescale(Communicator& comm, const Subject& s, Observation& seen) {
   scaled.strategy().rescale(2);
   scaled.step(kLater, {kLater, 2});
   plain.step(kLater, {kLater, 1});
-  const double apart = distance(widened(scaled.values(), 1), widened(plain.values(), 2));
+  const bool direction = scaled.direction();
+  const double apart = distance(widened(scaled.values(), 1), widened(plain.values(), direction ? 1 : 2));
   if (!(apart <= kSame))
-    seen.add("rescale", str("after rescale(2), doubled gradients give something else than the doubled result, by ",
-                            apart, " of its size; rescale() must multiply what is kept of earlier steps"));
+    seen.add("rescale", str("after rescale(2), doubled gradients give something else than the ",
+                            direction ? "same direction" : "doubled result", ", by ", apart,
+                            " of its size; rescale() must multiply what is kept of earlier steps"));
 }
 
 void observe_mean(Communicator& comm, const Subject& s, Observation& seen) {

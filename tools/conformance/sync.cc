@@ -32,14 +32,18 @@ class SyncCheck {
     conclude("state", seen_.kept ? str(seen_.kept, " tensors saved and loaded; the run continues in the same bits")
                                  : "no tensors to save; a new run continues in the same bits");
     conclude("rows", "each row once in a table's gradient");
-    conclude("sum", sum_text());
+    if (seen_.direction)
+      report_.run("sum", []() -> std::string { throw Skipped("the result is a direction, not a gradient"); });
+    else
+      conclude("sum", sum_text());
     report_.run("discard", [&] {
       on_all_groups([&](Communicator& comm, Observation& seen) { observe_discard(comm, s_, seen); });
       return result("discard", "a step after a discarded one equals the step alone");
     });
     report_.run("rescale", [&] {
       on_all_groups([&](Communicator& comm, Observation& seen) { observe_rescale(comm, s_, seen); });
-      return result("rescale", "after rescale(2), doubled gradients give the doubled result");
+      return result("rescale", seen_.direction ? "after rescale(2), doubled gradients give the same direction"
+                                               : "after rescale(2), doubled gradients give the doubled result");
     });
     report_.run("mean", [&] { return mean(); });
   }
@@ -96,6 +100,7 @@ class SyncCheck {
   }
 
   std::string mean() {
+    if (seen_.direction) throw Skipped("the result is a direction, not a gradient");
     if (!s_.approximate) throw Skipped("every step gives the sum");
     on_all_groups([&](Communicator& comm, Observation& seen) { observe_mean(comm, s_, seen); });
     return result("mean", str("--approximate: a step may differ from the sum, the mean of ", kMeanSteps, " steps by ",

@@ -27,7 +27,8 @@ struct UnitExchange {
 
 // The observations on one rank.
 struct Observation {
-  bool server = false;  // an asynchronous strategy, which has no reduce(): nothing was checked
+  bool server = false;     // an asynchronous strategy, which has no reduce(): nothing was checked
+  bool direction = false;  // SyncRule::result(): the result has no sum to be compared with
   // The first finding of each check that failed.
   std::map<std::string, std::string> findings;
   std::map<std::string, double> distances;  // the measured distance of checks that compare with a bound
@@ -110,6 +111,7 @@ class RankRun {
   RankRun(lmx::Communicator& comm, const Subject& s);
 
   bool server() { return rule_->server() != nullptr; }  // then strategy() must not be called
+  bool direction() const { return rule_->result() == lmx::SyncResult::direction; }
   lmx::SyncStrategy& strategy() { return *rule_->strategy(); }
   lmx::Context& ctx() { return ctx_; }
   const std::vector<std::vector<std::string>>& units() const { return units_; }

@@ -160,6 +160,7 @@ class StepCheck {
     double worst = 0;
     for (const Distance& d : distances_) worst = std::max(worst, std::sqrt(d.error / std::max(d.size, 1e-30)));
     seen_.distances["sum"] = worst;
+    seen_.direction = run_.direction();
     return std::move(seen_);
   }
 
@@ -196,7 +197,7 @@ class StepCheck {
     for (size_t i = 0; i < specs_.size(); ++i) {
       const Sum sum = sum_of(comm_.size(), step_, specs_[i], run_.selected());
       check_rows(specs_[i], sum);
-      check_sum(i, sum);
+      if (!run_.direction()) check_sum(i, sum);
     }
   }
 
@@ -264,6 +265,7 @@ class StepCheck {
 
 void Observation::merge(const Observation& other) {
   server |= other.server;
+  direction |= other.direction;
   findings.insert(other.findings.begin(), other.findings.end());
   for (const auto& [check, distance] : other.distances) distances[check] = std::max(distances[check], distance);
   kept = std::max(kept, other.kept);

@@ -39,6 +39,8 @@ class LMX_API SumStrategy : public SyncStrategy {
 
  protected:
   virtual void reduce_table(Context& ctx, Var& param);
+  // Divides `params` as units() does, in buckets of this size.
+  std::vector<std::vector<std::string>> buckets(const std::vector<ParameterSpec>& params, double bucket_mb) const;
   const SyncEnv& env() const { return env_; }
   bool encodes() const { return config_.codec.kind != "none"; }
   Reducer& reducer() { return reducer_; }

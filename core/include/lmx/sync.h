@@ -28,6 +28,13 @@ enum class CandidateKey : uint8_t {
   needed  // sets it, and has no effect if the loss samples no candidates
 };
 
+// The kind of a rule's result.
+enum class SyncResult : uint8_t {
+  sum,       // their sum over ranks, exact or approximate
+  direction  // an update direction, such as signs. Its size does not depend on that of the gradients, so neither
+             // clipping nor a loss scale is allowed for the rule's parameters
+};
+
 // The reports of a rule to its user. The defaults report nothing.
 class LMX_API SyncReport {
  public:
@@ -54,6 +61,7 @@ class LMX_API SyncRule : public SyncReport {
   // Whether begin_step() sets the rows of `param` for the loss (StepPlan::rows).
   virtual bool plans_rows(const std::string& param) const;
   virtual CandidateKey candidate_key() const;
+  virtual SyncResult result() const;  // by default a sum
   virtual void after_step(Context& ctx);
   // Called before after_step() if the update is skipped (an overflow, a divergence): nothing of this step's gradients
   // may be added to later ones.

@@ -1,0 +1,131 @@
+#include "lmx/feedback_strategy.h"
+
+#include <algorithm>
+#include <map>
+
+#include "comm/residuals.h"
+#include "lmx/error.h"
+#include "lmx/row_sync.h"
+
+namespace lmx {
+namespace {
+
+constexpr double kExactBucketMb = 150;  // Ott 2018, section 4.4
+
+}  // namespace
+
+void FeedbackConfig::fields(Fields& f) {
+  f.field("feedback", feedback, "add what was not sent to the gradient of the next step");
+  f.field("bucket_mb", bucket_mb, "megabytes of dense gradients that are compressed as one vector; 0: each separately",
+          kNonNegative);
+  f.field("min_size", min_size, "dense gradients with fewer elements are summed exactly", kNonNegative);
+}
+
+struct FeedbackStrategy::Impl {
+  comm::Residuals residuals;
+  std::map<std::string, ParameterSpec> params;
+};
+
+FeedbackStrategy::FeedbackStrategy(const FeedbackConfig& config, const SyncEnv& env)
+    : SumStrategy({.codec = {}, .bucket_mb = kExactBucketMb}, env), config_(config), impl_(std::make_unique<Impl>()) {
+  for (const ParameterSpec& p : env.params) impl_->params.emplace(p.name, p);
+}
+FeedbackStrategy::~FeedbackStrategy() = default;
+
+std::vector<std::vector<std::string>> FeedbackStrategy::units(const std::vector<ParameterSpec>& params) const {
+  std::vector<ParameterSpec> exact, compressed;
+  for (const ParameterSpec& p : params) (!p.sparse && compresses(p) ? compressed : exact).push_back(p);
+  std::vector<std::vector<std::string>> units = buckets(compressed, config_.bucket_mb);
+  for (std::vector<std::string>& unit : SumStrategy::units(exact)) units.push_back(std::move(unit));
+  return units;
+}
+
+bool FeedbackStrategy::compresses(const ParameterSpec& p) const {
+  return p.shape.numel() >= config_.min_size;
+}
+
+void FeedbackStrategy::begin_step(Context&, std::span<const Batch>, StepPlan& plan) {
+  step_ = plan.step;
+}
+
+void FeedbackStrategy::reduce(Context& ctx, std::span<Var> unit) {
+  const ParameterSpec& first = impl_->params.at(unit[0].name());
+  !first.sparse&& compresses(first) ? reduce_block(ctx, unit) : SumStrategy::reduce(ctx, unit);
+}
+
+namespace {
+
+// The gradients of a unit one after the other, flat. A parameter without a gradient has zeros. Frees the gradients.
+Tensor take_gradients(Context& ctx, std::span<Var> unit) {
+  Tensor all;
+  int64_t size = 0, at = 0;
+  for (const Var& p : unit) size += p.shape().numel();
+  if (unit.size() > 1) all = ctx.empty({size}, DType::f32, MemClass::communication);
+  for (Var& p : unit) {
+    const Tensor own = dense_of(ctx, p.grad(), p.value()).reshape({-1});
+    if (own.dtype() != DType::f32)
+      throw UserError(str("[sync] the gradient of ", p.name(), " is ", describe(own), "; compressors take f32"));
+    p.grad().clear();
+    if (unit.size() == 1) return own;
+    all.slice(at, at + own.numel()).copy_from(own);
+    at += own.numel();
+  }
+  return all;
+}
+
+// A copy of the gradient, to which the residual is added.
+Tensor with_residual(Context& ctx, comm::Residuals* residuals, const std::string& name, const Tensor& own) {
+  const int64_t n = own.numel();
+  if (!residuals) return own.clone(MemClass::communication);
+  const comm::Residuals::Exchanged kept = residuals->exchange(ctx, comm::Side::push, name, n, 1);
+  run_kernel(ctx,
+             comm::CopyRows<float>{comm::Rows(own.reshape({n, 1})).from(), kept.before.from(), kept.now.from(), n, 1});
+  return kept.now.tensor.reshape({n});
+}
+
+}  // namespace
+
+void FeedbackStrategy::reduce_block(Context& ctx, std::span<Var> unit) {
+  const bool alone = ctx.comm->size() == 1 && result() == SyncResult::sum;
+  if (ctx.comm->size() == 1 && std::all_of(unit.begin(), unit.end(), [](const Var& p) { return p.grad().empty(); }))
+    return;
+  const Tensor own = take_gradients(ctx, unit);
+  Block block{unit[0].name(), unit[0].shape(), own.numel(), step_};
+  if (unit.size() > 1) block = {str(block.name, '+', unit.size() - 1), {own.numel()}, own.numel(), step_};
+  comm::Residuals& kept = impl_->residuals;
+  const Tensor sum = alone ? kept.settle(ctx, block.name, own)
+                           : exchange(ctx, block, with_residual(ctx, feedback() ? &kept : nullptr, block.name, own));
+  int64_t at = 0;
+  for (Var& p : unit) {
+    const int64_t n = p.shape().numel();
+    p.grad().dense = sum.slice(at, at + n).reshape(p.shape());
+    at += n;
+  }
+}
+
+void FeedbackStrategy::after_step(Context&) {
+  impl_->residuals.commit();
+}
+void FeedbackStrategy::discard() {
+  impl_->residuals.discard();
+}
+void FeedbackStrategy::rescale(double factor) {
+  impl_->residuals.rescale(factor);
+}
+StateDict FeedbackStrategy::state() const {
+  return impl_->residuals.state();
+}
+
+void FeedbackStrategy::load(Context& ctx, const std::vector<StateDict>& ranks) {
+  if (feedback()) return impl_->residuals.load(ctx, ranks);
+  for (const StateDict& state : ranks)
+    if (!state.empty())
+      throw UserError(str("[sync] the checkpoint contains the residual ", state.begin()->first, ", and sync.", group(),
+                          ".feedback is false; resume with feedback: true"));
+}
+
+RandomKey FeedbackStrategy::key(const Block& block) const {
+  return env().key.fold(block.name).fold(static_cast<uint64_t>(block.step));
+}
+
+}  // namespace lmx
