@@ -31,10 +31,16 @@ struct Case {
   bool has(const char* text) const { return config.find(text) != std::string::npos; }
   bool one_bit() const { return has("one_bit") || strategy == "one_bit"; }
   bool forgets() const { return has("residual: none"); }
+  // Whether the residuals of a parameter contain what is missing in its sums.
+  bool feedback() const {
+    return one_bit() || has("feedback: true") || strategy == "top_k" || strategy == "random_k" ||
+           strategy == "power_sgd";
+  }
+  bool approximate() const { return feedback() || strategy == "qsgd"; }
   Subject subject(Device device = {}) const {
     Node node = parse_yaml(config, "case.yaml");
     node.set("name", Node::string(strategy));
-    return {Registry::instance().find(PluginKind::sync, node, "sync.all"), node, one_bit(), device};
+    return {Registry::instance().find(PluginKind::sync, node, "sync.all"), node, approximate(), device};
   }
 };
 
@@ -60,6 +66,12 @@ inline std::vector<Case> conformance_cases() {
     }
   }
   for (const std::string& c : one_bit) cases.push_back({"one_bit", "codec: " + c});
+  for (const char* strategy : {"top_k", "random_k"}) cases.push_back({strategy, "keep: 0.25"});
+  cases.push_back({"top_k", "keep: 0.1\nchunk: 64\nmin_size: 20"});
+  cases.push_back({"qsgd", "min_size: 0"});
+  cases.push_back({"qsgd", "{min_size: 20, feedback: true, bits: 3, bucket: 100, norm: max}"});
+  cases.push_back({"sign_majority", "{}"});
+  cases.push_back({"power_sgd", "rank: 4"});
   const std::string selected = "{p: 20, q: 30, hidden_q: 50, embedding: 'emb|tiny', codec: ";  // row_rule()
   for (const std::vector<std::string>& list : {codecs, one_bit})
     for (const std::string& c : list) cases.push_back({"sampled_rows", selected + c + "}"});
@@ -96,12 +108,12 @@ class ShippedCheck {
       for (const ParameterSpec& p : parameters()) {
         const Sum sum = sum_of(comm_.size(), step_, p, run_.selected());
         check_rows(p, sum);
-        if (case_.one_bit() && comm_.size() > 1) sum_up(p, sum, run_.values()[i]);
+        if (case_.feedback() && comm_.size() > 1) sum_up(p, sum, run_.values()[i]);
         ++i;
       }
       run_.after_step();
     }
-    if (case_.one_bit() && comm_.size() > 1) check_residuals();
+    if (case_.feedback() && comm_.size() > 1) check_residuals();
     return failures_;
   }
 

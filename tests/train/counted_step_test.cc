@@ -163,6 +163,10 @@ const std::vector<Case> kExchanges{
     {"dense", rules("allgather_dense", "allreduce, bucket_mb: 0.1")},
     {"one_bit", rules("unique", "one_bit")},
     {"levels", rules("unique", "allreduce, levels: 2")},
+    {"top_k", rules("top_k", "top_k, keep: 0.1, chunk: 256")},
+    {"random_k", rules("random_k", "random_k, keep: 0.1, bucket_mb: 1")},
+    {"qsgd", rules("unique", "qsgd, min_size: 200")},
+    {"sign_majority", rules("unique", "sign_majority")},
 };
 
 // The lines of a rank by group and collective, summed over its calls.
