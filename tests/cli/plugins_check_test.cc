@@ -64,8 +64,11 @@ INSTANTIATE_TEST_SUITE_P(
               "{layers: 2, d: 8, heads: 2, head_size: 6, positions: learned, norm: layer, activation: gelu_tanh, "
               "bias: yes, qk_norm: yes, tie: no, checkpoint: yes}"}},
         Good{"sync", "allreduce", {}}, Good{"sync", "unique", {}}, Good{"sync", "allgather", {}},
-        Good{"sync", "allgather_dense", {}}, Good{"sync", "seeded", {}}, Good{"sync", "one_bit", {"--approximate"}},
-        Good{"sync", "sampled_rows", {}},
+        Good{"sync", "top_k", {"--approximate", "--config", "{keep: 0.25}"}},
+        Good{"sync", "random_k", {"--approximate", "--config", "{keep: 0.25}"}},
+        Good{"sync", "qsgd", {"--approximate", "--config", "{min_size: 0}"}}, Good{"sync", "sign_majority", {}},
+        Good{"sync", "power_sgd", {"--approximate"}}, Good{"sync", "allgather_dense", {}}, Good{"sync", "seeded", {}},
+        Good{"sync", "one_bit", {"--approximate"}}, Good{"sync", "sampled_rows", {}},
         Good{"sync", "sampled_rows", {"--config", "{p: 0, q: 5, hidden_q: 30, draw: step}"}},
         Good{"sync", "param_server", {}}, Good{"batcher", "tbptt", {}}, Good{"batcher", "random_windows", {}},
         Good{"batcher", "packed_windows", {"--config", "{sequence_length: 7}"}}, Good{"batcher", "same_shape", {}},
@@ -252,6 +255,23 @@ TEST_F(PluginsNew, WritesFiveFilesAndWhatToDoNext) {
   EXPECT_THAT(read_file(fs::path(to) / "plug_in2.cc"),
               HasSubstr("LMX_PLUGIN(model, plug_in2, PlugIn2Config, make_plug_in2)"));
   EXPECT_THAT(o.out, HasSubstr("plugins check"));
+}
+
+TEST_F(PluginsNew, WritesASyncPluginOnEachBase) {
+  for (const auto& [base, type] :
+       {std::pair{"plain", "SyncStrategy"}, {"sum", "SumStrategy"}, {"feedback", "FeedbackStrategy"}}) {
+    const fs::path to = folder_ / base;
+    EXPECT_EQ(run_lmx({"plugins", "new", "sync", "mine", "--base", base, "--dir", to}).code, 0);
+    EXPECT_THAT(read_file(to / "mine.cc"), HasSubstr(str("class Mine : public lmx::", type, " {")));
+    EXPECT_EQ(read_file(to / "CMakeLists.txt").find("CHECK --approximate") != std::string::npos,
+              base == std::string_view("feedback"));
+  }
+  const Outcome o = run_lmx({"plugins", "new", "loss", "mine", "--base", "sum", "--dir", folder_ / "x"});
+  EXPECT_EQ(o.code, 2);
+  EXPECT_THAT(o.err, Names("--base sum", "sync", "not loss"));
+  EXPECT_THAT(run_lmx({"plugins", "new", "sync", "mine", "--base", "feedbak", "--dir", folder_ / "x"}).err,
+              Names("feedbak", "feedback"));
+  EXPECT_FALSE(fs::exists(folder_ / "x"));
 }
 
 TEST_F(PluginsNew, DoesNotOverwrite) {

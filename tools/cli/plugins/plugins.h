@@ -21,9 +21,9 @@ const lmx::PluginInfo& plugin_of_file(const std::string& file);
 // The files of `lmx plugins new`: templates/ of this folder, which the build embeds in the program.
 
 struct TemplateFile {
-  const char* kind;  // of the plugin, or "common"
+  const char* kind;  // of the plugin ("model"), of a sync plugin also its base ("sync/feedback"), or "common"
   const char* name;  // "plugin.cc", "test.cc", "recipe.yaml", "CMakeLists.txt", "plugin.toml"
-  const char* text;  // with @name@, @Name@, @kind@, @version@ and @summary@
+  const char* text;  // with @name@, @Name@, @kind@, @version@, @check@ and @summary@
 };
 const std::vector<TemplateFile>& template_files();
 

@@ -18,7 +18,7 @@ namespace {
 namespace fs = std::filesystem;
 
 struct NewOptions {
-  std::string kind, name, directory;
+  std::string kind, name, base, directory;
   bool force = false;
 };
 
@@ -54,13 +54,25 @@ std::string minor_version() {
   return version.substr(0, version.rfind('.'));
 }
 
+// The folder of templates/ with the files of this kind.
+std::string template_folder(const NewOptions& o) {
+  if (o.kind == "sync") return "sync/" + (o.base.empty() ? "plain" : o.base);
+  if (!o.base.empty())
+    throw lmx::UserError(lmx::str("[plugins] --base ", o.base, " is for plugins of the kind sync, not ", o.kind));
+  return o.kind;
+}
+
+// The words after the source of a test in CMakeLists.txt, which `lmx plugins check` gets.
+std::string check_words(const NewOptions& o) {
+  return o.base == "feedback" ? R"( CHECK --approximate --config "{keep: 0.25}")" : "";
+}
+
 std::string filled(std::string text, const NewOptions& o) {
   const std::string article = o.kind == "optimizer" ? "An " : "A ";
-  const std::pair<std::string, std::string> values[] = {{"@name@", o.name},
-                                                        {"@Name@", type_name(o.name)},
-                                                        {"@kind@", o.kind},
-                                                        {"@version@", minor_version()},
-                                                        {"@summary@", article + o.kind + " to start from"}};
+  const std::pair<std::string, std::string> values[] = {
+      {"@name@", o.name},          {"@Name@", type_name(o.name)},
+      {"@kind@", o.kind},          {"@version@", minor_version()},
+      {"@check@", check_words(o)}, {"@summary@", article + o.kind + " to start from"}};
   for (const auto& [key, value] : values)
     for (size_t at = 0; (at = text.find(key, at)) != std::string::npos; at += value.size())
       text.replace(at, key.size(), value);
@@ -88,6 +100,7 @@ void check_free(const NewOptions& o) {
 void write_skeleton(const NewOptions& o) {
   check_name(o.name);
   check_not_built_in(o);
+  const std::string templates = template_folder(o);
   if (!o.force) check_free(o);
   const fs::path folder = o.directory.empty() ? fs::path(o.name) : fs::path(o.directory);
   if (fs::exists(folder) && (!fs::is_directory(folder) || !fs::is_empty(folder)))
@@ -95,7 +108,7 @@ void write_skeleton(const NewOptions& o) {
   fs::create_directories(folder);
   for (const TemplateFile& file : template_files()) {
     const std::string kind = file.kind, name = file.name;
-    if (kind != "common" && kind != o.kind) continue;
+    if (kind != "common" && kind != templates) continue;
     const fs::path path = folder / (name == "plugin.cc"     ? o.name + ".cc"
                                     : name == "test.cc"     ? o.name + "_test.cc"
                                     : name == "kernels.h"   ? o.name + "_kernels.h"
@@ -119,7 +132,8 @@ void write_skeleton(const NewOptions& o) {
   std::cout << "  cmake -S " << where << " -B " << where
             << "/build -DCMAKE_PREFIX_PATH=" << shell_quoted(prefix.string()) << "\n  cmake --build " << where
             << "/build\n  ctest --test-dir " << where << "/build\n  " << command_name() << " plugins check " << where
-            << "/build/lib/lmx/plugins/" << o.kind << "/" << o.name << "/" << o.name << ".so\n";
+            << "/build/lib/lmx/plugins/" << o.kind << "/" << o.name << "/" << o.name << ".so"
+            << (o.base == "feedback" ? " --approximate --config '{keep: 0.25}'\n" : "\n");
 }
 
 }  // namespace
@@ -128,12 +142,18 @@ void add_plugins_new(Command group) {
   const Command command = group.add_subcommand(
       "new", "write a plugin to start from: source, test, recipe group, CMakeLists.txt, plugin.toml");
   set_examples(command, {{"lmx plugins new sync my_sync", "a gradient-sync strategy in the folder my_sync"},
+                         {"lmx plugins new sync my_top_k --base feedback", "a compressor of gradients"},
                          {"lmx plugins new model my_model --dir plugins/my_model", "a model, elsewhere"}});
   const auto o = std::make_shared<NewOptions>();
   command.add_option("KIND", o->kind, "model, sync, batcher, loss, optimizer or schedule")
       .required()
       .one_of({"model", "sync", "batcher", "loss", "optimizer", "schedule"});
   command.add_option("NAME", o->name, "lower-case letters, digits and _").required();
+  command
+      .add_option("--base BASE", o->base,
+                  "of a sync plugin: plain (all by itself, default), sum (buckets and codecs), feedback (a compressor "
+                  "with error feedback)")
+      .one_of({"plain", "sum", "feedback"});
   command.add_option("--dir DIR", o->directory, "the folder; as the name is, in the current one").writes();
   command.add_flag("--force", o->force, "though a plugin of that kind and name is found already");
   command.callback([o] { write_skeleton(*o); });
