@@ -21,13 +21,13 @@ using Words = std::vector<std::string>;
 const std::set<std::string> kRead{"--baseline", "--config-dir", "--counts",     "--files",  "--hypothesis", "--input",
                                   "--machine",  "--pairs",      "--plugin-dir", "--recipe", "--resume",     "--scores",
                                   "--source",   "--target",     "--test",       "--text",   "--text-file",  "--train",
-                                  "--tsv",      "--valid",      "CHECKPOINT",   "FILE",     "RECIPE",       "REF",
-                                  "RUN",        "SRC",          "TEXTS",        "TGT"};
+                                  "--tsv",      "--valid",      "CHECKPOINT",   "DIR",      "FILE",         "RECIPE",
+                                  "REF",        "RUN",          "SRC",          "TEXTS",    "TGT"};
 // Arguments that name no files.
 const std::set<std::string> kWords{"COMMAND", "KIND", "NAME", "OVERRIDES", "SCALE", "SHELL", "WORKLOAD"};
 // Values that commands require beside those of the test.
-const std::map<std::string, Words> kRequired{{"data top", {"--k", "1", "--scores", "none"}},
-                                             {"export", {"--to", "pytorch"}}};
+const std::map<std::string, Words> kRequired{
+    {"data top", {"--k", "1", "--scores", "none"}}, {"export", {"--to", "pytorch"}}, {"import", {"--output", "none"}}};
 const std::map<std::string, std::string> kValues{{"KIND", "model"}, {"WORKLOAD", "lstm"}, {"NAME", "none"}};
 // Options whose files have the value and an ending.
 const std::set<std::string> kStems{"--charts", "--save"};

@@ -91,7 +91,6 @@ TEST_F(FilterTest, ErrorsLeaveNothing) {
               Names("1 source", "0 target"));
   EXPECT_THAT(user_error([&] { filter_pairs({}, {}, out()); }), Names("source", "target", "TSV"));
   EXPECT_THAT(user_error([&] { filter_pairs(in(), {}, {path("b"), "", ""}); }), Names("source", "target", "write"));
-  EXPECT_THAT(user_error([&] { filter_pairs(in(), {}, {path("b"), path("b"), ""}); }), Names("both sides"));
   EXPECT_THAT(user_error([&] { filter_pairs(in(), {.max_ratio = 0.9}, out()); }), Names("0.9"));
   EXPECT_THROW(filter_pairs(in(), {.drop_invalid = true}, {path("no/b.en"), path("b.de"), ""}), RunError);
   EXPECT_THROW(filter_pairs(in(), {.drop_invalid = true}, {"/dev/full/x", path("b.de"), ""}), RunError);

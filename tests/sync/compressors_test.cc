@@ -302,9 +302,10 @@ TEST(FeedbackStrategy, SmallGradientsShareABucketAndLargeOnesAreCompressedAlone)
 
 // The sum of all residuals is not lost when the number of ranks changes.
 TEST(FeedbackStrategy, AnotherNumberOfRanksSharesTheResiduals) {
+  const auto four = make_group(4);  // finds the plugins
   const Subject subject = Case{"top_k", "{keep: 0.1}"}.subject();
   std::vector<StateDict> saved;
-  make_group(4)->run([&](Communicator& comm) {
+  four->run([&](Communicator& comm) {
     RankRun run(comm, subject);
     run.step(0, {0, 1});
     const std::vector<StateDict> states = run.gather_states();

@@ -33,7 +33,9 @@ void add_import(Command app) {
                 {"lmx run qwen3/config.yaml init.from=qwen3 data.files=[books/]", "train it further"}});
   const auto o = std::make_shared<ImportCommand>();
   command.add_option("DIR", o->folder, "a folder of Hugging Face").required();
-  command.add_option("--output RUN", o->output, "the run's folder, which does not exist, or is empty").required();
+  command.add_option("--output DIR", o->output, "the run's folder, which does not exist, or is empty")
+      .required()
+      .writes();
   o->directories.add_to(command);
   command.callback([o] { import_model(*o); });
 }

@@ -70,7 +70,8 @@ double last_number(const std::string& folder, const std::string& name) {
 }
 
 Progress::Progress(std::vector<Job> jobs, View view)
-    : jobs_(std::move(jobs)), view_(std::move(view)), start_(Clock::now()), shown_(start_) {
+    : jobs_(std::move(jobs)), view_(std::move(view)), start_(Clock::now()) {
+  if (!lmx::progress_enabled()) shown_ = start_;  // on a terminal the first table appears at once
   for (size_t i = 0; i < jobs_.size(); ++i) {
     index_[jobs_[i].id] = i;
     states_.push_back({jobs_[i].before, jobs_[i].before.ended ? 1 : part_of(i)});

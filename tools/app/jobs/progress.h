@@ -77,7 +77,7 @@ class Progress {
   std::map<std::string, size_t> index_;  // by id
   std::vector<State> states_;
   std::vector<size_t> last_;  // jobs that have ended, the newest last
-  Clock::time_point start_, shown_;
+  Clock::time_point start_, shown_ = {};
   size_t drawn_ = 0;  // lines of the table on the terminal
   mutable double epoch_size_ = 0;
 };
