@@ -1,7 +1,6 @@
 // Sampled softmax. All targets of a step share S candidates, sampled with replacement; the expected count of a
 // candidate is E_k = S P(k).
 #include <algorithm>
-#include <atomic>
 #include <cmath>
 
 #include "nn/component.h"
@@ -32,27 +31,6 @@ struct SampledSoftmaxConfig : OutputConfig {
   }
 };
 
-// Remembers the logarithms of frequent words, those with small ids: without this, the host of a GPU would spend more
-// time on the logarithms of a step than on all its other work.
-class LogsOfWords {
- public:
-  explicit LogsOfWords(int64_t vocab) : known_(static_cast<size_t>(std::min(vocab, kFrequent))) {
-    for (std::atomic<float>& log : known_) log = NAN;
-  }
-  template <class F>
-  float at(int32_t id, const F& compute) const {
-    const auto k = static_cast<size_t>(id);
-    if (k >= known_.size()) return static_cast<float>(compute());
-    float log = known_[k].load(std::memory_order_relaxed);
-    if (std::isnan(log)) known_[k].store(log = static_cast<float>(compute()), std::memory_order_relaxed);
-    return log;
-  }
-
- private:
-  static constexpr int64_t kFrequent = 1 << 16;
-  mutable std::vector<std::atomic<float>> known_;
-};
-
 class SampledSoftmax final : public OutputLoss {
  public:
   SampledSoftmax(SampledSoftmaxConfig config, const LossEnv& env, const std::string& where)
@@ -77,11 +55,11 @@ class SampledSoftmax final : public OutputLoss {
     c.ids.resize(static_cast<size_t>(config_.samples));
     for (size_t i = 0; i < c.ids.size(); ++i) c.ids[i] = sampler_->draw(key, i);
     if (!c.logq) return c;
-    for (const int32_t id : c.ids) c.log_expected.push_back(sampled_.at(id, [&] { return log_expected(id); }));
+    for (const int32_t id : c.ids) c.log_expected.push_back(static_cast<float>(log_expected(id)));
     for (const int32_t id : targets.values<int32_t>()) {
       // The op reports a target that is out of range; the sampler must not fail earlier.
       const bool known = id >= 0 && id < env_.vocab_size;
-      c.target_log_expected.push_back(known ? targets_.at(id, [&] { return log_expected_target(id); }) : 0.0f);
+      c.target_log_expected.push_back(known ? static_cast<float>(log_expected_target(id)) : 0.0f);
     }
     return c;
   }
@@ -101,7 +79,6 @@ class SampledSoftmax final : public OutputLoss {
   SampledSoftmaxConfig config_;
   LossEnv env_;
   std::unique_ptr<CandidateSampler> sampler_;
-  LogsOfWords sampled_{env_.vocab_size}, targets_{env_.vocab_size};
 };
 
 std::unique_ptr<Loss> make_sampled_softmax(const Node& config, const std::string& path, const LossEnv& env) {
