@@ -43,6 +43,11 @@ bool multiplies_parts(const Context& ctx, DType type) {
   return type == DType::f32 && ctx.products == F32Products::bf16x3 && ctx.device.kind == Device::Kind::cuda;
 }
 
+// Counts c (m, n) = op(a) op(b) of inner size k.
+void record_product(const Context& ctx, int64_t m, int64_t n, int64_t k, const Tensor& c) {
+  if (StepRecord* record = step_record(ctx)) record->product({.m = m, .n = n, .k = k}, c.raw(), c.bytes());
+}
+
 Tensor memory_of_parts(Context& ctx, int64_t elements, MemClass c = MemClass::activations) {
   return ctx.empty({3 * elements}, DType::bf16, c);
 }
@@ -105,7 +110,7 @@ void multiply(Context& ctx, const Factor& left, const Factor& right, Tensor& c, 
   const GemmCall call{a.raw(), a.dtype(), trans_a,  b.raw(),   b.dtype(), trans_b, c.raw(),       m,
                       n,       k,         add.beta, c.dtype(), products,  bias,    add.bias_added};
   if (ctx.device.counts && add.bias) *add.bias_added = true;
-  if (StepRecord* record = step_record(ctx)) record->product({.m = m, .n = n, .k = k}, c.raw(), c.bytes());
+  record_product(ctx, m, n, k, c);
   if (multiplies_parts(ctx, type)) return run_parts(ctx, call, split(ctx, left, true), split(ctx, right, false));
   switch (type) {
     case DType::f64:
@@ -334,7 +339,7 @@ void PackedMatrix::multiply(Context& ctx, const Tensor& x, Tensor& y, float beta
     if (m.rows == 0) return;
     Tensor parts = memory.defined() ? memory : operand_memory(ctx, m.rows);
     split(ctx, {x, false}, true, parts);
-    count_product(ctx, m.rows, p.n, p.k);
+    record_product(ctx, m.rows, p.n, p.k, y);
     const GemmCall call{x.raw(), x.dtype(), false, p.matrix.raw(), p.matrix.dtype(), p.trans,           y.raw(),
                         m.rows,  p.n,       p.k,   beta,           y.dtype(),        F32Products::exact};
     return run_parts(ctx, call, parts, p.matrix);

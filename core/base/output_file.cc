@@ -33,8 +33,7 @@ fs::path folder_of(const fs::path& path) {
   return path.has_parent_path() ? path.parent_path() : fs::path(".");
 }
 
-// The names are numbered, so that leftovers are found without reading the folder, which may hold thousands of files. A
-// name has at most 255 bytes.
+// A name has at most 255 bytes.
 std::string temporary_name(const fs::path& target, int number) {
   constexpr size_t kMostOfName = 200;
   return (folder_of(target) / str(target.filename().string().substr(0, kMostOfName), ".tmp-", number)).string();
@@ -78,6 +77,17 @@ int create_locked(const std::string& name) {
 
 }  // namespace
 
+Temporary make_temporary(const std::string& target, const std::function<void(const std::string&)>& remove,
+                         const std::function<int(const std::string&)>& create) {
+  constexpr int kMostAtOnce = 8;  // so many processes rarely write one target at the same time
+  for (int number = 0; number < kMostAtOnce; ++number) remove(temporary_name(target, number));
+  for (int number = 0;; ++number) {
+    const std::string name = temporary_name(target, number);
+    const int descriptor = create(name);
+    if (descriptor >= 0 || errno != EEXIST) return {name, descriptor};
+  }
+}
+
 OutputFile::OutputFile(std::string path) : path_(std::move(path)) {
   struct stat now {};
   const bool exists = path_ != "-" && stat(path_.c_str(), &now) == 0;
@@ -96,18 +106,11 @@ OutputFile::OutputFile(std::string path) : path_(std::move(path)) {
 }
 
 void OutputFile::create_temporary() {
-  const fs::path target = end_of_links(path_);
-  target_ = target.string();
-  constexpr int kMostAtOnce = 8;  // so many processes rarely write one file at the same time
-  for (int number = 0; number < kMostAtOnce; ++number) remove_leftover(temporary_name(target, number));
-  for (int number = 0; descriptor_ < 0; ++number) {
-    const std::string name = temporary_name(target, number);
-    descriptor_ = create_locked(name);
-    if (descriptor_ >= 0)
-      temporary_ = name;
-    else if (errno != EEXIST)
-      fail("create");
-  }
+  target_ = end_of_links(path_).string();
+  const Temporary made = make_temporary(target_, remove_leftover, create_locked);
+  if (made.descriptor < 0) fail("create");
+  temporary_ = made.path;
+  descriptor_ = made.descriptor;
 }
 
 OutputFile::~OutputFile() {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 
@@ -40,6 +41,18 @@ class OutputFile {
 };
 
 void write_file(const std::string& path, std::string_view text);  // the same for a whole text
+
+// The file or folder in which a process writes until the content is complete: `target.tmp-0`, or the next number that
+// is free. The names are numbered, so that leftovers are found without reading the folder, which may hold thousands of
+// files.
+struct Temporary {
+  std::string path;
+  int descriptor;  // locked while its process lives; -1 if it cannot be created (errno)
+};
+// `remove` deletes a file or folder of this name if the process that made it has ended. `create` returns a locked
+// descriptor, or -1: another process uses the name (EEXIST), or it cannot be created.
+Temporary make_temporary(const std::string& target, const std::function<void(const std::string&)>& remove,
+                         const std::function<int(const std::string&)>& create);
 
 // Writes the entries of a directory to the disk. RunError.
 void sync_directory(const std::string& path);

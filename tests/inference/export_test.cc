@@ -151,6 +151,9 @@ TEST_F(Export, DraftsOfKilledExportsAreRemoved) {
   EXPECT_TRUE(std::filesystem::is_symlink(path(".out.tmp-1")));
   EXPECT_TRUE(std::filesystem::exists(path(".out.tmp-2")));
   EXPECT_EQ(std::filesystem::status(path("out")).permissions(), std::filesystem::status(path("victim")).permissions());
+  const std::string longest(255, 'n');  // a name that leaves no room for another ending
+  EXPECT_EQ(export_to("pytorch", "a", longest).code, 0);
+  EXPECT_TRUE(std::filesystem::exists(path(longest + "/lmx_model.py")));
 }
 
 // The plugin of a model states what an export needs; its own keys are not read.

@@ -8,16 +8,10 @@ namespace lmx::ops {
 constexpr int64_t kLargestMmaHead = 128;  // columns
 constexpr int64_t kLongestSentence = 64;  // queries, and keys
 
-// Whether the functions below compute a call: a property of its shape and compute type alone.
-inline bool uses_mma(const AttentionPlan& plan) {
-  return (plan.compute == DType::bf16 || plan.compute == DType::f16) && plan.size <= kLargestMmaHead;
-}
-
-// Whether the functions for short sentences below compute a call: a property of its shape and compute type alone.
+// Whether the functions for short sentences below compute a call: a property of its shape alone.
 inline bool uses_sentences(const AttentionPlan& plan) {
   const bool biased = plan.bias.keys > 0;
-  return uses_mma(plan) && plan.queries <= kLongestSentence && plan.keys <= kLongestSentence && plan.group() == 1 &&
-         !biased;
+  return plan.queries <= kLongestSentence && plan.keys <= kLongestSentence && plan.group() == 1 && !biased;
 }
 
 // Backward as well: a block writes dq, dk and dv, so no other one may add to the same elements.
@@ -26,7 +20,7 @@ bool uses_sentences(const AttentionBackward<float, Half>& a) {
   return uses_sentences(a.in.plan) && !a.dq.same(a.dk) && !a.dq.same(a.dv);
 }
 
-// These functions exist for Half = bfloat16 and float16, the compute type of the call.
+// These functions exist for Half = bfloat16 and float16. REQUIRES: heads of at most kLargestMmaHead columns.
 
 // REQUIRES: uses_sentences(). Backward does not read a.y.
 template <class Half>
@@ -34,11 +28,10 @@ void forward_sentences(Context& ctx, const AttentionForward<float, Half>& a);
 template <class Half>
 void backward_sentences(Context& ctx, const AttentionBackward<float, Half>& a);
 
-// REQUIRES: uses_mma(a.in.plan).
 template <class Half>
 void forward_mma(Context& ctx, const AttentionForward<float, Half>& a);
 // The gradients of q, k and v. `deltas` (sequences, heads, queries): dy_i . y_i, in places beyond the last query of a
-// sequence anything. REQUIRES: uses_mma(a.in.plan).
+// sequence anything.
 template <class Half>
 void backward_mma(Context& ctx, const AttentionBackward<float, Half>& a, const float* deltas);
 

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "app/huggingface/layouts.h"
+#include "backend/convert.h"
 #include "backend/cuda.h"
 #include "lmx/error.h"
 
@@ -106,10 +107,7 @@ Tensor widened(const Tensor& tensor) {
 Tensor transposed(const Tensor& matrix) {
   const int64_t rows = matrix.dim(0), cols = matrix.dim(1);
   Tensor out = Tensor::empty(Allocator::cpu(), {cols, rows}, DType::f32, MemClass::other);
-  const float* from = matrix.data<float>();
-  float* to = out.data<float>();
-  for (int64_t r = 0; r < rows; ++r)
-    for (int64_t c = 0; c < cols; ++c) to[c * rows + r] = from[r * cols + c];
+  transpose(matrix.data<float>(), out.data<float>(), rows, cols);
   return out;
 }
 

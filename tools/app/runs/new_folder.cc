@@ -28,6 +28,22 @@ int lock_folder(const std::string& path) {
   return -1;
 }
 
+void remove_leftover(const std::string& draft) {
+  const int leftover = lock_folder(draft);
+  if (leftover < 0) return;
+  std::error_code error;
+  fs::remove_all(draft, error);
+  close(leftover);
+}
+
+int create_locked(const std::string& draft) {
+  if (mkdir(draft.c_str(), 0777) != 0) return -1;
+  const int folder = lock_folder(draft);
+  // Another process took it for a leftover before it was locked.
+  if (folder < 0 && (errno == EWOULDBLOCK || errno == ENOENT)) errno = EEXIST;
+  return folder;
+}
+
 }  // namespace
 
 NewFolder::NewFolder(std::string command, std::string target)
@@ -39,27 +55,12 @@ NewFolder::NewFolder(std::string command, std::string target)
   if (!fs::is_directory(path.parent_path(), error))
     throw UserError(
         str("[", command_, "] there is no folder ", path.parent_path().string(), " to make ", target_, " in"));
-  make_draft((path.parent_path() / ("." + path.filename().string())).string());
-}
-
-// The names of drafts are numbered, as those of OutputFile.
-void NewFolder::make_draft(const std::string& stem) {
-  const auto name = [&](int number) { return str(stem, ".tmp-", number); };
-  constexpr int kMostAtOnce = 8;
-  std::error_code error;
-  for (int number = 0; number < kMostAtOnce; ++number) {
-    const int leftover = lock_folder(name(number));  // of a process that was killed
-    if (leftover < 0) continue;
-    fs::remove_all(name(number), error);
-    close(leftover);
-  }
-  for (int number = 0; lock_ < 0; ++number) {
-    draft_ = name(number);
-    if (mkdir(draft_.c_str(), 0777) == 0) lock_ = lock_folder(draft_);
-    // Another process has the name, or has taken this draft for a leftover before it was locked.
-    if (lock_ < 0 && errno != EEXIST && errno != EWOULDBLOCK && errno != ENOENT)
-      throw RunError(str("[", command_, "] cannot create ", draft_, ": ", std::strerror(errno)));
-  }
+  const std::string hidden = (path.parent_path() / ("." + path.filename().string())).string();
+  const Temporary made = make_temporary(hidden, remove_leftover, create_locked);
+  if (made.descriptor < 0)
+    throw RunError(str("[", command_, "] cannot create ", made.path, ": ", std::strerror(errno)));
+  draft_ = made.path;
+  lock_ = made.descriptor;
 }
 
 NewFolder::~NewFolder() {

@@ -23,7 +23,6 @@ class NewFolder {
   std::vector<std::string> finish();  // returns the names of the files that path(), write() and copy() have named
 
  private:
-  void make_draft(const std::string& stem);
   std::string command_, target_, draft_;
   std::vector<std::string> names_;
   int lock_ = -1;  // of the draft, while this process lives
