@@ -41,6 +41,8 @@ Exchanger::Exchanger(std::vector<BoundRule> rules, const std::vector<ParameterSp
   for (const BoundRule& rule : rules_)
     if (ServerStrategy* server = rule.rule->server())
       servers_.push_back(server);
+    else if (rule.rule->replica())
+      replicas_.push_back(&rule);
     else
       add_units(rule);
   check_candidate_keys(rules_, path_);
@@ -53,7 +55,7 @@ Exchanger::~Exchanger() = default;
 void Exchanger::add_units(const BoundRule& rule) {
   std::set<std::string> left;
   for (const ParameterSpec& spec : rule.params) left.insert(spec.name);
-  LMX_CHECK(rule.rule->strategy(), "rule ", rule.name, " is neither a SyncStrategy nor a ServerStrategy");
+  LMX_CHECK(rule.rule->strategy(), "rule ", rule.name, " is of no known kind");
   const auto found = in_plugin(*rule.plugin, "units()", [&] {
     return rule.rule->strategy()->units({rule.params.rbegin(), rule.params.rend()});
   });
@@ -118,7 +120,8 @@ void Exchanger::reduce(Unit& unit) {
 }
 
 void Exchanger::begin_step(Context& ctx, ParameterStore& params, std::span<const Batch> share, StepPlan& plan) {
-  if (!queue_ && servers_.empty()) queue_ = std::make_unique<train::UnitQueue>(ctx.comm->overlaps(), ctx.device);
+  if (!queue_ && servers_.empty() && replicas_.empty())
+    queue_ = std::make_unique<train::UnitQueue>(ctx.comm->overlaps(), ctx.device);
   for (const BoundRule& rule : rules_) call(rule, "begin_step()", [&](SyncRule& s) { s.begin_step(ctx, share, plan); });
   ctx_ = ctx;
   ctx_.tape = nullptr;
@@ -265,6 +268,10 @@ void Exchanger::check_directions(const std::vector<ClipRule>& clip, bool loss_sc
 
 const std::vector<ServerStrategy*>& Exchanger::servers() const {
   return servers_;
+}
+
+const std::vector<const BoundRule*>& Exchanger::replicas() const {
+  return replicas_;
 }
 
 }  // namespace lmx

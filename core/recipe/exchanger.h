@@ -64,8 +64,9 @@ class Exchanger {
   void check_loss(const Loss& loss) const;
   // UserError: a rule whose result is a direction, with clipping of its parameters or with a loss scale.
   void check_directions(const std::vector<ClipRule>& clip, bool loss_scaled) const;
-  // The servers of all rules; empty if ranks are synchronous.
+  // The servers of all rules, and the rules of ranks with own values; empty if there are none.
   const std::vector<ServerStrategy*>& servers() const;
+  const std::vector<const BoundRule*>& replicas() const;
 
  private:
   struct Unit {
@@ -86,6 +87,7 @@ class Exchanger {
   const int ranks_;
   const std::string path_;
   std::vector<ServerStrategy*> servers_;
+  std::vector<const BoundRule*> replicas_;
   std::vector<Unit> units_;
   std::map<std::string, size_t> unit_of_;  // by parameter
   size_t next_ = 0;                        // the first unit that has not been posted in this step

@@ -217,12 +217,16 @@ std::vector<train::RuleRate> train::rule_rates(const Node& optimizer, const std:
   return rates;
 }
 
-void train::check_optimizer_on_servers(const Node& optimizer, const std::string& path) {
+void train::check_optimizer_of_ranks(const Node& optimizer, const std::string& path, bool servers) {
   for (const Placed& own : optimizers_of(optimizer, path)) {
     const bool averages = choose_optimizer(own.config, own.path).trait(trait::kAverages) == "true";
-    if (!averages && make_optimizer(own.config, own.path)->grain() == Grain::element) continue;
-    throw UserError(str(place_of_key(own.config, own.path, "name"), own.config.find("name")->text,
-                        averages ? " averages parameters for validations" : " updates a parameter as a whole",
+    const std::string start = place_of_key(own.config, own.path, "name") + own.config.find("name")->text;
+    if (!servers && averages)
+      throw UserError(str(start,
+                          " averages the parameters for validations, and with this strategy of sync ranks have "
+                          "their own values, of which there is no such average; choose another optimizer"));
+    if (!servers || (!averages && make_optimizer(own.config, own.path)->grain() == Grain::element)) continue;
+    throw UserError(str(start, averages ? " averages parameters for validations" : " updates a parameter as a whole",
                         ", and with an asynchronous rule of sync each rank has some rows of a parameter; choose an "
                         "optimizer that updates each element separately, such as adamw, or a synchronous strategy"));
   }

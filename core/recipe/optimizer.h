@@ -16,9 +16,9 @@ struct RuleRate {
 // Empty if the recipe has one optimizer. UserError: the first rule has the rate 0, of which no other one is a multiple.
 std::vector<RuleRate> rule_rates(const Node& optimizer, const std::string& path);
 
-// UserError at the place of an optimizer that needs whole parameters, or averages them (trait kAverages): parameters on
-// a server are divided over ranks.
-void check_optimizer_on_servers(const Node& optimizer, const std::string& path);
+// UserError at the place of an optimizer that averages parameters (trait kAverages), or that needs whole parameters if
+// `servers` divide them over ranks.
+void check_optimizer_of_ranks(const Node& optimizer, const std::string& path, bool servers);
 // UserError at the place of an optimizer that averages parameters: the schedule is not `constant`, or `ema`, the decay
 // of a moving average, is not 0.
 void check_averages(const Node& optimizer, const std::string& path, const Node& schedule, double ema);

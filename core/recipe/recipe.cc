@@ -265,10 +265,11 @@ void check_values(const Recipe& r, const Node& tree) {
 }
 
 void check_average(const Recipe& r) {
-  if (r.train.ema > 0 && is_asynchronous(r.sync, "sync"))
-    throw UserError(str("train.ema: ", r.train.ema,
-                        " averages the parameters after each step of all ranks, and under an asynchronous rule of sync "
-                        "there is no such step; set train.ema to 0"));
+  if (r.train.ema > 0 && (is_asynchronous(r.sync, "sync") || has_replicas(r.sync, "sync")))
+    throw UserError(str("train.ema: ", r.train.ema, " averages the parameters after each step of all ranks, and under ",
+                        is_asynchronous(r.sync, "sync") ? "an asynchronous rule of sync there is no such step"
+                                                        : "this rule of sync ranks have their own values",
+                        "; set train.ema to 0"));
 }
 
 // UserError: sums whose order is not fixed, in a run that must be deterministic.
@@ -301,8 +302,9 @@ Recipe full_components(const Recipe& given, ErrorCollector& errors) {
   errors.keep([&] {
     full.sync = full_sync_config(given.sync, "sync");
     check_average(given);
-    if (updates && is_asynchronous(given.sync, "sync"))
-      train::check_optimizer_on_servers(given.optimizer, "optimizer");
+    const bool servers = is_asynchronous(given.sync, "sync");
+    if (updates && (servers || has_replicas(given.sync, "sync")))
+      train::check_optimizer_of_ranks(given.optimizer, "optimizer", servers);
   });
   errors.keep([&] { static_cast<void>(read_clip(given.clip, "clip")); });
   full.loss_scale = given.loss_scale.resolved();

@@ -30,6 +30,20 @@ void check_clock(const ParamRule& rule, const std::string& clock, const ParamRul
                       clock, ", and in ", first.path, ' ', expected));
 }
 
+// Checks that in all rules ranks have their own values between synchronisations, or in none.
+void check_replicas(const ParamRule& rule, bool replicas, const ParamRule& first, bool expected) {
+  if (replicas == expected) return;
+  throw UserError(str(config::at(rule.config.mark, rule.path), "with strategy ", (replicas ? rule : first).component,
+                      " ranks have their own values between synchronisations, and with strategy ",
+                      (replicas ? first : rule).component,
+                      " all ranks make each update together; give all parameters to rules of one kind"));
+}
+
+bool any_trait(const Node& sync, const std::string& path, const char* name) {
+  const std::vector<ParamRule> rules = read_param_rules(sync, path, kForm);
+  return !rules.empty() && !trait_of(PluginKind::sync, rules.front().config, rules.front().path, name).empty();
+}
+
 }  // namespace
 
 std::unique_ptr<Exchanger> make_exchanger(const Node& sync, const std::string& path, const SyncEnv& all) {
@@ -51,21 +65,25 @@ Node full_sync_config(const Node& sync, const std::string& path) {
   Node all = Node::map(sync.mark);
   const std::vector<ParamRule> rules = read_param_rules(sync, path, kForm);
   std::string expected;
+  const bool replicas = any_trait(sync, path, trait::kReplicas);
   for (const ParamRule& rule : rules) {
     Node full = full_component(PluginKind::sync, rule.config, rule.path);
     const std::string clock = trait_of(PluginKind::sync, rule.config, rule.path, trait::kWorkerClock);
     if (&rule == &rules.front()) expected = clock;
     check_clock(rule, clock, rules.front(), expected);
+    check_replicas(rule, !trait_of(PluginKind::sync, rule.config, rule.path, trait::kReplicas).empty(), rules.front(),
+                   replicas);
     all.set(rule.name, full_rule(rule, std::move(full), kForm));
   }
   return all;
 }
 
 bool is_asynchronous(const Node& sync, const std::string& path) {
-  for (const ParamRule& rule : read_param_rules(sync, path, kForm)) {
-    return !trait_of(PluginKind::sync, rule.config, rule.path, trait::kWorkerClock).empty();
-  }
-  return false;
+  return any_trait(sync, path, trait::kWorkerClock);
+}
+
+bool has_replicas(const Node& sync, const std::string& path) {
+  return any_trait(sync, path, trait::kReplicas);
 }
 
 }  // namespace lmx

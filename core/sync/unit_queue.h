@@ -41,6 +41,7 @@ struct UnitTime {
   double ready = 0, begin = 0, end = 0;
   UnitBytes bytes = {};
   double cpu = 0;
+  int64_t period = 1;  // steps between two such exchanges
 };
 
 }  // namespace lmx

@@ -12,6 +12,8 @@
 namespace lmx::train {
 namespace {
 
+constexpr const char* kReplicas = "replicas/";  // of train_state.safetensors
+
 // Numbers of state.json by name. A missing or malformed one means that another version of lmx wrote the checkpoint.
 class Numbers {
  public:
@@ -92,6 +94,7 @@ TrainState pack_state(const Session& s, const Position& at) {
   add_with_prefix(out.train, "optimizer/", s.shared->optimizer->state());
   add_with_prefix(out.train, "ema/",
                   s.shared->ema ? s.shared->ema->state(ctx, s.shared->params) : averages_of(ctx, *s.shared, out.model));
+  if (s.replicas) add_with_prefix(out.train, kReplicas, s.replicas->common_state());
   const auto put = [&](const std::string& name, double value) { out.numbers[name] = number_text(value); };
   // Counts are never written as 1e+05, since `best_step` is part of a folder's name.
   const auto count = [&](const std::string& name, int64_t value) { out.numbers[name] = std::to_string(value); };
@@ -139,6 +142,11 @@ Position unpack_state(Session& s, const TrainState& state, const std::string& fr
     return 0;
   });
   s.sync->load(s.ctx, state.ranks);
+  if (s.replicas) {
+    const StateDict common = with_prefix(state.train, kReplicas);
+    if (s.leads() || !s.comm.shares_memory()) s.replicas->load_common(s.ctx, common);
+    s.replicas->load(s.ctx, state.ranks);
+  }
   if (s.carried && same_batch) s.carried->load(with_prefix(state.train, "carried/"), s.recipe.batch.global, from);
   const Numbers n(state.numbers, from);
   Position at;
@@ -179,7 +187,9 @@ Position unpack_state(Session& s, const TrainState& state, const std::string& fr
   std::vector<double> schedule;
   for (size_t i = 0; n.has(str("schedule.", i)); ++i) schedule.push_back(n.real(str("schedule.", i)));
   s.schedule->load(schedule);
-  if (s.asynchronous()) unpack_worker(s, state.ranks[static_cast<size_t>(s.ctx.rank)], at);
+  if (s.own_values())
+    unpack_worker(
+        s, state.ranks[static_cast<size_t>(s.ctx.rank) * state.ranks.size() / static_cast<size_t>(s.ctx.ranks)], at);
   return at;
 }
 

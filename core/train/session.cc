@@ -123,6 +123,7 @@ Session::Session(const Recipe& r, Communicator& c, const SessionStart& start)
   sync->check_directions(shared->clip, r.precision == "fp16");
   if (batcher.carries_state()) carried = std::make_unique<CarriedState>(ctx, *network.model, first_sequence, sequences);
   if (!sync->servers().empty()) make_workers();
+  if (!sync->replicas().empty()) make_replicas();
 }
 
 StepSize Session::size_of_step(int64_t step) const {
@@ -150,6 +151,28 @@ void Session::make_workers() {
   const auto make = [this] { return make_optimizer(recipe.optimizer, "optimizer", network.specs); };
   const ServerTools tools{&shared->params, &params, make, link.get()};
   for (ServerStrategy* server : sync->servers()) server->attach(ctx, tools);
+  count_shared();
+}
+
+void Session::make_replicas() {
+  if (recipe.batch.global < comm.size())
+    throw UserError(str("[sync] ", comm.size(),
+                        " ranks have their own values, so each one needs a part of every batch, "
+                        "and batch.global is ",
+                        recipe.batch.global, "; choose a larger batch or fewer ranks"));
+  params = shared->params.copy(ctx);
+  replicas = std::make_unique<Replicas>(sync->replicas(), shared->params, params,
+                                        make_optimizer(recipe.optimizer, "optimizer", network.specs));
+  count_shared();
+  const int64_t unused = replicas->unused_steps(shared->total_steps);
+  if (unused > 0 && leads() && !ctx.device.counts)
+    log_warn(str("[sync] the ranks exchange their values for the last time ", unused, unused == 1 ? " step" : " steps",
+                 " before the end of the run, which do not change its result; choose "
+                 "train.steps so that the last step has an exchange"));
+}
+
+// The shared values count as memory of each rank, as if it were a process of its own.
+void Session::count_shared() {
   if (!comm.shares_memory() || leads()) return;
   for (const std::string& name : shared->params.names())
     held_.push_back(shared->params.at(name).value().lent(ctx.allocator, MemClass::parameters));
@@ -157,7 +180,7 @@ void Session::make_workers() {
 
 MemoryStats Session::memory() const {
   MemoryStats own = ctx.allocator->stats();
-  if (!comm.shares_memory() || leads() || !sync->servers().empty()) return own;
+  if (!comm.shares_memory() || leads() || own_values()) return own;
   const MemoryStats first = shared->params.at(shared->params.names()[0]).value().allocator()->stats();
   for (const MemClass c : {MemClass::parameters, MemClass::optimizer}) {
     const auto i = static_cast<size_t>(c);

@@ -15,6 +15,7 @@
 #include "sync/server/worker_clock.h"
 #include "train/carried_state.h"
 #include "train/pair_costs.h"
+#include "train/replicas.h"
 
 namespace lmx::train {
 
@@ -70,16 +71,18 @@ struct Session {
   const Dataset& data;
   const Network& network;
   const Batcher& batcher;
-  // With synchronous strategies: the shared values, with gradients of this rank. With asynchronous rules of `sync`:
-  // this rank's own copy of the values; the shared values are then those of the server.
+  // If all ranks make each update together: the shared values, with gradients of this rank. Otherwise this rank's own
+  // values; the shared values are then those of the server, or the anchors.
   ParameterStore params;
   std::unique_ptr<Schedule> schedule;
   std::unique_ptr<Exchanger> sync;
   std::unique_ptr<CarriedState> carried;        // null if the batcher starts every sequence from a zero state
   std::unique_ptr<WorkerClock> clock;           // null if ranks run in lockstep
+  std::unique_ptr<Replicas> replicas;           // null if no rule of `sync` is a ReplicaStrategy
   std::unique_ptr<server::Link> link;           // between workers in several processes
   bool leads() const { return ctx.rank == 0; }  // this rank writes the files that a run writes once
   bool asynchronous() const { return clock != nullptr; }
+  bool own_values() const { return clock || replicas; }  // the values of this rank are not the shared ones
   // True if an item of the batch is a sub-batch of sentences.
   bool sub_batches() const { return batcher.plan().items == Items::sub_batches; }
   StepSize size_of_step(int64_t step) const;  // size of the global batch
@@ -88,6 +91,8 @@ struct Session {
 
  private:
   void make_workers();
+  void make_replicas();
+  void count_shared();
   std::vector<Tensor> held_;  // shared memory that counts as this rank's
 };
 

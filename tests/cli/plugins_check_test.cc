@@ -258,8 +258,10 @@ TEST_F(PluginsNew, WritesFiveFilesAndWhatToDoNext) {
 }
 
 TEST_F(PluginsNew, WritesASyncPluginOnEachBase) {
-  for (const auto& [base, type] :
-       {std::pair{"plain", "SyncStrategy"}, {"sum", "SumStrategy"}, {"feedback", "FeedbackStrategy"}}) {
+  for (const auto& [base, type] : {std::pair{"plain", "SyncStrategy"},
+                                   {"sum", "SumStrategy"},
+                                   {"feedback", "FeedbackStrategy"},
+                                   {"outer", "OuterStrategy"}}) {
     const fs::path to = folder_ / base;
     EXPECT_EQ(run_lmx({"plugins", "new", "sync", "mine", "--base", base, "--dir", to}).code, 0);
     EXPECT_THAT(read_file(to / "mine.cc"), HasSubstr(str("class Mine : public lmx::", type, " {")));

@@ -193,7 +193,7 @@ TEST(OptimizerRules, MuonNamesTheParametersThatItCannotUpdate) {
 
 TEST(OptimizerRules, WholeParametersAndAveragesDoNotFitServers) {
   const auto message = [](const std::string& text) {
-    return refused([&] { train::check_optimizer_on_servers(yaml(text), "optimizer"); });
+    return refused([&] { train::check_optimizer_of_ranks(yaml(text), "optimizer", true); });
   };
   EXPECT_EQ(message(kRules), "no error");
   EXPECT_EQ(message("name: lion"), "no error");

@@ -46,6 +46,7 @@ const std::map<std::string, std::string> kHeaderRoom{
     {"dtype.h", "tensor"},
     {"error.h", "base"},
     {"feedback_strategy.h", "sync"},
+    {"replica_strategy.h", "sync"},
     {"gradcheck.h", "ops"},
     {"kernels.h", "backend"},
     {"launch.h", "comm"},

@@ -167,6 +167,9 @@ const std::vector<Case> kExchanges{
     {"random_k", rules("random_k", "random_k, keep: 0.1, bucket_mb: 1")},
     {"qsgd", rules("unique", "qsgd, min_size: 200")},
     {"sign_majority", rules("unique", "sign_majority")},
+    {"replicas",
+     "sync: {input: {params: .*embedding.*, strategy: diloco}, output: {params: ^softmax, strategy: local_sgd}, "
+     "rest: {params: '.*', strategy: diloco, every: 4, fragments: 2, delay: 1, mix: 0.5}}\n"},
 };
 
 // The lines of a rank by group and collective, summed over its calls.

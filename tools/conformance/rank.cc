@@ -42,7 +42,7 @@ RankRun::RankRun(Communicator& comm, const Subject& s)
   const SyncEnv env{"check", specs_, ctx_.rank, ctx_.ranks, RandomKey(3), comm.nodes().per_node()};
   rule_ = create<SyncFactory>(s.plugin, s.config, "sync.check", env);
   for (const ParameterSpec& p : specs_) vars_.emplace(p.name, Var(ctx_.zeros(p.shape), true, p.name));
-  if (!server()) units_ = strategy().units({specs_.rbegin(), specs_.rend()});
+  if (rule_->strategy()) units_ = strategy().units({specs_.rbegin(), specs_.rend()});
 }
 
 void RankRun::step(int step, const Given& given) {

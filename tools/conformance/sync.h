@@ -28,6 +28,7 @@ struct UnitExchange {
 // The observations on one rank.
 struct Observation {
   bool server = false;     // an asynchronous strategy, which has no reduce(): nothing was checked
+  bool replica = false;    // a ReplicaStrategy: observe_replicas()
   bool direction = false;  // SyncRule::result(): the result has no sum to be compared with
   // The first finding of each check that failed.
   std::map<std::string, std::string> findings;
@@ -47,6 +48,10 @@ Observation observe_steps(lmx::Communicator& comm, const Subject& subject);
 // The exchange of these steps on a device that counts, as plans and estimates see it. Adds the differences from `seen`
 // to its check "counted".
 void observe_counted(lmx::Communicator& comm, const Subject& subject, Observation& seen);
+
+// The checks "ledger", "ranks", "determinism", "state" and "rest" of a ReplicaStrategy over two rounds. observe_steps()
+// calls it. On a device that counts, only what is exchanged is observed.
+Observation observe_replicas(lmx::Communicator& comm, const Subject& subject);
 
 // The checks "discard", "rescale" and "mean" of the residual that a strategy keeps for later steps. If all steps have
 // the same gradient, the mean result of a strategy that later sends what it left out converges to the sum. That of a
@@ -110,7 +115,8 @@ class RankRun {
  public:
   RankRun(lmx::Communicator& comm, const Subject& s);
 
-  bool server() { return rule_->server() != nullptr; }  // then strategy() must not be called
+  bool server() { return rule_->server() != nullptr; }    // then strategy() must not be called
+  bool replica() { return rule_->replica() != nullptr; }  // the same
   bool direction() const { return rule_->result() == lmx::SyncResult::direction; }
   lmx::SyncStrategy& strategy() { return *rule_->strategy(); }
   lmx::Context& ctx() { return ctx_; }

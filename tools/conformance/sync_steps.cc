@@ -265,6 +265,7 @@ class StepCheck {
 
 void Observation::merge(const Observation& other) {
   server |= other.server;
+  replica |= other.replica;
   direction |= other.direction;
   findings.insert(other.findings.begin(), other.findings.end());
   for (const auto& [check, distance] : other.distances) distances[check] = std::max(distances[check], distance);
@@ -273,28 +274,39 @@ void Observation::merge(const Observation& other) {
 
 Observation observe_steps(Communicator& comm, const Subject& subject) {
   RankRun run(comm, subject);
+  if (run.replica()) return observe_replicas(comm, subject);
   Observation server;
   server.server = run.server();
   return server.server ? server : StepCheck(comm, subject, run).all();
 }
 
-void observe_counted(Communicator& comm, const Subject& subject, Observation& seen) {
+namespace {
+
+std::vector<UnitExchange> exchanges_of(Communicator& comm, const Subject& subject) {
   RankRun run(comm, subject);
-  auto real = seen.exchanged.begin();
+  if (run.replica()) return observe_replicas(comm, subject).exchanged;
+  std::vector<UnitExchange> all;
   for (int step = 0; step < kSteps; ++step) {
     run.reduce(step);
-    for (const UnitExchange& unit : run.exchanged()) {
-      const UnitBytes &counted = unit.bytes, &made = (real++)->bytes;
-      const std::string where =
-          str("rank ", comm.rank(), " of ", comm.size(), ", step ", step, ", unit of ", unit.name);
-      if (counted.sent != made.sent || counted.sent_between_nodes != made.sent_between_nodes)
-        seen.add("counted", str(where, ": a plan counts ", counted.sent, " bytes sent, ", counted.sent_between_nodes,
-                                " to other nodes, and the step sends ", made.sent, " and ", made.sent_between_nodes));
-      if (counted.collectives != made.collectives)
-        seen.add("counted", str(where, ": a plan counts ", counted.collectives, " collectives, and the step makes ",
-                                made.collectives));
-    }
+    all.insert(all.end(), run.exchanged().begin(), run.exchanged().end());
     run.after_step();
+  }
+  return all;
+}
+
+}  // namespace
+
+void observe_counted(Communicator& comm, const Subject& subject, Observation& seen) {
+  auto real = seen.exchanged.begin();
+  for (const UnitExchange& unit : exchanges_of(comm, subject)) {
+    const UnitBytes &counted = unit.bytes, &made = (real++)->bytes;
+    const std::string where = str("rank ", comm.rank(), " of ", comm.size(), ", ", unit.name);
+    if (counted.sent != made.sent || counted.sent_between_nodes != made.sent_between_nodes)
+      seen.add("counted", str(where, ": a plan counts ", counted.sent, " bytes sent, ", counted.sent_between_nodes,
+                              " to other nodes, and the step sends ", made.sent, " and ", made.sent_between_nodes));
+    if (counted.collectives != made.collectives)
+      seen.add("counted", str(where, ": a plan counts ", counted.collectives, " collectives, and the step makes ",
+                              made.collectives));
   }
 }
 

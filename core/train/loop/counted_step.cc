@@ -11,6 +11,7 @@
 #include "backend/counting/device.h"
 #include "backend/serial.h"
 #include "data/drawn_text.h"
+#include "train/loop/replica_loop.h"
 #include "train/loop/update.h"
 #include "train/loop/validator.h"
 
@@ -93,7 +94,7 @@ class CountedRun {
   CountedRun(const Recipe& recipe, Communicator& comm, const SessionStart& start)
       : session_(recipe, comm, start),
         run_(session_, "", Position(), 0),
-        kind_(session_.asynchronous() ? StepOf::worker : StepOf::group),
+        kind_(session_.own_values() ? StepOf::worker : StepOf::group),
         steps_(run_, kind_),
         updater_(run_, kind_) {}
 
@@ -103,8 +104,13 @@ class CountedRun {
     for (int64_t& step = run_.at.step; step < kSteps; ++step) {
       session_.comm.clear_ledger();
       if (peers) set_peers(*peers, step);
-      kind_ == StepOf::worker ? work(step) : make_step(step);
-      add_units(result.units);
+      if (session_.asynchronous())
+        work(step);
+      else if (session_.replicas)
+        result.units = make_replica_step(step);
+      else
+        make_step(step);
+      if (!session_.replicas) add_units(result.units);
     }
     result.ledgers.push_back(session_.comm.ledger());
     result.rows = std::move(rows_);
@@ -128,6 +134,15 @@ class CountedRun {
     const auto [all, clipped] = results_of(steps_, started);
     updater_.finish(started.update, clipped, all, step);
     set_rows(started.update.rows);
+  }
+
+  // The step of a rank with own values, and an exchange of all of them.
+  std::vector<UnitTime> make_replica_step(int64_t step) {
+    StepLoss loss;
+    run_.at.window = {};
+    update_replica(session_, steps_, updater_, step, loss);
+    set_rows(run_.at.window.rows);
+    return session_.replicas->synchronise(session_.ctx);
   }
 
   // The units of this step. A strategy reads and writes its state in each step as much as it allocates in the first

@@ -11,7 +11,7 @@
 namespace lmx::train {
 
 Trainer::Trainer(Session& session, std::string directory, const Position& at, int64_t until)
-    : Trainer(session, std::move(directory), at, until, session.asynchronous() ? StepOf::worker : StepOf::group) {}
+    : Trainer(session, std::move(directory), at, until, session.own_values() ? StepOf::worker : StepOf::group) {}
 
 Trainer::Trainer(Session& session, std::string directory, const Position& at, int64_t until, StepOf kind)
     : run_(session, std::move(directory), at, until),
@@ -21,7 +21,8 @@ Trainer::Trainer(Session& session, std::string directory, const Position& at, in
       updater_(run_, kind),
       validator_(run_, log_),
       checkpointer_(run_, log_) {
-  if (kind == StepOf::worker) workers_.emplace(run_, log_, steps_, updater_, [this] { validate_and_save(); });
+  if (s_.asynchronous()) workers_.emplace(run_, log_, steps_, updater_, [this] { validate_and_save(); });
+  if (s_.replicas) replicas_.emplace(run_, log_, steps_, updater_, [this] { validate_and_save(); });
 }
 
 int Trainer::run() {
@@ -31,7 +32,12 @@ int Trainer::run() {
     save();
   }
   if (at.step > 0 && at.evaluated == at.step) validator_.check_target();
-  workers_ ? workers_->run() : run_steps();
+  if (workers_)
+    workers_->run();
+  else if (replicas_)
+    replicas_->run();
+  else
+    run_steps();
   if (!run_.signal && paused() && !validator_.validate_at_pause()) steps_.agree({});
   if (run_.signal) return interrupted();
   if (!checkpointer_.saved()) save();
@@ -89,7 +95,9 @@ void Trainer::validate() {
 }
 
 void Trainer::save() {
-  checkpointer_.save(workers_ ? pack_worker(run_) : StateDict());
+  StateDict own = s_.own_values() ? pack_worker(run_) : StateDict();
+  if (s_.replicas) own.merge(s_.replicas->state());
+  checkpointer_.save(std::move(own));
   if (workers_ && s_.leads()) workers_->write_recorded();
 }
 

@@ -1,5 +1,6 @@
 // The training loop. Each of its parts has a file: a step (step.h), the update (update.h), validation
-// (validator.h), checkpoints (checkpointer.h), records (run_log.h), and the loop of workers (worker_loop.h).
+// (validator.h), checkpoints (checkpointer.h), records (run_log.h), and the loops of workers
+// (worker_loop.h) and of replicas (replica_loop.h).
 #pragma once
 
 #include <atomic>
@@ -7,6 +8,7 @@
 #include <string>
 
 #include "train/loop/checkpointer.h"
+#include "train/loop/replica_loop.h"
 #include "train/loop/update.h"
 #include "train/loop/validator.h"
 #include "train/loop/worker_loop.h"
@@ -51,7 +53,8 @@ class Trainer {
   Updater updater_;
   Validator validator_;
   Checkpointer checkpointer_;
-  std::optional<WorkerLoop> workers_;  // if ranks do not run in lockstep
+  std::optional<WorkerLoop> workers_;    // if ranks do not run in lockstep
+  std::optional<ReplicaLoop> replicas_;  // if ranks have their own values between synchronisations
 };
 
 }  // namespace lmx::train

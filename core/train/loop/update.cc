@@ -71,7 +71,24 @@ void Updater::end_update() {
   s_.sync->after_step(s_.ctx);
 }
 
-// Changes what the next step starts with.
+std::string Updater::finish_alone(const StepLoss& loss, const ClipResult& clipped, int64_t step,
+                                  const std::function<void(std::optional<double> lr)>& apply) {
+  const double lr = learning_rate(step);
+  Outcome outcome = judge(loss, clipped);
+  run_.at.window.lr = lr;
+  if (outcome.made()) outcome.rows = sparse_rows(s_.params);
+  apply(outcome.made() ? std::optional(lr) : std::nullopt);
+  if (outcome.made()) advance();
+  std::string failure;
+  try {
+    account(loss, outcome, step);
+  } catch (const RunError& e) {  // all ranks must end with this error
+    failure = e.what();
+  }
+  end_update();
+  return failure;
+}
+
 void Updater::advance() {
   if (s_.carried) s_.carried->commit(s_.ctx);
   ++run_.at.updates;

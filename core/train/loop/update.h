@@ -1,7 +1,9 @@
 // The update of the parameters after a step, and what happens if its gradients or its loss are not usable.
 #pragma once
 
+#include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -54,13 +56,16 @@ class Updater {
   // Throws Diverged.
   void finish(StepUpdate& update, const ClipResult& clipped, const StepLoss& loss, int64_t step);
 
-  // The parts of finish(), for workers, whose server updates the parameters. judge() returns whether the update may be
-  // made. advance() is called when it was made, account() when it was made or left out; account() throws Diverged.
-  Outcome judge(const StepLoss& loss, const ClipResult& clipped) const;
-  void advance();
-  void account(const StepLoss& loss, const Outcome& outcome, int64_t step);
+  // The same for a rank that makes its updates alone. `apply` makes the update with a learning rate, or gets none if it
+  // is left out. Returns the error that ends the run, or "".
+  std::string finish_alone(const StepLoss& loss, const ClipResult& clipped, int64_t step,
+                           const std::function<void(std::optional<double> lr)>& apply);
+  int64_t next_update() const { return run_.at.updates + 1; }  // its number, counted from 1
+  void advance();  // changes what the next step starts with, after an update
 
  private:
+  Outcome judge(const StepLoss& loss, const ClipResult& clipped) const;
+  void account(const StepLoss& loss, const Outcome& outcome, int64_t step);
   void apply(StepUpdate& update);
   void end_update();
   void add_loss(const StepLoss& loss);

@@ -15,7 +15,7 @@ WorkerLoop::WorkerLoop(RunState& run, RunLog& log, StepRunner& steps, Updater& u
       log_(log),
       steps_(steps),
       updater_(updater),
-      validate_and_save_(std::move(validate_and_save)),
+      meetings_(run, log, std::move(validate_and_save)),
       config_(s_.sync->servers().front()->config()) {}
 
 void WorkerLoop::run() {
@@ -23,7 +23,6 @@ void WorkerLoop::run() {
   const int64_t last = run_.last_step();
   if (s_.sequences == 0) run_.at.worker.step = last;  // fewer sequences than ranks: this rank only keeps its shard
   board.done[static_cast<size_t>(s_.ctx.rank)] = run_.at.worker.step;
-  meeting_ = meeting_after(run_.at.step);
   if (s_.link) start_link();
   s_.comm.barrier();
   while (run_.at.worker.step < last && !run_.ending()) work();
@@ -84,7 +83,7 @@ bool WorkerLoop::take_turn(server::Event event, double time) {
 
 // Returns false if a meeting is due.
 bool WorkerLoop::my_turn(server::Event event) {
-  if (s_.link) return s_.link->ask(event, meeting_, SignalGuard::received() || !failure_.empty());
+  if (s_.link) return s_.link->ask(event, meetings_.next(), SignalGuard::received() || !failure_.empty());
   if (TurnClock* turns = s_.comm.turns()) turns->wait();
   if (SignalGuard::received()) s_.shared->workers.stop = true;
   return !meeting_due();
@@ -93,27 +92,14 @@ bool WorkerLoop::my_turn(server::Event event) {
 void WorkerLoop::push(const StepLoss& loss, const ClipResult& clipped) {
   const Span span(s_.ctx.tracer, "push");
   Worker& w = run_.at.worker;
-  const double lr = updater_.learning_rate(w.step);
-  Outcome outcome = updater_.judge(loss, clipped);
-  run_.at.window.lr = lr;
-  if (outcome.made()) {
-    for (const std::string& name : s_.params.names())
-      for (const RowSparse& piece : s_.params.at(name).grad().pieces)
-        outcome.rows[name] += static_cast<int64_t>(piece.indices.size());
-    for (ServerStrategy* server : s_.sync->servers()) server->push(s_.ctx, lr, clipped);
-    updater_.advance();
-  } else if (s_.link) {
-    s_.link->leave_out();
-  }
-  try {
-    updater_.account(loss, outcome, w.step);
-  } catch (const RunError& e) {  // all workers must end with this error
-    failure_ = e.what();
-    s_.shared->workers.stop = true;
-  }
+  failure_ = updater_.finish_alone(loss, clipped, w.step, [&](std::optional<double> lr) {
+    if (lr)
+      for (ServerStrategy* server : s_.sync->servers()) server->push(s_.ctx, *lr, clipped);
+    else if (s_.link)
+      s_.link->leave_out();
+  });
+  if (!failure_.empty()) s_.shared->workers.stop = true;
   note_event(true);
-  s_.params.clear_gradients();
-  s_.sync->after_step(s_.ctx);
   count_served();
   w.pulled = false;
   s_.shared->workers.done[static_cast<size_t>(s_.ctx.rank)] = ++w.step;
@@ -131,20 +117,13 @@ void WorkerLoop::count_served() {
 
 bool WorkerLoop::meeting_due() const {
   const WorkerBoard& board = s_.shared->workers;
-  return board.stop || *std::min_element(board.done.begin(), board.done.end()) >= meeting_;
-}
-
-int64_t WorkerLoop::meeting_after(int64_t step) const {
-  do {
-    ++step;
-  } while (!run_.log_due(step) && !run_.whole_due(step));
-  return step;
+  return board.stop || *std::min_element(board.done.begin(), board.done.end()) >= meetings_.next();
 }
 
 // Collective.
 void WorkerLoop::meet() {
-  const Lap lap = gather_windows();
-  const bool early = run_.at.step < meeting_;  // because of a signal
+  const Lap lap = meetings_.gather(failure_);
+  const bool early = run_.at.step < meetings_.next();  // because of a signal
   count_served();
   if (s_.link && s_.leads()) {
     const std::vector<int32_t> order = s_.link->take_order();
@@ -155,46 +134,8 @@ void WorkerLoop::meet() {
     for (ServerStrategy* server : s_.sync->servers()) server->publish(s_.ctx);
   log_.count_traffic();
   if (early) return;
-  if (run_.log_due(run_.at.step)) {
-    const Window last = run_.at.window;
-    log_.write_step(lap);
-    run_.at.window.lr = last.lr;  // the next step may not exist: this one may have been the worker's last
-    run_.at.window.grad_norm = last.grad_norm;
-  }
-  validate_and_save_();
-  meeting_ = meeting_after(run_.at.step);
+  meetings_.hold(lap);
   s_.comm.barrier();  // no rank may push while another still reads its shard
-}
-
-// Sets at.step to the number of steps that all workers have completed. If that step is logged, sets at.window to the
-// sum over ranks. Returns the lap of all workers.
-Lap WorkerLoop::gather_windows() {
-  for (const std::string& text : s_.comm.gather_texts(failure_, "control"))
-    if (!text.empty()) throw Diverged(text);
-  const std::vector<std::string>& params = s_.params.names();
-  std::vector<double> own{static_cast<double>(run_.at.worker.step), run_.at.lr_scale,
-                          static_cast<double>(SignalGuard::received())};
-  const Lap lap = log_.lap();
-  own.insert(own.end(), {lap.steps, lap.tokens, lap.seconds});
-  const size_t fixed = own.size();
-  for (const double number : window_numbers(run_.at.window, params, run_.terms)) own.push_back(number);
-  const std::vector<double> all = s_.comm.gather_numbers(own, "control");
-  Window sum;
-  sum.grad_norm = run_.at.window.grad_norm;
-  sum.lr = run_.at.window.lr;
-  run_.at.step = run_.at.worker.step;
-  Lap group;
-  for (size_t i = 0; i < all.size(); i += own.size()) {
-    run_.at.step = std::min(run_.at.step, static_cast<int64_t>(all[i]));
-    run_.at.lr_scale = std::min(run_.at.lr_scale, all[i + 1]);  // lower_lr: a reduction by one worker applies to all
-    run_.signal = std::max(run_.signal, static_cast<int>(all[i + 2]));
-    group.steps += all[i + 3] / s_.comm.size();
-    group.tokens += all[i + 4];
-    group.seconds = std::max(group.seconds, all[i + 5]);
-    add_window(sum, std::span(all).subspan(i + fixed, own.size() - fixed), params, run_.terms);
-  }
-  if (run_.at.step == meeting_ && run_.log_due(run_.at.step)) run_.at.window = sum;
-  return group;
 }
 
 void WorkerLoop::write_recorded() const {

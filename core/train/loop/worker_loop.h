@@ -10,7 +10,7 @@
 #include <functional>
 #include <string>
 
-#include "train/loop/run_log.h"
+#include "train/loop/meetings.h"
 #include "train/loop/update.h"
 
 namespace lmx::train {
@@ -33,18 +33,15 @@ class WorkerLoop {
   void note_event(bool push);
   void count_served();
   bool meeting_due() const;
-  int64_t meeting_after(int64_t step) const;
   void meet();
-  Lap gather_windows();
 
   RunState& run_;
   Session& s_;
   RunLog& log_;
   StepRunner& steps_;
   Updater& updater_;
-  std::function<void()> validate_and_save_;
+  Meetings meetings_;
   const ServerConfig& config_;
-  int64_t meeting_ = 0;  // the step at which workers meet next
   std::string failure_;  // the error because of which this worker cannot continue
 };
 

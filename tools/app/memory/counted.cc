@@ -195,11 +195,13 @@ class Bytes {
     write(unit.rule);
     write(unit.params);
     write(unit.bytes);
+    write(unit.period);
   }
   void read(UnitTime& unit) {
     read(unit.rule);
     read(unit.params);
     read(unit.bytes);
+    read(unit.period);
   }
 
  private:

@@ -151,21 +151,24 @@ Row Case::row(double speed, double network_gb_s) const {
   std::vector<UnitWork> units;
   for (const UnitTime& unit : count_.units) {
     const UnitBytes& bytes = unit.bytes;
+    const auto steps = static_cast<double>(unit.period);  // an exchange every so many steps: its part of each step
     const Transfer moved =
         transfer({bytes.sent, bytes.sent_between_nodes, bytes.collectives}, shares_.ranks, links, algorithm_);
-    row.sent_bytes += bytes.sent;
-    row.node_bytes += moved.node_bytes;
-    row.network_bytes += moved.network_bytes;
+    row.sent_bytes += bytes.sent / unit.period;
+    row.node_bytes += moved.node_bytes / unit.period;
+    row.network_bytes += moved.network_bytes / unit.period;
     double ready = 0;
     for (const std::string& name : unit.params) {  // without a gradient, a unit is exchanged after backward
       const auto found = work_.ready_s.find(name);
       ready = std::max(ready, found == work_.ready_s.end() ? work_.backward_s : found->second);
     }
-    const double own = machine_.device.exchange_s(strategies_.at(unit.rule), shares_.ranks, bytes.moved);
-    const double delay = machine_.device.beside * own + links.node.delay_s(static_cast<double>(moved.node_bytes)) +
-                         links.network.delay_s(static_cast<double>(moved.network_bytes));
+    const double own = machine_.device.exchange_s(strategies_.at(unit.rule), shares_.ranks, bytes.moved) / steps;
+    const double delay =
+        machine_.device.beside * own + (links.node.delay_s(static_cast<double>(moved.node_bytes)) +
+                                        links.network.delay_s(static_cast<double>(moved.network_bytes))) /
+                                           steps;
     row.in_turn_s += shares_.ranks * own;
-    units.push_back({ready * part, moved.seconds, own, machine_.device.beside, delay});
+    units.push_back({ready * part, moved.seconds / steps, own, machine_.device.beside, delay});
   }
   row.time = step_time(work, units, shares_.ranks, spread_, overlap_);
   return row;

@@ -1,0 +1,52 @@
+#include "train/loop/replica_loop.h"
+
+#include <utility>
+#include <vector>
+
+namespace lmx::train {
+
+ReplicaLoop::ReplicaLoop(RunState& run, RunLog& log, StepRunner& steps, Updater& updater,
+                         std::function<void()> validate_and_save)
+    : run_(run),
+      s_(run.s),
+      log_(log),
+      steps_(steps),
+      updater_(updater),
+      meetings_(run, log, std::move(validate_and_save)) {}
+
+void ReplicaLoop::run() {
+  const Worker& own = run_.at.worker;
+  while (own.step < run_.last_step() && !run_.ending()) {
+    make_step();
+    if (own.step < meetings_.next()) continue;
+    const Lap lap = meetings_.gather(failure_);
+    log_.count_traffic();
+    meetings_.hold(lap);
+  }
+}
+
+// A rank that has failed makes no further updates; all ranks end when they exchange or meet.
+void ReplicaLoop::make_step() {
+  log_.start_clock();
+  Worker& own = run_.at.worker;
+  StepLoss loss;
+  if (failure_.empty()) failure_ = update_replica(s_, steps_, updater_, own.step, loss);
+  ++own.step;
+  if (s_.replicas->due(own.step, run_.last_step())) end_failed(s_.comm, failure_);
+  s_.replicas->after_step(s_.ctx, own.step, run_.last_step());
+  log_.stop_clock();
+  const int64_t tokens = run_.step_tokens(own.step - 1) * s_.sequences / s_.recipe.batch.global;
+  log_.count_step(own.step, loss, tokens, s_.comm.size());
+}
+
+std::string update_replica(Session& s, StepRunner& steps, Updater& updater, int64_t step, StepLoss& loss) {
+  const std::vector<Batch> share = steps.draw(step);
+  const StepPlan plan = steps.begin(share, step);
+  auto [own, clipped] = worker_gradients(s, steps, share, plan);
+  loss = std::move(own);
+  return updater.finish_alone(loss, clipped, step, [&, &clip = clipped](std::optional<double> lr) {
+    if (lr) s.replicas->update(s.ctx, clip, *lr, updater.next_update());
+  });
+}
+
+}  // namespace lmx::train

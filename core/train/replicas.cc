@@ -1,0 +1,239 @@
+#include "train/replicas.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "backend/counting/device.h"
+#include "lmx/error.h"
+#include "lmx/plugin.h"
+#include "nn/state_dict.h"
+
+namespace lmx::train {
+namespace {
+
+// No rule of `sync` can have such a name.
+constexpr const char *kValue = "@value/", *kOptimizer = "@optimizer/", *kReceived = "@received/",
+                     *kMergeAt = "@merge_at/";
+
+// The values of some parameters one after the other. A copy.
+Tensor joined(Context& ctx, const ParameterStore& params, const Fragment& f) {
+  Tensor all = ctx.empty({f.size}, DType::f32, MemClass::communication);
+  int64_t at = 0;
+  for (const std::string& name : f.names) {
+    const Tensor& value = params.at(name).value();
+    all.slice(at, at + value.numel()).copy_from(value.reshape({-1}));
+    at += value.numel();
+  }
+  return all;
+}
+
+void spread(const Tensor& all, ParameterStore& params, const Fragment& f) {
+  int64_t at = 0;
+  for (const std::string& name : f.names) {
+    Var& param = params.at(name);
+    const int64_t n = param.shape().numel();
+    param.value().reshape({-1}).copy_from(all.slice(at, at + n));
+    param.changed();
+    at += n;
+  }
+}
+
+// The fragments of a rule without values.
+std::vector<Fragment> fragments_of(const BoundRule& rule, const ReplicaStrategy& strategy) {
+  std::map<std::string, int64_t> left;
+  for (const ParameterSpec& spec : rule.params) left.emplace(spec.name, spec.shape.numel());
+  std::vector<Fragment> all;
+  for (std::vector<std::string>& names : in_plugin(*rule.plugin, "fragments()", [&] { return strategy.fragments(); })) {
+    Fragment f{static_cast<int64_t>(all.size()), 0, std::move(names), {}, {}};
+    for (const std::string& name : f.names) {
+      const auto found = left.find(name);
+      LMX_CHECK(found != left.end(), "a strategy's fragments hold '", name, "', not its own or twice");
+      f.size += found->second;
+      left.erase(found);
+    }
+    all.push_back(std::move(f));
+  }
+  LMX_CHECK(left.empty(), "a strategy's fragments leave out '", left.begin()->first, "'");
+  return all;
+}
+
+}  // namespace
+
+Replicas::Replicas(const std::vector<const BoundRule*>& rules, ParameterStore& shared, ParameterStore& own,
+                   std::unique_ptr<Optimizer> optimizer)
+    : shared_(shared), own_(own), optimizer_(std::move(optimizer)) {
+  for (const BoundRule* rule : rules) {
+    ReplicaStrategy* strategy = rule->rule->replica();
+    for (Fragment& f : fragments_of(*rule, *strategy)) {
+      const Rhythm r = in_plugin(*rule->plugin, "rhythm()", [&] { return strategy->rhythm(f.index); });
+      LMX_CHECK(r.offset >= 0 && r.offset < r.period && r.delay >= 0 && r.delay < r.period, "the rhythm of fragment ",
+                f.index, " of sync.", rule->name, " has period ", r.period, ", offset ", r.offset, ", delay ", r.delay);
+      parts_.push_back({rule, strategy, std::move(f), r});
+    }
+  }
+}
+
+template <class Body>
+auto Replicas::call(const Part& part, const char* function, Body&& body) {
+  return in_plugin(*part.rule->plugin, function, [&] { return body(*part.strategy); });
+}
+
+void Replicas::update(Context& ctx, const ClipResult& clipped, double lr, int64_t number) {
+  StepRecord* const record = step_record(ctx);
+  if (record) record->begin_update();
+  std::vector<ParameterUpdate> updates;
+  for (const std::string& name : own_.names())
+    if (Var& param = own_.at(name); !param.grad().empty()) updates.push_back({&param, {clipped.factor(name), {}}});
+  optimizer_->update_all(ctx, updates, lr, number);
+  if (record) record->end_update();
+}
+
+bool Replicas::exchanges(const Part& part, int64_t step) {
+  const Rhythm& r = part.rhythm;
+  return step >= r.offset + r.period && (step - r.offset) % r.period == 0;
+}
+
+bool Replicas::merges(const Part& part, int64_t step, int64_t last) {
+  return part.received.defined() && (step >= part.merge_at || step >= last);
+}
+
+bool Replicas::due(int64_t step, int64_t last) const {
+  return std::any_of(parts_.begin(), parts_.end(),
+                     [&](const Part& p) { return merges(p, step, last) || exchanges(p, step); });
+}
+
+void Replicas::after_step(Context& ctx, int64_t step, int64_t last) {
+  for (Part& part : parts_) part.at_anchor = false;
+  for (Part& part : parts_)
+    if (merges(part, step, last)) merge(ctx, part);
+  for (Part& part : parts_) {
+    if (!exchanges(part, step)) continue;
+    exchange(ctx, part);
+    part.merge_at = step + part.rhythm.delay;
+    if (merges(part, step, last)) merge(ctx, part);
+  }
+}
+
+std::vector<UnitTime> Replicas::synchronise(Context& ctx) {
+  std::vector<UnitTime> all;
+  for (Part& part : parts_) {
+    const size_t entered = ctx.comm->ledger().size();
+    exchange(ctx, part);
+    UnitTime unit{.rule = part.rule->name, .params = part.fragment.names};
+    for (size_t e = entered; e < ctx.comm->ledger().size(); ++e) unit.bytes.add(ctx.comm->ledger()[e]);
+    unit.bytes.moved = unit.bytes.sent + unit.bytes.received;
+    unit.period = part.rhythm.period;
+    merge(ctx, part);
+    all.push_back(std::move(unit));
+  }
+  return all;
+}
+
+int64_t Replicas::unused_steps(int64_t last) const {
+  int64_t least = last;
+  for (const Part& part : parts_)
+    if (last >= part.rhythm.offset + part.rhythm.period)
+      least = std::min(least, (last - part.rhythm.offset) % part.rhythm.period);
+  return least;
+}
+
+std::string Replicas::name_of(const Part& part) const {
+  return str(part.rule->name, '/', part.fragment.index);
+}
+
+Fragment Replicas::with_values(Context& ctx, const Part& part) const {
+  Fragment f = part.fragment;
+  f.own = joined(ctx, own_, f);
+  f.anchor = ctx.comm->once_tensor(MemClass::communication, [&] { return joined(ctx, shared_, f); });
+  return f;
+}
+
+void Replicas::exchange(Context& ctx, Part& part) {
+  const Span span(ctx.tracer, "sync");
+  Fragment f = with_values(ctx, part);
+  part.received = call(part, "exchange()", [&](ReplicaStrategy& s) { return s.exchange(ctx, f); });
+}
+
+void Replicas::merge(Context& ctx, Part& part) {
+  const Span span(ctx.tracer, "merge");
+  Fragment f = with_values(ctx, part);
+  const auto merged =
+      call(part, "merge()", [&](ReplicaStrategy& s) { return s.merge(ctx, f, std::exchange(part.received, {})); });
+  ctx.comm->once<int>([&] {
+    spread(merged.anchor, shared_, f);
+    return 0;
+  });
+  spread(merged.own, own_, f);
+  part.at_anchor = merged.own.raw() == merged.anchor.raw();
+}
+
+StateDict Replicas::common_state() const {
+  StateDict all;
+  std::set<const BoundRule*> seen;
+  for (const Part& part : parts_)
+    if (seen.insert(part.rule).second) add_with_prefix(all, part.rule->name + "/", part.strategy->common_state());
+  return all;
+}
+
+void Replicas::load_common(Context& ctx, const StateDict& state) {
+  std::set<const BoundRule*> seen;
+  for (const Part& part : parts_)
+    if (seen.insert(part.rule).second) part.strategy->load_common(ctx, with_prefix(state, part.rule->name + "/"));
+}
+
+StateDict Replicas::state() const {
+  StateDict all;
+  add_with_prefix(all, kOptimizer, optimizer_->state());
+  for (const Part& part : parts_) {
+    if (!part.at_anchor)
+      for (const std::string& name : part.fragment.names) all.emplace(kValue + name, own_.at(name).value());
+    if (!part.received.defined()) continue;
+    const auto at = static_cast<double>(part.merge_at);
+    all.emplace(kReceived + name_of(part), part.received);
+    all.emplace(kMergeAt + name_of(part), Tensor::from<double>(Allocator::cpu(), {1}, std::span(&at, 1)));
+  }
+  return all;
+}
+
+void Replicas::load(Context& ctx, const std::vector<StateDict>& ranks) {
+  const auto saved = static_cast<int64_t>(ranks.size());
+  const auto differs = [](const StateDict& state) {
+    return !with_prefix(state, kValue).empty() || !with_prefix(state, kReceived).empty();
+  };
+  if (saved != ctx.ranks && std::any_of(ranks.begin(), ranks.end(), differs))
+    throw UserError(str("[sync] the checkpoint is of ", saved, saved == 1 ? " rank" : " ranks",
+                        ", whose values differed because it was saved between two synchronisations; ", ctx.ranks,
+                        ctx.ranks == 1 ? " rank" : " ranks", " cannot continue from it. Resume with ", saved,
+                        saved == 1 ? " rank" : " ranks", ", or from a checkpoint of a step after which ranks merge"));
+  static const StateDict none;
+  const StateDict& own = saved == 0 ? none : ranks[static_cast<size_t>(ctx.rank * saved / ctx.ranks)];
+  optimizer_->load(ctx, own_, with_prefix(own, kOptimizer));
+  for (Part& part : parts_) load_values(ctx, part, own);
+}
+
+void Replicas::load_values(Context& ctx, Part& part, const StateDict& own) {
+  const StateDict values = with_prefix(own, kValue);
+  part.at_anchor = true;
+  for (const std::string& name : part.fragment.names) {
+    Var& param = own_.at(name);
+    const auto found = values.find(name);
+    if (found == values.end()) {
+      param.value().copy_from(shared_.at(name).value());
+    } else {
+      if (found->second.shape() != param.shape())
+        throw UserError(str("[sync] the checkpoint has ", found->second.shape(), " values of ", name,
+                            ", and this model ", param.shape()));
+      param.value().copy_from(ctx.upload(found->second));
+      part.at_anchor = false;
+    }
+    param.changed();
+  }
+  const auto received = own.find(kReceived + name_of(part)), at = own.find(kMergeAt + name_of(part));
+  part.received = {};
+  if (received == own.end() || at == own.end()) return;
+  part.received = ctx.upload(received->second);
+  part.merge_at = static_cast<int64_t>(std::as_const(at->second).values<double>()[0]);
+}
+
+}  // namespace lmx::train

@@ -1,0 +1,68 @@
+// A rank whose values differ from those of the others between synchronisations (lmx/replica_strategy.h).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lmx/replica_strategy.h"
+#include "recipe/exchanger.h"
+
+namespace lmx::train {
+
+// The fragments of all rules, the exchanges whose results are not merged yet, and this rank's optimizer.
+class Replicas {
+ public:
+  // `shared`: the anchors, which the ranks of a process share. `own`: this rank's values, equal to the anchors at
+  // first.
+  Replicas(const std::vector<const BoundRule*>& rules, ParameterStore& shared, ParameterStore& own,
+           std::unique_ptr<Optimizer> optimizer);
+  // Updates this rank's values with its gradients, which must be coalesced.
+  void update(Context& ctx, const ClipResult& clipped, double lr, int64_t number);
+  // Whether after_step(step) exchanges or merges something; equal on all ranks. `last`: the last step of the run.
+  bool due(int64_t step, int64_t last) const;
+  // After step number `step`, counted from 1, whether or not its update was made: merges, then exchanges what is due.
+  // After the last step, all results are merged. Collective if due().
+  void after_step(Context& ctx, int64_t step, int64_t last);
+  // Collective: exchanges and merges every fragment. Returns what each one has exchanged.
+  std::vector<UnitTime> synchronise(Context& ctx);
+  // The steps after the last exchange of any fragment, of a run of `last` steps: they do not change its result.
+  int64_t unused_steps(int64_t last) const;
+
+  // For checkpoints: the state that is equal on all ranks, and the state of this rank: its optimizer, its values where
+  // they differ from the anchors, and results that are not merged.
+  StateDict common_state() const;
+  void load_common(Context& ctx, const StateDict& state);
+  StateDict state() const;
+  // After the anchors were loaded. `ranks`: the states of all ranks that saved; if there were G0 of them, rank r of G
+  // gets the optimizer of rank r G0 / G. UserError: their number has changed, and their values differed.
+  void load(Context& ctx, const std::vector<StateDict>& ranks);
+
+ private:
+  struct Part {
+    const BoundRule* rule;
+    ReplicaStrategy* strategy;
+    Fragment fragment;  // without values
+    Rhythm rhythm;
+    Tensor received = {};   // of an exchange whose result is not merged yet; undefined: none
+    int64_t merge_at = 0;   // the step after which it is merged
+    bool at_anchor = true;  // this rank's values are the anchor
+  };
+  static bool exchanges(const Part& part, int64_t step);
+  static bool merges(const Part& part, int64_t step, int64_t last);
+  template <class Body>
+  static auto call(const Part& part, const char* function, Body&& body);
+  std::string name_of(const Part& part) const;
+  Fragment with_values(Context& ctx, const Part& part) const;
+  void exchange(Context& ctx, Part& part);
+  void merge(Context& ctx, Part& part);
+  void load_values(Context& ctx, Part& part, const StateDict& own);
+
+  std::vector<Part> parts_;
+  ParameterStore &shared_, &own_;
+  std::unique_ptr<Optimizer> optimizer_;
+};
+
+}  // namespace lmx::train

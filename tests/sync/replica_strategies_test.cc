@@ -1,0 +1,218 @@
+// Strategies whose ranks have their own values, against plain loops over all ranks; and their bytes.
+#include <gtest/gtest.h>
+
+#include <mutex>
+
+#include "lmx/replica_strategy.h"
+#include "sync/group.h"
+#include "train/replicas.h"
+
+namespace lmx::sync_test {
+namespace {
+
+using Doubles = std::vector<double>;
+
+constexpr int kRanks = 3, kRounds = 5;
+constexpr int64_t kMatrix = 12, kVector = 5, kSize = kMatrix + kVector;
+
+const std::vector<ParameterSpec> kSpecs{{"matrix", {4, 3}, {"normal", 1}}, {"vector", {5}, {"normal", 1}}};
+
+// The change of a value of a rank by the steps before an exchange.
+double change(int round, int rank, int64_t i) {
+  return RandomKey(9)
+      .fold(static_cast<uint64_t>(round))
+      .fold(static_cast<uint64_t>(rank))
+      .normal(static_cast<uint64_t>(i));
+}
+
+std::unique_ptr<SyncRule> make_rule(const std::string& config, int rank, int ranks) {
+  const Node node = parse_yaml(config, "rule");
+  const PluginInfo& plugin = Registry::instance().find(PluginKind::sync, node, "sync.all");
+  return create<SyncFactory>(plugin, node, "sync.all", SyncEnv{"all", kSpecs, rank, ranks, RandomKey(1)});
+}
+
+// The values of a rank after each of its steps, and what it has sent in it.
+struct Trace {
+  std::vector<Doubles> own;
+  std::vector<int64_t> sent;
+};
+
+Doubles values_of(const ParameterStore& params) {
+  Doubles all;
+  for (const std::string& name : params.names())
+    for (const float v : std::as_const(params.at(name).value()).values<float>()) all.push_back(static_cast<double>(v));
+  return all;
+}
+
+void add_change(ParameterStore& params, int round, int rank) {
+  int64_t i = 0;
+  for (const std::string& name : params.names()) {
+    for (float& v : params.at(name).value().values<float>()) v += static_cast<float>(change(round, rank, i++));
+    params.at(name).changed();
+  }
+}
+
+// Each step changes the values of each rank by change(step, rank).
+std::vector<Trace> run(const std::string& config, int ranks, int steps) {
+  std::vector<Trace> traces(static_cast<size_t>(ranks));
+  make_group(ranks)->run([&](Communicator& comm) {
+    Context ctx;
+    ctx.rank = comm.rank();
+    ctx.ranks = comm.size();
+    ctx.allocator = ctx.host = comm.allocator();
+    ctx.comm = &comm;
+    const auto anchors = comm.once<std::shared_ptr<ParameterStore>>([&] {
+      auto all = std::make_shared<ParameterStore>();
+      for (const ParameterSpec& spec : kSpecs) all->add(ctx, spec, RandomKey(4));
+      return all;
+    });
+    ParameterStore own = anchors->copy(ctx);
+    const PluginInfo& plugin = Registry::instance().find(PluginKind::sync, parse_yaml(config, "rule"), "sync.all");
+    const BoundRule rule{"all", kSpecs, &plugin, make_rule(config, ctx.rank, ranks)};
+    train::Replicas replicas({&rule}, *anchors, own, nullptr);
+    Trace& trace = traces[static_cast<size_t>(ctx.rank)];
+    trace.own.push_back(values_of(own));
+    for (int step = 1; step <= steps; ++step) {
+      add_change(own, step, ctx.rank);
+      comm.clear_ledger();
+      replicas.after_step(ctx, step, steps);
+      trace.own.push_back(values_of(own));
+      int64_t sent = 0;
+      for (const LedgerEntry& e : comm.ledger()) sent += e.sent;
+      trace.sent.push_back(sent);
+    }
+  });
+  return traces;
+}
+
+struct Outer {
+  int every = 1, delay = 0;
+  double lr = 0.7, momentum = 0.9, mix = 0;
+  bool nesterov = true;
+  std::string yaml() const {
+    return str("{name: diloco, every: ", every, ", delay: ", delay, ", outer_lr: ", lr, ", outer_momentum: ", momentum,
+               ", mix: ", mix, ", outer_nesterov: ", nesterov ? "true" : "false", "}");
+  }
+};
+
+// Douillard et al. 2023, algorithm 1, in double precision; with a delay, Douillard et al. 2025, section 3.
+std::vector<Doubles> expected(const Outer& c, const Doubles& start, int steps, int of_rank) {
+  Doubles anchor = start, m(start.size()), mean(start.size());
+  std::vector<Doubles> own(kRanks, start), trace{start};
+  int merge_at = 0;
+  for (int step = 1; step <= steps; ++step) {
+    for (int r = 0; r < kRanks; ++r)
+      for (size_t i = 0; i < start.size(); ++i)
+        own[static_cast<size_t>(r)][i] +=
+            static_cast<double>(static_cast<float>(change(step, r, static_cast<int64_t>(i))));
+    if (step % c.every == 0) {
+      merge_at = step + c.delay;
+      for (size_t i = 0; i < start.size(); ++i) {
+        mean[i] = 0;
+        for (const Doubles& p : own) mean[i] += (anchor[i] - p[i]) / kRanks;
+      }
+    }
+    if (merge_at > 0 && (step == merge_at || step == steps)) {
+      merge_at = 0;
+      for (size_t i = 0; i < start.size(); ++i) {
+        m[i] = c.momentum * m[i] + mean[i];
+        anchor[i] -= c.lr * (c.nesterov ? mean[i] + c.momentum * m[i] : m[i]);
+        for (Doubles& p : own) p[i] = c.mix * p[i] + (1 - c.mix) * anchor[i];
+      }
+    }
+    trace.push_back(own[static_cast<size_t>(of_rank)]);
+  }
+  return trace;
+}
+
+class OuterSteps : public testing::TestWithParam<Outer> {};
+
+TEST_P(OuterSteps, FollowTheFormulaAndSendTheirBytes) {
+  const Outer& c = GetParam();
+  const int steps = c.every * kRounds + 1;
+  const std::vector<Trace> traces = run(c.yaml(), kRanks, steps);
+  for (int r = 0; r < kRanks; ++r) {
+    const Trace& got = traces[static_cast<size_t>(r)];
+    const std::vector<Doubles> wanted = expected(c, got.own[0], steps, r);
+    for (size_t step = 0; step < wanted.size(); ++step)
+      for (size_t i = 0; i < wanted[step].size(); ++i)
+        ASSERT_NEAR(got.own[step][i], wanted[step][i], 1e-5 * (1 + std::abs(wanted[step][i]))) << "step " << step;
+    int64_t all = 0;
+    for (int step = 1; step <= steps; ++step) {
+      const int64_t sent = got.sent[static_cast<size_t>(step - 1)];
+      EXPECT_TRUE(sent == 0 || step % c.every == 0) << "step " << step;
+      all += sent;
+    }
+    const int64_t chunk = chunk_begin(kSize, r + 1, kRanks) - chunk_begin(kSize, r, kRanks);
+    EXPECT_EQ(all, (steps / c.every) * 4 * (kSize - chunk + (kRanks - 1) * chunk));
+  }
+}
+INSTANTIATE_TEST_SUITE_P(All, OuterSteps,
+                         testing::Values(Outer{}, Outer{.every = 3},
+                                         Outer{.every = 2, .momentum = 0.5, .nesterov = false},
+                                         Outer{.every = 4, .delay = 2, .lr = 0.4, .mix = 0.5},
+                                         Outer{.every = 3, .delay = 1, .momentum = 0}));
+
+// Values and changes are multiples of 1/64, so that no operation rounds: an outer rate of 1 without momentum is the
+// mean of the ranks' values.
+TEST(OuterSteps, ARateOfOneIsTheMeanOfTheRanks) {
+  constexpr int kFour = 4;
+  std::vector<Doubles> own(kFour);
+  make_group(kFour)->run([&](Communicator& comm) {
+    Context ctx;
+    ctx.rank = comm.rank();
+    ctx.ranks = kFour;
+    ctx.allocator = ctx.host = comm.allocator();
+    ctx.comm = &comm;
+    const auto rule = make_rule("{name: diloco, every: 1, outer_lr: 1, outer_momentum: 0}", ctx.rank, kFour);
+    Fragment f{0, kSize, {"matrix", "vector"}, ctx.empty({kSize}), ctx.empty({kSize})};
+    for (int64_t i = 0; i < kSize; ++i) {
+      f.anchor.values<float>()[static_cast<size_t>(i)] = static_cast<float>(i) / 64;
+      f.own.values<float>()[static_cast<size_t>(i)] = static_cast<float>(i * (ctx.rank + 2) - 7) / 64;
+    }
+    const Tensor sum = rule->replica()->exchange(ctx, f);
+    const Tensor merged = rule->replica()->merge(ctx, f, sum).own;
+    for (const float v : merged.values<float>()) own[static_cast<size_t>(ctx.rank)].push_back(static_cast<double>(v));
+  });
+  for (const Doubles& values : own)
+    for (int64_t i = 0; i < kSize; ++i)
+      ASSERT_EQ(values[static_cast<size_t>(i)], (3.5 * static_cast<double>(i) - 7) / 64) << i;
+}
+
+TEST(LocalSgd, EveryRankContinuesFromTheMean) {
+  const std::vector<Trace> traces = run("{name: local_sgd, every: 2}", kRanks, 4);
+  for (size_t i = 0; i < static_cast<size_t>(kSize); ++i) {
+    double mean = 0;
+    for (int r = 0; r < kRanks; ++r)
+      for (const int round : {1, 2, 3, 4}) mean += change(round, r, static_cast<int64_t>(i)) / kRanks;
+    for (const Trace& t : traces) {
+      EXPECT_NEAR(t.own[4][i], t.own[0][i] + mean, 1e-5);
+      EXPECT_EQ(t.own[4][i], traces[0].own[4][i]);
+      EXPECT_NE(t.own[3][i], t.own[2][i]);
+    }
+  }
+  const Trace alone = run("{name: local_sgd, every: 1}", 1, 3)[0];
+  EXPECT_EQ(alone.sent, std::vector<int64_t>(3));
+}
+
+// Parts of about equal size, each exchanged once in every period, at equal distances.
+TEST(OuterSteps, FragmentsCoverTheParametersAndAlternate) {
+  const auto rule = make_rule("{name: diloco, every: 10, fragments: 2}", 0, 2);
+  const std::vector<std::vector<std::string>> parts{{"matrix"}, {"vector"}};
+  EXPECT_EQ(rule->replica()->fragments(), parts);
+  EXPECT_EQ(rule->replica()->rhythm(0).offset, 0);
+  EXPECT_EQ(rule->replica()->rhythm(1).offset, 5);
+  const std::vector<Trace> traces = run("{name: diloco, every: 4, fragments: 2}", 2, 12);
+  const std::vector<int64_t> matrix{4, 8, 12}, vector{6, 10};
+  for (int64_t step = 1; step <= 12; ++step) {
+    const bool first = std::find(matrix.begin(), matrix.end(), step) != matrix.end();
+    const bool second = std::find(vector.begin(), vector.end(), step) != vector.end();
+    const int64_t elements = first ? kMatrix : second ? kVector : 0;
+    EXPECT_EQ(traces[0].sent[static_cast<size_t>(step - 1)] + traces[1].sent[static_cast<size_t>(step - 1)],
+              2 * 4 * elements)
+        << "step " << step;
+  }
+}
+
+}  // namespace
+}  // namespace lmx::sync_test
