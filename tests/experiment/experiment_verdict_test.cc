@@ -131,6 +131,24 @@ TEST_F(Verdicts, NeedSignificanceAndSeveralRuns) {
   EXPECT_THAT(o.out, HasSubstr("± 0.58"));
 }
 
+// Runs of one seed vary together: with a = 20, 21, 22 and b = 40, 42, 44 their quotient does not vary at all.
+TEST_F(Verdicts, PairedRunsAreLeftOutTogether) {
+  std::string text = kVerdicts;
+  const size_t average = text.find("average:");
+  ASSERT_NE(average, std::string::npos);
+  const auto ratio = [&](const std::string& more) {
+    write("experiments/made.yaml", std::string(text).insert(average, more));
+    EXPECT_EQ(experiment().code, 0);
+    for (const auto& [name, least] : {std::pair{"a", 20.0}, std::pair{"b", 40.0}, std::pair{"c", 30.0}})
+      for (int seed = 0; seed < 3; ++seed)
+        number(lmx::str(name, "-", seed + 1), least + (name[0] == 'b' ? 2 : 1) * seed);
+    EXPECT_EQ(experiment().code, 0);
+    return verdict("ratio")["standard_errors"][0].get<double>();
+  };
+  EXPECT_GT(ratio(""), 0.03);
+  EXPECT_NEAR(ratio("paired: true\n"), 0, 1e-12);
+}
+
 // A line of the figure with a cell that has not run is left out; the other results are written.
 TEST_F(Verdicts, SomeCellsAreEnoughForAFigure) {
   const Outcome o = experiment({"--only", "a-*"});

@@ -3,35 +3,54 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <optional>
 #include <set>
 
 #include "app/records/half_interval.h"
 #include "base/text.h"
 
 namespace lmx_cli::experiments {
+namespace {
+
+// Runs that the jackknife leaves out together, by row and value of the averaged axes.
+using Group = std::set<std::string>;
+using Groups = std::map<std::string, std::map<std::string, Group>>;
+
+// The rows as one, in which a group has the runs of all rows with one value; nothing if the rows have different values.
+std::optional<Groups> paired(const Groups& rows) {
+  Groups joined;
+  for (const auto& [row, groups] : rows)
+    for (const auto& [place, cells] : groups) joined[""][place].insert(cells.begin(), cells.end());
+  for (const auto& [row, groups] : rows)
+    if (groups.size() != joined[""].size()) return std::nullopt;
+  return joined;
+}
+
+}  // namespace
 
 Estimate estimate(const ResultScope& scope, const std::function<double(const Scope&)>& formula) {
   std::vector<ResultScope::Use> uses;
   Estimate e;
   e.value = formula(scope.recording(uses));
   std::set<std::string> single;
-  std::map<std::string, std::set<std::string>> rows;  // runs of each row that has several
+  Groups rows;  // runs of each row that has several
   for (const ResultScope::Use& use : uses) {
     e.planned |= use.planned;
     if (use.cells.size() > 1)
-      rows[use.row].insert(use.cells.begin(), use.cells.end());
+      for (size_t i = 0; i < use.cells.size(); ++i) rows[use.row][use.places[i]].insert(use.cells[i]);
     else if (use.chance && !use.planned)
       single.insert(use.cells[0]);
   }
   e.single.assign(single.begin(), single.end());
+  if (scope.paired()) rows = paired(rows).value_or(rows);
   double variance = 0, quotient = 0;
-  for (const auto& [row, cells] : rows) {
+  for (const auto& [row, groups] : rows) {
     std::vector<Sample> without;
-    for (const std::string& cell : cells) without.push_back({0, formula(scope.without(cell))});
-    const double n = static_cast<double>(cells.size()), deviation = spread(without);
+    for (const auto& [place, cells] : groups) without.push_back({0, formula(scope.without(cells))});
+    const double n = static_cast<double>(groups.size()), deviation = spread(without);
     const double part = deviation * deviation * (n - 1) * (n - 1) / n;
     variance += part;
-    quotient += part * part / (n - 1);
+    if (n > 1) quotient += part * part / (n - 1);
   }
   e.error = std::sqrt(variance);
   if (quotient > 0) e.freedom = variance * variance / quotient;

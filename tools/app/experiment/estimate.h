@@ -13,8 +13,9 @@ namespace lmx_cli::experiments {
 
 struct Estimate {
   double value = 0;
-  // Standard error of `value` (jackknife: each run of a row with several runs is left out once; for a mean of n runs
-  // this is their standard deviation / sqrt(n)). 0: nothing varies, or no row has several runs.
+  // Standard error of `value` (jackknife: each run of a row with several runs is left out once, or in a
+  // paired experiment all runs of one seed together; for a mean of n runs this is their standard deviation / sqrt(n)).
+  // 0: nothing varies, or no row has several runs.
   double error = 0;
   double freedom = INFINITY;  // degrees of freedom of `error`, by Welch and Satterthwaite
   // Cells that are the only run in their row, for a measure that depends on chance. `error` lacks their contribution.

@@ -224,6 +224,7 @@ struct ExperimentFields {
     f.subtree("axes", axes, "name: [values], or value: [overrides]");
     f.subtree("cells", e.cells, "choices of axis values that run; without it all");
     f.field("average", e.average, "axes over which results are averaged, as seeds");
+    f.field("paired", e.paired, "runs with equal values of these axes are compared with each other");
     f.field("evaluate", e.evaluate, "splits on which each run is evaluated when it has ended: test");
     f.field("shards", e.shards,
             "evaluate characters and bytes over so many shards of strings, too (keys shards/...); 0: not",

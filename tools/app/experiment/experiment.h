@@ -138,6 +138,7 @@ struct Experiment {
   std::string file;  // its path
   std::string title, paper, place, question;
   std::vector<std::string> notes, average, evaluate, probe;
+  bool paired = false;       // runs of different rows with equal values of the averaged axes belong together
   int64_t shards = 0;        // of the evaluations (EvalOptions::shards)
   int64_t mean_of_last = 0;  // number of checkpoints whose mean is also evaluated; 0: none
   std::vector<Scale> scales;

@@ -345,7 +345,7 @@ std::vector<Sample> ResultScope::select(const std::string& measure, const std::v
   if (uses_) uses_->insert(uses_->end(), rows.begin(), rows.end());
   std::vector<Sample> samples;
   for (const Cell* cell : cells) {
-    if (cell->id == left_out_ && std::any_of(rows.begin(), rows.end(), [&](const Use& row) {
+    if (left_out_.contains(cell->id) && std::any_of(rows.begin(), rows.end(), [&](const Use& row) {
           return row.cells.size() > 1 && row.row == row_of(experiment_, *cell);
         }))
       continue;
@@ -369,9 +369,9 @@ ResultScope ResultScope::recording(std::vector<Use>& uses) const {
   return scope;
 }
 
-ResultScope ResultScope::without(const std::string& cell) const {
+ResultScope ResultScope::without(const std::set<std::string>& cells) const {
   ResultScope scope = *this;
-  scope.left_out_ = cell;
+  scope.left_out_ = cells;
   return scope;
 }
 
@@ -385,22 +385,21 @@ std::vector<ResultScope::Use> ResultScope::rows_of(const Measure& measure,
     if (origin == Origin::formula || cell->types) continue;
     const std::string id = row_of(experiment_, *cell);
     if (origin == Origin::planned) {
-      rows.push_back({id, {}, false, true});
+      rows.push_back({id, {}, {}, false, true});
       continue;
     }
-    const auto found = std::find_if(rows.begin(), rows.end(), [&](const Use& row) { return row.row == id; });
-    if (found == rows.end())
-      rows.push_back({id, {cell->id}, chance, false});
-    else
-      found->cells.push_back(cell->id);
+    auto found = std::find_if(rows.begin(), rows.end(), [&](const Use& row) { return row.row == id; });
+    if (found == rows.end()) found = rows.insert(rows.end(), {id, {}, {}, chance, false});
+    found->cells.push_back(cell->id);
+    found->places.push_back(row_of(experiment_, *cell, true));
   }
   return rows;
 }
 
-std::string row_of(const Experiment& experiment, const Cell& cell) {
+std::string row_of(const Experiment& experiment, const Cell& cell, bool averaged) {
   std::string id;
   for (const auto& [axis, label] : cell.place)
-    if (!experiment.averages(axis)) id += (id.empty() ? "" : "-") + label;
+    if (experiment.averages(axis) == averaged) id += (id.empty() ? "" : "-") + label;
   return id;
 }
 

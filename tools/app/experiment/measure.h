@@ -4,6 +4,7 @@
 
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -37,9 +38,9 @@ class ResultScope : public Scope {
   // The runs of one row (cells that differ only in averaged axes) that a formula has used.
   struct Use {
     std::string row;
-    std::vector<std::string> cells;
-    bool chance;   // the measure depends on chance: its class is quality or hardware
-    bool planned;  // its number is planned; then `cells` is empty
+    std::vector<std::string> cells, places;  // and their values of the averaged axes
+    bool chance;                             // the measure depends on chance: its class is quality or hardware
+    bool planned;                            // its number is planned; then `cells` is empty
   };
   ResultScope(const Experiment& experiment, const std::vector<Cell>& cells,
               const std::map<std::string, CellResult>& results)
@@ -54,8 +55,9 @@ class ResultScope : public Scope {
                              const std::string& axis) const override;
   // Returns a copy that records its uses in `uses`, which must outlive it.
   ResultScope recording(std::vector<Use>& uses) const;
-  // Returns a copy without one run, in each row that has others.
-  ResultScope without(const std::string& cell) const;
+  // Returns a copy without these runs, in each row that has others.
+  ResultScope without(const std::set<std::string>& cells) const;
+  bool paired() const { return experiment_.paired; }
 
  private:
   std::vector<Use> rows_of(const Measure& measure, const std::vector<const Cell*>& cells) const;
@@ -66,10 +68,10 @@ class ResultScope : public Scope {
   const std::vector<Cell>& cells_;
   const std::map<std::string, CellResult>& results_;
   std::vector<Use>* uses_ = nullptr;
-  std::string left_out_;
+  std::set<std::string> left_out_;
 };
 
-// Returns the values of the axes that are not averaged: "dense-24".
-std::string row_of(const Experiment& experiment, const Cell& cell);
+// Returns the values of the axes that are not averaged, or of those that are: "dense-24".
+std::string row_of(const Experiment& experiment, const Cell& cell, bool averaged = false);
 
 }  // namespace lmx_cli::experiments
