@@ -175,6 +175,50 @@ TEST_F(CommandOutputs, TextsAreFoundByPatternsFoldersAndRecipes) {
   EXPECT_EQ(read_file(a), "text\n");
 }
 
+// A run's config names its texts, and a sweep has runs. `lmx report` stands for all commands: EveryOutputIsCompared
+// shows that each compares its outputs with its inputs.
+TEST_F(CommandOutputs, TextsOfRunsStay) {
+  for (const char* name : {"texts/a.txt", "texts/b.csv", "texts/c.csv", "tokenizer.model"}) write(name, "text\n");
+  write("run/config.yaml", "data: {name: text, files: [" + path("texts") +
+                               "], tokenizer_file: " + path("tokenizer.model") + ", parts: {more: {field: x, files: [" +
+                               path("texts/*.csv") + "]}}}\n");
+  fs::create_directories(path("sweep/points"));
+  fs::create_hard_link(path("texts/a.txt"), path("texts/hard"));
+  write("sweep/sweep.json", "{}\n");
+  fs::copy(path("run"), path("sweep/points/1"), fs::copy_options::recursive);
+  for (const char* run : {"run", "run/checkpoints/step-3", "sweep", "sweep/points/1"})
+    for (const char* name : {"texts/a.txt", "texts/hard", "texts/b.csv", "tokenizer.model"})
+      expect_refused({"report", path(run), "--html", path(name)},
+                     Names("--html", path(name), "also an input, by data.", " of " + path(run)));
+  EXPECT_THAT(run_lmx({"report", path("run"), "--html", path("texts/page.html")}).err,
+              testing::Not(testing::HasSubstr("cannot write")));
+}
+
+// Whatever the command: every corpus below LMX_DATA_DIR, and every prepared text.
+TEST_F(CommandOutputs, FilesOfCorporaAndOfTheCacheStay) {
+  const std::map<std::string, std::string> environment{{"LMX_DATA_DIR", path("data")}};
+  for (const char* name : {"data/multi30k/val.de", "data/multi30k/train.en", "data/multi30k/my.html",
+                           "cache/text-0/meta.json", "cache/text-0/vocab.tsv", "cache/text-0/train.bin"})
+    write(name, "text\n");
+  for (const Words& command : {Words{"report", "none", "--html"},
+                               {"data", "stats", "--corpus", "multi30k", "--plot"},
+                               {"plan", path("recipe.yaml"), "--out"},
+                               {"translate", "none", "--output"}}) {
+    for (const char* name :
+         {"data/multi30k/val.de", "data/multi30k/train.en", "cache/text-0/train.bin", "cache/text-0/new.bin"}) {
+      Words words = command;
+      words.push_back(path(name));
+      const Outcome o = run_lmx(words, environment);
+      EXPECT_EQ(o.code, 2) << text_of(words);
+      EXPECT_THAT(o.err, Names(command.back(), path(name), "belongs to",
+                               std::string(name).starts_with("data") ? "the corpus multi30k" : "the prepared text"));
+    }
+    Words words = command;
+    words.push_back(path("data/multi30k/my.html"));
+    EXPECT_THAT(run_lmx(words, environment).err, testing::Not(testing::HasSubstr("cannot write")));
+  }
+}
+
 TEST_F(CommandOutputs, TwoOutputsAreTwoFiles) {
   for (const char* other : {"new", "./new", "run/../new"})
     expect_refused(

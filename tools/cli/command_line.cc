@@ -79,7 +79,8 @@ std::vector<lmx::NamedInput> inputs_of(CLI::App& app, const CLI::Option* output)
   for (CLI::Option* option : app.get_options())
     if (option != output && option->get_items_expected_max() > 0 && !find_mark(*option, kWrites))
       for (const std::string& value : values_of(*option))
-        inputs.push_back({name_of(*option), value, find_mark(*option, kReadsTexts).has_value()});
+        inputs.push_back({name_of(*option), value,
+                          find_mark(*option, kReadsTexts) ? lmx::NamedInput::texts : lmx::NamedInput::file});
   return inputs;
 }
 

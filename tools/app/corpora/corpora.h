@@ -72,6 +72,9 @@ inline std::string directory_of(const Corpus& corpus) {
   return std::move(place.directory);
 }
 
+// The patterns of all files of a corpus in this folder.
+std::vector<std::string> patterns_of(const Corpus& corpus, const std::string& directory);
+
 // Folders for data and caches on this machine.
 
 // Returns the folder of prepared data: LMX_CACHE_DIR, otherwise $XDG_CACHE_HOME/lmx, otherwise ~/.cache/lmx.

@@ -344,23 +344,28 @@ Corpus zh_poetry() {
 
 // Returns the file patterns of the corpus without a match in `directory`.
 std::vector<std::string> lacking(const Corpus& corpus, const std::string& directory) {
-  std::vector<const std::vector<std::string>*> all{&corpus.train, &corpus.valid, &corpus.test};
-  if (corpus.format == "parallel")
-    for (const CorpusSide& side : corpus.sides) all.insert(all.end(), {&side.train, &side.valid, &side.test});
   std::vector<std::string> missing;
-  for (const auto* patterns : all) {
-    for (const std::string& pattern : *patterns) {
-      try {
-        data::find_sources({directory + "/" + pattern}, data::Split::drawn);
-      } catch (const UserError&) {
-        if (std::find(missing.begin(), missing.end(), pattern) == missing.end()) missing.push_back(pattern);
-      }
+  for (const std::string& pattern : data::patterns_of(corpus, directory)) {
+    try {
+      data::find_sources({pattern}, data::Split::drawn);
+    } catch (const UserError&) {
+      const std::string name = pattern.substr(directory.size() + 1);
+      if (std::find(missing.begin(), missing.end(), name) == missing.end()) missing.push_back(name);
     }
   }
   return missing;
 }
 
 }  // namespace
+
+std::vector<std::string> data::patterns_of(const Corpus& corpus, const std::string& directory) {
+  std::vector<const std::vector<std::string>*> all{&corpus.train, &corpus.valid, &corpus.test};
+  for (const CorpusSide& side : corpus.sides) all.insert(all.end(), {&side.train, &side.valid, &side.test});
+  std::vector<std::string> patterns;
+  for (const auto* names : all)
+    for (const std::string& name : *names) patterns.push_back(directory + "/" + name);
+  return patterns;
+}
 
 std::span<const Corpus> corpora() {
   static const std::vector<Corpus> all{

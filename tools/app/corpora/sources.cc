@@ -71,16 +71,6 @@ std::vector<std::string> matches(const std::string& pattern) {
   return paths;
 }
 
-std::vector<std::string> expand(const std::string& pattern, bool fields) {
-  std::error_code error;
-  const fs::file_status status = fs::status(pattern, error);
-  if (fs::is_directory(status)) return text_files_below(pattern, fields);
-  if (fs::exists(status)) return {pattern};  // a file with exactly this name has priority over a pattern
-  if (pattern.find_first_of("*?[") != std::string::npos) return matches(pattern);
-  throw UserError(str("[data] no such file or directory: ", pattern,
-                      pattern.starts_with("/") ? "" : str(" (looked from ", fs::current_path().string(), ")")));
-}
-
 struct stat look_at(const std::string& path) {
   struct stat info {};
   if (stat(path.c_str(), &info) != 0) throw UserError(str("[data] cannot read ", path, ": ", std::strerror(errno)));
@@ -93,6 +83,16 @@ int64_t modified_ns(const struct stat& info) {
 
 }  // namespace
 
+std::vector<std::string> find_paths(const std::string& pattern, bool fields) {
+  std::error_code error;
+  const fs::file_status status = fs::status(pattern, error);
+  if (fs::is_directory(status)) return text_files_below(pattern, fields);
+  if (fs::exists(status)) return {pattern};  // a file with exactly this name has priority over a pattern
+  if (pattern.find_first_of("*?[") != std::string::npos) return matches(pattern);
+  throw UserError(str("[data] no such file or directory: ", pattern,
+                      pattern.starts_with("/") ? "" : str(" (looked from ", fs::current_path().string(), ")")));
+}
+
 Format format_of(const std::string& name) {
   if (has_end(name, {".csv"})) return Format::csv;
   return has_end(name, {".jsonl", ".ndjson"}) ? Format::jsonl : Format::lines;
@@ -102,7 +102,7 @@ std::vector<SourceFile> find_sources(const std::vector<std::string>& patterns, S
   std::vector<SourceFile> files;
   std::set<std::string> seen;
   for (const std::string& pattern : patterns) {
-    for (const std::string& path : expand(pattern, !field.empty())) {
+    for (const std::string& path : find_paths(pattern, !field.empty())) {
       const struct stat info = look_at(path);
       if (!S_ISREG(info.st_mode)) throw UserError(str("[data] ", path, " is not a regular file"));
       if (access(path.c_str(), R_OK) != 0)

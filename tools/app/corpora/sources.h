@@ -33,10 +33,15 @@ struct SourceFile {
   int64_t column = 0;      // of CSV: the column that contains the text, from 0
 };
 
+// Returns the paths that a pattern (a path, a directory, a glob) names, sorted, without a look at what they are. With
+// `fields`, directories are also searched for files named .csv, .jsonl or .ndjson. UserError: as find_sources.
+std::vector<std::string> find_paths(const std::string& pattern, bool fields);
+
 // Returns the files that match `patterns` (paths, directories, globs), in the given order. The files of a directory or
-// glob are sorted by path. With `field`, files named .csv, .jsonl or .ndjson (also with .gz or .zst) contain the text in that
-// column or field, and directories are also searched for them. UserError: no such path, a directory without text files,
-// a glob without a match, a file named twice, a file that is empty or cannot be read, a CSV file without the column.
+// glob are sorted by path. With `field`, files named .csv, .jsonl or .ndjson (also with .gz or .zst) contain the text
+// in that column or field, and directories are also searched for them. UserError: no such path, a directory without
+// text files, a glob without a match, a file named twice, a file that is empty or cannot be read, a CSV file without
+// the column.
 std::vector<SourceFile> find_sources(const std::vector<std::string>& patterns, Split split,
                                      const std::string& field = "");
 
@@ -64,8 +69,9 @@ class ChunkReader {
  public:
   ChunkReader(const std::vector<SourceFile>& files, size_t chunk_bytes, std::string progress_title);
   ~ChunkReader();
-  bool next(Chunk& chunk);  // false at the end. UserError: a damaged compressed file; RunError: the file became unreadable
-  void stop();              // ends the reading: no further chunks
+  bool next(
+      Chunk& chunk);  // false at the end. UserError: a damaged compressed file; RunError: the file became unreadable
+  void stop();        // ends the reading: no further chunks
 
  private:
   struct Impl;

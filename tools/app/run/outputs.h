@@ -1,4 +1,4 @@
-// Files that a command may not write, because something would be lost: its inputs, and the files of runs.
+// Files that a command may not write, because something would be lost: its inputs, and the files of runs and corpora.
 #pragma once
 
 #include <string>
@@ -10,13 +10,16 @@ namespace lmx {
 
 // A value that may name files that a command reads.
 struct NamedInput {
-  std::string name;    // in messages: "--input", "data.files"
-  std::string value;   // a path; `-` is standard input
-  bool texts = false;  // the value may also be a folder or a pattern of text files
+  // What the value may be: a file; also a folder or a pattern of text files; also of files with fields, such as CSV.
+  enum Reads { file, texts, fields };
+  std::string name;   // in messages: "--input", "data.files"
+  std::string value;  // a path; `-` is standard input
+  Reads reads = file;
 };
 
-// Returns "cannot write OUTPUT: why" if the file is one of the inputs, by whatever name, or one that lmx keeps in the
-// folder of a run, a checkpoint, a sweep or an experiment; otherwise "". Looks at files only, opens none.
+// Returns "cannot write OUTPUT: why" if the file is one of the inputs, by whatever name, a text of a run that is an
+// input, one that lmx keeps in the folder of a run, a checkpoint, a sweep, an experiment or a prepared text, or one of
+// a corpus of the registry; otherwise "". Opens config.yaml of runs, and looks at other files only.
 std::string loss_by_output(const std::string& output, const std::vector<NamedInput>& inputs);
 
 // UserError that begins with `option`: writing `output` would lose a file, also one of which the recipe is composed, or
