@@ -32,6 +32,7 @@ set(lmx_full
   "run CudnnRun.WithoutCudnnOneLineSaysSo$"
   # Integers of every size; the largest ones stay.
   "memory Recipes/ExtremeValues.OfAllSizesAreRefusedOrCounted/"
+  "memory TooLargeToCount.RowsOfAllRanks"
   # Runs that are ended in many places, one after the other.
   "run Ranks/Killed.AtRandomMomentsEndsInTheSameBits/1$"
   "comm Gloo.(ARankThatIsKilledBetweenLongMessages|AProcessThatTheKernelDoesNotFind)$"

@@ -9,6 +9,9 @@
 
 namespace lmx::data {
 
+// The most entries of a vocabulary. Sampling rows of a larger one takes seconds in each step.
+inline constexpr double kMostEntries = 1 << 24;
+
 struct TextConfig {
   std::string corpus, tokens = "words", field, preprocess = "none", tokenizer = "auto", tokenizer_file, cache_dir;
   std::string document = "paragraph", document_token = "begin", special_text = "text";
@@ -22,7 +25,7 @@ struct TextConfig {
     f.required("vocab_size", vocab_size,
                "entries of the vocabulary: <unk>, </s> and the most frequent words or characters; for bytes 256; with "
                "tokenizer_file the entries of the file",
-               {3, 2147483647.0});
+               {3, kMostEntries});
     f.field("corpus", corpus, "a corpus of the registry (`lmx data list`); or give files");
     f.field("files", files, "text files, directories, globs; .gz and .zst are read too");
     f.field("valid_files", valid_files, "files of the validation split; empty: lines of `files` are sampled");
@@ -79,7 +82,7 @@ struct ParallelConfig {
   bool lower_case = false, escape = false, aggressive_dashes = false;
   void fields(Fields& f) {
     f.required("vocab_size", vocab_size, "subwords of both languages together, including <unk> and </s>",
-               {3, 2147483647.0});
+               {3, kMostEntries});
     f.field("corpus", corpus, "a parallel corpus of the registry (`lmx data list`); or give files");
     f.field("source_language", source_language, "language of the source, en, de, fr ...; empty: that of the corpus");
     f.field("target_language", target_language, "language of the side that is predicted; empty: that of the corpus");
@@ -155,7 +158,7 @@ struct TokensConfig {
   void fields(Fields& f) {
     f.required("vocab_size", vocab_size,
                "entries of the vocabulary; every id is below it; with tokenizer_file the entries of the file",
-               {2, 2147483647.0});
+               {2, kMostEntries});
     f.field("train", train, "files or globs of the training split; the files of a glob in the order of their names");
     f.field("valid", valid, "files or globs of the validation split");
     f.field("test", test, "files or globs of the test split");

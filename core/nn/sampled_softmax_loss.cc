@@ -18,7 +18,7 @@ struct SampledSoftmaxConfig : OutputConfig {
 
   void fields(Fields& f) {
     f.field("samples", samples, "candidates of a step on a rank, drawn with replacement; targets are always added",
-            {1, 1 << 24});
+            {1, 1 << 18});
     f.choice("proposal", proposal, {"uniform", "log_uniform", "unigram"},
              "distribution of the candidates over word ids");
     f.field("beta", beta, "unigram: the power of a word's count", kNonNegative);

@@ -1,11 +1,12 @@
 // Every integer of a recipe may have any value: the recipe is refused, or its sizes are computed; nothing crashes,
-// hangs or becomes negative.
+// hangs for a minute or becomes negative.
 #include <gmock/gmock.h>
 
 #include <algorithm>
 #include <functional>
 #include <nlohmann/json.hpp>
 
+#include "names.h"
 #include "paths.h"
 #include "patterns.h"
 #include "process/run_fixture.h"
@@ -34,6 +35,14 @@ const std::vector<Recipe> kRecipes{
      {"comm={name: virtual, ranks: 2}", "sync={all: {params: .*, strategy: sampled_rows}}", "~loss",
       "loss={name: two_stage_softmax}"}},
     {"seeded", {"comm={name: virtual, ranks: 2}", "sync={all: {params: .*, strategy: seeded}}"}},
+    {"text", {"~data", "data={name: text, files: ['${oc.env:LMX_CACHE_DIR}/source'], vocab_size: 6}"}},
+    {"pairs",
+     {"~data",
+      "data={name: parallel, source_files: ['${oc.env:LMX_CACHE_DIR}/source'], vocab_size: 60, "
+      "source_language: en, target_language: de, target_files: ['${oc.env:LMX_CACHE_DIR}/target']}",
+      "~model", "model={name: transformer, encoder_layers: 1, decoder_layers: 1, d: 16, ffn: 16, heads: 2}", "~batcher",
+      "batcher={name: token_budget, max_tokens: 64}", "~loss", "loss={name: full_softmax}", "~batch",
+      "batch={global: 4}", "comm={name: virtual, ranks: 2}"}},
     {"server", {"comm={name: virtual, ranks: 2}", "sync={all: {params: .*, strategy: param_server}}", "train.ema=0"}},
 };
 const Words kLargest{"9223372036854775807"};
@@ -55,6 +64,14 @@ void keys_of(const json& schema, const std::string& path, std::vector<std::pair<
 
 class ExtremeValues : public RunTest, public testing::WithParamInterface<size_t> {
  protected:
+  ExtremeValues() {
+    std::filesystem::create_directory(path("cache"));
+    for (const char* side : {"source", "target"}) {
+      std::string text;
+      for (int line = 0; line < 400; ++line) text += "one two three " + std::to_string(line % 20) + "\n";
+      write(std::string("cache/") + side, text);
+    }
+  }
   void try_values(const std::function<Words(const std::string&)>& values_of) const {
     const Recipe& recipe = kRecipes[GetParam()];
     Words words{"config", path("tiny.yaml"), "--schema", "--json"};
@@ -67,10 +84,8 @@ class ExtremeValues : public RunTest, public testing::WithParamInterface<size_t>
     const Outcome unchanged = dry_run(recipe, "++seed=2");
     ASSERT_EQ(unchanged.code, 0) << recipe.name << ": " << unchanged.err;
     for (const auto& [key, list] : keys)
-      // The text itself would have to be made: that takes longer the larger it is.
-      if (!key.starts_with("data."))
-        for (const std::string& value : values_of(key))
-          try_value(recipe, "++" + key + "=" + (list ? "[" + value + "]" : value));
+      for (const std::string& value : values_of(key))
+        try_value(recipe, "++" + key + "=" + (list ? "[" + value + "]" : value));
   }
 
  private:
@@ -89,9 +104,9 @@ class ExtremeValues : public RunTest, public testing::WithParamInterface<size_t>
 };
 
 // A key of which the first recipe computes the same is tried there only. A step of a larger batch or of longer
-// sequences has more kernels to count; CountedDevice.RefusesMillionsOfKernels shows what ends that.
+// sequences has more to count; CountedDevice and TooLargeToCount show what ends that.
 TEST_P(ExtremeValues, AreRefusedOrCounted) {
-  const Words lengths{"batch.global", "batcher.sequence_length", "train.eval_batch"};
+  const Words lengths{"batch.global", "batcher.sequence_length", "batcher.max_tokens", "train.eval_batch"};
   const Words& overrides = kRecipes[GetParam()].overrides;
   try_values([&](const std::string& key) -> Words {
     if (std::ranges::find(lengths, key) != lengths.end()) return kLargest;
@@ -106,6 +121,32 @@ TEST_P(ExtremeValues, OfAllSizesAreRefusedOrCounted) {
     all.push_back(kLargest[0]);
     return all;
   });
+}
+
+class TooLargeToCount : public RunTest {
+ protected:
+  void expect_refused(const Words& overrides, const NamesMatcher& facts) const {
+    Words words{"run", path("tiny.yaml"), "--dry-run", "batch.micro=0"};
+    words.insert(words.end(), overrides.begin(), overrides.end());
+    const Outcome o = run_lmx(words, environment());
+    EXPECT_EQ(o.code, 2) << o.err;
+    EXPECT_THAT(o.err, facts);
+  }
+};
+
+TEST_F(TooLargeToCount, NamesTheKey) {
+  expect_refused({"batch.global=16777216"}, Names("16777216 times 6 tokens", "reduce batch.global"));
+  expect_refused({"train.eval_batch=16777216"}, Names("16777216 times 6 tokens", "reduce train.eval_batch"));
+  expect_refused(
+      {"~model", "model={name: transformer, encoder_layers: 1, decoder_layers: 1, d: 16, ffn: 16, heads: 2}", "~data",
+       "data={name: parallel, source_files: [a], target_files: [b], vocab_size: 60}", "~loss", "~batcher",
+       "batcher={name: token_budget, max_tokens: 8388608}", "~batch", "batch={global: 1}", "loss={name: full_softmax}"},
+      Names("1 times 8388608 tokens", "reduce batch.global or the tokens of a sub-batch"));
+  expect_refused({"data.vocab_size=16777216"}, Names("data.vocab_size", "must be in [4, 10000000]"));
+}
+TEST_F(TooLargeToCount, RowsOfAllRanks) {
+  expect_refused({"comm={name: gloo, ranks: 4096}", "batch.global=16777216", "data.vocab_size=1000000"},
+                 Names("exchange too many rows", "reduce batch.global"));
 }
 INSTANTIATE_TEST_SUITE_P(Recipes, ExtremeValues, testing::Range(size_t{0}, kRecipes.size()),
                          [](const auto& i) { return std::string(kRecipes[i.param].name); });

@@ -193,7 +193,7 @@ TEST(Loss, Errors) {
             "r.yaml:1:7: loss.name: expected one of full_softmax, sampled_softmax, two_stage_softmax, got "
             "'sampled_sofmax' (did you mean 'sampled_softmax'?)");
   EXPECT_EQ(message("{name: sampled_softmax, samples: 0}"),
-            "r.yaml:1:34: loss.samples: must be in [1, 16777216], got 0");
+            "r.yaml:1:34: loss.samples: must be in [1, 262144], got 0");
   EXPECT_EQ(message("{name: full_softmax, samples: 3}").substr(0, 43), "r.yaml:1:22: unknown key loss.samples (allo");
   EXPECT_THAT(message("{name: sampled_softmax, proposal: log_unifrom}"), Names("'log_uniform'?"));
   EXPECT_THAT(message("{name: full_softmax, normalize: word}"), Names("token, sequence"));

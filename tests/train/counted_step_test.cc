@@ -271,7 +271,7 @@ TEST(CountedDevice, RefusesMillionsOfKernels) {
     for (int64_t i = 0; i < kernels; ++i) counting->count("mul");
   };
   EXPECT_NO_THROW(count(1'000'000));
-  EXPECT_THROW(count(10'000'000), TooManyKernels);
+  EXPECT_THROW(count(10'000'000), TooLargeStep);
 }
 
 // Losses and other small blocks are read outside of kernels, also if a recipe of tens of terabytes has used up the

@@ -197,7 +197,7 @@ void CountingDevice::count(const char* op) {
   count_launch(op);
   if (record_) record_->kernel();
   if (++kernels_ > kMostKernels)
-    throw TooManyKernels(
+    throw TooLargeStep(
         str("[memory] a step of this recipe has more than ", kMostKernels / 1'000'000,
             " million kernels: too many to be counted; a size of the model or of the batch is too large"));
 }

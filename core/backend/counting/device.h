@@ -14,8 +14,8 @@
 
 namespace lmx {
 
-// A step has more kernels than may be counted.
-class TooManyKernels : public UserError {
+// A step has more kernels, or exchanges more rows, than may be counted.
+class TooLargeStep : public UserError {
  public:
   using UserError::UserError;
 };
@@ -30,7 +30,7 @@ class CountingDevice final : public CudaDevice {
   Device device() const { return device_; }
   // `ctx` computes here; its memory counts separately. On a CPU its memory of the host counts there, too.
   void place(Context& ctx);
-  void count(const char* op);                                             // TooManyKernels: after some millions
+  void count(const char* op);                                             // TooLargeStep: after some millions
   void transfer(DeviceCounts::Moved DeviceCounts::*moved, size_t bytes);  // counts a copy or a fill
   // From now on passes are recorded; null: none. REQUIRES: one thread computes on this device while there is a record.
   void keep(StepRecord* record) { record_ = record; }

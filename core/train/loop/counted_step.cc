@@ -11,6 +11,7 @@
 #include "backend/counting/device.h"
 #include "backend/serial.h"
 #include "data/drawn_text.h"
+#include "lmx/error.h"
 #include "train/loop/replica_loop.h"
 #include "train/loop/update.h"
 #include "train/loop/validator.h"
@@ -44,10 +45,11 @@ class DrawnPeers final : public comm::PeerIds {
     const RandomKey key = step_.fold(static_cast<uint64_t>(rank));
     const bool distinct = std::adjacent_find(own.begin(), own.end(), std::greater_equal<>()) == own.end();
     if (!distinct) {
-      const std::vector<int32_t> words = words_->draw(key.value(), static_cast<int64_t>(ids.size()));
+      const std::vector<int32_t> words = words_of(key, static_cast<int64_t>(ids.size()));
       std::copy(words.begin(), words.end(), ids.begin());
       return;
     }
+    spend(vocabulary_ / kClearedAtOnce);
     std::vector<uint8_t> seen(static_cast<size_t>(vocabulary_));
     size_t n = 0;
     const auto add = [&](int32_t id) {
@@ -55,8 +57,7 @@ class DrawnPeers final : public comm::PeerIds {
     };
     for (const int32_t id : candidates_of(rank, own)) add(id);
     for (uint64_t part = 0; n < ids.size() && part < kMostDraws; ++part)
-      for (const int32_t id : words_->draw(key.fold(part).value(), static_cast<int64_t>(ids.size() - n) + kFewDraws))
-        add(id);
+      for (const int32_t id : words_of(key.fold(part), static_cast<int64_t>(ids.size() - n) + kFewDraws)) add(id);
     for (int32_t id = 0; n < ids.size(); ++id) add(id);
     std::sort(ids.begin(), ids.end());
   }
@@ -64,6 +65,19 @@ class DrawnPeers final : public comm::PeerIds {
  private:
   static constexpr uint64_t kMostDraws = 50;  // of each missing id; then the most frequent words fill the rest
   static constexpr int64_t kFewDraws = 16;
+  static constexpr int64_t kMostSpent = int64_t{1} << 27;  // words, which takes some seconds
+  static constexpr int64_t kClearedAtOnce = 512;           // bytes in the time of a word
+
+  void spend(int64_t words) {
+    if ((spent_ += words) > kMostSpent)
+      throw TooLargeStep(
+          "[memory] a step of this recipe is too large to be counted: its ranks exchange too many rows of "
+          "tables; reduce batch.global, the number of ranks or the samples of the loss");
+  }
+  std::vector<int32_t> words_of(const RandomKey& key, int64_t count) {
+    spend(count);
+    return words_->draw(key.value(), count);
+  }
 
   // The rows of a table with candidates that are not the rank's own words; nothing for other tables.
   const std::vector<int32_t>& candidates_of(int rank, std::span<const int32_t> own) {
@@ -84,7 +98,7 @@ class DrawnPeers final : public comm::PeerIds {
   std::vector<uint64_t> keys_;
   uint64_t own_key_ = 0;
   RandomKey step_;
-  int64_t vocabulary_ = 1;
+  int64_t vocabulary_ = 1, spent_ = 0;
   std::map<std::pair<size_t, uint64_t>, std::vector<int32_t>> sets_;  // by number of rows and key
 };
 

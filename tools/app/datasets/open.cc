@@ -16,7 +16,12 @@ using data::Kind, data::kind_of, data::text_config, data::parallel_config, data:
 
 namespace {
 
-constexpr int64_t kLittleSynthetic = 1 << 21;  // tokens that a dry run generates, in a fraction of a second
+// Text that a dry run generates: its source takes time for each word and class.
+bool is_little(const data::SyntheticConfig& c) {
+  constexpr int64_t kMostTokens = 1 << 21, kMostChoices = 1 << 23, kMostWords = 1 << 17;
+  return c.train_tokens + c.valid_tokens + c.test_tokens <= kMostTokens && c.vocab_size <= kMostWords &&
+         c.classes <= kMostChoices / c.vocab_size;
+}
 
 data::ParallelSources sources_of(const data::ParallelConfig& config, const Node& data) {
   return data::find_parallel(config, config::at(data.mark, "data"));
@@ -88,8 +93,7 @@ DataCheck check_dataset(const Node& data) {
       const data::SyntheticConfig config = synthetic_config(data);
       const bool right = wrong.keep([&] { data::check_synthetic(config); });
       check.train_tokens = config.train_tokens;
-      if (right && config.train_tokens + config.valid_tokens + config.test_tokens <= kLittleSynthetic)
-        check.dataset = data::make_synthetic(config);
+      if (right && is_little(config)) check.dataset = data::make_synthetic(config);
       break;
     }
     case Kind::text: {

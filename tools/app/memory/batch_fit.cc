@@ -23,7 +23,13 @@ BatchFit::BatchFit(const Recipe& recipe, std::shared_ptr<const MemoryPlanner> pl
 
 int64_t BatchFit::largest() const {
   if (allowed_ == 0) return sizes_.most();
-  return sizes_.largest([&](const BatchConfig& batch) { return planner_->check(batch).machine <= allowed_; });
+  return sizes_.largest([&](const BatchConfig& batch) {
+    try {
+      return planner_->check(batch).machine <= allowed_;
+    } catch (const UserError&) {  // The smallest batch has been counted, so this one is too large for that.
+      return false;
+    }
+  });
 }
 
 int64_t BatchFit::cheapest() const {

@@ -35,9 +35,12 @@ namespace {
 
 using namespace train;
 
-constexpr int64_t kMostPairTokens = int64_t{1} << 28;  // of drawn sentences, which are stored
-constexpr int64_t kMostText = 256;                     // times as much as a batcher's plan says
-constexpr int64_t kStrings = 16;                       // windows of a validation's text for each shard: some strings
+// Tokens of a step, and of a batch of the validation: batches are real also where a step only counts. Sentences take
+// more of the host's time than windows of a text.
+constexpr int64_t kMostTokens = int64_t{1} << 24, kMostPairTokens = int64_t{1} << 22;
+constexpr int64_t kMostSentences = int64_t{1} << 28;  // tokens of the text of all ranks, which is stored
+constexpr int64_t kMostText = 256;                    // times as much as a batcher's plan says
+constexpr int64_t kStrings = 16;                      // windows of a validation's text for each shard: some strings
 constexpr int64_t kLeastString = 8;
 // Sizes and places of the parts that a rank sends to another one, if each rank gets another part (measured with
 // 1,000 and 2,000 ranks of one_bit).
@@ -64,6 +67,21 @@ class Threads {
                       ". batch.global, the length of a sequence or a size of the model is too large"));
 }
 
+// `items`: of all ranks that are counted.
+void require_countable(const Recipe& r, const BatchPlan& plan, int64_t items) {
+  const bool pairs = plan.items == Items::sub_batches;
+  const auto check = [](const char* keys, int64_t count, int64_t tokens, int64_t most) {
+    if (count > most / std::max<int64_t>(1, tokens))
+      throw UserError(str("[memory] a step of this recipe is too large to be counted: ", count, " times ", tokens,
+                          " tokens are more than ", most, "; reduce ", keys));
+  };
+  if (pairs)
+    check("batch.global or the tokens of a sub-batch", items, plan.item_tokens, kMostPairTokens);
+  else
+    check("batch.global or the length of a sequence", items, plan.item_tokens, kMostTokens);
+  check("train.eval_batch", r.train.eval_batch, pairs ? data::kSentence : plan.item_tokens, kMostTokens);
+}
+
 // Text for two steps and a validation, in which a batcher of contiguous parts reads other words in each step. `more`: a
 // factor of the text.
 Dataset text_for(const Recipe& r, const BatchPlan& plan, const data::WordLaw& law, int64_t more) {
@@ -75,7 +93,7 @@ Dataset text_for(const Recipe& r, const BatchPlan& plan, const data::WordLaw& la
   if (__builtin_mul_overflow(r.batch.global, plan.item_tokens + 1, &step) ||
       __builtin_mul_overflow(step, 3 * more, &tokens) ||
       __builtin_mul_overflow(r.train.eval_batch, more * (strings ? kStrings : 2) * (evaluated + 1), &valid) ||
-      (pairs && tokens > kMostPairTokens))
+      (pairs && tokens > kMostSentences))
     too_large("its text would have too many tokens");
   return data::drawn_text({.vocabulary = data::vocabulary_size(r.data),
                            .tokens = tokens + plan.item_tokens + 2,
@@ -99,7 +117,7 @@ auto count_over_text(const CountingDevice& device, const Recipe& recipe, const B
     start.open = [&] { return text_for(recipe, plan, group.law, more); };
     try {
       return count(start);
-    } catch (const TooManyKernels&) {
+    } catch (const TooLargeStep&) {
       throw;
     } catch (const UserError&) {
       if (more == kMostText) throw;
@@ -287,6 +305,7 @@ Result counted(Count&& count) {
 
 // One rank of a group, or one worker of a server, in which the others do not exist.
 RankCount count_one(const Recipe& recipe, const BatchPlan& plan, const CountedGroup& group, bool overlaps) {
+  require_countable(recipe, plan, (recipe.batch.global + group.ranks - 1) / group.ranks);
   const auto device = CountingDevice::make(group.device);
   const comm::CountedRank rank{.rank = rank_to_count(recipe.batch.global, group.ranks),
                                .ranks = group.ranks,
@@ -301,6 +320,7 @@ RankCount count_one(const Recipe& recipe, const BatchPlan& plan, const CountedGr
 
 // All ranks, one after the other.
 ProcessMemory count_threads(const Recipe& recipe, const BatchPlan& plan, const CountedGroup& group) {
+  require_countable(recipe, plan, recipe.batch.global);
   const auto device = CountingDevice::make(group.device);
   Node comm = Node::map();
   comm.set("name", Node::string("virtual"));

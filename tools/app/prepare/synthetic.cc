@@ -60,19 +60,17 @@ MarkovSource::MarkovSource(const SyntheticConfig& config)
     cls.cumulative = running_sum(cls.probability);
     classes_.push_back(std::move(cls));
   }
-}
-
-size_t MarkovSource::class_of(int32_t state) const {
-  if (state == 0) return classes_.size() - 1;
+  class_of_.push_back(classes_.size() - 1);
   // Assigns classes in a random order, so that every class has frequent and rare words.
-  return permute(key_.fold("classes"), static_cast<uint64_t>(state - 1), static_cast<uint64_t>(words_)) %
-         (classes_.size() - 1);
+  const RandomKey key = key_.fold("classes");
+  for (uint64_t w = 0; w < static_cast<uint64_t>(words_); ++w)
+    class_of_.push_back(permute(key, w, static_cast<uint64_t>(words_)) % (classes_.size() - 1));
 }
 
 double MarkovSource::probability(int32_t before, int32_t next) const {
   const double end = before == 0 ? 0 : end_;
   if (next == 0) return end;
-  const Class& cls = classes_[class_of(before)];
+  const Class& cls = classes_[class_of_[static_cast<size_t>(before)]];
   const auto at = std::lower_bound(cls.next.begin(), cls.next.end(), next);
   const bool preferred = at != cls.next.end() && *at == next;
   const double s = preferred ? cls.probability[static_cast<size_t>(at - cls.next.begin())] : 0;
@@ -80,8 +78,6 @@ double MarkovSource::probability(int32_t before, int32_t next) const {
 }
 
 std::vector<int32_t> MarkovSource::draw(RandomKey key, int64_t count) const {
-  std::vector<size_t> class_of_state;
-  for (int32_t state = 0; state < states(); ++state) class_of_state.push_back(class_of(state));
   std::vector<int32_t> text(static_cast<size_t>(count));
   const RandomKey choice = key.fold("choice"), word = key.fold("word");
   int32_t before = 0;
@@ -93,7 +89,7 @@ std::vector<int32_t> MarkovSource::draw(RandomKey key, int64_t count) const {
     else if (u < end + (1 - end) * config_.noise)
       before = static_cast<int32_t>(pick(cumulative_, v)) + 1;
     else {
-      const Class& cls = classes_[class_of_state[static_cast<size_t>(before)]];
+      const Class& cls = classes_[class_of_[static_cast<size_t>(before)]];
       before = cls.next[pick(cls.cumulative, v)];
     }
     text[t] = before;
@@ -110,14 +106,12 @@ double MarkovSource::perplexity(std::span<const int32_t> text) const {
 std::vector<double> MarkovSource::stationary() const {
   const auto n = static_cast<size_t>(states());
   std::vector<double> now(n, 1.0 / static_cast<double>(n)), next(n);
-  std::vector<size_t> classes;
-  for (int32_t s = 0; s < states(); ++s) classes.push_back(class_of(s));
   for (int turn = 0; turn < 10'000; ++turn) {
     std::vector<double> mass(classes_.size());  // probability mass of words that follow a state of each class
     double words = 0;
     for (size_t s = 0; s < n; ++s) {
       const double share = now[s] * (s == 0 ? 1 : 1 - end_);
-      mass[classes[s]] += share;
+      mass[class_of_[s]] += share;
       words += share;
     }
     next[0] = 1 - words;
@@ -142,7 +136,7 @@ double MarkovSource::entropy_rate() const {
   std::vector<double> of_class(classes_.size(), -1);
   double entropy = 0;
   for (int32_t s = 0; s < states(); ++s) {
-    double& h = of_class[class_of(s)];
+    double& h = of_class[class_of_[static_cast<size_t>(s)]];
     if (h < 0) {
       h = 0;
       for (int32_t next = 0; next < states(); ++next) {

@@ -42,13 +42,13 @@ class MarkovSource {
     std::vector<double> probability;  // s_c of these states, sum 1
     std::vector<double> cumulative;
   };
-  size_t class_of(int32_t state) const;
   SyntheticConfig config_;
   RandomKey key_;
   int32_t words_;
   double end_ = 0;                         // probability of </s> after a word
   std::vector<double> zipf_, cumulative_;  // by state - 1
   std::vector<Class> classes_;             // the last one is the class of </s>
+  std::vector<size_t> class_of_;           // by state
 };
 
 void check_synthetic(const SyntheticConfig& config);  // UserError: more classes or branches than words
