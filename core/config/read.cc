@@ -52,9 +52,8 @@ int64_t read_int(const Node& node, const std::string& path, const Range& range) 
 double read_double(const Node& node, const std::string& path, const Range& range) {
   if (node.kind != Node::Kind::scalar) fail_type(node, path, kNumber);
   const auto value = parse_double(node.text);
-  if (value && node.quoted) fail_type(node, path, kNumber, kUnquote);
-  if (!value) fail_type(node, path, kNumber);
-  if (*value != *value || (std::isinf(*value) && !range.infinite)) fail_type(node, path, kNumber);
+  if (!value || *value != *value || (std::isinf(*value) && !range.infinite)) fail_type(node, path, kNumber);
+  if (node.quoted) fail_type(node, path, kNumber, kUnquote);
   check_range(node, path, *value, range);
   return *value;
 }

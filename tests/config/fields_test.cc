@@ -105,6 +105,7 @@ TEST(ConfigReader, EachMistakeHasItsMessage) {
        "number as ${oc.decode:${oc.env:NAME}})"},
       {"rate: 11", "x.yaml:1:7: model.rate: must be in [0, 10], got 11"},
       {"rate: .nan", "x.yaml:1:7: model.rate: expected a number, got '.nan'"},
+      {"rate: '.inf'", "x.yaml:1:7: model.rate: expected a number, got '.inf'"},
       {"inner: {decay: 0}", "x.yaml:1:16: model.inner.decay: must be in (0, 1], got 0"},
       {"tied: yes",
        "x.yaml:1:7: 'yes' is true to some readers of YAML and a text to others; write true, or put it in quotes if it "

@@ -93,6 +93,12 @@ TEST_F(DryRun, MoreMemoryThanTheMachineHas) {
   EXPECT_THAT(small.out, Names("memory: not enough", "ulimit -v"));
 }
 
+TEST_F(DryRun, AWideProjectionNamesItsKeys) {
+  const Outcome o = run("a", {"model.cells=4", "--dry-run"});
+  EXPECT_EQ(o.code, 2);
+  EXPECT_THAT(o.err, Names("model.projection 8", "model.cells 4", "lower it, or set it to 0"));
+}
+
 TEST_F(DryRun, ARunIsWarnedOrRefusedBeforeItAllocates) {
   const Outcome refused = run("a", {"memory.budget=0.0001"});
   EXPECT_EQ(refused.code, 2);

@@ -64,8 +64,8 @@ class Lstm final : public RecurrentModel {
 std::unique_ptr<Model> make_lstm(const Node& config, const std::string& path, const ModelEnv& env) {
   const auto c = read_config<LstmConfig>(config, path);
   if (c.projection > c.cells) {
-    throw UserError(str("[lstm] projection ", c.projection, " is larger than cells ", c.cells,
-                        ": a projection shrinks the outputs"));
+    throw UserError(str("[lstm] ", path, ".projection ", c.projection, " is larger than ", path, ".cells ", c.cells,
+                        ", but a projection makes the outputs of a layer narrower; lower it, or set it to 0: none"));
   }
   return std::make_unique<Lstm>(c, env);
 }
