@@ -175,8 +175,8 @@ TEST_F(CommandOutputs, TextsAreFoundByPatternsFoldersAndRecipes) {
   EXPECT_EQ(read_file(a), "text\n");
 }
 
-// A run's config names its texts, and a sweep has runs. `lmx report` stands for all commands: EveryOutputIsCompared
-// shows that each compares its outputs with its inputs.
+// A run's config names its texts, and a sweep has runs. One command suffices: EveryOutputIsCompared shows that each
+// compares its outputs with its inputs.
 TEST_F(CommandOutputs, TextsOfRunsStay) {
   for (const char* name : {"texts/a.txt", "texts/b.csv", "texts/c.csv", "tokenizer.model"}) write(name, "text\n");
   write("run/config.yaml", "data: {name: text, files: [" + path("texts") +
@@ -194,7 +194,7 @@ TEST_F(CommandOutputs, TextsOfRunsStay) {
               testing::Not(testing::HasSubstr("cannot write")));
 }
 
-// Whatever the command: every corpus below LMX_DATA_DIR, and every prepared text.
+// No command may write a file of a corpus below LMX_DATA_DIR, or of a prepared text.
 TEST_F(CommandOutputs, FilesOfCorporaAndOfTheCacheStay) {
   const std::map<std::string, std::string> environment{{"LMX_DATA_DIR", path("data")}};
   for (const char* name : {"data/multi30k/val.de", "data/multi30k/train.en", "data/multi30k/my.html",

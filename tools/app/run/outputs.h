@@ -10,7 +10,7 @@ namespace lmx {
 
 // A value that may name files that a command reads.
 struct NamedInput {
-  // What the value may be: a file; also a folder or a pattern of text files; also of files with fields, such as CSV.
+  // The value names a file; or a file, a folder or a pattern of text files; or these, with files with fields (CSV) too.
   enum Reads { file, texts, fields };
   std::string name;   // in messages: "--input", "data.files"
   std::string value;  // a path; `-` is standard input
