@@ -11,6 +11,10 @@ std::vector<std::string> Batcher::describe() const {
   return {};
 }
 
+bool Batcher::separates_documents() const {
+  return false;
+}
+
 BatchPlan Batcher::plan() const {
   const int64_t length = sequence_length();
   return {length == 0 ? Items::sub_batches : Items::sequences, std::max<int64_t>(1, length)};
@@ -18,6 +22,31 @@ BatchPlan Batcher::plan() const {
 
 StepSize Batcher::step_size(int64_t) const {
   return {};
+}
+
+std::vector<int64_t> Batch::sequence_lengths() const {
+  if (!lengths.empty() || inputs.rank() == 1) return lengths;
+  return std::vector<int64_t>(static_cast<size_t>(inputs.dim(0)), inputs.dim(1));
+}
+
+void separate_documents(Batch& batch, int32_t separator) {
+  LMX_CHECK(batch.inputs.rank() == 2, "inputs ", batch.inputs.shape());
+  const int32_t* inputs = batch.inputs.data<int32_t>();
+  const int64_t length = batch.inputs.dim(1);
+  batch.documents.clear();
+  for (int64_t i = 0; i < batch.tokens(); ++i) {
+    const bool begins = i % length == 0 || inputs[i] == separator;
+    begins ? batch.documents.push_back(1) : static_cast<void>(++batch.documents.back());
+  }
+}
+
+std::vector<uint64_t> row_ids(std::span<const int64_t> slots, std::span<const int64_t> lengths) {
+  LMX_CHECK(slots.size() == lengths.size(), slots.size(), " slots for ", lengths.size());
+  std::vector<uint64_t> ids;
+  for (size_t b = 0; b < lengths.size(); ++b)
+    for (int64_t t = 0; t < lengths[b]; ++t)
+      ids.push_back(static_cast<uint64_t>(slots[b]) << 32 | static_cast<uint64_t>(t));
+  return ids;
 }
 
 Batch make_batch(const TokenArray& tokens, std::span<const int64_t> starts, int64_t length,

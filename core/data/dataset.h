@@ -50,6 +50,7 @@ struct Dataset {
   std::string hash;                   // content hash of the source and of the preparation's settings
   std::string directory;              // the folder of the shards; "" for data made in memory
   std::vector<double> token_bytes;    // bytes of text that each id stands for; NaN: unknown; empty: no bits per byte
+  int32_t separator = -1;             // the token between documents (lines, strings); -1: the text has none
   int64_t types = 0;                  // distinct words of the training split, before the vocabulary was limited
   double oov = 0;                     // fraction of the training words (without </s>) that became <unk>
   std::optional<double> true_perplexity;  // of the source on the valid split, if known (synthetic data)

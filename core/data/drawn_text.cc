@@ -167,6 +167,7 @@ Dataset drawn_text(const DrawnText& size) {
   Dataset data;
   data.vocabulary = Vocabulary::unnamed(size.vocabulary);
   data.hash = "drawn";
+  data.separator = static_cast<int32_t>(size.vocabulary);  // which is not drawn: the whole text is one document
   const DrawnWords words(size.law, size.vocabulary, size.step);
   if (size.pairs) {
     data.unit = "subword";

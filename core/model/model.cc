@@ -13,6 +13,10 @@ bool Model::translates() const {
   return false;
 }
 
+bool Model::separates_documents() const {
+  return false;
+}
+
 std::string Model::output_table() const {
   return {};
 }

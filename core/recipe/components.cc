@@ -86,6 +86,12 @@ std::string models_that_translate() {
   });
 }
 
+std::string models_that_separate() {
+  return plugins_that(PluginKind::model, [](const PluginInfo& info, const Node& node) {
+    return create<ModelFactory>(info, node, "model", ModelEnv{1000})->separates_documents();
+  });
+}
+
 std::string batchers_of(bool pairs) {
   return plugins_that(PluginKind::batcher, [&](const PluginInfo&, const Node& node) {
     return takes_pairs(*planned_batcher(node)) == pairs;
@@ -111,6 +117,19 @@ void check_batcher_fits_model(const Recipe& recipe, const Batcher& batcher, cons
   if (!pairs && model.translates())
     throw UserError(str("[batcher] ", component_name(recipe.batcher), " takes sequences of one language, and model ",
                         component_name(recipe.model), " translates; batchers of pairs: ", batchers_of(true)));
+}
+
+int32_t separator_of(const Recipe& recipe, const Batcher& batcher, const Model& model, const Dataset& data) {
+  if (!batcher.separates_documents()) return -1;
+  if (!model.separates_documents())
+    throw UserError(str("[batcher] ", component_name(recipe.batcher), " as configured here separates documents, and ",
+                        "model ", component_name(recipe.model), " reads each sequence as one text; models that ",
+                        "separate documents: ", models_that_separate()));
+  if (data.separator < 0)
+    throw UserError(str("[batcher] ", component_name(recipe.batcher), " as configured here separates documents, and ",
+                        "the data ", component_name(recipe.data), " has no token between them (the token for the end ",
+                        "of a text or line)"));
+  return data.separator;
 }
 
 void check_patterns(const Recipe& recipe, const std::vector<ParameterSpec>& specs) {

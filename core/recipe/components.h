@@ -43,6 +43,10 @@ std::unique_ptr<Batcher> make_batcher(const Recipe& recipe, const BatcherEnv& en
 void check_model_fits_data(const Recipe& recipe, const Model& model, const Dataset& data);
 void check_batcher_fits_model(const Recipe& recipe, const Batcher& batcher, const Model& model);
 
+// The token before which the sequences of the batcher are cut into documents; -1: they are not cut. UserError: the
+// data has no such token, or the model does not read documents.
+int32_t separator_of(const Recipe& recipe, const Batcher& batcher, const Model& model, const Dataset& data);
+
 // Checks the patterns of `clip` and `train.ema_params` against the model's parameters. UserError at the pattern's
 // place: it matches no parameter, or earlier rules of `clip` match all of its parameters.
 void check_patterns(const Recipe& recipe, const std::vector<ParameterSpec>& specs);

@@ -47,8 +47,9 @@ Context quiet_context(const Context& ctx) {
 }
 
 // The negative log-likelihood of each target, in nats.
-Tensor nats_of(Context& quiet, const Network& network, const ParameterStore& params, const Batch& batch,
-               ModelState& state) {
+Tensor nats_of(Context& quiet, const Network& network, const ParameterStore& params, Batch& batch,
+               const SplitPlan& plan, ModelState& state) {
+  if (plan.separator >= 0) separate_documents(batch, plan.separator);
   const Var features = network.forward(quiet, params, batch, state);
   return network.loss->evaluate(quiet, params, features.value(), batch.targets.reshape({batch.tokens()}));
 }
@@ -87,10 +88,10 @@ SplitScore score_split(const Context& ctx, const Network& network, const Paramet
   SplitScore score;
   for (int64_t i = 0; i < batches.batches() && score.complete; ++i) {
     score.complete = !(plan.interrupted && plan.interrupted());
-    const Batch batch = batches.batch(i, first, count, quiet.host);
+    Batch batch = batches.batch(i, first, count, quiet.host);
     if (batch.sequences() == 0) continue;
     ModelState state = carried.gather(quiet, batch, plan.carry);
-    const auto nll = quiet.read<float>(nats_of(quiet, network, params, batch, state));
+    const auto nll = quiet.read<float>(nats_of(quiet, network, params, batch, plan, state));
     for (const float nats : nll.get()) score.nats += nats;
     score.tokens += batch.tokens();
     score.bytes += bytes_of(batch, plan);
@@ -139,9 +140,9 @@ ShardScores score_shards(const Context& ctx, const Network& network, const Param
   CarriedState carried(quiet, *network.model, first, end - first);
   ShardScores scores(static_cast<size_t>(shards.size()));
   const auto score = [&](const std::vector<int64_t>& slots, int64_t offset, int64_t targets) {
-    const Batch batch = shard_batch(shards, slots, offset, targets, quiet.host);
+    Batch batch = shard_batch(shards, slots, offset, targets, quiet.host);
     ModelState state = carried.gather(quiet, batch, plan.carry);
-    const auto nll = quiet.read<float>(nats_of(quiet, network, params, batch, state));
+    const auto nll = quiet.read<float>(nats_of(quiet, network, params, batch, plan, state));
     const auto values = nll.get();
     const int32_t* ids = batch.targets.data<int32_t>();
     for (size_t i = 0; i < values.size(); ++i) {
@@ -203,9 +204,9 @@ SplitScore score_pairs(const Context& ctx, const Network& network, const Paramet
     if (i % ctx.ranks != ctx.rank) continue;
     const auto first = static_cast<size_t>(i * plan.sequences);
     const size_t end = std::min(order.size(), first + static_cast<size_t>(plan.sequences));
-    const Batch batch = make_pair_batch(pairs, std::span(order).subspan(first, end - first), quiet.host);
+    Batch batch = make_pair_batch(pairs, std::span(order).subspan(first, end - first), quiet.host);
     ModelState state = network.initial_state(quiet, batch.sequences());
-    const auto nll = quiet.read<float>(nats_of(quiet, network, params, batch, state));
+    const auto nll = quiet.read<float>(nats_of(quiet, network, params, batch, plan, state));
     for (const float nats : nll.get()) score.nats += nats;
     score.tokens += batch.tokens();
   }

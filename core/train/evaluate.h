@@ -29,6 +29,7 @@ struct SplitPlan {
   bool shards = false;  // score the split's strings as `sequences` shards, instead of the text in `sequences` stretches
   std::function<bool()> interrupted = {};    // scoring ends early if it returns true; may be empty
   std::span<const double> token_bytes = {};  // Dataset::token_bytes
+  int32_t separator = -1;                    // the token before which sequences are cut into documents (separator_of())
 };
 
 // Scores each token of `tokens` except the first as a target, once. The slots are divided among the ranks, and each

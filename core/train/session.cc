@@ -81,6 +81,7 @@ SharedSession::SharedSession(const Recipe& r, Context& ctx, const SessionStart& 
   batcher = make_session_batcher(r, *this, ctx);
   if (costs->settle()) batcher = make_session_batcher(r, *this, ctx);
   check_batcher_fits_model(r, *batcher, *network.model);
+  separator = separator_of(r, *batcher, *network.model, data);
   lr_factor = r.lr_rule.factor(r.batch.global, ctx.ranks);
   optimizer = make_optimizer(r.optimizer, "optimizer", network.specs);
   rates = rule_rates(r.optimizer, "optimizer");

@@ -44,7 +44,8 @@ struct SharedSession {
   ParameterStore params;
   std::optional<PairCosts> costs;  // present if the batcher needs times
   std::unique_ptr<Batcher> batcher;
-  double lr_factor = 1;  // factor that lr_rule applies to the learning rate
+  int32_t separator = -1;  // separator_of()
+  double lr_factor = 1;    // factor that lr_rule applies to the learning rate
   std::unique_ptr<Optimizer> optimizer;
   std::vector<RuleRate> rates;  // of the optimizer's rules
   std::vector<ClipRule> clip;

@@ -76,6 +76,7 @@ INSTANTIATE_TEST_SUITE_P(Batchers, EveryBatcher,
                                          "{name: random_windows, sequence_length: 7}",
                                          "{name: random_windows, sequence_length: 7, replacement: true}",
                                          "{name: packed_windows, sequence_length: 7}",
+                                         "{name: packed_windows, sequence_length: 7, documents: separate}",
                                          "{name: packed_windows, sequence_length: 7, shuffle: false}"));
 
 TEST_P(EveryBatcher, TargetsFollowInputs) {
@@ -327,6 +328,27 @@ TEST(PackedWindows, FollowEachOther) {
       EXPECT_EQ(epoch, in_order);
     }
   }
+}
+
+TEST(PackedWindows, SaysWhetherDocumentsAreSeparate) {
+  EXPECT_FALSE(make("{name: packed_windows, sequence_length: 7}", 1009, 12)->separates_documents());
+  EXPECT_TRUE(make("{name: packed_windows, sequence_length: 7, documents: separate}", 1009, 12)->separates_documents());
+  EXPECT_THAT(error_of("{name: packed_windows, documents: apart}", 100, 1), Names("documents", "join", "separate"));
+}
+
+// A document begins with the separator. One that a window cuts begins again in the next window.
+TEST(Batch, DocumentsBeginAtSeparators) {
+  const TokenArray tokens = TokenArray::of({7, 1, 2, 7, 7, 3, 4, 5, 6, 1, 1, 7, 2});
+  const std::vector<int64_t> starts{0, 4, 8};
+  Batch batch = make_batch(tokens, starts, 4, Allocator::cpu());
+  EXPECT_EQ(batch.document_lengths(), (std::vector<int64_t>{4, 4, 4}));
+  separate_documents(batch, 7);
+  EXPECT_EQ(batch.documents, (std::vector<int64_t>{3, 1, 4, 3, 1}));
+  EXPECT_EQ(batch.document_lengths(), batch.documents);
+  EXPECT_EQ(batch.sequence_lengths(), (std::vector<int64_t>{4, 4, 4}));
+  EXPECT_EQ(batch.sequences(), 3);
+  const std::vector<int64_t> slots{2, 0}, lengths{1, 2};
+  EXPECT_EQ(row_ids(slots, lengths), (std::vector<uint64_t>{uint64_t{2} << 32, 0, 1}));
 }
 
 TEST(Batchers, ConfigErrors) {

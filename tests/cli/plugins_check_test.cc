@@ -173,8 +173,8 @@ INSTANTIATE_TEST_SUITE_P(
                     Mutant{"top_k_2", "test_top_k", "mean", true}, Mutant{"top_k_3", "test_top_k", "mean", true},
                     Mutant{"top_k_4", "test_top_k", "discard", false, 2},
                     Mutant{"top_k_5", "test_top_k", "rescale", false, 2}, Mutant{"model_0", "test_model", ""},
-                    Mutant{"model_3", "test_model", "noise"}, Mutant{"keyless", "test_faulty", "seed"},
-                    Mutant{"stateless", "test_faulty", "state"}),
+                    Mutant{"model_3", "test_model", "noise"}, Mutant{"model_7", "test_model", "documents"},
+                    Mutant{"keyless", "test_faulty", "seed"}, Mutant{"stateless", "test_faulty", "state"}),
     [](const auto& one) { return std::string(one.param.folder); });
 
 TEST(PluginsCheck, WhatCannotBeLoadedIsExitCodeTwo) {

@@ -84,6 +84,17 @@ TEST(Gpt, PartsSumToTheWhole) {
   }
 }
 
+TEST(Gpt, DocumentsOfAWindowAreThoseDocumentsAlone) {
+  for (const char* fields : {kGpt2, kLlama, kQwen3}) {
+    for (const char* more : {"", ", checkpoint: true"}) {
+      SCOPED_TRACE(str(fields, more));
+      Network net(str(fields, more)), noisy(str(fields, more, ", dropout: 0.3"));
+      const Batch batch = windows_of({0, 1, 2}, 9, word);
+      testing::expect_documents_apart(net, noisy, batch.inputs.data<int32_t>()[4], batch);
+    }
+  }
+}
+
 // Bits are equal, because the same ops run in the same order.
 TEST(Gpt, CheckpointedLayersHaveTheSameGradients) {
   for (const char* fields : {kGpt2, kLlama, kQwen3}) {

@@ -137,4 +137,46 @@ Batch windows_of(const std::vector<int64_t>& slots, int64_t steps, const Word& w
   return b;
 }
 
+// The documents of a batch of windows, each as a batch of its own.
+inline std::vector<Batch> documents_alone(const Batch& batch) {
+  std::vector<Batch> alone;
+  const int32_t *inputs = batch.inputs.data<int32_t>(), *targets = batch.targets.data<int32_t>();
+  int64_t begin = 0;
+  for (const int64_t length : batch.documents) {
+    alone.push_back(windows_of(
+        {0}, length, [&](int64_t, int64_t t) { return t < length ? inputs[begin + t] : targets[begin + t - 1]; }));
+    begin += length;
+  }
+  return alone;
+}
+
+// Under `documents: separate`, loss, features and gradients of windows are those of their documents alone; if the
+// documents are joined, they differ. With dropout, parts of a batch have the same noise as the whole.
+inline void expect_documents_apart(ModelOnBatches& net, ModelOnBatches& noisy, int32_t separator,
+                                   const Batch& windows) {
+  Batch batch = windows;
+  separate_documents(batch, separator);
+  ASSERT_GT(batch.documents.size(), batch.slots.size());
+  net.expect_parts_sum(batch, documents_alone(batch));
+  const auto joined = net.differentiate(windows), apart = net.differentiate(batch);
+  EXPECT_NE(joined.loss, apart.loss);
+  EXPECT_NE(joined.gradients, apart.gradients);
+  std::vector<Batch> parts;
+  for (const int64_t slot : windows.slots) {
+    parts.push_back(windows_of({slot}, windows.inputs.dim(1), [&](int64_t s, int64_t t) {
+      const int64_t last = windows.inputs.dim(1) - 1;
+      const int64_t row = s * windows.inputs.dim(1);
+      return t > last ? windows.targets.data<int32_t>()[row + last] : windows.inputs.data<int32_t>()[row + t];
+    }));
+    separate_documents(parts.back(), separator);
+  }
+  noisy.expect_parts_sum(batch, parts);
+  // Equal documents of a window have noise of their own.
+  Batch twice = windows_of({0}, 6, [&](int64_t, int64_t t) { return t % 3 == 0 ? separator : separator + 1; });
+  separate_documents(twice, separator);
+  const std::vector<double> features = noisy.differentiate(twice).features;
+  EXPECT_FALSE(std::equal(features.begin(), features.begin() + std::ssize(features) / 2,
+                          features.begin() + std::ssize(features) / 2));
+}
+
 }  // namespace lmx::testing

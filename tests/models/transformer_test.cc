@@ -288,6 +288,13 @@ TEST(TransformerLanguageModel, GradientsAreTrue) {
                         windows_of({0, 3}, 5));
 }
 
+TEST(TransformerLanguageModel, DocumentsOfAWindowAreThoseDocumentsAlone) {
+  const std::string fields = "encoder_layers: 0, decoder_layers: 2, d: 8, heads: 2, ffn: 10, dropout: ";
+  Network net(fields + "0"), noisy(fields + "0.3");
+  const Batch batch = windows_of({0, 1, 2}, 9);
+  testing::expect_documents_apart(net, noisy, batch.inputs.data<int32_t>()[4], batch);
+}
+
 TEST(TransformerLanguageModel, NoWordSeesTheFuture) {
   Network net("encoder_layers: 0, decoder_layers: 2, d: 8, heads: 2, ffn: 10, dropout: 0");
   Batch batch = windows_of({0, 1}, 6);

@@ -74,6 +74,16 @@ TEST_F(DeviceRun, ContinuesOnTheOtherKindOfDevice) {
   }
 }
 
+TEST_F(DeviceRun, SeparatesDocuments) {
+  const std::string recipe =
+      replaced(kTinyRecipe, "model: .*", "model: {name: gpt, layers: 1, d: 8, heads: 2, ffn: 16}");
+  write("tiny.yaml",
+        replaced(recipe, "batcher: .*", "batcher: {name: packed_windows, sequence_length: 12, documents: separate}"));
+  for (const std::string device : {"cpu", "cuda"})
+    train(device, {"device=" + device, "precision=fp32", "train.steps=6", "train.eval_every=6"});
+  EXPECT_NEAR(validation("cuda") / validation("cpu"), 1, 1e-5);
+}
+
 // A run moves to the CPU and back.
 TEST_F(DeviceRun, ContinuesOnTheCpuAndAgainOnTheDevice) {
   train("whole", {"device=cuda"});

@@ -262,6 +262,27 @@ TEST_P(GptRun, TrainsOnPackedWindowsAndVirtualRanks) {
   EXPECT_NEAR(perplexity(two.out) / perplexity(one.out), 1, 1e-3);
 }
 
+TEST_P(GptRun, SeparatesDocuments) {
+  use_model(GetParam(), "name: full_softmax");
+  const std::string windows = "batcher={name: packed_windows, sequence_length: 24, documents: ";
+  const std::vector<std::string> words{windows + "separate}", "train.steps=20"};
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), words.begin(), words.end());
+    return more;
+  };
+  const Outcome one = run("one", words);
+  ASSERT_EQ(one.code, 0) << one.err;
+  ASSERT_EQ(run("joined", {windows + "join}", "train.steps=20"}).code, 0);
+  EXPECT_NE(model("joined", 20), model("one", 20));
+  EXPECT_NEAR(perplexity(run("two", with({"--ranks", "3"})).out) / perplexity(one.out), 1, 1e-3);
+  ASSERT_EQ(run("halves", with({"--until", "9"})).code, 0);
+  ASSERT_EQ(run("halves", with({"--resume", "auto"})).code, 0);
+  EXPECT_EQ(model("halves", 20), model("one", 20));
+  // A plan has no text; it counts windows of one document each.
+  const Outcome dry = run("dry", with({"--dry-run"}));
+  EXPECT_EQ(dry.code, 0) << dry.err;
+}
+
 TEST_P(GptRun, SequencesBeyondTheContextAreNamed) {
   use_model(GetParam(), "name: full_softmax");
   const Outcome o = run("long", {"model.context=5", "train.steps=2"});
@@ -269,6 +290,15 @@ TEST_P(GptRun, SequencesBeyondTheContextAreNamed) {
   EXPECT_EQ(o.code, learned ? 2 : 0) << o.err;
   if (learned) {
     EXPECT_THAT(o.err, Names("[gpt]", "tokens", "model.context is 5"));
+  }
+}
+
+// A recurrent state is carried over a window.
+TEST_F(RecurrentRun, SeparateDocumentsAreRefused) {
+  for (const char* more : {"threads=1", "--dry-run"}) {
+    const Outcome o = run("a", {"batcher={name: packed_windows, sequence_length: 6, documents: separate}", more});
+    EXPECT_EQ(o.code, 2);
+    EXPECT_THAT(o.err, Names("packed_windows", "separates documents", "lstm", "gpt"));
   }
 }
 

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "names.h"
+#include "patterns.h"
 #include "process/run_fixture.h"
 #include "runfiles/checkpoint.h"
 
@@ -109,6 +110,29 @@ TEST_F(SubwordsRun, FilesOfIdsAreTrainedOnAsTheyAre) {
   const Outcome generated = run_lmx({"generate", path("ids")}, environment());
   EXPECT_EQ(generated.code, 2);
   EXPECT_THAT(generated.err, Names("tokenizer_file"));
+}
+
+TEST_F(SubwordsRun, SeparateDocumentsNeedATokenBetweenThem) {
+  const std::string recipe =
+      replaced(read_file(path("tiny.yaml")), "model: .*", "model: {name: gpt, layers: 1, d: 8, heads: 2}");
+  write("tiny.yaml",
+        replaced(recipe, "batcher: .*", "batcher: {name: packed_windows, sequence_length: 32, documents: separate}"));
+  const Outcome trained = run("a");
+  ASSERT_EQ(trained.code, 0) << trained.err;
+  const Json valid = Json::parse(good({"eval", path("a"), "--split", "valid", "--json"}).out);
+  EXPECT_NEAR(valid["nll_nat"].get<double>(),
+              number_in(read_file(path("a/metrics.jsonl")), R"("split": ?"valid".*"nll_nat": ?([0-9.]+))"), 1e-6);
+  write("valid.txt", "The cat 7 sat.\n\nIt slept.\n\nThe cat sat.\n");
+  const std::string apart = good({"eval", path("a"), "--text", path("valid.txt"), "--json"}).out;
+  write("a/config.yaml", replaced(read_file(path("a/config.yaml")), "separate", "join"));
+  const std::string joined = good({"eval", path("a"), "--text", path("valid.txt"), "--json"}).out;
+  EXPECT_EQ(Json::parse(apart)["tokens"], Json::parse(joined)["tokens"]);
+  EXPECT_NE(Json::parse(apart)["nll_nat"], Json::parse(joined)["nll_nat"]);
+  for (const char* more : {"threads=1", "--dry-run"}) {
+    const Outcome none = run("none", {"data.document_token=none", more});
+    EXPECT_EQ(none.code, 2);
+    EXPECT_THAT(none.out + none.err, Names("packed_windows", "separates documents", "text", "no token between them"));
+  }
 }
 
 TEST_F(SubwordsRun, BitsPerByteEndARun) {

@@ -28,6 +28,7 @@ class ModelCheck {
     report.run("noise", [&] { return noise(); });
     report.run("causality", [&] { return causality(); });
     report.run("state", [&] { return state(); });
+    report.run("documents", [&] { return documents(); });
     report.run("decoding", [&] { return decoding(); });
     report.run("gradients", [&] { return gradients(); });
   }
@@ -144,6 +145,25 @@ class ModelCheck {
     if (!(apart < 1e-4))
       fail("a sequence in two halves, its state carried, gives other features (by ", apart, " of their size)");
     return str(state.size(), " tensors; two halves make the whole");
+  }
+
+  // The second half of each sequence as a document is that half as a sequence.
+  std::string documents() {
+    if (!model_->separates_documents()) throw Skipped("the model does not separate documents");
+    const int64_t half = kLength / 2, d = model_->feature_size();
+    Batch whole = text_batch();
+    for (int64_t s = 0; s < kSequences; ++s) whole.documents.insert(whole.documents.end(), {half, kLength - half});
+    const Tensor all = features(whole), rest = features(text_batch(0, kSequences, half, kLength));
+    double apart = 0;
+    for (int64_t s = 0; s < kSequences; ++s) {
+      const int64_t end = (s + 1) * kLength;
+      const Tensor own = rest.reshape({kSequences, (kLength - half) * d}).slice(s, s + 1);
+      apart = std::max(apart, difference(all.slice(end - (kLength - half), end).reshape(own.shape()), own));
+    }
+    if (!(apart < 1e-4))
+      fail("a document's features depend on the documents before it in a window (by ", apart,
+           " of their size): attention and positions must follow batch.document_lengths()");
+    return "a document in a window has the features that it has alone";
   }
 
   std::string decoding() {

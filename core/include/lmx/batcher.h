@@ -17,7 +17,7 @@
 namespace lmx {
 
 // B sequences of a step's global batch. Sequences of different lengths are stored one after the other, without padding.
-struct Batch {
+struct LMX_API Batch {
   Tensor inputs;                 // i32 (B, T), or (N) with `lengths`
   Tensor targets;                // i32, shaped as inputs: the token after each input
   std::vector<int64_t> slots;    // (B) number of the sequence in the global batch: its state and noise belong to it
@@ -25,8 +25,15 @@ struct Batch {
   std::vector<int64_t> lengths;  // (B) inputs of each sequence, N in total; empty if all have T
   Tensor source;                 // i32 (M): the sentences to translate, ended by </s>; undefined for language models
   std::vector<int64_t> source_lengths;  // (B), M in total
+  // (D) inputs of each document of a batch (B, T), B*T in total: no document extends over two sequences, and a model's
+  // attention and positions stay inside a document. Empty: each sequence is one document.
+  std::vector<int64_t> documents = {};
   int64_t sequences() const { return lengths.empty() ? inputs.dim(0) : static_cast<int64_t>(lengths.size()); }
   int64_t tokens() const { return inputs.numel(); }
+  // `lengths`, also if all are equal.
+  std::vector<int64_t> sequence_lengths() const;
+  // `documents`, or sequence_lengths() if that is empty.
+  std::vector<int64_t> document_lengths() const { return documents.empty() ? sequence_lengths() : documents; }
 };
 
 struct BatcherEnv {
@@ -74,6 +81,9 @@ class LMX_API Batcher {
   // to state how many tokens they have.
   virtual BatchPlan plan() const;
   virtual bool carries_state() const = 0;  // false: every sequence starts with a zero state
+  // True: each sequence of batch() is cut before every token for the end of text, in training and in evaluations, and
+  // the model reads the parts as documents (Batch::documents). Default: false.
+  virtual bool separates_documents() const;
   // Targets and sequences of the global batch of `step`; the gradient of the step is divided by one of them. The
   // default {0, 0} means that every sequence of every step has sequence_length() tokens. Must be overridden if some
   // steps have shorter sequences (a curriculum) or if items are sub-batches. A run ends with an error if batch()
@@ -88,6 +98,13 @@ class LMX_API Batcher {
 // REQUIRES: 0 <= start and start + length < tokens.size().
 LMX_API Batch make_batch(const TokenArray& tokens, std::span<const int64_t> starts, int64_t length,
                          const std::shared_ptr<Allocator>& allocator);
+
+// Sets the documents of a batch (B, T): each begins at the start of a sequence, or at an input that is `separator`.
+LMX_API void separate_documents(Batch& batch, int32_t separator);
+
+// An id of each row of sequences of these lengths, made of its slot and its position in the sequence: for dropout that
+// does not depend on ranks and micro-batches.
+LMX_API std::vector<uint64_t> row_ids(std::span<const int64_t> slots, std::span<const int64_t> lengths);
 
 // Steps of an epoch that reads each token of a split at most once, in sequences of `length` tokens. UserError: the
 // split is shorter than one batch. The message begins with the plugin's name; `path` is the place of the batcher's

@@ -45,6 +45,8 @@ class LMX_API Model {
   virtual std::vector<ParameterSpec> parameters() const = 0;
   // True: an encoder-decoder, which needs batch.source.
   virtual bool translates() const;
+  // True: forward() reads Batch::documents. Default: false, and a batcher that separates documents is an error.
+  virtual bool separates_documents() const;
   // The parameter that is also the output layer's weight; "": none. If `tie` of the loss names another, that is an
   // error.
   virtual std::string output_table() const;
@@ -60,8 +62,8 @@ class LMX_API Model {
   virtual int64_t feature_size() const = 0;
   // Warnings to print about settings that have no effect on a forward pass of this shape. Default: none.
   virtual std::vector<std::string> warnings(const ForwardShape& shape) const;
-  // The cost of a forward pass of a pair of these lengths, in multiply-adds, for batchers that balance the cost of their
-  // batches. Default: the elements of the dense matrices of parameters(), for each token of both sides.
+  // The cost of a forward pass of a pair of these lengths, in multiply-adds, for batchers that balance the cost of
+  // their batches. Default: the elements of the dense matrices of parameters(), for each token of both sides.
   virtual int64_t macs_per_pair(int64_t source, int64_t target) const;
 };
 

@@ -37,6 +37,8 @@ std::vector<Batch> StepRunner::draw(int64_t step) const {
     Batch batch = in_plugin(plugin, "batch()", [&] {
       return s_.batcher.batch(step, s_.first_sequence + done, std::min(micro, s_.sequences - done));
     });
+    check_shape(batch);
+    if (s_.shared->separator >= 0) separate_documents(batch, s_.shared->separator);
     if (batch.sequences() > 0) share.push_back(std::move(batch));  // an epoch's last step may have fewer batches
   }
   const int64_t tokens = s_.recipe.batch.micro_tokens;
@@ -54,7 +56,6 @@ StepPlan StepRunner::begin(std::span<const Batch> share, int64_t step) {
     plan.sampler_key = plan.sampler_key.fold(static_cast<uint64_t>(s_.ctx.rank));
   s_.ctx.key = key.fold("step").fold(number);
   s_.comm.set_step(step);
-  for (const Batch& batch : share) check_shape(batch);
   mean_over_ = gradient_terms(share, step);
   s_.sync->begin_step(s_.ctx, s_.params, share, plan);
   return plan;

@@ -29,7 +29,8 @@ SplitScore score_validation(Session& s, int64_t tokens) {
                        t.eval_carry,
                        t.eval_shards,
                        [] { return SignalGuard::received() != 0; },
-                       s.data.token_bytes};
+                       s.data.token_bytes,
+                       s.shared->separator};
   const SplitScore score = s.sub_batches()
                                ? score_pairs(s.ctx, s.network, params, s.data.valid_pairs, plan)
                                : score_text(s.ctx, s.network, params, s.data.valid, s.data.valid_strings, plan);

@@ -1,6 +1,7 @@
 // The text in windows: window w has the inputs w T to w T + T - 1 and the tokens after them as targets, T being
-// `sequence_length`. Lines and documents are joined, so a window may begin inside one and contain several, as in GPT-2.
-// Every sequence starts with a zero state. Fewer than one batch of windows remains unused at the end of an epoch.
+// `sequence_length`. A window may begin inside a line or document and contain several. They are joined, as in GPT-2, or
+// read as separate documents. Every sequence starts with a zero state. Fewer than one batch of windows remains unused
+// at the end of an epoch.
 #include "lmx/batcher.h"
 #include "lmx/plugin.h"
 
@@ -11,9 +12,13 @@ using namespace lmx;
 struct PackedWindowsConfig {
   int64_t sequence_length = 1024;
   bool shuffle = true;
+  std::string documents = "join";
   void fields(Fields& f) {
     f.field("sequence_length", sequence_length, "tokens of a sequence", {1, 1 << 24});
     f.field("shuffle", shuffle, "an epoch reads the windows in a random order; false: in the order of the text");
+    f.choice("documents", documents, {"join", "separate"},
+             "join: attention and positions cross the documents of a window; separate: they do not. A document begins "
+             "with the token for the end of text");
   }
 };
 
@@ -23,6 +28,7 @@ class PackedWindows : public Batcher {
       : env_(env),
         length_(config.sequence_length),
         shuffle_(config.shuffle),
+        separate_(config.documents == "separate"),
         steps_(window_steps(env, "packed_windows", path, length_)) {}
 
   Batch batch(int64_t step, int64_t first, int64_t count) const override {
@@ -39,6 +45,7 @@ class PackedWindows : public Batcher {
   int64_t steps_per_epoch() const override { return steps_; }
   int64_t sequence_length() const override { return length_; }
   bool carries_state() const override { return false; }
+  bool separates_documents() const override { return separate_; }
 
  private:
   int64_t window(int64_t step, int64_t slot) const {
@@ -51,7 +58,7 @@ class PackedWindows : public Batcher {
 
   BatcherEnv env_;
   int64_t length_;
-  bool shuffle_;
+  bool shuffle_, separate_;
   int64_t steps_;
 };
 

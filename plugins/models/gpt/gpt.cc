@@ -58,15 +58,17 @@ class Gpt final : public Model, public TextModel {
   std::vector<ParameterSpec> parameters() const override { return parameters_of(config_, vocab_); }
   std::string output_table() const override { return config_.tie ? "embedding.weight" : ""; }
   int64_t feature_size() const override { return config_.d; }
+  bool separates_documents() const override { return true; }
   // Sequences do not depend on each other: no state is carried from batch to batch.
   ModelState initial_state(Context&, int64_t) const override { return {}; }
 
   Var forward(Context& ctx, const ParameterStore& params, const Batch& batch, ModelState&) const override {
-    const std::vector<int64_t> lengths = lengths_of(batch);
+    const std::vector<int64_t> lengths = batch.document_lengths();
     for (const int64_t length : lengths) check_length(config_, length);
     const Segments segments = Segments::of(lengths);
     const DType type = params.at("embedding.weight").value().dtype();
-    Rows made{positions_of(segments), ids_of(ctx, batch, lengths), {}};
+    Rows made{positions_of(segments), {}, {}};
+    if (ctx.training && config_.dropout > 0) made.ids = row_ids(batch.slots, batch.sequence_lengths());
     made.rotations = rotations_at(ctx, config_, made.positions, type);
     const auto rows = std::make_shared<const Rows>(std::move(made));
     const auto attend = [this, rows, segments](Context& to, int64_t, const Var& qkv, RandomKey key) {
@@ -87,21 +89,6 @@ class Gpt final : public Model, public TextModel {
   }
 
  private:
-  static std::vector<int64_t> lengths_of(const Batch& batch) {
-    if (!batch.lengths.empty() || batch.inputs.rank() == 1) return batch.lengths;
-    return std::vector<int64_t>(static_cast<size_t>(batch.inputs.dim(0)), batch.inputs.dim(1));
-  }
-  // Slot and position identify a row for dropout.
-  std::vector<uint64_t> ids_of(const Context& ctx, const Batch& batch, const std::vector<int64_t>& lengths) const {
-    std::vector<uint64_t> ids;
-    if (!ctx.training || config_.dropout == 0) return ids;
-    for (size_t b = 0; b < lengths.size(); ++b) {
-      for (int64_t t = 0; t < lengths[b]; ++t)
-        ids.push_back(static_cast<uint64_t>(batch.slots[b]) << 32 | static_cast<uint64_t>(t));
-    }
-    return ids;
-  }
-
   GptConfig config_;
   int64_t vocab_;
 };

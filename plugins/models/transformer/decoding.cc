@@ -10,7 +10,7 @@ class TransformerDecoding final : public Decoding {
  public:
   TransformerDecoding(Context& ctx, const ParameterStore& params, const TransformerConfig& config, const Tensor& source,
                       const std::vector<int64_t>& lengths)
-      : params_(params), config_(config), source_(rows_of(lengths, {})) {
+      : params_(params), config_(config), source_{Segments::of(lengths), {}} {
     for (size_t b = 0; b < lengths.size(); ++b) sentence_.push_back(static_cast<int64_t>(b));
     Context quiet = silent(ctx);
     const Network network(quiet, params_, config_);

@@ -106,18 +106,6 @@ std::vector<ParameterSpec> parameters_of(const TransformerConfig& config, int64_
   return std::move(specs.list);
 }
 
-Rows rows_of(const std::vector<int64_t>& lengths, const std::vector<int64_t>& slots) {
-  Rows rows{Segments::of(lengths), {}};
-  if (slots.empty()) return rows;
-  LMX_CHECK(slots.size() == lengths.size(), slots.size(), " slots for ", lengths.size());
-  for (size_t b = 0; b < lengths.size(); ++b) {
-    for (int64_t t = 0; t < lengths[b]; ++t) {
-      rows.ids.push_back(static_cast<uint64_t>(slots[b]) << 32 | static_cast<uint64_t>(t));
-    }
-  }
-  return rows;
-}
-
 void position_row(int64_t t, int64_t d, double* to) {
   const int64_t half = d / 2;
   const double step = std::log(10000.0) / static_cast<double>(std::max<int64_t>(1, half - 1));

@@ -33,12 +33,8 @@ std::vector<ParameterSpec> parameters_of(const TransformerConfig& config, int64_
 // The rows of one side of a batch.
 struct Rows {
   Segments segments;
-  std::vector<uint64_t> ids;  // identify rows for dropout; empty if there is no dropout
+  std::vector<uint64_t> ids;  // row_ids(); empty if there is no dropout
 };
-// Rows of sequences of these lengths. Slot and position t identify a row for dropout; without slots there is no
-// dropout.
-Rows rows_of(const std::vector<int64_t>& lengths, const std::vector<int64_t>& slots);
-
 // Writes the sinusoids of position t to `to` (d): sin(t f_i) for i < d/2, then cos(t f_i), f_i = 10000^(-i / (d/2 -
 // 1)), as in fairseq.
 void position_row(int64_t t, int64_t d, double* to);

@@ -19,16 +19,19 @@ class Transformer final : public Model, public TextModel {
   bool translates() const override { return config_.translates(); }
   std::string output_table() const override { return config_.share == "none" ? "" : config_.target_table(); }
   int64_t feature_size() const override { return config_.d; }
+  bool separates_documents() const override { return !translates(); }
 
   Var forward(Context& ctx, const ParameterStore& params, const Batch& batch, ModelState&) const override {
     if (batch.tokens() == 0) return nothing(ctx);
     check(batch);
     const Network network(ctx, params, config_);
-    const std::vector<int64_t> slots = drops(ctx) ? batch.slots : std::vector<int64_t>();
-    const Rows rows = rows_of(lengths_of(batch), slots);
+    const auto ids = [&](const std::vector<int64_t>& lengths) {
+      return drops(ctx) ? row_ids(batch.slots, lengths) : std::vector<uint64_t>();
+    };
+    const Rows rows{Segments::of(batch.document_lengths()), ids(batch.sequence_lengths())};
     const Tensor inputs = batch.inputs.reshape({batch.inputs.numel()});
     if (!translates()) return network.decoder(inputs, rows, Var(), {});
-    const Rows source = rows_of(batch.source_lengths, slots);
+    const Rows source{Segments::of(batch.source_lengths), ids(batch.source_lengths)};
     return network.decoder(inputs, rows, network.encoder(batch.source, source), source);
   }
 
@@ -71,11 +74,6 @@ class Transformer final : public Model, public TextModel {
   int64_t target_macs() const {
     const int64_t d = config_.d;
     return config_.decoder_layers * ((translates() ? 6 : 4) * d * d + 2 * d * config_.ffn);
-  }
-
-  static std::vector<int64_t> lengths_of(const Batch& batch) {
-    if (!batch.lengths.empty() || batch.inputs.rank() == 1) return batch.lengths;
-    return std::vector<int64_t>(static_cast<size_t>(batch.inputs.dim(0)), batch.inputs.dim(1));
   }
 
   void check(const Batch& batch) const {

@@ -1,5 +1,5 @@
-// A bigram model with dropout. TEST_FAULT 1 to 3 break one promise each, 4 and 5 fail in forward(), 6 prints a line
-// when a model is made. A model with the fault 2 takes memory that a device that counts does not see.
+// A bigram model with dropout. TEST_FAULT 1 to 3 and 7 break one promise each, 4 and 5 fail in forward(), 6 prints a
+// line when a model is made. A model with the fault 2 takes memory that a device that counts does not see.
 #include <csignal>
 #include <cstdio>
 #include <map>
@@ -40,7 +40,13 @@ class Faulty : public lmx::Model {
       static lmx::Tensor held;
       held = ctx.empty({1000 * batch.tokens()});
     }
-    const lmx::Var words = lmx::embedding(ctx, params.at("table"), batch.inputs);
+    lmx::Tensor ids = batch.inputs;
+    if (TEST_FAULT == 7) {  // positions of the sequence, not of the document
+      ids = ids.clone();
+      for (int64_t i = 0; i < ids.numel(); ++i)
+        ids.data<int32_t>()[i] = static_cast<int32_t>((ids.data<int32_t>()[i] + i % ids.dim(1)) % vocabulary_);
+    }
+    const lmx::Var words = lmx::embedding(ctx, params.at("table"), ids);
     const lmx::Var hidden = lmx::tanh(ctx, lmx::linear(ctx, words, params.at("weight"), params.at("bias")));
     const lmx::Var features = lmx::reshape(ctx, hidden, {batch.tokens(), c_.size});
     const lmx::RandomKey key = ctx.key.fold("dropout");
@@ -55,6 +61,7 @@ class Faulty : public lmx::Model {
     return {{"window", ctx.zeros({sequences, c_.window, c_.size})}};
   }
   int64_t feature_size() const override { return c_.size; }
+  bool separates_documents() const override { return TEST_FAULT == 7; }
 
  private:
   Config c_;

@@ -49,10 +49,12 @@ const PairArray& pairs_of(const Dataset& data, const std::string& split) {
   return pairs;
 }
 
-// Returns the tokens per window, the same as in the run's validations. Pairs are scored sentence by sentence.
-int64_t window_of(const Recipe& recipe, const SavedRun& run, const Dataset& data) {
-  if (run.network.model->translates()) return 1;
-  return make_batcher(recipe, batcher_env(recipe, data, run.ctx.host))->sequence_length();
+// Windows and documents of the run's validations. Pairs are scored sentence by sentence.
+void set_windows(SplitPlan& plan, const Recipe& recipe, const SavedRun& run, const Dataset& data) {
+  if (run.network.model->translates()) return;
+  const auto batcher = make_batcher(recipe, batcher_env(recipe, data, run.ctx.host));
+  plan.length = batcher->sequence_length();
+  plan.separator = separator_of(recipe, *batcher, *run.network.model, data);
 }
 
 int64_t bytes_of(const Dataset& data, const std::string& split) {
@@ -132,7 +134,9 @@ EvalResult evaluate_text(const std::string& directory, const Recipe& recipe, con
   text.warn_of_losses("[eval] the text");
   const TrainConfig& t = recipe.train;
   // A window does not depend on the tokens that the batcher reads.
-  SplitPlan plan{"text", t.eval_batch, planned_batcher(recipe.batcher)->sequence_length(), 0, t.eval_carry, false};
+  const auto batcher = planned_batcher(recipe.batcher);
+  SplitPlan plan{"text", t.eval_batch, batcher->sequence_length(), 0, t.eval_carry, false};
+  if (batcher->separates_documents()) plan.separator = text.separator();
   const std::vector<double> token_bytes = text.token_bytes();
   plan.token_bytes = token_bytes;
   const SplitScore score = score_split(run.ctx, run.network, run.params, tokens, plan);
@@ -166,7 +170,8 @@ EvalResult evaluate_run(const std::string& directory, const EvalOptions& options
   static_cast<void>(split_of(data, options.split));  // throws its message before the model is read
   SavedRun run(directory, recipe, data.vocabulary, options.checkpoint);
   const TrainConfig& t = recipe.train;
-  SplitPlan plan{options.split, t.eval_batch, window_of(recipe, run, data), 0, t.eval_carry, t.eval_shards};
+  SplitPlan plan{options.split, t.eval_batch, 1, 0, t.eval_carry, t.eval_shards};
+  set_windows(plan, recipe, run, data);
   plan.token_bytes = data.token_bytes;
   const SplitScore score = run.network.model->translates()
                                ? score_pairs(run.ctx, run.network, run.params, pairs_of(data, options.split), plan)

@@ -159,7 +159,7 @@ std::vector<int32_t> RunText::line(const std::string& text, const std::string& w
   if (text_.puri) return whole(text, what);  // its string begins with a line end
   std::vector<int32_t> ids = ids_of(text, what);
   if (!subwords() || has_document_token()) ids.insert(ids.begin(), line_end());
-  if (subwords() ? has_document_token() : text_.end_of_line) ids.push_back(line_end());
+  if (separator() >= 0) ids.push_back(separator());
   return ids;
 }
 

@@ -57,6 +57,8 @@ class RunText {
   // Warns once about everything that the text read so far has lost: tokens that are not in the vocabulary, and bytes
   // that the cleaner removed because they are not UTF-8.
   void warn_of_losses(const std::string& what) const;
+  // Dataset::separator
+  int32_t separator() const { return (subwords() ? has_document_token() : text_.end_of_line) ? line_end() : -1; }
   std::vector<double> token_bytes() const;      // Dataset::token_bytes
   int64_t leading() const { return leading_; }  // number of ids in prompt() before those of the text
   int64_t unknown() const;                      // tokens read so far that are not in the vocabulary

@@ -208,6 +208,7 @@ Dataset make_synthetic(const SyntheticConfig& config) {
   dataset.valid = TokenArray::of(std::move(splits[1]));
   dataset.test = TokenArray::of(std::move(splits[2]));
   dataset.vocabulary = Vocabulary(std::move(entries));
+  dataset.separator = dataset.vocabulary.eos();
   dataset.hash = hash_text(str("synthetic 1\n", to_json(write_config(config))));
   const double entropy = source.entropy_rate();
   std::ostringstream note;

@@ -151,7 +151,7 @@ std::string build(const TextConfig& config, const Preparation& p, const std::str
   return report.text(vocab_size);
 }
 
-Dataset load(const std::string& directory) {
+Dataset load(const std::string& directory, const TextConfig& config) {
   Dataset dataset;
   PrepareReport report;
   int64_t vocab_size = 0;
@@ -166,6 +166,8 @@ Dataset load(const std::string& directory) {
     throw UserError(str("[data] prepared data in ", directory, " is damaged (", e.what(),
                         "); delete that directory and it will be ", "prepared again"));
   }
+  const bool separated = config.tokens == "subwords" ? config.document_token != "none" : config.end_of_line;
+  dataset.separator = separated ? dataset.vocabulary.eos() : -1;
   dataset.train = TokenArray::map(directory + "/train.bin");
   dataset.valid = TokenArray::map(directory + "/valid.bin");
   dataset.test = TokenArray::map(directory + "/test.bin");
@@ -307,10 +309,10 @@ std::optional<Dataset> open_little_text(const TextConfig& config, const TextSour
   if (bytes > kLittleText) return std::nullopt;
   const Preparation p = preparation_of(config, found, false);
   const std::string prepared = p.cache_dir + "/" + p.name();
-  if (std::filesystem::exists(prepared)) return load(prepared);
+  if (std::filesystem::exists(prepared)) return load(prepared, config);
   const TemporaryDirectory directory;
   build(config, p, directory.path());
-  return load(directory.path());  // the mapped data stays valid after the folder is removed
+  return load(directory.path(), config);  // the mapped data stays valid after the folder is removed
 }
 
 Dataset open_text(const TextConfig& config, const TextSources& found, bool all_types) {
@@ -323,7 +325,7 @@ Dataset open_text(const TextConfig& config, const TextSources& found, bool all_t
     report.pop_back();  // the logger ends the line
     log_info(report);
   });
-  Dataset dataset = load(directory);
+  Dataset dataset = load(directory, config);
   dataset.hash = p.hash;
   dataset.source_note = sources.corpus
                             ? str(sources.corpus->name, ": ", sources.corpus->what, "; ", sources.corpus->licence)

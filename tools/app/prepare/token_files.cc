@@ -134,6 +134,7 @@ Dataset open_token_files(const TokensConfig& config, const std::string& place) {
   dataset.unit = "subword";
   dataset.hash = hash_of(files);
   set_tokenizer(dataset, config);
+  dataset.separator = dataset.vocabulary.eos();
   const size_t count = files[0].size() + files[1].size() + files[2].size();
   dataset.source_note = str(count, " files of ids, ", config.format);
   dataset.report = str("vocabulary: ", config.vocab_size, " entries",

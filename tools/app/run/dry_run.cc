@@ -115,7 +115,9 @@ std::vector<std::string> findings_of(const Recipe& r, const Network& network, co
   wrong.keep([&] { check_validation(r, data); });
   wrong.keep([&] {
     check_model_fits_data(r, *network.model, data);
-    check_batcher_fits_model(r, *make_batcher(r, batcher_env(r, data, Allocator::cpu())), *network.model);
+    const auto batcher = make_batcher(r, batcher_env(r, data, Allocator::cpu()));
+    check_batcher_fits_model(r, *batcher, *network.model);
+    static_cast<void>(separator_of(r, *batcher, *network.model, data));
   });
   return wrong.messages();
 }
