@@ -54,12 +54,15 @@ int64_t pieces_of(std::string_view model) {
   return message.done() ? pieces : 0;
 }
 
-// Returns 1 + the largest id of a tokenizer.json; 0 if it has no ids.
+// Returns 1 + the largest id of a tokenizer.json; 0 if it has no ids. A vocabulary without ids, such as that of a
+// Unigram model, is counted, so that the refusal of the tokenizer names the kind of its model.
 int64_t ids_of(const std::string& text) {
   const auto json = nlohmann::json::parse(text, nullptr, false);
   int64_t ids = 0;
   try {
-    for (const auto& [piece, id] : json.at("model").at("vocab").items()) ids = std::max(ids, id.get<int64_t>() + 1);
+    const auto& vocab = json.at("model").at("vocab");
+    if (vocab.is_array()) return std::ssize(vocab);
+    for (const auto& [piece, id] : vocab.items()) ids = std::max(ids, id.get<int64_t>() + 1);
     if (json.contains("added_tokens"))
       for (const auto& token : json.at("added_tokens")) ids = std::max(ids, token.at("id").get<int64_t>() + 1);
   } catch (const nlohmann::json::exception&) {

@@ -1,17 +1,23 @@
 // tokenizer.json: ids as those of Hugging Face's tokenizers, and the parts that are refused.
 #include "app/text/tokenizer_json.h"
 
-#include <chrono>
+#include <utf8proc.h>
+
+#include <array>
+#include <cstdlib>
+#include <memory>
 #include <nlohmann/json.hpp>
 
 #include "app/datasets/open.h"
 #include "app/text/byte_pairs.h"
 #include "app/text/pre_tokenizer.h"
 #include "app/text/subwords.h"
+#include "app/text/utf8.h"
 #include "base/files.h"
 #include "data/data_config.h"
 #include "data/tokenizer_file.h"
 #include "fixture.h"
+#include "lmx/random.h"
 #include "names.h"
 #include "paths.h"
 #include "process/lmx_process.h"
@@ -93,6 +99,38 @@ TEST(TokenizerJson, BothSpellingsOfMergesAreEqual) {
   const auto strings = tokenizer_of(json);
   for (const Json& text : golden()["texts"])
     EXPECT_EQ(arrays->encode(text.get<std::string>()), strings->encode(text.get<std::string>()));
+}
+
+// Composition in parts equals that of the whole text, as utf8proc does it.
+TEST(Utf8, TextIsComposedAsAWhole) {
+  std::string memory, other, all;
+  const auto whole = [](const std::string& text) {
+    const std::unique_ptr<utf8proc_uint8_t, void (*)(void*)> own(
+        utf8proc_NFC(reinterpret_cast<const utf8proc_uint8_t*>(text.c_str())), std::free);
+    return std::string(reinterpret_cast<const char*>(own.get()));
+  };
+  // The characters of each decomposition behind its first one are composed with the one before them.
+  for (char32_t c = 1; c < 0x110000; ++c) {
+    std::array<utf8proc_int32_t, 32> parts{};
+    const auto code = static_cast<utf8proc_int32_t>(c);
+    const auto n = utf8proc_decompose_char(code, parts.data(), 32, UTF8PROC_DECOMPOSE, nullptr);
+    for (utf8proc_ssize_t i = 1; i < n; ++i)
+      ASSERT_FALSE(begins_composition(static_cast<char32_t>(parts[static_cast<size_t>(i)]))) << code;
+    if (!begins_composition(c)) continue;
+    ASSERT_EQ(utf8proc_get_property(code)->combining_class, 0) << code;
+    other.clear();
+    append_utf8(other, c);
+    ASSERT_EQ(whole(other), other) << code;
+  }
+  const std::u32string some =
+      U"ae\u00e9\u0301\u0323\u1ea1\u304b\u3099\u4e2d\uac00\u11a8\u2126\u0430\u0306\u201c\uf900 z";
+  for (uint32_t seed = 0; seed < 3000; ++seed) {
+    std::string text;
+    for (uint64_t i = 0; i < 1 + seed % 12; ++i) append_utf8(text, some[RandomKey(seed).below(i, some.size())]);
+    ASSERT_EQ(compose(text, memory), whole(text)) << text;
+  }
+  const std::string quoted = "a\u201cb";
+  EXPECT_EQ(compose(quoted, memory).data(), quoted.data());  // is not copied
 }
 
 // A short piece is searched again and again, a long one has a heap: both give the same ids.
@@ -273,6 +311,19 @@ TEST_F(TokenizerJsonData, TextIsPreparedWithIt) {
   EXPECT_EQ(loaded->encode("It's 1234"), d.codecs.target->encode("It's 1234"));
   EXPECT_NE(open("special_text: token").hash, d.hash);
   EXPECT_THAT(user_error([&] { open("special_text: refuse"); }), Names("<|endoftext|>", "special_text"));
+}
+
+// A file is counted before it is read, which must not hide what is wrong with it.
+TEST_F(TokenizerJsonData, OtherKindsOfModelsAreNamed) {
+  Json json = golden()["cases"][0]["tokenizer"];
+  json["model"] = Json::parse(R"({"type": "Unigram", "vocab": [["<unk>", 0], ["a", -1.5], ["b", -2]], "unk_id": 0})");
+  const std::string file = save(json);
+  write("a.txt", "some text");
+  EXPECT_THAT(
+      user_error([&] {
+        open_dataset(text_data("'" + path("a.txt") + "'", "tokens: subwords\ntokenizer_file: '" + file + "'\n"));
+      }),
+      Names("tokenizer.json", "model of type", "Unigram", "BPE"));
 }
 
 TEST_F(TokenizerJsonData, WithoutATokenForTheEndOfATextItIsToldSo) {

@@ -60,26 +60,26 @@ class AddedTokens {
   }
   // Unicode's White_Space, without the separators U+001C to U+001F of is_white_space().
   static bool is_white(char32_t c) { return is_white_space(c) && !(c >= 0x1C && c <= 0x1F); }
+  // Bytes of the white space at the start and at the end of a text.
   static size_t white_after(std::string_view text) {
-    size_t bytes = 0;
-    for (const char32_t c : code_points(text)) {
-      if (!is_white(c)) break;
-      std::string own;
-      append_utf8(own, c);
-      bytes += own.size();
+    size_t at = 0, next = 0;
+    for (; at < text.size(); at = next) {
+      next = at + 1;
+      while (next < text.size() && continues(text[next])) ++next;
+      if (!is_white(code_points(text.substr(at, next - at))[0])) break;
     }
-    return bytes;
+    return at;
   }
   static size_t white_before(std::string_view text) {
-    size_t bytes = 0;
-    const std::u32string codes = code_points(text);
-    for (auto c = codes.rbegin(); c != codes.rend() && is_white(*c); ++c) {
-      std::string own;
-      append_utf8(own, *c);
-      bytes += own.size();
+    size_t begin = text.size();
+    for (size_t at = begin; at > 0; begin = at) {
+      --at;
+      while (at > 0 && continues(text[at])) --at;
+      if (!is_white(code_points(text.substr(at, begin - at))[0])) break;
     }
-    return bytes;
+    return text.size() - begin;
   }
+  static bool continues(char c) { return (c & 0xC0) == 0x80; }
   std::array<std::vector<AddedToken>, 256> by_byte_;
   bool empty_ = true;
 };

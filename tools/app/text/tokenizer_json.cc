@@ -1,10 +1,7 @@
 #include "app/text/tokenizer_json.h"
 
-#include <utf8proc.h>
-
 #include <algorithm>
 #include <array>
-#include <cstdlib>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -319,21 +316,6 @@ class FileReader {
   int64_t greatest_id_ = 0;
 };
 
-// Returns whether every character is below U+0300, the first one that composition can change.
-bool is_composed(std::string_view text) {
-  return std::none_of(text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) >= 0xCC; });
-}
-
-std::string composed(std::string_view text) {
-  utf8proc_uint8_t* out = nullptr;
-  const utf8proc_ssize_t size =
-      utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(text.data()), static_cast<utf8proc_ssize_t>(text.size()),
-                   &out, static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_COMPOSE));
-  const std::unique_ptr<utf8proc_uint8_t, void (*)(void*)> own(out, std::free);
-  LMX_CHECK(size >= 0, utf8proc_errmsg(size));
-  return {reinterpret_cast<const char*>(out), static_cast<size_t>(size)};
-}
-
 class JsonTokenizer : public SubwordTokenizer {
  public:
   JsonTokenizer(TokenizerFile file, Definition definition) : file_(std::move(file)), d_(std::move(definition)) {
@@ -396,9 +378,7 @@ class JsonEncoder : public SubwordTokenizer::Encoder {
       });
     };
     const auto raw = [&](std::string_view part) {
-      const bool changes = tokenizer_.definition().compose && !is_composed(part);
-      const std::string changed = changes ? composed(part) : "";
-      tokenizer_.cut(changes ? std::string_view(changed) : part, true, plain, token);
+      tokenizer_.cut(tokenizer_.definition().compose ? compose(part, composed_) : part, true, plain, token);
     };
     tokenizer_.cut(text, false, raw, token);
   }
@@ -407,6 +387,7 @@ class JsonEncoder : public SubwordTokenizer::Encoder {
   const JsonTokenizer& tokenizer_;
   PreTokenizer pre_tokenizer_;
   PieceCache cache_;
+  std::string composed_;
 };
 
 std::unique_ptr<SubwordTokenizer::Encoder> JsonTokenizer::encoder() const {

@@ -2,7 +2,10 @@
 
 #include <utf8proc.h>
 
+#include <algorithm>
 #include <cstdio>
+#include <cstdlib>
+#include <memory>
 
 #include "lmx/error.h"
 
@@ -75,6 +78,49 @@ std::u32string code_points(std::string_view text) {
   const size_t wrong = decode_utf8(text, out);
   LMX_CHECK(wrong == kValidUtf8, "no UTF-8 at byte ", wrong);
   return out;
+}
+
+namespace {
+
+void append_composed(std::string_view text, std::string& to) {
+  utf8proc_uint8_t* out = nullptr;
+  const utf8proc_ssize_t size =
+      utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(text.data()), static_cast<utf8proc_ssize_t>(text.size()),
+                   &out, static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_COMPOSE));
+  const std::unique_ptr<utf8proc_uint8_t, void (*)(void*)> own(out, std::free);
+  LMX_CHECK(size >= 0, utf8proc_errmsg(size));
+  to.append(reinterpret_cast<const char*>(out), static_cast<size_t>(size));
+}
+
+}  // namespace
+
+// Composes only the parts that contain a character for which begins_composition() is false, each from the character
+// before it to the next one for which it is true.
+std::string_view compose(std::string_view text, std::string& memory) {
+  const auto below = [](char c) { return static_cast<unsigned char>(c) < 0xCC; };  // U+0300 begins with 0xCC
+  if (std::all_of(text.begin(), text.end(), below)) return text;
+  memory.clear();
+  size_t copied = 0, last = 0;  // bytes of `text` that are in `memory`; the last character that begins a composition
+  bool open = false;            // the part from `last` on has a character that does not
+  const auto finish = [&](size_t at) {
+    if (!open) return;
+    memory += text.substr(copied, last - copied);
+    append_composed(text.substr(last, at - last), memory);
+    copied = at;
+    open = false;
+  };
+  for_each_code_point(text, [&](size_t at, char32_t code) {
+    if (!begins_composition(code)) {
+      open = true;
+      return;
+    }
+    finish(at);
+    last = at;
+  });
+  finish(text.size());
+  if (copied == 0) return text;
+  memory += text.substr(copied);
+  return memory;
 }
 
 std::string lower_case(std::string_view text) {

@@ -44,6 +44,15 @@ Category category_of(char32_t c);
 
 // The functions below REQUIRE valid UTF-8.
 std::u32string code_points(std::string_view text);
+// Whether the character is composed (NFC), and is never composed with the one before it. False for some characters of
+// which both are true.
+constexpr bool begins_composition(char32_t c) {
+  return c < 0x300 || (c >= 0x400 && c < 0x483) || (c >= 0x2010 && c < 0x2028) || (c >= 0x3001 && c < 0x302A) ||
+         (c >= 0x3041 && c < 0x3097) || (c >= 0x30A1 && c < 0x30FB) || (c >= 0x3400 && c < 0xA000) ||
+         (c >= 0xAC00 && c < 0xD7A4) || (c >= 0xFF01 && c < 0xFF61);
+}
+// The text in the normalisation form NFC: `text`, or `memory`, which then has the composed text.
+std::string_view compose(std::string_view text, std::string& memory);
 std::string lower_case(std::string_view text);                // character by character
 std::string_view trim_end(std::string_view text);             // without white space at its end
 std::vector<std::string> split_words(std::string_view text);  // the non-empty parts between white space
