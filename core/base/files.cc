@@ -54,6 +54,7 @@ size_t InputFile::Impl::read_disk(char* buffer, size_t bytes) {
   for (;;) {
     const ssize_t n = ::read(descriptor, buffer, std::min<size_t>(bytes, 1u << 30));
     if (n < 0 && errno == EINTR) continue;
+    if (n < 0 && errno == EISDIR) throw UserError(str("[data] cannot read ", path, ": it is a folder"));
     if (n < 0) throw RunError(str("[data] cannot read ", path, ": ", std::strerror(errno)));
     return static_cast<size_t>(n);
   }

@@ -82,6 +82,15 @@ TEST_F(Outputs, AnInputIsIntactUntilTheEnd) {
   }
 }
 
+TEST_F(Outputs, AFolderIsNoInput) {
+  try {
+    lmx::read_file(path(""));
+    FAIL() << "no error";
+  } catch (const lmx::UserError& e) {
+    EXPECT_THAT(e.what(), testing::HasSubstr("it is a folder"));
+  }
+}
+
 TEST_F(Outputs, NothingAppearsWithoutClose) {
   folder_.write("old", "old");
   {
