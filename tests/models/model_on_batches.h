@@ -137,7 +137,7 @@ Batch windows_of(const std::vector<int64_t>& slots, int64_t steps, const Word& w
   return b;
 }
 
-// The documents of a batch of windows, each as a batch of its own.
+// Each document of a batch of windows as a separate batch.
 inline std::vector<Batch> documents_alone(const Batch& batch) {
   std::vector<Batch> alone;
   const int32_t *inputs = batch.inputs.data<int32_t>(), *targets = batch.targets.data<int32_t>();
@@ -171,7 +171,7 @@ inline void expect_documents_apart(ModelOnBatches& net, ModelOnBatches& noisy, i
     separate_documents(parts.back(), separator);
   }
   noisy.expect_parts_sum(batch, parts);
-  // Equal documents of a window have noise of their own.
+  // Equal documents of a window have different noise.
   Batch twice = windows_of({0}, 6, [&](int64_t, int64_t t) { return t % 3 == 0 ? separator : separator + 1; });
   separate_documents(twice, separator);
   const std::vector<double> features = noisy.differentiate(twice).features;
