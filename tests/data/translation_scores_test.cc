@@ -48,8 +48,9 @@ void compare_chrf(const Json& expected, const Lines& hypothesis, const std::vect
   o.word_order = expected["words"];
   o.lower_case = expected["lower"];
   EXPECT_NEAR(chrf(hypothesis, references, o), expected["score"].get<double>(), 1e-9);
-  EXPECT_EQ(chrf_name(o), expected["name"].get<std::string>());
-  EXPECT_EQ(without_version(chrf_signature(o, references.size())), expected["signature"].get<std::string>());
+  const auto metric = make_chrf(o);
+  EXPECT_EQ(metric->name(), expected["name"].get<std::string>());
+  EXPECT_EQ(without_version(metric_signature(*metric, references.size())), expected["signature"].get<std::string>());
 }
 
 TEST(Bleu, EqualsSacreBleu) {

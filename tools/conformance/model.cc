@@ -67,19 +67,6 @@ class ModelCheck {
     return str("features ", f.shape());
   }
 
-  void backward_of(Tape& tape, const Batch& b) {
-    ctx_.training = true;
-    ctx_.tape = &tape;
-    ModelState state = model_->initial_state(ctx_, b.sequences());
-    const Var f = model_->forward(ctx_, params_, b, state);
-    Tensor weights = ctx_.empty(f.shape());
-    for (int64_t i = 0; i < weights.numel(); ++i)
-      weights.data<float>()[i] = static_cast<float>(RandomKey(9).normal(static_cast<uint64_t>(i)));
-    const Var loss = sum(ctx_, multiply(ctx_, f, Var(weights)));
-    tape.backward(ctx_, loss);
-    ctx_.tape = nullptr;
-  }
-
   std::string determinism() {
     for (const bool training : {false, true})
       if (difference(features(batch(), training), features(batch(), training)) != 0)

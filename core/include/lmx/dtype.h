@@ -21,9 +21,6 @@ enum class DType : uint8_t { f64, f32, bf16, f16, i32, i64, u8 };
 LMX_API size_t size_of(DType type);               // bytes per element
 LMX_API std::string_view name_of(DType type);     // "f32"; safetensors' spelling is its upper case
 LMX_API DType dtype_from_name(std::string_view);  // UserError for an unknown name
-inline bool is_floating(DType t) {
-  return t <= DType::f16;
-}
 
 // The bits of a float, also in CUDA kernels.
 LMX_HD inline uint32_t float_bits(float x) {

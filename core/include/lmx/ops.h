@@ -42,9 +42,6 @@ struct Branch {
 LMX_API Branch linear_branch(Context& ctx, const Var& x, const Var& w, const Var& b);
 LMX_API Branch feed_forward_branch(Context& ctx, const Var& x, const FeedForwardWeights& w, double p = 0,
                                    RandomKey key = {}, const std::vector<uint64_t>& row_ids = {});
-// The type of Branch::product for estimates of memory, if products have the type `compute` and the branch `columns`
-// columns.
-LMX_API DType branch_type(DType compute, int64_t columns);
 struct ResidualInputs {
   Var x;           // (..., D)
   Branch branch;   // (..., D)

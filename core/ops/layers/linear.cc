@@ -4,7 +4,6 @@
 #include "backend/gemm_kernel.h"
 #include "ops/array/broadcast.h"
 #include "ops/residual/residual_norm.h"
-#include "tensor/planned_products.h"
 
 namespace lmx {
 namespace ops {
@@ -40,7 +39,7 @@ Tensor rounded_product(Context& ctx, const Tensor& x, const Tensor& w) {
 
 namespace {
 
-DType branch_type_on(Device::Kind device, DType compute, int64_t columns) {
+DType branch_type(Device::Kind device, DType compute, int64_t columns) {
   if (stores_operands(device, compute) && columns <= kMostResidualColumns) return compute;
   return compute == DType::f64 ? DType::f64 : DType::f32;
 }
@@ -48,7 +47,7 @@ DType branch_type_on(Device::Kind device, DType compute, int64_t columns) {
 }  // namespace
 
 BranchValue branch_value(Context& ctx, const Tensor& x, const Tensor& w, const Var& b) {
-  const bool rounded = size_of(branch_type_on(ctx.device.kind, x.dtype(), w.dim(0))) == 2;
+  const bool rounded = size_of(branch_type(ctx.device.kind, x.dtype(), w.dim(0))) == 2;
   if (rounded) return {rounded_product(ctx, x, w), b};
   return {linear_value(ctx, x, w, b), {}};
 }
@@ -105,10 +104,6 @@ Branch linear_branch(Context& ctx, const Var& x, const Var& w, const Var& b) {
   const BranchValue value = branch_value(ctx, layer.operand, compute_copy(ctx, w), b);
   if (value.bias.defined()) layer.b = {};  // the op that adds it computes its gradient
   return {recorded(ctx, layer, value.product), value.bias};
-}
-
-DType branch_type(DType compute, int64_t columns) {
-  return branch_type_on(planned_device(), compute, columns);
 }
 
 }  // namespace lmx

@@ -142,21 +142,10 @@ inline void __syncthreads() {
 inline int __syncthreads_count(int predicate) {
   return ::cuda_emulator::block_count(predicate != 0);
 }
-inline int __syncthreads_or(int predicate) {
-  return ::cuda_emulator::block_count(predicate != 0) > 0;
-}
-inline int __syncthreads_and(int predicate) {
-  return ::cuda_emulator::block_count(predicate == 0) == 0;
-}
 inline void __syncwarp(unsigned int mask = 0xffffffffu) {
   (void)::cuda_emulator::warp_exchange(mask, 0);
 }
 
-template <class T>
-T __shfl_sync(unsigned int mask, T value, int source, int width = 32) {
-  const unsigned int w = static_cast<unsigned int>(width), lane = ::cuda_emulator::lane();
-  return ::cuda_emulator::shuffled(mask, value, (lane & ~(w - 1)) | (static_cast<unsigned int>(source) & (w - 1)));
-}
 template <class T>
 T __shfl_xor_sync(unsigned int mask, T value, int lanes, int width = 32) {
   const unsigned int w = static_cast<unsigned int>(width), lane = ::cuda_emulator::lane();
@@ -168,23 +157,12 @@ T __shfl_down_sync(unsigned int mask, T value, unsigned int lanes, int width = 3
   const unsigned int w = static_cast<unsigned int>(width), lane = ::cuda_emulator::lane(), from = lane + lanes;
   return ::cuda_emulator::shuffled(mask, value, from / w != lane / w ? lane : from);
 }
-template <class T>
-T __shfl_up_sync(unsigned int mask, T value, unsigned int lanes, int width = 32) {
-  const unsigned int w = static_cast<unsigned int>(width), lane = ::cuda_emulator::lane();
-  return ::cuda_emulator::shuffled(mask, value, lane % w < lanes ? lane : lane - lanes);
-}
 inline unsigned int __ballot_sync(unsigned int mask, int predicate) {
   const auto& all = ::cuda_emulator::warp_exchange(mask, predicate != 0);
   unsigned int votes = 0;
   for (unsigned int lane = 0; lane < 32; ++lane)
     if ((mask >> lane & 1u) && all[lane]) votes |= 1u << lane;
   return votes;
-}
-inline int __any_sync(unsigned int mask, int predicate) {
-  return __ballot_sync(mask, predicate) != 0;
-}
-inline int __all_sync(unsigned int mask, int predicate) {
-  return __ballot_sync(mask, predicate) == mask;
 }
 
 // Threads of an emulated device run one after the other, so a plain read and write are atomic.
@@ -195,41 +173,11 @@ T atomicAdd(T* to, T value) {
   *to = static_cast<T>(before + value);
   return before;
 }
-template <class T>
-T atomicMax(T* to, T value) {
-  const T before = *to;
-  if (value > before) *to = value;
-  return before;
-}
-template <class T>
-T atomicOr(T* to, T value) {
-  const T before = *to;
-  *to = static_cast<T>(before | value);
-  return before;
-}
-
-inline void __threadfence() {}
-template <class T>
-T __ldg(const T* from) {
-  return *from;
-}
-inline int __popc(unsigned int x) {
-  return std::popcount(x);
-}
-inline int __popcll(unsigned long long x) {
-  return std::popcount(x);
-}
-inline int __ffs(int x) {
-  return x ? std::countr_zero(static_cast<unsigned int>(x)) + 1 : 0;
-}
 inline unsigned int __float_as_uint(float x) {
   return std::bit_cast<unsigned int>(x);
 }
 inline float __uint_as_float(unsigned int x) {
   return std::bit_cast<float>(x);
-}
-inline unsigned int __umulhi(unsigned int a, unsigned int b) {
-  return static_cast<unsigned int>((static_cast<uint64_t>(a) * b) >> 32);
 }
 
 template <class... Parameters, class... Arguments>

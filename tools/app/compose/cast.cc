@@ -86,10 +86,6 @@ std::string text_of_value(const Node& scalar) {
   return d ? float_text(*d) : scalar.text;
 }
 
-bool is_cast(std::string_view name) {
-  return name == "int" || name == "float" || name == "str" || name == "bool";
-}
-
 Node cast(const std::string& type, const Node& node) {
   Node result = node;
   for (Node& item : result.items) item = cast(type, item);

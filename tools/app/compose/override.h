@@ -91,7 +91,6 @@ Node typed_scalar(const std::string& text, const Mark& mark);
 // gives true.
 std::string text_of_value(const Node& scalar);
 
-bool is_cast(std::string_view name);
 // Casts every scalar inside lists and maps. UserError, with the problem only, if a value cannot be cast to the type.
 Node cast(const std::string& type, const Node& node);
 

@@ -5,7 +5,6 @@
 #include <iomanip>
 #include <nlohmann/json.hpp>
 
-#include "app/pairs/parallel_text.h"
 #include "app/prepare/cache.h"
 #include "base/files.h"
 #include "base/output_file.h"
@@ -238,23 +237,5 @@ Dataset open_parallel(const ParallelConfig& config, const ParallelSources& found
 }
 
 }  // namespace data
-
-SentencePairs written_pairs(const Dataset& dataset, const std::string& split) {
-  const bool valid = split == "valid";
-  LMX_CHECK(valid || split == "test" || split == "train", split);
-  const PairArray& pairs = valid ? dataset.valid_pairs : dataset.test_pairs;
-  SentencePairs written;
-  if (split == "train" || pairs.size() == 0 || dataset.directory.empty()) return written;
-  for (const bool target : {false, true}) {
-    const std::string path = str(dataset.directory, "/", split, target ? ".target.txt" : ".source.txt");
-    std::vector<std::string>& lines = target ? written.target : written.source;
-    const std::string text = read_file(path);
-    data::for_each_line(text, [&](std::string_view line, int64_t) { lines.emplace_back(line); });
-    if (static_cast<int64_t>(lines.size()) == pairs.size()) continue;
-    throw UserError(str("[data] ", path, " has ", lines.size(), " lines for ", pairs.size(),
-                        " pairs; delete the directory ", dataset.directory, " and it will be prepared again"));
-  }
-  return written;
-}
 
 }  // namespace lmx

@@ -6,11 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "data/dataset.h"
-
 namespace lmx {
 
-struct Dataset;
 struct ScorePairsOptions;
 
 // Files, directories or globs; .gz and .zst files are possible, too. Either `source` and `target`, where line i of one
@@ -63,12 +60,5 @@ struct TopCounts {
 // text once; memory grows with neither. UserError: as filter_pairs, and also a score that is no number, NaN or inf, or
 // a number of scores that differs from the number of pairs.
 TopCounts keep_best_pairs(const PairTextFiles& in, const TopOptions& options, const PairTextOutput& out);
-
-// The original sentences of a split, before any tokenization: pair i belongs to pair i of the split's PairArray. Empty
-// for the training split and for data that is not parallel text. UserError: the prepared directory is damaged.
-struct SentencePairs {
-  std::vector<std::string> source, target;
-};
-SentencePairs written_pairs(const Dataset& dataset, const std::string& split);  // "valid", "test"
 
 }  // namespace lmx

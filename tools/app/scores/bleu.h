@@ -60,9 +60,6 @@ struct ChrfOptions {
 // Returns chrF (Popović 2015, 2017), 0 to 100: F-beta of mean precision and recall over the orders of n-grams, with
 // sacreBLEU 2's counting rules. Of several references, the best one of each sentence counts. UserError: as bleu().
 double chrf(const Lines& hypothesis, std::span<const Lines> references, const ChrfOptions& options = {});
-std::string chrf_signature(const ChrfOptions& options, size_t references);
-// "chrF2", "chrF2++".
-std::string chrf_name(const ChrfOptions& options);
 
 }  // namespace lmx
 

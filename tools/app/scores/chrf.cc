@@ -144,12 +144,4 @@ std::unique_ptr<CorpusMetric> make_chrf(const ChrfOptions& options) {
   return std::make_unique<Chrf>(options);
 }
 
-std::string chrf_signature(const ChrfOptions& options, size_t references) {
-  return metric_signature(Chrf(options), references);
-}
-
-std::string chrf_name(const ChrfOptions& options) {
-  return Chrf(options).name();
-}
-
 }  // namespace lmx
