@@ -3,7 +3,7 @@
 #   oneDNN         2.6      Apache-2.0  GEMM on the CPU
 #   yaml-cpp       0.7      MIT         recipes (its event parser only)
 #   toml++         3.3      MIT         plugin.toml
-#   Boost headers  1.74+    BSL-1.0     Boost.DLL loads plugins
+#   Boost headers  1.74+    BSL-1.0     Boost.DLL loads plugins, Boost.CRC checks records of TensorBoard
 #   Boost.Context  1.74+    BSL-1.0     threads of the emulated CUDA device (tests)
 #   CLI11          2.1      BSD-3       the command line
 #   nlohmann-json  3.11     MIT         JSON files of a run

@@ -3,8 +3,8 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include <array>
 #include <bit>
+#include <boost/crc.hpp>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
@@ -13,16 +13,6 @@
 
 namespace lmx::train {
 namespace {
-
-constexpr std::array<uint32_t, 256> make_table() {
-  std::array<uint32_t, 256> table{};
-  for (uint32_t i = 0; i < 256; ++i) {
-    uint32_t c = i;
-    for (int bit = 0; bit < 8; ++bit) c = c & 1 ? 0x82F63B78u ^ (c >> 1) : c >> 1;
-    table[i] = c;
-  }
-  return table;
-}
 
 // Bytes of a number as stored in memory (little endian, as protobuf's fixed fields and TFRecord's frame require).
 template <class T>
@@ -67,10 +57,9 @@ std::string host_name() {
 }  // namespace
 
 uint32_t crc32c(std::string_view bytes) {
-  static constexpr std::array<uint32_t, 256> kTable = make_table();
-  uint32_t c = ~0u;
-  for (const char byte : bytes) c = kTable[(c ^ static_cast<uint8_t>(byte)) & 0xFF] ^ (c >> 8);
-  return ~c;
+  boost::crc_optimal<32, 0x1EDC6F41, 0xFFFFFFFF, 0xFFFFFFFF, true, true> crc;
+  crc.process_bytes(bytes.data(), bytes.size());
+  return crc.checksum();
 }
 
 uint32_t masked_crc32c(std::string_view bytes) {
