@@ -1,9 +1,9 @@
-// Short runs of each model, strategy and precision, against the records in tests/train/golden/: the losses of 20 steps,
-// and the hash of the final parameters. Bits depend on the kind of CPU, so a record has one line for each kind; on a
-// kind without a line, losses are compared with another kind's to a thousandth.
+// Short runs of each model, strategy and precision, against the records in records.jsonl: the losses of 20 steps, and
+// the hash of the final parameters. Bits depend on the kind of CPU, so a case has one line for each kind; on a kind
+// without a line, losses are compared with another kind's to a thousandth.
 //
-// LMX_GOLDEN_UPDATE=1 writes the lines of this kind of CPU; LMX_GOLDEN_AGAINST=BUILD compares with the lmx of another
-// build folder instead of the records, to the bit. tools/golden does both.
+// LMX_GOLDEN_UPDATE=1 writes the lines of this kind of CPU (in one process); LMX_GOLDEN_AGAINST=BUILD compares with the
+// lmx of another build folder instead of the records, to the bit. tools/golden does both.
 #include <gtest/gtest.h>
 #include <oneapi/dnnl/dnnl_version.h>
 #include <openssl/sha.h>
@@ -60,7 +60,9 @@ std::string hash_of_values(const std::string& bytes) {
 struct Result {
   std::vector<double> losses, validation;
   std::string parameters;
-  Json json() const { return {{"cpu", cpu_kind()}, {"parameters", parameters}, {"losses", losses}}; }
+  Json json(const std::string& name) const {
+    return {{"case", name}, {"cpu", cpu_kind()}, {"parameters", parameters}, {"losses", losses}};
+  }
 };
 
 class Golden : public RunTest, public testing::WithParamInterface<GoldenCase> {
@@ -97,25 +99,28 @@ class Golden : public RunTest, public testing::WithParamInterface<GoldenCase> {
   }
 };
 
-fs::path record_of(const GoldenCase& c) {
-  return fs::path(source_path("/tests/train/golden")) / (c.name + ".jsonl");
+// The lines of the records, by case and kind of CPU.
+using Records = std::map<std::pair<std::string, std::string>, Json>;
+
+fs::path records_path() {
+  return source_path("/tests/golden/records.jsonl");
 }
 
-std::map<std::string, Json> recorded(const GoldenCase& c) {
-  std::map<std::string, Json> lines;
-  std::ifstream file(record_of(c));
+Records recorded() {
+  Records records;
+  std::ifstream file(records_path());
   for (std::string line; std::getline(file, line);) {
     const Json record = Json::parse(line);
-    lines[record["cpu"]] = record;
+    records[{record["case"].get<std::string>(), record["cpu"].get<std::string>()}] = record;
   }
-  return lines;
+  return records;
 }
 
 void write_record(const GoldenCase& c, const Result& result) {
-  std::map<std::string, Json> lines = recorded(c);
-  lines[cpu_kind()] = result.json();
-  std::ofstream file(record_of(c));
-  for (const auto& [cpu, line] : lines) file << line.dump() << '\n';
+  Records records = recorded();
+  records[{c.name, cpu_kind()}] = result.json(c.name);
+  std::ofstream file(records_path());
+  for (const auto& [key, record] : records) file << record.dump() << '\n';
 }
 
 TEST_P(Golden, GivesTheRecordedResult) {
@@ -128,11 +133,12 @@ TEST_P(Golden, GivesTheRecordedResult) {
     return;
   }
   if (std::getenv("LMX_GOLDEN_UPDATE")) return write_record(GetParam(), result);
-  const std::map<std::string, Json> lines = recorded(GetParam());
-  ASSERT_FALSE(lines.empty()) << "no " << record_of(GetParam()) << "; tools/golden --update writes it";
-  const auto own = lines.find(cpu_kind());
-  const bool same_kind = own != lines.end(), same_bits = same_kind && LMX_RELEASE_BITS;
-  const Json& line = same_kind ? own->second : lines.begin()->second;
+  const std::string& name = GetParam().name;
+  const Records records = recorded();
+  const auto own = records.find({name, cpu_kind()}), other = records.lower_bound({name, ""});
+  ASSERT_TRUE(other != records.end() && other->first.first == name) << "no record; tools/golden --update writes it";
+  const bool same_kind = own != records.end(), same_bits = same_kind && LMX_RELEASE_BITS;
+  const Json& line = same_kind ? own->second : other->second;
   const std::vector<double> losses = line["losses"];
   ASSERT_EQ(losses.size(), result.losses.size());
   for (size_t i = 0; i < losses.size(); ++i) {

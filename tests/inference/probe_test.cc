@@ -49,7 +49,7 @@ class Folder : public testing::Test {
 };
 
 TEST(Logistic, EqualsScikitLearn) {
-  std::ifstream file(lmx_test::source_path("/tests/train/golden/logistic.json"));
+  std::ifstream file(lmx_test::source_path("/tests/inference/golden/logistic.json"));
   const nlohmann::json cases = nlohmann::json::parse(file);
   ASSERT_EQ(cases.size(), 2U);
   for (const auto& c : cases) {

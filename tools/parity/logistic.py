@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Golden values for the probes' logistic regression: scikit-learn's solutions of the same objective.
 
-Needs scikit-learn. Writes tests/train/golden/logistic.json: features, labels, and for each penalty and C the weights,
+Needs scikit-learn. Writes tests/inference/golden/logistic.json: features, labels, and for each penalty and C the weights,
 the bias and the objective. The bias is not penalised: solvers lbfgs and saga.
 """
 import json
@@ -47,7 +47,7 @@ def main():
         fits = [fit(x.astype(np.float64), y, p, c) for p in ("l1", "l2") for c in (2.0**-6, 0.25, 1.0)]
         cases.append({"rows": rows, "columns": columns, "features": [round(float(v), 4) for v in x.ravel()],
                       "labels": y.tolist(), "fits": fits})
-    path = pathlib.Path(__file__).resolve().parents[2] / "tests/train/golden/logistic.json"
+    path = pathlib.Path(__file__).resolve().parents[2] / "tests/inference/golden/logistic.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(cases) + "\n")
 
