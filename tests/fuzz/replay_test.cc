@@ -4,10 +4,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <limits>
+#include <map>
+#include <nlohmann/json.hpp>
 
 #include "app/experiment/journal.h"
 #include "paths.h"
@@ -17,46 +17,53 @@
 namespace lmx::fuzz {
 namespace {
 
-namespace fs = std::filesystem;
+// The bytes of a text that has a character for each of them, U+0000 to U+00FF.
+std::string bytes_of(const std::string& text) {
+  std::string bytes;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const bool two = static_cast<unsigned char>(text[i]) >= 0xC0;
+    bytes += static_cast<char>(two ? text[i] << 6 | (text[i + 1] & 0x3F) : text[i]);
+    i += two;
+  }
+  return bytes;
+}
 
-std::vector<fs::path> seeds(const std::string& target) {
-  std::vector<fs::path> files;
-  for (const auto& entry : fs::directory_iterator(fs::path(lmx_test::source_path()) / "tests/fuzz/seeds" / target))
-    files.push_back(entry.path());
-  std::sort(files.begin(), files.end());
-  return files;
+// The seeds of each target, by their names.
+using Seeds = std::map<std::string, std::map<std::string, std::string>>;
+const Seeds& seeds() {
+  static const Seeds all = [] {
+    Seeds read = nlohmann::json::parse(std::ifstream(lmx_test::source_path("/tests/fuzz/seeds.json")));
+    for (auto& [target, texts] : read)
+      for (auto& [name, text] : texts) text = bytes_of(text);
+    return read;
+  }();
+  return all;
 }
 
 class Replay : public testing::TestWithParam<Target> {};
 
 TEST_P(Replay, EverySeedIsReadOrRefused) {
-  const std::vector<fs::path> files = seeds(GetParam().name);
-  EXPECT_GE(files.size(), 3u);
-  for (const fs::path& file : files) {
-    std::ifstream stream(file, std::ios::binary);
-    const std::string input{std::istreambuf_iterator<char>(stream), {}};
-    EXPECT_NO_THROW(GetParam().run(input)) << file;
-  }
+  const auto& inputs = seeds().at(GetParam().name);
+  EXPECT_GE(inputs.size(), 3u);
+  for (const auto& [name, input] : inputs) EXPECT_NO_THROW(GetParam().run(input)) << name;
 }
 
 TEST_P(Replay, SoIsEveryBeginningOfOne) {
-  for (const fs::path& file : seeds(GetParam().name)) {
-    std::ifstream stream(file, std::ios::binary);
-    std::string input{std::istreambuf_iterator<char>(stream), {}};
+  for (const auto& [name, seed] : seeds().at(GetParam().name)) {
+    std::string input = seed;
     if (input.size() > 4096) continue;
     for (const size_t step = input.size() / 16 + 1; !input.empty();
          input.erase(input.size() - std::min(step, input.size())))
-      EXPECT_NO_THROW(GetParam().run(input)) << file << " up to " << input.size();
+      EXPECT_NO_THROW(GetParam().run(input)) << name << " up to " << input.size();
   }
 }
 
 INSTANTIATE_TEST_SUITE_P(Fuzz, Replay, testing::ValuesIn(targets()),
                          [](const auto& target) { return std::string(target.param.name); });
 
-// A folder of seeds without a target would not be tested.
-TEST(Seeds, EveryFolderHasATarget) {
-  for (const auto& entry : fs::directory_iterator(fs::path(lmx_test::source_path()) / "tests/fuzz/seeds")) {
-    const std::string name = entry.path().filename().string();
+// Seeds without a target would not be tested.
+TEST(Seeds, EachHasATarget) {
+  for (const auto& [name, inputs] : seeds()) {
     const bool known = std::any_of(targets().begin(), targets().end(), [&](const Target& t) { return t.name == name; });
     EXPECT_TRUE(known) << name;
   }

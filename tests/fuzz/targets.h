@@ -1,5 +1,5 @@
 // The readers of lmx for input from outside: each is a function of arbitrary bytes. libFuzzer runs them (tools/fuzz),
-// and a test runs them on every file of seeds/.
+// and a test runs them on every seed of seeds.json.
 #pragma once
 
 #include <string>
@@ -11,7 +11,7 @@ namespace lmx::fuzz {
 // Returns if the input is read, or rejected by UserError or RunError. Throws any other error; throws std::logic_error
 // if the data, written and read again, differs.
 struct Target {
-  const char* name;  // the name of its folder in seeds/
+  const char* name;  // its name in seeds.json
   void (*run)(std::string_view input);
 };
 const std::vector<Target>& targets();
