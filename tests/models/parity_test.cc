@@ -18,7 +18,7 @@
 namespace lmx::testing {
 
 struct Golden {
-  const char* name;   // tests/models/golden/NAME.safetensors
+  const char* name;   // of the case: its tensors are NAME/... in the golden file
   const char* model;  // its config
 };
 
@@ -28,10 +28,12 @@ inline void PrintTo(const Golden& g, std::ostream* out) {
 
 class Parity : public ::testing::TestWithParam<Golden> {
  protected:
-  void SetUp() override {
+  // Reads the tensors of the case from tests/models/golden/FILE.safetensors.
+  void read_golden(const std::string& file) {
     ctx_ = lmx_test::test_context();
-    golden_ = load_safetensors(str(lmx_test::source_path("/tests/models/golden/"), GetParam().name, ".safetensors"),
-                               ctx_.host);
+    const std::string folder = lmx_test::source_path("/tests/models/golden/"), prefix = str(GetParam().name, '/');
+    for (const auto& [name, tensor] : load_safetensors(str(folder, file, ".safetensors"), ctx_.host))
+      if (name.starts_with(prefix)) golden_[name.substr(prefix.size())] = tensor;
   }
 
   // Makes the model and a full softmax, with the golden file's weights.
@@ -127,7 +129,7 @@ using testing::Golden;
 class RecurrentParity : public testing::Parity {
  protected:
   void SetUp() override {
-    Parity::SetUp();
+    read_golden("recurrent");
     make(golden_.at("param.embedding.weight").dim(0), "{name: full_softmax, bias: true}");
     state_ = model_->initial_state(ctx_, golden_.at("inputs").dim(1));
   }
@@ -178,7 +180,7 @@ INSTANTIATE_TEST_SUITE_P(
 class GptParity : public RecurrentParity {
  protected:
   void SetUp() override {
-    Parity::SetUp();
+    read_golden("gpt");
     make(golden_.at("param.embedding.weight").dim(0), "{name: full_softmax, bias: false}");
   }
   // As for the Transformer below.
@@ -217,7 +219,7 @@ using testing::Golden;
 class TransformerParity : public testing::Parity {
  protected:
   void SetUp() override {
-    Parity::SetUp();
+    read_golden("transformer");
     make(40, "{name: full_softmax, bias: false, label_smoothing: 0.1}");
   }
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Golden values for tests/models: GPT-2, Llama, Qwen2 and Qwen3 of Hugging Face's transformers, tiny and random, fp32 on the CPU.
 
-Writes tests/models/golden/gpt_<case>.safetensors with the weights before training ("param.<lmx name>"), 20 batches (20, B, T), and the
+Writes tests/models/golden/gpt.safetensors, for each case with the weights before training ("param.<lmx name>"), 20 batches (20, B, T), and the
 results of PyTorch: logits, loss and gradients of the first batch, then the losses of 20 steps of AdamW with clipping of the global
 norm. Every word is an input in each batch, because lmx does not update the rows of a table that a step does not read, unless the
 table is also the output layer.
@@ -80,8 +80,9 @@ def make(case, model, names):
         nn.utils.clip_grad_norm_(model.parameters(), CLIP)
         optimizer.step()
     tensors["losses"] = np.array(losses, dtype=np.float32)
-    save("gpt_" + case, {n: np.ascontiguousarray(t) for n, t in tensors.items()},
-         dict(torch=torch.__version__, transformers=transformers.__version__, clip=str(CLIP), adamw=str(ADAMW), model=model.config.model_type))
+    save("gpt", {n: np.ascontiguousarray(t) for n, t in tensors.items()},
+         dict(torch=torch.__version__, transformers=transformers.__version__, clip=str(CLIP), adamw=str(ADAMW), model=model.config.model_type),
+         "gpt_" + case)
     print(case, [round(x, 4) for x in losses[:3]], "...", round(losses[-1], 4))
 
 

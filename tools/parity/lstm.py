@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Golden values for tests/models: an LSTM language model in PyTorch, fp32 on the CPU.
 
-Writes tests/models/golden/<case>.safetensors with the weights before training ("param.<lmx name>"), 20 batches, and the
+Writes tests/models/golden/recurrent.safetensors, for each case with the weights before training ("param.<lmx name>"), 20 batches, and the
 results of PyTorch: logits, loss, gradients and state of the first batch, then the losses of 20 steps of SGD with clipping of
 the global norm; state is carried from batch to batch. lmx has one bias where PyTorch has two: bias_hh is 0 and not trained, so that
 both models are the same function of the same parameters.

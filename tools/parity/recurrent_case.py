@@ -38,5 +38,5 @@ def record(case, params, forward, vocab, batch=3, steps=5, **metadata):
         nn.utils.clip_grad_norm_(params.values(), CLIP)
         optimizer.step()
     tensors["losses"] = np.array(losses, dtype=np.float32)
-    save(case, tensors, dict(torch=torch.__version__, lr=str(LR), clip=str(CLIP), vocab=str(vocab), **{k: str(v) for k, v in metadata.items()}))
+    save("recurrent", tensors, dict(torch=torch.__version__, lr=str(LR), clip=str(CLIP), vocab=str(vocab), **{k: str(v) for k, v in metadata.items()}), case)
     print(case, [round(x, 4) for x in losses[:3]], "...", round(losses[-1], 4))

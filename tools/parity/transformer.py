@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Golden values for tests/models: Transformers made of PyTorch's layers, fp32 on the CPU.
 
-Writes tests/models/golden/<case>.safetensors with the weights before training ("param.<lmx name>"), 20 batches of sentences of
+Writes tests/models/golden/transformer.safetensors, for each case with the weights before training ("param.<lmx name>"), 20 batches of sentences of
 different lengths, and the results of PyTorch: logits, smoothed loss and gradients of the first batch, then the losses of 20
 steps of SGD with clipping of the global norm. PyTorch pads its sentences and masks the padding; the file contains no padding: the
 sentences of all batches follow each other in "source", "inputs" and "targets", with their lengths as (20, B).
@@ -136,8 +136,8 @@ def make(case, encoder, decoder, norm, share):
         nn.utils.clip_grad_norm_(model.parameters(), CLIP)
         optimizer.step()
     tensors["losses"] = np.array(losses, dtype=np.float32)
-    save(case, tensors, dict(torch=torch.__version__, lr=str(LR), clip=str(CLIP), smoothing=str(SMOOTHING), d=str(D), heads=str(HEADS),
-                             ffn=str(FFN), vocab=str(VOCAB), encoder=str(encoder), decoder=str(decoder), norm=norm, share=share))
+    save("transformer", tensors, dict(torch=torch.__version__, lr=str(LR), clip=str(CLIP), smoothing=str(SMOOTHING), d=str(D), heads=str(HEADS),
+                                      ffn=str(FFN), vocab=str(VOCAB), encoder=str(encoder), decoder=str(decoder), norm=norm, share=share), case)
     print(case, [round(x, 4) for x in losses[:3]], "...", round(losses[-1], 4))
 
 
