@@ -6,6 +6,7 @@
 #include <numeric>
 #include <set>
 
+#include "errors.h"
 #include "lmx/batcher.h"
 #include "lmx/error.h"
 #include "lmx/plugin.h"
@@ -62,12 +63,7 @@ std::unique_ptr<Batcher> make_shards(const std::string& yaml, int32_t count, int
 }
 
 std::string error_of(const std::string& yaml, int64_t tokens, int64_t global_batch) {
-  try {
-    make(yaml, tokens, global_batch);
-  } catch (const UserError& e) {
-    return e.what();
-  }
-  return "no error";
+  return lmx_test::user_error([&] { make(yaml, tokens, global_batch); });
 }
 
 class EveryBatcher : public testing::TestWithParam<const char*> {};
@@ -233,13 +229,8 @@ TEST(TbpttShards, SlicesMakeUpTheGlobalBatch) {
 }
 
 TEST(TbpttShards, MistakesAreNamed) {
-  const auto error = [](const std::string& yaml, int32_t count, int64_t global) -> std::string {
-    try {
-      make_shards(yaml, count, global);
-    } catch (const UserError& e) {
-      return e.what();
-    }
-    return "no error";
+  const auto error = [](const std::string& yaml, int32_t count, int64_t global) {
+    return lmx_test::user_error([&] { make_shards(yaml, count, global); });
   };
   EXPECT_THAT(error("{name: tbptt, sequence_length: 200, shards: 20}", 400, 4),
               Names("[tbptt]", "20 shards", "batcher.sequence_length 200", "201"));

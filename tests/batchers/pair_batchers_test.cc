@@ -7,7 +7,7 @@
 #include <map>
 #include <numeric>
 
-#include "lmx/error.h"
+#include "errors.h"
 #include "lmx/pair_batches.h"
 #include "lmx/plugin.h"
 #include "names.h"
@@ -63,12 +63,7 @@ std::unique_ptr<Batcher> make(const std::string& yaml, const PairArray& pairs, i
 }
 
 std::string error_of(const std::string& yaml, const PairArray& pairs) {
-  try {
-    make(yaml, pairs, 4);
-  } catch (const UserError& e) {
-    return e.what();
-  }
-  return "no error";
+  return lmx_test::user_error([&] { make(yaml, pairs, 4); });
 }
 
 class EveryPairBatcher : public testing::TestWithParam<const char*> {};

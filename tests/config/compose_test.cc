@@ -2,16 +2,17 @@
 #include <gmock/gmock.h>
 
 #include "app/compose/compose.h"
+#include "errors.h"
 #include "lmx/config.h"
 #include "names.h"
-#include "test_files.h"
+#include "temp_folder.h"
 
 namespace lmx {
 namespace {
 
 using lmx_test::Names;
-using test::TempFolder;
-using test::user_error;
+using lmx_test::TempFolder;
+using lmx_test::user_error;
 using testing::HasSubstr;
 
 class Compose : public ::testing::Test {

@@ -3,12 +3,13 @@
 
 #include <gmock/gmock.h>
 
-#include "test_files.h"
+#include "errors.h"
+#include "temp_folder.h"
 
 namespace lmx {
 namespace {
 
-using test::user_error;
+using lmx_test::user_error;
 using testing::ElementsAre;
 
 TEST(TogetherTest, OneMistakeStaysWhatItIs) {

@@ -1,13 +1,14 @@
 // Typed configs: what is read, refused, written and described from one list of fields.
 #include <gtest/gtest.h>
 
+#include "errors.h"
 #include "lmx/config.h"
-#include "test_files.h"
+#include "temp_folder.h"
 
 namespace lmx {
 namespace {
 
-using test::user_error;
+using lmx_test::user_error;
 
 struct Inner {
   int64_t every = 10;

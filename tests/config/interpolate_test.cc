@@ -3,24 +3,25 @@
 #include <stdlib.h>
 
 #include "app/compose/compose.h"
+#include "errors.h"
 #include "lmx/config.h"
 #include "patterns.h"
-#include "test_files.h"
+#include "temp_folder.h"
 
 namespace lmx {
 namespace {
 
 Node resolved(const std::string& yaml) {
-  const test::TempFolder folder;
+  const lmx_test::TempFolder folder;
   return compose(folder.write("x.yaml", yaml), {});
 }
 std::string value(const std::string& yaml) {
   return to_json(*resolved(yaml).find("v"));
 }
 std::string error(const std::string& yaml) {
-  const test::TempFolder folder;
+  const lmx_test::TempFolder folder;
   const std::string file = folder.write("x.yaml", yaml);
-  return folder.shorten(test::user_error([&] { compose(file, {}); }));
+  return folder.shorten(lmx_test::user_error([&] { compose(file, {}); }));
 }
 
 TEST(Interpolate, ReferencesKeepTheType) {
@@ -33,10 +34,11 @@ TEST(Interpolate, ReferencesKeepTheType) {
 }
 
 TEST(Interpolate, WhatIsNotWrittenHasItsDefault) {
-  const test::TempFolder folder;
+  const lmx_test::TempFolder folder;
   const std::string file = folder.write("x.yaml", "v: ${seed}\nw: s${seed}\nx: ${oc.select:seed,5}\n");
   ComposeOptions options;
-  EXPECT_EQ(folder.shorten(test::user_error([&] { compose(file, options); })), "x.yaml:1:4: v: ${seed}: no key 'seed'");
+  EXPECT_EQ(folder.shorten(lmx_test::user_error([&] { compose(file, options); })),
+            "x.yaml:1:4: v: ${seed}: no key 'seed'");
   options.default_of = [](const Node& tree, const std::string& path) {
     return path == "seed" && tree.find("v") ? std::optional(Node::scalar("1")) : std::nullopt;
   };
@@ -95,7 +97,7 @@ TEST(Interpolate, SelectKeysValuesAndNow) {
 }
 
 TEST(Interpolate, OverridesAreSeen) {
-  const test::TempFolder folder;
+  const lmx_test::TempFolder folder;
   ComposeOptions options;
   options.overrides = {"a=5", "w=${a}"};
   EXPECT_EQ(to_json(compose(folder.write("x.yaml", "a: 1\nv: ${a}\n"), options)), R"({"a": 5, "v": 5, "w": 5})");

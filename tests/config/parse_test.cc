@@ -3,13 +3,14 @@
 
 #include <algorithm>
 
+#include "errors.h"
 #include "lmx/config.h"
-#include "test_files.h"
+#include "temp_folder.h"
 
 namespace lmx {
 namespace {
 
-using test::user_error;
+using lmx_test::user_error;
 
 std::string parse_error(const std::string& text) {
   return user_error([&] { parse_yaml(text, "x.yaml"); });
@@ -234,7 +235,7 @@ TEST(ParseYaml, ALongLineTakesNoLongerThanManyLines) {
 }
 
 TEST(ParseYaml, FilesThatCannotBeRead) {
-  const test::TempFolder folder;
+  const lmx_test::TempFolder folder;
   EXPECT_EQ(user_error([&] { parse_yaml_file(folder.path("none.yaml")); }),
             folder.path("none.yaml") + ": cannot be read: No such file or directory");
   EXPECT_NE(user_error([&] { parse_yaml_file(folder.path("")); }).find("is a folder"), std::string::npos);

@@ -5,15 +5,16 @@
 #include "app/compose/compose.h"
 #include "app/compose/override.h"
 #include "app/sweep/grid.h"
+#include "errors.h"
 #include "lmx/random.h"
 #include "names.h"
-#include "test_files.h"
+#include "temp_folder.h"
 
 namespace lmx {
 namespace {
 
 using lmx_test::Names;
-using test::user_error;
+using lmx_test::user_error;
 using testing::ElementsAre;
 
 class Sweeps : public testing::Test {
@@ -27,7 +28,7 @@ class Sweeps : public testing::Test {
   std::vector<SweepAxis> axes(const std::vector<std::string>& overrides) const {
     return sweep_axes(recipe_, {overrides, {}, false, true});
   }
-  test::TempFolder folder_;
+  lmx_test::TempFolder folder_;
   std::string recipe_;
 };
 
@@ -133,23 +134,23 @@ TEST(ValueText, ReadsBackToTheSameValue) {
 TEST(SweepValues, AreBoundedOverAllFunctions) {
   std::string text = "a=tag(";
   for (int i = 0; i < 40; ++i) text += "b=range(3333),";
-  const std::string error = test::user_error([&] { config::parse_override(text + "1)"); });
+  const std::string error = lmx_test::user_error([&] { config::parse_override(text + "1)"); });
   EXPECT_NE(error.find("more than 100000 values, all functions together"), std::string::npos) << error;
   config::parse_override("a=shuffle(range(9999))");
 }
 
 TEST(Overrides, AreText) {
-  EXPECT_EQ(test::user_error([] { config::parse_override("a=b\xf5"); }),
+  EXPECT_EQ(lmx_test::user_error([] { config::parse_override("a=b\xf5"); }),
             "override 'a=b\xf5': column 4: not UTF-8 text");
   EXPECT_EQ(config::parse_override("a=\xc3\xa9").value->text, "\xc3\xa9");
   const std::string longest(200, 'k');
   EXPECT_EQ(config::parse_override(longest + "." + longest + "=1").key.size(), 401u);
-  EXPECT_THAT(test::user_error([&] { config::parse_override(longest + "k=1"); }), Names("201 bytes"));
-  EXPECT_THAT(test::user_error([&] { config::parse_override("a={" + longest + "k: 1}"); }), Names("201 bytes"));
+  EXPECT_THAT(lmx_test::user_error([&] { config::parse_override(longest + "k=1"); }), Names("201 bytes"));
+  EXPECT_THAT(lmx_test::user_error([&] { config::parse_override("a={" + longest + "k: 1}"); }), Names("201 bytes"));
 }
 
 TEST(ReplacedValues, NewestFirstWithTheirPlaces) {
-  const test::TempFolder folder;
+  const lmx_test::TempFolder folder;
   folder.write("model/small.yaml", "cells: 256\nname: lstm\n");
   folder.write("base.yaml", "model: {cells: 384, dropout: [0.1]}\nseed: ???\nsweep: {params: {seed: 1}}\n");
   const std::string recipe =

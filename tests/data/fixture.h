@@ -17,6 +17,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "errors.h"
 #include "lmx/config.h"
 #include "lmx/data.h"
 #include "lmx/error.h"
@@ -106,18 +107,6 @@ class DataTest : public testing::Test {
   }
   std::filesystem::path root_;
 };
-
-// The text of the UserError that `call` throws.
-template <class Call>
-std::string user_error(Call&& call) {
-  try {
-    call();
-  } catch (const lmx::UserError& e) {
-    return e.what();
-  }
-  ADD_FAILURE() << "no UserError";
-  return "";
-}
 
 inline std::string words_of(const lmx::TokenArray& tokens, const lmx::Vocabulary& vocabulary) {
   std::string text;

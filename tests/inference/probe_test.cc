@@ -10,7 +10,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "lmx/error.h"
+#include "errors.h"
 #include "lmx/random.h"
 #include "names.h"
 #include "paths.h"
@@ -22,16 +22,7 @@ namespace lmx {
 namespace {
 
 using lmx_test::Names;
-
-template <class Call>
-std::string error_of(Call&& call) {
-  try {
-    call();
-  } catch (const UserError& e) {
-    return e.what();
-  }
-  return "no error";
-}
+using lmx_test::user_error;
 
 class Folder : public testing::Test {
  protected:
@@ -172,16 +163,16 @@ TEST(Probe, MistakesAreNamed) {
   narrow.columns = 5;
   narrow.values.resize(200);
   bare.labels.clear();
-  EXPECT_THAT(error_of([&] { probe(one, good, {}, {}); }), Names("40", "label 1"));
-  EXPECT_THAT(error_of([&] { probe(good, bare, {}, {}); }), Names("validation features", "labels"));
-  EXPECT_THAT(error_of([&] { probe(good, narrow, {}, {}); }), Names("10 columns", "validation features 5"));
-  EXPECT_THAT(error_of([&] { probe(good, {}, {}, {}); }), Names("validation features", "no text"));
+  EXPECT_THAT(user_error([&] { probe(one, good, {}, {}); }), Names("40", "label 1"));
+  EXPECT_THAT(user_error([&] { probe(good, bare, {}, {}); }), Names("validation features", "labels"));
+  EXPECT_THAT(user_error([&] { probe(good, narrow, {}, {}); }), Names("10 columns", "validation features 5"));
+  EXPECT_THAT(user_error([&] { probe(good, {}, {}, {}); }), Names("validation features", "no text"));
   ProbeOptions o;
   o.penalties = {"l3"};
-  EXPECT_THAT(error_of([&] { probe(good, good, {}, o); }), Names("'l3'"));
+  EXPECT_THAT(user_error([&] { probe(good, good, {}, o); }), Names("'l3'"));
   o.penalties = {"l1"};
   o.c = {0};
-  EXPECT_THAT(error_of([&] { probe(good, good, {}, o); }), Names("[probe] C"));
+  EXPECT_THAT(user_error([&] { probe(good, good, {}, o); }), Names("[probe] C"));
 }
 
 using FeatureFile = Folder;
@@ -204,15 +195,15 @@ TEST_F(FeatureFile, BothFormatsReadBackToTheSameBits) {
 }
 
 TEST_F(FeatureFile, DamagedOnesAreNamed) {
-  EXPECT_THAT(error_of([&] { load_features(write("a.csv", "label,f0\n1,0.5\n2,1\n")); }), Names("a.csv:3:", "'2'"));
-  EXPECT_THAT(error_of([&] { load_features(write("a.csv", "f0,f1\n1,x\n")); }), Names("a.csv:2:", "'x'"));
-  EXPECT_THAT(error_of([&] { load_features(write("a.csv", "f0,f1\n1\n")); }), Names("a.csv:2: 1 fields"));
+  EXPECT_THAT(user_error([&] { load_features(write("a.csv", "label,f0\n1,0.5\n2,1\n")); }), Names("a.csv:3:", "'2'"));
+  EXPECT_THAT(user_error([&] { load_features(write("a.csv", "f0,f1\n1,x\n")); }), Names("a.csv:2:", "'x'"));
+  EXPECT_THAT(user_error([&] { load_features(write("a.csv", "f0,f1\n1\n")); }), Names("a.csv:2: 1 fields"));
 }
 
 TEST_F(FeatureFile, ValuesThatAreNone) {
   const auto error = [&](const Tensor& features, const Tensor& labels) {
     save_safetensors(root_ + "/x.safetensors", {{"features", features}, {"labels", labels}}, {});
-    return error_of([&] { load_features(root_ + "/x.safetensors"); });
+    return user_error([&] { load_features(root_ + "/x.safetensors"); });
   };
   const auto allocator = Allocator::cpu();
   const auto numbers = [&](float last) {
@@ -225,7 +216,7 @@ TEST_F(FeatureFile, ValuesThatAreNone) {
   EXPECT_THAT(error(numbers(NAN), labels(1)), Names("x.safetensors, row 1: unit 1", "nan"));
   EXPECT_THAT(error(numbers(4), labels(2)), Names("labels: row 1 is 2"));
   EXPECT_THAT(error(numbers(4), numbers(4)), Names("labels:", "i32", "f32"));
-  EXPECT_THAT(error_of([&] { load_features(write("a.csv", "f0,f1\n1,nan\n")); }), Names("'nan'"));
+  EXPECT_THAT(user_error([&] { load_features(write("a.csv", "f0,f1\n1,nan\n")); }), Names("'nan'"));
 }
 
 using Labelled = Folder;
@@ -238,8 +229,9 @@ TEST_F(Labelled, ClassesOfAnotherFile) {
   EXPECT_EQ(read_labelled(test, "t", "l", train.classes).labels, (std::vector<int>{0, 0}));
   EXPECT_EQ(read_labelled(write("c.csv", "t,l\nx,2\n"), "t", "l", train.classes).labels, std::vector<int>{1});
   EXPECT_EQ(read_labelled(root_ + "/a.csv", "t", "l", {"2", "1"}).labels, (std::vector<int>{1, 0}));
-  EXPECT_THAT(error_of([&] { read_labelled(root_ + "/c.csv", "t", "l"); }), Names("c.csv", "1 label (2)", "--classes"));
-  EXPECT_THAT(error_of([&] {
+  EXPECT_THAT(user_error([&] { read_labelled(root_ + "/c.csv", "t", "l"); }),
+              Names("c.csv", "1 label (2)", "--classes"));
+  EXPECT_THAT(user_error([&] {
                 read_labelled(root_ + "/c.csv", "t", "l", {"0", "1"});
               }),
               Names("c.csv:2:", "'2'", "'0'", "'1'"));
@@ -249,9 +241,9 @@ TEST_F(Labelled, FilesByTheirNames) {
   const std::string lines = "{\"t\": \"x\", \"l\": 1}\n{\"t\": \"y\", \"l\": 0}\n";
   for (const char* name : {"a.jsonl", "a.ndjson"})
     EXPECT_EQ(read_labelled(write(name, lines), "t", "l").labels, (std::vector<int>{1, 0})) << name;
-  EXPECT_THAT(error_of([&] { read_labelled(write("b.jsonl", "{\"t\": \"\\ud800\"}\n"), "t", ""); }),
+  EXPECT_THAT(user_error([&] { read_labelled(write("b.jsonl", "{\"t\": \"\\ud800\"}\n"), "t", ""); }),
               Names("b.jsonl:1:", "JSON", "surrogate"));
-  EXPECT_THAT(error_of([&] { read_labelled(write("c.csv", ""), "t", ""); }), Names("c.csv", "empty"));
+  EXPECT_THAT(user_error([&] { read_labelled(write("c.csv", ""), "t", ""); }), Names("c.csv", "empty"));
 }
 
 TEST_F(Labelled, NumbersOrTwoWords) {
@@ -261,11 +253,12 @@ TEST_F(Labelled, NumbersOrTwoWords) {
   const LabelledTexts b = read_labelled(write("b.csv", "t,l\nx,pos\ny,neg\nz,pos\n"), "t", "l");
   EXPECT_EQ(b.labels, (std::vector<int>{1, 0, 1}));
   EXPECT_TRUE(read_labelled(root_ + "/b.csv", "t", "").labels.empty());
-  EXPECT_THAT(error_of([&] { read_labelled(write("c.csv", "t,l\nx,1\ny,2\nz,3\n"), "t", "l"); }),
+  EXPECT_THAT(user_error([&] { read_labelled(write("c.csv", "t,l\nx,1\ny,2\nz,3\n"), "t", "l"); }),
               Names("3 different labels (1, 2, 3)", "two classes"));
-  EXPECT_THAT(error_of([&] { read_labelled(root_ + "/c.csv", "text", "l"); }), Names("'text'", "t, l"));
-  EXPECT_THAT(error_of([&] { read_labelled(write("d.csv", "t,l\n"), "t", "l"); }), Names("no text"));
-  EXPECT_THAT(error_of([&] { read_labelled(write("e.csv", "t,l\nx\n"), "t", "l"); }), Names("e.csv:2: a record of 1"));
+  EXPECT_THAT(user_error([&] { read_labelled(root_ + "/c.csv", "text", "l"); }), Names("'text'", "t, l"));
+  EXPECT_THAT(user_error([&] { read_labelled(write("d.csv", "t,l\n"), "t", "l"); }), Names("no text"));
+  EXPECT_THAT(user_error([&] { read_labelled(write("e.csv", "t,l\nx\n"), "t", "l"); }),
+              Names("e.csv:2: a record of 1"));
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "errors.h"
 #include "lmx/error.h"
 #include "lmx/plugin.h"
 #include "models/model_on_batches.h"
@@ -186,17 +187,8 @@ TEST(Gpt, InitialValuesAreGpt2s) {
   EXPECT_EQ(deviation("layer.7.ffn_norm.gain"), 1);
 }
 
-std::string message(const std::function<void()>& f) {
-  try {
-    f();
-  } catch (const UserError& e) {
-    return e.what();
-  }
-  return "no error";
-}
-
 TEST(Gpt, Errors) {
-  const auto problem = [](const char* fields) { return message([&] { model_of(fields); }); };
+  const auto problem = [](const char* fields) { return lmx_test::user_error([&] { model_of(fields); }); };
   EXPECT_THAT(problem("d: 10, heads: 4"), Names("model", "d 10", "heads 4", "head_size"));
   EXPECT_THAT(problem("d: 12, heads: 4, kv_heads: 3"), Names("kv_heads 3", "heads 4"));
   EXPECT_THAT(problem("d: 12, heads: 4"), Names("size 3", "even"));
@@ -209,11 +201,12 @@ TEST(Gpt, Errors) {
 TEST(Gpt, LearnedPositionsLimitTheLength) {
   Network net(kGpt2);
   net.loss_of(windows_of({0}, 9, word));
-  EXPECT_THAT(message([&] { net.loss_of(windows_of({0}, 10, word)); }),
+  EXPECT_THAT(lmx_test::user_error([&] { net.loss_of(windows_of({0}, 10, word)); }),
               Names("[gpt]", "10 tokens", "model.context is 9"));
   const auto text = start_text(*net.model, net.ctx, net.params, 1);
   for (int t = 0; t < 9; ++t) text->step(net.ctx, std::vector<int32_t>{1});
-  EXPECT_THAT(message([&] { text->step(net.ctx, std::vector<int32_t>{1}); }), Names("10 tokens", "model.context is 9"));
+  EXPECT_THAT(lmx_test::user_error([&] { text->step(net.ctx, std::vector<int32_t>{1}); }),
+              Names("10 tokens", "model.context is 9"));
   Network rotary(kLlama);
   EXPECT_GT(rotary.loss_of(windows_of({0}, 1030, word)), 0);
 }

@@ -3,6 +3,7 @@
 
 #include <map>
 
+#include "errors.h"
 #include "lmx/error.h"
 #include "lmx/loss.h"
 #include "lmx/model.h"
@@ -22,12 +23,7 @@ std::unique_ptr<Model> make(const std::string& yaml, int64_t vocab) {
 }
 
 std::string problem(const std::string& yaml) {
-  try {
-    make(yaml, 11)->parameters();
-  } catch (const UserError& e) {
-    return e.what();
-  }
-  return "no error";
+  return lmx_test::user_error([&] { make(yaml, 11)->parameters(); });
 }
 
 // A model and its loss on one batch of random ids, everything in `compute`.

@@ -5,6 +5,7 @@
 
 #include <map>
 
+#include "errors.h"
 #include "lmx/error.h"
 #include "lmx/plugin.h"
 #include "models/model_on_batches.h"
@@ -255,26 +256,18 @@ TEST(Transformer, InitialValuesAreFairseqs) {
   EXPECT_NEAR(squares / static_cast<double>(table.numel()), 1.0 / 64, 0.002);
 }
 
-std::string message(const std::function<void()>& f) {
-  try {
-    f();
-  } catch (const UserError& e) {
-    return e.what();
-  }
-  return "no error";
-}
-
 TEST(Transformer, Errors) {
-  EXPECT_THAT(message([] { model_of("d: 10, heads: 4"); }), Names("[transformer] d 10", "4 heads"));
-  EXPECT_THAT(message([] { model_of("d: 9, heads: 3"); }), Names("d 9", "3 heads"));
-  EXPECT_THAT(message([] { model_of("norm: both"); }), Names("post"));
+  EXPECT_THAT(lmx_test::user_error([] { model_of("d: 10, heads: 4"); }), Names("[transformer] d 10", "4 heads"));
+  EXPECT_THAT(lmx_test::user_error([] { model_of("d: 9, heads: 3"); }), Names("d 9", "3 heads"));
+  EXPECT_THAT(lmx_test::user_error([] { model_of("norm: both"); }), Names("post"));
   Network both(kSmall), alone("encoder_layers: 0, decoder_layers: 1, d: 8, heads: 2, ffn: 10");
   Batch batch = batch_of({0});
-  EXPECT_THAT(message([&] { alone.loss_of(batch); }), Names("parallel text"));
-  EXPECT_THAT(message([&] { alone.model->decode(alone.ctx, alone.params, batch.source, batch.source_lengths); }),
-              Names("not translate"));
+  EXPECT_THAT(lmx_test::user_error([&] { alone.loss_of(batch); }), Names("parallel text"));
+  EXPECT_THAT(
+      lmx_test::user_error([&] { alone.model->decode(alone.ctx, alone.params, batch.source, batch.source_lengths); }),
+      Names("not translate"));
   batch.source = Tensor();
-  EXPECT_THAT(message([&] { both.loss_of(batch); }), Names("source sentences"));
+  EXPECT_THAT(lmx_test::user_error([&] { both.loss_of(batch); }), Names("source sentences"));
 }
 
 // ---- a language model

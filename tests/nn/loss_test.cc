@@ -5,6 +5,7 @@
 
 #include <cmath>
 
+#include "errors.h"
 #include "lmx/loss.h"
 #include "names.h"
 #include "ops/device_values.h"
@@ -29,12 +30,7 @@ LossEnv env(const Vocabulary* words = nullptr) {
 }
 
 std::string message(const std::string& text) {
-  try {
-    make_loss(yaml(text), "loss", env());
-  } catch (const UserError& e) {
-    return e.what();
-  }
-  return "no error";
+  return lmx_test::user_error([&] { make_loss(yaml(text), "loss", env()); });
 }
 
 struct Fixture {

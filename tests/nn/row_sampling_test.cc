@@ -1,5 +1,6 @@
 // Which rows take part in a step: sizes, edges, and that draws are functions of key and step.
 #include "lmx/row_sampling.h"
+#include "errors.h"
 #include "names.h"
 
 #include <gmock/gmock.h>
@@ -244,13 +245,8 @@ TEST(RowSelector, SaysWhatItSelects) {
 }
 
 TEST(RowRule, Messages) {
-  const auto message = [](const char* text) -> std::string {
-    try {
-      read_config<RowRule>(parse_yaml(text, "r.yaml"), "sync.a");
-    } catch (const UserError& e) {
-      return e.what();
-    }
-    return "no error";
+  const auto message = [](const char* text) {
+    return lmx_test::user_error([&] { read_config<RowRule>(parse_yaml(text, "r.yaml"), "sync.a"); });
   };
   EXPECT_THAT(message("p: 101"), Names("sync.a.p"));
   EXPECT_THAT(message("hidden_q: -1"), Names("sync.a.hidden_q"));

@@ -5,6 +5,7 @@
 
 #include <set>
 
+#include "errors.h"
 #include "lmx/loss.h"
 #include "lmx/row_sampling.h"
 #include "names.h"
@@ -157,17 +158,10 @@ TEST(TwoStageLoss, TinyVocabularies) {
 
 TEST(TwoStageLoss, Errors) {
   TwoStage f("name: two_stage_softmax");
-  const auto message = [&](const auto& run) -> std::string {
-    try {
-      run();
-    } catch (const UserError& e) {
-      return e.what();
-    }
-    return "no error";
-  };
-  EXPECT_THAT(message([&] { f.step({1}, {60}, {}); }), Names("60"));
-  EXPECT_THAT(message([] { TwoStage("{name: two_stage_softmax, mu: 101}"); }), Names("loss.mu:", "[0, 100]"));
-  EXPECT_THAT(message([] { TwoStage("{name: two_stage_softmax, dx_set: both}"); }), Names("all, forward"));
+  EXPECT_THAT(lmx_test::user_error([&] { f.step({1}, {60}, {}); }), Names("60"));
+  EXPECT_THAT(lmx_test::user_error([] { TwoStage("{name: two_stage_softmax, mu: 101}"); }),
+              Names("loss.mu:", "[0, 100]"));
+  EXPECT_THAT(lmx_test::user_error([] { TwoStage("{name: two_stage_softmax, dx_set: both}"); }), Names("all, forward"));
 }
 
 // Tied tables. ------------------------------------------------------------------------------------------------------
@@ -222,13 +216,8 @@ TEST(Tied, GradientsOfASampledSoftmaxStaySmall) {
 }
 
 TEST(Tied, Errors) {
-  const auto message = [](const std::string& text, const std::vector<ParameterSpec>& model) -> std::string {
-    try {
-      make_loss(yaml(text), "loss", {kWordsInTable, kHidden, nullptr, model});
-    } catch (const UserError& e) {
-      return e.what();
-    }
-    return "no error";
+  const auto message = [](const std::string& text, const std::vector<ParameterSpec>& model) {
+    return lmx_test::user_error([&] { make_loss(yaml(text), "loss", {kWordsInTable, kHidden, nullptr, model}); });
   };
   const std::vector<ParameterSpec> model{{"embedding.weight", {kWordsInTable, 4}, {}, true},
                                          {"lstm.0.bias", {kHidden}, {}, false}};

@@ -4,6 +4,7 @@
 #include <functional>
 #include <string>
 
+#include "errors.h"
 #include "lmx/error.h"
 #include "lmx/ops.h"
 
@@ -16,12 +17,7 @@ inline Var zeros(Shape s, DType type = DType::f32) {
 // The UserError that `f` throws, or "no error".
 inline std::string message(const std::function<void(Context&)>& f) {
   Context ctx;
-  try {
-    f(ctx);
-  } catch (const UserError& e) {
-    return e.what();
-  }
-  return "no error";
+  return lmx_test::user_error([&] { f(ctx); });
 }
 
 }  // namespace lmx::testing

@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "lmx/error.h"
+#include "errors.h"
 #include "lmx/ops.h"
 #include "ops/gradcheck.h"
 
@@ -87,12 +87,7 @@ TEST(WeightNorm, ARowOfZeros) {
 TEST(WeightNorm, ErrorsNameEveryShape) {
   Context ctx;
   const auto message = [&](Shape v, Shape g) {
-    try {
-      weight_norm(ctx, Var(ctx.zeros(v)), Var(ctx.zeros(g)));
-    } catch (const UserError& e) {
-      return std::string(e.what());
-    }
-    return std::string("no error");
+    return lmx_test::user_error([&] { weight_norm(ctx, Var(ctx.zeros(v)), Var(ctx.zeros(g))); });
   };
   EXPECT_EQ(message({2, 3}, {3}), "[weight_norm] v (2, 3), g (3): v must be a matrix (N, K), g (N)");
   EXPECT_EQ(message({6}, {6}), "[weight_norm] v (6), g (6): v must be a matrix (N, K), g (N)");

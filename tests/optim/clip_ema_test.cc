@@ -7,6 +7,7 @@
 #include <limits>
 #include <type_traits>
 
+#include "errors.h"
 #include "lmx/optim.h"
 #include "names.h"
 #include "optim/configs.h"
@@ -145,14 +146,7 @@ TEST(Clip, NotFiniteIsReportedAndNotScaled) {
 }
 
 TEST(Clip, Errors) {
-  const auto message = [](const std::string& text) {
-    try {
-      rules(text);
-    } catch (const UserError& e) {
-      return std::string(e.what());
-    }
-    return std::string("no error");
-  };
+  const auto message = [](const std::string& text) { return lmx_test::user_error([&] { rules(text); }); };
   EXPECT_EQ(message("-1"), "r.yaml:1:7: clip: expected a norm >= 0 or a list of {params, norm}, got '-1'");
   EXPECT_EQ(message("{norm: 1}"), "r.yaml:1:7: clip: expected a norm >= 0 or a list of {params, norm}, got a map");
   EXPECT_EQ(message(".nan").substr(0, 35), "r.yaml:1:7: clip: expected a norm >");
@@ -280,14 +274,7 @@ TEST(Ema, StateRoundTripAndErrors) {
   a.count_update();
   b.load(a.state(f.ctx, f.params));
   EXPECT_EQ(b.state(f.ctx, f.params).at("lstm.w").data<float>()[1], 2.5f);
-  const auto message = [&](const StateDict& s) {
-    try {
-      b.load(s);
-    } catch (const UserError& e) {
-      return std::string(e.what());
-    }
-    return std::string("no error");
-  };
+  const auto message = [&](const StateDict& s) { return lmx_test::user_error([&] { b.load(s); }); };
   const Tensor good = Fixture::tensor({2}, {7, 7});
   EXPECT_EQ(message({}), "[ema] average of 'lstm.w' is missing");
   EXPECT_EQ(message({{"lstm.w", Fixture::tensor({1}, {0})}}),

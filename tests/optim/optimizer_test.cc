@@ -5,6 +5,7 @@
 #include <cmath>
 #include <functional>
 
+#include "errors.h"
 #include "lmx/optim.h"
 #include "names.h"
 #include "optim/configs.h"
@@ -233,12 +234,7 @@ TEST(Optimizer, StateRoundTripIsBitExact) {
 
 std::string load_message(const std::string& config, const StateDict& state) {
   Trained f;
-  try {
-    optimizer(config)->load(f.ctx, f.params, state);
-  } catch (const UserError& e) {
-    return e.what();
-  }
-  return "no error";
+  return lmx_test::user_error([&] { optimizer(config)->load(f.ctx, f.params, state); });
 }
 
 TEST(Optimizer, LoadErrors) {
@@ -256,12 +252,7 @@ TEST(Optimizer, LoadErrors) {
 }
 
 std::string config_message(const std::string& text) {
-  try {
-    make_optimizer(yaml(text), "optimizer");
-  } catch (const UserError& e) {
-    return e.what();
-  }
-  return "no error";
+  return lmx_test::user_error([&] { make_optimizer(yaml(text), "optimizer"); });
 }
 
 TEST(Optimizer, ConfigErrors) {

@@ -2,8 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <functional>
-
+#include "errors.h"
 #include "lmx/error.h"
 #include "lmx/optim.h"
 #include "names.h"
@@ -59,15 +58,6 @@ constexpr const char* kRules =
     " layers: {params: '^layer.*in$', name: sgd, lr: 0.25},\n"
     " rest: {params: '.*', name: adam}}";
 
-std::string refused(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const UserError& e) {
-    return e.what();
-  }
-  return "no error";
-}
-
 TEST(OptimizerRules, TheFirstRuleThatMatchesUpdatesWithItsRate) {
   RuleModel model;
   const auto own =
@@ -114,10 +104,11 @@ TEST(OptimizerRules, SlotsHaveTheNamesOfOneOptimizerAndAreLoadedByTheirRule) {
   EXPECT_EQ(resumed.all(), whole.all());
   // A slot of another rule's optimizer, and one of no parameter.
   StateDict other{{"layer.0.in.momentum", saved.at("layer.0.in.exp_avg")}};
-  EXPECT_THAT(refused([&] { second->load(resumed.ctx, resumed.params, other); }),
+  EXPECT_THAT(lmx_test::user_error([&] { second->load(resumed.ctx, resumed.params, other); }),
               Names("[adam]", "layer.0.in.momentum"));
   other = {{"nothing.momentum", saved.at("layer.0.in.exp_avg")}};
-  EXPECT_THAT(refused([&] { second->load(resumed.ctx, resumed.params, other); }), Names("nothing.momentum"));
+  EXPECT_THAT(lmx_test::user_error([&] { second->load(resumed.ctx, resumed.params, other); }),
+              Names("nothing.momentum"));
 }
 
 TEST(OptimizerRules, TheScheduleStartsFromTheFirstRulesRate) {
@@ -155,9 +146,9 @@ TEST(OptimizerRules, FrozenParametersOfARuleAreNotItsOptimizersConcern) {
 }
 
 TEST(OptimizerRules, Mistakes) {
-  const auto message = [](const std::string& text) { return refused([&] { by_rules(text); }); };
+  const auto message = [](const std::string& text) { return lmx_test::user_error([&] { by_rules(text); }); };
   const auto full = [](const std::string& text) {
-    return refused([&] { full_optimizer_config(yaml(text), "optimizer"); });
+    return lmx_test::user_error([&] { full_optimizer_config(yaml(text), "optimizer"); });
   };
   EXPECT_THAT(message("{tables: {params: embedding, name: sgd}, layers: {params: '^layer', name: sgd}}"),
               Names("[optimizer] no rule of optimizer covers softmax.weight", "{params: \".*\", name: adamw}"));
@@ -183,7 +174,7 @@ TEST(OptimizerRules, Mistakes) {
 }
 
 TEST(OptimizerRules, MuonNamesTheParametersThatItCannotUpdate) {
-  const auto message = [](const std::string& text) { return refused([&] { by_rules(text); }); };
+  const auto message = [](const std::string& text) { return lmx_test::user_error([&] { by_rules(text); }); };
   EXPECT_THAT(message("name: muon"), Names("r.yaml:1:7: optimizer.name: ", "embedding.weight (a table)",
                                            "layer.0.bias (a vector)", "softmax.weight (the output layer)", "rules"));
   EXPECT_THAT(message("{tables: {params: embedding, name: sgd}, rest: {params: '.*', name: muon}}"),
@@ -193,7 +184,7 @@ TEST(OptimizerRules, MuonNamesTheParametersThatItCannotUpdate) {
 
 TEST(OptimizerRules, WholeParametersAndAveragesDoNotFitServers) {
   const auto message = [](const std::string& text) {
-    return refused([&] { train::check_optimizer_of_ranks(yaml(text), "optimizer", true); });
+    return lmx_test::user_error([&] { train::check_optimizer_of_ranks(yaml(text), "optimizer", true); });
   };
   EXPECT_EQ(message(kRules), "no error");
   EXPECT_EQ(message("name: lion"), "no error");
@@ -205,7 +196,7 @@ TEST(OptimizerRules, WholeParametersAndAveragesDoNotFitServers) {
 
 TEST(OptimizerRules, AveragesNeedAConstantScheduleAndNoSecondAverage) {
   const auto message = [](const std::string& schedule, double ema) {
-    return refused([&] {
+    return lmx_test::user_error([&] {
       train::check_averages(yaml("{a: {params: x, name: sgd}, b: {params: y, name: schedule_free}}"), "optimizer",
                             yaml(schedule), ema);
     });
@@ -213,8 +204,9 @@ TEST(OptimizerRules, AveragesNeedAConstantScheduleAndNoSecondAverage) {
   EXPECT_EQ(message("{name: constant, warmup: 10}", 0), "no error");
   EXPECT_THAT(message("name: cosine", 0), Names("r.yaml:1:50: optimizer.b.name", "constant", "cosine"));
   EXPECT_THAT(message("name: constant", 0.9), Names("train.ema", "0.9"));
-  EXPECT_EQ(refused([] { train::check_averages(yaml("name: adam"), "optimizer", yaml("name: cosine"), 0.9); }),
-            "no error");
+  EXPECT_EQ(
+      lmx_test::user_error([] { train::check_averages(yaml("name: adam"), "optimizer", yaml("name: cosine"), 0.9); }),
+      "no error");
 }
 
 }  // namespace

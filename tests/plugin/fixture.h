@@ -8,7 +8,7 @@
 #include <fstream>
 #include <string>
 
-#include "lmx/error.h"
+#include "errors.h"
 #include "lmx/plugin.h"
 #include "paths.h"
 
@@ -19,17 +19,7 @@ inline std::string built(const std::string& folder) {
   return lmx_test::build_path("/tests/plugins/") + folder;
 }
 
-// The text of the UserError that `call` throws.
-template <class Call>
-std::string user_error(Call&& call) {
-  try {
-    call();
-  } catch (const UserError& e) {
-    return e.what();
-  }
-  ADD_FAILURE() << "no UserError was thrown";
-  return "";
-}
+using lmx_test::user_error;
 
 // A directory of its own for each test, removed afterwards.
 class PluginTest : public testing::Test {

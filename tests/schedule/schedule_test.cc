@@ -1,5 +1,6 @@
 // Learning rates step by step against their formulas; rules; what a wrong `schedule:` says.
 #include "schedule/schedule.h"
+#include "errors.h"
 #include "yaml.h"
 
 #include <gtest/gtest.h>
@@ -22,12 +23,7 @@ double rate(const Schedule& s, int64_t step, int64_t per_epoch = 10, int64_t tot
 }
 
 std::string message(const std::string& text) {
-  try {
-    make_schedule(yaml(text), "schedule", 1);
-  } catch (const UserError& e) {
-    return e.what();
-  }
-  return "no error";
+  return lmx_test::user_error([&] { make_schedule(yaml(text), "schedule", 1); });
 }
 
 TEST(Schedule, ConstantAndTheDefault) {

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "errors.h"
 #include "lmx/error.h"
 #include "lmx/loss.h"
 #include "lmx/ops.h"
@@ -359,13 +360,8 @@ TEST(SampledRows, OverAServerRowsArePulledAndPushed) {
 
 TEST(SampledRows, Messages) {
   make_group(1);
-  const auto refused = [](const std::string& yaml) -> std::string {
-    try {
-      full_component(PluginKind::sync, parse_yaml(yaml, "r.yaml"), "sync.all");
-    } catch (const UserError& e) {
-      return e.what();
-    }
-    return "no error";
+  const auto refused = [](const std::string& yaml) {
+    return lmx_test::user_error([&] { full_component(PluginKind::sync, parse_yaml(yaml, "r.yaml"), "sync.all"); });
   };
   EXPECT_THAT(refused("{name: sampled_rows, p: 101}"), Names("sync.all.p:", "[0, 100]"));
   EXPECT_THAT(refused("{name: sampled_rows, softmax: '('}"), Names("sync.all.softmax: '('"));

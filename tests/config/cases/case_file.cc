@@ -12,7 +12,7 @@
 #include "cases/command_line.h"
 #include "cases/schema.h"
 #include "cases/text.h"
-#include "test_files.h"
+#include "temp_folder.h"
 
 extern char** environ;
 
@@ -192,7 +192,7 @@ CaseResult run_case(const Node& c) {
   const auto text_of = [&](const char* key) { return c.find(key) ? c.find(key)->text : std::string(); };
   CaseResult result{text_of("id"), text_of("title"), "", Verdict::passed};
   const std::string stance = text_of("stance");
-  const TempFolder folder;
+  const lmx_test::TempFolder folder;
   for (const auto& [name, content] : c.find("files")->entries) folder.write(name, content.text);
   set_environment(c);
   const Node* error = c.find("expect")->find("error");
