@@ -12,8 +12,8 @@ import sys
 import yaml
 
 HEAD = """\
-# Composition cases of lmx's own, in the form of its conformance suite; tools/parity/config_cases.py writes them, with
-# expectations from Hydra 1.3 (those of schemas by hand).
+# Composition cases of lmx's own, in the form of its conformance suite. tools/parity/config_cases.py writes the
+# expectations, which are the results of Hydra 1.3, except for cases with `by: hand`.
 format: 1
 cases:
 """
