@@ -61,11 +61,12 @@ INSTANTIATE_TEST_SUITE_P(All, ErrorsDocument, testing::ValuesIn(mistakes()), [](
 
 TEST(ErrorsDocumentUpdate, ChangesTheMessageOfOneSection) {
   const std::string page =
-      "# Title\n\n## 1. One\n\n```sh\nlmx a\n```\n\n```text\nerror: a\n  1 | old\n```\n\n"
-      "## 2. Two\n\n`x.yaml`:\n\n```yaml\n## no section\n```\n\n```sh\nlmx b\n```\n\n```text\nerror: b\n```\n\n"
+      "# Title\n\n## 1. One\n\n```console\n$ lmx a\nerror: a\n  1 | old\n```\n\n"
+      "## 2. Two\n\n`x.yaml`:\n\n```yaml\n## no section\n```\n\n```console\n$ lmx b\nerror: b\n```\n\n"
       "## No command\n\n```text\nerror: c\n```\n";
   const std::vector<Mistake> before = mistakes_of(page);
   ASSERT_EQ(before.size(), 2u);
+  EXPECT_EQ(before[0].command, "lmx a\n");
   EXPECT_EQ(before[0].message, "error: a\n  1 | old\n");
   EXPECT_EQ(before[1].file, "x.yaml");
   EXPECT_EQ(before[1].content, "## no section\n");

@@ -13,7 +13,8 @@ struct Mistake {
 };
 
 // Calls `visit(title, block, line)` for each line. `block` is the language of the code block that contains the line
-// ("yaml", "sh" or "text"); it is empty for a line outside of blocks, and for the lines that begin and end a block.
+// ("yaml", "console" or "text"); it is empty for a line outside of blocks, and for the lines that begin and end a
+// block.
 template <class Visit>
 void visit_lines(const std::string& document, const Visit& visit) {
   std::istringstream lines(document);
@@ -27,9 +28,9 @@ void visit_lines(const std::string& document, const Visit& visit) {
   }
 }
 
-// The blocks of each section: an optional file (its name in backquotes, then yaml), the command (sh), the message
-// (text). Sections without a command are left out: their messages need a GPU, and tests/run/cuda_run_test.cc compares
-// them.
+// The blocks of each section: an optional file (its name in backquotes, then yaml), then a console, where lines that
+// begin with "$ " are the command and the others the message. Sections without a console are left out: their messages
+// need a GPU, and tests/run/cuda_run_test.cc compares them.
 inline std::vector<Mistake> mistakes_of(const std::string& document) {
   std::vector<Mistake> all;
   visit_lines(document, [&](const std::string& title, const std::string& block, const std::string& line) {
@@ -37,8 +38,12 @@ inline std::vector<Mistake> mistakes_of(const std::string& document) {
     if (block.empty() && line.starts_with("`") && line.ends_with("`:"))
       all.back().file = line.substr(1, line.size() - 3);
     if (block == "yaml") all.back().content += line + "\n";
-    if (block == "sh") all.back().command += line + "\n";
-    if (block == "text") all.back().message += line + "\n";
+    if (block != "console") return;
+    if (line.starts_with("$ ")) {
+      all.back().command += line.substr(2) + "\n";
+    } else {
+      all.back().message += line + "\n";
+    }
   });
   std::erase_if(all, [](const Mistake& m) { return m.command.empty(); });
   return all;
@@ -47,10 +52,11 @@ inline std::vector<Mistake> mistakes_of(const std::string& document) {
 // Returns the document with another message in the section `title`. Everything else is unchanged.
 inline std::string with_message(const std::string& document, const std::string& title, const std::string& message) {
   std::string text;
+  bool console = false;
   visit_lines(document, [&](const std::string& section, const std::string& block, const std::string& line) {
-    if (section == title && block == "text") return;
-    text += line + "\n";
-    if (section == title && block.empty() && line == "```text") text += message;
+    if (console && block.empty()) text += message;
+    console = section == title && block == "console";
+    if (!console || line.starts_with("$ ")) text += line + "\n";
   });
   return text;
 }
