@@ -20,13 +20,12 @@ set(lmx_full
   "golden emulated.scrambled.Runs/Golden.TrainsOnACudaDevice/transformer_(fp32|bf16|fp16)$"
   # Long messages between four processes; those between three stay.
   "comm All/ProcessGroupsOf.LongMoves/(mpi|gloo)4$"
-  # Planned memory of every model and strategy against a run; the Transformer and a validation stay.
-  "plan PlanMemory.AgreesWith(EachModel|EachStrategy|TwoLevels)$"
+  # Planned memory with every strategy against a run; a batch in parts and a validation stay.
+  "plan PlanMemory.AgreesWith(EachStrategy|TwoLevels)$"
   # Plans of every shipped experiment, and of ten thousand ranks.
   "experiment ExperimentPages.AllListsTimeAndData$"
   "plan PlanServer.TenThousandRanksNeedLessThanAGigabyte$"
   "run DryRun.MemoryEstimateIsNearTheMeasuredPeak$"
-  "run RecurrentRun.MemoryIsWithinATenthOfTheEstimate$"
   # Long attention on the emulated device; that of one tile stays.
   "ops emulated.scrambled.DeviceLongAttention.EqualsTheCpu$"
   "run CudnnRun.WithoutCudnnOneLineSaysSo$"

@@ -58,6 +58,14 @@ const std::vector<Case> kCases{
     {"gpt_checkpoint", str(kWords,
                            "model: {name: gpt, layers: 4, d: 64, heads: 4, positions: learned, norm: layer, "
                            "activation: gelu_tanh, bias: true, checkpoint: true}\nloss: {name: full_softmax}\n")},
+    {"mlstm_normalised",
+     str(kWords,
+         "model: {name: mlstm, embedding: 64, cells: 128, layers: 2, dropout: 0.2, weight_norm: '.*'}\n"
+         "loss: {name: full_softmax}\n")},
+    {"rhn_free",
+     str(kWords,
+         "model: {name: rhn, embedding: 64, cells: 128, layers: 2, depth: 3, dropout: 0.2, coupled: false}\n"
+         "loss: {name: full_softmax}\n")},
     {"translation", str(kPairs,
                         "model: {name: transformer, encoder_layers: 2, decoder_layers: 2, d: 64, ffn: 128, "
                         "heads: 4}\nloss: {name: full_softmax}\n")},
