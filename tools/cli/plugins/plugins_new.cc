@@ -67,12 +67,22 @@ std::string check_words(const NewOptions& o) {
   return o.base == "feedback" ? R"( CHECK --approximate --config "{keep: 0.25}")" : "";
 }
 
+// Returns whether a skeleton made of `templates` has the files of this folder. Two bases share the test in sync/.
+bool takes(const std::string& templates, const std::string& folder) {
+  const bool shared = templates == "sync/plain" || templates == "sync/sum";
+  return folder == "common" || folder == templates || (folder == "sync" && shared);
+}
+
 std::string filled(std::string text, const NewOptions& o) {
   const std::string article = o.kind == "optimizer" ? "An " : "A ";
-  const std::pair<std::string, std::string> values[] = {
-      {"@name@", o.name},          {"@Name@", type_name(o.name)},
-      {"@kind@", o.kind},          {"@version@", minor_version()},
-      {"@check@", check_words(o)}, {"@summary@", article + o.kind + " to start from"}};
+  const std::pair<std::string, std::string> values[] = {{"@name@", o.name},
+                                                        {"@Name@", type_name(o.name)},
+                                                        {"@kind@", o.kind},
+                                                        {"@version@", minor_version()},
+                                                        {"@check@", check_words(o)},
+                                                        {"@summary@", article + o.kind + " to start from"},
+                                                        {"@codec@", o.base == "sum" ? ", codec: {kind: bf16}" : ""},
+                                                        {"@wrong@", o.base == "sum" ? "bucket_mb: -1" : "scale: 0"}};
   for (const auto& [key, value] : values)
     for (size_t at = 0; (at = text.find(key, at)) != std::string::npos; at += value.size())
       text.replace(at, key.size(), value);
@@ -107,8 +117,8 @@ void write_skeleton(const NewOptions& o) {
     throw lmx::UserError(lmx::str("[plugins] ", folder.string(), " is there already; choose another name or --dir"));
   fs::create_directories(folder);
   for (const TemplateFile& file : template_files()) {
-    const std::string kind = file.kind, name = file.name;
-    if (kind != "common" && kind != templates) continue;
+    if (!takes(templates, file.kind)) continue;
+    const std::string name = file.name;
     const fs::path path = folder / (name == "plugin.cc"     ? o.name + ".cc"
                                     : name == "test.cc"     ? o.name + "_test.cc"
                                     : name == "kernels.h"   ? o.name + "_kernels.h"

@@ -44,11 +44,11 @@ std::vector<float> reduced(const std::string& yaml, int ranks) {
 
 TEST(@Name@, EveryRankHasTheSum) {
   EXPECT_EQ(reduced("{name: @name@}", 1), (std::vector<float>{1}));
-  EXPECT_EQ(reduced("{name: @name@, codec: {kind: bf16}}", 3), (std::vector<float>{6, 6, 6}));
+  EXPECT_EQ(reduced("{name: @name@@codec@}", 3), (std::vector<float>{6, 6, 6}));
 }
 
 TEST(@Name@, AWrongFieldIsRefused) {
-  EXPECT_THROW(reduced("{name: @name@, bucket_mb: -1}", 1), lmx::UserError);
+  EXPECT_THROW(reduced("{name: @name@, @wrong@}", 1), lmx::UserError);
 }
 
 }  // namespace
