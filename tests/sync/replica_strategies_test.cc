@@ -197,12 +197,12 @@ TEST(LocalSgd, EveryRankContinuesFromTheMean) {
 
 // Parts of about equal size, each exchanged once in every period, at equal distances.
 TEST(OuterSteps, FragmentsCoverTheParametersAndAlternate) {
+  const std::vector<Trace> traces = run("{name: diloco, every: 4, fragments: 2}", 2, 12);  // finds the plugins
   const auto rule = make_rule("{name: diloco, every: 10, fragments: 2}", 0, 2);
   const std::vector<std::vector<std::string>> parts{{"matrix"}, {"vector"}};
   EXPECT_EQ(rule->replica()->fragments(), parts);
   EXPECT_EQ(rule->replica()->rhythm(0).offset, 0);
   EXPECT_EQ(rule->replica()->rhythm(1).offset, 5);
-  const std::vector<Trace> traces = run("{name: diloco, every: 4, fragments: 2}", 2, 12);
   const std::vector<int64_t> matrix{4, 8, 12}, vector{6, 10};
   for (int64_t step = 1; step <= 12; ++step) {
     const bool first = std::find(matrix.begin(), matrix.end(), step) != matrix.end();
