@@ -28,7 +28,7 @@ void OuterConfig::fields(Fields& f) {
   f.field("every", every, "steps between two exchanges of a parameter", {1, kMost});
   f.field("fragments", fragments, "parts of about equal size, which are exchanged at equal distances", {1, kMost});
   f.field("delay", delay, "steps between an exchange and the use of its result", {0, kMost});
-  f.field("mix", mix, "part of its own values that a rank keeps when it gets the new ones", {0, 1, false});
+  f.field("mix", mix, "part of its values that a rank keeps when it gets the new ones", {0, 1, false});
   f.field("outer_lr", outer_lr, "learning rate of the outer optimizer, SGD", kNonNegative);
   f.field("outer_momentum", outer_momentum, "momentum of the outer optimizer", {0, 1, false});
   f.field("outer_nesterov", outer_nesterov, "Nesterov's form of that momentum");

@@ -172,7 +172,7 @@ void Session::make_replicas() {
                  "train.steps so that the last step has an exchange"));
 }
 
-// The shared values count as memory of each rank, as if it were a process of its own.
+// The shared values count as memory of each rank, as if it were a separate process.
 void Session::count_shared() {
   if (!comm.shares_memory() || leads()) return;
   for (const std::string& name : shared->params.names())

@@ -4,7 +4,6 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include <zstd.h>
 
 #include <cmath>
 #include <mutex>
@@ -16,6 +15,7 @@
 #include "data/dataset.h"
 #include "fixture.h"
 #include "names.h"
+#include "packed.h"
 #include "temp_folder.h"
 
 namespace lmx::data {
@@ -23,6 +23,7 @@ namespace {
 
 using lmx_test::Names;
 using lmx_test::user_error;
+using lmx_test::zstd;
 
 class Sources : public lmx_test::DataTest {
  protected:
@@ -95,12 +96,6 @@ TEST_F(Sources, LinesKeepTheirNumbersForEveryChunkSize) {
     EXPECT_EQ(lines({path("a.txt"), path("b.txt")}, chunk), expected) << chunk;
     EXPECT_EQ(lines({path("a.txt"), path("b.txt")}, chunk, 3), expected) << chunk;
   }
-}
-
-std::string zstd(const std::string& text) {
-  std::string packed(ZSTD_compressBound(text.size()), '\0');
-  packed.resize(ZSTD_compress(packed.data(), packed.size(), text.data(), text.size(), 3));
-  return packed;
 }
 
 // The first bytes decide, not the name. A file may have several members or frames.
@@ -202,6 +197,7 @@ namespace {
 
 using lmx_test::Names;
 using lmx_test::user_error;
+using lmx_test::zstd;
 
 TEST(PowerLaw, ExactData) {
   std::vector<TypesAtTokens> points;

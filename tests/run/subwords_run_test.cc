@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "names.h"
+#include "packed.h"
 #include "patterns.h"
 #include "process/run_fixture.h"
 #include "runfiles/checkpoint.h"
@@ -22,8 +23,7 @@ class SubwordsRun : public RunTest {
       jsonl += R"({"id": 1, "text": "The cat )" + std::to_string(i * 7919 % 1000) +
                R"( sat on the m\u00e4t.\n\nIt \"slept\"."})"
                "\n";
-    write("a.jsonl", jsonl);
-    EXPECT_EQ(run_process({"/bin/bash", "-c", "zstd -q --rm " + path("a.jsonl")}).code, 0);
+    write("a.jsonl.zst", zstd(jsonl));
     write_recipe("{name: text, tokens: subwords, field: text, files: ['" + path("*.jsonl.zst") +
                  "'], vocab_size: 300, valid_fraction: 0.1, test_fraction: 0.1}");
   }

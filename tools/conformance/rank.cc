@@ -32,13 +32,18 @@ std::unique_ptr<CommGroup> virtual_group(int ranks, int per_node) {
                              CommEnv{1, {}});
 }
 
+Context context_of(Communicator& comm, Device device) {
+  Context ctx;
+  ctx.rank = comm.rank();
+  ctx.ranks = comm.size();
+  ctx.allocator = ctx.host = comm.allocator();
+  ctx.comm = &comm;
+  comm::compute_with_ranks_on(ctx, device);
+  return ctx;
+}
+
 RankRun::RankRun(Communicator& comm, const Subject& s)
-    : comm_(comm), specs_(parameters()), queue_(comm.overlaps(), s.device) {
-  ctx_.rank = comm.rank();
-  ctx_.ranks = comm.size();
-  ctx_.allocator = ctx_.host = comm.allocator();
-  ctx_.comm = &comm;
-  comm::compute_with_ranks_on(ctx_, s.device);
+    : comm_(comm), ctx_(context_of(comm, s.device)), specs_(parameters()), queue_(comm.overlaps(), s.device) {
   const SyncEnv env{"check", specs_, ctx_.rank, ctx_.ranks, RandomKey(3), comm.nodes().per_node()};
   rule_ = create<SyncFactory>(s.plugin, s.config, "sync.check", env);
   for (const ParameterSpec& p : specs_) vars_.emplace(p.name, Var(ctx_.zeros(p.shape), true, p.name));

@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "comm/rank_device.h"
 #include "conformance/sync.h"
 #include "train/replicas.h"
 
@@ -14,12 +13,8 @@ using namespace lmx;
 // The values of one rank and their synchronisation. Instead of an update, the values change by random numbers.
 class ReplicaRun {
  public:
-  ReplicaRun(Communicator& comm, const Subject& s) : comm_(comm), specs_(parameters()) {
-    ctx_.rank = comm.rank();
-    ctx_.ranks = comm.size();
-    ctx_.allocator = ctx_.host = comm.allocator();
-    ctx_.comm = &comm;
-    comm::compute_with_ranks_on(ctx_, s.device);
+  ReplicaRun(Communicator& comm, const Subject& s)
+      : comm_(comm), ctx_(context_of(comm, s.device)), specs_(parameters()) {
     const SyncEnv env{"check", specs_, ctx_.rank, ctx_.ranks, RandomKey(3), comm.nodes().per_node()};
     rule_ = {"check", specs_, &s.plugin, create<SyncFactory>(s.plugin, s.config, "sync.check", env)};
     anchors_ = comm.once<std::shared_ptr<ParameterStore>>([&] {
@@ -180,7 +175,7 @@ class ReplicaCheck {
     if (comm_.size() == 1 && b.sent + b.received > 0) add("ledger", step, "a single rank exchanges something");
   }
 
-  // Equal but for the rounding of a mean.
+  // Equal except for the rounding of a mean.
   static bool near(const Values& a, const Values& b) {
     constexpr float kRounding = 1e-6f;
     for (size_t i = 0; i < b.size(); ++i)

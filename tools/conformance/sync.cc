@@ -56,7 +56,7 @@ class SyncCheck {
     conclude("ranks", "the same anchors on all ranks");
     conclude("determinism", "a second run gives the same bits");
     conclude("state", "saved between two synchronisations and loaded; the run continues in the same bits");
-    conclude("rest", "values that no rank has changed stay as they are");
+    conclude("rest", "values that no rank has changed are unchanged");
   }
 
   static void for_groups(const std::function<void(int ranks, int per_node)>& body) {

@@ -101,6 +101,9 @@ bool same_bits(const Values& a, const Values& b);
 // Returns a hash of 53 bits, which a double represents exactly.
 uint64_t digest(const Values& values);
 
+// The context of a rank that computes on `device`.
+lmx::Context context_of(lmx::Communicator& comm, lmx::Device device);
+
 // Creates a group of virtual ranks. `per_node`: ranks of each node; 0: one node.
 std::unique_ptr<lmx::CommGroup> virtual_group(int ranks, int per_node = 0);
 

@@ -1,4 +1,4 @@
-// Sparse DiLoCo, to start from: ranks train with values of their own, and send the largest entries of what has changed
+// Sparse DiLoCo, to start from: ranks train with separate values, and send the largest entries of what has changed
 // since the last exchange. See lmx/replica_strategy.h for what the base does, lmx/vectors.h for functions.
 #include <cmath>
 
