@@ -110,7 +110,7 @@ void Exchanger::reduce(Unit& unit) {
   const StepRecord* const record = step_record(ctx_);
   const int64_t allocated = record ? record->allocated_outside() : 0;
   call(*unit.rule, "reduce()", [&](SyncRule& s) { s.strategy()->reduce(own, vars); });
-  for (size_t e = entered; e < ctx_.comm->ledger().size(); ++e) unit.bytes.add(ctx_.comm->ledger()[e]);
+  unit.bytes.add(ctx_.comm->ledger(), entered);
   // The rank reads what it sends and receives. Each other byte that it allocates is written once and read once.
   if (record) {
     UnitBytes& b = unit.bytes;

@@ -264,11 +264,12 @@ void check_values(const Recipe& r, const Node& tree) {
   static_cast<void>(ParamPattern(r.train.ema_params, r.train.ema_params_place));
 }
 
-void check_average(const Recipe& r) {
-  if (r.train.ema > 0 && (is_asynchronous(r.sync, "sync") || has_replicas(r.sync, "sync")))
+// `servers`: ranks are asynchronous; otherwise they have their own values between synchronisations.
+void check_average(const Recipe& r, bool servers) {
+  if (r.train.ema > 0)
     throw UserError(str("train.ema: ", r.train.ema, " averages the parameters after each step of all ranks, and under ",
-                        is_asynchronous(r.sync, "sync") ? "an asynchronous rule of sync there is no such step"
-                                                        : "this rule of sync ranks have their own values",
+                        servers ? "an asynchronous rule of sync there is no such step"
+                                : "this rule of sync ranks have their own values",
                         "; set train.ema to 0"));
 }
 
@@ -301,10 +302,10 @@ Recipe full_components(const Recipe& given, ErrorCollector& errors) {
   });
   errors.keep([&] {
     full.sync = full_sync_config(given.sync, "sync");
-    check_average(given);
     const bool servers = is_asynchronous(given.sync, "sync");
-    if (updates && (servers || has_replicas(given.sync, "sync")))
-      train::check_optimizer_of_ranks(given.optimizer, "optimizer", servers);
+    if (!servers && !has_replicas(given.sync, "sync")) return;
+    check_average(given, servers);
+    if (updates) train::check_optimizer_of_ranks(given.optimizer, "optimizer", servers);
   });
   errors.keep([&] { static_cast<void>(read_clip(given.clip, "clip")); });
   full.loss_scale = given.loss_scale.resolved();

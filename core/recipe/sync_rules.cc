@@ -39,9 +39,14 @@ void check_replicas(const ParamRule& rule, bool replicas, const ParamRule& first
                       " all ranks make each update together; give all parameters to rules of one kind"));
 }
 
-bool any_trait(const Node& sync, const std::string& path, const char* name) {
+bool has_trait(const ParamRule& rule, const char* name) {
+  return !trait_of(PluginKind::sync, rule.config, rule.path, name).empty();
+}
+
+// All rules have these traits, or none (full_sync_config()).
+bool rules_have(const Node& sync, const std::string& path, const char* trait) {
   const std::vector<ParamRule> rules = read_param_rules(sync, path, kForm);
-  return !rules.empty() && !trait_of(PluginKind::sync, rules.front().config, rules.front().path, name).empty();
+  return !rules.empty() && has_trait(rules.front(), trait);
 }
 
 }  // namespace
@@ -65,25 +70,25 @@ Node full_sync_config(const Node& sync, const std::string& path) {
   Node all = Node::map(sync.mark);
   const std::vector<ParamRule> rules = read_param_rules(sync, path, kForm);
   std::string expected;
-  const bool replicas = any_trait(sync, path, trait::kReplicas);
+  bool replicas = false;
   for (const ParamRule& rule : rules) {
     Node full = full_component(PluginKind::sync, rule.config, rule.path);
     const std::string clock = trait_of(PluginKind::sync, rule.config, rule.path, trait::kWorkerClock);
-    if (&rule == &rules.front()) expected = clock;
+    const bool own_values = has_trait(rule, trait::kReplicas);
+    if (&rule == &rules.front()) expected = clock, replicas = own_values;
     check_clock(rule, clock, rules.front(), expected);
-    check_replicas(rule, !trait_of(PluginKind::sync, rule.config, rule.path, trait::kReplicas).empty(), rules.front(),
-                   replicas);
+    check_replicas(rule, own_values, rules.front(), replicas);
     all.set(rule.name, full_rule(rule, std::move(full), kForm));
   }
   return all;
 }
 
 bool is_asynchronous(const Node& sync, const std::string& path) {
-  return any_trait(sync, path, trait::kWorkerClock);
+  return rules_have(sync, path, trait::kWorkerClock);
 }
 
 bool has_replicas(const Node& sync, const std::string& path) {
-  return any_trait(sync, path, trait::kReplicas);
+  return rules_have(sync, path, trait::kReplicas);
 }
 
 }  // namespace lmx

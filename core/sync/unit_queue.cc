@@ -8,12 +8,15 @@
 
 namespace lmx {
 
-void UnitBytes::add(const LedgerEntry& entry) {
-  sent += entry.sent;
-  received += entry.received;
-  sent_between_nodes += entry.sent_between_nodes;
-  received_between_nodes += entry.received_between_nodes;
-  collectives += entry.collective == "all_reduce" ? 2 : 1;
+void UnitBytes::add(const std::vector<LedgerEntry>& lines, size_t from) {
+  for (; from < lines.size(); ++from) {
+    const LedgerEntry& entry = lines[from];
+    sent += entry.sent;
+    received += entry.received;
+    sent_between_nodes += entry.sent_between_nodes;
+    received_between_nodes += entry.received_between_nodes;
+    collectives += entry.collective == "all_reduce" ? 2 : 1;
+  }
 }
 
 }  // namespace lmx

@@ -30,7 +30,7 @@ struct UnitBytes {
   int64_t sent = 0, received = 0, sent_between_nodes = 0, received_between_nodes = 0;
   int64_t collectives = 0;  // one after the other; a sum over ranks is two, which scatter and gather its parts
   int64_t moved = 0;        // in the rank's own memory beside the collectives, on a device that counts
-  void add(const LedgerEntry& entry);
+  void add(const std::vector<LedgerEntry>& lines, size_t from = 0);  // those from number `from` on
 };
 
 // A unit of the last step on this rank: when its gradients were complete and when its exchange began and ended, in

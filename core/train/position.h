@@ -63,6 +63,7 @@ struct RunState {
   bool eval_due(int64_t step) const;
   bool whole_due(int64_t step) const;  // whether all parameters and states of that step are read
   int64_t step_tokens(int64_t step) const { return s.size_of_step(step).tokens; }  // targets of all ranks
+  int64_t own_tokens(int64_t step) const { return step_tokens(step) * s.sequences / s.recipe.batch.global; }
 };
 
 }  // namespace lmx::train

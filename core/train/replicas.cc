@@ -1,7 +1,6 @@
 #include "train/replicas.h"
 
 #include <algorithm>
-#include <set>
 #include <utility>
 
 #include "backend/counting/device.h"
@@ -60,23 +59,22 @@ std::vector<Fragment> fragments_of(const BoundRule& rule, const ReplicaStrategy&
 
 }  // namespace
 
-Replicas::Replicas(const std::vector<const BoundRule*>& rules, ParameterStore& shared, ParameterStore& own,
+Replicas::Replicas(std::vector<const BoundRule*> rules, ParameterStore& shared, ParameterStore& own,
                    std::unique_ptr<Optimizer> optimizer)
-    : shared_(shared), own_(own), optimizer_(std::move(optimizer)) {
-  for (const BoundRule* rule : rules) {
-    ReplicaStrategy* strategy = rule->rule->replica();
-    for (Fragment& f : fragments_of(*rule, *strategy)) {
-      const Rhythm r = in_plugin(*rule->plugin, "rhythm()", [&] { return strategy->rhythm(f.index); });
+    : rules_(std::move(rules)), shared_(shared), own_(own), optimizer_(std::move(optimizer)) {
+  for (const BoundRule* rule : rules_) {
+    for (Fragment& f : fragments_of(*rule, *rule->rule->replica())) {
+      const Rhythm r = in_plugin(*rule->plugin, "rhythm()", [&] { return rule->rule->replica()->rhythm(f.index); });
       LMX_CHECK(r.offset >= 0 && r.offset < r.period && r.delay >= 0 && r.delay < r.period, "the rhythm of fragment ",
                 f.index, " of sync.", rule->name, " has period ", r.period, ", offset ", r.offset, ", delay ", r.delay);
-      parts_.push_back({rule, strategy, std::move(f), r});
+      parts_.push_back({rule, std::move(f), r});
     }
   }
 }
 
 template <class Body>
 auto Replicas::call(const Part& part, const char* function, Body&& body) {
-  return in_plugin(*part.rule->plugin, function, [&] { return body(*part.strategy); });
+  return in_plugin(*part.rule->plugin, function, [&] { return body(*part.rule->rule->replica()); });
 }
 
 void Replicas::update(Context& ctx, const ClipResult& clipped, double lr, int64_t number) {
@@ -121,7 +119,7 @@ std::vector<UnitTime> Replicas::synchronise(Context& ctx) {
     const size_t entered = ctx.comm->ledger().size();
     exchange(ctx, part);
     UnitTime unit{.rule = part.rule->name, .params = part.fragment.names};
-    for (size_t e = entered; e < ctx.comm->ledger().size(); ++e) unit.bytes.add(ctx.comm->ledger()[e]);
+    unit.bytes.add(ctx.comm->ledger(), entered);
     unit.bytes.moved = unit.bytes.sent + unit.bytes.received;
     unit.period = part.rhythm.period;
     merge(ctx, part);
@@ -170,16 +168,12 @@ void Replicas::merge(Context& ctx, Part& part) {
 
 StateDict Replicas::common_state() const {
   StateDict all;
-  std::set<const BoundRule*> seen;
-  for (const Part& part : parts_)
-    if (seen.insert(part.rule).second) add_with_prefix(all, part.rule->name + "/", part.strategy->common_state());
+  for (const BoundRule* rule : rules_) add_with_prefix(all, rule->name + "/", rule->rule->replica()->common_state());
   return all;
 }
 
 void Replicas::load_common(Context& ctx, const StateDict& state) {
-  std::set<const BoundRule*> seen;
-  for (const Part& part : parts_)
-    if (seen.insert(part.rule).second) part.strategy->load_common(ctx, with_prefix(state, part.rule->name + "/"));
+  for (const BoundRule* rule : rules_) rule->rule->replica()->load_common(ctx, with_prefix(state, rule->name + "/"));
 }
 
 StateDict Replicas::state() const {
@@ -207,18 +201,17 @@ void Replicas::load(Context& ctx, const std::vector<StateDict>& ranks) {
                         ctx.ranks == 1 ? " rank" : " ranks", " cannot continue from it. Resume with ", saved,
                         saved == 1 ? " rank" : " ranks", ", or from a checkpoint of a step after which ranks merge"));
   static const StateDict none;
-  const StateDict& own = saved == 0 ? none : ranks[static_cast<size_t>(ctx.rank * saved / ctx.ranks)];
+  const StateDict& own = saved == 0 ? none : ranks[saved_rank(ctx.rank, ranks.size(), ctx.ranks)];
   optimizer_->load(ctx, own_, with_prefix(own, kOptimizer));
   for (Part& part : parts_) load_values(ctx, part, own);
 }
 
 void Replicas::load_values(Context& ctx, Part& part, const StateDict& own) {
-  const StateDict values = with_prefix(own, kValue);
   part.at_anchor = true;
   for (const std::string& name : part.fragment.names) {
     Var& param = own_.at(name);
-    const auto found = values.find(name);
-    if (found == values.end()) {
+    const auto found = own.find(kValue + name);
+    if (found == own.end()) {
       param.value().copy_from(shared_.at(name).value());
     } else {
       if (found->second.shape() != param.shape())

@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,12 +11,17 @@
 
 namespace lmx::train {
 
+// The rank whose state `rank` of `ranks` continues with, if `saved` ranks saved theirs.
+inline size_t saved_rank(int rank, size_t saved, int ranks) {
+  return static_cast<size_t>(rank) * saved / static_cast<size_t>(ranks);
+}
+
 // The fragments of all rules, the exchanges whose results are not merged yet, and this rank's optimizer.
 class Replicas {
  public:
   // `shared`: the anchors, which the ranks of a process share. `own`: this rank's values, equal to the anchors at
   // first.
-  Replicas(const std::vector<const BoundRule*>& rules, ParameterStore& shared, ParameterStore& own,
+  Replicas(std::vector<const BoundRule*> rules, ParameterStore& shared, ParameterStore& own,
            std::unique_ptr<Optimizer> optimizer);
   // Updates this rank's values with its gradients, which must be coalesced.
   void update(Context& ctx, const ClipResult& clipped, double lr, int64_t number);
@@ -36,14 +40,13 @@ class Replicas {
   StateDict common_state() const;
   void load_common(Context& ctx, const StateDict& state);
   StateDict state() const;
-  // After the anchors were loaded. `ranks`: the states of all ranks that saved; if there were G0 of them, rank r of G
-  // gets the optimizer of rank r G0 / G. UserError: their number has changed, and their values differed.
+  // After the anchors were loaded. `ranks`: the states of all ranks that saved; the optimizer is that of saved_rank().
+  // UserError: their number has changed, and their values differed.
   void load(Context& ctx, const std::vector<StateDict>& ranks);
 
  private:
   struct Part {
     const BoundRule* rule;
-    ReplicaStrategy* strategy;
     Fragment fragment;  // without values
     Rhythm rhythm;
     Tensor received = {};   // of an exchange whose result is not merged yet; undefined: none
@@ -60,6 +63,7 @@ class Replicas {
   void merge(Context& ctx, Part& part);
   void load_values(Context& ctx, Part& part, const StateDict& own);
 
+  std::vector<const BoundRule*> rules_;
   std::vector<Part> parts_;
   ParameterStore &shared_, &own_;
   std::unique_ptr<Optimizer> optimizer_;

@@ -3,6 +3,7 @@
 
 #include <mutex>
 
+#include "conformance/sync.h"
 #include "lmx/replica_strategy.h"
 #include "sync/group.h"
 #include "train/replicas.h"
@@ -56,11 +57,7 @@ void add_change(ParameterStore& params, int round, int rank) {
 std::vector<Trace> run(const std::string& config, int ranks, int steps) {
   std::vector<Trace> traces(static_cast<size_t>(ranks));
   make_group(ranks)->run([&](Communicator& comm) {
-    Context ctx;
-    ctx.rank = comm.rank();
-    ctx.ranks = comm.size();
-    ctx.allocator = ctx.host = comm.allocator();
-    ctx.comm = &comm;
+    Context ctx = lmx_cli::check::context_of(comm, {});
     const auto anchors = comm.once<std::shared_ptr<ParameterStore>>([&] {
       auto all = std::make_shared<ParameterStore>();
       for (const ParameterSpec& spec : kSpecs) all->add(ctx, spec, RandomKey(4));
@@ -159,11 +156,7 @@ TEST(OuterSteps, ARateOfOneIsTheMeanOfTheRanks) {
   constexpr int kFour = 4;
   std::vector<Doubles> own(kFour);
   make_group(kFour)->run([&](Communicator& comm) {
-    Context ctx;
-    ctx.rank = comm.rank();
-    ctx.ranks = kFour;
-    ctx.allocator = ctx.host = comm.allocator();
-    ctx.comm = &comm;
+    Context ctx = lmx_cli::check::context_of(comm, {});
     const auto rule = make_rule("{name: diloco, every: 1, outer_lr: 1, outer_momentum: 0}", ctx.rank, kFour);
     Fragment f{0, kSize, {"matrix", "vector"}, ctx.empty({kSize}), ctx.empty({kSize})};
     for (int64_t i = 0; i < kSize; ++i) {

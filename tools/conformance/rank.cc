@@ -42,6 +42,15 @@ Context context_of(Communicator& comm, Device device) {
   return ctx;
 }
 
+double unreceived(Communicator& comm, const UnitBytes& b) {
+  const double open[] = {static_cast<double>(b.sent - b.received),
+                         static_cast<double>(b.sent_between_nodes - b.received_between_nodes)};
+  const std::vector<double> all = comm.gather_numbers(open, "control");
+  double of_all = 0, between = 0;
+  for (size_t i = 0; i < all.size(); i += 2) of_all += all[i], between += all[i + 1];
+  return of_all != 0 ? of_all : between;
+}
+
 RankRun::RankRun(Communicator& comm, const Subject& s)
     : comm_(comm), ctx_(context_of(comm, s.device)), specs_(parameters()), queue_(comm.overlaps(), s.device) {
   const SyncEnv env{"check", specs_, ctx_.rank, ctx_.ranks, RandomKey(3), comm.nodes().per_node()};
@@ -91,7 +100,7 @@ void RankRun::reduce_unit(const std::vector<ParameterSpec>& specs) {
   comm_.clear_ledger();
   strategy().reduce(ctx, unit);
   UnitExchange own{.name = specs.at(0).name};
-  for (const LedgerEntry& e : comm_.ledger()) own.bytes.add(e);
+  own.bytes.add(comm_.ledger());
   exchanged_.push_back(std::move(own));
 }
 

@@ -148,7 +148,7 @@ class ReplicaCheck {
     UnitExchange exchange{str("step ", step), {}};
     const size_t entered = comm_.ledger().size();
     run_.replicas().after_step(run_.ctx(), step, last);
-    for (size_t e = entered; e < comm_.ledger().size(); ++e) exchange.bytes.add(comm_.ledger()[e]);
+    exchange.bytes.add(comm_.ledger(), entered);
     check_ledger(step, exchange.bytes);
     seen_.exchanged.push_back(std::move(exchange));
     if (!again) return;
@@ -168,10 +168,8 @@ class ReplicaCheck {
 
   // All ranks together receive as many bytes as they send, and one rank nothing.
   void check_ledger(int64_t step, const UnitBytes& b) {
-    const auto open = static_cast<double>(b.sent - b.received);
-    double all = 0;
-    for (const double of_rank : comm_.gather_numbers(std::span(&open, 1), "control")) all += of_rank;
-    if (all != 0) add("ledger", step, str("the ranks have sent ", all, " bytes that no rank received"));
+    if (const double lost = unreceived(comm_, b); lost != 0)
+      add("ledger", step, str("the ranks have sent ", lost, " bytes that no rank received"));
     if (comm_.size() == 1 && b.sent + b.received > 0) add("ledger", step, "a single rank exchanges something");
   }
 

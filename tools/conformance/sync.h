@@ -104,6 +104,9 @@ uint64_t digest(const Values& values);
 // The context of a rank that computes on `device`.
 lmx::Context context_of(lmx::Communicator& comm, lmx::Device device);
 
+// Collective. The bytes that the ranks have sent and no rank has received, of all or else of those between nodes.
+double unreceived(lmx::Communicator& comm, const lmx::UnitBytes& bytes);
+
 // Creates a group of virtual ranks. `per_node`: ranks of each node; 0: one node.
 std::unique_ptr<lmx::CommGroup> virtual_group(int ranks, int per_node = 0);
 

@@ -203,16 +203,9 @@ class StepCheck {
 
   // All ranks together receive as many bytes as they send.
   void check_ledger() {
-    for (const UnitExchange& unit : run_.exchanged()) {
-      const UnitBytes& b = unit.bytes;
-      for (const int64_t own : {b.sent - b.received, b.sent_between_nodes - b.received_between_nodes}) {
-        const auto open = static_cast<double>(own);
-        double all = 0;
-        for (const double of_rank : comm_.gather_numbers(std::span(&open, 1), "control")) all += of_rank;
-        if (all != 0)
-          add("ledger", str("the ranks have sent ", all, " bytes for ", unit.name, " that no rank received"));
-      }
-    }
+    for (const UnitExchange& unit : run_.exchanged())
+      if (const double lost = unreceived(comm_, unit.bytes); lost != 0)
+        add("ledger", str("the ranks have sent ", lost, " bytes for ", unit.name, " that no rank received"));
   }
 
   // Optimizers change only the rows of a row-sparse gradient, each once.

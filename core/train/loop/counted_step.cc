@@ -123,8 +123,7 @@ class CountedRun {
       else if (session_.replicas)
         result.units = make_replica_step(step);
       else
-        make_step(step);
-      if (!session_.replicas) add_units(result.units);
+        make_step(step, result.units);
     }
     result.ledgers.push_back(session_.comm.ledger());
     result.rows = std::move(rows_);
@@ -143,11 +142,12 @@ class CountedRun {
   }
 
  private:
-  void make_step(int64_t step) {
+  void make_step(int64_t step, std::vector<UnitTime>& units) {
     StartedStep started = start_step(session_, steps_, updater_, step);
     const auto [all, clipped] = results_of(steps_, started);
     updater_.finish(started.update, clipped, all, step);
     set_rows(started.update.rows);
+    add_units(units);
   }
 
   // The step of a rank with own values, and an exchange of all of them.

@@ -35,8 +35,7 @@ void ReplicaLoop::make_step() {
   if (s_.replicas->due(own.step, run_.last_step())) end_failed(s_.comm, failure_);
   s_.replicas->after_step(s_.ctx, own.step, run_.last_step());
   log_.stop_clock();
-  const int64_t tokens = run_.step_tokens(own.step - 1) * s_.sequences / s_.recipe.batch.global;
-  log_.count_step(own.step, loss, tokens, s_.comm.size());
+  log_.count_step(own.step, loss, run_.own_tokens(own.step - 1), s_.comm.size());
 }
 
 std::string update_replica(Session& s, StepRunner& steps, Updater& updater, int64_t step, StepLoss& loss) {

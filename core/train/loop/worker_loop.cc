@@ -60,8 +60,7 @@ void WorkerLoop::work() {
   if (!take_turn(server::Event::push, w.clock)) return;
   push(own, clipped);
   log_.stop_clock();
-  const int64_t tokens = run_.step_tokens(w.step - 1) * s_.sequences / s_.recipe.batch.global;
-  log_.count_step(w.step, own, tokens, s_.comm.size());
+  log_.count_step(w.step, own, run_.own_tokens(w.step - 1), s_.comm.size());
 }
 
 void WorkerLoop::announce(double time) {

@@ -67,10 +67,15 @@ std::string check_words(const NewOptions& o) {
   return o.base == "feedback" ? R"( CHECK --approximate --config "{keep: 0.25}")" : "";
 }
 
-// Returns whether a skeleton made of `templates` has the files of this folder. Two bases share the test in sync/.
-bool takes(const std::string& templates, const std::string& folder) {
-  const bool shared = templates == "sync/plain" || templates == "sync/sum";
-  return folder == "common" || folder == templates || (folder == "sync" && shared);
+// Returns whether a skeleton made of `templates` has this file. The bases of sync share the files in sync/ that they do
+// not have themselves.
+bool takes(const std::string& templates, const TemplateFile& file) {
+  const std::string folder = file.kind;
+  if (folder == "common" || folder == templates) return true;
+  if (folder != "sync" || !templates.starts_with("sync/")) return false;
+  return std::none_of(template_files().begin(), template_files().end(), [&](const TemplateFile& own) {
+    return own.kind == templates && std::string(own.name) == file.name;
+  });
 }
 
 std::string filled(std::string text, const NewOptions& o) {
@@ -117,7 +122,7 @@ void write_skeleton(const NewOptions& o) {
     throw lmx::UserError(lmx::str("[plugins] ", folder.string(), " is there already; choose another name or --dir"));
   fs::create_directories(folder);
   for (const TemplateFile& file : template_files()) {
-    if (!takes(templates, file.kind)) continue;
+    if (!takes(templates, file)) continue;
     const std::string name = file.name;
     const fs::path path = folder / (name == "plugin.cc"     ? o.name + ".cc"
                                     : name == "test.cc"     ? o.name + "_test.cc"

@@ -3,41 +3,19 @@
 
 #include <algorithm>
 
-#include "lmx/plugin.h"
-#include "lmx/sync.h"
+#include "ranks.h"
 
 namespace {
-
-const lmx::PluginInfo& find(lmx::PluginKind kind, const lmx::Node& config) {
-  static const bool once = [] {
-    lmx::Registry::instance().add_default_directories();  // the virtual ranks
-    lmx::Registry::instance().add_directory(LMX_PLUGIN_DIR);
-    return true;
-  }();
-  EXPECT_TRUE(once);
-  return lmx::Registry::instance().find(kind, config, "test");
-}
 
 // A parameter of two numbers, of which rank r has the gradient {r + 1, -2}, on `ranks` ranks: what each has afterwards,
 // one after the other.
 std::vector<float> reduced(const std::string& yaml, int ranks) {
-  const lmx::Node comm = lmx::parse_yaml(lmx::str("{name: virtual, ranks: ", ranks, "}"), "test");
-  const lmx::Node rule = lmx::parse_yaml(yaml, "test");
   std::vector<float> results(static_cast<size_t>(2 * ranks));
-  const auto group = lmx::create<lmx::CommFactory>(find(lmx::PluginKind::comm, comm), comm, "comm", lmx::CommEnv{1, {}});
-  const lmx::PluginInfo& plugin = find(lmx::PluginKind::sync, rule);
-  group->run([&](lmx::Communicator& ends) {
-    lmx::Context ctx;
-    ctx.rank = ends.rank();
-    ctx.ranks = ends.size();
-    ctx.allocator = ctx.host = ends.allocator();
-    ctx.comm = &ends;
-    const lmx::SyncEnv env{"test", {{"bias", {2}, {}, false}}, ctx.rank, ctx.ranks, lmx::RandomKey(1)};
-    const auto strategy = lmx::create<lmx::SyncFactory>(plugin, rule, "sync.test", env);
+  on_ranks(yaml, ranks, 2, [&](lmx::Context& ctx, lmx::SyncRule& rule) {
     lmx::Var bias(ctx.zeros({2}), true, "bias");
     const std::vector<float> own{static_cast<float>(ctx.rank + 1), -2};
     bias.grad().dense = lmx::Tensor::from<float>(ctx.allocator, {2}, own);
-    strategy->strategy()->reduce(ctx, std::span(&bias, 1));
+    rule.strategy()->reduce(ctx, std::span(&bias, 1));
     const auto sum = bias.grad().dense.values<float>();
     std::copy(sum.begin(), sum.end(), results.begin() + 2 * ctx.rank);
   });
