@@ -2,13 +2,17 @@
 //
 // The test plays rank 1 at the store up to the moment when rank 0 listens. Rank 0 then waits for the address of rank 1,
 // which a real process publishes only when the strangers have tried.
+#include <gloo/rendezvous/file_store.h>
+
 #include <cstring>
 #include <fstream>
 #include <set>
 
 #include "gloo_jobs.h"
 #include "loopback.h"
+#include "start.h"
 #include "store/store.h"
+#include "temp_folder.h"
 
 namespace lmx_test {
 namespace {
@@ -16,11 +20,11 @@ namespace {
 class GlooStrangers : public Gloo {
  protected:
   // Where rank 0 of two ranks on 127.0.0.1 listens for rank 1.
-  static sockaddr_storage data_address_of_zero(const FreePort& port) {
-    lmx_gloo::StoreClient store({"127.0.0.1", port.number()}, kSecret);
+  static sockaddr_storage data_address_of_zero(gloo::rendezvous::Store& store) {
     const std::string own = "127.0.0.1\n";
     store.set("listens/1", {own.begin(), own.end()});
     store.set("connects/1", {own.begin(), own.end()});
+    store.wait({"0"});
     const std::vector<char> published = store.get("0");  // Gloo's key of the addresses of rank 0
     sockaddr_storage address{};
     if (published.size() < sizeof address) throw std::runtime_error("no address");
@@ -48,7 +52,8 @@ class GlooStrangers : public Gloo {
 TEST_F(GlooStrangers, DoNotDisturbTheConnectionsOfTheRanks) {
   const FreePort port;
   const auto zero = rank(0, 2, "until_signal", meeting(port));
-  const sockaddr_storage data = data_address_of_zero(port);
+  lmx_gloo::StoreClient store({"127.0.0.1", port.number()}, kSecret);
+  const sockaddr_storage data = data_address_of_zero(store);
   EXPECT_TRUE(listens(zero->pid()));
   const Caller silent("127.0.0.2", data), noisy("127.0.0.3", data);
   const std::string noise("\x9d\x13\xff\x02 no message of Gloo");
@@ -64,6 +69,21 @@ TEST_F(GlooStrangers, DoNotDisturbTheConnectionsOfTheRanks) {
     EXPECT_EQ((*job)->wait(), 128 + SIGTERM) << (*job)->err();
     EXPECT_EQ((*job)->err(), "");
   }
+}
+
+// Gloo gives the connection of a program on the same host, which the filter cannot tell from a rank, to the pair. The
+// lmx that has started the ranks reports the rank that loses it, so the rank itself prints nothing.
+TEST_F(GlooStrangers, OfTheSameHostEndARank) {
+  const TempFolder folder;
+  Job zero({"env", "LMX_RANK=0", "LMX_RANKS=2", "LMX_RENDEZVOUS=" + folder.root().string(), rank_program(),
+            "until_signal", config(0, "lag_s: 60")});
+  gloo::rendezvous::FileStore store(folder.root());
+  const sockaddr_storage data = data_address_of_zero(store);
+  { const Caller stranger("127.0.0.1", data); }
+  const std::vector<char> own(reinterpret_cast<const char*>(&data), reinterpret_cast<const char*>(&data + 1));
+  store.set("1", own);
+  EXPECT_EQ(zero.wait(), lmx_gloo::kDisturbed);
+  EXPECT_EQ(zero.err(), "");
 }
 
 }  // namespace

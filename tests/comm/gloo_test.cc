@@ -9,6 +9,7 @@
 #include "gloo_jobs.h"
 #include "names.h"
 #include "reads_allowed.h"
+#include "start.h"
 
 namespace lmx_test {
 namespace {
@@ -209,6 +210,15 @@ TEST_F(Gloo, ARankThatIsKilledAtTheStart) {
   Job job({"env", "LMX_TEST_KILL_AT_START=1", rank_program(), "moves", config(3, "lag_s: 30")});
   EXPECT_EQ(job.wait(), 1);
   EXPECT_THAT(job.err(), Names("rank 1", "SIGKILL"));
+  EXPECT_EQ(errors_in(job.err()), 1u) << job.err();
+}
+
+// A rank has lost a connection that is being made, although no rank has ended.
+TEST_F(Gloo, ARankWhoseConnectionIsLostAtTheStart) {
+  Job job(
+      {"env", str("LMX_TEST_EXIT_AT_START=", lmx_gloo::kDisturbed), rank_program(), "moves", config(3, "lag_s: 30")});
+  EXPECT_EQ(job.wait(), 1);
+  EXPECT_THAT(job.err(), Names("rank 1", "another program of this host", "docs/cluster.md"));
   EXPECT_EQ(errors_in(job.err()), 1u) << job.err();
 }
 

@@ -371,6 +371,9 @@ void run(const std::string& scenario, const std::string& config, int who) {
   if (std::getenv("LMX_TEST_KILL_AT_START") && lmx::detect_launch().launcher != lmx::Launcher::none &&
       lmx::detect_launch().rank == 1)
     raise(SIGKILL);
+  if (const char* code = std::getenv("LMX_TEST_EXIT_AT_START");
+      code && lmx::detect_launch().launcher != lmx::Launcher::none && lmx::detect_launch().rank == 1)
+    _exit(std::atoi(code));
   if (const char* error = std::getenv("LMX_TEST_FILTER_ERROR"))
     refuse(SYS_setsockopt, static_cast<unsigned>(std::atoi(error)), SO_ATTACH_FILTER);
   lmx::Registry& registry = lmx::Registry::instance();

@@ -149,7 +149,7 @@ class GlooTransport final : public lmx::processes::Transport {
       const std::string text = str("[gloo] a rank was lost while the ranks were meeting: ", e.what());
       if (launch_.launcher != lmx::Launcher::lmx) throw lmx::RunError(text);
       std::this_thread::sleep_for(kToBeReported);
-      throw lmx::EndProcess(1, text, true);
+      throw lmx::EndProcess(kDisturbed, text, true);
     }
   }
 

@@ -49,6 +49,10 @@ std::map<pid_t, int> start_all(int ranks, const std::string& folder, const Relay
   return running;
 }
 
+bool is_disturbed(const Ending& end) {
+  return WIFEXITED(end.status) && WEXITSTATUS(end.status) == kDisturbed;
+}
+
 // A signal is a cause; an exit code may be the consequence of another rank's end, and be seen first.
 bool explains_more(const Ending& end, const std::optional<Ending>& known) {
   return end.status != 0 && (!known || (WIFSIGNALED(end.status) && !WIFSIGNALED(known->status)));
@@ -74,7 +78,8 @@ std::optional<Ending> wait_for_all(std::map<pid_t, int> running, Relay& messages
       running.erase(found);
       signals.to(pids_of(running));
     }
-    if (!failed || Clock::now() - since <= kToEnd) continue;
+    // Ranks that have met already would report a disturbed one as lost.
+    if (!failed || (Clock::now() - since <= kToEnd && !is_disturbed(*failed))) continue;
     lmx::processes::end_children();
     break;
   }
@@ -83,6 +88,10 @@ std::optional<Ending> wait_for_all(std::map<pid_t, int> running, Relay& messages
 }
 
 std::string describe(const Ending& end) {
+  if (is_disturbed(end))
+    return str("[gloo] rank ", end.rank,
+               " has lost a connection while the ranks were meeting, and every rank is alive: "
+               "another program of this host may have connected to a port of the job (docs/cluster.md)");
   if (!WIFSIGNALED(end.status))
     return str("[comm] rank ", end.rank, " ended with exit code ", WEXITSTATUS(end.status),
                ", and no rank has printed an error");
