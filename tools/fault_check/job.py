@@ -70,7 +70,7 @@ class Job:
         return found
 
     def ranks(self):
-        """The pid of each rank on this machine, by the rank number of its launcher."""
+        """The pid of each rank on this machine, by the rank number of its launcher; not of a child that it has forked."""
         found = {}
         for path in glob.glob("/proc/[0-9]*/environ"):
             try:
@@ -82,7 +82,8 @@ class Job:
                 continue
             rank = env.get(b"OMPI_COMM_WORLD_RANK") or env.get(b"LMX_RANK") or env.get(b"SLURM_PROCID") or env.get(b"RANK")
             if rank is not None and ("run.dir=" + self.folder).encode() in words and words[0].endswith(b"lmx"):
-                found[int(rank)] = int(path.split("/")[2])
+                pid = int(path.split("/")[2])
+                found[int(rank)] = min(pid, found.get(int(rank), pid))
         return found
 
 
