@@ -69,10 +69,11 @@ struct Pair {
 
 // The size of a thread's memory, which depends on the longest sequences.
 struct Room {
-  int64_t keys, rows, row;  // number of keys; rows and columns of a block
+  int64_t keys, rows, row;  // number of keys; rows of a block, and the distance between them in elements
   Room(const AttentionPlan& plan, size_t value_bytes) : keys(plan.keys), row(panels_of(keys) * kPanelColumns) {
     const int64_t fit = kBlockBytes / std::max<int64_t>(1, row * static_cast<int64_t>(value_bytes));
     rows = std::min(std::max(fit, kBlockRows), plan.queries);
+    row += kPanelColumns;  // a column of a block is read: rows at a distance of a power of two share few cache lines
   }
 };
 
@@ -137,7 +138,7 @@ class Worker {
       const int64_t rows = std::min(room_.rows, pair.queries - i), n = plan_.causal ? i + rows : pair.keys;
       const int64_t first = pair.query + i;
       const Rows q = rows_of(in_.q, first, rows, head, q_);
-      multiply_small<T>({q.data, q.stride, 1}, {kt_, d}, {s_, room_.row}, rows, n, d);
+      multiply_small<T>({q.data, q.stride, 1}, {kt_, d}, {s_, room_.row}, rows, n, d, seen_of(i, Triangle::result));
       for (int64_t r = 0; r < rows; ++r) {
         T* s = s_ + r * room_.row;
         const int64_t seen = plan_.causal ? i + r + 1 : n;
@@ -146,7 +147,8 @@ class Worker {
         round_row(s, seen, plan_.compute);
         std::fill(s + seen, s + n, T(0));
       }
-      multiply_small<T>({s_, room_.row, 1}, {v_, pair.keys}, {a.y + first * width + head * d, width}, rows, d, n);
+      multiply_small<T>({s_, room_.row, 1}, {v_, pair.keys}, {a.y + first * width + head * d, width}, rows, d, n,
+                        seen_of(i, Triangle::lower));
     }
   }
 
@@ -159,14 +161,16 @@ class Worker {
       const Rows q = rows_of(in_.q, first, rows, head, q_), slopes = rounded({a.dy + at, width}, rows, dy_);
       pack_panels(q.data, q.stride, rows, d, q_panels_);
       pack_panels(slopes.data, slopes.stride, rows, d, dy_panels_);
-      multiply_small<T>({q.data, q.stride, 1}, {kt_, d}, {s_, room_.row}, rows, n, d);
-      multiply_small<T>({slopes.data, slopes.stride, 1}, {vt_, d}, {dw_, room_.row}, rows, n, d);
+      const Triangle scores = seen_of(i, Triangle::result);
+      multiply_small<T>({q.data, q.stride, 1}, {kt_, d}, {s_, room_.row}, rows, n, d, scores);
+      multiply_small<T>({slopes.data, slopes.stride, 1}, {vt_, d}, {dw_, room_.row}, rows, n, d, scores);
       for (int64_t r = 0; r < rows; ++r) {
         const Row row{r, pair.sequence, head, i + r, first + r, plan_.causal ? i + r + 1 : n};
         const T delta = dot(a.dy + at + r * width, a.y + at + r * width, d);
         weights_and_slopes(row, n, a.lse[(first + r) * plan_.heads + head], delta, a.dbias);
       }
-      multiply_small<T>({dw_, room_.row, 1}, {k_, pair.keys}, place(a.dq, first, head), rows, d, n);
+      multiply_small<T>({dw_, room_.row, 1}, {k_, pair.keys}, place(a.dq, first, head), rows, d, n,
+                        seen_of(i, Triangle::lower));
       add_keys(dw_, {q_panels_, rows}, dk, written, n);
       add_keys(s_, {dy_panels_, rows}, dv, written, n);
       written = n;
@@ -209,13 +213,16 @@ class Worker {
     std::fill(dw + seen, dw + n, T(0));
   }
 
+  // What the queries of a block that begins with query i see of the keys.
+  Triangle seen_of(int64_t i, Triangle::Kind kind) const { return {plan_.causal ? kind : Triangle::none, i}; }
+
   // Adds the gradients of keys [0, n) from a block: (rows, n)^T times packed (rows, d). Those of [0, written) contain
-  // earlier sums.
+  // earlier sums, and with a causal mask they are seen by all queries of the block.
   void add_keys(const T* weights, Panels<T> packed, Result<T> to, int64_t written, int64_t n) {
     const int64_t d = plan_.size, rows = packed.depth;
     multiply_small<T>({weights, 1, room_.row}, packed, {to.data, to.stride, true}, written, d, rows);
     multiply_small<T>({weights + written, 1, room_.row}, packed, {to.data + written * to.stride, to.stride, to.add},
-                      n - written, d, rows);
+                      n - written, d, rows, seen_of(0, Triangle::upper));
   }
 
   void drop(T* x, int64_t head, int64_t row, int64_t n) { drop_row(x, x, in_.masks[head], in_.row_ids[row], 0, n); }

@@ -2,7 +2,7 @@
 // calls.
 //
 // The right-hand side is packed in panels of 16 columns. Each panel is a contiguous (k, 16), padded with zero columns.
-// A tile of the result has 12 AVX2 vectors, which with two of the panel and one of the left side fill the registers.
+// Where the processor has AVX-512, a tile of the result takes two panels.
 #pragma once
 
 #include <algorithm>
@@ -74,46 +74,57 @@ struct Result {
   bool add = false;  // the product is added to it
 };
 
-namespace small {
-
-template <class T>
-struct VectorOf {
-  typedef T Type __attribute__((vector_size(32)));
-  // A vector at any address. Loads and stores use this type, one vector at a time: a memcpy of several vectors would
-  // use the stack, and the compiler would then keep the sums there.
-  typedef T Loose __attribute__((vector_size(32), aligned(sizeof(T)), may_alias));
-  static constexpr int kLanes = 32 / sizeof(T);
+// The elements of a product whose left-hand side or result is triangular. A tile outside it is not computed.
+//   result:    row r of the result is needed in columns [0, at + r] only; the other columns keep undefined values
+//   lower:     element (r, k) of the left-hand side is zero for k > at + r
+//   upper:     element (r, k) of the left-hand side is zero for k < r - at
+struct Triangle {
+  enum Kind : uint8_t { none, result, lower, upper } kind = none;
+  int64_t at = 0;
 };
 
-// c (Rows, 16) (+)= a (Rows, depth) panel (depth, 16). c has `width` columns.
-template <int Rows, class T>
-inline void tile(Left<T> a, const T* panel, int64_t depth, Result<T> c, int64_t width) {
-  using Vector = typename VectorOf<T>::Type;
-  using Loose = typename VectorOf<T>::Loose;
-  constexpr int kLanes = VectorOf<T>::kLanes, kVectors = kPanelColumns / kLanes;
-  Vector sum[Rows][kVectors] = {};
+namespace small {
+
+template <class T, int kBytes>
+struct VectorOf {
+  typedef T Type __attribute__((vector_size(kBytes)));
+  // A vector at any address. Loads and stores use this type, one vector at a time: a memcpy of several vectors would
+  // use the stack, and the compiler would then keep the sums there.
+  typedef T Loose __attribute__((vector_size(kBytes), aligned(sizeof(T)), may_alias));
+};
+
+// c (kRows, 16 kPanels) (+)= a (kRows, depth) times kPanels panels (depth, 16), which are `next` elements apart. c has
+// `width` columns.
+template <int kBytes, int kRows, int kPanels, class T>
+[[gnu::always_inline]] inline void tile(Left<T> a, const T* panel, int64_t next, int64_t depth, Result<T> c,
+                                        int64_t width) {
+  using Vector = typename VectorOf<T, kBytes>::Type;
+  using Loose = typename VectorOf<T, kBytes>::Loose;
+  constexpr int kLanes = kBytes / sizeof(T), kInPanel = kPanelColumns / kLanes, kVectors = kPanels * kInPanel;
+  Vector sum[kRows][kVectors] = {};
   for (int64_t k = 0; k < depth; ++k) {
     Vector b[kVectors];
 #pragma GCC unroll 4
-    for (int v = 0; v < kVectors; ++v) b[v] = *reinterpret_cast<const Loose*>(panel + k * kPanelColumns + v * kLanes);
-#pragma GCC unroll 8
-    for (int r = 0; r < Rows; ++r) {
+    for (int v = 0; v < kVectors; ++v)
+      b[v] = *reinterpret_cast<const Loose*>(panel + v / kInPanel * next + k * kPanelColumns + v % kInPanel * kLanes);
+#pragma GCC unroll 16
+    for (int r = 0; r < kRows; ++r) {
       const T x = a.data[r * a.row + k * a.column];
 #pragma GCC unroll 4
       for (int v = 0; v < kVectors; ++v) sum[r][v] += x * b[v];
     }
   }
-#pragma GCC unroll 8
-  for (int r = 0; r < Rows; ++r) {
+#pragma GCC unroll 16
+  for (int r = 0; r < kRows; ++r) {
     T* row = c.data + r * c.stride;
-    if (width == kPanelColumns) {
+    if (width == kPanels * kPanelColumns) {
 #pragma GCC unroll 4
       for (int v = 0; v < kVectors; ++v) {
         Loose* to = reinterpret_cast<Loose*>(row + v * kLanes);
         *to = c.add ? *to + sum[r][v] : sum[r][v];
       }
     } else {
-      T values[kPanelColumns];
+      T values[kPanels * kPanelColumns];
 #pragma GCC unroll 4
       for (int v = 0; v < kVectors; ++v) *reinterpret_cast<Loose*>(values + v * kLanes) = sum[r][v];
       for (int64_t j = 0; j < width; ++j) row[j] = (c.add ? row[j] : T(0)) + values[j];
@@ -121,29 +132,72 @@ inline void tile(Left<T> a, const T* panel, int64_t depth, Result<T> c, int64_t 
   }
 }
 
+// One product, see multiply_small().
 template <class T>
-inline constexpr int64_t kPanelRows = 12 / (kPanelColumns / VectorOf<T>::kLanes);  // 6 floats, 3 doubles
+struct Product {
+  Left<T> a;
+  Panels<T> packed;
+  Result<T> c;
+  int64_t m, n, depth;
+  Triangle triangle;
+};
+
+// Rows [r, r + kRows) of columns [c0, c0 + 16 kPanels), from rows [k0, k1) of the panels.
+template <int kBytes, int kRows, int kPanels, class T>
+[[gnu::always_inline]] inline void rows_of_product(const Product<T>& p, int64_t r, int64_t c0, int64_t k0, int64_t k1) {
+  const Triangle t = p.triangle;
+  if (t.kind == Triangle::result && c0 > t.at + r + kRows - 1) return;
+  const int64_t first = t.kind == Triangle::upper ? std::clamp(r - t.at, k0, k1) : k0;
+  const int64_t last = t.kind == Triangle::lower ? std::clamp(t.at + r + kRows, k0, k1) : k1;
+  const bool add = p.c.add || k0 > 0;
+  if (add && first == last) return;
+  tile<kBytes, kRows, kPanels, T>(
+      {p.a.data + r * p.a.row + first * p.a.column, p.a.row, p.a.column},
+      p.packed.data + c0 * p.packed.depth + first * kPanelColumns, kPanelColumns * p.packed.depth, last - first,
+      {p.c.data + r * p.c.stride + c0, p.c.stride, add}, std::min(kPanels * kPanelColumns, p.n - c0));
+}
+
+// All rows of kPanels panels.
+template <int kBytes, int kRows, int kPanels, class T>
+[[gnu::always_inline]] inline void columns_of_product(const Product<T>& p, int64_t c0, int64_t k0, int64_t k1) {
+  int64_t r = 0;
+  for (; r + kRows <= p.m; r += kRows) rows_of_product<kBytes, kRows, kPanels>(p, r, c0, k0, k1);
+  for (; r + 2 <= p.m; r += 2) rows_of_product<kBytes, 2, kPanels>(p, r, c0, k0, k1);
+  if (r < p.m) rows_of_product<kBytes, 1, kPanels>(p, r, c0, k0, k1);
+}
+
+// With tiles of kRows rows and kPanels panels, by vectors of kBytes bytes. An element is the sum of the same products
+// in the same order for all of these.
+template <int kBytes, int kRows, int kPanels, class T>
+[[gnu::always_inline]] inline void multiply(const Product<T>& p) {
+  for (int64_t k0 = 0; k0 < p.depth; k0 += kPanelDepth) {
+    const int64_t k1 = std::min(p.depth, k0 + kPanelDepth);
+    int64_t c0 = 0;
+    for (; p.n - c0 > (kPanels - 1) * kPanelColumns; c0 += kPanels * kPanelColumns)
+      columns_of_product<kBytes, kRows, kPanels>(p, c0, k0, k1);
+    if (kPanels > 1 && c0 < p.n) columns_of_product<kBytes, kRows, 1>(p, c0, k0, k1);
+  }
+}
+
+// The tiles fill the registers: 16 of AVX2, 32 of AVX-512. A double takes twice as much of a register as a float.
+template <class T>
+inline void multiply_avx2(const Product<T>& p) {
+  multiply<32, 24 / sizeof(T), 1>(p);
+}
+template <class T>
+__attribute__((target("arch=x86-64-v4"))) inline void multiply_avx512(const Product<T>& p) {
+  multiply<64, 12, 8 / sizeof(T)>(p);
+}
 
 }  // namespace small
 
 // c (m, n) = a (m, depth) times packed (depth, n). The panels may be deeper than that.
 template <class T>
-void multiply_small(Left<T> a, Panels<T> packed, Result<T> c, int64_t m, int64_t n, int64_t depth) {
-  constexpr int64_t kRows = small::kPanelRows<T>;
-  for (int64_t k0 = 0; k0 < depth; k0 += kPanelDepth) {
-    const int64_t k = std::min(kPanelDepth, depth - k0);
-    const bool add = c.add || k0 > 0;
-    for (int64_t c0 = 0; c0 < n; c0 += kPanelColumns) {
-      const T* panel = packed.data + c0 * packed.depth + k0 * kPanelColumns;
-      const int64_t width = std::min(kPanelColumns, n - c0);
-      int64_t r = 0;
-      const auto left = [&] { return Left<T>{a.data + r * a.row + k0 * a.column, a.row, a.column}; };
-      const auto to = [&] { return Result<T>{c.data + r * c.stride + c0, c.stride, add}; };
-      for (; r + kRows <= m; r += kRows) small::tile<kRows, T>(left(), panel, k, to(), width);
-      for (; r + 2 <= m; r += 2) small::tile<2, T>(left(), panel, k, to(), width);
-      if (r < m) small::tile<1, T>(left(), panel, k, to(), width);
-    }
-  }
+void multiply_small(Left<T> a, Panels<T> packed, Result<T> c, int64_t m, int64_t n, int64_t depth,
+                    Triangle triangle = {}) {
+  static const bool has_avx512 = __builtin_cpu_supports("x86-64-v4") != 0;
+  const small::Product<T> product{a, packed, c, m, n, depth, triangle};
+  has_avx512 ? small::multiply_avx512(product) : small::multiply_avx2(product);
 }
 
 }  // namespace lmx::ops
