@@ -170,5 +170,40 @@ TEST_F(Verdicts, ChecksThatContradictThemselvesAreRefused) {
   }
 }
 
+// One method has a lower loss than the base after all of its steps, the other a higher one than after half of them.
+TEST_F(Verdicts, CompareInEqualTime) {
+  write("experiments/made.yaml", R"yaml(title: t
+scales: {desk: {recipe: ../tiny.yaml, overrides: [train.steps=4, train.log_every=1, train.eval_every=0, batch.micro=0]}}
+axes:
+  method: {all: [], half: [train.steps=2], quick: ["sync={all: {params: .*, strategy: one_bit}}"], slow: ["sync={all: {params: .*, strategy: qsgd}}"]}
+  seed: [1, 2]
+average: [seed]
+overrides: ["seed=${seed}", comm.name=virtual, "++comm.ranks=2"]
+evaluate: [test]
+measures: {ppl: {key: ppl, split: test}}
+break_even: {axis: method, base: all, shorter: {half: 0.5}, loss: ppl, recipe: ../tiny.yaml, machine: h100_node, ranks: 16}
+)yaml");
+  const Outcome first = experiment();
+  ASSERT_EQ(first.code, 0) << first.err;
+  for (int seed = 1; seed <= 2; ++seed) {
+    const auto set = [&](const std::string& method, double ppl) {
+      number(method + "-" + std::to_string(seed), ppl + seed);
+    };
+    set("all", 20), set("half", 30), set("quick", 10), set("slow", 40);
+  }
+  ASSERT_EQ(experiment().code, 0);
+  const Json rows = Json::parse(read_file(folder_ / "out/results.json"))["break_even"];
+  ASSERT_EQ(rows.size(), 2);
+  EXPECT_EQ(rows[0]["labels"], Json{"quick"});
+  EXPECT_EQ(rows[0]["seeds"], 2);
+  EXPECT_EQ(rows[0]["part"]["low"], 1);
+  EXPECT_THAT(rows[0]["verdict"].get<std::string>(), testing::StartsWith("pays"));
+  EXPECT_EQ(rows[1]["part"]["value"], 0);
+  EXPECT_EQ(rows[1]["part"]["high"], 0.5);
+  EXPECT_THAT(rows[1]["verdict"].get<std::string>(), testing::Not(testing::StartsWith("pays below")));
+  EXPECT_THAT(read_file(folder_ / "out/break_even.svg"), HasSubstr("quick"));
+  EXPECT_THAT(read_file(folder_ / "out/table.md"), HasSubstr("same loss as all after"));
+}
+
 }  // namespace
 }  // namespace lmx_test

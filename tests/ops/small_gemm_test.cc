@@ -43,7 +43,7 @@ struct Case {
     adds = add;
   }
 
-  std::vector<T> by(void (*multiply)(const small::Product<T>&)) const {
+  std::vector<T> by(void (*multiply)(const SmallProduct<T>&)) const {
     std::vector<T> c = start;
     multiply({a, {panels.data(), s.depth}, {c.data(), s.n, adds}, s.m, s.n, s.depth, t});
     return c;

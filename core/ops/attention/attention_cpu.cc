@@ -138,7 +138,7 @@ class Worker {
       const int64_t rows = std::min(room_.rows, pair.queries - i), n = plan_.causal ? i + rows : pair.keys;
       const int64_t first = pair.query + i;
       const Rows q = rows_of(in_.q, first, rows, head, q_);
-      multiply_small<T>({q.data, q.stride, 1}, {kt_, d}, {s_, room_.row}, rows, n, d, seen_of(i, Triangle::result));
+      multiply_small<T>({{q.data, q.stride, 1}, {kt_, d}, {s_, room_.row}, rows, n, d, seen_of(i, Triangle::result)});
       for (int64_t r = 0; r < rows; ++r) {
         T* s = s_ + r * room_.row;
         const int64_t seen = plan_.causal ? i + r + 1 : n;
@@ -147,8 +147,13 @@ class Worker {
         round_row(s, seen, plan_.compute);
         std::fill(s + seen, s + n, T(0));
       }
-      multiply_small<T>({s_, room_.row, 1}, {v_, pair.keys}, {a.y + first * width + head * d, width}, rows, d, n,
-                        seen_of(i, Triangle::lower));
+      multiply_small<T>({{s_, room_.row, 1},
+                         {v_, pair.keys},
+                         {a.y + first * width + head * d, width},
+                         rows,
+                         d,
+                         n,
+                         seen_of(i, Triangle::lower)});
     }
   }
 
@@ -162,15 +167,15 @@ class Worker {
       pack_panels(q.data, q.stride, rows, d, q_panels_);
       pack_panels(slopes.data, slopes.stride, rows, d, dy_panels_);
       const Triangle scores = seen_of(i, Triangle::result);
-      multiply_small<T>({q.data, q.stride, 1}, {kt_, d}, {s_, room_.row}, rows, n, d, scores);
-      multiply_small<T>({slopes.data, slopes.stride, 1}, {vt_, d}, {dw_, room_.row}, rows, n, d, scores);
+      multiply_small<T>({{q.data, q.stride, 1}, {kt_, d}, {s_, room_.row}, rows, n, d, scores});
+      multiply_small<T>({{slopes.data, slopes.stride, 1}, {vt_, d}, {dw_, room_.row}, rows, n, d, scores});
       for (int64_t r = 0; r < rows; ++r) {
         const Row row{r, pair.sequence, head, i + r, first + r, plan_.causal ? i + r + 1 : n};
         const T delta = dot(a.dy + at + r * width, a.y + at + r * width, d);
         weights_and_slopes(row, n, a.lse[(first + r) * plan_.heads + head], delta, a.dbias);
       }
-      multiply_small<T>({dw_, room_.row, 1}, {k_, pair.keys}, place(a.dq, first, head), rows, d, n,
-                        seen_of(i, Triangle::lower));
+      multiply_small<T>(
+          {{dw_, room_.row, 1}, {k_, pair.keys}, place(a.dq, first, head), rows, d, n, seen_of(i, Triangle::lower)});
       add_keys(dw_, {q_panels_, rows}, dk, written, n);
       add_keys(s_, {dy_panels_, rows}, dv, written, n);
       written = n;
@@ -220,9 +225,14 @@ class Worker {
   // earlier sums, and with a causal mask they are seen by all queries of the block.
   void add_keys(const T* weights, Panels<T> packed, Result<T> to, int64_t written, int64_t n) {
     const int64_t d = plan_.size, rows = packed.depth;
-    multiply_small<T>({weights, 1, room_.row}, packed, {to.data, to.stride, true}, written, d, rows);
-    multiply_small<T>({weights + written, 1, room_.row}, packed, {to.data + written * to.stride, to.stride, to.add},
-                      n - written, d, rows, seen_of(0, Triangle::upper));
+    multiply_small<T>({{weights, 1, room_.row}, packed, {to.data, to.stride, true}, written, d, rows});
+    multiply_small<T>({{weights + written, 1, room_.row},
+                       packed,
+                       {to.data + written * to.stride, to.stride, to.add},
+                       n - written,
+                       d,
+                       rows,
+                       seen_of(0, Triangle::upper)});
   }
 
   void drop(T* x, int64_t head, int64_t row, int64_t n) { drop_row(x, x, in_.masks[head], in_.row_ids[row], 0, n); }

@@ -83,6 +83,16 @@ struct Triangle {
   int64_t at = 0;
 };
 
+// c (m, n) = a (m, depth) times packed (depth, n). The panels may be deeper than that.
+template <class T>
+struct SmallProduct {
+  Left<T> a;
+  Panels<T> packed;
+  Result<T> c;
+  int64_t m, n, depth;
+  Triangle triangle = {};
+};
+
 namespace small {
 
 template <class T, int kBytes>
@@ -132,19 +142,10 @@ template <int kBytes, int kRows, int kPanels, class T>
   }
 }
 
-// One product, see multiply_small().
-template <class T>
-struct Product {
-  Left<T> a;
-  Panels<T> packed;
-  Result<T> c;
-  int64_t m, n, depth;
-  Triangle triangle;
-};
-
 // Rows [r, r + kRows) of columns [c0, c0 + 16 kPanels), from rows [k0, k1) of the panels.
 template <int kBytes, int kRows, int kPanels, class T>
-[[gnu::always_inline]] inline void rows_of_product(const Product<T>& p, int64_t r, int64_t c0, int64_t k0, int64_t k1) {
+[[gnu::always_inline]] inline void rows_of_product(const SmallProduct<T>& p, int64_t r, int64_t c0, int64_t k0,
+                                                   int64_t k1) {
   const Triangle t = p.triangle;
   if (t.kind == Triangle::result && c0 > t.at + r + kRows - 1) return;
   const int64_t first = t.kind == Triangle::upper ? std::clamp(r - t.at, k0, k1) : k0;
@@ -159,7 +160,7 @@ template <int kBytes, int kRows, int kPanels, class T>
 
 // All rows of kPanels panels.
 template <int kBytes, int kRows, int kPanels, class T>
-[[gnu::always_inline]] inline void columns_of_product(const Product<T>& p, int64_t c0, int64_t k0, int64_t k1) {
+[[gnu::always_inline]] inline void columns_of_product(const SmallProduct<T>& p, int64_t c0, int64_t k0, int64_t k1) {
   int64_t r = 0;
   for (; r + kRows <= p.m; r += kRows) rows_of_product<kBytes, kRows, kPanels>(p, r, c0, k0, k1);
   for (; r + 2 <= p.m; r += 2) rows_of_product<kBytes, 2, kPanels>(p, r, c0, k0, k1);
@@ -169,7 +170,7 @@ template <int kBytes, int kRows, int kPanels, class T>
 // With tiles of kRows rows and kPanels panels, by vectors of kBytes bytes. An element is the sum of the same products
 // in the same order for all of these.
 template <int kBytes, int kRows, int kPanels, class T>
-[[gnu::always_inline]] inline void multiply(const Product<T>& p) {
+[[gnu::always_inline]] inline void multiply(const SmallProduct<T>& p) {
   for (int64_t k0 = 0; k0 < p.depth; k0 += kPanelDepth) {
     const int64_t k1 = std::min(p.depth, k0 + kPanelDepth);
     int64_t c0 = 0;
@@ -181,22 +182,19 @@ template <int kBytes, int kRows, int kPanels, class T>
 
 // The tiles fill the registers: 16 of AVX2, 32 of AVX-512. A double takes twice as much of a register as a float.
 template <class T>
-inline void multiply_avx2(const Product<T>& p) {
+inline void multiply_avx2(const SmallProduct<T>& p) {
   multiply<32, 24 / sizeof(T), 1>(p);
 }
 template <class T>
-__attribute__((target("arch=x86-64-v4"))) inline void multiply_avx512(const Product<T>& p) {
+__attribute__((target("arch=x86-64-v4"))) inline void multiply_avx512(const SmallProduct<T>& p) {
   multiply<64, 12, 8 / sizeof(T)>(p);
 }
 
 }  // namespace small
 
-// c (m, n) = a (m, depth) times packed (depth, n). The panels may be deeper than that.
 template <class T>
-void multiply_small(Left<T> a, Panels<T> packed, Result<T> c, int64_t m, int64_t n, int64_t depth,
-                    Triangle triangle = {}) {
+void multiply_small(const SmallProduct<T>& product) {
   static const bool has_avx512 = __builtin_cpu_supports("x86-64-v4") != 0;
-  const small::Product<T> product{a, packed, c, m, n, depth, triangle};
   has_avx512 ? small::multiply_avx512(product) : small::multiply_avx2(product);
 }
 

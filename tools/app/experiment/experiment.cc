@@ -212,7 +212,7 @@ Figure read_figure(const Node& tree) {
 // The top level of the file.
 struct ExperimentFields {
   Experiment e;
-  Node scales, axes, measures, checks, figure, types, plan;
+  Node scales, axes, measures, checks, figure, types, plan, break_even;
   void fields(Fields& f) {
     f.required("title", e.title, "one line");
     f.field("paper", e.paper, "authors, year, title");
@@ -239,6 +239,8 @@ struct ExperimentFields {
     f.subtree("measures", measures, "what is measured in each cell");
     f.subtree("checks", checks, "what the paper claims, and how it is judged");
     f.subtree("figure", figure, "figure.svg");
+    f.subtree("break_even", break_even,
+              "at which bandwidth methods reach their loss sooner than one of them, in equal time");
     f.field("notes", e.notes, "assumptions, and the paper's own inconsistencies (ERR)");
   }
 };
@@ -460,6 +462,7 @@ Experiment read_experiment(const std::string& file) {
   e.measures = read_measures(read.measures);
   e.checks = read_checks(read.checks);
   e.figure = read_figure(read.figure);
+  e.break_even = read_break_even(read.break_even, e);
   e.plan = read_plan_config(read.plan, "plan");
   if (read.types.kind != Node::Kind::null) {
     e.types = lmx::read_config<TypesCell>(read.types, "types");

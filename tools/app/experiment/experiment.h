@@ -2,6 +2,7 @@
 // runs.
 #pragma once
 
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -111,6 +112,17 @@ struct Check {
   double tolerance() const;
 };
 
+// At which bandwidth the methods of an axis reach their loss sooner than one of them, the base (break_even.h).
+struct BreakEven {
+  std::string axis, base, loss, recipe, machine;
+  int64_t ranks = 0;
+  std::vector<std::string> within;
+  lmx::Node shorter;
+  std::map<std::string, double> parts;  // values of the axis that are shorter runs of the base: part of its steps
+  lmx::Mark mark;
+  void fields(lmx::Fields& f);
+};
+
 // One element of the figure: points of cells, curves of their records, a line of a formula in x, or the numbers of the
 // paper.
 struct Layer {
@@ -150,6 +162,7 @@ struct Experiment {
   std::vector<Measure> measures;
   std::vector<Check> checks;
   Figure figure;
+  BreakEven break_even;  // without `axis`: none
 
   const Scale& scale(const std::string& id) const;  // UserError: none; the message suggests the nearest
   const Axis* axis(const std::string& id) const;
@@ -161,6 +174,9 @@ struct Experiment {
 inline const PlanConfig& plan_config(const Experiment& experiment, const Scale& scale) {
   return scale.plan.given ? scale.plan : experiment.plan;
 }
+
+// A part of read_experiment(). REQUIRES: the axes and measures of `e` have been read.
+BreakEven read_break_even(const lmx::Node& tree, const Experiment& e);
 
 // UserError with file:line:column: unknown keys, wrong types, settings that contradict each other.
 Experiment read_experiment(const std::string& file);

@@ -77,6 +77,19 @@ Json verdict_json(const Verdict& v) {
   return json;
 }
 
+Json interval_json(const Between& i) {
+  return {{"value", json_number(i.value)}, {"low", json_number(i.low)}, {"high", json_number(i.high)}};
+}
+
+Json break_even_json(const BreakEvenRow& row) {
+  return {{"labels", row.labels},
+          {"seeds", row.seeds},
+          {"part", interval_json(row.part)},
+          {"gbit_s", interval_json(row.gbit_s)},
+          {"step_ratios", row.ratios},
+          {"verdict", row.verdict}};
+}
+
 }  // namespace
 
 std::string json(const Results& r) {
@@ -106,6 +119,7 @@ std::string json(const Results& r) {
                                   {"off", c.off},
                                   {"verdict", c.verdict}});
   for (const Verdict& v : r.verdicts) out["verdicts"].push_back(verdict_json(v));
+  for (const BreakEvenRow& row : r.break_even) out["break_even"].push_back(break_even_json(row));
   return out.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 

@@ -1,5 +1,6 @@
 // The cells, the paper's numbers and the verdicts, for table.md and for a terminal.
 #include <algorithm>
+#include <cmath>
 #include <set>
 
 #include "app/experiment/results.h"
@@ -155,6 +156,43 @@ std::string verdict_table(const Results& r, const Style& style) {
                  : "");
 }
 
+// "38 % (35 to 41)", of the base's tokens.
+std::string part_text(const Between& part) {
+  const auto percent = [](double x) { return number_text(100 * x, 2); };
+  if (std::isinf(part.value)) return "more than all";
+  if (part.value == 0) return "less than measured";
+  const std::string low = part.low == 0 ? "less" : percent(part.low),
+                    high = std::isinf(part.high) ? "all" : percent(part.high);
+  return percent(part.value) + " % (" + low + " to " + high + ")";
+}
+
+std::string break_even_table(const Results& r, const Style& style) {
+  if (r.break_even.empty()) return "";
+  const BreakEven& b = r.experiment.break_even;
+  Lines lines(1);
+  for (const Axis& axis : r.experiment.axes)
+    if (!r.experiment.averages(axis.id)) lines[0].push_back(axis.id);
+  lines[0].push_back("same loss as " + b.base + " after");
+  const auto& points = r.break_even[0].ratios;
+  for (size_t i = 0; i + 1 < points.size(); i += kPointsADecade)
+    lines[0].push_back("step, " + number_text(points[i].first, 3) + " Gbit/s");
+  lines[0].emplace_back("in equal time");
+  for (const BreakEvenRow& row : r.break_even) {
+    lines.push_back(row.labels);
+    lines.back().push_back(part_text(row.part));
+    for (size_t i = 0; i + 1 < points.size(); i += kPointsADecade)
+      lines.back().push_back(number_text(row.ratios[i].second, 3));
+    lines.back().push_back(style.strong(row.verdict));
+  }
+  return style.table(lines) +
+         str("In equal time: the same loss as ", b.base,
+             " after a part of its tokens, from runs with fewer steps and their own schedule. ",
+             "Steps are planned for ", style.code(b.recipe.substr(b.recipe.rfind('/') + 1)), " on ", b.ranks,
+             " ranks of ", b.machine, ", relative to ", b.base,
+             ", by the bandwidth between nodes. Intervals: Student's t at 5 %, by Bonferroni's method for ",
+             r.break_even.size(), r.break_even.size() == 1 ? " row.\n\n" : " rows.\n\n");
+}
+
 std::string note_of_plan(const Results& r, const Style& style) {
   if (!any_origin(r, Origin::planned)) return "";
   std::set<std::string> factors;
@@ -193,7 +231,7 @@ std::string written(const Results& r, const Style& style) {
   out += "." + devices_note(r) + "\n\n" + cells_table(r, style) + types_table(r, style);
   out += note_of_plan(r, style);
   if (any_origin(r, Origin::formula)) out += style.formula_note();
-  out += verdict_table(r, style);
+  out += verdict_table(r, style) + break_even_table(r, style);
   for (const auto& [cell, why] : r.failed) out += "- cell " + cell + " failed: " + why + "\n";
   for (const std::string& note : e.notes) out += "- " + note + "\n";
   while (out.ends_with("\n\n")) out.pop_back();

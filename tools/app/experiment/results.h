@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "app/experiment/break_even.h"
 #include "app/experiment/estimate.h"
 
 namespace lmx_cli::experiments {
@@ -70,6 +71,7 @@ struct Results {
   std::map<std::string, TTest> paper_tests = {};  // measure/row -> comparison with a number of the paper
   size_t comparisons = 0;                         // tests of claims and of the paper's numbers that depend on chance
   std::set<std::string> devices = {};             // Finished::devices()
+  std::vector<BreakEvenRow> break_even = {};
 };
 
 // Call it before anything runs. UserError with its position: a formula that cannot be evaluated, a paper's number for a

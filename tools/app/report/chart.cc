@@ -138,10 +138,13 @@ class Drawing {
 
   bool visible(const ChartPoint& p) const { return x_.shows(p.x) && y_.shows(p.y); }
 
+  // Whether an earlier series has the same colour.
+  static bool is_dotted(size_t index) { return index >= std::size(kColours); }
+
   void curve(size_t index) {
     const ChartSeries& s = chart_.series[index];
-    const std::string stroke =
-        str("stroke='", colour(index), "' stroke-width='1.6'", s.dashed ? " stroke-dasharray='6 4'" : "");
+    const char* dashes = s.dashed ? "6 4" : is_dotted(index) ? "2 3" : "none";
+    const std::string stroke = str("stroke='", colour(index), "' stroke-width='1.6' stroke-dasharray='", dashes, "'");
     if (s.line) {
       svg_ << "<polyline fill='none' " << stroke << " points='";
       for (const ChartPoint& p : s.points)
@@ -192,7 +195,7 @@ class Drawing {
     for (size_t i = 0; i < chart_.series.size(); ++i)
       svg_ << "<text x='" << x << "' y='" << kTop + 20 + kLegendLine * static_cast<double>(i) << "' text-anchor='"
            << (at_right ? "end" : "start") << "' style='fill:" << colour(i) << "'>" << escaped(chart_.series[i].label)
-           << "</text>\n";
+           << (is_dotted(i) && chart_.series[i].line ? " (dotted)" : "") << "</text>\n";
   }
 
   const Chart& chart_;

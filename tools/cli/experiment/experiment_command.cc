@@ -152,15 +152,20 @@ void print_plan(const Prepared& p, const std::vector<std::string>& wanted, DataC
   std::cout << (commands.empty() ? "" : "commands:\n") << commands;
 }
 
-// Writes results.json, table.md and figure.svg, and prints the table to stdout.
+// Writes results.json, table.md and the figures, and prints the table to stdout.
 void write_results(const Results& r, const Finished& finished) {
   const std::string& out = finished.out();
   const bool figure = !r.experiment.figure.layers.empty();
   lmx::write_file(out + "/results.json", json(r));
   lmx::write_file(out + "/table.md", markdown(r));
   if (figure) lmx::write_file(out + "/figure.svg", figure_svg(r, finished.all_records()));
+  std::string written = str("results.json,table.md", figure ? ",figure.svg" : "");
+  for (const auto& [name, svg] : break_even_figures(r)) {
+    lmx::write_file(out + "/" + name, svg);
+    written += "," + name;
+  }
   std::cout << text(r) << std::flush;
-  lmx::log_info(str("results: ", out, "/{results.json,table.md", figure ? ",figure.svg" : "", "}"));
+  lmx::log_info(str("results: ", out, "/{", written, "}"));
 }
 
 // Ends with kOutsideCode if a cell is outside its tolerance, a claim is refuted, or nothing could be judged.
@@ -325,12 +330,14 @@ Prepared::Prepared(const Choice& c)
       out(c.out.empty() ? default_folder(experiment, scale, c.launcher) : c.out) {
   check_formulas(experiment, scale, cells);
   planned = plan_cells(experiment, scale, cells);
+  curves = step_curves(experiment, cells);
 }
 
 Results results_of(const Prepared& p, const Finished& finished, const Ending& ending) {
   Results r = judge(p.experiment, p.scale, p.cells,
                     measure_cells(p.experiment, p.cells, finished.all_records(), p.planned), ending.failed);
   r.devices = finished.devices();
+  r.break_even = break_even(r, p.curves);
   return r;
 }
 

@@ -30,6 +30,7 @@ struct Prepared {
   const std::vector<Cell> cells;
   const std::string out;
   std::map<std::string, PlannedCell> planned;
+  std::map<std::string, StepCurve> curves;
 };
 
 // Computes the rows and verdicts from all cells that are done, and from those that the planner computes.

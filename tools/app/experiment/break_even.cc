@@ -1,0 +1,299 @@
+#include "app/experiment/break_even.h"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <optional>
+
+#include "app/experiment/results.h"
+#include "app/plan/plan.h"
+#include "app/records/half_interval.h"
+#include "app/report/chart.h"
+#include "app/run/search_path.h"
+#include "base/text.h"
+#include "lmx/error.h"
+
+namespace lmx_cli::experiments {
+namespace {
+
+using lmx::str;
+using lmx::UserError;
+using Curve = std::vector<std::pair<double, double>>;
+
+constexpr double kBitsOfGb = 8;
+constexpr int kDecades = 4;  // from kSlowestGbit to kFastestGbit
+constexpr int kParts = 400;  // at which an interval may end, between the least part and 1
+
+// The value at x of a curve that is linear in log x. REQUIRES: x is in its range.
+double at_log(const Curve& curve, double x) {
+  const auto right = std::lower_bound(curve.begin(), curve.end(), std::pair<double, double>(x, -INFINITY));
+  if (right == curve.end()) return curve.back().second;
+  if (right == curve.begin() || right->first == x) return right->second;
+  const auto left = right - 1;
+  const double t = std::log(x / left->first) / std::log(right->first / left->first);
+  return left->second + t * (right->second - left->second);
+}
+
+// Whether a method is better or worse than the base, in the mean over seeds; the p-value says how sure that is.
+struct Difference {
+  double mean = 0, p = 1;  // mean: the method's loss less the base's
+};
+Difference difference(const std::vector<Curve>& base, const std::vector<double>& losses, double part) {
+  std::vector<double> d;
+  for (size_t s = 0; s < losses.size(); ++s) d.push_back(losses[s] - at_log(base[s], part));
+  Difference of{mean_of(d)};
+  if (d.size() < 2) return of;
+  const auto n = static_cast<double>(d.size());
+  const double error = deviation_of(d) / std::sqrt(n);
+  of.p = error > 0 ? students_p(of.mean / error, n - 1) : of.mean == 0 ? 1 : 0;
+  return of;
+}
+
+lmx::plan::Request request_of(const Experiment& e, const Cell& cell, const AxisValue& method) {
+  const BreakEven& b = e.break_even;
+  lmx::plan::Request r;
+  r.recipe = (std::filesystem::path(e.file).parent_path() / b.recipe).lexically_normal().string();
+  r.machine = b.machine;
+  r.ranks = {b.ranks};
+  for (const lmx::Node& node : method.overrides) r.compose.overrides.push_back(filled(cell, node.text));
+  r.compose = with_plugins(r.compose);
+  return r;
+}
+
+StepCurve curve_of(const Experiment& e, const Cell& cell, const AxisValue& method) {
+  const std::string where = str(to_string(e.break_even.mark), ": break_even: ", e.break_even.axis, " ", method.label);
+  lmx::plan::Plan plan;
+  try {
+    plan = lmx::plan::make_plan(request_of(e, cell, method));
+  } catch (const UserError& error) {
+    throw UserError(str(where, ": ", error.what()));
+  }
+  if (plan.curves.empty())
+    throw UserError(str(where, ": there is no time by bandwidth: either all ", plan.rows[0].ranks,
+                        " ranks are in one node, or the memory is too small"));
+  StepCurve curve;
+  for (const auto& [gb_s, tokens_s] : plan.curves[0].points)
+    curve.emplace_back(gb_s * kBitsOfGb, plan.rows[0].step_tokens / tokens_s);
+  return curve;
+}
+
+// The rows of the base's runs, by the part of the steps that they make.
+class BaseRuns {
+ public:
+  // `like`: a row of the same group.
+  BaseRuns(const Results& results, const Row& like) : results_(results) {
+    const BreakEven& b = results.experiment.break_even;
+    for (const Row& row : results.rows) {
+      const std::string& label = *row.first().value(b.axis);
+      const auto shorter = b.parts.find(label);
+      const bool same_group = std::all_of(b.within.begin(), b.within.end(), [&](const std::string& axis) {
+        return *row.first().value(axis) == *like.first().value(axis);
+      });
+      if (same_group && (label == b.base || shorter != b.parts.end()))
+        rows_[label == b.base ? 1 : shorter->second] = &row;
+    }
+  }
+  bool compares() const { return rows_.size() > 1 && rows_.contains(1); }
+
+  // Fills the curves and the method's losses of the seeds that have all runs.
+  void take(const Row& row, std::vector<Curve>& base, std::vector<double>& losses) const {
+    for (const Cell* cell : row.cells) {
+      const std::optional<double> loss = loss_of(*cell);
+      if (!loss) continue;
+      const std::string seed = row_of(results_.experiment, *cell, true);
+      Curve curve;
+      for (const auto& [part, base_row] : rows_)
+        for (const Cell* other : base_row->cells)
+          if (row_of(results_.experiment, *other, true) == seed)
+            if (const std::optional<double> value = loss_of(*other)) curve.emplace_back(part, *value);
+      if (curve.size() != rows_.size()) continue;
+      base.push_back(std::move(curve));
+      losses.push_back(*loss);
+    }
+  }
+
+ private:
+  std::optional<double> loss_of(const Cell& cell) const {
+    const auto found = results_.by_cell.find(cell.id);
+    if (found == results_.by_cell.end()) return {};
+    const auto value = found->second.values.find(results_.experiment.break_even.loss);
+    return value == found->second.values.end() ? std::nullopt : std::optional(value->second);
+  }
+
+  const Results& results_;
+  std::map<double, const Row*> rows_;
+};
+
+std::string gbit_text(double gbit_s) {
+  return number_text(gbit_s, 2);
+}
+
+std::string verdict_of(const Between& x) {
+  if (x.low == 0 && x.high == 0) return str("pays nowhere above ", gbit_text(kSlowestGbit), " Gbit/s");
+  if (std::isinf(x.low)) return str("pays up to ", gbit_text(kFastestGbit), " Gbit/s");
+  const std::string low = x.low == 0 ? "" : "pays below " + gbit_text(x.low) + " Gbit/s",
+                    high = std::isinf(x.high) ? "" : "does not pay above " + gbit_text(x.high) + " Gbit/s";
+  if (low.empty() && high.empty()) return "undecided";
+  if (low.empty()) return high + "; below, undecided";
+  return low + (high.empty() ? "; above, undecided" : ", " + high);
+}
+
+}  // namespace
+
+void BreakEven::fields(lmx::Fields& f) {
+  f.required("axis", axis, "whose values are the methods");
+  f.required("base", base, "the value that the others are compared with");
+  f.subtree("shorter", shorter, "value: part; values of the axis that are runs of the base with a part of its steps");
+  f.required("loss", loss, "a measure; less is better");
+  f.field("within", within, "axes whose values the compared rows share");
+  f.required("recipe", recipe, "whose times of a step are planned, relative to this file");
+  f.required("machine", machine, "of the plan");
+  f.required("ranks", ranks, "of the plan, on more than one node");
+}
+
+BreakEven read_break_even(const lmx::Node& tree, const Experiment& e) {
+  if (!given(tree)) return {};
+  BreakEven b = lmx::read_config<BreakEven>(tree, "break_even");
+  b.mark = tree.mark;
+  const Axis* axis = e.axis(b.axis);
+  if (!axis) throw UserError(at(tree, "break_even.axis") + str("there is no axis '", b.axis, "'"));
+  std::vector<std::string> labels, axes;
+  for (const AxisValue& value : axis->values) labels.push_back(value.label);
+  for (const Axis& other : e.axes) axes.push_back(other.id);
+  const auto check = [&](const lmx::Node& node, const std::string& key, const std::string& name,
+                         const std::vector<std::string>& names) {
+    if (std::find(names.begin(), names.end(), name) == names.end())
+      throw UserError(at(node, "break_even." + key) + str("there is no '", name, "'", lmx::did_you_mean(name, names)));
+  };
+  check(tree, "base", b.base, labels);
+  for (const std::string& other : b.within) check(tree, "within", other, axes);
+  if (!e.measure(b.loss)) throw UserError(at(tree, "break_even.loss") + str("there is no measure '", b.loss, "'"));
+  if (b.shorter.kind != lmx::Node::Kind::map)
+    throw UserError(at(given(b.shorter) ? b.shorter : tree, "break_even.shorter") +
+                    "expected value: part, such as {half: 0.5}");
+  for (const auto& [label, node] : b.shorter.entries) {
+    check(node, "shorter", label, labels);
+    const double part = lmx::parse_double(node.text).value_or(NAN);
+    if (!(part > 0 && part < 1))
+      throw UserError(at(node, "break_even.shorter." + label) +
+                      str("expected a part of the steps between 0 and 1, got '", node.text, "'"));
+    b.parts[label] = part;
+  }
+  return b;
+}
+
+std::map<std::string, StepCurve> step_curves(const Experiment& experiment, const std::vector<Cell>& cells) {
+  std::map<std::string, StepCurve> curves;
+  const BreakEven& b = experiment.break_even;
+  const bool compares = std::any_of(cells.begin(), cells.end(), [&](const Cell& c) {
+    const std::string* value = c.value(b.axis);
+    return value && b.parts.contains(*value);
+  });
+  if (!compares) return curves;
+  for (const AxisValue& method : experiment.axis(b.axis)->values) {
+    if (b.parts.contains(method.label)) continue;
+    const auto cell = std::find_if(cells.begin(), cells.end(), [&](const Cell& c) {
+      const std::string* value = c.value(b.axis);
+      return value && *value == method.label;
+    });
+    if (cell != cells.end()) curves[method.label] = curve_of(experiment, *cell, method);
+  }
+  return curves;
+}
+
+Between equal_part(const std::vector<Curve>& base, const std::vector<double>& losses, size_t rows) {
+  const double least = base[0][0].first;
+  Between part{0, 0, INFINITY};
+  bool reached = false;
+  for (int i = 0; i <= kParts; ++i) {
+    const double f = std::pow(least, 1 - static_cast<double>(i) / kParts);
+    const Difference d = difference(base, losses, f);
+    const bool sure = d.p * static_cast<double>(rows) <= kSignificant;
+    if (d.mean < 0 && sure) part.low = f;
+    if (d.mean < 0 && !reached) part.value = f;
+    reached |= d.mean >= 0;
+    if (d.mean > 0 && sure && std::isinf(part.high)) part.high = f;
+  }
+  if (!reached) part.value = INFINITY;
+  return part;
+}
+
+double bandwidth_of(const StepCurve& method, const StepCurve& base, double part) {
+  if (part == 0) return 0;
+  double below = 0;
+  constexpr int kSteps = 1000;
+  for (int i = 0; i <= kSteps; ++i) {
+    const double x = kSlowestGbit * std::pow(kFastestGbit / kSlowestGbit, static_cast<double>(i) / kSteps);
+    if (at_log(method, x) >= part * at_log(base, x)) return below;
+    below = x;
+  }
+  return INFINITY;
+}
+
+std::vector<BreakEvenRow> break_even(const Results& results, const std::map<std::string, StepCurve>& curves) {
+  const BreakEven& b = results.experiment.break_even;
+  std::vector<BreakEvenRow> rows;
+  if (!curves.contains(b.base)) return rows;
+  struct Compared {
+    const Row* row;
+    std::vector<Curve> base;
+    std::vector<double> losses;
+  };
+  std::vector<Compared> compared;
+  for (const Row& row : results.rows) {
+    const std::string& label = *row.first().value(b.axis);
+    if (label == b.base || !curves.contains(label)) continue;
+    const BaseRuns runs(results, row);
+    if (!runs.compares()) continue;
+    Compared c{&row, {}, {}};
+    runs.take(row, c.base, c.losses);
+    if (!c.losses.empty()) compared.push_back(std::move(c));
+  }
+  const StepCurve& base = curves.at(b.base);
+  for (const Compared& c : compared) {
+    const StepCurve& own = curves.at(*c.row->first().value(b.axis));
+    BreakEvenRow row{c.row->labels, c.losses.size(), equal_part(c.base, c.losses, compared.size()), {}, {}, ""};
+    const auto below = [&](double part) { return bandwidth_of(own, base, std::isinf(part) ? 1 : part); };
+    row.gbit_s = {below(row.part.value), below(row.part.low),
+                  std::isinf(row.part.high) ? INFINITY : below(row.part.high)};
+    for (int i = 0; i <= kPointsADecade * kDecades; ++i) {
+      const double x = kSlowestGbit * std::pow(10, static_cast<double>(i) / kPointsADecade);
+      row.ratios.emplace_back(x, at_log(own, x) / at_log(base, x));
+    }
+    row.verdict = verdict_of(row.gbit_s);
+    rows.push_back(std::move(row));
+  }
+  return rows;
+}
+
+std::vector<std::pair<std::string, std::string>> break_even_figures(const Results& results) {
+  const Experiment& e = results.experiment;
+  std::vector<std::pair<std::string, std::string>> figures;
+  std::map<std::string, Chart> charts;
+  for (const BreakEvenRow& row : results.break_even) {
+    std::string group, method;
+    size_t i = 0;
+    for (const Axis& axis : e.axes) {
+      if (e.averages(axis.id)) continue;
+      const std::string& label = row.labels[i++];
+      const auto& within = e.break_even.within;
+      if (std::find(within.begin(), within.end(), axis.id) != within.end()) group += "-" + label;
+      if (axis.id == e.break_even.axis) method = label;
+    }
+    Chart& chart = charts[group];
+    chart.title =
+        str("Time to the same loss, relative to ", e.break_even.base, group.empty() ? "" : ", " + group.substr(1));
+    chart.x_title = "Gbit/s between nodes (planned)";
+    chart.y_title = str("below 1: sooner than ", e.break_even.base);
+    chart.log_x = chart.log_y = true;
+    ChartSeries line{method, {}, false, true, false};
+    const double part = std::isinf(row.part.value) ? 1 : row.part.value;
+    for (const auto& [x, ratio] : row.ratios)
+      if (part > 0) line.points.push_back({x, ratio / part, 0, str(method, ": ", number_text(ratio / part, 3))});
+    if (part > 0) chart.series.push_back(std::move(line));
+  }
+  for (const auto& [group, chart] : charts) figures.emplace_back("break_even" + group + ".svg", svg(chart));
+  return figures;
+}
+
+}  // namespace lmx_cli::experiments
