@@ -5,6 +5,8 @@
 #include <set>
 
 #include "app/jobs/cores.h"
+#include "app/print/markdown.h"
+#include "app/report/html_page.h"
 #include "names.h"
 #include "paths.h"
 #include "process/run_fixture.h"
@@ -189,6 +191,18 @@ TEST_F(ExperimentPages, ShippedPagesAreUpToDate) {
   EXPECT_GE(blocks, 4u);
   const Outcome o = here("doc --check docs/experiments/*.md", source_path());
   EXPECT_EQ(o.code, 0) << o.err;
+}
+
+TEST(HtmlPage, ShowsMarkdown) {
+  const std::string markdown = "# A < B\n\nBoth **pay *below* 2**, 3 * 4 of `x`.\n\n" +
+                               lmx_cli::markdown_table({{"name", "n"}, {"a|b", "*1*"}}, " --- ") +
+                               "\n- one\n- **two**\n";
+  const std::string page = lmx_cli::html_page("t & u", markdown, {"<svg id='s'/>"});
+  EXPECT_THAT(page, HasSubstr("<title>t &amp; u</title>"));
+  EXPECT_THAT(page,
+              HasSubstr("<h1>A &lt; B\n</h1>\n<p>Both <b>pay <em>below</em> 2</b>, 3 * 4 of <code>x</code>.\n</p>\n"
+                        "<table><tr><th> name </th><th> n </th></tr>\n<tr><td> a|b </td><td> <em>1</em> </td></tr>\n"
+                        "</table>\n<ul><li>one</li>\n<li><b>two</b></li>\n</ul>\n<p><svg id='s'/></p>\n</body>"));
 }
 
 }  // namespace

@@ -202,6 +202,9 @@ break_even: {axis: method, base: all, shorter: {half: 0.5}, loss: ppl, recipe: .
   EXPECT_EQ(rows[1]["part"]["high"], 0.5);
   EXPECT_THAT(rows[1]["verdict"].get<std::string>(), testing::Not(testing::StartsWith("pays below")));
   EXPECT_THAT(read_file(folder_ / "out/break_even.svg"), HasSubstr("quick"));
+  EXPECT_THAT(read_file(folder_ / "out/table.html"), AllOf(HasSubstr("<td> quick </td>"), HasSubstr("<svg")));
+  EXPECT_THAT(read_file(folder_ / "out/table.csv"),
+              AllOf(testing::StartsWith("cell,method,seed,state,ppl\n"), HasSubstr("\nhalf-2,half,2,done,32\n")));
   EXPECT_THAT(read_file(folder_ / "out/table.md"), HasSubstr("same loss as all after"));
 }
 

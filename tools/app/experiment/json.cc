@@ -1,4 +1,4 @@
-// results.json: the results for programs.
+// results.json and table.csv: the results for programs.
 #include <nlohmann/json.hpp>
 
 #include "app/experiment/results.h"
@@ -23,16 +23,21 @@ const char* name_of(Origin origin) {
   return origin == Origin::measured ? "measured" : origin == Origin::planned ? "planned" : "formula";
 }
 
+std::string state_of(const Results& r, const Cell& cell) {
+  const auto result = r.by_cell.find(cell.id);
+  const bool any = result != r.by_cell.end();
+  if (!cell.runs) return any && !result->second.planned.columns.empty() ? "planned" : "formula";
+  if (any && result->second.done) return result->second.diverged ? kDiverged : "done";
+  return r.failed.contains(cell.id) ? "failed" : "not run";
+}
+
 Json cell_json(const Results& r, const Cell& cell) {
   Json json{{"id", cell.id}, {"place", Json::object()}, {"overrides", cell.overrides}};
   for (const auto& [axis, label] : cell.place) json["place"][axis] = label;
   const auto result = r.by_cell.find(cell.id);
   const auto failure = r.failed.find(cell.id);
   const bool any = result != r.by_cell.end();
-  json["state"] = !cell.runs ? (any && !result->second.planned.columns.empty() ? "planned" : "formula")
-                  : any && result->second.done ? (result->second.diverged ? kDiverged : "done")
-                  : failure != r.failed.end()  ? "failed"
-                                               : "not run";
+  json["state"] = state_of(r, cell);
   if (failure != r.failed.end()) json["reason"] = failure->second;
   if (!cell.same_as.empty()) json["same_as"] = cell.same_as;
   if (!any) return json;
@@ -121,6 +126,26 @@ std::string json(const Results& r) {
   for (const Verdict& v : r.verdicts) out["verdicts"].push_back(verdict_json(v));
   for (const BreakEvenRow& row : r.break_even) out["break_even"].push_back(break_even_json(row));
   return out.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+std::string csv(const Results& r) {
+  std::string out = "cell";
+  for (const Axis& axis : r.experiment.axes) out += "," + axis.id;
+  out += ",state";
+  for (const Measure& m : r.experiment.measures) out += "," + m.id;
+  for (const Cell& cell : r.cells) {
+    out += "\n" + cell.id;
+    for (const Axis& axis : r.experiment.axes) out += "," + (cell.value(axis.id) ? *cell.value(axis.id) : "");
+    out += "," + state_of(r, cell);
+    const auto result = r.by_cell.find(cell.id);
+    for (const Measure& m : r.experiment.measures) {
+      out += ",";
+      if (result == r.by_cell.end()) continue;
+      const auto value = result->second.values.find(m.id);
+      if (value != result->second.values.end()) out += plain_number(value->second);
+    }
+  }
+  return out + "\n";
 }
 
 }  // namespace lmx_cli::experiments

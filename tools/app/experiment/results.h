@@ -122,6 +122,7 @@ std::string devices_note(const Results& results);
 // if nothing is planned.
 std::string planned_note(const Results& results);
 std::string json(const Results& results);
+std::string csv(const Results& results);  // a line for each cell: its place, state and measures
 std::string figure_svg(const Results& results, const std::map<std::string, std::vector<RunRecord>>& records);
 
 // Each number of the paper beside lmx's own, in tables and on pages.

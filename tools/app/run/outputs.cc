@@ -44,7 +44,7 @@ bool is_name_of_checkpoint(const std::string& name) {
 }
 
 bool is_name_of_sweep(const std::string& name) {
-  return is_one_of(name, std::array{"sweep.json", "journal.jsonl", "results.json", "table.csv", "table.md", ".lock"});
+  return is_one_of(name, std::array{"sweep.json", "journal.jsonl", "results.json", "table.csv", "table.md", "table.html", ".lock"});
 }
 
 // A folder of the cache, or one that `lmx data` made for it elsewhere.

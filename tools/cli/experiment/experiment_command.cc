@@ -13,6 +13,7 @@
 #include "app/print/terminal.h"
 #include "app/print/words.h"
 #include "app/records/recipe_values.h"
+#include "app/report/html_page.h"
 #include "app/run/dry_run.h"
 #include "base/output_file.h"
 #include "base/text.h"
@@ -152,18 +153,23 @@ void print_plan(const Prepared& p, const std::vector<std::string>& wanted, DataC
   std::cout << (commands.empty() ? "" : "commands:\n") << commands;
 }
 
-// Writes results.json, table.md and the figures, and prints the table to stdout.
+// Writes results.json, the table in three forms and the figures, and prints the table to stdout.
 void write_results(const Results& r, const Finished& finished) {
   const std::string& out = finished.out();
-  const bool figure = !r.experiment.figure.layers.empty();
-  lmx::write_file(out + "/results.json", json(r));
-  lmx::write_file(out + "/table.md", markdown(r));
-  if (figure) lmx::write_file(out + "/figure.svg", figure_svg(r, finished.all_records()));
-  std::string written = str("results.json,table.md", figure ? ",figure.svg" : "");
-  for (const auto& [name, svg] : break_even_figures(r)) {
+  std::vector<std::pair<std::string, std::string>> figures;
+  if (!r.experiment.figure.layers.empty()) figures.emplace_back("figure.svg", figure_svg(r, finished.all_records()));
+  for (auto& figure : break_even_figures(r)) figures.push_back(std::move(figure));
+  std::vector<std::string> images;
+  std::string written = "results.json,table.md,table.html,table.csv";
+  for (const auto& [name, svg] : figures) {
     lmx::write_file(out + "/" + name, svg);
+    images.push_back(svg);
     written += "," + name;
   }
+  lmx::write_file(out + "/results.json", json(r));
+  lmx::write_file(out + "/table.md", markdown(r));
+  lmx::write_file(out + "/table.html", html_page(r.experiment.title, markdown(r), images));
+  lmx::write_file(out + "/table.csv", csv(r));
   std::cout << text(r) << std::flush;
   lmx::log_info(str("results: ", out, "/{", written, "}"));
 }
