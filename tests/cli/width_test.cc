@@ -82,10 +82,15 @@ TEST_F(Width, TablesOfRunsAndSweeps) {
   ASSERT_EQ(run("a", {"train.steps=14", "--ranks", "2"}).code, 0);
   ASSERT_EQ(run("b", {"train.steps=14", "--ranks", "2", "optimizer.lr=0.02"}).code, 0);
   ASSERT_EQ(sweep("s", {"train.steps=7", "optimizer.lr=0.001,0.002", "clip=1,2", "--seeds", "2"}).code, 0);
+  const Words seeds{"compare", path("s/points/0-lr=0.001-clip=1-seed=1"), path("s/points/1-lr=0.001-clip=1-seed=2"),
+                    "--to",    path("s/points/2-lr=0.001-clip=2-seed=1"), path("s/points/3-lr=0.001-clip=2-seed=2")};
+  EXPECT_EQ(at(seeds, "").code, 0);
   for (const Words& words :
        {Words{"report", path("a")},
         {"report", path("a"), path("b"), "--html", path("both.html")},
         {"report", path("s")},
+        {"compare", path("a"), path("b")},
+        seeds,
         {"sweep", path("tiny.yaml"), "optimizer.lr=0.001,0.002", "clip=1,2", "--seeds", "2", "--dry-run"},
         {"run", path("tiny.yaml"), "--dry-run", "--ranks", "4"},
         {"plan", path("b"), "--memory"}})
@@ -104,7 +109,8 @@ TEST_F(Width, TablesOfPlansAndExperiments) {
 }
 
 TEST_F(Width, ListsAndDescriptions) {
-  write("remark.yaml", std::string(kTinyRecipe) + "stop: {patience: 3}  # a remark of many words, which is so long that " +
+  write("remark.yaml", std::string(kTinyRecipe) +
+                           "stop: {patience: 3}  # a remark of many words, which is so long that " +
                            "no terminal of a usual width can show it beside the key, the value and the place\n");
   for (const Words& words : {Words{"plugins", "list"},
                              {"plugins", "info", "lstm"},

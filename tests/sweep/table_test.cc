@@ -16,16 +16,16 @@ using lmx_test::Names;
 TEST(MeansDiffer, AtFivePercentByWelchsTest) {
   const std::vector<double> a{20, 21, 22};
   const auto shifted = [&](double by) { return std::vector<double>{20 + by, 21 + by, 22 + by}; };
-  EXPECT_FALSE(*means_differ(a, shifted(2.26)));
-  EXPECT_TRUE(*means_differ(a, shifted(2.27)));
-  EXPECT_TRUE(*means_differ(shifted(2.27), a));
-  EXPECT_FALSE(*means_differ(a, a));
+  EXPECT_FALSE(*difference_of_means(a, shifted(2.26)).significant());
+  EXPECT_TRUE(*difference_of_means(a, shifted(2.27)).significant());
+  EXPECT_TRUE(*difference_of_means(shifted(2.27), a).significant());
+  EXPECT_FALSE(*difference_of_means(a, a).significant());
   // With unequal variances the degrees of freedom are between those of the wider sample and of both.
   const std::vector<double> wide{10, 20, 30}, narrow{34.9, 35, 35.1};  // t = 2.598, 2.0002 degrees of freedom
-  EXPECT_FALSE(*means_differ(wide, narrow));
-  EXPECT_TRUE(*means_differ({5, 5}, {6, 6}));
-  EXPECT_FALSE(*means_differ({5, 5}, {5, 5}));
-  EXPECT_FALSE(means_differ(a, {50}).has_value());
+  EXPECT_FALSE(*difference_of_means(wide, narrow).significant());
+  EXPECT_TRUE(*difference_of_means({5, 5}, {6, 6}).significant());
+  EXPECT_FALSE(*difference_of_means({5, 5}, {5, 5}).significant());
+  EXPECT_FALSE(difference_of_means(a, {50}).significant().has_value());
 }
 
 Summary summary() {

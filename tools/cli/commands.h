@@ -31,6 +31,7 @@ void add_devices(Command app);
 void add_experiment(Command app);
 void add_sweep(Command app);
 void add_plan(Command app);
+void add_compare(Command app);
 void add_report(Command app);
 void add_bleu(Command app);
 void add_translate(Command app);

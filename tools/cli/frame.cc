@@ -105,6 +105,7 @@ void add_commands(Command app) {
   add_bench(app);
   add_experiment(app);
   add_report(app);
+  add_compare(app);
   add_completion(app);
 }
 

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <iostream>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <thread>
 
 #include "app/jobs/process.h"
@@ -86,43 +87,11 @@ void report_sweep(const ReportFlags& o) {
   std::cout << "\nreport   " << write_page(o, sweep.runs, &sweep.view) << "\n";
 }
 
-// Returns the runs below a folder. A run that cannot be read is left out with a warning. UserError: there are none.
-std::vector<Report> runs_of_folder(const std::string& directory) {
-  std::vector<Report> runs;
-  const std::vector<std::string> found = reports::runs_below(directory);
-  for (const std::string& run : found) {
-    try {
-      runs.push_back(reports::read_report(run));
-    } catch (const lmx::UserError& e) {
-      lmx::log_warn(str("run ", run, " is left out: ", e.what()));
-    }
-  }
-  if (!runs.empty()) return runs;
-  throw lmx::UserError(str(
-      "[report] ", directory,
-      found.empty() ? " holds no run, and no folder below it does; a run is a folder with metrics.jsonl, as `lmx run` "
-                      "writes it below runs/"
-                    : " holds no run that can be read"));
-}
-
-std::vector<Report> read_all(const ReportFlags& o) {
-  std::vector<Report> runs;
-  for (const std::string& directory : o.runs) {
-    std::error_code error;
-    if (reports::holds_run(directory) || !std::filesystem::is_directory(directory, error)) {
-      runs.push_back(reports::read_report(directory));
-      continue;
-    }
-    for (Report& run : runs_of_folder(directory)) runs.push_back(std::move(run));
-  }
-  return runs;
-}
-
 void report(const ReportFlags& o) {
   if (is_sweep(o)) return report_sweep(o);
   if (!o.format.empty())
     throw lmx::UserError(str("[report] --format is for the table of one sweep; --json describes a run"));
-  const std::vector<Report> runs = read_all(o);
+  const std::vector<Report> runs = reports::read_reports(o.runs, "report");
   if ((o.json || !o.charts.empty()) && runs.size() > 1)
     throw lmx::UserError(
         str("[report] ", o.json ? "--json" : "--charts", " describes one run, but ", runs.size(), " are given"));
@@ -153,7 +122,7 @@ void refresh_page(const ReportFlags& o) {
     const sweeps::SweepReport sweep = sweeps::read_sweep(o.runs[0]);
     path = write_page(o, sweep.runs, &sweep.view, o.watch);
   } else {
-    path = write_page(o, read_all(o), nullptr, o.watch);
+    path = write_page(o, reports::read_reports(o.runs, "report"), nullptr, o.watch);
   }
   lmx::progress_line(str("[report] ", path, " was written at ", lmx::local_time("%H:%M:%S"), ", again in ", o.watch,
                          " s; Ctrl-C ends this"));

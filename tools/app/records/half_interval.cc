@@ -35,18 +35,30 @@ std::optional<double> half_interval(const std::vector<double>& values) {
   return errors_of_95(n - 1) * deviation_of(values) / std::sqrt(n);
 }
 
-std::optional<bool> means_differ(const std::vector<double>& a, const std::vector<double>& b) {
-  if (a.size() < 2 || b.size() < 2) return {};
+std::optional<bool> Difference::significant() const {
+  if (!half_interval) return {};
+  return std::fabs(mean) > *half_interval;
+}
+
+Difference difference_of_means(const std::vector<double>& a, const std::vector<double>& b) {
+  Difference difference{mean_of(b) - mean_of(a), {}};
+  if (a.size() < 2 || b.size() < 2) return difference;
   const auto squared_error = [](const std::vector<double>& v) {
     const double deviation = deviation_of(v);
     return deviation * deviation / static_cast<double>(v.size());
   };
-  const double ea = squared_error(a), eb = squared_error(b), difference = std::fabs(mean_of(a) - mean_of(b));
-  if (ea + eb == 0) return difference > 0;
+  const double ea = squared_error(a), eb = squared_error(b);
   // Welch and Satterthwaite's degrees of freedom.
   const double freedom = (ea + eb) * (ea + eb) /
                          (ea * ea / static_cast<double>(a.size() - 1) + eb * eb / static_cast<double>(b.size() - 1));
-  return difference > errors_of_95(freedom) * std::sqrt(ea + eb);
+  difference.half_interval = ea + eb == 0 ? 0 : errors_of_95(freedom) * std::sqrt(ea + eb);
+  return difference;
+}
+
+Difference difference_of_pairs(const std::vector<double>& a, const std::vector<double>& b) {
+  std::vector<double> differences;
+  for (size_t i = 0; i < a.size(); ++i) differences.push_back(b[i] - a[i]);
+  return {mean_of(differences), half_interval(differences)};
 }
 
 double students_p(double t, double freedom) {

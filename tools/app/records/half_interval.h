@@ -15,9 +15,18 @@ double mean_of(const std::vector<double>& values);
 // The standard deviation with n - 1 in the denominator. REQUIRES: at least two values.
 double deviation_of(const std::vector<double>& values);
 
-// Returns whether the means differ significantly at 5 % (Welch's t-test, two-sided). Nothing if one has fewer than two
-// values, so that its spread is not known.
-std::optional<bool> means_differ(const std::vector<double>& a, const std::vector<double>& b);
+// The difference of two means.
+struct Difference {
+  double mean = 0;                      // the mean of b, minus that of a
+  std::optional<double> half_interval;  // of its 95 % interval; nothing if the spread is not known
+  // Whether it is significant at 5 % (two-sided), so that its interval does not contain 0.
+  std::optional<bool> significant() const;
+};
+// By Welch's t-test. There is no interval if one has fewer than two values. REQUIRES: each has a value.
+Difference difference_of_means(const std::vector<double>& a, const std::vector<double>& b);
+// By the t-test of pairs: a[i] and b[i] have the same seed. There is no interval if there are fewer than two pairs.
+// REQUIRES: as many values in both, at least one.
+Difference difference_of_pairs(const std::vector<double>& a, const std::vector<double>& b);
 
 // The probability that Student's t with these degrees of freedom is at least `t` away from 0 (two-sided). REQUIRES:
 // freedom > 0.

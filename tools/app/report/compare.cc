@@ -11,11 +11,11 @@
 namespace lmx_cli::reports {
 namespace {
 
-// Returns every value of the configuration except the seed and the run's folder: the settings that change results.
+// Returns the settings of a run as one text.
 std::string configuration_key(const Report& run) {
   std::string key;
   for (const auto& [name, value] : run.config)
-    if (name != "seed" && !name.starts_with("run.")) key += lmx::str(name, '\n', value, '\n');
+    if (is_setting(name)) key += lmx::str(name, '\n', value, '\n');
   return key;
 }
 
@@ -64,6 +64,27 @@ std::string value_at(const std::optional<RunRecord>& record, const char* key) {
 }
 
 }  // namespace
+
+bool Setting::same() const {
+  return std::all_of(values.begin(), values.end(), [&](const std::string& v) { return v == values[0]; });
+}
+
+std::vector<Setting> settings_of(const std::vector<const Report*>& runs) {
+  std::vector<Setting> settings;
+  std::map<std::string, size_t> places;
+  for (size_t i = 0; i < runs.size(); ++i) {
+    for (const auto& [key, value] : runs[i]->config) {
+      const auto [at, fresh] = places.try_emplace(key, settings.size());
+      if (fresh) settings.push_back({key, std::vector<std::string>(runs.size())});
+      settings[at->second].values[i] = value;
+    }
+  }
+  return settings;
+}
+
+bool is_setting(const std::string& key) {
+  return key != "seed" && !key.starts_with("run.");
+}
 
 Comparison compare(const std::vector<const Report*>& runs, const std::string& metric, bool lower_is_better,
                    std::vector<double> values) {

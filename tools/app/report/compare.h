@@ -10,6 +10,17 @@
 
 namespace lmx_cli::reports {
 
+// A key of the configurations.
+struct Setting {
+  std::string key;
+  std::vector<std::string> values;  // of each run; "" if its configuration lacks the key
+  bool same() const;                // all runs have one value
+};
+// Every key of the configurations, in the order in which they occur.
+std::vector<Setting> settings_of(const std::vector<const Report*>& runs);
+// Returns whether a key can change results beyond the noise between seeds: all but `seed` and `run.*`.
+bool is_setting(const std::string& key);
+
 // Runs whose configurations are equal apart from `seed` and `run.*`.
 struct SeedGroup {
   std::vector<size_t> runs;    // indices, in the order given

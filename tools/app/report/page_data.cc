@@ -48,21 +48,11 @@ std::string cut(const std::string& text, size_t most) {
 }  // namespace
 
 Json config_table(const Listed& listed) {
-  const auto& runs = listed.runs;
-  std::vector<std::string> order;
-  std::map<std::string, std::vector<std::string>> table;
-  for (size_t i = 0; i < runs.size(); ++i) {
-    for (const auto& [key, value] : runs[i]->config) {
-      auto [row, fresh] = table.try_emplace(key, runs.size());
-      if (fresh) order.push_back(key);
-      row->second[i] = cut(value, kLongestValue);
-    }
-  }
   Json json = Json::array();
-  for (const std::string& key : order) {
-    const std::vector<std::string>& values = table[key];
-    const bool same = std::all_of(values.begin(), values.end(), [&](const auto& v) { return v == values[0]; });
-    json.push_back({{"key", key}, {"values", same ? Json::array({values[0]}) : Json(values)}});
+  for (Setting& setting : settings_of(listed.runs)) {
+    for (std::string& value : setting.values) value = cut(value, kLongestValue);
+    if (setting.same()) setting.values.resize(1);
+    json.push_back({{"key", setting.key}, {"values", setting.values}});
   }
   return json;
 }

@@ -9,6 +9,7 @@
 
 #include "lmx/config.h"
 #include "lmx/error.h"
+#include "lmx/log.h"
 
 namespace lmx_cli::reports {
 namespace {
@@ -16,13 +17,15 @@ namespace {
 using lmx::str;
 using Json = nlohmann::ordered_json;
 
-void read_provenance(Report& report) {
+// Returns the whole file.
+Json read_provenance(Report& report) {
   const std::string path = report.directory + "/provenance.json";
   const Json all = Json::parse(std::ifstream(path), nullptr, false);
   if (!all.is_object() || !all.contains("starts") || !all["starts"].is_array() || all["starts"].empty())
     throw lmx::UserError(str("[report] ", path, " is missing or damaged"));
   report.starts = all["starts"].size();
   report.start = all["starts"].back().dump();
+  return all;
 }
 
 // Collects the leaves of a tree; a list is one leaf.
@@ -32,6 +35,26 @@ void flatten(const lmx::Node& node, const std::string& path, std::vector<std::pa
     return;
   }
   for (const auto& [key, value] : node.entries) flatten(value, path.empty() ? key : path + "." + key, leaves);
+}
+
+// Adds the values before each `--change` to those of config.yaml, which has the last ones. A resume from an earlier
+// checkpoint discards the changes after it.
+void add_changes(Report& report, const Json& provenance) {
+  std::map<std::string, std::vector<Json>> changes;
+  for (const Json& start : provenance["starts"]) {
+    if (!start.contains("changes")) continue;
+    for (const Json& change : start["changes"]) {
+      for (auto& [key, earlier] : changes)
+        std::erase_if(earlier, [&](const Json& c) { return c.at("step") > change.at("step"); });
+      changes[change.at("key")].push_back(change);
+    }
+  }
+  for (auto& [key, value] : report.config) {
+    if (changes[key].empty()) continue;
+    value = changes[key].front().at("before");
+    for (const Json& change : changes[key])
+      value += str("; ", change.at("now").get<std::string>(), " from step ", change.at("step").get<int64_t>(), " on");
+  }
 }
 
 std::string text_of(const std::string& path) {
@@ -179,9 +202,10 @@ Report read_report(const std::string& directory) {
   report.directory = directory;
   report.records = read_records(directory);
   const std::vector<RunRecord>& records = report.records;
-  read_provenance(report);
+  const Json provenance = read_provenance(report);
   report.status = jobs::read_status(directory);
   flatten(lmx::parse_yaml_file(directory + "/config.yaml"), "", report.config);
+  add_changes(report, provenance);
   report.samples = text_of(directory + "/samples.txt");
   read_own_metrics(report, records);
   read_codecs(report, records);
@@ -270,6 +294,40 @@ std::vector<std::string> runs_below(const std::string& directory) {
   add_runs(top, runs);
   std::sort(runs.begin(), runs.end());
   return runs;
+}
+
+namespace {
+
+// UserError: no run below the folder can be read.
+void add_runs_of_folder(const std::string& directory, const std::string& command, std::vector<Report>& reports) {
+  const std::vector<std::string> found = runs_below(directory);
+  const size_t before = reports.size();
+  for (const std::string& run : found) {
+    try {
+      reports.push_back(read_report(run));
+    } catch (const lmx::UserError& e) {
+      lmx::log_warn(str("run ", run, " is left out: ", e.what()));
+    }
+  }
+  if (reports.size() > before) return;
+  throw lmx::UserError(str("[", command, "] ", directory,
+                           found.empty() ? " holds no run, and no folder below it does; a run is a folder with "
+                                           "metrics.jsonl, as `lmx run` writes it below runs/"
+                                         : " holds no run that can be read"));
+}
+
+}  // namespace
+
+std::vector<Report> read_reports(const std::vector<std::string>& directories, const std::string& command) {
+  std::vector<Report> reports;
+  for (const std::string& directory : directories) {
+    std::error_code error;
+    if (holds_run(directory) || !fs::is_directory(directory, error))
+      reports.push_back(read_report(directory));
+    else
+      add_runs_of_folder(directory, command, reports);
+  }
+  return reports;
 }
 
 }  // namespace lmx_cli::reports

@@ -40,9 +40,11 @@ struct Report {
   std::string start = "null";  // the last entry of provenance.json, as JSON
   size_t starts = 0;
   jobs::RunStatus status;
-  std::vector<std::pair<std::string, std::string>> config;  // leaves of config.yaml: {"optimizer.lr", "0.1"}
-  std::string samples;                                      // text of samples.txt, "" without that file
-  int64_t step = 0;                                         // of the last record
+  // Leaves of config.yaml: {"optimizer.lr", "0.1"}. A value that `--change` has replaced is "0.1; 0.01 from step 60
+  // on".
+  std::vector<std::pair<std::string, std::string>> config;
+  std::string samples;  // text of samples.txt, "" without that file
+  int64_t step = 0;     // of the last record
   size_t ranks = 1;
   std::vector<RunRecord> records;
   std::optional<RunRecord> train, valid, best;
@@ -101,5 +103,10 @@ bool holds_run(const std::string& directory);
 // Returns the folders of runs below `directory` at any depth, sorted by path; or `directory` itself if it contains a
 // run. Hidden folders, links and the folders inside a run are not searched. UserError: there is no such directory.
 std::vector<std::string> runs_below(const std::string& directory);
+
+// Returns the reports of these runs, and of all runs below those that are no runs. A run below a folder that cannot be
+// read is left out with a warning. UserError: a folder with no run that can be read, a run that is damaged. `command`
+// begins messages: "report".
+std::vector<Report> read_reports(const std::vector<std::string>& directories, const std::string& command);
 
 }  // namespace lmx_cli::reports

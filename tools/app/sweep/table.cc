@@ -111,7 +111,8 @@ void mark_best(Summary& s) {
   if (!best) return;
   best->best = true;
   for (Configuration& c : s.configurations)
-    c.within_noise = !c.best && !means_differ(c.values, best->values).value_or(true);
+    c.within_noise =
+        !c.best && !c.values.empty() && !difference_of_means(c.values, best->values).significant().value_or(true);
 }
 
 // The characters that mean something to LaTeX.
