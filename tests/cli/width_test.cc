@@ -101,6 +101,7 @@ TEST_F(Width, TablesOfPlansAndExperiments) {
   const std::string recipe = source_path("/recipes/patwary_word_1b.yaml");
   for (const Words& words :
        {Words{"plan", recipe, "--machine", "h100_node", "--ranks", "8,64", "sync=allgather,unique"},
+        {"plan", recipe, "--machine", "h100_node", "--ranks", "8,64", "sync=allgather,unique", "--find", "tokens=1e9"},
         {"experiment", "list"},
         {"experiment", "show", "patwary2018/table3_hours"},
         {"experiment", "show", "patwary2018/table3_memory", "--scale", "paper"},

@@ -29,6 +29,7 @@ struct PlanFlags {
   std::string collectives, types, counts, anchor, out, calibrate;
   double epoch_tokens = 0;
   std::optional<double> within;
+  std::optional<lmx::plan::Goal> goal;
   bool no_overlap = false, json = false, memory = false;
 };
 
@@ -71,7 +72,8 @@ std::vector<lmx::Recipe> calibrated_recipes(const PlanFlags& o) {
 void calibrate(Command command, const PlanFlags& o) {
   if (!o.calibrate.ends_with(".yaml"))
     throw lmx::UserError(lmx::str("[plan] --calibrate ", o.calibrate, ": a machine is a file that ends in .yaml"));
-  refuse_given(command, {"--machine", "--ranks", "--out", "--anchor", "--from", "--json"}, "with --calibrate");
+  refuse_given(command, {"--machine", "--ranks", "--out", "--anchor", "--from", "--json", "--find"},
+               "with --calibrate");
   const std::vector<lmx::Recipe> recipes = calibrated_recipes(o);
   const lmx::Recipe& recipe = recipes[0];
   if (lmx::train::comm_ranks(recipe.comm, "comm") > 1 && lmx::train::in_one_process(recipe.comm, "comm"))
@@ -90,8 +92,8 @@ void calibrate(Command command, const PlanFlags& o) {
 // RECIPE is the folder of a run.
 void compare(Command command, PlanFlags o) {
   refuse_given(command,
-               {"--ranks", "--out", "--anchor", "--from", "--calibrate", "--types", "--counts", "--collectives",
-                "--spread", "--fill", "--epoch-tokens", "--no-overlap"},
+               {"--ranks", "--out", "--anchor", "--from", "--calibrate", "--find", "--types", "--counts",
+                "--collectives", "--spread", "--fill", "--epoch-tokens", "--no-overlap"},
                "with --memory");
   if (!o.request.compose.overrides.empty())
     throw lmx::UserError(lmx::str("[plan] --memory plans the recipe of the run, unchanged; leave out '",
@@ -121,6 +123,15 @@ void require_no_loss(const PlanFlags& o) {
     lmx::require_no_loss("--out", o.out, variant.tree);
 }
 
+// The winners and the bandwidths of a plan are not needed.
+void find(const PlanFlags& o) {
+  lmx::plan::Planner planner(o.request);
+  const lmx::plan::Plan plan = planner.rows(planner.speed());
+  const lmx::plan::Found found = lmx::plan::find(plan, *o.goal);
+  if (o.json) return print_json(lmx::plan::json_of(found));
+  std::cout << lmx::plan::text_of(plan, found);
+}
+
 void plan(Command command, PlanFlags o) {
   if (o.memory) return compare(command, o);
   refuse_given(command, {"--within"}, "without --memory");
@@ -141,6 +152,7 @@ void plan(Command command, PlanFlags o) {
   if (o.epoch_tokens > 0) o.request.epoch_tokens = o.epoch_tokens;
   if (o.no_overlap) o.request.overlap = false;
   require_no_loss(o);
+  if (o.goal) return find(o);
   const lmx::plan::Plan plan = lmx::plan::make_plan(o.request);
   if (!o.out.empty()) lmx::write_file(o.out, lmx::plan::file_of(plan, o.out));
   if (o.json) return print_json(lmx::plan::json_of(plan));
@@ -183,21 +195,25 @@ void add_assumptions(Command command, const std::shared_ptr<PlanFlags>& o) {
 void add_plan(Command app) {
   const Command command =
       app.add_subcommand("plan", "estimate time, memory, bytes and price of a training on a machine, without it");
-  set_examples(command, {{"lmx plan recipes/patwary_word_1b.yaml --machine patwary_titanx --ranks 8,16,24,32,64 "
-                          "sync=allgather_dense,unique_seeded_fp16",
-                          "two strategies on one to eight nodes of the paper's cluster"},
-                         {"lmx plan recipes/puri_amazon_4096.yaml --machine h100_node --ranks 8,64 --out plan.html",
-                          "as a page with charts"},
-                         {"lmx plan A.yaml B.yaml --calibrate here.yaml device=cuda comm=self precision=bf16",
-                          "measures the GPU of this machine with the products and passes of two recipes"},
-                         {"lmx plan RECIPE --machine a100_node --ranks 64 machine.links.network.gb_s=12.5",
-                          "with another network"},
-                         {"lmx plan RECIPE --machine h100_node --ranks 8,64 batch.fit=memory",
-                          "with the largest passes that the memory of a GPU allows"},
-                         {"lmx plan runs/word --memory --machine ./here.yaml --within 0.03",
-                          "the planned memory of a run beside the recorded one"},
-                         {"lmx plan RECIPE --machine ott_v100 --ranks 128 --anchor 8:0.176",
-                          "the speed of the device from a measured step"}});
+  set_examples(
+      command,
+      {{"lmx plan recipes/patwary_word_1b.yaml --machine patwary_titanx --ranks 8,16,24,32,64 "
+        "sync=allgather_dense,unique_seeded_fp16",
+        "two strategies on one to eight nodes of the paper's cluster"},
+       {"lmx plan recipes/puri_amazon_4096.yaml --machine h100_node --ranks 8,64 --out plan.html",
+        "as a page with charts"},
+       {"lmx plan A.yaml B.yaml --calibrate here.yaml device=cuda comm=self precision=bf16",
+        "measures the GPU of this machine with the products and passes of two recipes"},
+       {"lmx plan RECIPE --machine a100_node --ranks 64 machine.links.network.gb_s=12.5", "with another network"},
+       {"lmx plan RECIPE --machine h100_node --ranks 8,64 batch.fit=memory",
+        "with the largest passes that the memory of a GPU allows"},
+       {"lmx plan RECIPE --machine h100_node --ranks 8,16,32 sync=allreduce,diloco sync.all.every=10,50 "
+        "--find tokens=2e9,hours=24",
+        "which method, period and number of ranks make a deadline, the cheapest first"},
+       {"lmx plan runs/word --memory --machine ./here.yaml --within 0.03",
+        "the planned memory of a run beside the recorded one"},
+       {"lmx plan RECIPE --machine ott_v100 --ranks 128 --anchor 8:0.176",
+        "the speed of the device from a measured step"}});
   const auto o = std::make_shared<PlanFlags>();
   command.add_option("RECIPE", o->request.recipe, "a recipe, a YAML file").required();
   command.add_option("OVERRIDES", o->request.compose.overrides,
@@ -218,6 +234,10 @@ void add_plan(Command app) {
       .separated_by_commas()
       .repeatable()
       .integer_in(1, lmx::plan::kMostRanks);
+  command.add_option_function(
+      "--find GOAL", [o](const std::string& goal) { o->goal = lmx::plan::parse_goal(goal); },
+      "tokens=N,hours=N,price=N: which variants and numbers of ranks train N target tokens within a time "
+      "and a price (each may be absent), the cheapest first");
   command.add_flag("--memory", o->memory,
                    "RECIPE is the folder of a run: compare the memory that is planned for its recipe with the memory "
                    "that it has recorded. A calibrated --machine has measured passes");
@@ -226,7 +246,9 @@ void add_plan(Command app) {
   add_assumptions(command, o);
   command.add_option("--config-dir DIR", o->request.compose.search_path, "another folder of config groups (repeatable)")
       .repeatable();
-  command.add_option("--out FILE", o->out, "also write a file: .json, .csv, .svg, .html").output_file();
+  command.add_option("--out FILE", o->out, "also write a file: .json, .csv, .svg, .html")
+      .output_file()
+      .excludes("--find");
   add_json(command, o->json);
   o->directories.add_to(command);
   command.callback([command, o] { plan(command, *o); });

@@ -59,6 +59,15 @@ Json row_json(const Row& row) {
   return one;
 }
 
+Json candidate_json(const Candidate& c) {
+  Json json;
+  for (const auto& [key, value] : {std::pair{"steps", c.steps}, {"hours", c.hours}, {"node_hours", c.node_hours}})
+    json[key] = json_number(value);
+  put(json, "price", c.price);
+  json["plan"] = row_json(c.row);
+  return json;
+}
+
 std::string csv_cell(const Json& value) {
   if (!value.is_string()) return value.dump();
   std::string text = "\"";
@@ -146,6 +155,19 @@ Json json_of(const Plan& plan) {
   Json rows = Json::array();
   for (const Row& row : plan.rows) rows.push_back(row_json(row));
   return rows;
+}
+
+Json json_of(const Found& found) {
+  Json json{{"tokens", json_number(found.goal.tokens)}};
+  put(json, "hours", found.goal.hours);
+  put(json, "price", found.goal.price);
+  json["met"] = Json::array();
+  for (const Candidate& c : found.met) json["met"].push_back(candidate_json(c));
+  if (found.nearest) json["nearest"] = candidate_json(*found.nearest);
+  json["out_of_memory"] = found.out_of_memory;
+  json["too_slow"] = found.too_slow;
+  json["too_expensive"] = found.too_expensive;
+  return json;
 }
 
 std::string csv_of(const Plan& plan) {

@@ -73,9 +73,10 @@ void add_hours(Row& row, const Recipe& r, const std::optional<double>& epoch_tok
   else if (row.epoch_hours)
     row.total_hours = r.train.epochs * *row.epoch_hours;
   const int64_t per_node = machine.links.ranks_per_node;
-  if (row.epoch_hours && machine.price.node_hour > 0)
-    row.epoch_price =
-        *row.epoch_hours * machine.price.node_hour * static_cast<double>((row.ranks + per_node - 1) / per_node);
+  row.nodes = (row.ranks + per_node - 1) / per_node;
+  row.node_price = machine.price.node_hour;
+  if (row.epoch_hours && row.node_price > 0)
+    row.epoch_price = *row.epoch_hours * row.node_price * static_cast<double>(row.nodes);
 }
 
 // Why `best` is faster than `next`: the largest of the differences of their steps, per token.

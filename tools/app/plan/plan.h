@@ -81,6 +81,8 @@ struct Row {
   double efficiency = 1;           // tokens a second of a rank, to those of the same variant on the fewest ranks
   std::optional<double> epoch_hours, total_hours;  // to the end of an epoch, and of the training
   std::optional<double> epoch_price;
+  int64_t nodes = 1;      // of the machine that the ranks need
+  double node_price = 0;  // of a node and an hour; 0: unknown
   double tokens_s() const { return step_tokens / time.step_s(); }
 };
 

@@ -6,11 +6,14 @@
 
 #include "app/plan/output.h"
 #include "app/print/terminal.h"
+#include "app/print/words.h"
 #include "base/text.h"
 #include "lmx/error.h"
 
 namespace lmx::plan {
 namespace {
+
+constexpr size_t kMostCandidates = 20;  // rows of --find
 
 std::string short_number(double value, const char* format = "%.3g") {
   char text[32];
@@ -70,6 +73,58 @@ std::string collectives_of(const Plan& plan) {
   return names.size() == 1 ? *names.begin() : all;
 }
 
+// "plan of tiny on h100_node: 8 H100 ...".
+std::string title_of(const Plan& plan) {
+  return str("plan of ", plan.recipe, " on ", plan.machine_name, ": ", plan.machine.name, "\n");
+}
+
+std::string assumptions_of(const Plan& plan) {
+  std::string text;
+  for (const std::string& line : plan.speeds) text += line + "\n";
+  if (const std::string names = collectives_of(plan); !names.empty()) text += "collectives: " + names + "\n";
+  for (const std::string& note : plan.notes) text += "assumed: " + note + "\n";
+  return text;
+}
+
+bool has_variants(const Plan& plan) {
+  return !plan.rows.empty() && !plan.rows[0].variant.empty();
+}
+
+std::string goal_text(const Goal& goal, const std::string& currency) {
+  std::string text = count_text(std::llround(goal.tokens)) + " tokens";
+  if (goal.hours) text += " within " + short_number(*goal.hours, "%.6g") + " h";
+  if (goal.price) text += str(goal.hours ? " and " : " for ", short_number(*goal.price, "%.6g"), " ", currency);
+  return text;
+}
+
+std::string candidates_table(const Plan& plan, const std::vector<Candidate>& candidates) {
+  const bool prices = candidates[0].price.has_value();
+  std::vector<std::vector<std::string>> rows{{}};
+  if (has_variants(plan)) rows[0].push_back("VARIANT");
+  rows[0].insert(rows[0].end(), {"RANKS", "BATCH", "MEMORY", "SENT/STEP", "STEP", "STEPS", "HOURS", "NODE HOURS"});
+  if (prices) rows[0].push_back(plan.machine.price.currency);
+  for (const Candidate& c : candidates) {
+    if (rows.size() > kMostCandidates) break;
+    std::vector<std::string>& cells = rows.emplace_back();
+    if (has_variants(plan)) cells.push_back(c.row.variant);
+    cells.insert(cells.end(), {std::to_string(c.row.ranks), count_text(c.row.batch), memory_of(c.row),
+                               bytes_text(c.row.sent_bytes), seconds_text(c.row.time.step_s()),
+                               short_number(c.steps, "%.6g"), short_number(c.hours), short_number(c.node_hours)});
+    if (prices) cells.push_back(short_number(c.price.value_or(0)));
+  }
+  return lmx_cli::table(rows);
+}
+
+// "3 are too slow, 2 are out of memory"; "" if all reach the goal.
+std::string refused_text(const Found& found) {
+  std::vector<std::string> reasons;
+  for (const auto& [count, reason] : {std::pair{found.too_slow, "too slow"},
+                                      {found.too_expensive, "too expensive"},
+                                      {found.out_of_memory, "out of memory"}})
+    if (count > 0) reasons.push_back(str(count, count == 1 ? " is " : " are ", reason));
+  return lmx_cli::joined(reasons);
+}
+
 }  // namespace
 
 std::string seconds_text(double seconds) {
@@ -78,7 +133,7 @@ std::string seconds_text(double seconds) {
 }
 
 std::string text_of(const Plan& plan, bool terminal) {
-  const Columns columns{plan.rows.size() > 0 && !plan.rows[0].variant.empty(),
+  const Columns columns{has_variants(plan),
                         std::any_of(plan.rows.begin(), plan.rows.end(), [](const Row& r) { return !!r.fit; }),
                         std::any_of(plan.rows.begin(), plan.rows.end(), [](const Row& r) { return !!r.workers; }),
                         plan.machine.price.node_hour > 0};
@@ -92,18 +147,36 @@ std::string text_of(const Plan& plan, bool terminal) {
   if (columns.workers) rows[0].insert(rows[0].end(), {"UPDATES/S", "STALENESS", "SPEED-UP"});
   if (columns.prices) rows[0].push_back(plan.machine.price.currency + "/EPOCH");
   for (const Row& row : plan.rows) rows.push_back(cells_of(row, columns));
-  std::string text = str("plan of ", plan.recipe, " on ", plan.machine_name, ": ", plan.machine.name, "\n",
-                         terminal ? lmx_cli::table(rows) : lmx_cli::table(rows, 0));
+  std::string text = title_of(plan) + (terminal ? lmx_cli::table(rows) : lmx_cli::table(rows, 0));
   for (const Winner& w : plan.winners)
     text +=
         str(w.ranks, w.ranks == 1 ? " rank: " : " ranks: ", w.variant, w.variant.empty() ? "" : ": ", w.reason, "\n");
   for (const Crossing& c : plan.crossings)
     text += str("on ", c.ranks, " ranks ", c.below, " pays below ", bandwidth_text(c.gb_s), " between nodes, ", c.above,
                 " above\n");
-  for (const std::string& line : plan.speeds) text += line + "\n";
-  if (const std::string names = collectives_of(plan); !names.empty()) text += "collectives: " + names + "\n";
-  for (const std::string& note : plan.notes) text += "assumed: " + note + "\n";
+  text += assumptions_of(plan);
   return terminal ? lmx_cli::fit(text) : text;
+}
+
+std::string text_of(const Plan& plan, const Found& found) {
+  std::string text = title_of(plan);
+  const std::string goal = goal_text(found.goal, plan.machine.price.currency), refused = refused_text(found);
+  if (found.nearest) {
+    const Candidate& c = *found.nearest;
+    text += str("no plan of ", plan.rows.size(), " reaches ", goal, ": ", refused, "\nthe nearest one ",
+                c.row.out_of_memory ? "needs the least memory" : "takes " + short_number(c.excess) + " times the limit",
+                ":\n", candidates_table(plan, {c}));
+  } else {
+    text += str(found.met.size(), " of ", plan.rows.size(), " plans ", found.met.size() == 1 ? "reaches " : "reach ",
+                goal, refused.empty() ? "" : "; ", refused, "\n", candidates_table(plan, found.met));
+    if (found.met.size() > kMostCandidates)
+      text += str("and ", found.met.size() - kMostCandidates, " more, which --json prints\n");
+  }
+  text += assumptions_of(plan);
+  text +=
+      "assumed: equal tokens are equal quality. They are not: with the same tokens, other methods, periods and batches "
+      "reach other losses, as docs/experiments/beyond.md measured. Nothing was trained for this plan\n";
+  return lmx_cli::fit(text);
 }
 
 }  // namespace lmx::plan

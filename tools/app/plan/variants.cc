@@ -1,13 +1,18 @@
 #include "app/plan/variants.h"
 
 #include <algorithm>
+#include <map>
+#include <set>
 
 #include "app/sweep/grid.h"
 #include "lmx/error.h"
 #include "recipe/comm_config.h"
+#include "recipe/recipe.h"
 
 namespace lmx::plan {
 namespace {
+
+using Overrides = std::vector<std::string>;
 
 constexpr size_t kMostVariants = 1000;
 
@@ -53,16 +58,18 @@ Algorithm algorithm_of(const Node& machine) {
   }
 }
 
-// The numbers of ranks come from --ranks; a rank's share of the batch follows from the recipe's own number.
+// The numbers of ranks come from --ranks, for all variants; a rank's share of the batch follows from the recipe's own
+// number.
 void refuse_ranks(const std::vector<SweepAxis>& axes, const std::vector<Variant>& variants, const Request& request) {
-  if (request.ranks.empty()) return;
   const int first = ranks_of(variants[0].tree);
-  const bool differ =
-      std::any_of(variants.begin(), variants.end(), [&](const Variant& v) { return ranks_of(v.tree) != first; });
+  if (std::all_of(variants.begin(), variants.end(), [&](const Variant& v) { return ranks_of(v.tree) == first; }))
+    return;
   for (const SweepAxis& axis : axes)
-    if (differ && axis.values.size() > 1 && (axis.key == "comm" || axis.key.starts_with("comm.")))
+    if (axis.values.size() > 1 && (axis.key == "comm" || axis.key.starts_with("comm.")))
       throw UserError(str("[plan] the values of ", axis.key,
-                          " have different numbers of ranks, and --ranks states the numbers; leave out one of them"));
+                          " have different numbers of ranks; --ranks N,... states the numbers, for all variants"));
+  if (request.ranks.empty())
+    throw UserError("[plan] the variants have different numbers of ranks; --ranks N,... states them for all variants");
 }
 
 // The axes of the command line, without those of the recipe's sweep.
@@ -72,9 +79,80 @@ std::vector<SweepAxis> own_axes(const std::string& recipe, const ComposeOptions&
   return axes;
 }
 
-Node compose_with(const std::string& recipe, ComposeOptions options, const std::vector<std::string>& overrides) {
+Node compose_with(const std::string& recipe, ComposeOptions options, const Overrides& overrides) {
   options.overrides = overrides;
   return compose(recipe, options);
+}
+
+// Whether an axis sets a part of what another one chooses: sync.all.every, if sync has several values.
+bool is_part_of_choice(const SweepAxis& axis, const std::vector<SweepAxis>& axes) {
+  return std::any_of(axes.begin(), axes.end(), [&](const SweepAxis& choice) {
+    return choice.values.size() > 1 && axis.key.starts_with(key_of(choice.key) + ".");
+  });
+}
+
+// The recipes of the points with every default, without the parts of choices.
+class WithoutParts {
+ public:
+  WithoutParts(const std::string& recipe, const ComposeOptions& options, const std::vector<SweepAxis>& axes)
+      : recipe_(recipe), options_(options) {
+    for (const SweepAxis& axis : axes) parts_.push_back(is_part_of_choice(axis, axes));
+  }
+  bool is_part(size_t axis) const { return parts_[axis]; }
+  bool any() const { return std::find(parts_.begin(), parts_.end(), true) != parts_.end(); }
+  const Node& of(const Overrides& point) {
+    Overrides own;
+    for (size_t a = 0; a < point.size(); ++a)
+      if (!parts_[a]) own.push_back(point[a]);
+    const auto [at, fresh] = trees_.try_emplace(own);
+    if (fresh) {
+      Node tree = compose_with(recipe_, options_, own);
+      tree.erase("machine");
+      at->second = full_recipe(tree, recipe_);
+    }
+    return at->second;
+  }
+  // UserError: none of the recipes has this key.
+  void require(const std::string& key) const {
+    const size_t dot = key.rfind('.');
+    std::vector<std::string> names;
+    for (const auto& [point, tree] : trees_) {
+      if (tree.at_path(key)) return;
+      if (const Node* parent = tree.at_path(key.substr(0, dot)))
+        for (const auto& [name, value] : parent->entries) names.push_back(name);
+    }
+    throw UserError(str("[plan] no variant has the key ", key, did_you_mean(key.substr(dot + 1), names)));
+  }
+
+ private:
+  std::string recipe_;
+  ComposeOptions options_;
+  std::vector<bool> parts_;  // by axis
+  std::map<Overrides, Node> trees_;
+};
+
+// The overrides of each variant, by axis. A part of a choice is "" for the variants that do not have its key, so that
+// sync=allreduce,diloco sync.all.every=10,50 are three variants.
+std::vector<Overrides> points_of(const std::string& recipe, const ComposeOptions& options,
+                                 const std::vector<SweepAxis>& axes) {
+  std::vector<Overrides> points = sweep_grid(axes, kMostVariants);
+  WithoutParts without(recipe, options, axes);
+  if (!without.any()) return points;
+  for (Overrides& point : points) {
+    const Node& tree = without.of(point);
+    for (size_t a = 0; a < axes.size(); ++a)
+      if (without.is_part(a) && !tree.at_path(axes[a].key)) point[a].clear();
+  }
+  for (size_t a = 0; a < axes.size(); ++a)
+    if (without.is_part(a)) without.require(axes[a].key);
+  std::set<Overrides> seen;
+  std::erase_if(points, [&](const Overrides& point) { return !seen.insert(point).second; });
+  return points;
+}
+
+Overrides without_empty(Overrides overrides) {
+  std::erase(overrides, "");
+  return overrides;
 }
 
 }  // namespace
@@ -87,8 +165,8 @@ int ranks_of(const Node& tree) {
 std::vector<Node> variant_trees(const std::string& recipe, const ComposeOptions& options) {
   bool swept = false;
   std::vector<Node> trees;
-  for (const std::vector<std::string>& overrides : sweep_grid(own_axes(recipe, options, swept), kMostVariants))
-    trees.push_back(compose_with(recipe, options, overrides));
+  for (const Overrides& overrides : points_of(recipe, options, own_axes(recipe, options, swept)))
+    trees.push_back(compose_with(recipe, options, without_empty(overrides)));
   return trees;
 }
 
@@ -96,12 +174,12 @@ std::vector<Variant> variants_of(const Request& request, bool& swept) {
   const ComposeOptions options = with_machine(request);
   const std::vector<SweepAxis> axes = own_axes(request.recipe, options, swept);
   std::vector<Variant> variants;
-  for (const std::vector<std::string>& overrides : sweep_grid(axes, kMostVariants)) {
+  for (const Overrides& overrides : points_of(request.recipe, options, axes)) {
     Variant v;
     for (size_t a = 0; a < axes.size(); ++a)
-      if (axes[a].values.size() > 1) v.label += str(v.label.empty() ? "" : " ", overrides[a]);
+      if (axes[a].values.size() > 1 && !overrides[a].empty()) v.label += str(v.label.empty() ? "" : " ", overrides[a]);
     v.keeps_batch = std::any_of(overrides.begin(), overrides.end(), sets_batch);
-    v.tree = compose_with(request.recipe, options, overrides);
+    v.tree = compose_with(request.recipe, options, without_empty(overrides));
     if (is_file(request.machine)) v.tree.set("machine", parse_yaml_file(request.machine));
     v.machine = read_machine(*v.tree.find("machine"));
     const Algorithm own = algorithm_of(*v.tree.find("machine"));

@@ -15,9 +15,10 @@ struct Variant {
   Algorithm algorithm = Algorithm::automatic;
   bool keeps_batch = false;  // an override sets batch.global
 };
-// In the order of the grid; `swept`: the recipe has axes of a sweep, which are not part of a plan. UserError: a wrong
-// override, a machine that does not exist, a number of ranks that differs between variants although the request states
-// the numbers.
+// In the order of the grid. A key below another one with several values, such as sync.all.every, applies to the
+// variants that have it; a key that no variant has is an error. `swept`: the recipe has axes of a sweep, which are not
+// part of a plan. UserError: a wrong override, a machine that does not exist, a number of ranks that differs between
+// variants although the request states the numbers.
 std::vector<Variant> variants_of(const Request& request, bool& swept);
 
 // The composed recipe of each variant, if no machine is chosen.
