@@ -153,7 +153,7 @@ size_t bytes_without_data(const std::string& title) {
   return bytes + scripts().size();
 }
 
-void put(std::string& text, const std::string& mark, const std::string& what) {
+void put_in_place(std::string& text, const std::string& mark, const std::string& what) {
   text.replace(text.find(mark), mark.size(), what);
 }
 
@@ -165,12 +165,12 @@ std::string page(const std::string& title, const std::vector<Report>& runs, cons
   if (sweep) all.sweep = *sweep;
   const std::string data = fitting_best(title, all, kPageBytes - bytes_without_data(title));
   std::string text = assets::page_html;
-  put(text, "{{title}}", escaped(title));
-  put(text, "{{refresh}}",
-      refresh_s > 0 ? lmx::str("\n<meta http-equiv=\"refresh\" content=\"", refresh_s, "\">") : "");
-  put(text, "{{style}}", assets::style_css);
-  put(text, "{{script}}", scripts());
-  put(text, "{{data}}", data);  // last: it may contain any text, also a mark
+  put_in_place(text, "{{title}}", escaped(title));
+  put_in_place(text, "{{refresh}}",
+               refresh_s > 0 ? lmx::str("\n<meta http-equiv=\"refresh\" content=\"", refresh_s, "\">") : "");
+  put_in_place(text, "{{style}}", assets::style_css);
+  put_in_place(text, "{{script}}", scripts());
+  put_in_place(text, "{{data}}", data);  // last: it may contain any text, also a mark
   return text;
 }
 
