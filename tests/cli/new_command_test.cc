@@ -102,6 +102,13 @@ TEST_F(NewCommand, ATextBecomesAModelOfSubwords) {
   const Outcome run = shell("lmx run book/book.yaml train.steps=3 run.dir=r");
   EXPECT_EQ(run.code, 0) << run.err;
   EXPECT_THAT(run.out, HasSubstr("valid bpb "));
+  // Different numbers are different words, but no subwords.
+  std::string numbers;
+  for (int i = 0; i < 600; ++i) numbers += "number " + std::to_string(i) + " of many\n";
+  write("numbers.txt", numbers);
+  ASSERT_EQ(make("numbers --text numbers.txt --tokens subwords").code, 0);
+  const Outcome counted = shell("lmx run numbers/numbers.yaml train.steps=1 run.dir=s");
+  EXPECT_EQ(counted.code, 0) << counted.err;
 }
 
 TEST_F(NewCommand, LittleTextBecomesASmallModelAndTooLittleIsAnError) {

@@ -147,6 +147,14 @@ Counter sum_of(std::vector<Counter>& counters) {
   return std::move(counters[0]);
 }
 
+// Letters are those of ASCII, and all characters beyond it.
+bool is_spelled(std::string_view word) {
+  std::u32string characters;
+  decode_utf8(word, characters);
+  const auto is_letter = [](char32_t c) { return c > 127 || (c | 32) - U'a' < 26; };
+  return characters.size() > 1 && is_letter(characters[0]) && is_letter(characters[1]);
+}
+
 }  // namespace
 
 TextSurvey survey_text(const Node& data) {
@@ -168,6 +176,7 @@ TextSurvey survey_text(const Node& data) {
   all.survey.files = static_cast<int64_t>(sources.files.size());
   for (const SourceFile& file : sources.files) all.survey.bytes += file.bytes;
   all.survey.word_counts = falling_counts(all.words);
+  for (int64_t i = 0; i < all.words.size(); ++i) all.survey.spelled_words += is_spelled(all.words.word(i));
   all.survey.character_counts = falling_counts(all.characters);
   return all.survey;
 }

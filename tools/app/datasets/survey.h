@@ -17,6 +17,7 @@ struct TextSurvey {
   int64_t blanks = 0;                     // white space within lines
   int64_t words = 0, train_words = 0;     // by lmx's rules, without the </s> of each line
   std::vector<int64_t> word_counts;       // occurrences of each word of the training split, the largest first
+  int64_t spelled_words = 0;              // different words of the training split that begin with two letters
   std::vector<int64_t> character_counts;  // occurrences of each character, likewise; without line ends
 };
 // Counts the text that `data` names: a `data: {name: text}` without `vocab_size`. Memory grows only with the number of

@@ -120,8 +120,8 @@ Reading read_as(const std::string& asked, const lmx::TextSurvey& s) {
     return r;
   }
   if (r.subwords()) {
-    // A text has more subwords than this: each word of several characters becomes one.
-    const int64_t most = kBytesAndSpecial + std::ssize(s.character_counts) + std::ssize(s.word_counts) / 2;
+    // A text has more subwords than this: each word of several letters becomes one. Digits do not: each is a subword.
+    const int64_t most = kBytesAndSpecial + std::ssize(s.character_counts) + s.spelled_words / 2;
     r.vocab = std::min(kSubwords, most);
     r.train_tokens = std::llround(static_cast<double>(s.characters - s.valid_characters) / kSubwordCharacters);
     return r;
