@@ -52,6 +52,7 @@ LMX_SIMD double block_sum(const float* x, int64_t n) {
 
 double sum_of_squares(std::span<const float> values) {
   const auto n = static_cast<int64_t>(values.size());
+  if (n <= kBlock) return block_sum(values.data(), n);
   const int64_t blocks = (n + kBlock - 1) / kBlock;
   std::vector<double> sums(static_cast<size_t>(blocks));
   parallel_for(blocks, 16, [&](int64_t begin, int64_t end) {

@@ -196,7 +196,10 @@ Tensor Communicator::all_reduce(const Tensor& t, const std::string& group) {
 }
 
 Tensor Communicator::reduce_scatter(const Tensor& t, const std::string& group) {
-  const RankRows chunks = RankRows::divided(size(), t.numel());
+  return reduce_scatter(t, RankRows::divided(size(), t.numel()), group);
+}
+
+Tensor Communicator::reduce_scatter(const Tensor& t, const RankRows& chunks, const std::string& group) {
   Tensor sum = Tensor::empty(allocator(t.device()), {chunks[rank()]}, t.dtype(), MemClass::communication);
   const std::vector<Tensor> parts = all_to_all(t.reshape({-1}), chunks, RankRows::same(size(), chunks[rank()]), group);
   Context ctx = comm::context_of(sum);

@@ -125,6 +125,23 @@ ParameterStore ParameterStore::copy(Context& ctx) const {
   return other;
 }
 
+ParameterStore ParameterStore::parts(const std::map<std::string, std::pair<int64_t, int64_t>>& elements) const {
+  ParameterStore other;
+  for (const std::string& name : order_) {
+    const auto found = elements.find(name);
+    if (found == elements.end()) continue;
+    const auto [first, last] = found->second;
+    const Tensor& whole = at(name).value();
+    ParameterSpec part = spec(name);
+    const bool all = last - first == whole.numel();
+    if (!all) part.shape = {last - first}, part.parts.clear();
+    Tensor value = all ? whole : whole.reshape({-1}).slice(first, last);
+    other.order_.push_back(name);
+    other.entries_.emplace(name, Entry{std::move(part), Var(std::move(value), !spec(name).frozen, name)});
+  }
+  return other;
+}
+
 ParameterStore ParameterStore::views(const std::vector<std::string>& names,
                                      const std::function<std::pair<int64_t, int64_t>(int64_t rows)>& range) const {
   ParameterStore other;

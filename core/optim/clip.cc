@@ -9,8 +9,7 @@
 #include "lmx/error.h"
 #include "lmx/optim.h"
 #include "ops/common.h"
-#include "optim/gradient_squares.h"
-#include "optim/measure.h"
+#include "optim/squares.h"
 
 namespace lmx {
 namespace {
@@ -46,50 +45,16 @@ size_t rule_of(const std::string& name, const std::vector<ClipRule>& rules) {
   return r;
 }
 
-// A parameter that has a gradient, and the index of its rule: rules.size() if none matches.
+// A gradient of a parameter, or the squares of its blocks, and the index of the parameter's rule: rules.size() if none
+// matches.
 struct Measured {
   std::string name;
   size_t rule;
+  Tensor values;
+  bool summed;
 };
-std::vector<Measured> with_gradient(const ParameterStore& params, const std::vector<ClipRule>& rules) {
-  std::vector<Measured> all;
-  for (const std::string& name : params.names())
-    if (!params.at(name).grad().empty()) all.push_back({name, rule_of(name, rules)});
-  return all;
-}
-
-// The sums of the squares of these gradients, in this order, and the list of gradients that the device reads.
-struct Squares {
-  Uploaded<optim::SquaredTensor> tensors;
-  Tensor sums;  // f64, one for each gradient
-};
-Squares squares_of(Context& ctx, const ParameterStore& params, const std::vector<Measured>& measured,
-                   const std::vector<ClipRule>& rules) {
-  std::vector<optim::SquaredTensor> all;
-  int64_t parts = 0, largest = 0;
-  for (const auto& [name, rule] : measured) {
-    const Tensor& t = values(params.at(name).grad(), name);
-    all.push_back({t.raw(), t.numel(), parts, rule < rules.size() ? rules[rule].norm : 0, static_cast<int32_t>(rule),
-                   t.dtype() == DType::f64 ? 1 : 0});
-    parts += all.back().parts();
-    largest = std::max(largest, t.numel());
-  }
-  const Uploaded<optim::SquaredTensor> tensors = ctx.upload(std::move(all));
-  Tensor sums = ctx.empty({tensors.size()}, DType::f64, MemClass::other);
-  run_kernel(ctx, optim::SquaredSums<double>{tensors.data(), sums.data<double>(), tensors.size(), parts, largest});
-  return {tensors, sums};
-}
 
 }  // namespace
-
-std::map<std::string, double> optim::gradient_squares(Context& ctx, const ParameterStore& params) {
-  const std::vector<Measured> measured = with_gradient(params, {});
-  if (measured.empty()) return {};
-  const Reading<double> sums = ctx.read<double>(squares_of(ctx, params, measured, {}).sums);
-  std::map<std::string, double> squares;
-  for (size_t i = 0; i < measured.size(); ++i) squares[measured[i].name] = sums.get()[i];
-  return squares;
-}
 
 std::vector<ClipRule> read_clip(const Node& clip, const std::string& path) {
   if (clip.kind == Node::Kind::null) return {};
@@ -118,37 +83,52 @@ void check_clip(const std::vector<ClipRule>& rules, const std::vector<std::strin
 }
 
 GradientMeasure::GradientMeasure(Context& ctx, const ParameterStore& params, const std::vector<ClipRule>& rules,
-                                 double unscale)
+                                 double unscale, const std::map<std::string, Tensor>& divided)
     : unscale_(unscale) {
-  std::vector<Measured> measured = with_gradient(params, rules);
+  std::vector<Measured> measured;
+  for (const auto& [name, squares] : divided) measured.push_back({name, rule_of(name, rules), squares, true});
+  for (const std::string& name : params.names())
+    if (const Gradient& grad = params.at(name).grad(); !grad.empty())
+      measured.push_back({name, rule_of(name, rules), values(grad, name), false});
   if (measured.empty()) return;
-  for (const auto& [name, rule] : measured) rule_[name] = static_cast<int64_t>(rule);
   std::sort(measured.begin(), measured.end(), [](const Measured& a, const Measured& b) {  // the order of all additions
     return std::tie(a.rule, a.name) < std::tie(b.rule, b.name);
   });
-  const Squares squares = squares_of(ctx, params, measured, rules);
   const auto groups = static_cast<int64_t>(rules.size()) + 1;  // the last: gradients that belong to no rule
-  factors_ = ctx.empty({groups + 1}, DType::f64, MemClass::other);
-  run_kernel(ctx, optim::ClipFactors<double>{squares.tensors.data(), squares.sums.data<double>(),
-                                             squares.tensors.size(), groups, unscale, factors_.data<double>()});
+  total_ = groups;
+  optim::SquaredList list;
+  for (const Measured& m : measured) {
+    const auto rule = static_cast<int64_t>(m.rule);
+    const bool fresh = places_.emplace(m.name, Place{rule, total_ + 1 + list.size()}).second;
+    LMX_CHECK(fresh, "two gradients of ", m.name);
+    list.add(m.values, m.summed, static_cast<int32_t>(rule), m.rule < rules.size() ? rules[m.rule].norm : 0);
+  }
+  const Uploaded<optim::SquaredTensor> tensors = list.upload(ctx);
+  factors_ = ctx.empty({total_ + 1 + list.size()}, DType::f64, MemClass::other);
+  Tensor sums = factors_.slice(total_ + 1, factors_.numel());
+  list.sum(ctx, list.block_sums(ctx), sums);
+  run_kernel(ctx, optim::ClipFactors<double>{tensors.data(), sums.data<double>(), tensors.size(), groups, unscale,
+                                             factors_.data<double>()});
   reading_ = ctx.read<double>(factors_);
 }
 
 GradScale GradientMeasure::scale(const std::string& param) const {
-  const int64_t rule = rule_.at(param);
+  const int64_t rule = places_.at(param).rule;
   return {unscale_, factors_.slice(rule, rule + 1)};
 }
 
 ClipResult GradientMeasure::result() const {
   ClipResult result;
   result.unscale = unscale_;
-  if (rule_.empty()) return result;
+  if (places_.empty()) return result;
   const std::span<const double> factors = reading_.get();
-  result.norm = std::sqrt(factors.back()) * unscale_;
-  result.finite = std::isfinite(factors.back());
-  if (!result.finite) return result;
-  for (const auto& [name, rule] : rule_)
-    if (const double factor = factors[static_cast<size_t>(rule)]; factor != 1) result.factors[name] = factor;
+  const auto at = [&](int64_t i) { return factors[static_cast<size_t>(i)]; };
+  result.norm = std::sqrt(at(total_)) * unscale_;
+  result.finite = std::isfinite(at(total_));
+  for (const auto& [name, place] : places_) {
+    if (!std::isfinite(at(place.sum))) result.not_finite.push_back(name);
+    if (result.finite && at(place.rule) != 1) result.factors[name] = at(place.rule);
+  }
   return result;
 }
 

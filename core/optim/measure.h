@@ -4,27 +4,40 @@
 #include <cmath>
 
 #include "lmx/kernels.h"
+#include "lmx/optim.h"
 
 namespace lmx::optim {
 
-// A gradient: n elements of type f32, or f64 if `wide` is 1, and the rule that clips it. A device divides it into parts
-// of kPart elements, which are numbered over all gradients.
+// A gradient: n elements of type f32 or f64, and the rule that clips it. Or the sums of the squares of the blocks of a
+// gradient, f64. Blocks have kSumBlock elements and are numbered over all gradients.
 struct SquaredTensor {
-  static constexpr int64_t kPart = 1 << 14;
+  enum Values : int32_t { narrow, wide, summed };  // f32, f64, sums
   const void* x;
-  int64_t n, first_part;
+  int64_t n, first_block;
   double max_norm;  // of its rule; 0: not clipped
-  int32_t rule, wide;
-  LMX_HD int64_t parts() const { return (n + kPart - 1) / kPart; }
+  int32_t rule;
+  Values values;
+  LMX_HD int64_t blocks() const { return values == summed ? n : (n + kSumBlock - 1) / kSumBlock; }
+  LMX_HD int64_t block_end(int64_t begin) const { return begin + kSumBlock < n ? begin + kSumBlock : n; }
 };
 
-// sums[k] = the sum of the squares of tensor k, accumulated in T = double.
+// blocks[first_block + b] = the sum of the squares of block b of each tensor, accumulated in T = double.
+template <class T>
+struct SquaredBlocks {
+  static constexpr const char* kName = "squared_blocks";
+  const SquaredTensor* tensors;  // (count)
+  T* blocks;                     // (total)
+  int64_t count, total;
+};
+
+// sums[k] = the sum of the blocks of tensor k.
 template <class T>
 struct SquaredSums {
   static constexpr const char* kName = "squared_sums";
-  const SquaredTensor* tensors;   // (count)
-  T* sums;                        // (count)
-  int64_t count, parts, largest;  // largest: the elements of the largest tensor
+  const SquaredTensor* tensors;  // (count)
+  const T* blocks;
+  T* sums;  // (count)
+  int64_t count, most_blocks;
 };
 
 // From these sums: factors[r] = max_norm / norm if the norm of the gradients of rule r, times `unscale`, is above

@@ -1,22 +1,39 @@
 #include "optim/measure.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "lmx/parallel.h"
 
 namespace lmx::optim {
 namespace {
 
-double squares(const SquaredTensor& t) {
-  if (!t.wide) return sum_of_squares({static_cast<const float*>(t.x), static_cast<size_t>(t.n)});
+double squares(const SquaredTensor& t, int64_t block) {
+  if (t.values == SquaredTensor::summed) return static_cast<const double*>(t.x)[block];
+  const int64_t begin = block * kSumBlock, end = t.block_end(begin);
+  if (t.values == SquaredTensor::narrow)
+    return sum_of_squares({static_cast<const float*>(t.x) + begin, static_cast<size_t>(end - begin)});
   const auto* x = static_cast<const double*>(t.x);
   double sum = 0;
-  for (int64_t i = 0; i < t.n; ++i) sum += x[i] * x[i];
+  for (int64_t i = begin; i < end; ++i) sum += x[i] * x[i];
   return sum;
 }
 
+void squared_blocks(Context&, const SquaredBlocks<double>& a) {
+  constexpr int64_t kBlocks = 16;  // per thread, at least
+  for (int64_t k = 0; k < a.count; ++k) {
+    const SquaredTensor& t = a.tensors[k];
+    parallel_for(t.blocks(), kBlocks, [&](int64_t begin, int64_t end) {
+      for (int64_t b = begin; b < end; ++b) a.blocks[t.first_block + b] = squares(t, b);
+    });
+  }
+}
+
 void squared_sums(Context&, const SquaredSums<double>& a) {
-  for (int64_t k = 0; k < a.count; ++k) a.sums[k] = squares(a.tensors[k]);
+  for (int64_t k = 0; k < a.count; ++k) {
+    const double* own = a.blocks + a.tensors[k].first_block;
+    a.sums[k] = std::accumulate(own, own + a.tensors[k].blocks(), 0.0);
+  }
 }
 
 void clip_factors(Context&, const ClipFactors<double>& a) {
@@ -73,7 +90,8 @@ void average_all(Context&, const AverageAll<T>& a) {
   for (int64_t k = 0; k < a.count; ++k) average_rows(a.averages[k]);
 }
 
-const KernelAdder adder(Device::Kind::cpu, squared_sums, clip_factors, average_all<float>, average_all<double>);
+const KernelAdder adder(Device::Kind::cpu, squared_blocks, squared_sums, clip_factors, average_all<float>,
+                        average_all<double>);
 
 }  // namespace
 }  // namespace lmx::optim

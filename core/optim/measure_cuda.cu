@@ -13,32 +13,36 @@ __device__ double squares_of(const void* values, int64_t begin, int64_t end) {
   });
 }
 
-// A block for each part of each tensor.
-__global__ void square_part(SquaredSums<double> a, double* parts) {
+// A block of threads for each block of each tensor.
+__global__ void square_block(SquaredBlocks<double> a) {
   cuda::wait_for_previous();
-  const int64_t part = blockIdx.x;
-  const int64_t k = cuda::range_of(part, a.count, [&a](int64_t i) { return a.tensors[i].first_part; });
+  const int64_t number = blockIdx.x;
+  const int64_t k = cuda::range_of(number, a.count, [&a](int64_t i) { return a.tensors[i].first_block; });
   const SquaredTensor t = a.tensors[k];
-  const int64_t begin = (part - t.first_part) * t.kPart, end = begin + t.kPart < t.n ? begin + t.kPart : t.n;
-  const double sum = t.wide ? squares_of<double>(t.x, begin, end) : squares_of<float>(t.x, begin, end);
-  if (threadIdx.x == 0) parts[part] = sum;
+  const int64_t block = number - t.first_block, begin = block * kSumBlock, end = t.block_end(begin);
+  double sum = 0;
+  if (t.values == SquaredTensor::summed)
+    sum = static_cast<const double*>(t.x)[block];
+  else
+    sum = t.values == SquaredTensor::wide ? squares_of<double>(t.x, begin, end) : squares_of<float>(t.x, begin, end);
+  if (threadIdx.x == 0) a.blocks[number] = sum;
 }
 
-// A block for each tensor.
-__global__ void finish_squares(SquaredSums<double> a, const double* parts) {
+// A block of threads for each tensor.
+__global__ void sum_blocks(SquaredSums<double> a) {
   cuda::wait_for_previous();
   const SquaredTensor t = a.tensors[blockIdx.x];
-  const double* own = parts + t.first_part;
-  const double sum = cuda::block_sum_of(0, t.parts(), [own](int64_t i) { return own[i]; });
+  const double* own = a.blocks + t.first_block;
+  const double sum = cuda::block_sum_of(0, t.blocks(), [own](int64_t i) { return own[i]; });
   if (threadIdx.x == 0) a.sums[blockIdx.x] = sum;
 }
 
+void squared_blocks(Context& ctx, const SquaredBlocks<double>& a) {
+  cuda::launch(ctx, a.kName, cuda::summing_grid(a.total, kSumBlock), square_block, a);
+}
+
 void squared_sums(Context& ctx, const SquaredSums<double>& a) {
-  Tensor parts = ctx.empty(Shape{a.parts}, DType::f64, MemClass::other);
-  const int64_t most_parts = (a.largest + SquaredTensor::kPart - 1) / SquaredTensor::kPart;
-  if (a.parts > 0)
-    cuda::launch(ctx, a.kName, cuda::summing_grid(a.parts, a.largest), square_part, a, parts.data<double>());
-  cuda::launch(ctx, a.kName, cuda::summing_grid(a.count, most_parts), finish_squares, a, parts.data<double>());
+  cuda::launch(ctx, a.kName, cuda::summing_grid(a.count, a.most_blocks), sum_blocks, a);
 }
 
 struct ClipElement {
@@ -73,7 +77,7 @@ void average_all(Context& ctx, const AverageAll<T>& a) {
   cuda::launch_together<AverageElement<T>>(ctx, a.kName, a.averages, a.count);
 }
 
-const KernelAdder adder(Device::Kind::cuda, squared_sums, cuda::each<ClipElement>, average_all<float>,
+const KernelAdder adder(Device::Kind::cuda, squared_blocks, squared_sums, cuda::each<ClipElement>, average_all<float>,
                         average_all<double>);
 
 }  // namespace

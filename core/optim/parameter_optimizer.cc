@@ -1,12 +1,10 @@
 #include "optim/parameter_optimizer.h"
 
-#include <algorithm>
-
 #include "autograd/gradient_sums.h"
 #include "backend/cuda.h"
 #include "lmx/error.h"
 #include "lmx/ops.h"
-#include "optim/measure.h"
+#include "optim/squares.h"
 #include "optim/update.h"
 
 namespace lmx::optim {
@@ -102,16 +100,11 @@ void ParameterOptimizer::load(Context& ctx, const ParameterStore& params, const 
 }
 
 Tensor squares_of(Context& ctx, std::span<const Tensor> tensors) {
-  std::vector<SquaredTensor> all;
-  int64_t parts = 0, largest = 0;
-  for (const Tensor& t : tensors) {
-    all.push_back({t.raw(), t.numel(), parts, 0, 0, t.dtype() == DType::f64 ? 1 : 0});
-    parts += all.back().parts();
-    largest = std::max(largest, t.numel());
-  }
-  const Uploaded<SquaredTensor> list = ctx.upload(std::move(all));
+  SquaredList list;
+  for (const Tensor& t : tensors) list.add(t);
+  list.upload(ctx);
   Tensor sums = ctx.empty({list.size()}, DType::f64, MemClass::other);
-  run_kernel(ctx, SquaredSums<double>{list.data(), sums.data<double>(), list.size(), parts, largest});
+  list.sum(ctx, list.block_sums(ctx), sums);
   return sums;
 }
 

@@ -11,7 +11,7 @@
 namespace lmx {
 
 Optimizer::~Optimizer() = default;
-Grain Optimizer::grain() const {
+Grain Optimizer::grain(const std::string&) const {
   return Grain::parameter;
 }
 void Optimizer::begin(const std::vector<ParameterSpec>&, const std::string&) {}

@@ -56,4 +56,10 @@ std::map<std::string, Tensors> load_states(const std::string& optimizer, Context
   return loaded;
 }
 
+std::string param_of_slot(const std::string& slot, const std::function<bool(const std::string&)>& known) {
+  for (size_t dot = slot.rfind('.'); dot != std::string::npos && dot > 0; dot = slot.rfind('.', dot - 1))
+    if (std::string param = slot.substr(0, dot); known(param)) return param;
+  return {};
+}
+
 }  // namespace lmx::optim

@@ -27,4 +27,7 @@ using Tensors = std::vector<Tensor>;
 std::map<std::string, Tensors> load_states(const std::string& optimizer, Context& ctx, const ParameterStore& params,
                                            const StateDict& state, const StatesOf& states_of);
 
+// The parameter of a slot "<parameter>.<slot>": the longest such name that `known` accepts, or "" if there is none.
+std::string param_of_slot(const std::string& slot, const std::function<bool(const std::string&)>& known);
+
 }  // namespace lmx::optim

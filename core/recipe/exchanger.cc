@@ -9,6 +9,7 @@
 #include "lmx/error.h"
 #include "lmx/param_server.h"
 #include "lmx/plugin.h"
+#include "lmx/shard_strategy.h"
 #include "nn/state_dict.h"
 
 namespace lmx {
@@ -47,6 +48,10 @@ Exchanger::Exchanger(std::vector<BoundRule> rules, const std::vector<ParameterSp
       add_units(rule);
   check_candidate_keys(rules_, path_);
   order_units(params);
+  for (const BoundRule& rule : rules_)
+    if (ShardStrategy* shard = rule.rule->shard()) shards_.push_back(shard);
+  for (const Unit& unit : units_)
+    if (unit.rule->rule->shard()) published_.push_back(unit);
 }
 
 Exchanger::~Exchanger() = default;
@@ -99,17 +104,16 @@ std::vector<Tensor> Exchanger::gradients(const Unit& unit) const {
   return all;
 }
 
-void Exchanger::reduce(Unit& unit) {
+template <class Body>
+void Exchanger::exchange(Unit& unit, const char* function, Body&& body) {
   const Span span(ctx_.tracer, "sync");
   const double cpu = thread_cpu_s();
   Context own = ctx_;
   use_stream_of_thread(own);
-  std::vector<Var> vars;
-  for (const std::string& name : unit.names) vars.push_back(params_->at(name));
   const size_t entered = ctx_.comm->ledger().size();
   const StepRecord* const record = step_record(ctx_);
   const int64_t allocated = record ? record->allocated_outside() : 0;
-  call(*unit.rule, "reduce()", [&](SyncRule& s) { s.strategy()->reduce(own, vars); });
+  call(*unit.rule, function, [&](SyncRule& s) { body(own, s); });
   unit.bytes.add(ctx_.comm->ledger(), entered);
   // The rank reads what it sends and receives. Each other byte that it allocates is written once and read once.
   if (record) {
@@ -117,6 +121,21 @@ void Exchanger::reduce(Unit& unit) {
     b.moved = b.sent + b.received + 2 * std::max<int64_t>(0, record->allocated_outside() - allocated - b.received);
   }
   unit.cpu = thread_cpu_s() - cpu;
+}
+
+void Exchanger::reduce(Unit& unit) {
+  std::vector<Var> vars;
+  for (const std::string& name : unit.names) vars.push_back(params_->at(name));
+  exchange(unit, "reduce()", [&](Context& ctx, SyncRule& s) { s.strategy()->reduce(ctx, vars); });
+}
+
+void Exchanger::publish() {
+  if (published_.empty()) return;
+  for (Unit& unit : published_)
+    queue_->post(queue_->now(), [this, &unit] {
+      exchange(unit, "gather()", [&](Context& ctx, SyncRule& s) { s.shard()->publish(ctx, unit.names); });
+    });
+  queue_->drain();
 }
 
 void Exchanger::begin_step(Context& ctx, ParameterStore& params, std::span<const Batch> share, StepPlan& plan) {
@@ -129,6 +148,7 @@ void Exchanger::begin_step(Context& ctx, ParameterStore& params, std::span<const
   next_ = 0;
   if (queue_) queue_->begin_step();
   for (Unit& unit : units_) unit.missing = unit.names.size(), unit.bytes = {}, unit.cpu = 0;
+  for (Unit& unit : published_) unit.bytes = {}, unit.cpu = 0;
 }
 
 void Exchanger::grad_ready(const Var& param) {
@@ -185,8 +205,12 @@ void Exchanger::load(Context& ctx, const std::vector<StateDict>& ranks) {
 
 std::vector<UnitTime> Exchanger::timeline() const {
   std::vector<UnitTime> all;
-  for (const Unit& unit : units_)
-    all.push_back({.rule = unit.rule->name, .params = unit.names, .bytes = unit.bytes, .cpu = unit.cpu});
+  const auto add = [&](const Unit& unit, bool after) {
+    all.push_back(
+        {.rule = unit.rule->name, .params = unit.names, .bytes = unit.bytes, .cpu = unit.cpu, .after_update = after});
+  };
+  for (const Unit& unit : units_) add(unit, false);
+  for (const Unit& unit : published_) add(unit, true);
   if (!queue_) return all;
   const std::vector<train::UnitQueue::JobTime> times = queue_->job_times();
   for (size_t i = 0; i < std::min(all.size(), times.size()); ++i)
@@ -272,6 +296,10 @@ const std::vector<ServerStrategy*>& Exchanger::servers() const {
 
 const std::vector<const BoundRule*>& Exchanger::replicas() const {
   return replicas_;
+}
+
+const std::vector<ShardStrategy*>& Exchanger::shards() const {
+  return shards_;
 }
 
 }  // namespace lmx

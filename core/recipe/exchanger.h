@@ -41,6 +41,8 @@ class Exchanger {
   // Returns when every gradient is the sum over ranks. A parameter for which grad_ready() was not called takes part
   // with its current gradient.
   void finish();
+  // After the update: sends the values of the parameters whose update ranks have divided. Collective.
+  void publish();
   void after_step(Context& ctx);
   void discard();
   void rescale(double factor);
@@ -64,9 +66,11 @@ class Exchanger {
   void check_loss(const Loss& loss) const;
   // UserError: a rule whose result is a direction, with clipping of its parameters or with a loss scale.
   void check_directions(const std::vector<ClipRule>& clip, bool loss_scaled) const;
-  // The servers of all rules, and the rules of ranks with own values; empty if there are none.
+  // The servers of all rules, the rules of ranks with own values, and the rules of ranks that divide the update; empty
+  // if there are none.
   const std::vector<ServerStrategy*>& servers() const;
   const std::vector<const BoundRule*>& replicas() const;
+  const std::vector<ShardStrategy*>& shards() const;
 
  private:
   struct Unit {
@@ -81,6 +85,8 @@ class Exchanger {
   void order_units(const std::vector<ParameterSpec>& params);
   void post_ready();
   std::vector<Tensor> gradients(const Unit& unit) const;
+  template <class Body>
+  void exchange(Unit& unit, const char* function, Body&& body);
   void reduce(Unit& unit);
 
   const std::vector<BoundRule> rules_;  // in the recipe's order
@@ -88,7 +94,8 @@ class Exchanger {
   const std::string path_;
   std::vector<ServerStrategy*> servers_;
   std::vector<const BoundRule*> replicas_;
-  std::vector<Unit> units_;
+  std::vector<ShardStrategy*> shards_;
+  std::vector<Unit> units_, published_;
   std::map<std::string, size_t> unit_of_;  // by parameter
   size_t next_ = 0;                        // the first unit that has not been posted in this step
   Context ctx_;                            // of the step, for units

@@ -12,6 +12,7 @@
 #include "lmx/error.h"
 #include "lmx/optim.h"
 #include "optim/optimizers.h"
+#include "optim/states.h"
 #include "plugin/choice.h"
 #include "recipe/choices.h"
 #include "recipe/param_rules.h"
@@ -40,8 +41,8 @@ class PluginOptimizer final : public Optimizer {
  public:
   PluginOptimizer(const PluginInfo& plugin, std::unique_ptr<Optimizer> own) : plugin_(plugin), own_(std::move(own)) {}
 
-  Grain grain() const override {
-    return in_plugin(plugin_, "grain()", [&] { return own_->grain(); });
+  Grain grain(const std::string& param) const override {
+    return in_plugin(plugin_, "grain()", [&] { return own_->grain(param); });
   }
   void begin(const std::vector<ParameterSpec>& params, const std::string& where) override {
     in_plugin(plugin_, "begin()", [&] { own_->begin(params, where); });
@@ -119,11 +120,7 @@ class RuleOptimizer final : public Optimizer {
     }
   }
 
-  Grain grain() const override {
-    const bool elements =
-        std::all_of(own_.begin(), own_.end(), [](const Own& own) { return own.optimizer->grain() == Grain::element; });
-    return elements ? Grain::element : Grain::parameter;
-  }
+  Grain grain(const std::string& param) const override { return own_[rule_of_.at(param)].optimizer->grain(param); }
   void update(Context& ctx, Var& param, double lr, int64_t number, double grad_scale) override {
     Own& own = own_[rule_of_.at(param.name())];
     own.optimizer->update(ctx, param, lr * own.factor, number, grad_scale);
@@ -157,9 +154,8 @@ class RuleOptimizer final : public Optimizer {
 
   // The rule of the parameter in "<parameter>.<slot>"; the first rule, which refuses the slot, if there is none.
   size_t rule_of_slot(const std::string& slot) const {
-    for (size_t dot = slot.rfind('.'); dot != std::string::npos && dot > 0; dot = slot.rfind('.', dot - 1))
-      if (const auto found = rule_of_.find(slot.substr(0, dot)); found != rule_of_.end()) return found->second;
-    return 0;
+    const std::string param = optim::param_of_slot(slot, [this](const std::string& p) { return rule_of_.contains(p); });
+    return param.empty() ? 0 : rule_of_.at(param);
   }
 
   std::vector<Own> own_;
@@ -217,15 +213,18 @@ std::vector<train::RuleRate> train::rule_rates(const Node& optimizer, const std:
   return rates;
 }
 
-void train::check_optimizer_of_ranks(const Node& optimizer, const std::string& path, bool servers) {
+void train::check_optimizer_of_ranks(const Node& optimizer, const std::string& path, ApartRanks ranks) {
   for (const Placed& own : optimizers_of(optimizer, path)) {
-    const bool averages = choose_optimizer(own.config, own.path).trait(trait::kAverages) == "true";
+    const bool averages = choose_optimizer(own.config, own.path).trait(trait::kAverages) == "true",
+               servers = ranks == ApartRanks::servers;
     const std::string start = place_of_key(own.config, own.path, "name") + own.config.find("name")->text;
     if (!servers && averages)
-      throw UserError(str(start,
-                          " averages the parameters for validations, and with this strategy of sync ranks have "
-                          "their own values, of which there is no such average; choose another optimizer"));
-    if (!servers || (!averages && make_optimizer(own.config, own.path)->grain() == Grain::element)) continue;
+      throw UserError(str(start, " averages the parameters for validations, and with this strategy of sync ",
+                          ranks == ApartRanks::replicas
+                              ? "ranks have their own values, of which there is no such average"
+                              : "no rank has the whole state of the optimizer",
+                          "; choose another optimizer"));
+    if (!servers || (!averages && make_optimizer(own.config, own.path)->grain("") == Grain::element)) continue;
     throw UserError(str(start, averages ? " averages parameters for validations" : " updates a parameter as a whole",
                         ", and with an asynchronous rule of sync each rank has some rows of a parameter; choose an "
                         "optimizer that updates each element separately, such as adamw, or a synchronous strategy"));

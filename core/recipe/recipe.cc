@@ -302,10 +302,12 @@ Recipe full_components(const Recipe& given, ErrorCollector& errors) {
   });
   errors.keep([&] {
     full.sync = full_sync_config(given.sync, "sync");
-    const bool servers = is_asynchronous(given.sync, "sync");
-    if (!servers && !has_replicas(given.sync, "sync")) return;
-    check_average(given, servers);
-    if (updates) train::check_optimizer_of_ranks(given.optimizer, "optimizer", servers);
+    using train::ApartRanks;
+    const bool servers = is_asynchronous(given.sync, "sync"), replicas = has_replicas(given.sync, "sync");
+    if (!servers && !replicas && !has_shards(given.sync, "sync")) return;
+    if (servers || replicas) check_average(given, servers);
+    const ApartRanks ranks = servers ? ApartRanks::servers : replicas ? ApartRanks::replicas : ApartRanks::shards;
+    if (updates) train::check_optimizer_of_ranks(given.optimizer, "optimizer", ranks);
   });
   errors.keep([&] { static_cast<void>(read_clip(given.clip, "clip")); });
   full.loss_scale = given.loss_scale.resolved();

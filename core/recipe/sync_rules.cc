@@ -1,6 +1,7 @@
 // `sync:` of a recipe: assigns parameters to strategies.
 #include "recipe/sync_rules.h"
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -49,6 +50,19 @@ bool rules_have(const Node& sync, const std::string& path, const char* trait) {
   return !rules.empty() && has_trait(rules.front(), trait);
 }
 
+// Rows of a table that a step does not use have no gradient, and an owner updates all elements of its part.
+void check_shards(const ParamRule& rule, const std::vector<ParameterSpec>& params) {
+  if (!has_trait(rule, trait::kShards)) return;
+  for (const ParameterSpec& spec : params)
+    if (spec.sparse)
+      throw UserError(str(config::at(rule.config.mark, rule.path), "the gradient of '", spec.name,
+                          "' has some rows of the table only, and strategy ", rule.component,
+                          " divides whole gradients among ranks; give tables to a rule of their own before this one, "
+                          "such as tables: {params: "
+                          ", spec.name, "
+                          ", strategy: unique}"));
+}
+
 }  // namespace
 
 std::unique_ptr<Exchanger> make_exchanger(const Node& sync, const std::string& path, const SyncEnv& all) {
@@ -60,6 +74,7 @@ std::unique_ptr<Exchanger> make_exchanger(const Node& sync, const std::string& p
     SyncEnv env{rule.name, assigned[r], all.rank, all.ranks, all.key.fold(rule.name), all.ranks_per_node};
     std::erase_if(env.params, [](const ParameterSpec& spec) { return spec.frozen; });
     if (env.params.empty()) continue;  // all parameters of the rule are frozen: there is nothing to exchange
+    check_shards(rule, env.params);
     const PluginInfo& plugin = Registry::instance().find(PluginKind::sync, rule.config, rule.path);
     bound.push_back({rule.name, env.params, &plugin, create<SyncFactory>(plugin, rule.config, rule.path, env)});
   }
@@ -89,6 +104,11 @@ bool is_asynchronous(const Node& sync, const std::string& path) {
 
 bool has_replicas(const Node& sync, const std::string& path) {
   return rules_have(sync, path, trait::kReplicas);
+}
+
+bool has_shards(const Node& sync, const std::string& path) {
+  const std::vector<ParamRule> rules = read_param_rules(sync, path, kForm);
+  return std::any_of(rules.begin(), rules.end(), [](const ParamRule& r) { return has_trait(r, trait::kShards); });
 }
 
 }  // namespace lmx

@@ -18,5 +18,6 @@ std::unique_ptr<Exchanger> make_exchanger(const Node& sync, const std::string& p
 Node full_sync_config(const Node& sync, const std::string& path);
 bool is_asynchronous(const Node& sync, const std::string& path);
 bool has_replicas(const Node& sync, const std::string& path);  // a ReplicaStrategy
+bool has_shards(const Node& sync, const std::string& path);    // any rule is a ShardStrategy
 
 }  // namespace lmx

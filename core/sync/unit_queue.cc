@@ -65,6 +65,7 @@ void UnitQueue::begin_step() {
   const std::lock_guard lock(mutex_);
   count_times();
   done_.clear();
+  drains_.clear();
   counted_ = true;
   start_ = now();
 }
@@ -132,22 +133,23 @@ void UnitQueue::drain() {
   }
   changed_.wait(lock, [&] { return jobs_.empty() && !busy_; });
   if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
-  drained_ = std::move(begin);
   {
     std::optional<OnStream> exchange;
     if (device_) exchange.emplace(WorkStream::exchange);
-    exchanged_ = now();
+    drains_.emplace_back(std::move(begin), now());
   }
   counted_ = false;
-  if (device_) device_->wait_for(*exchanged_.device);
+  if (device_) device_->wait_for(*drains_.back().second.device);
   shares_.clear();
 }
 
 // Adds the times of the last step, unless the device has not done it yet.
 void UnitQueue::count_times() {
-  if (counted_ || !reached(drained_) || !reached(exchanged_)) return;
+  const auto known = [](const auto& drain) { return reached(drain.first) && reached(drain.second); };
+  if (counted_ || !std::all_of(drains_.begin(), drains_.end(), known)) return;
   for (const Job& job : done_) times_.busy += seconds(job.begin, job.end);
-  times_.exposed += std::max(0.0, seconds(start_, exchanged_) - seconds(start_, drained_));
+  for (const auto& [begin, end] : drains_)
+    times_.exposed += std::max(0.0, seconds(start_, end) - seconds(start_, begin));
   counted_ = true;
 }
 

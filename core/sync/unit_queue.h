@@ -11,6 +11,7 @@
 #include <mutex>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "lmx/sync.h"
@@ -41,7 +42,8 @@ struct UnitTime {
   double ready = 0, begin = 0, end = 0;
   UnitBytes bytes = {};
   double cpu = 0;
-  int64_t period = 1;  // steps between two such exchanges
+  int64_t period = 1;         // steps between two such exchanges
+  bool after_update = false;  // values are exchanged, not gradients
 };
 
 }  // namespace lmx
@@ -99,10 +101,11 @@ class UnitQueue {
   std::deque<Job> jobs_;
   bool busy_ = false, ending_ = false;
   std::exception_ptr error_;
-  std::vector<std::shared_ptr<void>> shares_;  // of the tensors that posted jobs use
-  Moment start_, drained_, exchanged_;         // of begin_step(), and of the begin and the end of drain()
-  std::vector<Job> done_;                      // of this step
-  bool counted_ = true;                        // whether times_ contains this step
+  std::vector<std::shared_ptr<void>> shares_;      // of the tensors that posted jobs use
+  Moment start_;                                   // of begin_step()
+  std::vector<std::pair<Moment, Moment>> drains_;  // of this step: the begin and the end of each drain()
+  std::vector<Job> done_;                          // of this step
+  bool counted_ = true;                            // whether times_ contains this step
   CommTimes times_;
   std::thread thread_;
 };

@@ -6,7 +6,6 @@
 
 #include "base/text.h"
 #include "lmx/error.h"
-#include "optim/gradient_squares.h"
 #include "runfiles/metrics.h"
 
 namespace lmx {
@@ -72,16 +71,6 @@ double LossScale::passed(ScaleState& state) const {
   if (state.scale * config_.factor > 0x1p100) return 1;
   state.scale *= config_.factor;
   return config_.factor;
-}
-
-std::vector<std::string> overflowed_tensors(Context& ctx, const ParameterStore& params) {
-  const std::map<std::string, double> squares = optim::gradient_squares(ctx, params);
-  std::vector<std::string> names;
-  for (const std::string& name : params.names()) {
-    const auto found = squares.find(name);
-    if (found != squares.end() && !std::isfinite(found->second)) names.push_back(name);
-  }
-  return names;
 }
 
 std::string census_text(const ScaleState& state) {

@@ -43,9 +43,6 @@ class LossScale {
   bool active_;
 };
 
-// Names of the parameters whose gradients contain a value that is not finite. The gradients must be coalesced.
-std::vector<std::string> overflowed_tensors(Context& ctx, const ParameterStore& params);
-
 // "3 overflows, the last at step 17: softmax.weight 3, lstm.0.weight_hh 1".
 std::string census_text(const ScaleState& state);
 

@@ -5,14 +5,16 @@
 #include "base/text.h"
 #include "lmx/error.h"
 #include "lmx/model.h"
+#include "lmx/shard_strategy.h"
 #include "nn/state_dict.h"
+#include "optim/states.h"
 #include "runfiles/vocabulary_mark.h"
 #include "train/loop/worker_state.h"
 
 namespace lmx::train {
 namespace {
 
-constexpr const char* kReplicas = "replicas/";  // of train_state.safetensors
+constexpr const char *kOptimizer = "optimizer/", *kReplicas = "replicas/";  // of train_state.safetensors
 
 // Numbers of state.json by name. A missing or malformed one means that another version of lmx wrote the checkpoint.
 class Numbers {
@@ -88,10 +90,12 @@ TrainState pack_state(const Session& s, const Position& at) {
   if (s.carried)
     for (const auto& [name, rows] : s.carried->rows())
       out.train["carried/" + name] = s.comm.all_gather(rows, "checkpoint");
-  if (!s.leads()) return {};
   Context ctx = s.ctx;
+  for (const ShardStrategy* shard : s.sync->shards())
+    add_with_prefix(out.train, kOptimizer, shard->gather_optimizer(ctx));
+  if (!s.leads()) return {};
   out.model = parameter_values(s.shared->params);
-  add_with_prefix(out.train, "optimizer/", s.shared->optimizer->state());
+  add_with_prefix(out.train, kOptimizer, s.shared->optimizer->state());
   add_with_prefix(out.train, "ema/",
                   s.shared->ema ? s.shared->ema->state(ctx, s.shared->params) : averages_of(ctx, *s.shared, out.model));
   if (s.replicas) add_with_prefix(out.train, kReplicas, s.replicas->common_state());
@@ -134,13 +138,32 @@ TrainState pack_state(const Session& s, const Position& at) {
   return out;
 }
 
+namespace {
+
+// The state of the optimizer of one of the rules that divide the update, or, if `shard` is null, of the others.
+StateDict optimizer_of(const Session& s, const StateDict& all, const ShardStrategy* shard) {
+  std::map<std::string, const ShardStrategy*> shard_of;
+  for (const ShardStrategy* one : s.sync->shards())
+    for (const ParameterSpec& spec : one->env().params) shard_of[spec.name] = one;
+  StateDict part = with_prefix(all, kOptimizer);
+  std::erase_if(part, [&](const auto& slot) {
+    const auto found = shard_of.find(
+        optim::param_of_slot(slot.first, [&](const std::string& name) { return s.shared->params.contains(name); }));
+    return (found == shard_of.end() ? nullptr : found->second) != shard;
+  });
+  return part;
+}
+
+}  // namespace
+
 Position unpack_state(Session& s, const TrainState& state, const std::string& from, bool same_batch) {
   s.comm.once<int>([&] {
     load_parameters(s.shared->params, state.model, from);
-    s.shared->optimizer->load(s.ctx, s.params, with_prefix(state.train, "optimizer/"));
+    s.shared->optimizer->load(s.ctx, s.params, optimizer_of(s, state.train, nullptr));
     if (s.shared->ema) s.shared->ema->load(with_prefix(state.train, "ema/"));
     return 0;
   });
+  for (ShardStrategy* shard : s.sync->shards()) shard->load_optimizer(s.ctx, optimizer_of(s, state.train, shard));
   s.sync->load(s.ctx, state.ranks);
   if (s.replicas) {
     const StateDict common = with_prefix(state.train, kReplicas);

@@ -11,6 +11,7 @@
 #include "lmx/matmul.h"
 #include "lmx/model.h"
 #include "lmx/plugin.h"
+#include "lmx/shard_strategy.h"
 #include "nn/state_dict.h"
 #include "recipe/choices.h"
 #include "recipe/optimizer.h"
@@ -125,6 +126,7 @@ Session::Session(const Recipe& r, Communicator& c, const SessionStart& start)
   if (batcher.carries_state()) carried = std::make_unique<CarriedState>(ctx, *network.model, first_sequence, sequences);
   if (!sync->servers().empty()) make_workers();
   if (!sync->replicas().empty()) make_replicas();
+  make_shards();
 }
 
 StepSize Session::size_of_step(int64_t step) const {
@@ -170,6 +172,11 @@ void Session::make_replicas() {
     log_warn(str("[sync] the ranks exchange their values for the last time ", unused, unused == 1 ? " step" : " steps",
                  " before the end of the run, which do not change its result; choose "
                  "train.steps so that the last step has an exchange"));
+}
+
+void Session::make_shards() {
+  for (ShardStrategy* shard : sync->shards())
+    shard->attach(ctx, shared->params, make_optimizer(recipe.optimizer, "optimizer", network.specs));
 }
 
 // The shared values count as memory of each rank, as if it were a separate process.

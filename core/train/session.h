@@ -93,6 +93,7 @@ struct Session {
  private:
   void make_workers();
   void make_replicas();
+  void make_shards();
   void count_shared();
   std::vector<Tensor> held_;  // shared memory that counts as this rank's
 };

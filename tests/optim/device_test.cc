@@ -402,18 +402,18 @@ TEST_F(DeviceOptim, OtherOptimizersGetFactorsFromTheHost) {
   }
 }
 
-// The host reads one number for each parameter, and no gradients.
+// The host reads one number for each parameter, a factor and the sum, and no gradients.
 TEST_F(DeviceOptim, OverflowsAreFoundOnTheDevice) {
   OnDevice f(kCuda, DType::f32, 30, 40);
   const std::vector<int32_t> row{3};
   f.set_gradients(1, &row);
-  EXPECT_TRUE(train::overflowed_tensors(f.ctx, f.params).empty());
+  EXPECT_TRUE(measure_gradients(f.ctx, f.params, {}).not_finite.empty());
   Tensor g = copy_to(f.params.at("w").grad().pieces[0].rows, Allocator::cpu());
   g.values<float>()[39] = std::numeric_limits<float>::infinity();
   f.params.at("w").grad().pieces[0].rows = copy_to(g, f.ctx.allocator);
   const DeviceCounts before = cuda_device(0).counts();
-  EXPECT_EQ(train::overflowed_tensors(f.ctx, f.params), std::vector<std::string>{"w"});
-  EXPECT_EQ(cuda_device(0).counts().since(before).downloads.bytes, 2 * 8);
+  EXPECT_EQ(measure_gradients(f.ctx, f.params, {}).not_finite, std::vector<std::string>{"w"});
+  EXPECT_EQ(cuda_device(0).counts().since(before).downloads.bytes, 4 * 8);
 }
 
 // The averages after dense and row-sparse updates, and the values while they are exchanged.

@@ -131,10 +131,10 @@ TEST(OptimizerRules, TheFullConfigHasEveryDefaultOfEachRule) {
   EXPECT_NO_THROW(make_optimizer(full, "optimizer", rule_specs()));
 }
 
-TEST(OptimizerRules, AnOptimizerNeedsWholeParametersIfARuleDoes) {
-  EXPECT_EQ(by_rules(kRules)->grain(), Grain::element);
-  EXPECT_EQ(by_rules("{layers: {params: 'layer.0.in', name: muon}, rest: {params: '.*', name: adamw}}")->grain(),
-            Grain::parameter);
+TEST(OptimizerRules, AParameterIsNeededAsAWholeIfItsRuleNeedsIt) {
+  const auto rules = by_rules("{layers: {params: 'layer.0.in', name: muon}, rest: {params: '.*', name: adamw}}");
+  EXPECT_EQ(rules->grain("layer.0.in"), Grain::parameter);
+  EXPECT_EQ(rules->grain("layer.0.bias"), Grain::element);
 }
 
 TEST(OptimizerRules, FrozenParametersOfARuleAreNotItsOptimizersConcern) {
@@ -184,7 +184,8 @@ TEST(OptimizerRules, MuonNamesTheParametersThatItCannotUpdate) {
 
 TEST(OptimizerRules, WholeParametersAndAveragesDoNotFitServers) {
   const auto message = [](const std::string& text) {
-    return lmx_test::user_error([&] { train::check_optimizer_of_ranks(yaml(text), "optimizer", true); });
+    return lmx_test::user_error(
+        [&] { train::check_optimizer_of_ranks(yaml(text), "optimizer", train::ApartRanks::servers); });
   };
   EXPECT_EQ(message(kRules), "no error");
   EXPECT_EQ(message("name: lion"), "no error");

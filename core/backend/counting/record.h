@@ -47,6 +47,7 @@ class StepRecord {
   void end_pass();
   // The update of the parameters, after the passes of a step.
   void begin_update();
+  void continue_update() { part_ = &update_; }  // after end_update()
   void end_update() { part_ = nullptr; }
   // The gradient of a parameter is complete, and `exchange` is called, which is no part of the pass.
   void ready(const std::string& parameter, const std::function<void()>& exchange);

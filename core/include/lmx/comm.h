@@ -185,6 +185,8 @@ class LMX_API Communicator {
   Tensor all_reduce(const Tensor& t, const std::string& group);
   // Chunk r of that sum on rank r, flat.
   Tensor reduce_scatter(const Tensor& t, const std::string& group);
+  // The same for other chunks: `parts` are the numbers of elements of each rank's chunk.
+  Tensor reduce_scatter(const Tensor& t, const RankRows& parts, const std::string& group);
   // The elements of `own` of every rank, in rank order.
   std::vector<double> gather_numbers(std::span<const double> own, const std::string& group);
   std::vector<std::string> gather_texts(const std::string& own, const std::string& group);

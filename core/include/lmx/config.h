@@ -228,6 +228,9 @@ inline constexpr const char* kWorkerClock = "worker_clock";
 // Sync strategies. "true": ranks have their own values between synchronisations (lmx/replica_strategy.h). Absent: their
 // values are equal after each step, or on a server.
 inline constexpr const char* kReplicas = "replicas";
+// Sync strategies. "true": each rank updates its part of the parameters (lmx/shard_strategy.h). Absent: each rank makes
+// the whole update.
+inline constexpr const char* kShards = "shards";
 // Optimizers, required: the learning rate before `lr_rule` and the schedule are applied, as trait_value() writes it. An
 // optimizer that has no learning rate states "1"; the schedule then determines the factor of its updates.
 inline constexpr const char* kLearningRate = "learning_rate";

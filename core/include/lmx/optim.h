@@ -34,8 +34,10 @@ enum class Grain : uint8_t { element, parameter };
 class LMX_API Optimizer {
  public:
   virtual ~Optimizer();
-  // A parameter server updates rows of a parameter on different ranks, so it needs Grain::element. Default: parameter.
-  virtual Grain grain() const;
+  // Of the update of this parameter. A parameter server updates rows of a parameter on different ranks, so it needs
+  // Grain::element. A ShardStrategy gives parts of kSumBlock elements to different ranks, or else whole parameters.
+  // Default: parameter.
+  virtual Grain grain(const std::string& param) const;
   // Called once, before the first update, with the parameters that this object will update. UserError that begins with
   // `where`: it cannot update one of them. Default: it can update all.
   virtual void begin(const std::vector<ParameterSpec>& params, const std::string& where);
@@ -82,32 +84,45 @@ LMX_API void check_clip(const std::vector<ClipRule>& rules, const std::vector<st
 
 // The norm of the gradients before clipping, and how they are clipped.
 struct ClipResult {
-  double norm = 0;                        // of all gradients, before clipping
-  bool finite = true;                     // no gradient has an Inf or NaN; otherwise nothing is clipped
-  std::map<std::string, double> factors;  // of the parameters whose gradients exceed their group's norm
-  double unscale = 1;                     // for all parameters: the factor that makes the scale of the gradients 1
+  double norm = 0;                           // of all gradients, before clipping
+  bool finite = true;                        // no gradient has an Inf or NaN; otherwise nothing is clipped
+  std::map<std::string, double> factors;     // of the parameters whose gradients exceed their group's norm
+  double unscale = 1;                        // for all parameters: the factor that makes the scale of the gradients 1
+  std::vector<std::string> not_finite = {};  // parameters whose gradients have an Inf or NaN, by name
   double factor(const std::string& param) const {
     const auto it = factors.find(param);
     return it == factors.end() ? unscale : it->second * unscale;
   }
 };
 
+// The squares of a gradient are added in blocks of so many elements, of which the last may be smaller, and the sums of
+// the blocks in order. So the norm does not depend on how blocks are divided among ranks.
+inline constexpr int64_t kSumBlock = 4096;
+// The sums of the squares of the blocks of each tensor (f32 or f64), one tensor after the other: (blocks) f64.
+LMX_API Tensor block_squares(Context& ctx, std::span<const Tensor> tensors);
+
 // A ClipResult that the device may still be computing. Gradients are not changed: an update with scale(param) clips
 // them, which saves a pass over them. Norms and rules refer to `unscale` times the stored gradients.
 class LMX_API GradientMeasure {
  public:
   GradientMeasure() = default;
-  // Enqueues the work. Gradients must be coalesced.
-  GradientMeasure(Context& ctx, const ParameterStore& params, const std::vector<ClipRule>& rules, double unscale = 1);
+  // Enqueues the work. Gradients must be coalesced. `divided`: the block_squares() of further gradients, which no rank
+  // has as a whole, by the names of their parameters.
+  GradientMeasure(Context& ctx, const ParameterStore& params, const std::vector<ClipRule>& rules, double unscale = 1,
+                  const std::map<std::string, Tensor>& divided = {});
   // For the update of a parameter that has a gradient. Its factor is NaN if any gradient has an Inf or NaN.
   GradScale scale(const std::string& param) const;
   void free_factors() { factors_ = {}; }  // after the last scale()
   ClipResult result() const;              // waits for the device
 
  private:
-  std::map<std::string, int64_t> rule_;  // of each parameter that has a gradient
+  struct Place {
+    int64_t rule, sum;  // the index of the factor of its rule, and that of the sum of its squares
+  };
+  std::map<std::string, Place> places_;  // of each parameter that has a gradient
+  int64_t total_ = 0;                    // the index of the sum of all squares
   double unscale_ = 1;
-  Tensor factors_;           // see optim::ClipFactors
+  Tensor factors_;           // see optim::ClipFactors, and the sums of the squares
   Reading<double> reading_;  // of factors_
 };
 LMX_API ClipResult measure_gradients(Context& ctx, const ParameterStore& params, const std::vector<ClipRule>& rules,

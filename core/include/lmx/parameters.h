@@ -52,6 +52,9 @@ class LMX_API ParameterStore {
   ParameterStore replica() const;
   // The same parameters with separate values, which may differ from this store's later (a stale replica).
   ParameterStore copy(Context& ctx) const;
+  // Elements [first, last) of the flat values of some parameters, by name, as vectors, or in the shape of the parameter
+  // if they are all of it. Otherwise as views().
+  ParameterStore parts(const std::map<std::string, std::pair<int64_t, int64_t>>& elements) const;
   // Rows [first, last) = range(rows) of some parameters; parameters without any such rows are left out. The views share
   // values with this store. Code that changes the values of a view must call changed() of the complete parameter.
   ParameterStore views(const std::vector<std::string>& names,

@@ -103,7 +103,7 @@ void run_updates(Context& ctx, std::span<const Change<T>> changes, Make make) {
 // to parameters in no other way: on a device the kernels also write the rounded copies of parameters.
 class LMX_API SlotOptimizer : public Optimizer {
  public:
-  Grain grain() const final { return Grain::element; }
+  Grain grain(const std::string&) const final { return Grain::element; }
   void update(Context& ctx, Var& param, double lr, int64_t number, double grad_scale) final;
   void update_all(Context& ctx, std::span<const ParameterUpdate> updates, double lr, int64_t number) final;
   StateDict state() const final;

@@ -21,6 +21,7 @@ namespace lmx {
 class SyncStrategy;
 class ServerStrategy;
 class ReplicaStrategy;
+class ShardStrategy;
 
 // How a strategy uses the key of a sampled softmax's candidates (StepPlan::sampler_key).
 enum class CandidateKey : uint8_t {
@@ -54,7 +55,8 @@ class LMX_API SyncReport {
 
 // The work of one rule of `sync:` on the parameters that it matches. Each rank has its own object. It is either a
 // SyncStrategy, whose ranks are in step, a ReplicaStrategy, whose ranks have values of their own
-// (lmx/replica_strategy.h), or a ServerStrategy (lmx/param_server.h).
+// (lmx/replica_strategy.h), or a ServerStrategy (lmx/param_server.h). A SyncStrategy may be a ShardStrategy, whose
+// ranks divide the update (lmx/shard_strategy.h).
 class LMX_API SyncRule : public SyncReport {
  public:
   // Called before the forward pass with this rank's share of the step's batch, to choose candidates, rows, and
@@ -75,8 +77,9 @@ class LMX_API SyncRule : public SyncReport {
   // if this number of ranks cannot resume from them.
   virtual StateDict state() const;
   virtual void load(Context& ctx, const std::vector<StateDict>& ranks);
-  // This object as one of the three kinds; null if it is of another kind.
+  // This object as one of these kinds; null if it is of another kind.
   virtual SyncStrategy* strategy() { return nullptr; }
+  virtual ShardStrategy* shard() { return nullptr; }
   virtual ServerStrategy* server() { return nullptr; }
   virtual ReplicaStrategy* replica() { return nullptr; }
 };

@@ -10,6 +10,7 @@
 #include "lmx/error.h"
 #include "lmx/launch.h"
 #include "lmx/log.h"
+#include "lmx/shard_strategy.h"
 
 namespace lmx::train {
 namespace {
@@ -37,14 +38,17 @@ bool Updater::early() const {
 
 StepUpdate Updater::start(int64_t step, double unscale) {
   const double lr = learning_rate(step);
+  std::map<std::string, Tensor> divided;
+  for (ShardStrategy* shard : s_.sync->shards()) divided.merge(shard->squares(s_.ctx));
   auto update = s_.comm.once<StepUpdate>([&] {
     const Span span(s_.ctx.tracer, "update");
     for (const std::string& name : s_.params.names()) s_.params.at(name).grad().coalesce(s_.ctx);
-    StepUpdate started{GradientMeasure(s_.ctx, s_.params, s_.shared->clip, unscale), lr};
+    StepUpdate started{GradientMeasure(s_.ctx, s_.params, s_.shared->clip, unscale, divided), lr};
     if (early()) apply(started);
     return started;
   });
   if (update.enqueued) {
+    end_apply(update);
     advance();
     end_update();
   }
@@ -61,7 +65,10 @@ void Updater::finish(StepUpdate& update, const ClipResult& clipped, const StepLo
     return judged;
   });
   run_.at.window.lr = update.lr;
-  if (late && outcome.made()) advance();
+  if (late && outcome.made()) {
+    end_apply(update);
+    advance();
+  }
   account(loss, outcome, step);
   if (late) end_update();
 }
@@ -135,7 +142,7 @@ void Updater::apply(StepUpdate& update) {
   std::vector<const Var*> changed;
   const auto enqueue = [&] {
     if (s_.shared->ema) s_.shared->ema->before_update(s_.ctx, changed);
-    s_.shared->optimizer->update_all(s_.ctx, updates, update.lr, run_.at.updates + 1);
+    if (!updates.empty()) s_.shared->optimizer->update_all(s_.ctx, updates, update.lr, run_.at.updates + 1);
     updates.clear();
     changed.clear();
   };
@@ -146,18 +153,28 @@ void Updater::apply(StepUpdate& update) {
     changed.push_back(&param);
     if (s_.ctx.device.kind == Device::Kind::cpu) enqueue();
   }
+  for (const ShardStrategy* shard : s_.sync->shards())  // their owners update them in end_apply()
+    for (const ParameterSpec& spec : shard->env().params) changed.push_back(&s_.params.at(spec.name));
   enqueue();
   if (record) record->end_update();
   if (s_.shared->ema) s_.shared->ema->count_update();
-  update.measure.free_factors();
   update.enqueued = true;
+}
+
+// The part of the update that each rank makes itself, after apply() on the rank that makes it for all.
+void Updater::end_apply(StepUpdate& update) {
+  StepRecord* const record = step_record(s_.ctx);
+  if (record) record->continue_update();
+  for (ShardStrategy* shard : s_.sync->shards()) shard->update(s_.ctx, update.measure, update.lr, run_.at.updates + 1);
+  if (record) record->end_update();
+  s_.sync->publish();
+  update.measure.free_factors();
 }
 
 // An overflow can be corrected by a lower loss scale: the loss is finite, but the gradients are not.
 Outcome Updater::judge(const StepLoss& loss, const ClipResult& clipped) const {
   Outcome outcome{clipped.norm, {}, {}, {}};
-  if (!clipped.finite && run_.scaling.dynamic() && std::isfinite(loss.nats))
-    outcome.overflow = overflowed_tensors(s_.ctx, s_.params);
+  if (!clipped.finite && run_.scaling.dynamic() && std::isfinite(loss.nats)) outcome.overflow = clipped.not_finite;
   if (outcome.overflow.empty()) outcome.divergence = divergence(loss, clipped);
   return outcome;
 }

@@ -67,6 +67,7 @@ class Updater {
   Outcome judge(const StepLoss& loss, const ClipResult& clipped) const;
   void account(const StepLoss& loss, const Outcome& outcome, int64_t step);
   void apply(StepUpdate& update);
+  void end_apply(StepUpdate& update);
   void end_update();
   void add_loss(const StepLoss& loss);
   std::string divergence(const StepLoss& loss, const ClipResult& clipped) const;

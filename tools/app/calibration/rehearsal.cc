@@ -118,7 +118,8 @@ bool exchange_fits(const Recipe& recipe, const Outline& outline, int job) {
 }  // namespace
 
 std::vector<MeasuredExchange> rehearse_exchange(const Recipe& recipe, int job) {
-  if (is_asynchronous(recipe.sync, "sync") || has_replicas(recipe.sync, "sync")) return {};
+  if (is_asynchronous(recipe.sync, "sync") || has_replicas(recipe.sync, "sync") || has_shards(recipe.sync, "sync"))
+    return {};
   const int ranks = std::clamp(job, 2, kMostRanks);
   const Outline outline = outline_on(recipe, job, ranks);
   if (!exchange_fits(recipe, outline, job)) return {};

@@ -214,12 +214,14 @@ class Bytes {
     write(unit.params);
     write(unit.bytes);
     write(unit.period);
+    write(unit.after_update);
   }
   void read(UnitTime& unit) {
     read(unit.rule);
     read(unit.params);
     read(unit.bytes);
     read(unit.period);
+    read(unit.after_update);
   }
 
  private:

@@ -157,7 +157,7 @@ Row Case::row(double speed, double network_gb_s) const {
     row.sent_bytes += bytes.sent / unit.period;
     row.node_bytes += moved.node_bytes / unit.period;
     row.network_bytes += moved.network_bytes / unit.period;
-    double ready = 0;
+    double ready = unit.after_update ? work_.backward_s : 0;
     for (const std::string& name : unit.params) {  // without a gradient, a unit is exchanged after backward
       const auto found = work_.ready_s.find(name);
       ready = std::max(ready, found == work_.ready_s.end() ? work_.backward_s : found->second);
