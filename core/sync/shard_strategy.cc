@@ -419,8 +419,12 @@ Tensor ShardStrategy::Impl::collect(Context& ctx, const std::string& name, const
   return all.reshape(shape);
 }
 
+StateDict ShardStrategy::own_state() const {
+  return impl_->optimizer->state();
+}
+
 StateDict ShardStrategy::gather_optimizer(Context& ctx) const {
-  const StateDict own = impl_->optimizer->state();
+  const StateDict own = own_state();
   std::string text;
   for (const auto& [name, t] : own) text += line_of(name, t);
   StateDict all;

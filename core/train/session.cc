@@ -88,7 +88,10 @@ SharedSession::SharedSession(const Recipe& r, Context& ctx, const SessionStart& 
   rates = rule_rates(r.optimizer, "optimizer");
   clip = read_clip(r.clip, "clip");
   check_patterns(r, network.specs);
+  const auto states = [&ctx] { return ctx.allocator->stats().current[static_cast<size_t>(MemClass::optimizer)]; };
+  ema_bytes = -states();
   if (r.train.ema > 0) ema.emplace(params, r.train.ema, ema_pattern(r));
+  ema_bytes += states();
   total_steps = count_steps(r, *batcher);
 }
 
@@ -190,13 +193,24 @@ MemoryStats Session::memory() const {
   MemoryStats own = ctx.allocator->stats();
   if (!comm.shares_memory() || leads() || own_values()) return own;
   const MemoryStats first = shared->params.at(shared->params.names()[0]).value().allocator()->stats();
-  for (const MemClass c : {MemClass::parameters, MemClass::optimizer}) {
+  const auto add = [&own](MemClass c, int64_t current, int64_t peak) {
     const auto i = static_cast<size_t>(c);
-    own.current[i] += first.current[i];
-    own.peak[i] += first.peak[i];
-    own.total += first.current[i];
-    own.total_peak += first.current[i];
+    own.current[i] += current;
+    own.peak[i] += peak;
+    own.total += current;
+    own.total_peak += current;
+  };
+  const auto add_first = [&](MemClass c) {
+    add(c, first.current[static_cast<size_t>(c)], first.peak[static_cast<size_t>(c)]);
+  };
+  add_first(MemClass::parameters);
+  if (sync->shards().empty()) {
+    add_first(MemClass::optimizer);
+    return own;
   }
+  int64_t states = shared->ema_bytes;  // beside these, rank 0 has the state of its part
+  for (const auto& [name, t] : shared->optimizer->state()) states += t.bytes();
+  add(MemClass::optimizer, states, states);
   return own;
 }
 

@@ -50,6 +50,7 @@ struct SharedSession {
   std::vector<RuleRate> rates;  // of the optimizer's rules
   std::vector<ClipRule> clip;
   std::optional<Ema> ema;
+  int64_t ema_bytes = 0;  // of its averages
   int64_t total_steps = 0;
   WorkerBoard workers;  // used if ranks do not run in lockstep
 };

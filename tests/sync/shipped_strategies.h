@@ -31,7 +31,7 @@ struct Case {
   bool has(const char* text) const { return config.find(text) != std::string::npos; }
   bool one_bit() const { return has("one_bit") || strategy == "one_bit"; }
   bool forgets() const { return has("residual: none"); }
-  bool replicas() const { return strategy == "local_sgd" || strategy == "diloco"; }
+  bool sums() const { return strategy != "local_sgd" && strategy != "diloco" && strategy != "zero"; }
   // Whether the residuals of a parameter contain what is missing in its sums.
   bool feedback() const {
     return one_bit() || has("feedback: true") || strategy == "top_k" || strategy == "random_k" ||
@@ -77,6 +77,8 @@ inline std::vector<Case> conformance_cases() {
   cases.push_back({"diloco", "every: 4"});
   cases.push_back({"diloco", "{every: 4, codec: {kind: one_bit}}"});
   cases.push_back({"diloco", "{every: 6, fragments: 3, delay: 2, mix: 0.5, outer_momentum: 0}"});
+  cases.push_back({"zero", "{}"});
+  cases.push_back({"zero", "{stage: 1, bucket_mb: 0.03}"});
   const std::string selected = "{p: 20, q: 30, hidden_q: 50, embedding: 'emb|tiny', codec: ";  // row_rule()
   for (const std::vector<std::string>& list : {codecs, one_bit})
     for (const std::string& c : list) cases.push_back({"sampled_rows", selected + c + "}"});
@@ -223,10 +225,10 @@ inline std::vector<std::string> check_case(Communicator& comm, const Case& c, bo
                                            Device device = {}) {
   const Subject subject = c.subject(device);
   std::vector<std::string> failures;
-  if (!c.replicas()) failures = ShippedCheck(comm, c, device).all();
+  if (c.sums()) failures = ShippedCheck(comm, c, device).all();
   Observation seen = lmx_cli::check::observe_steps(comm, subject);
   digest = digest * 31 + seen.digest;
-  if (feedback && !c.replicas()) {
+  if (feedback && c.sums()) {
     lmx_cli::check::observe_discard(comm, subject, seen);
     lmx_cli::check::observe_rescale(comm, subject, seen);
     if (subject.approximate && !c.forgets()) lmx_cli::check::observe_mean(comm, subject, seen);

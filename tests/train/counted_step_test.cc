@@ -175,6 +175,7 @@ const std::vector<Case> kExchanges{
     {"random_k", rules("random_k", "random_k, keep: 0.1, bucket_mb: 1")},
     {"qsgd", rules("unique", "qsgd, min_size: 200")},
     {"sign_majority", rules("unique", "sign_majority")},
+    {"zero", rules("unique", "zero, bucket_mb: 0.1")},
     {"replicas",
      "sync: {input: {params: .*embedding.*, strategy: diloco}, output: {params: ^softmax, strategy: local_sgd}, "
      "rest: {params: '.*', strategy: diloco, every: 4, fragments: 2, delay: 1, mix: 0.5}}\n"},

@@ -4,10 +4,9 @@
 #include <nlohmann/json.hpp>
 
 #include "app/run/run.h"
-#include "lmx/shard_strategy.h"
+#include "lmx/optim.h"
 #include "names.h"
 #include "runfiles/checkpoint.h"
-#include "train/loop/trainer.h"
 #include "train/run_folder.h"
 
 namespace lmx::train {
@@ -33,6 +32,10 @@ std::string rule(const std::string& keys) {
 const std::string kZero = rule("strategy: zero"), kAllreduce = rule("strategy: allreduce");
 const std::string kTinyBuckets = rule("strategy: zero, bucket_mb: 0.02, stage: 1");
 
+// As distributed Muon: whole matrices belong to ranks.
+constexpr const char* kMuon = R"({hidden: {params: '^layer.*(qkv|out|in)\.', name: muon, lr: 0.02},
+  rest: {params: '.*', name: adamw, lr: 0.005}})";
+
 class ShardRuns : public RunFolderTest {
  protected:
   void run(const std::string& dir, int64_t ranks, const std::string& sync, Changes changes = {},
@@ -41,6 +44,7 @@ class ShardRuns : public RunFolderTest {
     RunOptions options;
     options.resume = resume;
     options.until_step = until;
+    if (!resume.empty()) options.changed_keys = {"sync"};
     run_recipe(recipe_in(dir, ranks, without_batch(str(kWordRecipe, kTraining)), changes), "shards", options);
   }
   // Parameters, and the states of optimizer and averages, of a checkpoint.
@@ -60,6 +64,11 @@ class ShardRuns : public RunFolderTest {
     }
     for (const char* value : {"nll_nat", "grad_norm", "skipped"})
       EXPECT_EQ(records(dir, "train").back()[value], records(other, "train").back()[value]) << dir;
+  }
+  double sum_of(const std::string& dir, const std::string& split, const std::string& value) const {
+    double sum = 0;
+    for (const auto& record : records(dir, split)) sum += record.value(value, 0.0);
+    return sum;
   }
   std::string error(int64_t ranks, const std::string& sync, const Changes& changes = {}) {
     return message<UserError>([&] { run("refused", ranks, sync, changes); });
@@ -91,10 +100,11 @@ TEST_P(Equal, EveryBitIsThatOfAllReduce) {
     run("stage1" + name, ranks, kTinyBuckets, changes);
     expect_same("stage2" + name, "together" + name);
     expect_same("stage1" + name, "together" + name);
+    if (std::string(GetParam().name) == "fp16") {
+      EXPECT_GT(sum_of("stage2" + name, "train", "overflows"), 0);
+    }
   }
 }
-constexpr const char* kMuon = R"({hidden: {params: '^layer.*(qkv|out|in)\.', name: muon, lr: 0.02},
-  rest: {params: '.*', name: adamw, lr: 0.005}})";
 INSTANTIATE_TEST_SUITE_P(
     All, Equal,
     testing::Values(Setting{"adamw", {}}, Setting{"sgd", {{"optimizer", "{name: sgd, lr: 0.1, momentum: 0.9}"}}},
@@ -105,16 +115,91 @@ INSTANTIATE_TEST_SUITE_P(
                     Setting{"adafactor", {{"optimizer", "{name: adafactor}"}}}),
     testing::PrintToStringParamName());
 
-// Embeddings are exchanged by another rule. The step is skipped if one rule's gradients diverge.
+// Embeddings are exchanged by another rule. A step is left out if its loss is too high, also for divided parameters.
 TEST_F(ShardRuns, RulesOfBothKindsMakeOneUpdate) {
-  const Changes limits{
-      {"train.max_loss", "3.7"}, {"train.on_divergence", "skip"}, {"init.freeze", "'final|norm.gain'"}};
+  const Changes limits{{"train.max_loss", "3.7"}, {"train.on_divergence", "skip"}, {"init.freeze", "norm.gain"}};
   run("together", 4, kAllreduce, limits);
   run("both", 4,
       "{tables: {params: 'embedding|positions', strategy: allreduce}, a: {params: 'layer.0', strategy: zero, stage: 1},"
       "rest: {params: '.*', strategy: zero}}",
       limits);
   expect_same("both", "together");
+  EXPECT_GT(sum_of("both", "train", "skipped"), 0);
+  EXPECT_LT(sum_of("both", "train", "skipped"), 6);
+}
+
+// Step 3 is saved by so many ranks with one strategy, and others continue from it with the other one.
+TEST_F(ShardRuns, ContinueFromCheckpointsOfOtherRanksAndStrategies) {
+  const Changes changes{{"precision", "bf16"}, {"train.ema", "0.9"}, {"optimizer", kMuon}, {"clip", "0.5"}};
+  struct Part {
+    int64_t ranks;
+    std::string sync;
+  };
+  const Part eight{8, kZero}, three{3, kTinyBuckets}, together{3, kAllreduce};
+  const std::vector<std::pair<Part, Part>> pairs{
+      {eight, eight}, {eight, together}, {together, eight}, {eight, three}, {three, {1, kZero}}};
+  int number = 0;
+  for (const auto& [before, after] : pairs) {
+    const std::string name = str("run", number++), plain = name + "plain";
+    run(name, before.ranks, before.sync, changes, "", 3);
+    run(plain, before.ranks, kAllreduce, changes, "", 3);
+    expect_same(name, plain, 3);
+    run(name, after.ranks, after.sync, changes, path(name));
+    run(plain, after.ranks, kAllreduce, changes, path(plain));
+    expect_same(name, plain);
+  }
+}
+
+TEST_F(ShardRuns, DoNotContinueWithWhatRanksHaveKept) {
+  run("kept", 2, rule("strategy: top_k, keep: 0.1"), {}, "", 3);
+  EXPECT_THAT(message<UserError>([&] { run("kept", 2, kZero, {}, path("kept")); }),
+              Names("--change sync.all", "all/", "init: {from: RUN}"));
+  run("zero", 2, kZero, {}, "", 3);
+  EXPECT_THAT(message<UserError>([&] { run("zero", 2, rule("strategy: diloco, every: 3"), {}, path("zero")); }),
+              Names("--change sync", "values of their own"));
+}
+
+// A rank sends the parts of gradients that others own, and its values to all others. Nothing else depends on the size.
+TEST_F(ShardRuns, SendAndKeepTheirPartsOnly) {
+  constexpr int64_t kRanks = 8, kSteps = 2;
+  const Changes wide{{"model.d", "192"}, {"model.ffn", "512"}, {"train.steps", "2"}, {"model.dropout", "0"}};
+  run("r", kRanks, kZero, wide);
+  run("all", kRanks, kAllreduce, wide);
+  double scattered = 0, gathered = 0;
+  const auto ranks = records("r", "rank"), whole = records("all", "rank");
+  ASSERT_EQ(ranks.size(), static_cast<size_t>(kRanks));
+  int64_t n = 0, parameters = 0;
+  for (const auto& [name, t] : load_checkpoint(path("r") + "/checkpoints/step-2", Allocator::cpu()).model)
+    n += t.numel(), ++parameters;
+  for (size_t r = 0; r < ranks.size(); ++r) {
+    scattered += ranks[r]["comm/all/all_to_all/sent_bytes"].get<double>();
+    gathered += ranks[r]["comm/all/all_gather/sent_bytes"].get<double>();
+    const auto peak = [&](const auto& records, const std::string& of) {
+      return records[r]["memory/" + of + "_peak_bytes"].template get<double>();
+    };
+    const double state = peak(ranks, "optimizer"), all = peak(whole, "optimizer");
+    EXPECT_EQ(all, 8 * static_cast<double>(n));
+    EXPECT_LE(state, all / kRanks * 1.01 + 2 * 4 * kSumBlock) << "rank " << r;
+    EXPECT_LT(peak(ranks, "total"), peak(whole, "total"));
+  }
+  EXPECT_EQ(scattered, 4.0 * static_cast<double>(n) * (kRanks - 1) * kSteps);
+  EXPECT_EQ(gathered, scattered);
+  EXPECT_GT(n, 8 * 8 * kSumBlock);
+}
+
+TEST_F(ShardRuns, RefusesWhatCannotBeRight) {
+  const std::string lstm = "{name: lstm, embedding: 8, cells: 10}";
+  EXPECT_THAT(error(2, kZero, {{"model", lstm}}), Names("change:1:7: sync.all", "embedding", "some rows of the table",
+                                                        "strategy zero", "strategy: unique"));
+  EXPECT_THAT(error(2, "{a: {params: layer, strategy: zero}, b: {params: '.*', strategy: diloco}}"),
+              Names("change:1:", "sync.b", "strategy diloco", "strategy zero", "rules of one kind"));
+  EXPECT_THAT(error(2, "{a: {params: layer, strategy: zero}, b: {params: '.*', strategy: param_server}}"),
+              Names("change:1:", "sync.b", "param_server", "asynchronous"));
+  EXPECT_THAT(error(2, kZero, {{"optimizer", "{name: schedule_free}"}}),
+              Names("change:1:8: optimizer.name", "schedule_free", "no rank has the whole state"));
+  EXPECT_THAT(error(2, rule("strategy: zero, stage: 3")), Names("change:1:", "stage", "1", "2"));
+  EXPECT_THAT(error(2, rule("strategy: zero, bukket_mb: 3")), Names("bukket_mb", "bucket_mb"));
+  EXPECT_FALSE(std::filesystem::exists(path("refused")));
 }
 
 }  // namespace

@@ -25,6 +25,7 @@ class SyncCheck {
       return;
     }
     if (seen_.replica) return conclude_replicas();
+    if (seen_.shard) return conclude_shards();
     conclude("units", "every parameter belongs to one unit");
     conclude("ledger", "the ranks receive as many bytes as they send, on 1 to 4 ranks and 2 nodes");
     conclude("counted", "a plan counts the bytes and the collectives of these steps");
@@ -57,6 +58,19 @@ class SyncCheck {
     conclude("determinism", "a second run gives the same bits");
     conclude("state", "saved between two synchronisations and loaded; the run continues in the same bits");
     conclude("rest", "values that no rank has changed are unchanged");
+  }
+
+  void conclude_shards() {
+    conclude("ledger", "the ranks receive as many bytes as they send, on 1 to 4 ranks and 2 nodes");
+    conclude("counted", "a plan counts the bytes and the collectives of these steps");
+    conclude("ranks", "the same values on all ranks");
+    conclude("determinism", "a second run gives the same bits");
+    report_.run("update", [&]() -> std::string {
+      if (s_.approximate) throw Skipped("--approximate: it may differ from that of one rank");
+      return result("update", "the bits of a rank that makes the whole update: adamw, with a clipped norm");
+    });
+    conclude("divided", str("no state is kept twice; the largest part is ", seen_.distances["share"], " of the mean"));
+    conclude("state", str(seen_.kept, " tensors saved and loaded; the run continues in the same bits"));
   }
 
   static void for_groups(const std::function<void(int ranks, int per_node)>& body) {

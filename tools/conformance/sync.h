@@ -29,6 +29,7 @@ struct UnitExchange {
 struct Observation {
   bool server = false;     // an asynchronous strategy, which has no reduce(): nothing was checked
   bool replica = false;    // a ReplicaStrategy: observe_replicas()
+  bool shard = false;      // a ShardStrategy: observe_shards()
   bool direction = false;  // SyncRule::result(): the result has no sum to be compared with
   // The first finding of each check that failed.
   std::map<std::string, std::string> findings;
@@ -52,6 +53,10 @@ void observe_counted(lmx::Communicator& comm, const Subject& subject, Observatio
 // The checks "ledger", "ranks", "determinism", "state" and "rest" of a ReplicaStrategy over two rounds. observe_steps()
 // calls it. On a device that counts, only what is exchanged is observed.
 Observation observe_replicas(lmx::Communicator& comm, const Subject& subject);
+
+// The checks "ledger", "ranks", "determinism", "update", "divided" and "state" of a ShardStrategy. observe_steps() calls
+// it. On a device that counts, only what is exchanged is observed.
+Observation observe_shards(lmx::Communicator& comm, const Subject& subject);
 
 // The checks "discard", "rescale" and "mean" of the residual that a strategy keeps for later steps. If all steps have
 // the same gradient, the mean result of a strategy that later sends what it left out converges to the sum. That of a
@@ -123,6 +128,7 @@ class RankRun {
 
   bool server() { return rule_->server() != nullptr; }    // then strategy() must not be called
   bool replica() { return rule_->replica() != nullptr; }  // the same
+  bool shard() { return rule_->shard() != nullptr; }      // the same
   bool direction() const { return rule_->result() == lmx::SyncResult::direction; }
   lmx::SyncStrategy& strategy() { return *rule_->strategy(); }
   lmx::Context& ctx() { return ctx_; }

@@ -259,6 +259,7 @@ class StepCheck {
 void Observation::merge(const Observation& other) {
   server |= other.server;
   replica |= other.replica;
+  shard |= other.shard;
   direction |= other.direction;
   findings.insert(other.findings.begin(), other.findings.end());
   for (const auto& [check, distance] : other.distances) distances[check] = std::max(distances[check], distance);
@@ -268,6 +269,7 @@ void Observation::merge(const Observation& other) {
 Observation observe_steps(Communicator& comm, const Subject& subject) {
   RankRun run(comm, subject);
   if (run.replica()) return observe_replicas(comm, subject);
+  if (run.shard()) return observe_shards(comm, subject);
   Observation server;
   server.server = run.server();
   return server.server ? server : StepCheck(comm, subject, run).all();
@@ -278,6 +280,7 @@ namespace {
 std::vector<UnitExchange> exchanges_of(Communicator& comm, const Subject& subject) {
   RankRun run(comm, subject);
   if (run.replica()) return observe_replicas(comm, subject).exchanged;
+  if (run.shard()) return observe_shards(comm, subject).exchanged;
   std::vector<UnitExchange> all;
   for (int step = 0; step < kSteps; ++step) {
     run.reduce(step);

@@ -77,6 +77,7 @@ class LMX_API ShardStrategy : public SyncStrategy {
   // This rank's parts of parameters, with the sums of their gradients.
   const ParameterStore& parts() const;
 
+  StateDict own_state() const;  // of this rank's optimizer
   // Collective. The state of the optimizer as one rank would have it that owns everything, on rank 0 in the memory of
   // the host; the other ranks get nothing. load_optimizer() takes the same on each rank; UserError as
   // Optimizer::load().

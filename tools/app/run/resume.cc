@@ -14,6 +14,7 @@
 #include "lmx/log.h"
 #include "lmx/plugin.h"
 #include "recipe/choices.h"
+#include "recipe/sync_rules.h"
 #include "runfiles/checkpoint.h"
 
 namespace lmx::train {
@@ -47,7 +48,7 @@ std::string lines_of(const std::vector<Difference>& all) {
 }
 
 constexpr const char* kChangeable =
-    "optimizer.* and schedule.* (not their name, nor params of a rule), lr_rule.*, batch.*, clip, loss_scale.*";
+    "optimizer.* and schedule.* (not their name, nor params of a rule), lr_rule.*, batch.*, clip, loss_scale.*, sync";
 
 // The keys of the loss and of the model that they let change: {"loss.label_smoothing", "model.dropout", ...}.
 std::vector<std::string> changeable_of_components(const Node& recipe) {
@@ -85,6 +86,10 @@ std::string why_fixed(const std::string& key, const Node& recipe, const std::vec
   const std::string group = key.substr(0, key.find('.'));
   if (key == "clip" || group == "lr_rule" || group == "batch" || group == "loss_scale") return "";
   if (is_named(of_components, key)) return "";
+  if (group == "sync")
+    return is_asynchronous(*recipe.find("sync"), "sync") || has_replicas(*recipe.find("sync"), "sync")
+               ? "with this strategy ranks have values of their own, which the checkpoint does not hold"
+               : "";
   if (group == "optimizer" || group == "schedule")
     return !determines_state(key, recipe) ? "" : str("the checkpoint holds the state of the run's own ", group);
   if (group == "model" || group == "loss")
@@ -103,6 +108,18 @@ std::string shape_difference(const Session& session, const StateDict& values) {
       return str("\n  parameter ", name, " is ", found->second.shape(), " there, ", here, " here");
   }
   return {};
+}
+
+// Another strategy cannot continue with what each rank has kept for the run's own one: residuals, or values.
+void check_ranks_keep_nothing(const TrainState& state, const std::vector<Difference>& changes) {
+  const auto of_sync = [](const Difference& d) { return d.key.starts_with("sync."); };
+  const auto found = std::find_if(changes.begin(), changes.end(), of_sync);
+  const auto kept =
+      std::find_if(state.ranks.begin(), state.ranks.end(), [](const StateDict& rank) { return !rank.empty(); });
+  if (found == changes.end() || kept == state.ranks.end()) return;
+  throw UserError(str("[resume] --change ", found->key, ": each rank has kept ", kept->begin()->first,
+                      " for the run's own strategy of sync, which no other one continues with; a new run can start "
+                      "from the weights with `init: {from: RUN}`"));
 }
 
 void check_steps_left(const Session& s, const Resumed& resumed) {
@@ -243,6 +260,7 @@ Resumed resume_session(Session& session, const std::string& directory, const Nod
     throw UserError(str("[resume] the data of ", directory, " has changed: its hash was ", recorded, ", now it is ",
                         session.data.hash));
   check_vocabulary(get_mark(state.numbers), folder, session.data.vocabulary, directory);
+  check_ranks_keep_nothing(state, resumed.changes);
   const bool same_batch = std::none_of(resumed.changes.begin(), resumed.changes.end(),
                                        [](const Difference& d) { return d.key == "batch.global"; });
   resumed.at = unpack_state(session, state, folder, same_batch);
