@@ -56,11 +56,10 @@ void check_shards(const ParamRule& rule, const std::vector<ParameterSpec>& param
   for (const ParameterSpec& spec : params)
     if (spec.sparse)
       throw UserError(str(config::at(rule.config.mark, rule.path), "the gradient of '", spec.name,
-                          "' has some rows of the table only, and strategy ", rule.component,
-                          " divides whole gradients among ranks; give tables to a rule of their own before this one, "
-                          "such as tables: {params: "
-                          ", spec.name, "
-                          ", strategy: unique}"));
+                          "' has rows of the table that a step uses only, and strategy ", rule.component,
+                          " divides whole gradients among ranks; give such tables to another rule before this one, as "
+                          "with sync=unique sync.rest.strategy=",
+                          rule.component));
 }
 
 }  // namespace

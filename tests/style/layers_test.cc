@@ -47,6 +47,7 @@ const std::map<std::string, std::string> kHeaderRoom{
     {"error.h", "base"},
     {"feedback_strategy.h", "sync"},
     {"replica_strategy.h", "sync"},
+    {"shard_strategy.h", "sync"},
     {"gradcheck.h", "ops"},
     {"kernels.h", "backend"},
     {"launch.h", "comm"},

@@ -167,6 +167,7 @@ TEST(PrivateKeys, RulesCatchWhatTheyShould) {
 const std::map<std::string, std::string> kWords{{"unique", "an English word, and a flag of row-sparse gradients"},
                                                 {"virtual", "virtual ranks are a term"},
                                                 {"transformer", "the name of an architecture"},
+                                                {"zero", "a number"},
                                                 {"one_bit", "a kind of codec"}};
 
 struct AllowedName {

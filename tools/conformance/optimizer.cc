@@ -113,6 +113,7 @@ class OptimizerCheck {
     report.run("scale", [&] { return scale(); });
     report.run("dense rows", [&] { return dense_rows(); });
     report.run("other rows", [&] { return other_rows(); });
+    report.run("parts", [&] { return parts(); });
     report.run("determinism", [&] { return determinism(); });
     report.run("state", [&] { return state(); });
     report.run("wrong state", [&] { return wrong_state(); });
@@ -211,6 +212,33 @@ class OptimizerCheck {
              "exchanges of rows rely on this");
     }
     return "a row-sparse gradient changes its rows only";
+  }
+
+  // Ranks that divide the update give blocks of a parameter to separate objects (lmx/shard_strategy.h).
+  std::string parts() const {
+    const auto make = [&] { return create<OptimizerFactory>(s_.plugin, s_.config, "optimizer"); };
+    const auto whole = make(), first = make(), second = make();
+    const ParameterSpec spec{"long", {3 * kSumBlock + 100}, {"normal", 0.5}};
+    if (whole->grain(spec.name) != Grain::element) throw Skipped("it needs whole parameters");
+    Context ctx;
+    ParameterStore all, divided;
+    all.add(ctx, spec, RandomKey(1));
+    divided.add(ctx, spec, RandomKey(1));
+    const int64_t n = spec.shape[0], middle = 2 * kSumBlock;
+    ParameterStore begin = divided.parts({{spec.name, {0, middle}}}), end = divided.parts({{spec.name, {middle, n}}});
+    for (int64_t number = 1; number <= 3; ++number) {
+      const Tensor gradient = normal_values(spec.shape, DType::f32, seed_of(spec, number));
+      const auto step = [&](Optimizer& optimizer, Var& param, const Tensor& own) {
+        param.grad().dense = own;
+        optimizer.update(ctx, param, kRate, number);
+      };
+      step(*whole, all.at(spec.name), gradient);
+      step(*first, begin.at(spec.name), gradient.slice(0, middle));
+      step(*second, end.at(spec.name), gradient.slice(middle, n));
+    }
+    if (!same_bytes(all.at(spec.name).value(), divided.at(spec.name).value()))
+      fail("grain() is element, but the update of two parts of a parameter gives other bits than that of the whole");
+    return "the parts of a parameter get the bits of the whole";
   }
 
   std::string determinism() const {

@@ -34,9 +34,10 @@ enum class Grain : uint8_t { element, parameter };
 class LMX_API Optimizer {
  public:
   virtual ~Optimizer();
-  // Of the update of this parameter. A parameter server updates rows of a parameter on different ranks, so it needs
-  // Grain::element. A ShardStrategy gives parts of kSumBlock elements to different ranks, or else whole parameters.
-  // Default: parameter.
+  // The grain of this parameter's update. A parameter server updates rows of a parameter on different ranks, so it
+  // needs Grain::element. A ShardStrategy gives blocks of kSumBlock elements to different ranks if the grain is element,
+  // and whole parameters otherwise. The state tensors of such an optimizer have the shape of the parameter. Default:
+  // parameter.
   virtual Grain grain(const std::string& param) const;
   // Called once, before the first update, with the parameters that this object will update. UserError that begins with
   // `where`: it cannot update one of them. Default: it can update all.

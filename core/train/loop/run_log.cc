@@ -152,7 +152,7 @@ Record RunLog::own_record() {
   traffic_.record(run_.at.open.traffic, run_.at.open.steps);
   size_t number = 0;
   for (const UnitTime& unit : s_.sync->timeline()) {
-    const std::string name = str("unit/", number++, "/", unit.params[0], "/");
+    const std::string name = str("unit/", number++, "/", unit.after_update ? "values of " : "", unit.params[0], "/");
     record.values.emplace_back(name + "bytes", static_cast<double>(std::max(unit.bytes.sent, unit.bytes.received)));
     record.values.emplace_back(name + "ready_s", unit.ready);
     record.values.emplace_back(name + "begin_s", unit.begin);

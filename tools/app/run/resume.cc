@@ -88,7 +88,7 @@ std::string why_fixed(const std::string& key, const Node& recipe, const std::vec
   if (is_named(of_components, key)) return "";
   if (group == "sync")
     return is_asynchronous(*recipe.find("sync"), "sync") || has_replicas(*recipe.find("sync"), "sync")
-               ? "with this strategy ranks have values of their own, which the checkpoint does not hold"
+               ? "with this strategy ranks have separate values, which the checkpoint does not hold"
                : "";
   if (group == "optimizer" || group == "schedule")
     return !determines_state(key, recipe) ? "" : str("the checkpoint holds the state of the run's own ", group);

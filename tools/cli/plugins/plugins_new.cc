@@ -165,10 +165,12 @@ void add_plugins_new(Command group) {
       .one_of({"model", "sync", "batcher", "loss", "optimizer", "schedule"});
   command.add_option("NAME", o->name, "lower-case letters, digits and _").required();
   command
-      .add_option("--base BASE", o->base,
-                  "of a sync plugin: plain (all by itself, default), sum (buckets and codecs), feedback (a compressor "
-                  "with error feedback), outer (ranks with own values and an outer optimizer)")
-      .one_of({"plain", "sum", "feedback", "outer"});
+      .add_option(
+          "--base BASE", o->base,
+          "of a sync plugin: plain (all by itself, default), sum (buckets and codecs), feedback (a compressor "
+          "with error feedback), outer (ranks with own values and an outer optimizer), shard (ranks that divide the "
+          "update)")
+      .one_of({"plain", "sum", "feedback", "outer", "shard"});
   command.add_option("--dir DIR", o->directory, "the folder; as the name is, in the current one").writes();
   command.add_flag("--force", o->force, "though a plugin of that kind and name is found already");
   command.callback([o] { write_skeleton(*o); });

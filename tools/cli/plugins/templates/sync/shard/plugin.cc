@@ -1,0 +1,26 @@
+// Ranks that divide the update, to start from: each rank owns whole parameters, whatever the optimizer needs. See
+// lmx/shard_strategy.h for what the base does; override reduce_scatter() or gather() for another exchange.
+#include "lmx/plugin.h"
+#include "lmx/shard_strategy.h"
+
+// The keys of a rule `{params: ".*", strategy: @name@, ...}` in a recipe's `sync:`.
+struct @Name@Config {
+  lmx::ShardConfig shard;
+  void fields(lmx::Fields& f) { shard.fields(f); }
+  lmx::Traits traits() const { return shard.traits(); }
+};
+
+class @Name@ : public lmx::ShardStrategy {
+ public:
+  @Name@(const @Name@Config& c, const lmx::SyncEnv& env) : ShardStrategy(c.shard, env) {}
+  lmx::OwnersOf owners(const std::set<std::string>&) const override {
+    return lmx::whole_owners(env().params, env().ranks);
+  }
+};
+
+std::unique_ptr<lmx::SyncRule> make_@name@(const lmx::Node& config, const std::string& path,
+                                           const lmx::SyncEnv& env) {
+  return std::make_unique<@Name@>(lmx::read_config<@Name@Config>(config, path), env);
+}
+
+LMX_PLUGIN(sync, @name@, @Name@Config, make_@name@)
