@@ -34,10 +34,10 @@ struct Case {
   bool replicas() const { return strategy == "local_sgd" || strategy == "diloco"; }
   // Whether the residuals of a parameter contain what is missing in its sums.
   bool feedback() const {
-    return one_bit() || has("feedback: true") || strategy == "top_k" || strategy == "random_k" ||
+    return one_bit() || has("feedback: true") || has("feedback: 1") || strategy == "top_k" || strategy == "random_k" ||
            strategy == "power_sgd";
   }
-  bool approximate() const { return feedback() || strategy == "qsgd"; }
+  bool approximate() const { return feedback() || strategy == "qsgd" || has("quantised"); }
   Subject subject(Device device = {}) const {
     Node node = parse_yaml(config, "case.yaml");
     node.set("name", Node::string(strategy));
@@ -73,10 +73,14 @@ inline std::vector<Case> conformance_cases() {
   cases.push_back({"qsgd", "{min_size: 20, feedback: true, bits: 3, bucket: 100, norm: max}"});
   cases.push_back({"sign_majority", "{}"});
   cases.push_back({"power_sgd", "rank: 4"});
+  for (const char* strategy : {"allgather", "allgather_dense"}) cases.push_back({strategy, "codec: {kind: quantised}"});
+  cases.push_back({"allreduce", "levels: 2\ncodec: {kind: quantised, bits: 4}"});
+  cases.push_back({"unique", "codec: {kind: quantised, bits: 2, feedback: 1}"});
   cases.push_back({"local_sgd", "every: 3"});
   cases.push_back({"diloco", "every: 4"});
   cases.push_back({"diloco", "{every: 4, codec: {kind: one_bit}}"});
   cases.push_back({"diloco", "{every: 6, fragments: 3, delay: 2, mix: 0.5, outer_momentum: 0}"});
+  cases.push_back({"diloco", "{every: 4, codec: {kind: quantised, bits: 4, levels: e3m0}}"});
   const std::string selected = "{p: 20, q: 30, hidden_q: 50, embedding: 'emb|tiny', codec: ";  // row_rule()
   for (const std::vector<std::string>& list : {codecs, one_bit})
     for (const std::string& c : list) cases.push_back({"sampled_rows", selected + c + "}"});
@@ -197,9 +201,13 @@ class ShippedCheck {
     const bool table = index != state.end();
     const int64_t width = row_width(p.shape);
     comm::Part part{0, p.shape[0], 0, width};
-    if (what == ".sum")
-      part =
-          table ? comm::table_part(1, width, rank, comm_.size()) : comm::part_of(p.shape[0], width, rank, comm_.size());
+    const bool vector = case_.has("quantised");  // its residuals of dense parameters are those of a vector
+    if (what == ".sum" && table) part = comm::table_part(1, width, rank, comm_.size());
+    if (what == ".sum" && !table && !vector) part = comm::part_of(p.shape[0], width, rank, comm_.size());
+    if (what == ".sum" && !table && vector) {
+      part = comm::part_of(p.shape.numel(), 1, rank, comm_.size());
+      part = {0, part.rows, part.row, part.rows};
+    }
     const auto kept = found->second.values<float>();
     for (int64_t i = 0; i < static_cast<int64_t>(kept.size()); ++i) {
       const int64_t row = table ? index->second.data<int32_t>()[i / part.columns] : part.row + i / part.columns;
