@@ -35,7 +35,7 @@ struct Case {
   // Whether the residuals of a parameter contain what is missing in its sums.
   bool feedback() const {
     return one_bit() || has("feedback: true") || has("feedback: 1") || strategy == "top_k" || strategy == "random_k" ||
-           strategy == "power_sgd";
+           strategy == "power_sgd" || strategy == "dgc";
   }
   bool approximate() const { return feedback() || strategy == "qsgd" || has("quantised"); }
   Subject subject(Device device = {}) const {
@@ -73,6 +73,7 @@ inline std::vector<Case> conformance_cases() {
   cases.push_back({"qsgd", "{min_size: 20, feedback: true, bits: 3, bucket: 100, norm: max}"});
   cases.push_back({"sign_majority", "{}"});
   cases.push_back({"power_sgd", "rank: 4"});
+  cases.push_back({"dgc", "{keep: 0.25, momentum: 0}"});
   for (const char* strategy : {"allgather", "allgather_dense"}) cases.push_back({strategy, "codec: {kind: quantised}"});
   cases.push_back({"allreduce", "levels: 2\ncodec: {kind: quantised, bits: 4}"});
   cases.push_back({"unique", "codec: {kind: quantised, bits: 2, feedback: 1}"});
