@@ -74,6 +74,7 @@ inline std::vector<Case> conformance_cases() {
   cases.push_back({"sign_majority", "{}"});
   cases.push_back({"power_sgd", "rank: 4"});
   cases.push_back({"dgc", "{keep: 0.25, momentum: 0}"});
+  cases.push_back({"demo", "{top: 8, chunk: 16}"});
   for (const char* strategy : {"allgather", "allgather_dense"}) cases.push_back({strategy, "codec: {kind: quantised}"});
   cases.push_back({"allreduce", "levels: 2\ncodec: {kind: quantised, bits: 4}"});
   cases.push_back({"unique", "codec: {kind: quantised, bits: 2, feedback: 1}"});
