@@ -68,7 +68,7 @@ INSTANTIATE_TEST_SUITE_P(
         Good{"sync", "random_k", {"--approximate", "--config", "{keep: 0.25}"}},
         Good{"sync", "qsgd", {"--approximate", "--config", "{min_size: 0}"}}, Good{"sync", "sign_majority", {}},
         Good{"sync", "dgc", {"--approximate", "--config", "{keep: 0.25, momentum: 0}"}}, Good{"sync", "demo", {}},
-        Good{"codec", "quantised", {}},
+        Good{"sync", "sparse_loco", {"--config", "{every: 3}"}}, Good{"codec", "quantised", {}},
         Good{"codec", "quantised", {"--config", "{bits: 2, levels: statistical, block: 0, feedback: 0.9}"}},
         Good{"sync", "power_sgd", {"--approximate"}}, Good{"sync", "allgather_dense", {}}, Good{"sync", "seeded", {}},
         Good{"sync", "one_bit", {"--approximate"}}, Good{"sync", "sampled_rows", {}},

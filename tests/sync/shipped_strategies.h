@@ -31,7 +31,7 @@ struct Case {
   bool has(const char* text) const { return config.find(text) != std::string::npos; }
   bool one_bit() const { return has("one_bit") || strategy == "one_bit"; }
   bool forgets() const { return has("residual: none"); }
-  bool replicas() const { return strategy == "local_sgd" || strategy == "diloco"; }
+  bool replicas() const { return strategy == "local_sgd" || strategy == "diloco" || strategy == "sparse_loco"; }
   // Whether the residuals of a parameter contain what is missing in its sums.
   bool feedback() const {
     return one_bit() || has("feedback: true") || has("feedback: 1") || strategy == "top_k" || strategy == "random_k" ||
@@ -83,6 +83,7 @@ inline std::vector<Case> conformance_cases() {
   cases.push_back({"diloco", "{every: 4, codec: {kind: one_bit}}"});
   cases.push_back({"diloco", "{every: 6, fragments: 3, delay: 2, mix: 0.5, outer_momentum: 0}"});
   cases.push_back({"diloco", "{every: 4, codec: {kind: quantised, bits: 4, levels: e3m0}}"});
+  cases.push_back({"sparse_loco", "{every: 4, fragments: 2, delay: 1, top: 8, chunk: 64}"});
   const std::string selected = "{p: 20, q: 30, hidden_q: 50, embedding: 'emb|tiny', codec: ";  // row_rule()
   for (const std::vector<std::string>& list : {codecs, one_bit})
     for (const std::string& c : list) cases.push_back({"sampled_rows", selected + c + "}"});
