@@ -41,8 +41,7 @@ void Exchange::check(const std::string& name, const Tensor& own) const {
 
 BlockTransfer Exchange::dense_transfer(Context& ctx, const std::string& name, const Tensor& own) {
   check(name, own);
-  BlockTransfer w{
-      .name = &name, .width = codec->elementwise() ? 1 : row_width(own.shape()), .feedback = codec->feedback()};
+  BlockTransfer w{.name = &name, .width = codec->columns() ? row_width(own.shape()) : 1, .feedback = codec->feedback()};
   const int64_t rows = w.width ? own.numel() / w.width : 0;
   w.own = Rows(own.reshape({rows, w.width}));
   if (w.feedback) w.residual = residuals.exchange(ctx, Side::push, name, rows, w.width);
@@ -55,8 +54,10 @@ BlockTransfer Exchange::dense_transfer(Context& ctx, const std::string& name, co
 BlockTransfer Exchange::table_transfer(Context& ctx, const std::string& name, const RowSparse& own,
                                        const std::vector<int32_t>& index, const GatheredIndices* gathered) {
   const int ranks = ctx.comm->size();
-  BlockTransfer w{
-      .name = &name, .width = row_width(own.rows.shape()), .feedback = config.residual == "rows", .table = true};
+  BlockTransfer w{.name = &name,
+                  .width = row_width(own.rows.shape()),
+                  .feedback = codec->feedback() && config.residual == "rows",
+                  .table = true};
   RowOrder mine = order_rows(own.indices, w.width, ranks), all = order_rows(index, w.width, ranks);
   w.own_parts = mine.parts;
   w.sum_parts = all.parts;

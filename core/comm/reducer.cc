@@ -146,14 +146,15 @@ Tensor Reducer::reduce_rows(Context& ctx, const std::string& name, RowSparse own
             describe(own.rows), " and ", own.indices.size(), " indices");
   LMX_CHECK(gathered || own.indices.size() == index.size(), own.indices.size(), " rows of ", index.size());
   if (ctx.comm->size() == 1) return impl_->residuals.settle_rows(ctx, name, own.rows, index);
-  if (!impl_->codec->elementwise()) return impl_->reduce_own_rows(ctx, name, own, index, gathered);
+  if (impl_->codec->columns() || impl_->codec->feedback())
+    return impl_->reduce_own_rows(ctx, name, own, index, gathered);
   if (gathered) own.rows = spread_rows(ctx, own, index);
   return reduce(ctx, name, own.rows);
 }
 
 Tensor Reducer::gather(Context& ctx, const std::string& name, const Tensor& own, std::span<const int64_t> rows) {
   const Codec& codec = *impl_->codec;
-  LMX_CHECK(codec.elementwise(), codec.name(), " cannot be gathered");
+  LMX_CHECK(!codec.columns() && !codec.feedback(), codec.name(), " cannot be gathered");
   if (impl_->plain() || ctx.comm->size() == 1) return ctx.comm->all_gather(own, rows, impl_->group);
   impl_->check(name, own);
   const int64_t width = row_width(own.shape());
@@ -165,8 +166,10 @@ Tensor Reducer::gather(Context& ctx, const std::string& name, const Tensor& own,
   return ctx.comm->once_tensor(MemClass::communication, [&] {
     Shape shape = own.shape();
     shape[0] = std::accumulate(rows.begin(), rows.end(), int64_t{0});
-    Tensor out = ctx.empty(shape, DType::f32, MemClass::communication);
-    codec.decode(ctx, all, out);
+    const Tensor out = ctx.empty(shape, DType::f32, MemClass::communication);
+    int64_t from = 0, row = 0;
+    for (size_t r = 0; r < sizes.size(); from += sizes[r], row += rows[r++])
+      codec.decode(ctx, all.slice(from, from + sizes[r]), out.slice(row, row + rows[r]));
     return out;
   });
 }

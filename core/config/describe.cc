@@ -76,6 +76,9 @@ struct ConfigWriter::Impl : Fields {
   void field(const char* name, std::vector<double>& value, const char*, Range) override { put(name, node_of(value)); }
   void field(const char* name, std::vector<std::string>& value, const char*) override { put(name, node_of(value)); }
   void subtree(const char* name, Node& value, const char*) override { put(name, value); }
+  void rest(Node& value, const Complete&) override {
+    for (const auto& [key, given] : value.entries) put(key.c_str(), given);
+  }
   void enter(const char* name, const char*) override { levels.emplace_back(name, Node::map()); }
   void leave() override {
     auto [name, map] = std::move(levels.back());
@@ -131,6 +134,7 @@ struct ConfigDescriber::Impl : Fields {
     put(name, "list of text", node_of(value), "", help);
   }
   void subtree(const char* name, Node& value, const char* help) override { put(name, "map", value, "", help); }
+  void rest(Node&, const Complete&) override {}
   void enter(const char* name, const char*) override { path = join_path(path, name); }
   void leave() override {
     const size_t dot = path.rfind('.');

@@ -226,6 +226,15 @@ struct ConfigReader::Impl : Fields {
   void subtree(const char* name, Node& value, const char*) override {
     if (const Node* node = take(name)) value = *node;
   }
+  void rest(Node& value, const Complete& complete) override {
+    Level& level = levels.back();
+    const Node map = level.node ? *level.node : Node::map(place());
+    Node all = value.kind == Node::Kind::map ? value : Node::map(map.mark);
+    for (const auto& [key, given] : map.entries)
+      if (std::find(level.known.begin(), level.known.end(), key) == level.known.end()) all.set(key, given);
+    value = complete(map, all, level.path);
+    for (const auto& [key, given] : map.entries) level.known.push_back(key);
+  }
   void enter(const char* name, const char*) override {
     const Node* node = levels.back().node ? levels.back().node->find(name) : nullptr;
     levels.back().known.emplace_back(name);

@@ -57,6 +57,7 @@ Described optimizers();
 Described schedules();
 Described losses();
 Described data_kinds();
+Described codecs();
 
 // The entry that `config` names, or null if it names one of `others`, which are the plugins of this kind. `fallback` is
 // used if the recipe has no such name; null: that is an error. UserError with the place and the nearest name.

@@ -10,6 +10,8 @@ component::Described built_in(PluginKind kind) {
       return component::optimizers();
     case PluginKind::schedule:
       return component::schedules();
+    case PluginKind::codec:
+      return component::codecs();
     default:
       return {};
   }

@@ -13,8 +13,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::array kKinds{PluginKind::model, PluginKind::sync,      PluginKind::batcher, PluginKind::comm,
-                            PluginKind::loss,  PluginKind::optimizer, PluginKind::schedule};
+constexpr std::array kKinds{PluginKind::model, PluginKind::sync,      PluginKind::batcher,  PluginKind::comm,
+                            PluginKind::loss,  PluginKind::optimizer, PluginKind::schedule, PluginKind::codec};
 
 std::vector<std::string> kind_names() {
   std::vector<std::string> names;
@@ -71,6 +71,8 @@ const char* name_of(PluginKind kind) {
       return "optimizer";
     case PluginKind::schedule:
       return "schedule";
+    case PluginKind::codec:
+      return "codec";
   }
   return "unknown";
 }

@@ -4,6 +4,7 @@
 #include <map>
 
 #include "comm/residuals.h"
+#include "comm/vectors/vectors.h"
 #include "lmx/error.h"
 #include "lmx/row_sync.h"
 
@@ -11,6 +12,7 @@ namespace lmx {
 namespace {
 
 constexpr double kExactBucketMb = 150;  // Ott 2018, section 4.4
+constexpr const char* kVelocity = ".velocity";
 
 }  // namespace
 
@@ -50,10 +52,17 @@ void FeedbackStrategy::begin_step(Context&, std::span<const Batch>, StepPlan& pl
 
 void FeedbackStrategy::reduce(Context& ctx, std::span<Var> unit) {
   const ParameterSpec& first = impl_->params.at(unit[0].name());
-  !first.sparse&& compresses(first) ? reduce_block(ctx, unit) : SumStrategy::reduce(ctx, unit);
+  const std::vector<Tensor> velocities =
+      config_.momentum > 0 && !first.sparse ? accelerate(ctx, unit) : std::vector<Tensor>();
+  !first.sparse&& compresses(first) ? reduce_block(ctx, unit, velocities) : SumStrategy::reduce(ctx, unit);
 }
 
 namespace {
+
+Tensor f32_of(const Var& p, Tensor gradient) {
+  if (gradient.dtype() == DType::f32) return gradient;
+  throw UserError(str("[sync] the gradient of ", p.name(), " is ", describe(gradient), "; compressors take f32"));
+}
 
 // The gradients of a unit one after the other, flat. A parameter without a gradient has zeros. Frees the gradients.
 Tensor take_gradients(Context& ctx, std::span<Var> unit) {
@@ -62,9 +71,7 @@ Tensor take_gradients(Context& ctx, std::span<Var> unit) {
   for (const Var& p : unit) size += p.shape().numel();
   if (unit.size() > 1) all = ctx.empty({size}, DType::f32, MemClass::communication);
   for (Var& p : unit) {
-    const Tensor own = dense_of(ctx, p.grad(), p.value()).reshape({-1});
-    if (own.dtype() != DType::f32)
-      throw UserError(str("[sync] the gradient of ", p.name(), " is ", describe(own), "; compressors take f32"));
+    const Tensor own = f32_of(p, dense_of(ctx, p.grad(), p.value())).reshape({-1});
     p.grad().clear();
     if (unit.size() == 1) return own;
     all.slice(at, at + own.numel()).copy_from(own);
@@ -83,9 +90,30 @@ Tensor with_residual(Context& ctx, comm::Residuals* residuals, const std::string
   return kept.now.tensor.reshape({n});
 }
 
+void clear_where_zero(Context& ctx, const Tensor& x, Tensor y) {
+  run_kernel(ctx, comm::ClearWhereZero<float>{x.data<float>(), x.numel(), y.data<float>()});
+}
+
 }  // namespace
 
-void FeedbackStrategy::reduce_block(Context& ctx, std::span<Var> unit) {
+// Replaces the gradients by the velocities. Returns these, (size) each.
+std::vector<Tensor> FeedbackStrategy::accelerate(Context& ctx, std::span<Var> unit) {
+  std::vector<Tensor> velocities;
+  for (Var& p : unit) {
+    const int64_t n = p.shape().numel();
+    const Tensor own = f32_of(p, dense_of(ctx, p.grad(), p.value())).reshape({n, 1});
+    const comm::Residuals::Exchanged kept =
+        impl_->residuals.exchange(ctx, comm::Side::push, p.name() + kVelocity, n, 1);
+    run_kernel(ctx, comm::CopyRows<float>{comm::Rows(own).from(), kept.before.from(), kept.now.from(), n, 1,
+                                          static_cast<float>(config_.momentum)});
+    velocities.push_back(kept.now.tensor.reshape({n}));
+    p.grad().clear();
+    p.grad().dense = velocities.back().clone(MemClass::communication).reshape(p.shape());
+  }
+  return velocities;
+}
+
+void FeedbackStrategy::reduce_block(Context& ctx, std::span<Var> unit, std::span<const Tensor> velocities) {
   const bool alone = ctx.comm->size() == 1 && result() == SyncResult::sum;
   if (ctx.comm->size() == 1 && std::all_of(unit.begin(), unit.end(), [](const Var& p) { return p.grad().empty(); }))
     return;
@@ -93,13 +121,14 @@ void FeedbackStrategy::reduce_block(Context& ctx, std::span<Var> unit) {
   Block block{unit[0].name(), unit[0].shape(), own.numel(), step_};
   if (unit.size() > 1) block = {str(block.name, '+', unit.size() - 1), {own.numel()}, own.numel(), step_};
   comm::Residuals& kept = impl_->residuals;
-  const Tensor sum = alone ? kept.settle(ctx, block.name, own)
-                           : exchange(ctx, block, with_residual(ctx, feedback() ? &kept : nullptr, block.name, own));
+  const Tensor v = alone ? Tensor() : with_residual(ctx, feedback() ? &kept : nullptr, block.name, own);
+  const Tensor sum = alone ? kept.settle(ctx, block.name, own) : exchange(ctx, block, v);
   int64_t at = 0;
-  for (Var& p : unit) {
-    const int64_t n = p.shape().numel();
-    p.grad().dense = sum.slice(at, at + n).reshape(p.shape());
-    at += n;
+  for (size_t i = 0; i < unit.size(); ++i) {
+    const int64_t end = at + unit[i].shape().numel();
+    unit[i].grad().dense = sum.slice(at, end).reshape(unit[i].shape());
+    if (!alone && !velocities.empty()) clear_where_zero(ctx, v.slice(at, end), velocities[i]);
+    at = end;
   }
 }
 

@@ -1,4 +1,5 @@
-// lmx plugins check on losses, optimizers and schedules: each broken promise fails the check that is made for it.
+// lmx plugins check on losses, optimizers, schedules and codecs: each broken promise fails the check that is made for
+// it.
 #include <gmock/gmock.h>
 
 #include "lmx/error.h"
@@ -47,11 +48,14 @@ INSTANTIATE_TEST_SUITE_P(
         Fault{"optimizer", 2, "rate", "lmx::trait::kLearningRate"}, Fault{"optimizer", 3, "scale", "grad_scale 0.25"},
         Fault{"optimizer", 4, "state", "resumed after update 3"},
         Fault{"optimizer", 5, "other rows", "row 0 is changed"}, Fault{"optimizer", 6, "dense rows", "another table"},
-        Fault{"optimizer", 7, "memory", "bytes, and update() has allocated"}, Fault{"optimizer", 8, "update", "changed()"},
-        Fault{"optimizer", 9, "gradient", "which ranks share"},
+        Fault{"optimizer", 7, "memory", "bytes, and update() has allocated"},
+        Fault{"optimizer", 8, "update", "changed()"}, Fault{"optimizer", 9, "gradient", "which ranks share"},
         Fault{"optimizer", 10, "wrong state", "table.no_such_slot"}, Fault{"optimizer", 11, "precision", "f32 and f64"},
         Fault{"schedule", 1, "state", "all that validated() changes"}, Fault{"schedule", 2, "rates", "of update 1001"},
-        Fault{"schedule", 3, "purity", "depends on the updates"}, Fault{"schedule", 4, "wrong state", "3 numbers"}),
+        Fault{"schedule", 3, "purity", "depends on the updates"}, Fault{"schedule", 4, "wrong state", "3 numbers"},
+        Fault{"codec", 1, "bytes", "bytes(0) is 4"}, Fault{"codec", 2, "bytes", "bytes(7) is 1000"},
+        Fault{"codec", 3, "encoding", "must write every byte"}, Fault{"codec", 8, "not finite", "is decoded as 0"},
+        Fault{"codec", 10, "feedback", "is 1.5"}),
     [](const auto& one) { return str(one.param.kind, '_', one.param.fault); });
 
 TEST(PluginsCheckKinds, PluginsWithoutFaultsPass) {
@@ -66,6 +70,9 @@ TEST(PluginsCheckKinds, PluginsWithoutFaultsPass) {
   const Outcome schedule = check("schedule", "{share: 0.5}");
   EXPECT_EQ(schedule.code, 0) << schedule.out << schedule.err;
   EXPECT_THAT(schedule.out, Names("from 0.1 to 0.3 with a base of 0.3", "2 numbers; a resumed run"));
+  const Outcome codec = check("codec", "{shrink: 2}");
+  EXPECT_EQ(codec.code, 0) << codec.out << codec.err;
+  EXPECT_THAT(codec.out, Names("16 bits for each of many values", "ok    round trip", "stay finite"));
 }
 
 TEST(PluginsCheckKinds, AGradientMayBeApproximateOnPurpose) {
@@ -78,6 +85,10 @@ TEST(PluginsCheckKinds, AGradientMayBeApproximateOnPurpose) {
 TEST(PluginsCheckKinds, NoiseIsNamed) {
   EXPECT_THAT(check("loss", "{fault: 12}").out, HasSubstr("FAIL  determinism"));
   EXPECT_THAT(check("optimizer", "{fault: 13}").out, HasSubstr("FAIL  determinism"));
+  EXPECT_THAT(check("codec", "{fault: 4}").out, HasSubstr("FAIL  round trip    the error of 1 values"));
+  EXPECT_THAT(check("codec", "{fault: 5}").out, HasSubstr("FAIL  round trip"));
+  EXPECT_THAT(check("codec", "{fault: 6}").out, HasSubstr("FAIL  zeros         1 zeros are decoded as 1e-06"));
+  EXPECT_THAT(check("codec", "{fault: 7}").out, HasSubstr("FAIL  finite"));
 }
 
 TEST(PluginsCheckKinds, ExceptionsAreFailures) {
@@ -85,6 +96,7 @@ TEST(PluginsCheckKinds, ExceptionsAreFailures) {
   EXPECT_THAT(check("loss", "{fault: 9}").out, HasSubstr("FAIL  gradients     a gradient without its map"));
   EXPECT_THAT(check("optimizer", "{fault: 12}").out, HasSubstr("FAIL  update        an optimizer without its map"));
   EXPECT_THAT(check("schedule", "{fault: 5}").out, HasSubstr("FAIL  rates         a schedule without its map"));
+  EXPECT_THAT(check("codec", "{fault: 9}").out, HasSubstr("FAIL  encoding      a codec without its map"));
 }
 
 }  // namespace

@@ -67,6 +67,9 @@ INSTANTIATE_TEST_SUITE_P(
         Good{"sync", "top_k", {"--approximate", "--config", "{keep: 0.25}"}},
         Good{"sync", "random_k", {"--approximate", "--config", "{keep: 0.25}"}},
         Good{"sync", "qsgd", {"--approximate", "--config", "{min_size: 0}"}}, Good{"sync", "sign_majority", {}},
+        Good{"sync", "dgc", {"--approximate", "--config", "{keep: 0.25, momentum: 0}"}}, Good{"sync", "demo", {}},
+        Good{"sync", "sparse_loco", {"--config", "{every: 3}"}}, Good{"codec", "quantised", {}},
+        Good{"codec", "quantised", {"--config", "{bits: 2, levels: statistical, block: 0, feedback: 0.9}"}},
         Good{"sync", "power_sgd", {"--approximate"}}, Good{"sync", "allgather_dense", {}}, Good{"sync", "seeded", {}},
         Good{"sync", "one_bit", {"--approximate"}}, Good{"sync", "sampled_rows", {}},
         Good{"sync", "sampled_rows", {"--config", "{p: 0, q: 5, hidden_q: 30, draw: step}"}},
@@ -86,6 +89,8 @@ TEST_P(OnADevice, PluginsAreChecked) {
   EXPECT_THAT(o.out, Names("cuda:0, Emulated CUDA device", " passed, 0 failed\n"));
   if (GetParam().kind == std::string("model"))
     EXPECT_THAT(o.out, Names("ok    on device", "ok    its gradients"));
+  else if (GetParam().kind == std::string("codec"))
+    EXPECT_THAT(o.out, Names("ok    on device     decodes what the CPU decodes"));
   else
     EXPECT_THAT(o.out.substr(o.out.find("cuda:0")), Names("ok    ledger", "ok    sum", "ok    rescale"));
 }
@@ -101,17 +106,18 @@ INSTANTIATE_TEST_SUITE_P(
         Good{"model",
              "transformer",
              {"--config", "{d: 8, ffn: 12, heads: 2, encoder_layers: 1, decoder_layers: 2, share: all}"}},
-        Good{"sync", "unique", {"--config", "{codec: {kind: fp16}}"}}),
+        Good{"sync", "unique", {"--config", "{codec: {kind: fp16}}"}},
+        Good{"codec", "quantised", {"--config", "{bits: 4, levels: statistical}"}}),
     [](const auto& one) { return std::string(one.param.name); });
 
 TEST(PluginsCheck, ADeviceIsForModelsAndStrategies) {
   if (!fs::exists(emulated_cuda())) GTEST_SKIP() << "this build has no emulated device";
   const Outcome o = check({built("batcher", "tbptt"), "--device", "cuda"}, {{"LMX_CUDA_LIBRARY", emulated_cuda()}});
   EXPECT_EQ(o.code, 2);
-  EXPECT_EQ(
-      o.err,
-      "error: [plugins] --device cuda is for plugins of the kinds model, sync and optimizer, and tbptt is of the kind "
-      "batcher\n");
+  EXPECT_EQ(o.err,
+            "error: [plugins] --device cuda is for plugins of the kinds model, sync, optimizer and codec, and tbptt is "
+            "of the "
+            "kind batcher\n");
 }
 
 TEST(PluginsCheck, ADeviceThatIsMissingIsSaid) {

@@ -59,11 +59,11 @@ TEST(PluginsCommand, InfoPrintsEachField) {
               MatchesRegex("(.|\n)*\norder +[a-z]+ +corpus +one of corpus, random +order of the sequences\n(.|\n)*"));
 }
 
-TEST(PluginsCommand, LossesOptimizersAndSchedulesAreListedAndDescribed) {
+TEST(PluginsCommand, LossesOptimizersSchedulesAndCodecsAreListedAndDescribed) {
   const std::string folder = build_path("/tests/plugins/own_kinds");
   const Outcome list = run_lmx({"plugins", "list", "--plugin-dir", folder});
   EXPECT_EQ(list.code, 0) << list.err;
-  for (const char* kind : {"loss", "optimizer", "schedule"}) {
+  for (const char* kind : {"loss", "optimizer", "schedule", "codec"}) {
     const std::string name = std::string("test_") + kind;
     EXPECT_THAT(list.out, MatchesRegex("(.|\n)*\n" + std::string(kind) + " +" + name + " +1.2.3 (.|\n)*"));
     const Outcome info = run_lmx({"plugins", "info", name, "--kind", kind, "--plugin-dir", folder});

@@ -143,7 +143,7 @@ struct Coded {
 Coded code(Device::Kind kind, const CodecConfig& config, Shape shape, const std::vector<float>& values) {
   Context ctx = context_on(kind);
   const auto codec = make_codec(config);
-  const int64_t size = codec->bytes(shape[0], shape[1]), begin = codec->elementwise() ? 4 : 1;
+  const int64_t size = codec->bytes(shape[0], shape[1]), begin = codec->columns() ? 1 : 4;
   const Tensor block = ctx.empty({size + begin}, DType::u8).slice(begin, size + begin);
   const Tensor v = tensor(ctx, shape, values);
   Coded c;
@@ -161,7 +161,7 @@ Coded code(Device::Kind kind, const CodecConfig& config, Shape shape, const std:
   codec->add(ctx, block, sum);
   c.decoded = values_of(ctx, decoded);
   c.sum = values_of(ctx, sum);
-  if (!codec->elementwise()) {  // rows by index, some columns
+  if (codec->columns()) {  // rows by index, some columns
     std::vector<int32_t> at;
     for (int64_t r = shape[0]; r > 0; --r) at.push_back(static_cast<int32_t>(r));
     BlockPlace place(ctx.zeros({shape[0] + 1, shape[1] + 2}));

@@ -12,7 +12,7 @@ namespace lmx_test {
 // Bytes that rank `from` of `ranks` sends to rank `to` when a block (rows, width) is reduced: the part that `to`
 // sums, and the sum of the part that `from` sums.
 inline int64_t sent_bytes(const lmx::Codec& codec, int from, int to, int ranks, int64_t rows, int64_t width) {
-  if (codec.elementwise()) rows *= width, width = 1;
+  if (!codec.columns()) rows *= width, width = 1;
   const auto bytes = [&](const lmx::comm::Part& part) { return codec.bytes(part.rows, part.columns); };
   return bytes(lmx::comm::part_of(rows, width, to, ranks)) + bytes(lmx::comm::part_of(rows, width, from, ranks));
 }

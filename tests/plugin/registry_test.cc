@@ -182,7 +182,8 @@ TEST_F(RegistryTest, OneNameInTwoKindsIsNoDuplicate) {
 }
 
 TEST_F(RegistryTest, NamesThatAreBuiltInAreRefused) {
-  for (const auto& [kind, name] : {std::pair{"loss", "full_softmax"}, {"optimizer", "adam"}, {"schedule", "cosine"}}) {
+  for (const auto& [kind, name] :
+       {std::pair{"loss", "full_softmax"}, {"optimizer", "adam"}, {"schedule", "cosine"}, {"codec", "fp16"}}) {
     write(str(kind, "/plugin.toml"), manifest(name, kind));
     EXPECT_THAT(user_error([&] { Registry::instance().add_directory((directory_ / kind).string()); }),
                 Names(str(kind, " '", name, "'"), str("/", kind, "/", name, ".so"), "built into lmx"));
@@ -301,7 +302,7 @@ TEST_F(ManifestTest, EmptyValue) {
 TEST_F(ManifestTest, UnknownKindNamesTheNearestAndAll) {
   write("a/plugin.toml", manifest("a", "bather"));
   EXPECT_THAT(add_error(directory_),
-              Names("'bather'", "'batcher'?", "model, sync, batcher, comm, loss, optimizer, schedule"));
+              Names("'bather'", "'batcher'?", "model, sync, batcher, comm, loss, optimizer, schedule, codec"));
 }
 
 TEST_F(ManifestTest, NameThatIsNoIdentifier) {

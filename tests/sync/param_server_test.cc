@@ -152,9 +152,7 @@ StepBytes expected_bytes(const Codec& codec, int worker, int shard, int ranks, i
     const auto of_shard = [&](const std::vector<int32_t>& some) {
       return by_shard(some, p.shape[0], ranks)[static_cast<size_t>(shard)];
     };
-    const auto encoded = [&](int64_t n) {
-      return codec.elementwise() ? codec.bytes(n * width, 1) : codec.bytes(n, width);
-    };
+    const auto encoded = [&](int64_t n) { return codec.columns() ? codec.bytes(n, width) : codec.bytes(n * width, 1); };
     bytes.to_worker += 4 * width * (rows.pulled ? of_shard(*rows.pulled) : all);
     if (rows.pulled) bytes.to_shard += 8 + 4 * of_shard(*rows.pulled);
     if (!rows.pushed)

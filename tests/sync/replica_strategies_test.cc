@@ -1,10 +1,15 @@
 // Strategies whose ranks have their own values, against plain loops over all ranks; and their bytes.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <mutex>
 
 #include "conformance/sync.h"
+#include "errors.h"
 #include "lmx/replica_strategy.h"
+#include "names.h"
 #include "sync/group.h"
 #include "train/replicas.h"
 
@@ -186,6 +191,119 @@ TEST(LocalSgd, EveryRankContinuesFromTheMean) {
   }
   const Trace alone = run("{name: local_sgd, every: 1}", 1, 3)[0];
   EXPECT_EQ(alone.sent, std::vector<int64_t>(3));
+}
+
+// Sarfi et al. 2025, algorithm 1, in double precision, with an exchange after each step: e = decay e + change; the two
+// largest of each 6 elements of e are sent, in the four levels of the statistical quantiser.
+struct SparseSteps {
+  double decay = 0.95, lr = 1;
+  bool senders = true;
+
+  // Mean and standard deviation; four intervals of 1.5 deviations, and the mean of the values in each.
+  static Doubles quantised(const Doubles& v) {
+    double mean = 0, squares = 0;
+    for (const double x : v) mean += x / static_cast<double>(v.size());
+    for (const double x : v) squares += (x - mean) * (x - mean);
+    const double width = 1.5 * std::sqrt(squares / static_cast<double>(v.size()));
+    const auto code = [&](double x) {
+      return static_cast<size_t>(std::clamp(std::round((x - mean) / width + 2), 0.0, 3.0));
+    };
+    Doubles sums(4), counts(4), out;
+    for (const double x : v) sums[code(x)] += x, ++counts[code(x)];
+    for (const double x : v) out.push_back(sums[code(x)] / counts[code(x)]);
+    return out;
+  }
+
+  static std::vector<size_t> sent(const Doubles& e) {
+    std::vector<size_t> ids;
+    for (size_t begin = 0; begin < e.size(); begin += 6) {
+      std::vector<size_t> chunk;
+      for (size_t i = begin; i < std::min(e.size(), begin + 6); ++i) chunk.push_back(i);
+      std::stable_sort(chunk.begin(), chunk.end(), [&](size_t a, size_t b) { return std::abs(e[a]) > std::abs(e[b]); });
+      ids.insert(ids.end(), chunk.begin(), chunk.begin() + 2);
+    }
+    return ids;
+  }
+
+  std::vector<Doubles> expected(const Doubles& start, int ranks, int steps) const {
+    Doubles anchor = start;
+    std::vector<Doubles> residual(static_cast<size_t>(ranks), Doubles(start.size())), trace{start};
+    for (int step = 1; step <= steps; ++step) {
+      Doubles sum(start.size()), count(start.size());
+      for (int r = 0; r < ranks; ++r) {
+        Doubles &e = residual[static_cast<size_t>(r)], values;
+        for (size_t i = 0; i < e.size(); ++i)
+          e[i] = decay * e[i] + static_cast<double>(static_cast<float>(change(step, r, static_cast<int64_t>(i))));
+        const std::vector<size_t> ids = sent(e);
+        for (const size_t i : ids) values.push_back(e[i]);
+        values = quantised(values);
+        for (size_t k = 0; k < ids.size(); ++k) {
+          sum[ids[k]] += values[k];
+          ++count[ids[k]];
+          e[ids[k]] -= values[k];
+        }
+      }
+      for (size_t i = 0; i < anchor.size(); ++i)
+        if (count[i] > 0) anchor[i] += lr * sum[i] / (senders ? count[i] : ranks);
+      trace.push_back(anchor);
+    }
+    return trace;
+  }
+};
+
+TEST(SparseLoco, FollowsTheFormulaAndSendsItsBytes) {
+  constexpr int kMany = 20, kFour = 4;
+  for (const SparseSteps& c : {SparseSteps{}, SparseSteps{0.5, 0.8, false}}) {
+    const std::vector<Trace> traces = run(str("{name: sparse_loco, every: 1, top: 2, chunk: 6, decay: ", c.decay,
+                                              ", outer_lr: ", c.lr, ", mean: ", c.senders ? "senders" : "ranks", "}"),
+                                          kFour, kMany);
+    const std::vector<Doubles> wanted = c.expected(traces[0].own[0], kFour, kMany);
+    for (const Trace& got : traces)
+      for (size_t step = 0; step < wanted.size(); ++step) {
+        for (size_t i = 0; i < wanted[step].size(); ++i)
+          ASSERT_NEAR(got.own[step][i], wanted[step][i], 1e-5 * (1 + std::abs(wanted[step][i]))) << "step " << step;
+        // Six ids of 3 bits, four means, and six values of 2 bits.
+        if (step > 0) {
+          EXPECT_EQ(got.sent[step - 1], (kFour - 1) * (3 + 4 * 4 + 2));
+        }
+      }
+  }
+}
+
+// The residuals of four ranks are divided among two; a single rank adds them once and sends nothing.
+TEST(SparseLoco, AnotherNumberOfRanksSharesTheResiduals) {
+  const std::string config = "{name: sparse_loco, every: 1, top: 2, chunk: 6}";
+  std::vector<StateDict> saved(4);
+  Context host;
+  for (StateDict& state : saved) {
+    state.emplace("residual.0", host.empty({kSize}));
+    for (float& x : state.at("residual.0").values<float>()) x = 3;
+  }
+  const auto exchanged = [&](int ranks) {
+    Doubles got;
+    make_group(ranks)->run([&](Communicator& comm) {
+      Context ctx = lmx_cli::check::context_of(comm, {});
+      const auto rule = make_rule(config, ctx.rank, ranks);
+      rule->load(ctx, saved);
+      for (const float x : rule->state().at("residual.0").values<float>())
+        EXPECT_EQ(x, 12.0f / static_cast<float>(ranks));
+      Fragment f{0, kSize, {"matrix", "vector"}, ctx.zeros({kSize}), ctx.zeros({kSize})};
+      const Tensor sum = rule->replica()->exchange(ctx, f);
+      if (ctx.rank == 0)
+        for (const float x : sum.values<float>()) got.push_back(static_cast<double>(x));
+    });
+    return got;
+  };
+  EXPECT_EQ(exchanged(1), Doubles(static_cast<size_t>(kSize), 12));
+  EXPECT_EQ(exchanged(2).size(), static_cast<size_t>(kSize));
+}
+
+TEST(SparseLoco, WrongSettingsAreRefused) {
+  make_group(1);  // finds the plugins
+  const auto refused = [](const std::string& config) { return lmx_test::user_error([&] { make_rule(config, 0, 2); }); };
+  EXPECT_THAT(refused("{name: sparse_loco, top: 65, chunk: 64}"), lmx_test::Names("sync.all.top: 65", "chunk of 64"));
+  EXPECT_THAT(refused("{name: sparse_loco, codec: {feedback: 0.5}}"), lmx_test::Names("sync.all.codec", "feedback: 0"));
+  EXPECT_EQ(refused("{name: sparse_loco, codec: {kind: fp16}}"), "no error");
 }
 
 // Parts of about equal size, each exchanged once in every period, at equal distances.

@@ -31,13 +31,15 @@ struct Case {
   bool has(const char* text) const { return config.find(text) != std::string::npos; }
   bool one_bit() const { return has("one_bit") || strategy == "one_bit"; }
   bool forgets() const { return has("residual: none"); }
-  bool sums() const { return strategy != "local_sgd" && strategy != "diloco" && strategy != "zero"; }
+  bool sums() const {
+    return strategy != "local_sgd" && strategy != "diloco" && strategy != "sparse_loco" && strategy != "zero";
+  }
   // Whether the residuals of a parameter contain what is missing in its sums.
   bool feedback() const {
-    return one_bit() || has("feedback: true") || strategy == "top_k" || strategy == "random_k" ||
-           strategy == "power_sgd";
+    return one_bit() || has("feedback: true") || has("feedback: 1") || strategy == "top_k" || strategy == "random_k" ||
+           strategy == "power_sgd" || strategy == "dgc";
   }
-  bool approximate() const { return feedback() || strategy == "qsgd"; }
+  bool approximate() const { return feedback() || strategy == "qsgd" || has("quantised"); }
   Subject subject(Device device = {}) const {
     Node node = parse_yaml(config, "case.yaml");
     node.set("name", Node::string(strategy));
@@ -73,12 +75,19 @@ inline std::vector<Case> conformance_cases() {
   cases.push_back({"qsgd", "{min_size: 20, feedback: true, bits: 3, bucket: 100, norm: max}"});
   cases.push_back({"sign_majority", "{}"});
   cases.push_back({"power_sgd", "rank: 4"});
+  cases.push_back({"dgc", "{keep: 0.25, momentum: 0}"});
+  cases.push_back({"demo", "{top: 8, chunk: 16}"});
+  for (const char* strategy : {"allgather", "allgather_dense"}) cases.push_back({strategy, "codec: {kind: quantised}"});
+  cases.push_back({"allreduce", "levels: 2\ncodec: {kind: quantised, bits: 4}"});
+  cases.push_back({"unique", "codec: {kind: quantised, bits: 2, feedback: 1}"});
   cases.push_back({"local_sgd", "every: 3"});
   cases.push_back({"diloco", "every: 4"});
   cases.push_back({"diloco", "{every: 4, codec: {kind: one_bit}}"});
   cases.push_back({"diloco", "{every: 6, fragments: 3, delay: 2, mix: 0.5, outer_momentum: 0}"});
   cases.push_back({"zero", "{}"});
   cases.push_back({"zero", "{stage: 1, bucket_mb: 0.03}"});
+  cases.push_back({"diloco", "{every: 4, codec: {kind: quantised, bits: 4, levels: e3m0}}"});
+  cases.push_back({"sparse_loco", "{every: 4, fragments: 2, delay: 1, top: 8, chunk: 64}"});
   const std::string selected = "{p: 20, q: 30, hidden_q: 50, embedding: 'emb|tiny', codec: ";  // row_rule()
   for (const std::vector<std::string>& list : {codecs, one_bit})
     for (const std::string& c : list) cases.push_back({"sampled_rows", selected + c + "}"});
@@ -199,9 +208,13 @@ class ShippedCheck {
     const bool table = index != state.end();
     const int64_t width = row_width(p.shape);
     comm::Part part{0, p.shape[0], 0, width};
-    if (what == ".sum")
-      part =
-          table ? comm::table_part(1, width, rank, comm_.size()) : comm::part_of(p.shape[0], width, rank, comm_.size());
+    const bool vector = case_.has("quantised");  // its residuals of dense parameters are those of a vector
+    if (what == ".sum" && table) part = comm::table_part(1, width, rank, comm_.size());
+    if (what == ".sum" && !table && !vector) part = comm::part_of(p.shape[0], width, rank, comm_.size());
+    if (what == ".sum" && !table && vector) {
+      part = comm::part_of(p.shape.numel(), 1, rank, comm_.size());
+      part = {0, part.rows, part.row, part.rows};
+    }
     const auto kept = found->second.values<float>();
     for (int64_t i = 0; i < static_cast<int64_t>(kept.size()); ++i) {
       const int64_t row = table ? index->second.data<int32_t>()[i / part.columns] : part.row + i / part.columns;

@@ -73,7 +73,7 @@ TEST(Recipe, SettingsThatNothingReadsAreRefused) {
     EXPECT_THAT(with("{kind: bf16, scale: 512}"), Names("r.yaml:1", "sync.all.codec.scale: 512", "fp16", "bf16"))
         << name;
     EXPECT_THAT(with("{reduce: fp32}"), Names("sync.all.codec.reduce: fp32", "kind fp16")) << name;
-    EXPECT_THAT(with("{kind: fp16, residual: none}"), Names("codec.residual: none", "kind one_bit")) << name;
+    EXPECT_THAT(with("{kind: fp16, residual: none}"), Names("codec.residual: none", "kind: one_bit")) << name;
     EXPECT_EQ(with("{kind: fp16, scale: 512}"), "") << name;
   }
   EXPECT_THAT(refused("{name: one_bit, codec: {kind: one_bit, scale: 512}}"), Names("codec.scale"));

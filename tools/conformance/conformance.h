@@ -42,7 +42,7 @@ struct Subject {
   lmx::Node config;  // the plugin's subtree of a recipe, with `name`
   // A strategy that does not promise the exact sum; a loss whose gradient is an approximation.
   bool approximate = false;
-  lmx::Device device = {};  // of the ranks of a strategy
+  lmx::Device device = {};  // of the ranks of a strategy, and of a codec
 };
 void check_model(Report& report, const Subject& subject);
 // Compares a model on a CUDA device with the CPU: features, gradients, states.
@@ -54,6 +54,8 @@ void check_optimizer(Report& report, const Subject& subject);
 // Compares an optimizer on a CUDA device with the CPU: parameters and states.
 void check_optimizer_on(Report& report, const Subject& subject, lmx::Device device);
 void check_schedule(Report& report, const Subject& subject);
+// On the subject's device; on a CUDA device also compares it with the CPU.
+void check_codec(Report& report, const Subject& subject);
 
 // Start of a line that names the check that begins, for the parent process; the parent does not print it.
 inline constexpr char kBegins = '\x01';

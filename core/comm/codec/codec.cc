@@ -1,4 +1,4 @@
-// The list of codecs and their settings.
+// The codecs that are built into lmx.
 #include "base/text.h"
 #include "comm/codec/codecs.h"
 #include "lmx/error.h"
@@ -7,25 +7,7 @@
 namespace lmx {
 
 Codec::~Codec() = default;
-
-void CodecConfig::fields(Fields& f) {
-  f.choice("kind", kind, {"none", "fp16", "bf16", "one_bit"}, "encoding of gradients for the exchange");
-  f.field("scale", scale, "fp16: factor before rounding, divided out after", {1.0 / 65536, 65504});
-  f.choice("reduce", reduce, {"fp16", "fp32"}, "fp16: type in which ranks' values are added");
-  f.choice("residual", residual, {"rows", "none"},
-           "one_bit on row-sparse gradients: keep the residual of every row that was ever sent, or discard it");
-}
-
-void CodecConfig::check(const std::string& where) const {
-  const CodecConfig usual;
-  const auto refuse = [&](const char* key, const std::string& value, const char* reader) {
-    throw UserError(str(where, ".codec.", key, ": ", value, " is read by kind ", reader, " alone, and kind is ", kind,
-                        "; leave it out, or give kind: ", reader));
-  };
-  if (kind != "fp16" && scale != usual.scale) refuse("scale", str(scale), "fp16");
-  if (kind != "fp16" && reduce != usual.reduce) refuse("reduce", reduce, "fp16");
-  if (kind != "one_bit" && residual != usual.residual) refuse("residual", residual, "one_bit");
-}
+VectorCodec::~VectorCodec() = default;
 
 std::vector<std::string> CodecConfig::warnings(const std::string& place, bool loss_scaled) const {
   if (kind != "fp16" || scale > 1 || loss_scaled) return {};
@@ -38,6 +20,27 @@ void CodecConfig::check_sums(const std::string& where, const std::string& why) c
   if (reduce != CodecConfig().reduce)
     throw UserError(str(where, ".codec.reduce: ", why, ", so the codec adds nothing and reduce: ", reduce,
                         " changes nothing; leave it out"));
+}
+
+namespace comm {
+
+const std::vector<std::string>& built_in_codecs() {
+  static const std::vector<std::string> names{PlainCode::kName, Fp16Code::kName, Bf16Code::kName, OneBitCode::kName};
+  return names;
+}
+
+}  // namespace comm
+
+component::Described component::codecs() {
+  Described all;
+  for (const std::string& name : comm::built_in_codecs()) all.emplace_back(name, std::vector<FieldInfo>());
+  for (FieldInfo& field : describe_config<CodecConfig>()) {
+    const char* reader = field.name == "residual" ? comm::OneBitCode::kName : comm::Fp16Code::kName;
+    if (field.name == "kind") continue;
+    for (auto& [name, fields] : all)
+      if (name == reader) fields.push_back(std::move(field));
+  }
+  return all;
 }
 
 namespace comm {
@@ -61,7 +64,7 @@ class CodecOf final : public Codec {
  public:
   explicit CodecOf(Code code) : code_(code) {}
   const char* name() const override { return Code::kName; }
-  bool elementwise() const override { return Code::kElementwise; }
+  bool columns() const override { return !Code::kElementwise; }
   bool feedback() const override { return Code::kFeedback; }
   int64_t bytes(int64_t rows, int64_t width) const override { return Code::bytes(rows, width); }
 
@@ -114,14 +117,13 @@ std::unique_ptr<Codec> codec_of(Code code) {
 
 BlockPlace::BlockPlace(Tensor t) : tensor(std::move(t)), rows(tensor.dim(0)), columns(row_width(tensor.shape())) {}
 
-std::unique_ptr<Codec> make_codec(const CodecConfig& config) {
+std::unique_ptr<Codec> comm::built_in_codec(const CodecConfig& config) {
   const auto scale = static_cast<float>(config.scale);
   if (config.kind == "none") return comm::codec_of(comm::PlainCode());
   if (config.kind == "fp16") return comm::codec_of(comm::Fp16Code{scale, 1.0f / scale, config.reduce == "fp16"});
   if (config.kind == "bf16") return comm::codec_of(comm::Bf16Code());
   if (config.kind == "one_bit") return comm::codec_of(comm::OneBitCode());
-  throw UserError(
-      str("[codec] unknown kind '", config.kind, "'", did_you_mean(config.kind, {"none", "fp16", "bf16", "one_bit"})));
+  return nullptr;
 }
 
 }  // namespace lmx

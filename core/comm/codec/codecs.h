@@ -5,9 +5,12 @@
 
 #include <cmath>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "comm/rows.h"
 #include "lmx/codec.h"
+#include "nn/component.h"
 
 namespace lmx::comm {
 
@@ -94,6 +97,12 @@ struct Measure : WithCode<Code> {
 inline int64_t strip_rows(int64_t width) {
   return rows_holding(4096, width);
 }
+
+const std::vector<std::string>& built_in_codecs();
+// null: no codec of this kind is built into lmx.
+std::unique_ptr<Codec> built_in_codec(const CodecConfig& config);
+// A codec of blocks, each of which `own` encodes as a vector. `name` must be valid as long as it.
+std::unique_ptr<Codec> block_codec(const char* name, std::unique_ptr<VectorCodec> own);
 
 // Counters of the quantisation error, by parameter. The sums stay on the device until they are taken.
 class HealthCounters {

@@ -1,11 +1,14 @@
 #include "lmx/vectors.h"
 
 #include <algorithm>
+#include <bit>
+#include <utility>
 #include <vector>
 
 #include "autograd/gradient_sums.h"
 #include "comm/rows.h"
 #include "comm/vectors/vectors.h"
+#include "lmx/codec.h"
 #include "lmx/error.h"
 
 namespace lmx {
@@ -74,6 +77,98 @@ Tensor gather_entries(Context& ctx, const Entries& own, int64_t size, const std:
     Tensor sum = ctx.zeros({size}, DType::f32, kClass);
     for (int64_t at = 0; at < ids.numel(); at += k)
       add_entries(ctx, sum, ids.slice(at, at + k), values.slice(at, at + k));
+    return sum;
+  });
+}
+
+namespace {
+
+int64_t chunk_of(const ChunkGather& how) {
+  return how.chunk == 0 ? how.size : std::min(how.chunk, how.size);
+}
+int64_t count_of(const ChunkGather& how) {
+  return largest_count(how.size, how.k, how.chunk);
+}
+
+// Calls body(bits, shift) for the bytes of an id within its chunk, from the lowest one.
+template <class Body>
+void each_id_byte(const ChunkGather& how, Body&& body) {
+  const int bits = std::max(1, static_cast<int>(std::bit_width(static_cast<uint64_t>(chunk_of(how) - 1))));
+  for (int shift = 0; shift < bits; shift += 8) body(std::min(8, bits - shift), shift);
+}
+
+int64_t id_bytes(const ChunkGather& how) {
+  int64_t bytes = 0;
+  each_id_byte(how, [&](int bits, int) { bytes += packed_bytes(count_of(how), bits); });
+  return bytes;
+}
+
+void pack_ids(Context& ctx, const ChunkGather& how, const Tensor& ids, const Tensor& packed) {
+  const int64_t n = ids.numel();
+  Tensor codes = ctx.empty({n}, DType::u8, kClass);
+  int64_t at = 0;
+  each_id_byte(how, [&](int bits, int shift) {
+    run_kernel(ctx, comm::IdBytes<uint8_t>{ids.data<int32_t>(), chunk_of(how), shift, n, codes.data<uint8_t>()});
+    const int64_t end = at + packed_bytes(n, bits);
+    packed.slice(at, end).copy_from(pack_bits(ctx, codes, bits));
+    at = end;
+  });
+}
+
+Tensor unpack_ids(Context& ctx, const ChunkGather& how, const Tensor& packed) {
+  const int64_t n = count_of(how);
+  Tensor ids = ctx.empty({n}, DType::i32, kClass);
+  int64_t at = 0;
+  each_id_byte(how, [&](int bits, int shift) {
+    const int64_t end = at + packed_bytes(n, bits);
+    const Tensor codes = unpack_bits(ctx, packed.slice(at, end), bits, n);
+    run_kernel(ctx, comm::JoinIds<int32_t>{codes.data<uint8_t>(), std::min(how.k, chunk_of(how)), chunk_of(how), shift,
+                                           n, ids.data<int32_t>()});
+    at = end;
+  });
+  return ids;
+}
+
+int64_t value_bytes(const ChunkGather& how) {
+  return how.codec ? how.codec->bytes(count_of(how), 1) : 4 * count_of(how);
+}
+Tensor decoded_values(Context& ctx, const ChunkGather& how, const Tensor& encoded) {
+  Tensor values = ctx.empty({count_of(how)}, DType::f32, kClass);
+  how.codec->decode(ctx, encoded, values);
+  return values;
+}
+
+}  // namespace
+
+int64_t chunk_gather_bytes(const ChunkGather& how) {
+  return id_bytes(how) + value_bytes(how);
+}
+
+Tensor gather_chunks(Context& ctx, const ChunkGather& how, Entries& own, const std::string& group) {
+  const int ranks = ctx.comm->size();
+  const int64_t n = count_of(how), packed = id_bytes(how), coded = value_bytes(how);
+  LMX_CHECK(own.ids.numel() == n, own.ids.numel(), " entries, expected ", n);
+  const Tensor own_ids = ctx.empty({packed}, DType::u8, kClass);
+  pack_ids(ctx, how, own.ids, own_ids);
+  Tensor own_values = own.values;
+  if (how.codec) {
+    own_values = ctx.empty({coded}, DType::u8, kClass);
+    how.codec->encode(ctx, own.values, own_values);
+    own.values = decoded_values(ctx, how, own_values);
+  }
+  const int64_t part = own_values.numel();
+  const Tensor ids = ctx.comm->all_gather(own_ids, RankRows::same(ranks, packed), group),
+               values = ctx.comm->all_gather(own_values, RankRows::same(ranks, part), group);
+  return ctx.comm->once_tensor(kClass, [&] {
+    Tensor sum = ctx.zeros({how.size}, DType::f32, kClass), counts;
+    if (how.means) counts = ctx.zeros({how.size}, DType::f32, kClass);
+    for (int64_t r = 0; r < ranks; ++r) {
+      const Tensor at = unpack_ids(ctx, how, ids.slice(r * packed, (r + 1) * packed));
+      const Tensor sent = values.slice(r * part, (r + 1) * part);
+      add_entries(ctx, sum, at, how.codec ? decoded_values(ctx, how, sent) : sent);
+      if (how.means) run_kernel(ctx, comm::CountEntries<float>{counts.data<float>(), at.data<int32_t>(), n});
+    }
+    if (how.means) run_kernel(ctx, comm::DivideCounts<float>{counts.data<float>(), how.size, sum.data<float>()});
     return sum;
   });
 }
@@ -193,6 +288,53 @@ Tensor gather_quantised(Context& ctx, const QuantiserConfig& config, const Quant
                     1, sum);
     return sum;
   });
+}
+
+namespace {
+
+comm::LevelTable table_of(const LevelCoder& coder, const Uploaded<float>& levels, int64_t n) {
+  LMX_CHECK(levels.size() >= 2 && levels.size() <= 256 && coder.block >= 0, levels.size(), " levels, blocks of ",
+            coder.block);
+  return {levels.data(), levels.size(), n, coder.block == 0 ? std::max<int64_t>(n, 1) : coder.block, coder.statistical};
+}
+int bits_of(const LevelCoder& coder) {
+  return static_cast<int>(std::bit_width(coder.levels.size() - 1));
+}
+// The stored numbers of all blocks, and the packed codes behind them.
+std::pair<Tensor, Tensor> parts_of(const LevelCoder& coder, const Tensor& encoded, int64_t n) {
+  LMX_CHECK(encoded.numel() == level_bytes(coder, n), n, " values in ", describe(encoded));
+  const int64_t numbers = encoded.numel() - packed_bytes(n, bits_of(coder));
+  return {encoded.slice(0, numbers), encoded.slice(numbers, encoded.numel())};
+}
+
+}  // namespace
+
+int64_t level_bytes(const LevelCoder& coder, int64_t n) {
+  const int64_t blocks = coder.block == 0 ? (n > 0 ? 1 : 0) : groups_of(n, coder.block);
+  return 4 * blocks * (coder.statistical ? static_cast<int64_t>(coder.levels.size()) : 1) +
+         packed_bytes(n, bits_of(coder));
+}
+
+void encode_levels(Context& ctx, const LevelCoder& coder, const Tensor& v, Tensor encoded) {
+  const int64_t n = v.numel();
+  auto [numbers, packed] = parts_of(coder, encoded, n);
+  if (n == 0) return;
+  const Uploaded<float> levels = ctx.upload(coder.levels);
+  Tensor codes = ctx.empty({n}, DType::u8, kClass);
+  run_kernel(ctx, comm::EncodeLevels<float>{table_of(coder, levels, n), v.data<float>(),
+                                            reinterpret_cast<float*>(numbers.data<uint8_t>()), codes.data<uint8_t>()});
+  packed.copy_from(pack_bits(ctx, codes, bits_of(coder)));
+}
+
+void decode_levels(Context& ctx, const LevelCoder& coder, const Tensor& encoded, Tensor v) {
+  const int64_t n = v.numel();
+  const auto [numbers, packed] = parts_of(coder, encoded, n);
+  if (n == 0) return;
+  const Uploaded<float> levels = ctx.upload(coder.levels);
+  const Tensor codes = unpack_bits(ctx, packed, bits_of(coder), n);
+  run_kernel(ctx,
+             comm::DecodeLevels<float>{table_of(coder, levels, n), codes.data<uint8_t>(),
+                                       reinterpret_cast<const float*>(numbers.data<uint8_t>()), n, v.data<float>()});
 }
 
 }  // namespace lmx

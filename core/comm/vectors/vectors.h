@@ -228,4 +228,101 @@ struct AddLevels {
   T factor;
 };
 
+// Byte `shift` / 8 of the ids within their chunk.
+template <class T>
+struct IdBytes {
+  static constexpr const char* kName = "id_bytes";
+  const int32_t* ids;
+  int64_t chunk, shift, n;
+  T* codes;
+  LMX_HD void set(int64_t i) const { codes[i] = static_cast<T>(ids[i] % chunk >> shift); }
+};
+// The inverse, from the lowest byte on; chunk c has the ids [c k, c k + k) of the list.
+template <class T>
+struct JoinIds {
+  static constexpr const char* kName = "join_ids";
+  const uint8_t* codes;
+  int64_t k, chunk, shift, n;
+  T* ids;
+  LMX_HD void set(int64_t i) const {
+    const int64_t before = shift == 0 ? i / k * chunk : ids[i];
+    ids[i] = static_cast<T>(before + (int64_t{codes[i]} << shift));
+  }
+};
+// counts[ids[i]] += 1; no id occurs twice.
+template <class T>
+struct CountEntries {
+  static constexpr const char* kName = "count_entries";
+  T* counts;
+  const int32_t* ids;
+  int64_t n;
+  LMX_HD void set(int64_t i) const { counts[ids[i]] += T(1); }
+};
+// y[i] becomes 0 where x[i] is 0.
+template <class T>
+struct ClearWhereZero {
+  static constexpr const char* kName = "clear_where_zero";
+  const T* x;
+  int64_t n;
+  T* y;
+  LMX_HD void set(int64_t i) const {
+    if (x[i] == 0) y[i] = 0;
+  }
+};
+// y[i] /= counts[i] where the count is above 1.
+template <class T>
+struct DivideCounts {
+  static constexpr const char* kName = "divide_counts";
+  const T* counts;
+  int64_t n;
+  T* y;
+  LMX_HD void set(int64_t i) const {
+    if (counts[i] > 1) y[i] /= counts[i];
+  }
+};
+
+// The levels of a LevelCoder (count), and how the blocks of n elements are coded with them.
+struct LevelTable {
+  const float* levels;
+  int64_t count, n, block, statistical;  // statistical: 1 or 0
+  LMX_HD int64_t blocks() const { return (n + block - 1) / block; }
+  LMX_HD int64_t numbers() const { return statistical ? count : 1; }  // that are stored for a block
+  LMX_HD int64_t end(int64_t b) const { return (b + 1) * block < n ? (b + 1) * block : n; }
+  // The number of the nearest level. NaN has the highest one.
+  LMX_HD uint8_t nearest(float v, float offset, float scale) const {
+    const float x = scale == 0 ? 0 : (v - offset) / scale;
+    int64_t low = 0, high = count - 1;  // the level is one of [low, high]
+    while (low < high) {
+      const int64_t middle = (low + high) / 2;
+      if (x <= (levels[middle] + levels[middle + 1]) / 2)
+        high = middle;
+      else
+        low = middle + 1;
+    }
+    return static_cast<uint8_t>(low);
+  }
+};
+// numbers (blocks, numbers()): of each block. codes (n)
+template <class T>
+struct EncodeLevels {
+  static constexpr const char* kName = "encode_levels";
+  LevelTable table;
+  const T* v;
+  T* numbers;
+  uint8_t* codes;
+};
+template <class T>
+struct DecodeLevels {
+  static constexpr const char* kName = "decode_levels";
+  LevelTable table;
+  const uint8_t* codes;
+  const T* numbers;
+  int64_t n;
+  T* v;
+  LMX_HD void set(int64_t i) const {
+    const int64_t b = i / table.block;
+    v[i] = table.statistical ? numbers[b * table.count + codes[i]] : numbers[b] * table.levels[codes[i]];
+  }
+};
+
 }  // namespace lmx::comm

@@ -1,6 +1,8 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <utility>
+#include <vector>
 
 #include "comm/vectors/vectors.h"
 #include "lmx/parallel.h"
@@ -135,9 +137,44 @@ void add_levels(Context&, const AddLevels<float>& a) {
   });
 }
 
+// The mean and the standard deviation of v.
+std::pair<float, float> deviation_of(const float* v, int64_t n) {
+  double sum = 0, squares = 0;
+  for (int64_t i = 0; i < n; ++i) sum += static_cast<double>(v[i]);
+  const double mean = sum / static_cast<double>(n);
+  for (int64_t i = 0; i < n; ++i) squares += (static_cast<double>(v[i]) - mean) * (static_cast<double>(v[i]) - mean);
+  return {static_cast<float>(mean), static_cast<float>(std::sqrt(squares / static_cast<double>(n)))};
+}
+
+void encode_block(const EncodeLevels<float>& a, int64_t b) {
+  const LevelTable& t = a.table;
+  const int64_t begin = b * t.block, n = t.end(b) - begin;
+  const float* v = a.v + begin;
+  float* numbers = a.numbers + b * t.numbers();
+  const auto [offset, scale] = t.statistical ? deviation_of(v, n) : std::pair(0.0f, norm_of(v, n, true));
+  for (int64_t i = 0; i < n; ++i) a.codes[begin + i] = t.nearest(v[i], offset, scale);
+  if (!t.statistical) return void(*numbers = scale);
+  std::vector<double> sums(static_cast<size_t>(t.count)), counts(sums.size());
+  for (int64_t i = 0; i < n; ++i) {
+    sums[a.codes[begin + i]] += static_cast<double>(v[i]);
+    ++counts[a.codes[begin + i]];
+  }
+  for (size_t level = 0; level < sums.size(); ++level)
+    numbers[level] = counts[level] > 0 ? static_cast<float>(sums[level] / counts[level]) : 0.0f;
+}
+
+void encode_levels(Context&, const EncodeLevels<float>& a) {
+  parallel_for(a.table.blocks(), std::max<int64_t>(1, kGrain / a.table.block), [&](int64_t begin, int64_t end) {
+    for (int64_t b = begin; b < end; ++b) encode_block(a, b);
+  });
+}
+
 const KernelAdder adder(Device::Kind::cpu, largest_ids, take_entries, add_entries, pack_bits, unpack_bits, quantise,
                         bucket_norms, add_levels, orthonormalise, each_element<Signs<float>>,
-                        each_element<SignCodes<float>>, each_element<AddVotes<float>>, each_element<SignValues<float>>);
+                        each_element<SignCodes<float>>, each_element<AddVotes<float>>, each_element<SignValues<float>>,
+                        each_element<DivideCounts<float>>, each_element<IdBytes<uint8_t>>,
+                        each_element<JoinIds<int32_t>>, each_element<CountEntries<float>>,
+                        each_element<ClearWhereZero<float>>, encode_levels, each_element<DecodeLevels<float>>);
 
 }  // namespace
 }  // namespace lmx::comm

@@ -241,11 +241,49 @@ void bucket_norms(Context& ctx, const BucketNorms<float>& a) {
   if (buckets > 0) cuda::launch(ctx, a.kName, cuda::summing_grid(buckets, a.bucket), norm_of_bucket, a);
 }
 
+// A block for each block of the vector.
+__global__ void encode_block(EncodeLevels<float> a) {
+  cuda::wait_for_previous();
+  const LevelTable& t = a.table;
+  const int64_t begin = blockIdx.x * t.block, end = t.end(blockIdx.x);
+  const auto sum_of = [&](auto value) { return cuda::block_sum_of(begin, end, value); };
+  float offset = 0, scale = 0;
+  if (t.statistical) {
+    const auto n = static_cast<double>(end - begin);
+    const double mean = sum_of([&](int64_t i) { return static_cast<double>(a.v[i]); }) / n;
+    const auto square = [&](int64_t i) {
+      return (static_cast<double>(a.v[i]) - mean) * (static_cast<double>(a.v[i]) - mean);
+    };
+    offset = static_cast<float>(mean);
+    scale = static_cast<float>(sqrt(sum_of(square) / n));
+  } else {
+    double largest = 0;
+    for (int64_t i = begin + threadIdx.x; i < end; i += blockDim.x)
+      largest = cuda::LargerValue()(static_cast<double>(math::from_bits(magnitude_bits(a.v[i]))), largest);
+    scale = static_cast<float>(cuda::block_reduce(largest, 0.0, cuda::shared<double>(), cuda::LargerValue()));
+  }
+  for (int64_t i = begin + threadIdx.x; i < end; i += blockDim.x) a.codes[i] = t.nearest(a.v[i], offset, scale);
+  float* numbers = a.numbers + blockIdx.x * t.numbers();
+  if (!t.statistical && threadIdx.x == 0) *numbers = scale;
+  for (int64_t level = 0; t.statistical && level < t.count; ++level) {  // each thread reads the codes that it wrote
+    const double sum = sum_of([&](int64_t i) { return a.codes[i] == level ? static_cast<double>(a.v[i]) : 0.0; }),
+                 count = sum_of([&](int64_t i) { return a.codes[i] == level ? 1.0 : 0.0; });
+    if (threadIdx.x == 0) numbers[level] = count > 0 ? static_cast<float>(sum / count) : 0.0f;
+  }
+}
+void encode_levels(Context& ctx, const EncodeLevels<float>& a) {
+  cuda::launch(ctx, a.kName, cuda::summing_grid(a.table.blocks(), a.table.block), encode_block, a);
+}
+
 const KernelAdder adder(Device::Kind::cuda, largest_ids, cuda::each<TakeElement>, cuda::each<AddElement>,
                         cuda::each<PackElement>, cuda::each<UnpackElement>, cuda::each<QuantiseElement>,
                         cuda::each<AddLevelsElement>, bucket_norms, orthonormalise,
                         cuda::each<SetElement<Signs<float>>>, cuda::each<SetElement<SignCodes<float>>>,
-                        cuda::each<SetElement<AddVotes<float>>>, cuda::each<SetElement<SignValues<float>>>);
+                        cuda::each<SetElement<AddVotes<float>>>, cuda::each<SetElement<SignValues<float>>>,
+                        cuda::each<SetElement<DivideCounts<float>>>, cuda::each<SetElement<IdBytes<uint8_t>>>,
+                        cuda::each<SetElement<JoinIds<int32_t>>>, cuda::each<SetElement<CountEntries<float>>>,
+                        cuda::each<SetElement<ClearWhereZero<float>>>, encode_levels,
+                        cuda::each<SetElement<DecodeLevels<float>>>);
 
 }  // namespace
 }  // namespace lmx::comm

@@ -23,11 +23,15 @@ struct GatheredIndices;  // lmx/row_sync.h
 
 // The group `codec:` of a rule.
 struct LMX_API CodecConfig {
-  std::string kind = "none";  // none, fp16, bf16, one_bit
+  std::string kind = "none";  // none, fp16, bf16, one_bit, or a plugin of kind codec
   double scale = 1024;        // fp16: values are multiplied by it before they are rounded (Patwary 2018, section III-C)
   std::string reduce = "fp16";    // fp16: the type in which ranks' values are added
-  std::string residual = "rows";  // one_bit, row-sparse gradients: rows (kept for each row that was ever sent) or none
+  std::string residual = "rows";  // with error feedback, row-sparse gradients: rows (kept for each row that was ever
+                                  // sent) or none
+  Node options = {};  // the fields of a plugin, which are further keys of the group; complete after fields()
+  // Reading the fields of a plugin loads it. UserError: no codec of this name.
   void fields(Fields& f);
+  bool feedback() const;                       // whether the quantisation error is added to later values
   void check(const std::string& where) const;  // UserError: a setting that this kind does not use
   // Warnings to print: fp16 without a scale turns small gradients into zeros. `place`: "sync.rest.codec". No warning if
   // `loss_scaled`.
@@ -74,6 +78,7 @@ struct LMX_API BlockPlace {
 //   bf16     bf16(v); ranks' values are added in f32
 //   one_bit  one bit for each entry (1: not negative) and two floats for each column: the means of its non-negative and
 //            of its negative entries. Decoding replaces each entry by its mean (Seide 2014, section 3.2)
+//   plugins  encode a block as a vector (VectorCodec)
 class LMX_API Codec {
  public:
   virtual ~Codec();
@@ -81,22 +86,41 @@ class LMX_API Codec {
   virtual int64_t bytes(int64_t rows, int64_t width) const = 0;  // size of an encoded block
   // `values` (rows, width), or (n) as one column. `encoded`: u8, as long as bytes() says.
   virtual void encode(Context& ctx, const Tensor& values, Tensor encoded) const = 0;
-  // If the codec is elementwise, the place has all columns and no `at`.
+  // If the codec has neither columns nor feedback, the place has all columns and no `at`.
   virtual void decode(Context& ctx, const Tensor& encoded, const BlockPlace& to) const = 0;
   // sum += decoded, in the precision in which the codec reduces.
   virtual void add(Context& ctx, const Tensor& encoded, const BlockPlace& sum) const = 0;
   // Adds to `sums`, f64 (4), underflow, overflow, error and norm of CodecHealth. `lost`, if defined, becomes the
   // quantisation error, or 0 where that is not finite; it may be `values`.
   virtual void measure(Context& ctx, const Tensor& encoded, const Tensor& values, Tensor sums, Tensor lost) const = 0;
-  virtual bool elementwise() const { return true; }  // values are encoded one by one; blocks may be divided and joined
-  virtual bool feedback() const { return false; }    // the quantisation error is added to the values of the next step
+  // Whether the encoding stores something for each column, so that a block is divided into blocks. If not, it is
+  // divided as a vector.
+  virtual bool columns() const { return false; }
+  virtual bool feedback() const { return false; }  // the quantisation error is added to the values of the next step
 };
 LMX_API std::unique_ptr<Codec> make_codec(const CodecConfig& config);
 
+// A codec of vectors, which a plugin of kind codec makes. Ranks' values are added in f32, decoded. Stateless and
+// thread-safe.
+class LMX_API VectorCodec {
+ public:
+  virtual ~VectorCodec();
+  virtual int64_t bytes(int64_t n) const = 0;  // size of n encoded values; 0 for n = 0
+  // values: f32 (n). encoded: u8 (bytes(n)), in memory that is aligned for any type; all bytes must be written.
+  virtual void encode(Context& ctx, const Tensor& values, Tensor encoded) const = 0;
+  // Writes n values. If a value was not finite, the decoded one must not be finite.
+  virtual void decode(Context& ctx, const Tensor& encoded, Tensor values) const = 0;
+  // Error feedback: the part of the quantisation error that is added to the values of the next exchange, at most 1.
+  // Default: 0, none.
+  virtual double feedback() const { return 0; }
+};
+// `config`: the fields of the plugin, with `name`. `path`: their place in the recipe.
+using CodecFactory = std::unique_ptr<VectorCodec> (*)(const Node& config, const std::string& path);
+
 // The sum over ranks of encoded blocks. Part r of a block is sent to rank r, which sums it in rank order from +0 and
-// encodes the sum; the encoded sums are gathered. If the codec is elementwise, a part is a range of elements. one_bit
-// stores column means once for each part; its parts are columns if that makes the largest part smaller, else rows.
-// Without a codec this is Communicator::all_reduce. A group of one rank exchanges nothing, so nothing is encoded.
+// encodes the sum; the encoded sums are gathered. A part is a range of elements, except with one_bit, which stores
+// column means once for each part: its parts are columns if that makes the largest part smaller, else rows. Without a
+// codec this is Communicator::all_reduce. A group of one rank exchanges nothing, so nothing is encoded.
 //
 // With two levels, values are first summed inside each node and then between nodes (Mikami et al. 2018, "2D-Torus
 // all-reduce"): the ranks of a node reduce-scatter, the ranks with the same place in every node sum their chunk, and
@@ -131,7 +155,8 @@ class LMX_API Reducer {
   // such rows. `gathered`: the indices of all ranks, with or without repetitions. Null: every rank has all of `index`.
   Tensor reduce_rows(Context& ctx, const std::string& name, RowSparse own, const std::vector<int32_t>& index,
                      const GatheredIndices* gathered);
-  // Does not sum: returns the ranks' blocks (rows_r, D), decoded, one after the other. Elementwise codecs only.
+  // Does not sum: returns the ranks' blocks (rows_r, D), decoded, one after the other. REQUIRES: a codec
+  // without error feedback.
   Tensor gather(Context& ctx, const std::string& name, const Tensor& own, std::span<const int64_t> rows);
 
   std::map<std::string, CodecHealth> take_health();

@@ -111,6 +111,11 @@ class LMX_API Fields {
   virtual void field(const char* name, std::vector<std::string>& value, const char* help) = 0;
   // A subtree that another component reads (its `name` key chooses the component); it is stored unchanged.
   virtual void subtree(const char* name, Node& value, const char* help) = 0;
+  // The fields of a component that another key of this map names: all keys that were not visited before. `complete`
+  // gets the map as it is written, those keys over the ones of `value`, and the map's place; it checks them, and
+  // returns them with all defaults.
+  using Complete = std::function<Node(const Node& map, const Node& rest, const std::string& path)>;
+  virtual void rest(Node& value, const Complete& complete) = 0;
   // A group of fields under one key: f.group("batch", batch, "...") visits batch.fields(f).
   template <class Config>
   void group(const char* name, Config& config, const char* help) {

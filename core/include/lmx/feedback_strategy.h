@@ -15,6 +15,7 @@ struct LMX_API FeedbackConfig {
   bool feedback = true;  // false: what is not sent is lost
   double bucket_mb = 0;  // megabytes of dense f32 gradients that are compressed as one vector; 0: each separately
   int64_t min_size = 0;  // dense gradients with fewer elements are summed exactly
+  double momentum = 0;   // not a field: a strategy that supports it lists it
   void fields(Fields& f);
 };
 
@@ -25,6 +26,10 @@ struct LMX_API FeedbackConfig {
 // With feedback, a rank adds the residual of earlier steps to its gradient before it is compressed. If an update is
 // skipped, the residual before that step is restored. A checkpoint of the same number of ranks continues bit-exactly;
 // with another number each rank gets an equal part of the sum of all residuals (Reducer::load()).
+//
+// With a momentum m, each rank keeps a velocity u of each dense parameter, u = m u + gradient, which takes the place of
+// its gradient, and it clears u where exchange() leaves 0 (Lin et al. 2018, momentum correction and momentum factor
+// masking). The velocities are kept and restored as residuals are.
 class LMX_API FeedbackStrategy : public SumStrategy {
  public:
   FeedbackStrategy(const FeedbackConfig& config, const SyncEnv& env);
@@ -60,7 +65,8 @@ class LMX_API FeedbackStrategy : public SumStrategy {
 
  private:
   struct Impl;
-  void reduce_block(Context& ctx, std::span<Var> unit);
+  std::vector<Tensor> accelerate(Context& ctx, std::span<Var> unit);
+  void reduce_block(Context& ctx, std::span<Var> unit, std::span<const Tensor> velocities);
   FeedbackConfig config_;
   int64_t step_ = 0;
   std::unique_ptr<Impl> impl_;

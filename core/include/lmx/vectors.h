@@ -4,11 +4,14 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "lmx/comm.h"
 #include "lmx/context.h"
 
 namespace lmx {
+
+class Codec;
 
 // Some elements of a vector.
 struct Entries {
@@ -31,6 +34,17 @@ LMX_API Tensor spread_entries(Context& ctx, const Entries& entries, int64_t size
 // (size): the sum over ranks of their entries. Collective: all ranks have the same number of entries, k. Each rank
 // sends 8 k bytes to each other rank in two collectives. The result is shared and must not be written to.
 LMX_API Tensor gather_entries(Context& ctx, const Entries& own, int64_t size, const std::string& group);
+
+// Entries that take_largest() has taken with this `k` and `chunk` of a vector (size).
+struct ChunkGather {
+  int64_t size, k, chunk = 0;
+  const Codec* codec = nullptr;  // of the values; null: f32
+  bool means = false;            // false: sums over ranks; true: at each id the means over the ranks that have it
+};
+// As gather_entries(), but a rank sends chunk_gather_bytes() to each other rank: ids within their chunk, in as few bits
+// as these need, and values through the codec. own.values become the decoded values, which the result contains.
+LMX_API Tensor gather_chunks(Context& ctx, const ChunkGather& how, Entries& own, const std::string& group);
+LMX_API int64_t chunk_gather_bytes(const ChunkGather& how);
 
 // v += factor * x, of equal sizes.
 LMX_API void add_scaled(Context& ctx, Tensor v, float factor, const Tensor& x);
@@ -72,5 +86,23 @@ LMX_API void add_quantised(Context& ctx, const QuantiserConfig& config, const Qu
 // result is shared and must not be written to.
 LMX_API Tensor gather_quantised(Context& ctx, const QuantiserConfig& config, const Quantised& own, int64_t size,
                                 const std::string& group);
+
+// The nearest of a few levels. A vector is divided into blocks of successive elements, and a block has an offset o and
+// a scale s: an element v gets the number of the level that is nearest to (v - o) / s, of two equally near ones the
+// lower.
+struct LevelCoder {
+  std::vector<float> levels;  // ascending, 2 to 256 of them
+  int64_t block = 0;          // elements; 0: the whole vector
+  // false: o is 0 and s the largest absolute value, which is stored; the decoded value is s times the level. true: o is
+  // the mean and s the standard deviation; the decoded value is the mean of the block's elements with the same level,
+  // which is stored for each level.
+  bool statistical = false;
+};
+// The size of n encoded values: the f32 numbers of all blocks, then the numbers of the levels without gaps.
+LMX_API int64_t level_bytes(const LevelCoder& coder, int64_t n);
+// v: f32 (n). encoded: u8 (level_bytes(n)), aligned for f32. A block with a value that is not finite becomes NaN or
+// infinite where that value is.
+LMX_API void encode_levels(Context& ctx, const LevelCoder& coder, const Tensor& v, Tensor encoded);
+LMX_API void decode_levels(Context& ctx, const LevelCoder& coder, const Tensor& encoded, Tensor v);
 
 }  // namespace lmx

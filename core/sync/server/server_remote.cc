@@ -12,7 +12,7 @@
 namespace lmx::server {
 
 int64_t push_bytes(const Codec& codec, bool sparse, int64_t rows, int64_t width) {
-  const int64_t values = codec.elementwise() ? codec.bytes(rows * width, 1) : codec.bytes(rows, width);
+  const int64_t values = codec.columns() ? codec.bytes(rows, width) : codec.bytes(rows * width, 1);
   return sparse ? 8 + 4 * rows + values : values;
 }
 

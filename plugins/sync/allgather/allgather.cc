@@ -17,10 +17,10 @@ struct AllgatherConfig {
   void fields(Fields& f) { f.group("codec", codec, "how gradients are written for the wire; rows are added in fp32"); }
   void check(const std::string& where) const {
     codec.check(where);
-    if (codec.kind == "one_bit")
-      throw UserError(str(where,
-                          ".codec.kind: allgather sends rows as they occur, so one_bit's error feedback has no "
-                          "place to keep their errors; choose strategy unique, or codec fp16 or bf16"));
+    if (codec.feedback())
+      throw UserError(str(where, ".codec.kind: allgather sends rows as they occur, so ", codec.kind,
+                          "'s error feedback has no place to keep their errors; choose strategy unique, or codec fp16 "
+                          "or bf16"));
   }
 };
 

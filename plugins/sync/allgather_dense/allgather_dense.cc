@@ -21,10 +21,11 @@ struct AllgatherDenseConfig {
   }
   void check(const std::string& where) const {
     codec.check(where);
-    if (codec.kind == "one_bit")
-      throw UserError(str(where,
-                          ".codec.kind: allgather_dense gathers matrices that nobody sums on the way, so one_bit's "
-                          "error feedback has no second side; choose strategy one_bit, or codec fp16 or bf16"));
+    if (codec.feedback())
+      throw UserError(str(where, ".codec.kind: allgather_dense gathers matrices that nobody sums on the way, so ",
+                          codec.kind,
+                          "'s error feedback has no second side; choose strategy one_bit, or codec fp16 or "
+                          "bf16"));
   }
 };
 

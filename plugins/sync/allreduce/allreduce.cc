@@ -25,9 +25,9 @@ struct AllreduceConfig {
   }
   void check(const std::string& where) const {
     codec.check(where);
-    if (levels == 2 && codec.kind == "one_bit")
-      throw UserError(str(where,
-                          ".levels: the residuals of one_bit belong to one rank's gradients, and two levels encode the "
+    if (levels == 2 && codec.feedback())
+      throw UserError(str(where, ".levels: the residuals of ", codec.kind,
+                          " belong to one rank's gradients, and two levels encode the "
                           "sums of nodes; give levels: 1, or codec none, fp16 or bf16"));
   }
 };

@@ -82,9 +82,11 @@ int check_in_child(const CheckOptions& o) {
   check::Report report;
   std::cout << check::kBegins << "loading" << std::endl;
   const lmx::PluginInfo& plugin = plugin_of_file(o.file);
-  // The ranks of a strategy use the plugin `virtual`. No other folder is searched, so that FILE has priority over a
-  // plugin of the same name.
-  if (plugin.kind == "sync") lmx::Registry::instance().add_directory(own_plugins("comm"));
+  // The ranks of a strategy use the plugin `virtual`, and its config may name a codec. No other folder is searched, so
+  // that FILE has priority over a plugin of the same name.
+  if (plugin.kind == "sync")
+    for (const lmx::PluginKind kind : {lmx::PluginKind::comm, lmx::PluginKind::codec})
+      lmx::Registry::instance().add_directory(own_plugins(lmx::name_of(kind)));
   check::Subject subject{plugin, lmx::parse_option(o.config, kConfig), o.approximate};
   if (subject.config.kind != lmx::Node::Kind::map)
     throw lmx::UserError(lmx::str(kConfig, " '", o.config, "': expected a map, such as '{cells: 8}'"));
@@ -94,10 +96,10 @@ int check_in_child(const CheckOptions& o) {
   check::check_fields(report, subject);
   const lmx::Device device = lmx::device_named(o.device, lmx::str("[plugins] ", kDevice, ": "));
   const bool on_device = device.kind != lmx::Device::Kind::cpu, model = plugin.kind == "model",
-             sync = plugin.kind == "sync", optimizer = plugin.kind == "optimizer";
-  if (on_device && !model && !sync && !optimizer)
-    throw lmx::UserError(lmx::str("[plugins] ", kDevice, " ", o.device, " is for plugins of the kinds model, sync and ",
-                                  "optimizer, and ", plugin.name, " is of the kind ", plugin.kind));
+             sync = plugin.kind == "sync", optimizer = plugin.kind == "optimizer", codec = plugin.kind == "codec";
+  if (on_device && !model && !sync && !optimizer && !codec)
+    throw lmx::UserError(lmx::str("[plugins] ", kDevice, " ", o.device, " is for plugins of the kinds model, sync, ",
+                                  "optimizer and codec, and ", plugin.name, " is of the kind ", plugin.kind));
   if (model) check::check_model(report, subject);
   if (model && on_device) check::check_model_on(report, subject, device);
   if (sync) check::check_sync(report, subject);
@@ -110,6 +112,11 @@ int check_in_child(const CheckOptions& o) {
   if (optimizer) check::check_optimizer(report, subject);
   if (optimizer && on_device) check::check_optimizer_on(report, subject, device);
   if (plugin.kind == "schedule") check::check_schedule(report, subject);
+  if (codec) check::check_codec(report, subject);
+  if (codec && on_device) {
+    subject.device = device;
+    check::check_codec(report, subject);
+  }
   if (plugin.kind == "comm")
     std::cout << "skip  the ranks of a communicator are checked by lmx's own tests of it" << std::endl;
   std::cout << check::kBegins << kAllRan << '\n';
@@ -201,8 +208,8 @@ void add_plugins_check(Command group) {
   command.add_option("FILE", o->file, "the library; its folder contains plugin.toml").required();
   command.add_option("--config VALUES", o->config, "values of its fields, written as in an override");
   command.add_option("--device DEVICE", o->device,
-                     "cuda or cuda:N: a model or an optimizer is also compared with the CPU on this device, a sync "
-                     "plugin is checked there again");
+                     "cuda or cuda:N: a model, an optimizer or a codec is also compared with the CPU on this device, a "
+                     "sync plugin is checked there again");
   command.add_flag("--approximate", o->approximate,
                    "a sync plugin may differ from the sum in a step; the mean of many steps must still be near it. The "
                    "gradient of a loss may differ from the difference quotients");

@@ -61,7 +61,7 @@ void print_fields(const std::vector<lmx::FieldInfo>& fields) {
   std::cout << "\n" << table(rows);
 }
 
-// Losses, optimizers and schedules of lmx itself. Returns false if there is none of that name.
+// Losses, optimizers, schedules and codecs of lmx itself. Returns false if there is none of that name.
 bool info_of_built_in(const PluginsFlags& options) {
   for (const lmx::PluginKind kind : kPluginKinds) {
     if (!options.kind.empty() && options.kind != lmx::name_of(kind)) continue;
@@ -158,11 +158,12 @@ const lmx::PluginInfo& plugin_of_file(const std::string& file) {
 
 void add_plugins(Command app) {
   const Command group = app.add_subcommand("plugins", "list, show, write and check plugins");
-  set_examples(group, {{"lmx plugins list", "what is found, and where"},
-                       {"lmx plugins info lstm", "the fields of one plugin"},
-                       {"lmx plugins info adam", "those of a loss, an optimizer or a schedule that is built in"},
-                       {"lmx plugins new sync my_sync", "write one to start from"},
-                       {"lmx plugins check my_sync.so", "tests it by the rules of its kind"}});
+  set_examples(group,
+               {{"lmx plugins list", "what is found, and where"},
+                {"lmx plugins info lstm", "the fields of one plugin"},
+                {"lmx plugins info adam", "those of a loss, an optimizer, a schedule or a codec that is built in"},
+                {"lmx plugins new sync my_sync", "write one to start from"},
+                {"lmx plugins check my_sync.so", "tests it by the rules of its kind"}});
 
   const auto options = std::make_shared<PluginsFlags>();
   const Command list_command = group.add_subcommand(
@@ -177,9 +178,10 @@ void add_plugins(Command app) {
   set_examples(info_command, {{"lmx plugins info lstm", "name, type, default, range and meaning of each field"}});
   info_command.add_option("NAME", options->name, "the plugin's name").required();
   info_command
-      .add_option("--kind KIND", options->kind,
-                  "model, sync, batcher, comm, loss, optimizer or schedule, if several plugins have the same name")
-      .one_of({"model", "sync", "batcher", "comm", "loss", "optimizer", "schedule"});
+      .add_option(
+          "--kind KIND", options->kind,
+          "model, sync, batcher, comm, loss, optimizer, schedule or codec, if several plugins have the same name")
+      .one_of({"model", "sync", "batcher", "comm", "loss", "optimizer", "schedule", "codec"});
   options->directories.add_to(info_command);
   info_command.callback([options] { info(*options); });
   add_plugins_new(group);

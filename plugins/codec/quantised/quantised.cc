@@ -1,0 +1,73 @@
+// Few levels for each block of values: evenly spaced ones; the powers of two of a float with three exponent bits and no
+// mantissa (E3M0, the format of streaming DiLoCo, Douillard et al. 2025); or the means of intervals of standard
+// deviations (the statistical quantiser of the programs of SparseLoCo and MuLoCo).
+#include <cmath>
+
+#include "lmx/codec.h"
+#include "lmx/plugin.h"
+#include "lmx/vectors.h"
+
+namespace {
+
+using namespace lmx;
+
+struct QuantisedConfig {
+  int64_t bits = 8, block = 256;
+  std::string levels = "even";
+  double range = 6, feedback = 0;
+  void fields(Fields& f) {
+    f.field("bits", bits, "of each value: 2, 4 or 8", {2, 8});
+    f.choice("levels", levels, {"even", "e3m0", "statistical"},
+             "multiples of the block's largest value; powers of two of it; or means of intervals around its mean");
+    f.field("block", block, "successive values with a scale of their own; 0: all values that one rank sums",
+            kNonNegative);
+    f.field("range", range, "statistical: standard deviations that all intervals together cover", {0, 100, true});
+    f.field("feedback", feedback, "part of the quantisation error that is added to the values of the next exchange",
+            kFraction);
+  }
+  void check(const std::string& where) const {
+    if (bits != 2 && bits != 4 && bits != 8) throw UserError(str(where, ".bits: expected 2, 4 or 8, got ", bits));
+    if (levels == "e3m0" && bits != 4)
+      throw UserError(str(where, ".levels: e3m0 has 4 bits, and bits is ", bits, "; give bits: 4"));
+  }
+};
+
+LevelCoder coder_of(const QuantisedConfig& c) {
+  LevelCoder coder{.levels = {}, .block = c.block, .statistical = c.levels == "statistical"};
+  const int half = 1 << (c.bits - 1);
+  for (int i = coder.statistical ? -half : 1 - half; i < half; ++i) {
+    const auto level = static_cast<float>(i);
+    if (coder.statistical)
+      coder.levels.push_back(level * static_cast<float>(c.range) / static_cast<float>(2 * half));
+    else if (c.levels == "even")
+      coder.levels.push_back(level / static_cast<float>(half - 1));
+    else
+      coder.levels.push_back(i == 0 ? 0.0f : std::copysign(std::ldexp(1.0f, std::abs(i) - (half - 1)), level));
+  }
+  return coder;
+}
+
+class QuantisedCodec final : public VectorCodec {
+ public:
+  explicit QuantisedCodec(const QuantisedConfig& config) : coder_(coder_of(config)), feedback_(config.feedback) {}
+  int64_t bytes(int64_t n) const override { return level_bytes(coder_, n); }
+  void encode(Context& ctx, const Tensor& values, Tensor encoded) const override {
+    encode_levels(ctx, coder_, values, encoded);
+  }
+  void decode(Context& ctx, const Tensor& encoded, Tensor values) const override {
+    decode_levels(ctx, coder_, encoded, values);
+  }
+  double feedback() const override { return feedback_; }
+
+ private:
+  LevelCoder coder_;
+  double feedback_;
+};
+
+std::unique_ptr<VectorCodec> make_quantised(const Node& config, const std::string& path) {
+  return std::make_unique<QuantisedCodec>(read_config<QuantisedConfig>(config, path));
+}
+
+}  // namespace
+
+LMX_PLUGIN(codec, quantised, QuantisedConfig, make_quantised)
