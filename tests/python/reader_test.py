@@ -72,10 +72,10 @@ class Folders(unittest.TestCase):
         return path
 
     @classmethod
-    def lmx(cls, *words):
+    def lmx(cls, *words, folder=None):
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "LMX_CACHE_DIR": str(cls.folder / "cache")}
-        return subprocess.run([BUILD / "bin/lmx", *words], cwd=cls.folder, env=environment, check=True, text=True,
-                              stdout=subprocess.PIPE, stderr=subprocess.PIPE).stdout
+        return subprocess.run([BUILD / "bin/lmx", *words], cwd=folder or cls.folder, env=environment, check=True,
+                              text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE).stdout
 
     @classmethod
     def train(cls, name, *more):
@@ -324,7 +324,10 @@ class Document(Folders):
         self.assertTrue((self.folder / "learning_rates.pdf").read_bytes().startswith(b"%PDF"))
 
 
-if __name__ == "__main__":
-    result = unittest.main(argv=[sys.argv[0], *sys.argv[2:]], exit=False).result
+def exit_code(result):
     skipped = result.skipped and len(result.skipped) >= result.testsRun
-    sys.exit(77 if skipped else 0 if result.wasSuccessful() else 1)
+    return 77 if skipped else 0 if result.wasSuccessful() else 1
+
+
+if __name__ == "__main__":
+    sys.exit(exit_code(unittest.main(argv=[sys.argv[0], *sys.argv[2:]], exit=False).result))

@@ -23,6 +23,7 @@ void read_provenance(Report& report) {
     throw lmx::UserError(str("[report] ", path, " is missing or damaged"));
   report.starts = all["starts"].size();
   report.start = all["starts"].back().dump();
+  if (const Json& first = all["starts"].front(); first.is_object()) report.began = first.value("time", "");
 }
 
 // Collects the leaves of a tree; a list is one leaf.

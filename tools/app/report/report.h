@@ -39,6 +39,7 @@ struct Report {
   std::string directory;
   std::string start = "null";  // the last entry of provenance.json, as JSON
   size_t starts = 0;
+  std::string began;  // time of the first start: "2026-05-01T10:15:00+0200"
   jobs::RunStatus status;
   std::vector<std::pair<std::string, std::string>> config;  // leaves of config.yaml: {"optimizer.lr", "0.1"}
   std::string samples;                                      // text of samples.txt, "" without that file
