@@ -9,39 +9,22 @@
 #include <chrono>
 #include <cstring>
 
+#include "base/protobuf.h"
 #include "lmx/error.h"
 
 namespace lmx::train {
 namespace {
 
-// Bytes of a number as stored in memory (little endian, as protobuf's fixed fields and TFRecord's frame require).
-template <class T>
-std::string fixed(T value) {
-  std::string out(sizeof value, '\0');
-  std::memcpy(out.data(), &value, sizeof value);
-  return out;
-}
-
-std::string varint(uint64_t value) {
-  std::string out;
-  for (; value >= 0x80; value >>= 7) out += static_cast<char>(value | 0x80);
-  return out + static_cast<char>(value);
-}
-
-// protobuf's wire types: 0 varint, 1 eight bytes, 2 length-delimited, 5 four bytes.
-std::string key(int field, int wire) {
-  return varint(static_cast<uint64_t>(field << 3 | wire));
-}
-std::string bytes_field(int field, std::string_view bytes) {
-  return key(field, 2) + varint(bytes.size()) + std::string(bytes);
-}
+using protobuf::bytes_field;
+using protobuf::fixed;
+using protobuf::key;
+using protobuf::number_field;
 
 // wall_time and step are the first fields of every event; proto3 omits zeros.
 std::string event_head(double wall_time, int64_t step) {
   std::string out;
   if (wall_time != 0) out += key(1, 1) + fixed(wall_time);
-  if (step != 0) out += key(2, 0) + varint(static_cast<uint64_t>(step));
-  return out;
+  return out + number_field(2, step);
 }
 
 double now() {
@@ -76,7 +59,7 @@ std::string file_version_event(double wall_time) {
 }
 
 std::string session_start_event(double wall_time, int64_t step) {
-  return event_head(wall_time, step) + bytes_field(7, key(1, 0) + varint(1));  // SessionLog{status: START}
+  return event_head(wall_time, step) + bytes_field(7, number_field(1, 1));  // SessionLog{status: START}
 }
 
 std::string scalars_event(double wall_time, const Record& record) {

@@ -130,6 +130,7 @@ TEST_F(Experiment, MeasuresAndJudges) {
   EXPECT_NE(a, b);
   for (const Json& row : r["rows"]) {
     if (row["labels"] != Json{"unique", "2"}) continue;
+    EXPECT_EQ(row["place"], (Json{{"method", "unique"}, {"G", "2"}}));
     EXPECT_DOUBLE_EQ(row["measures"]["ppl"]["mean"].get<double>(), (a + b) / 2);
     EXPECT_NEAR(row["measures"]["ppl"]["spread"].get<double>(), std::fabs(a - b) / std::sqrt(2.0), 1e-12);
   }

@@ -10,6 +10,7 @@
 #include "app/jobs/process.h"
 #include "app/report/page.h"
 #include "app/report/report.h"
+#include "app/report/trackers.h"
 #include "app/run/search_path.h"
 #include "app/sweep/store.h"
 #include "app/sweep/table.h"
@@ -30,7 +31,7 @@ using reports::Report;
 struct ReportFlags {
   PluginDirectories directories;
   std::vector<std::string> runs;
-  std::string charts, html, format;
+  std::string charts, html, format, tracker;
   int64_t watch = 0;  // seconds between two pages; 0: one page
   bool json = false;
 };
@@ -87,7 +88,17 @@ void report_sweep(const ReportFlags& o) {
   std::cout << "\nreport   " << write_page(o, sweep.runs, &sweep.view) << "\n";
 }
 
+// Writes the runs below `mlruns` or `wandb` of the current folder, where these programs look for them.
+void export_runs(const ReportFlags& o) {
+  for (const Report& run : reports::read_reports(o.runs, "report")) {
+    const std::string path =
+        o.tracker == "mlflow" ? reports::write_mlflow(run, "mlruns") : reports::write_wandb(run, "wandb");
+    std::cout << o.tracker << "   " << path << "   " << run.directory << "\n";
+  }
+}
+
 void report(const ReportFlags& o) {
+  if (!o.tracker.empty()) return export_runs(o);
   if (is_sweep(o)) return report_sweep(o);
   if (!o.format.empty())
     throw lmx::UserError(str("[report] --format is for the table of one sweep; --json describes a run"));
@@ -156,6 +167,7 @@ void add_report(Command app) {
        {"lmx report runs/sweeps/quickstart/2026-05-01_101500", "a sweep: heat map, parallel axes, its runs"},
        {"lmx report runs/sweeps/quickstart/2026-05-01_101500 --format latex", "its table for a paper"},
        {"lmx report runs/quickstart/2026-05-01_101500 --watch 30", "the page follows a run that trains"},
+       {"lmx report runs --to mlflow", "writes them for `mlflow ui`, in ./mlruns"},
        {"lmx report runs/quickstart/2026-05-01_101500 --json", "one JSON object for programs; also of a sweep"}});
   const auto o = std::make_shared<ReportFlags>();
   command.add_option("RUN", o->runs, "folders of runs, folders that contain such folders at any depth, or one sweep")
@@ -175,13 +187,22 @@ void add_report(Command app) {
                   "recorded step) and timeline.json, the same for chrome://tracing")
       .writes({"/sub_batch_times.svg", "/timeline.svg", "/timeline.json"});
   command
+      .add_option("--to PROGRAM", o->tracker,
+                  "write the runs as files of MLflow (mlruns in the current folder) or of Weights & Biases (wandb, for "
+                  "`wandb sync`), and no page")
+      .one_of({"mlflow", "wandb"})
+      .excludes("--html")
+      .excludes("--json")
+      .excludes("--format")
+      .excludes("--charts");
+  command
       .add_option("--watch SECONDS", o->watch,
                   "write the page every SECONDS while a run or a sweep trains; an open page shows it by itself")
       .integer_in(1, 86400);
   o->directories.add_to(command);
   command.callback([command, o] {
     if (o->watch == 0) return report(*o);
-    refuse_given(command, {"--json", "--format", "--charts"}, "with --watch, which writes the page");
+    refuse_given(command, {"--json", "--format", "--charts", "--to"}, "with --watch, which writes the page");
     watch(*o);
   });
 }

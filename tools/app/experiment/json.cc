@@ -54,7 +54,9 @@ Json cell_json(const Results& r, const Cell& cell) {
 }
 
 Json row_json(const Results& r, const Row& row) {
-  Json json{{"labels", row.labels}, {"measures", Json::object()}};
+  Json json{{"labels", row.labels}, {"place", Json::object()}, {"measures", Json::object()}};
+  for (const auto& [axis, label] : row.first().place)
+    if (!r.experiment.averages(axis)) json["place"][axis] = label;
   for (const Measure& m : r.experiment.measures) {
     const std::vector<Sample> samples = samples_of(r, row, m);
     const std::string paper = paper_text(row, m);

@@ -25,6 +25,7 @@ Json read_provenance(Report& report) {
     throw lmx::UserError(str("[report] ", path, " is missing or damaged"));
   report.starts = all["starts"].size();
   report.start = all["starts"].back().dump();
+  if (const Json& first = all["starts"].front(); first.is_object()) report.began = first.value("time", "");
   return all;
 }
 

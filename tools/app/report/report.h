@@ -39,6 +39,7 @@ struct Report {
   std::string directory;
   std::string start = "null";  // the last entry of provenance.json, as JSON
   size_t starts = 0;
+  std::string began;  // time of the first start: "2026-05-01T10:15:00+0200"
   jobs::RunStatus status;
   // Leaves of config.yaml: {"optimizer.lr", "0.1"}. A value that `--change` has replaced is "0.1; 0.01 from step 60
   // on".
