@@ -1,0 +1,1 @@
+"""lmx, a program that trains language models from recipes."""
