@@ -17,7 +17,7 @@ namespace lmx_cli {
 
 struct TextColumns;
 
-// What `lmx --version` prints: the version, the build, and the libraries with their licences.
+// The text that `lmx --version` prints: the version, the build, and the libraries with their licences.
 std::string version_text();
 
 void add_run(Command app);

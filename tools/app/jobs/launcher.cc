@@ -171,7 +171,7 @@ void Runner::stop() {
 std::vector<std::string> run_command(const std::string& recipe, const std::string& directory,
                                      const std::vector<std::string>& plugin_directories) {
   std::vector<std::string> words{lmx::own_program(), "run", recipe, "run.dir=" + override_value(directory),
-                                 "--resume",    "auto"};
+                                 "--resume",         "auto"};
   for (const std::string& plugins : plugin_directories) words.insert(words.end(), {"--plugin-dir", plugins});
   return words;
 }
