@@ -6,6 +6,8 @@
 #include <charconv>
 #include <chrono>
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <initializer_list>
 #include <optional>
 #include <string_view>
@@ -141,6 +143,18 @@ void check_agree(const Names& a, const Launch& x, const Names& b, const Launch& 
   differ(a.world, x.world, b.world, y.world);
 }
 
+// Where the program of this process is, read from /proc; "" if /proc cannot be read.
+std::filesystem::path executable() {
+  std::error_code error;
+  return std::filesystem::read_symlink("/proc/self/exe", error);
+}
+
+// Whether the start script of a package (tools/start) has called the loader in the package with the program as its
+// argument: `libexec/ld-linux-x86-64.so.2 --library-path PATH libexec/lmx ...`.
+bool is_loader(const std::filesystem::path& executable) {
+  return executable.filename().string().starts_with("ld-linux");
+}
+
 }  // namespace
 
 EndProcess::~EndProcess() = default;
@@ -213,6 +227,25 @@ std::string error_prefix() noexcept {
 bool stays_ignored(int signal) noexcept {
   struct sigaction now {};
   return (signal == SIGHUP || signal == SIGPIPE) && sigaction(signal, nullptr, &now) == 0 && now.sa_handler == SIG_IGN;
+}
+
+std::string own_program() {
+  const std::filesystem::path program = executable();
+  if (program.empty()) return "/proc/self/exe";
+  return is_loader(program) ? program.parent_path().parent_path() / "bin" / "lmx" : program;
+}
+
+std::vector<std::string> own_command_line() {
+  std::ifstream file("/proc/self/cmdline", std::ios::binary);
+  std::vector<std::string> words;
+  for (std::string word; std::getline(file, word, '\0');) words.push_back(word);
+  const std::filesystem::path program = executable();
+  const size_t of_loader = is_loader(program) ? 3 : 0;
+  if (words.size() <= of_loader || program.empty())
+    throw RunError("[launch] this process's own command line cannot be read from /proc");
+  words.erase(words.begin(), words.begin() + static_cast<std::ptrdiff_t>(of_loader));
+  words[0] = own_program();
+  return words;
 }
 
 }  // namespace lmx

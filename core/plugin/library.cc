@@ -31,6 +31,9 @@ namespace {
 namespace dll = boost::dll;
 using Entry = const PluginDescriptor*();
 
+constexpr const char* kHowToInstall =
+    "Debian and Ubuntu: apt-get install g++-12; without root: conda install -c conda-forge gxx=12";
+
 // The loader's reason why a library cannot be loaded. Boost adds the name of a function and an unrelated errno to this
 // text, so the loader is asked again.
 std::string reason(const std::system_error& error, const std::string& path) {
@@ -40,6 +43,12 @@ std::string reason(const std::system_error& error, const std::string& path) {
   }
   const std::string text = dlerror();
   return text.starts_with(path + ": ") ? text.substr(path.size() + 2) : text;
+}
+
+// The plugin's compiler came with a newer C++ library than the one with which lmx runs here.
+std::string compiler_hint(const std::string& reason) {
+  if (reason.find("version `GLIBCXX_") == std::string::npos) return "";
+  return str("; build the plugin with g++-", _GLIBCXX_RELEASE, ", as this lmx was (", kHowToInstall, ")");
 }
 
 dll::shared_library& open_library(const std::string& path) {
@@ -55,7 +64,8 @@ dll::shared_library& open_library(const std::string& path) {
     return handles.emplace_back(path, dll::load_mode::rtld_now | dll::load_mode::rtld_local);
   } catch (const std::system_error& e) {
     const std::string needs = needs_of(std::filesystem::path(path).parent_path() / "plugin.toml");
-    throw UserError(str("[plugin] ", path, ": cannot be loaded: ", reason(e, path),
+    const std::string why = reason(e, path);
+    throw UserError(str("[plugin] ", path, ": cannot be loaded: ", why, compiler_hint(why),
                         needs.empty() ? "" : "; this plugin needs " + needs));
   }
 }
@@ -66,9 +76,12 @@ dll::shared_library& open_library(const std::string& path) {
 }
 
 void check_build_id(const PluginInfo& info, std::string_view build_id) {
-  if (build_id != LMX_FULL_BUILD_ID)
-    throw UserError(str("[plugin] ", info.path, ": built with ", build_id, ", this lmx with ", LMX_FULL_BUILD_ID,
-                        " (hash of the headers, sanitizers, C++ library and its modes); rebuild the plugin"));
+  if (build_id == LMX_FULL_BUILD_ID) return;
+  const bool other_library = build_id.find("-libstdc++") == std::string_view::npos;
+  throw UserError(str("[plugin] ", info.path, ": built with ", build_id, ", this lmx with ", LMX_FULL_BUILD_ID,
+                      " (hash of the headers, sanitizers, C++ library and its modes); rebuild the plugin",
+                      other_library ? str(" with g++ 12 or newer (", kHowToInstall, ") or clang++ -stdlib=libstdc++")
+                                    : " against the headers of this lmx"));
 }
 
 void check_descriptor(const PluginInfo& info, const PluginDescriptor* d) {
@@ -88,6 +101,10 @@ void check_descriptor(const PluginInfo& info, const PluginDescriptor* d) {
 }
 
 }  // namespace
+
+const char* own_build_id() {
+  return LMX_FULL_BUILD_ID;
+}
 
 std::string check_build(const PluginInfo& info) {
   const std::string section = elf_section(info.path, ".lmx.build");

@@ -11,6 +11,9 @@
 
 namespace lmx {
 
+// LMX_FULL_BUILD_ID of this core, which plugins must have.
+const char* own_build_id();
+
 // The build id that is stored in the library's file, read without loading it; "" if the file has none, and then only
 // loading shows whether it fits. UserError as for load_plugin() if ABI or build differ from this lmx.
 std::string check_build(const PluginInfo& info);

@@ -66,7 +66,9 @@ TEST(Frame, NoArgumentsPrintsTheHelp) {
 TEST(Frame, Version) {
   const Outcome o = run_lmx({"--version"});
   EXPECT_EQ(o.code, 0);
-  EXPECT_EQ(o.out, std::string("lmx ") + lmx::kVersion + "\n");
+  EXPECT_THAT(o.out, StartsWith(std::string("lmx ") + lmx::kVersion + " (MIT licence)\n\nbuilt by   "));
+  EXPECT_THAT(o.out, Names("-libstdc++\nC library  glibc 2.", "\nlibraries  oneDNN 2.", "(Apache-2.0)\n", "libcurl 7.",
+                           " (curl)\n", "ICU ", "SentencePiece "));
 }
 
 TEST(Frame, MisspeltCommandNamesTheNearest) {

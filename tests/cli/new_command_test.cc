@@ -219,6 +219,21 @@ TEST_F(NewCommand, ShippedRecipesAreFoundLast) {
   EXPECT_THAT(again.err, Not(HasSubstr(folder + ", " + folder)));
 }
 
+// An installed lmx has no folder `recipes` where it is called.
+TEST_F(NewCommand, AShippedRecipeIsNamedAsInTheSources) {
+  const Outcome shipped = shell("lmx config recipes/quickstart.yaml --files");
+  EXPECT_EQ(shipped.code, 0) << shipped.err;
+  EXPECT_THAT(shipped.out, HasSubstr(source_path("/recipes/quickstart.yaml")));
+  EXPECT_EQ(shell("lmx sweep recipes/quickstart.yaml optimizer.lr=1,2 --dry-run").code, 0);
+  const Outcome none = shell("lmx config recipes/quickstrat.yaml");
+  EXPECT_EQ(none.code, 2);
+  EXPECT_THAT(none.err, HasSubstr("error: recipes/quickstrat.yaml: cannot be read"));
+  fs::create_directories(folder_ / "recipes");
+  write("recipes/quickstart.yaml", "{own: 1}\n");
+  EXPECT_THAT(shell("lmx config recipes/quickstart.yaml").err,
+              HasSubstr("recipes/quickstart.yaml:1:2: unknown key own"));
+}
+
 TEST_F(NewCommand, CompletionKnowsIt) {
   EXPECT_THAT(run_lmx({"__complete", "ne"}).out, HasSubstr("new\n"));
   EXPECT_THAT(run_lmx({"__complete", "new", "x", "--to"}).out, HasSubstr("--tokens"));

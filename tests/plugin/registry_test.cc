@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <thread>
 
+#include "base/files.h"
 #include "fixture.h"
 #include "names.h"
 
@@ -91,6 +92,34 @@ TEST_F(RegistryTest, WrongBuild) {
   // plugin.toml says sync to keep it apart from the good one; the build id is compared before kinds are.
   EXPECT_THAT(load_error(built("wrong_build"), "test_good", PluginKind::sync),
               Names("wrong_build/test_good/test_good.so:", "Foreign-1.0-libstdc++-0123-nosan", LMX_FULL_BUILD_ID));
+}
+
+// The good plugin under another name, with `to` in place of every `from`; both have the same length.
+std::string changed_plugin(const std::string& from, const std::string& to) {
+  std::string bytes = read_file(built("good") + "/test_good/test_good.so");
+  size_t count = 0;
+  for (size_t at = 0; (at = bytes.find(from, at)) != std::string::npos; at += to.size(), ++count)
+    bytes.replace(at, to.size(), to);
+  EXPECT_GT(count, 0u) << from;
+  return bytes;
+}
+
+TEST_F(RegistryTest, AnotherCppLibraryIsRefusedWithTheCompilersThatServe) {
+  write("a/plugin.toml", manifest("test_libcpp", "batcher"));
+  write("a/test_libcpp.so", changed_plugin("-libstdc++", "-libc++" + std::string(3, '\0')));
+  EXPECT_THAT(load_error(directory_.string(), "test_libcpp"),
+              Names("test_libcpp.so: built with", "-libc++, this lmx", "g++ 12 or newer", "apt-get install g++-12",
+                    "-stdlib=libstdc++"));
+}
+
+// As of a plugin that g++ 14 has built, where the C++ library in a package of lmx is that of g++ 12.
+TEST_F(RegistryTest, ANewerCppLibraryIsRefusedWithTheCompilerThatServes) {
+  const std::string end(1, '\0');
+  write("a/plugin.toml", manifest("test_newer", "batcher"));
+  write("a/test_newer.so", changed_plugin(end + "GLIBCXX_3", end + "GLIBCXX_9"));
+  EXPECT_THAT(load_error(directory_.string(), "test_newer"),
+              Names("test_newer.so: cannot be loaded:", "version `GLIBCXX_9", "not found",
+                    str("build the plugin with g++-", _GLIBCXX_RELEASE), "apt-get install g++-12"));
 }
 
 // Its containers have other sizes, so it would crash.

@@ -2,9 +2,11 @@
 
 #include <CLI/CLI.hpp>
 #include <cmath>
+#include <filesystem>
 #include <sstream>
 
 #include "app/run/outputs.h"
+#include "app/run/shipped.h"
 #include "base/output_file.h"
 #include "cli/output/help.h"
 #include "config/messages.h"
@@ -20,6 +22,16 @@ std::string positive_problem(std::string& text) {
   if (!CLI::detail::lexical_cast(text, value) || value <= 0) return "'" + text + "' is no number above 0";
   // CLI11 converts integers that exceed 64 bits to the largest 64-bit number.
   return value < 9.2e18 ? "" : "'" + text + "' is too large";
+}
+
+// The file of a recipe: `given`, or if there is no such file, the shipped recipe of this name.
+std::string recipe_file(const std::string& given) {
+  constexpr std::string_view kFolder = "recipes/";
+  const auto shipped = shipped_folder("recipes");
+  std::error_code error;
+  if (!shipped || !given.starts_with(kFolder) || std::filesystem::exists(given, error)) return given;
+  const std::filesystem::path file = *shipped / given.substr(kFolder.size());
+  return std::filesystem::is_regular_file(file, error) ? file.string() : given;
 }
 
 // The ranges of CLI11 accept NaN.
@@ -158,6 +170,9 @@ Option Option::writes(const std::vector<std::string>& endings) const {
 }
 Option Option::texts() const {
   return Option(option_->check(mark(std::string(kReadsTexts))));
+}
+Option Option::recipe() const {
+  return Option(option_->transform(recipe_file, ""));
 }
 Option Option::one_of(const std::vector<std::string>& words) const {
   return Option(option_->check(CLI::IsMember(words)));

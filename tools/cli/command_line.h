@@ -44,6 +44,9 @@ class Option {
   Option writes(const std::vector<std::string>& endings = {""}) const;
   Option output_file() const;  // writes(), and the file can be written
   Option texts() const;        // the value can also be a folder or a pattern of text files; writes() looks into it
+  // The value is a recipe: a file, or the name of a shipped recipe, such as recipes/quickstart.yaml, if no file has
+  // this name.
+  Option recipe() const;
   // The help and completions list the words. Every value is accepted, because the command itself checks it and proposes
   // a similar word.
   Option offers(const std::vector<std::string>& words) const;

@@ -17,6 +17,9 @@ namespace lmx_cli {
 
 struct TextColumns;
 
+// The text that `lmx --version` prints: the version, the build, and the libraries with their licences.
+std::string version_text();
+
 void add_run(Command app);
 void add_new(Command app);
 void add_eval(Command app);

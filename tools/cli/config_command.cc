@@ -178,7 +178,7 @@ void add_config(Command app) {
        {"lmx config recipes/quickstart.yaml --schema", "every key and value that the recipe may contain"},
        {"lmx config recipes/ott_wmt.yaml --files", "the files it consists of, in their order"}});
   const auto options = std::make_shared<ConfigFlags>();
-  command.add_option("RECIPE", options->recipe, "the recipe's file").required();
+  command.add_option("RECIPE", options->recipe, "the recipe's file").recipe().required();
   command.add_option("OVERRIDES", options->compose.overrides, "key=value, +key=value, ++key=value, ~key, group=option");
   command.add_option("--config-dir DIR", options->compose.search_path, "another folder of config groups (repeatable)")
       .repeatable();

@@ -244,7 +244,7 @@ void add_prepare(Command group) {
       command,
       {{"lmx data prepare recipes/word_lm_gutenberg.yaml", "types, coverage and out-of-vocabulary words"},
        {"lmx data prepare recipes/word_lm_gutenberg.yaml data.vocab_size=10000", "with a smaller vocabulary"}});
-  command.add_option("RECIPE", options->recipe, "a recipe file").required();
+  command.add_option("RECIPE", options->recipe, "a recipe file").recipe().required();
   command.add_option("OVERRIDES", options->overrides, "key=value");
   command.callback([options] { prepare(*options); });
 }
@@ -259,7 +259,7 @@ void add_stats(Command group) {
   set_examples(command, {{"lmx data stats --corpus gutenberg", "a table, the fit and a plot in zipf.svg"},
                          {"lmx data stats recipes/quickstart.yaml", "the data of a recipe"},
                          {"lmx data stats --files 'texts/*.txt.gz' --plot mine.svg", "any text"}});
-  command.add_option("RECIPE", options->recipe, "a recipe file; its data with every word counted");
+  command.add_option("RECIPE", options->recipe, "a recipe file; its data with every word counted").recipe();
   command.add_option("OVERRIDES", options->overrides, "key=value");
   command.add_option("--corpus NAME", options->corpus, "a corpus of the registry");
   command.add_option("--files PATH", options->files, "text files, directories or globs");

@@ -202,7 +202,7 @@ void PluginDirectories::load() const {
 namespace {
 
 int run_app(int argc, char** argv) {
-  const CommandLine line("lmx", "lmx trains language models from recipes", lmx::str("lmx ", lmx::kVersion));
+  const CommandLine line("lmx", "lmx trains language models from recipes", version_text());
   set_examples(line.root(), {{"lmx run recipes/quickstart.yaml", "train a small model in under a minute; no download"},
                              {"lmx run recipes/quickstart.yaml train.steps=50", "the same with one value changed"},
                              {"lmx new novels --text books/*.txt", "a recipe for your own text"},

@@ -6,6 +6,8 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "lmx/launch.h"
+
 namespace lmx_cli {
 int run_command_line(int argc, char** argv);
 }
@@ -18,7 +20,7 @@ namespace {
 void limit_spinning(char** argv) {
   if (std::getenv("GOMP_SPINCOUNT") || std::getenv("OMP_WAIT_POLICY")) return;
   setenv("GOMP_SPINCOUNT", "20000", 0);
-  execv("/proc/self/exe", argv);  // returns only if there is no /proc; then nothing changes
+  execv(lmx::own_program().c_str(), argv);  // returns only if there is no /proc; then nothing changes
 }
 
 // A file that lmx opens must not get the number of a closed standard stream: messages would be written into it.

@@ -215,7 +215,7 @@ void add_plan(Command app) {
        {"lmx plan RECIPE --machine ott_v100 --ranks 128 --anchor 8:0.176",
         "the speed of the device from a measured step"}});
   const auto o = std::make_shared<PlanFlags>();
-  command.add_option("RECIPE", o->request.recipe, "a recipe, a YAML file").required();
+  command.add_option("RECIPE", o->request.recipe, "a recipe, a YAML file").recipe().required();
   command.add_option("OVERRIDES", o->request.compose.overrides,
                      "key=value; key=a,b plans a variant for each value. machine.KEY=VALUE changes the machine. With "
                      "--calibrate also further recipes");

@@ -209,7 +209,7 @@ void add_run(Command app) {
        {"lmx run recipes/quickstart.yaml --restarts 3", "start it again if it fails, from its last checkpoint"},
        {"lmx run recipes/quickstart.yaml init.from=RUN", "a new run that starts from the weights of another"}});
   const auto o = std::make_shared<RunFlags>();
-  command.add_option("RECIPE", o->recipe, "a recipe, a YAML file").required();
+  command.add_option("RECIPE", o->recipe, "a recipe, a YAML file").recipe().required();
   command.add_option("OVERRIDES", o->compose.overrides, "key=value, +key=value, ++key=value, ~key, group=option");
   command.add_option("--config-dir DIR", o->compose.search_path, "another folder of config groups (repeatable)")
       .repeatable();

@@ -309,7 +309,7 @@ void run(Command command, const SweepFlags& o) {
 }
 
 void add_what(Command command, const std::shared_ptr<SweepFlags>& o) {
-  command.add_option("RECIPE", o->recipe, "a recipe, a YAML file; its part `sweep:` may contain axes");
+  command.add_option("RECIPE", o->recipe, "a recipe, a YAML file; its part `sweep:` may contain axes").recipe();
   command.add_option("OVERRIDES", o->compose.overrides,
                      "key=value for all points; key=a,b,c, key=range(1,9), key=interval(a,b) ... to vary");
   command.add_option("--seeds N|LIST", o->seeds,

@@ -6,12 +6,15 @@ lmx_build_id(LMX_BUILD_ID ${PROJECT_SOURCE_DIR}/core/include)
 # selection of one of two computed values for AVX2, which has no masks.
 set(LMX_ARCH_FLAGS -march=x86-64-v3 -fno-math-errno -fno-trapping-math -ffp-contract=fast)
 
+# Messages name a source file relative to the checkout, so that no library contains the path of the machine that built it.
+set(LMX_NO_PATHS -ffile-prefix-map=${PROJECT_SOURCE_DIR}/=)
+
 # -Wno-restrict: g++ 12 warns about every `"text" + std::string` (GCC bug 105651).
 add_library(lmx_flags INTERFACE)
 target_compile_options(lmx_flags INTERFACE
-  $<$<COMPILE_LANGUAGE:CXX>:${LMX_ARCH_FLAGS};-Wall;-Wextra;-Wpedantic;-Wshadow;-Wnon-virtual-dtor;-Woverloaded-virtual;-Wno-restrict>
+  $<$<COMPILE_LANGUAGE:CXX>:${LMX_ARCH_FLAGS};${LMX_NO_PATHS};-Wall;-Wextra;-Wpedantic;-Wshadow;-Wnon-virtual-dtor;-Woverloaded-virtual;-Wno-restrict>
   $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<BOOL:${LMX_WERROR}>>:-Werror>
-  $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall,-Wextra,-march=x86-64-v3>)
+  $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall,-Wextra,-march=x86-64-v3,${LMX_NO_PATHS}>)
 if(LMX_SANITIZE)
   # Without -fno-sanitize-recover undefined behaviour would be printed, but the test would pass.
   target_compile_options(lmx_flags INTERFACE

@@ -36,6 +36,9 @@ foreach(folder site-functions vendor-completions)
   install(FILES ${CMAKE_BINARY_DIR}/share/_lmx DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/${folder})
 endforeach()
 
+# The start script of packages that contain their libraries.
+configure_file(tools/start.in ${CMAKE_BINARY_DIR}/share/start @ONLY)
+
 set(CPACK_GENERATOR TGZ DEB)
 set(CPACK_PACKAGE_NAME lmx)
 set(CPACK_PACKAGE_VENDOR lmx)
@@ -43,6 +46,7 @@ set(CPACK_PACKAGE_CONTACT "the lmx project <lmx@localhost>")
 set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "Trains language models from recipes")
 set(CPACK_PACKAGE_DIRECTORY ${CMAKE_BINARY_DIR}/packages)
 set(CPACK_STRIP_FILES ON)
+set(CPACK_LMX_START ${CMAKE_BINARY_DIR}/share/start)
 set(CPACK_PRE_BUILD_SCRIPTS ${PROJECT_SOURCE_DIR}/tools/cmake/LmxBundle.cmake)
 set(CPACK_RESOURCE_FILE_LICENSE ${PROJECT_SOURCE_DIR}/LICENSE)
 set(CPACK_DEBIAN_PACKAGE_SECTION science)

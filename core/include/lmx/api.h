@@ -13,6 +13,6 @@
 namespace lmx {
 
 inline constexpr int kAbi = 3;  // increased if plugins of earlier builds must be rebuilt
-inline constexpr const char* kVersion = "0.2.0";
+inline constexpr const char* kVersion = "0.3.0";
 
 }  // namespace lmx

@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "lmx/api.h"
 #include "lmx/error.h"
@@ -31,6 +32,13 @@ LMX_API Launch detect_launch();  // of this process
 // UserError if a launcher started several processes although all ranks of `comm` ("self", "virtual") are in one
 // process. Otherwise each process would train alone without an error.
 LMX_API void require_one_process(const Launch& launch, const std::string& comm);
+
+// The path by which this lmx is started again: its program, or the start script of a package whose own C library runs
+// the program (tools/start). "/proc/self/exe" if /proc cannot be read.
+LMX_API std::string own_program();
+
+// The command line of this process, with own_program() as its first word. RunError: /proc cannot be read.
+LMX_API std::vector<std::string> own_command_line();
 
 // Ends one process of several that train together. `said` is true if this process must print nothing, because another
 // process reports the error or there is no error to report. Otherwise the text is a complete message that names the

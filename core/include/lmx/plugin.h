@@ -43,15 +43,17 @@ struct PluginDescriptor {
 #define LMX_BUILD_ID "unknown"
 #endif
 
-// The part of the build id that comes from the compiler: the C++ library, its release, and the modes that change the
-// size or the layout of its types. g++ and clang++ share one C++ ABI on Linux, so the compiler is not part of the build
-// id.
-#define LMX_TEXT_OF_(x) #x
-#define LMX_TEXT_OF(x) LMX_TEXT_OF_(x)
+// The part of the build id that comes from the compiler: the C++ library, and the modes that change the size or the
+// layout of its types. g++ and clang++ share one C++ ABI on Linux, so the compiler is not part of the build id. The
+// release of libstdc++ is not part of it either: these headers use only types whose layout every release since g++ 5
+// keeps (tests/style has the list).
 #if defined(_LIBCPP_VERSION)
-#define LMX_CXX_LIBRARY "libc++" LMX_TEXT_OF(_LIBCPP_VERSION)
+#define LMX_CXX_LIBRARY "libc++"
 #elif defined(_GLIBCXX_RELEASE)
-#define LMX_CXX_LIBRARY "libstdc++" LMX_TEXT_OF(_GLIBCXX_RELEASE)
+#if _GLIBCXX_RELEASE < 12
+#error "lmx needs g++ 12 or newer, or clang++ with the C++ library of g++ 12 or newer (docs/plugins.md)"
+#endif
+#define LMX_CXX_LIBRARY "libstdc++"
 #else
 #define LMX_CXX_LIBRARY "other-library"
 #endif

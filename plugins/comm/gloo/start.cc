@@ -38,7 +38,7 @@ std::vector<pid_t> pids_of(const std::map<pid_t, int>& running) {
 }
 
 std::map<pid_t, int> start_all(int ranks, const std::string& folder, const Relay& messages) {
-  const std::vector<std::string> command = lmx::processes::own_command_line();
+  const std::vector<std::string> command = lmx::own_command_line();
   setenv(kFolderVariable, folder.c_str(), 1);
   setenv("LMX_RANKS", std::to_string(ranks).c_str(), 1);
   std::map<pid_t, int> running;

@@ -96,7 +96,7 @@ void start_ranks(int ranks, const std::string& path) {
   const lmx::processes::JobFolder folder("lmx-mpi-");
   std::vector<std::string> command{mpirun, "-n", std::to_string(ranks)};
   for (const std::string& option : mpirun_options(folder.path())) command.push_back(option);
-  for (const std::string& word : lmx::processes::own_command_line()) command.push_back(word);
+  for (const std::string& word : lmx::own_command_line()) command.push_back(word);
   run_mpirun(ranks, command);
 }
 

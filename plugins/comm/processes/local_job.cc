@@ -151,17 +151,6 @@ pid_t start_child(const std::vector<std::string>& command, const Relay& messages
   return child;
 }
 
-std::vector<std::string> own_command_line() {
-  std::ifstream file("/proc/self/cmdline", std::ios::binary);
-  std::vector<std::string> words;
-  for (std::string word; std::getline(file, word, '\0');) words.push_back(word);
-  std::error_code error;
-  const fs::path program = fs::read_symlink("/proc/self/exe", error);
-  if (words.empty() || error) throw RunError("[comm] this process's own command line cannot be read from /proc");
-  words[0] = program.string();
-  return words;
-}
-
 // Processes that `parent` has started and not yet waited for, and whether each has ended.
 std::vector<std::pair<pid_t, bool>> children_of(pid_t parent) {
   std::vector<std::pair<pid_t, bool>> children;

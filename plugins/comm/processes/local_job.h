@@ -64,9 +64,6 @@ void ignore_broken_pipes();
 // Starts a command, whose first word is the path of a program; its stderr is the relay. RunError: the system refuses.
 pid_t start_child(const std::vector<std::string>& command, const Relay& messages);
 
-// The command line of this process, with the path of its program. RunError: /proc cannot be read.
-std::vector<std::string> own_command_line();
-
 // Processes that `parent` has started and not yet waited for, and whether each has ended.
 std::vector<std::pair<pid_t, bool>> children_of(pid_t parent);
 void end_children();  // kills all children of this process and waits for them

@@ -11,6 +11,7 @@
 #include "app/translation/translate.h"
 #include "base/output_file.h"
 #include "lmx/error.h"
+#include "lmx/launch.h"
 #include "runfiles/checkpoint.h"
 
 namespace lmx_cli::experiments {
@@ -49,7 +50,7 @@ class CellRunner final : public jobs::Runner {
     const std::string recipe = finished_.recipe(cell), folder = finished_.folder(cell);
     if (!cell.types) return jobs::run_command(recipe, folder, options_.plugin_directories);
     const TypesCell& t = experiment_.types;
-    std::vector<std::string> words{jobs::own_program(), "data", "stats", recipe};
+    std::vector<std::string> words{lmx::own_program(), "data", "stats", recipe};
     words.insert(words.end(), {"--sequence-length", std::to_string(t.sequence_length)});
     words.insert(words.end(), {"--max-tokens", std::to_string(t.max_tokens), "--draws", std::to_string(t.draws)});
     words.insert(words.end(), {"--plot", folder + "/types.svg", "--records", folder + "/metrics.jsonl"});

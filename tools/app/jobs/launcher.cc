@@ -12,6 +12,7 @@
 
 #include "base/clock.h"
 #include "lmx/error.h"
+#include "lmx/launch.h"
 
 namespace lmx_cli::jobs {
 namespace {
@@ -169,8 +170,8 @@ void Runner::stop() {
 
 std::vector<std::string> run_command(const std::string& recipe, const std::string& directory,
                                      const std::vector<std::string>& plugin_directories) {
-  std::vector<std::string> words{own_program(), "run", recipe, "run.dir=" + override_value(directory),
-                                 "--resume",    "auto"};
+  std::vector<std::string> words{lmx::own_program(), "run", recipe, "run.dir=" + override_value(directory),
+                                 "--resume",         "auto"};
   for (const std::string& plugins : plugin_directories) words.insert(words.end(), {"--plugin-dir", plugins});
   return words;
 }

@@ -157,13 +157,6 @@ void Child::send(int signal) const {
   if (pid_ > 0) kill(pid_, signal);
 }
 
-std::string own_program() {
-  std::error_code error;
-  const std::string path = std::filesystem::read_symlink("/proc/self/exe", error).string();
-  if (error) throw lmx::RunError("[jobs] cannot find this program: " + error.message());
-  return path;
-}
-
 DirectoryLock::DirectoryLock(const std::string& directory) : lock_(made(directory) + kLockFile, "[jobs] ") {
   if (!lock_.take_soon())
     throw lmx::UserError(lmx::str("[jobs] another process works in ", directory, "; give this one another --out"));

@@ -38,9 +38,6 @@ class Child {
   pid_t pid_ = -1;
 };
 
-// Returns the path of this program's file.
-std::string own_program();
-
 // Locks `directory` for one process at a time; creates it if it is missing. UserError: another process has locked it.
 class DirectoryLock {
  public:

@@ -127,7 +127,7 @@ class Supervisor {
  private:
   Ending start(int64_t ranks) {
     std::vector<std::string> words = options_.words(resume_, ranks == options_.ranks ? 0 : ranks);
-    words.insert(words.begin(), jobs::own_program());
+    words.insert(words.begin(), lmx::own_program());
     const FileTime begin = FileTime::clock::now();
     jobs::Child child(words, "", {.cores = {}, .environment = {files_.variable()}, .at_parents_end = SIGTERM});
     const int code = wait_for(child);

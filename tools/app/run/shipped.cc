@@ -1,14 +1,14 @@
 #include "app/run/shipped.h"
 
+#include "lmx/launch.h"
+
 namespace lmx_cli {
 
 namespace fs = std::filesystem;
 
 std::optional<fs::path> shipped_folder(const std::string& name) {
   std::error_code error;
-  const fs::path bin = fs::read_symlink("/proc/self/exe", error).parent_path();
-  if (error) return std::nullopt;
-  const fs::path root = bin.parent_path();  // <prefix>, or <source>/build
+  const fs::path root = fs::path(lmx::own_program()).parent_path().parent_path();  // <prefix>, or <source>/build
   if (const fs::path installed = root / "share" / "lmx" / name; fs::is_directory(installed, error)) return installed;
   // Without this file, the folder above is not a source tree but may be a user's folder, such as ~/recipes beside
   // ~/lmx.

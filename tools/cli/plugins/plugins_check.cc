@@ -18,6 +18,7 @@
 #include "cli/plugins/plugins.h"
 #include "conformance/conformance.h"
 #include "lmx/config.h"
+#include "lmx/launch.h"
 
 extern char** environ;
 
@@ -157,7 +158,7 @@ pid_t start_child(const CheckOptions& o, int out) {
   posix_spawn_file_actions_init(&actions);
   posix_spawn_file_actions_adddup2(&actions, out, STDOUT_FILENO);
   pid_t pid = 0;
-  const int failed = posix_spawn(&pid, "/proc/self/exe", &actions, nullptr, argv.data(), environ);
+  const int failed = posix_spawn(&pid, lmx::own_program().c_str(), &actions, nullptr, argv.data(), environ);
   posix_spawn_file_actions_destroy(&actions);
   if (failed)
     throw lmx::RunError(lmx::str("[plugins] cannot start the process that loads the plugin: ", std::strerror(failed)));

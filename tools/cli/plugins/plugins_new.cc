@@ -10,6 +10,7 @@
 #include "cli/commands.h"
 #include "cli/plugins/plugins.h"
 #include "lmx/error.h"
+#include "lmx/launch.h"
 #include "plugin/choice.h"
 
 namespace lmx_cli {
@@ -135,7 +136,7 @@ void write_skeleton(const NewOptions& o) {
     std::cout << path.string() << "\n";
   }
   const std::string where = shell_quoted(folder.string());
-  const fs::path build = fs::canonical("/proc/self/exe").parent_path().parent_path();
+  const fs::path build = fs::path(lmx::own_program()).parent_path().parent_path();
   fs::path prefix = build;
   std::cout << "next:\n";
   // A build tree has no CMake package, but the folder of `cmake --install` has one.
