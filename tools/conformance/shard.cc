@@ -22,7 +22,7 @@ std::vector<ParameterSpec> divided_parameters() {
 std::unique_ptr<Optimizer> make_adamw(const std::vector<ParameterSpec>& specs) {
   return make_optimizer(parse_yaml("{name: adamw, lr: 0.01, weight_decay: 0.1}", "check"), "optimizer", specs);
 }
-constexpr double kRate = 0.01;
+constexpr double kShardRate = 0.01;
 std::vector<ClipRule> clip_rules() {
   return read_clip(parse_yaml("[{params: wide|bias, norm: 0.5}]", "check"), "clip");
 }
@@ -66,7 +66,7 @@ class ShardRun {
     }
     sync_->finish();
     const GradientMeasure measure(ctx_, own_, clip_rules(), 1, shard().squares(ctx_));
-    shard().update(ctx_, measure, kRate, step + 1);
+    shard().update(ctx_, measure, kShardRate, step + 1);
     sync_->publish();
     own_.clear_gradients();
     sync_->after_step(ctx_);
@@ -120,7 +120,7 @@ class WholeUpdate {
     for (const ParameterSpec& spec : specs_)
       if (Var& param = params_.at(spec.name); !param.grad().empty())
         updates.push_back({&param, measure.scale(spec.name)});
-    optimizer_->update_all(ctx_, updates, kRate, step + 1);
+    optimizer_->update_all(ctx_, updates, kShardRate, step + 1);
   }
 
   StateDict state() const { return optimizer_->state(); }
