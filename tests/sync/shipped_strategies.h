@@ -270,11 +270,11 @@ inline std::vector<std::string> check_equal_bits(Communicator& comm, Device devi
 }
 
 // Whether a group of processes can do something else with the case than with another one: each strategy with messages
-// of numbers and of bits, and one with half as many bytes for a number. Everything else is computed before a message is
-// sent, and conformance_test.cc checks it with virtual ranks.
+// of numbers and of bits, and one with half as many bytes for a number. The bytes of a codec plugin are sent as those
+// of bits. Everything else is computed before a message is sent, and conformance_test.cc checks it with virtual ranks.
 inline bool has_own_messages(const Case& c) {
   if (c.has("kind: fp16}")) return c.strategy == "unique" || c.has("levels");
-  return !c.has("fp16") && !c.has("bf16") && !c.forgets();
+  return !c.has("fp16") && !c.has("bf16") && !c.has("quantised") && !c.forgets();
 }
 
 struct Conformance {
