@@ -100,12 +100,11 @@ Traits ShardConfig::traits() const {
   return {{trait::kShards, "true"}};
 }
 
-OwnersOf whole_owners(const std::vector<ParameterSpec>& params, int ranks) {
+OwnersOf whole_owners(const std::vector<ParameterSpec>& params, std::vector<int64_t>& load) {
   std::vector<const ParameterSpec*> by_size;
   for (const ParameterSpec& p : params) by_size.push_back(&p);
   std::stable_sort(by_size.begin(), by_size.end(),
                    [](const auto* a, const auto* b) { return a->shape.numel() > b->shape.numel(); });
-  std::vector<int64_t> load(static_cast<size_t>(ranks));
   OwnersOf all;
   for (const ParameterSpec* p : by_size) {
     const auto least = std::min_element(load.begin(), load.end());
@@ -117,14 +116,22 @@ OwnersOf whole_owners(const std::vector<ParameterSpec>& params, int ranks) {
   return all;
 }
 
-OwnersOf block_owners(const std::vector<ParameterSpec>& params, int ranks) {
+OwnersOf block_owners(const std::vector<ParameterSpec>& params, std::vector<int64_t>& load) {
   int64_t total = 0, before = 0;
   for (const ParameterSpec& p : params) total += blocks_in(p.shape.numel());
+  std::vector<size_t> by_load(load.size());
+  std::iota(by_load.begin(), by_load.end(), size_t{0});
+  std::stable_sort(by_load.begin(), by_load.end(), [&](size_t a, size_t b) { return load[a] < load[b]; });
+  const auto ranks = static_cast<int64_t>(load.size());
+  std::vector<int64_t> own(load.size(), total / ranks);
+  for (int64_t i = 0; i < total % ranks; ++i) ++own[by_load[static_cast<size_t>(i)]];
+  const std::vector<int64_t> first = RankRows(own).begins();
   OwnersOf all;
   for (const ParameterSpec& p : params) {
     const int64_t n = p.shape.numel();
-    for (int r = 0; r <= ranks; ++r)
-      all[p.name].push_back(std::clamp((chunk_begin(total, r, ranks) - before) * kSumBlock, int64_t{0}, n));
+    Owners& begin = all[p.name];
+    for (const int64_t block : first) begin.push_back(std::clamp((block - before) * kSumBlock, int64_t{0}, n));
+    for (size_t r = 0; r < load.size(); ++r) load[r] += begin[r + 1] - begin[r];
     before += blocks_in(n);
   }
   return all;
@@ -256,12 +263,13 @@ OwnersOf ShardStrategy::owners(const std::set<std::string>& whole) const {
     specs[p.name] = &p;
     if (whole.contains(p.name)) complete.push_back(p);
   }
-  OwnersOf all = whole_owners(complete, env().ranks);
+  std::vector<int64_t> load(static_cast<size_t>(env().ranks));
+  OwnersOf all = whole_owners(complete, load);
   for (const std::vector<std::string>& unit : units({env().params.rbegin(), env().params.rend()})) {
     std::vector<ParameterSpec> divided;
     for (const std::string& name : unit)
       if (!whole.contains(name)) divided.push_back(*specs.at(name));
-    all.merge(block_owners(divided, env().ranks));
+    all.merge(block_owners(divided, load));
   }
   return all;
 }

@@ -34,12 +34,14 @@ struct LMX_API ShardConfig {
 using Owners = std::vector<int64_t>;
 using OwnersOf = std::map<std::string, Owners>;  // by parameter
 
-// Each parameter as a whole belongs to one rank: the largest first, each to the rank that has the fewest elements so
-// far, and the lowest of these.
-LMX_API OwnersOf whole_owners(const std::vector<ParameterSpec>& params, int ranks);
-// The blocks of kSumBlock elements of all these parameters, one parameter after the other, are divided into equal
-// parts.
-LMX_API OwnersOf block_owners(const std::vector<ParameterSpec>& params, int ranks);
+// `load`: the elements that each rank owns of other parameters, to which both functions add.
+//
+// Each parameter as a whole belongs to one rank: the largest first, each to the rank with the least load, and the
+// lowest of these.
+LMX_API OwnersOf whole_owners(const std::vector<ParameterSpec>& params, std::vector<int64_t>& load);
+// The blocks of kSumBlock elements of all these parameters, one parameter after the other, are divided into equal parts
+// in rank order. If their number is not divisible by that of the ranks, those with the least load get one more.
+LMX_API OwnersOf block_owners(const std::vector<ParameterSpec>& params, std::vector<int64_t>& load);
 
 class LMX_API ShardStrategy : public SyncStrategy {
  public:
@@ -51,7 +53,7 @@ class LMX_API ShardStrategy : public SyncStrategy {
   // Buckets in the order in which backward finishes parameters. A bucket is closed when it reaches its size.
   std::vector<std::vector<std::string>> units(const std::vector<ParameterSpec>& params) const override;
   // The owners of all parameters of the rule, equal on all ranks. `whole`: parameters whose optimizer needs them as a
-  // whole. Default: whole_owners() of these, and block_owners() of the others in each unit.
+  // whole. Default: whole_owners() of these, then block_owners() of the others, unit by unit.
   virtual OwnersOf owners(const std::set<std::string>& whole) const;
   // Collective, possibly on a second thread while backward computes other parameters. `gradients`: this rank's
   // gradients of a unit, flat: first the part of each parameter that rank 0 owns, then those of rank 1, and so on;

@@ -14,7 +14,8 @@ class @Name@ : public lmx::ShardStrategy {
  public:
   @Name@(const @Name@Config& c, const lmx::SyncEnv& env) : ShardStrategy(c.shard, env) {}
   lmx::OwnersOf owners(const std::set<std::string>&) const override {
-    return lmx::whole_owners(env().params, env().ranks);
+    std::vector<int64_t> load(static_cast<size_t>(env().ranks));
+    return lmx::whole_owners(env().params, load);
   }
 };
 
