@@ -1,4 +1,4 @@
-// What the kernel of this machine allows: sockets of the loopback network, and reads of the memory of a child.
+// Permissions of the kernel: sockets of the loopback network, and reads of the memory of a child.
 #pragma once
 
 #include <arpa/inet.h>

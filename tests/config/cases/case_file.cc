@@ -32,7 +32,7 @@ struct Level {
       if (key == name) return *level;
     return *below.emplace_back(name, std::make_unique<Level>()).second;
   }
-  // For lmx's reader: every key is known, values stay as they are.
+  // For lmx's reader: every key is known, values stay unchanged.
   void fields(Fields& f) {
     for (const auto& entry : types) {
       Node kept;

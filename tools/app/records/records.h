@@ -1,5 +1,5 @@
-// What the reports, sweeps and experiments read: values of recipes, numbers of JSON, records and status of runs, and
-// files of lines.
+// Reads the files of runs and journals, for reports, sweeps and experiments: values of recipes, numbers of JSON,
+// records and status of runs, and files of lines.
 #pragma once
 
 #include <algorithm>
