@@ -170,21 +170,10 @@ TEST(ConfigCommand, FilesInTheirOrder) {
           "optimizer/adam\\.yaml +optimizer\n(.|\n)*ott/base\\.yaml +\\(the recipe\\)\n(.|\n)*scale/desk\\.yaml"));
 }
 
-class InAFolder : public testing::Test {
+class InAFolder : public testing::Test, protected TempFolder {
  protected:
-  void SetUp() override {
-    std::string pattern = (fs::temp_directory_path() / "lmx_config_XXXXXX").string();
-    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
-    folder_ = pattern;
-    fs::copy(source_path("/recipes"), folder_ / "recipes", fs::copy_options::recursive);
-  }
-  void TearDown() override { fs::remove_all(folder_); }
-  std::string write(const std::string& text) const {
-    const std::string path = folder_ / "recipes/x.yaml";
-    std::ofstream(path) << text;
-    return path;
-  }
-  fs::path folder_;
+  InAFolder() { fs::copy(source_path("/recipes"), folder_ / "recipes", fs::copy_options::recursive); }
+  std::string write(const std::string& text) const { return TempFolder::write("recipes/x.yaml", text); }
 };
 
 TEST_F(InAFolder, AnErrorShowsItsLine) {

@@ -3,6 +3,7 @@
 
 #include "names.h"
 #include "process/lmx_process.h"
+#include "temp_folder.h"
 
 namespace lmx_test {
 namespace {
@@ -13,35 +14,27 @@ using testing::Not;
 using testing::StartsWith;
 namespace fs = std::filesystem;
 
-class DataCommand : public testing::Test {
+class DataCommand : public testing::Test, protected TempFolder {
  protected:
   DataCommand() {
-    std::string pattern = (fs::temp_directory_path() / "lmx_data_cli_XXXXXX").string();
-    if (!mkdtemp(pattern.data())) throw std::runtime_error("mkdtemp failed");
-    root_ = pattern;
-    std::ofstream text(root_ / "a.txt");
+    std::ofstream text(folder_ / "a.txt");
     for (int i = 0; i < 4000; ++i) text << "word" << i % 997 << " is one of " << i * i % 1009 << "\n";
-    std::ofstream(root_ / "r.yaml") << "data: {name: text, files: [" << (root_ / "a.txt").string()
-                                    << "], vocab_size: 100}\n";
+    std::ofstream(folder_ / "r.yaml") << "data: {name: text, files: [" << path("a.txt") << "], vocab_size: 100}\n";
   }
-  ~DataCommand() override { fs::remove_all(root_); }
   Outcome lmx(const std::vector<std::string>& arguments) const {
-    return run_lmx(arguments,
-                   {{"LMX_CACHE_DIR", (root_ / "cache").string()}, {"LMX_DATA_DIR", (root_ / "none").string()}});
+    return run_lmx(arguments, {{"LMX_CACHE_DIR", path("cache")}, {"LMX_DATA_DIR", path("none")}});
   }
-  fs::path root_;
 };
 
 TEST_F(DataCommand, ListSaysWhereAndHow) {
   const Outcome o = lmx({"data", "list"});
   EXPECT_EQ(o.code, 0) << o.err;
-  EXPECT_THAT(o.out,
-              AllOf(Names("one_billion_word", (root_ / "none/gutenberg").string(), "to get it:  ", "licence     MIT"),
-                    StartsWith("CORPUS")));
+  EXPECT_THAT(o.out, AllOf(Names("one_billion_word", path("none/gutenberg"), "to get it:  ", "licence     MIT"),
+                           StartsWith("CORPUS")));
 }
 
 TEST_F(DataCommand, PrepareReports) {
-  const std::string recipe = (root_ / "r.yaml").string();
+  const std::string recipe = path("r.yaml");
   for (int i = 0; i < 2; ++i) {  // first built, then found
     const Outcome o = lmx({"data", "prepare", recipe});
     EXPECT_EQ(o.code, 0) << o.err;
@@ -54,9 +47,9 @@ TEST_F(DataCommand, PrepareReports) {
 }
 
 TEST_F(DataCommand, StatsFitsAndPlots) {
-  const std::string plot = (root_ / "plot.svg").string();
+  const std::string plot = path("plot.svg");
   for (const std::vector<std::string>& source :
-       {std::vector<std::string>{(root_ / "r.yaml").string()}, {"--files", (root_ / "a.txt").string()}}) {
+       {std::vector<std::string>{path("r.yaml")}, {"--files", path("a.txt")}}) {
     std::vector<std::string> arguments{"data", "stats", "--plot", plot, "--draws", "2"};
     arguments.insert(arguments.end(), source.begin(), source.end());
     const Outcome o = lmx(arguments);
@@ -68,8 +61,8 @@ TEST_F(DataCommand, StatsFitsAndPlots) {
 
 // The plot has a point for each row of the table, the fit and the paper's law; the records contain the same numbers.
 TEST_F(DataCommand, StatsPlotAndRecordsHoldEveryPoint) {
-  const std::string plot = (root_ / "plot.svg").string(), records = (root_ / "records.jsonl").string();
-  const Outcome o = lmx({"data", "stats", (root_ / "r.yaml").string(), "--plot", plot, "--records", records});
+  const std::string plot = path("plot.svg"), records = path("records.jsonl");
+  const Outcome o = lmx({"data", "stats", path("r.yaml"), "--plot", plot, "--records", records});
   ASSERT_EQ(o.code, 0) << o.err;
   const auto count = [](const std::string& text, const std::string& word) {
     size_t n = 0;
@@ -94,25 +87,25 @@ TEST_F(DataCommand, StatsErrors) {
   EXPECT_EQ(lmx({"data", "stats"}).code, 2);
   EXPECT_THAT(lmx({"data", "stats", "--corpus", "gutenberg", "--files", "x"}).err, Names("name one of"));
   EXPECT_THAT(lmx({"data", "stats", "--corpus", "ptb"}).err, Names("'ptb'", "missing"));
-  const Outcome o =
-      lmx({"data", "stats", "--files", (root_ / "a.txt").string(), "--plot", (root_ / "no/such/plot.svg").string()});
+  const Outcome o = lmx({"data", "stats", "--files", path("a.txt"), "--plot", path("no/such/plot.svg")});
   EXPECT_EQ(o.code, 2);  // before the files are read
-  EXPECT_THAT(o.err, Names("--plot", (root_ / "no/such/plot.svg").string(), "there is no folder"));
+  EXPECT_THAT(o.err, Names("--plot", path("no/such/plot.svg"), "there is no folder"));
 }
 
 class PairsCommand : public DataCommand {
  protected:
   PairsCommand() {
-    std::ofstream en(root_ / "a.en"), de(root_ / "a.de"), scores(root_ / "scores");
+    std::ofstream en(folder_ / "a.en"), de(folder_ / "a.de"), scores(folder_ / "scores");
     for (int i = 0; i < 300; ++i) {
       en << "one man number " << i << " sees it\n";
       de << (i % 10 ? "ein Mann Nummer " : "eine sehr lange und ganz andere Zeile von Worten ") << i << " sieht es\n";
       scores << -i << "\n";
     }
-    std::ofstream(root_ / "p.yaml") << "data: {name: parallel, source_files: [" << file("a.en") << "], target_files: ["
-                                    << file("a.de") << "], source_language: en, target_language: de, vocab_size: 60}\n";
+    std::ofstream(folder_ / "p.yaml") << "data: {name: parallel, source_files: [" << file("a.en")
+                                      << "], target_files: [" << file("a.de")
+                                      << "], source_language: en, target_language: de, vocab_size: 60}\n";
   }
-  std::string file(const std::string& name) const { return (root_ / name).string(); }
+  std::string file(const std::string& name) const { return (folder_ / name).string(); }
 };
 
 TEST_F(PairsCommand, PrepareAndStatsKnowBothSides) {

@@ -8,6 +8,7 @@
 #include "cli/errors_document.h"
 #include "paths.h"
 #include "process/lmx_process.h"
+#include "temp_folder.h"
 
 namespace lmx_test {
 namespace {
@@ -30,17 +31,12 @@ class ErrorsDocument : public testing::TestWithParam<Mistake> {};
 
 TEST_P(ErrorsDocument, LmxPrintsWhatItSays) {
   const Mistake& m = GetParam();
-  std::string pattern = (fs::temp_directory_path() / "lmx_errors_XXXXXX").string();
-  ASSERT_NE(mkdtemp(pattern.data()), nullptr);
-  const fs::path folder = pattern;
-  fs::copy(source_path("/recipes"), folder / "recipes", fs::copy_options::recursive);
-  if (!m.file.empty()) {
-    fs::create_directories((folder / m.file).parent_path());
-    std::ofstream(folder / m.file) << m.content;
-  }
-  const std::string script = "cd '" + folder.string() + "' && " + m.command;
+  const TempFolder folder;
+  fs::copy(source_path("/recipes"), folder.path("recipes"), fs::copy_options::recursive);
+  if (!m.file.empty()) folder.write(m.file, m.content);
+  const std::string script = "cd '" + folder.root().string() + "' && " + m.command;
   const Outcome o = run_process({"/bin/bash", "-c", script}, {{"PATH", build_path("/bin:") + std::getenv("PATH")},
-                                                              {"LMX_CACHE_DIR", folder / "cache"}});
+                                                              {"LMX_CACHE_DIR", folder.path("cache")}});
   EXPECT_EQ(o.code, 2);
   EXPECT_EQ(o.out, "");
   if (updates() && !HasFailure()) {
@@ -49,7 +45,6 @@ TEST_P(ErrorsDocument, LmxPrintsWhatItSays) {
   } else {
     EXPECT_EQ(o.err, m.message) << m.title << "; tools/errors --update writes the messages of lmx into the page";
   }
-  fs::remove_all(folder);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, ErrorsDocument, testing::ValuesIn(mistakes()), [](const auto& one) {

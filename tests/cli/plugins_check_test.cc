@@ -235,16 +235,7 @@ TEST(PluginsCheck, AKeyThatAnotherGroupLeftIsExplained) {
   EXPECT_EQ(run_lmx({"config", source_path("/recipes/quickstart.yaml"), "model=rhn"}).code, 0);
 }
 
-class PluginsNew : public testing::Test {
- protected:
-  void SetUp() override {
-    std::string pattern = (fs::temp_directory_path() / "lmx_new_XXXXXX").string();
-    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
-    folder_ = pattern;
-  }
-  void TearDown() override { fs::remove_all(folder_); }
-  fs::path folder_;
-};
+class PluginsNew : public testing::Test, protected TempFolder {};
 
 // tests/consumer tests that it builds and passes its tests.
 TEST_F(PluginsNew, WritesFiveFilesAndWhatToDoNext) {

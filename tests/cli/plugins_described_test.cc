@@ -6,6 +6,7 @@
 #include "paths.h"
 #include "patterns.h"
 #include "process/lmx_process.h"
+#include "temp_folder.h"
 
 namespace lmx_test {
 namespace {
@@ -17,15 +18,9 @@ using testing::HasSubstr;
 const std::string kPlugins = build_path("/tests/plugins/");
 const std::string kRecipeFile = source_path("/recipes/quickstart.yaml");
 
-class Described : public testing::Test {
+class Described : public testing::Test, protected TempFolder {
  protected:
-  void SetUp() override {
-    std::string pattern = (fs::temp_directory_path() / "lmx_described_XXXXXX").string();
-    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
-    folder_ = pattern;
-    use("good");
-  }
-  void TearDown() override { fs::remove_all(folder_); }
+  Described() { use("good"); }
 
   // Uses a copy of a plugin that tests/plugin/CMakeLists.txt built.
   void use(const std::string& built) {
@@ -57,8 +52,6 @@ class Described : public testing::Test {
     EXPECT_EQ(words.out, "batcher.order=corpus\nbatcher.order=random\n") << words.err;
     EXPECT_EQ(loaded(), loads);
   }
-
-  fs::path folder_;
 };
 
 TEST_F(Described, NothingIsLoaded) {

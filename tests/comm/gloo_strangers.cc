@@ -8,10 +8,10 @@
 #include <fstream>
 #include <set>
 
-#include "gloo_jobs.h"
 #include "loopback.h"
+#include "process_jobs.h"
 #include "start.h"
-#include "store/store.h"
+#include "store.h"
 #include "temp_folder.h"
 
 namespace lmx_test {

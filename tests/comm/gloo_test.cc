@@ -6,9 +6,9 @@
 #include <memory>
 #include <thread>
 
-#include "gloo_jobs.h"
+#include "loopback.h"
 #include "names.h"
-#include "reads_allowed.h"
+#include "process_jobs.h"
 #include "start.h"
 
 namespace lmx_test {

@@ -18,15 +18,14 @@
 #include <thread>
 #include <vector>
 
+#include "temp_folder.h"
+
 namespace lmx_test {
 
 class Job {
  public:
   explicit Job(std::vector<std::string> command) {
-    std::string pattern = (std::filesystem::temp_directory_path() / "lmx_job_XXXXXX").string();
-    if (!mkdtemp(pattern.data())) throw std::runtime_error("mkdtemp failed");
-    directory_ = pattern;
-    const std::string out = directory_ / "out", err = directory_ / "err";
+    const std::string out = folder_.path("out"), err = folder_.path("err");
     std::vector<char*> words;
     for (std::string& word : command) words.push_back(word.data());
     words.push_back(nullptr);
@@ -48,11 +47,10 @@ class Job {
       waitpid(pid_, nullptr, 0);
     }
     for (const auto& [rank, pid] : ranks()) kill(pid, SIGKILL);
-    std::filesystem::remove_all(directory_);
   }
 
-  std::string out() const { return read(directory_ / "out"); }
-  std::string err() const { return read(directory_ / "err"); }
+  std::string out() const { return read(folder_.path("out")); }
+  std::string err() const { return read(folder_.path("err")); }
   pid_t pid() const { return pid_; }
 
   // The processes of the ranks, from the lines "rank 2 pid 345".
@@ -105,7 +103,7 @@ class Job {
     return text.str();
   }
 
-  std::filesystem::path directory_;
+  TempFolder folder_;
   pid_t pid_ = -1;
   int code_ = -1;
 };

@@ -1,16 +1,21 @@
-// Sockets on the loopback interface of this host that connect from an address of choice.
+// Permissions of the kernel: sockets of the loopback network, and reads of the memory of a child.
 #pragma once
 
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
+#include <sys/uio.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <stdexcept>
 #include <string>
 
 namespace lmx_test {
+
+// Sockets on the loopback interface of this host that connect from an address of choice.
 
 // A closed descriptor is -1.
 class Socket {
@@ -73,5 +78,20 @@ class Caller {
  private:
   Socket socket_;
 };
+
+// Whether the kernel lets a process read the memory of its children. Yama and the rules of a container may forbid it.
+inline bool reads_allowed() {
+  static int value = 5;
+  const pid_t child = fork();
+  if (child == 0) {
+    for (;;) pause();
+  }
+  int copy = 0;
+  const iovec to{&copy, sizeof copy}, from{&value, sizeof value};
+  const bool allowed = process_vm_readv(child, &to, 1, &from, 1, 0) == sizeof value && copy == value;
+  kill(child, SIGKILL);
+  waitpid(child, nullptr, 0);
+  return allowed;
+}
 
 }  // namespace lmx_test

@@ -16,7 +16,7 @@
 #include <thread>
 #include <vector>
 
-#include "reads_allowed.h"
+#include "loopback.h"
 
 namespace lmx_gloo {
 namespace {

@@ -97,7 +97,7 @@ TEST_F(TextData, AllTypes) {
 
 TEST_F(TextData, DamageNamesTheDirectoryToDelete) {
   const std::string directory = open_dataset(data()).directory;
-  const std::string name = fs::relative(directory, root_).string();
+  const std::string name = fs::relative(directory, folder_).string();
   for (const char* file : {"train.bin", "valid.bin", "test.bin", "vocab.tsv", "meta.json"}) {
     const std::string good = read(name + "/" + file);
     std::vector<std::string> damages{"", good.substr(0, good.size() / 2)};
@@ -272,7 +272,7 @@ TEST_F(TextData, CheckOfMuchTextRemembersItsPreparation) {
   EXPECT_EQ(check_dataset(data()).train_tokens, std::nullopt);
   const std::string directory = open_dataset(data()).directory;
   for (const char* damaged : {"{}", "{\"identity\": {\"files\": 3}}", "no json"}) {
-    write(fs::relative(directory, root_).string() + "/meta.json", damaged);
+    write(fs::relative(directory, folder_).string() + "/meta.json", damaged);
     EXPECT_EQ(check_dataset(data()).train_tokens, std::nullopt) << damaged;
   }
 }

@@ -20,7 +20,7 @@ class FilterTest : public DataTest {
   PairTextFiles in() const { return {{path("a.en")}, {path("a.de")}, {}, {1, 2}}; }
   PairTextOutput out() const { return {path("b.en"), path("b.de"), ""}; }
   bool leftovers() const {
-    for (const auto& entry : fs::directory_iterator(root_))
+    for (const auto& entry : fs::directory_iterator(folder_))
       if (entry.path().string().find(".tmp-") != std::string::npos) return true;
     return false;
   }

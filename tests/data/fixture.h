@@ -21,6 +21,7 @@
 #include "lmx/config.h"
 #include "lmx/data.h"
 #include "lmx/error.h"
+#include "temp_folder.h"
 
 namespace lmx_test {
 
@@ -72,23 +73,8 @@ class CorporaIn {
   std::optional<std::string> before_;
 };
 
-class DataTest : public testing::Test {
+class DataTest : public testing::Test, protected TempFolder {
  protected:
-  DataTest() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "lmx_data_XXXXXX").string();
-    if (!mkdtemp(pattern.data())) throw std::runtime_error("mkdtemp failed");
-    root_ = pattern;
-  }
-  ~DataTest() override {
-    std::error_code ignored;
-    std::filesystem::remove_all(root_, ignored);
-  }
-  std::string path(const std::string& name) const { return (root_ / name).string(); }
-  std::string write(const std::string& name, const std::string& text) const {
-    std::filesystem::create_directories((root_ / name).parent_path());
-    std::ofstream(root_ / name, std::ios::binary) << text;
-    return path(name);
-  }
   std::string write_gz(const std::string& name, const std::string& text) const {
     const gzFile file = gzopen(path(name).c_str(), "wb");
     gzwrite(file, text.data(), static_cast<unsigned>(text.size()));
@@ -97,7 +83,7 @@ class DataTest : public testing::Test {
   }
   std::string read(const std::string& name) const {
     std::ostringstream text;
-    text << std::ifstream(root_ / name, std::ios::binary).rdbuf();
+    text << std::ifstream(folder_ / name, std::ios::binary).rdbuf();
     return text.str();
   }
   // `data:` over these files, its cache inside the directory.
@@ -105,7 +91,6 @@ class DataTest : public testing::Test {
     return lmx::parse_yaml("name: text\ncache_dir: " + path("cache") + "\nfiles: [" + files_yaml + "]\n" + more,
                            "recipe.yaml");
   }
-  std::filesystem::path root_;
 };
 
 inline std::string words_of(const lmx::TokenArray& tokens, const lmx::Vocabulary& vocabulary) {

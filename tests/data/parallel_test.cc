@@ -362,7 +362,7 @@ TEST_F(ParallelTest, DamagedCacheAndBadTextAreOneMessage) {
 
 TEST_F(ParallelTest, EveryDamagedFileNamesTheDirectoryToDelete) {
   const std::string directory = open_dataset(data("vocab_size: 120\n")).directory;
-  const std::string name = fs::relative(directory, root_).string();
+  const std::string name = fs::relative(directory, folder_).string();
   for (const char* file : {"train.source.bin", "train.target.bin", "valid.target.bin", "test.source.bin", "vocab.tsv",
                            "subwords.model", "meta.json"}) {
     const std::string good = read(name + "/" + file);

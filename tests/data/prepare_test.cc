@@ -6,7 +6,7 @@
 #include <fstream>
 
 #include "app/corpora/sources.h"
-#include "app/datasets/sample.h"
+#include "app/datasets/survey.h"
 #include "fixture.h"
 #include "lmx/random.h"
 #include "names.h"

@@ -35,7 +35,7 @@ class Shard : public lmx_test::DataTest {
   }
   void expect_damaged(const std::string& bytes, const std::string& how) {
     write("bad.bin", bytes);
-    EXPECT_THAT(user_error([&] { TokenArray::map(path("bad.bin")); }), Names(how, root_.string()));
+    EXPECT_THAT(user_error([&] { TokenArray::map(path("bad.bin")); }), Names(how, folder_.string()));
   }
 };
 

@@ -30,7 +30,7 @@ class Sources : public lmx_test::DataTest {
   std::vector<std::string> names(const std::vector<std::string>& patterns) {
     std::vector<std::string> found;
     for (const SourceFile& f : find_sources(patterns, Split::drawn)) {
-      found.push_back(std::filesystem::relative(f.path, root_).string());
+      found.push_back(std::filesystem::relative(f.path, folder_).string());
     }
     return found;
   }

@@ -5,7 +5,7 @@
 
 #include "app/corpora/sources.h"
 #include "app/datasets/open.h"
-#include "app/datasets/sample.h"
+#include "app/datasets/survey.h"
 #include "app/prepare/chunks.h"
 #include "app/text/subword_tokenizer.h"
 #include "app/text/subwords.h"

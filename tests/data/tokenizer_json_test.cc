@@ -1,5 +1,5 @@
 // tokenizer.json: ids as those of Hugging Face's tokenizers, and the parts that are refused.
-#include "app/text/tokenizer_json.h"
+#include "app/text/subword_tokenizer.h"
 
 #include <utf8proc.h>
 

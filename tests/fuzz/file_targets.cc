@@ -6,7 +6,7 @@
 #include <tuple>
 
 #include "app/experiment/journal.h"
-#include "app/records/run_records.h"
+#include "app/records/records.h"
 #include "app/sweep/journal.h"
 #include "base/files.h"
 #include "lmx/error.h"

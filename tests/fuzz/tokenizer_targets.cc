@@ -1,7 +1,7 @@
 // tokenizer.json of a tokenizer's author.
 #include <stdexcept>
 
-#include "app/text/tokenizer_json.h"
+#include "app/text/subword_tokenizer.h"
 #include "lmx/error.h"
 #include "targets.h"
 

@@ -6,17 +6,14 @@
 // lmx of another build folder instead of the records, to the bit. tools/golden does both.
 #include <gtest/gtest.h>
 #include <oneapi/dnnl/dnnl_version.h>
-#include <openssl/sha.h>
 
 #include <fstream>
-#include <iomanip>
 #include <map>
 #include <nlohmann/json.hpp>
-#include <span>
-#include <sstream>
 #include <string_view>
 
 #include "backend/cuda.h"
+#include "base/files.h"
 #include "golden/cases.h"
 #include "lmx/error.h"
 #include "lmx/matmul.h"
@@ -49,12 +46,7 @@ std::string hash_of_values(const std::string& bytes) {
   if (bytes.size() < sizeof header) throw std::runtime_error("a run without parameters");
   std::memcpy(&header, bytes.data(), sizeof header);
   const auto values = std::string_view(bytes).substr(sizeof header + header);
-  unsigned char digest[SHA256_DIGEST_LENGTH];
-  SHA256(reinterpret_cast<const unsigned char*>(values.data()), values.size(), digest);
-  std::ostringstream text;
-  for (const unsigned char byte : std::span(digest).first(16))
-    text << std::hex << std::setw(2) << std::setfill('0') << int{byte};
-  return text.str();
+  return lmx::sha256_of_text(values).substr(0, 32);
 }
 
 struct Result {

@@ -17,6 +17,7 @@
 #include "patterns.h"
 #include "process/text_fixtures.h"
 #include "runfiles/checkpoint.h"
+#include "temp_folder.h"
 
 namespace lmx {
 namespace {
@@ -24,20 +25,7 @@ namespace {
 using lmx_test::Names;
 using lmx_test::user_error;
 
-class Folder : public testing::Test {
- protected:
-  Folder() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "lmx_probe_XXXXXX").string();
-    if (!mkdtemp(pattern.data())) throw std::runtime_error("mkdtemp failed");
-    root_ = pattern;
-  }
-  ~Folder() override { std::filesystem::remove_all(root_); }
-  std::string write(const std::string& name, const std::string& text) const {
-    std::ofstream(root_ + "/" + name, std::ios::binary) << text;
-    return root_ + "/" + name;
-  }
-  std::string root_;
-};
+class Folder : public testing::Test, protected lmx_test::TempFolder {};
 
 TEST(Logistic, EqualsScikitLearn) {
   std::ifstream file(lmx_test::source_path("/tests/inference/golden/logistic.json"));
@@ -180,12 +168,12 @@ using FeatureFile = Folder;
 TEST_F(FeatureFile, BothFormatsReadBackToTheSameBits) {
   FeatureMatrix f = made_up(7, 5);
   f.values[3] = 1e-30F;
-  for (const char* name : {"/f.csv", "/f.safetensors"}) {
+  for (const char* name : {"f.csv", "f.safetensors"}) {
     for (const bool labelled : {true, false}) {
       FeatureMatrix wanted = f;
       if (!labelled) wanted.labels.clear();
-      save_features(wanted, root_ + name);
-      const FeatureMatrix back = load_features(root_ + name);
+      save_features(wanted, path(name));
+      const FeatureMatrix back = load_features(path(name));
       EXPECT_EQ(back.values, wanted.values) << name;
       EXPECT_EQ(back.labels, wanted.labels) << name;
       EXPECT_EQ(back.columns, 10);
@@ -202,8 +190,8 @@ TEST_F(FeatureFile, DamagedOnesAreNamed) {
 
 TEST_F(FeatureFile, ValuesThatAreNone) {
   const auto error = [&](const Tensor& features, const Tensor& labels) {
-    save_safetensors(root_ + "/x.safetensors", {{"features", features}, {"labels", labels}}, {});
-    return user_error([&] { load_features(root_ + "/x.safetensors"); });
+    save_safetensors(path("x.safetensors"), {{"features", features}, {"labels", labels}}, {});
+    return user_error([&] { load_features(path("x.safetensors")); });
   };
   const auto allocator = Allocator::cpu();
   const auto numbers = [&](float last) {
@@ -228,11 +216,10 @@ TEST_F(Labelled, ClassesOfAnotherFile) {
   const std::string test = write("b.csv", "t,l\nx,1\ny,1\n");
   EXPECT_EQ(read_labelled(test, "t", "l", train.classes).labels, (std::vector<int>{0, 0}));
   EXPECT_EQ(read_labelled(write("c.csv", "t,l\nx,2\n"), "t", "l", train.classes).labels, std::vector<int>{1});
-  EXPECT_EQ(read_labelled(root_ + "/a.csv", "t", "l", {"2", "1"}).labels, (std::vector<int>{1, 0}));
-  EXPECT_THAT(user_error([&] { read_labelled(root_ + "/c.csv", "t", "l"); }),
-              Names("c.csv", "1 label (2)", "--classes"));
+  EXPECT_EQ(read_labelled(path("a.csv"), "t", "l", {"2", "1"}).labels, (std::vector<int>{1, 0}));
+  EXPECT_THAT(user_error([&] { read_labelled(path("c.csv"), "t", "l"); }), Names("c.csv", "1 label (2)", "--classes"));
   EXPECT_THAT(user_error([&] {
-                read_labelled(root_ + "/c.csv", "t", "l", {"0", "1"});
+                read_labelled(path("c.csv"), "t", "l", {"0", "1"});
               }),
               Names("c.csv:2:", "'2'", "'0'", "'1'"));
 }
@@ -252,10 +239,10 @@ TEST_F(Labelled, NumbersOrTwoWords) {
   EXPECT_EQ(a.labels, (std::vector<int>{1, 0}));
   const LabelledTexts b = read_labelled(write("b.csv", "t,l\nx,pos\ny,neg\nz,pos\n"), "t", "l");
   EXPECT_EQ(b.labels, (std::vector<int>{1, 0, 1}));
-  EXPECT_TRUE(read_labelled(root_ + "/b.csv", "t", "").labels.empty());
+  EXPECT_TRUE(read_labelled(path("b.csv"), "t", "").labels.empty());
   EXPECT_THAT(user_error([&] { read_labelled(write("c.csv", "t,l\nx,1\ny,2\nz,3\n"), "t", "l"); }),
               Names("3 different labels (1, 2, 3)", "two classes"));
-  EXPECT_THAT(user_error([&] { read_labelled(root_ + "/c.csv", "text", "l"); }), Names("'text'", "t, l"));
+  EXPECT_THAT(user_error([&] { read_labelled(path("c.csv"), "text", "l"); }), Names("'text'", "t, l"));
   EXPECT_THAT(user_error([&] { read_labelled(write("d.csv", "t,l\n"), "t", "l"); }), Names("no text"));
   EXPECT_THAT(user_error([&] { read_labelled(write("e.csv", "t,l\nx\n"), "t", "l"); }),
               Names("e.csv:2: a record of 1"));

@@ -1,7 +1,7 @@
 // The parameters of runs: their averages, and parameters with a vocabulary that they were not trained with.
 #include <gmock/gmock.h>
 
-#include "app/inference/average.h"
+#include "app/inference/saved_run.h"
 #include "app/translation/translate.h"
 #include "data/fixture.h"
 #include "lmx/error.h"

@@ -5,7 +5,6 @@
 #include <cmath>
 
 #include "app/datasets/open.h"
-#include "app/inference/average.h"
 #include "app/inference/evaluate_run.h"
 #include "app/inference/saved_run.h"
 #include "app/inference/score.h"

@@ -1,5 +1,5 @@
 // The sub-batches from which batch.fit chooses, and the search for the largest one.
-#include "app/memory/fit_sizes.h"
+#include "app/memory/batch_fit.h"
 
 #include <gtest/gtest.h>
 
@@ -49,7 +49,8 @@ TEST(FitSizes, SmallPassesMayNeedMoreMemory) {
   }
   EXPECT_EQ(sizes.largest([&](const BatchConfig& batch) { return bytes(batch) <= 38; }), 0);
   EXPECT_EQ(sizes.cheapest(bytes), 16);
-  EXPECT_EQ(FitSizes(with_batch(0), kSequences, 1, 100'000).cheapest(bytes), 1) << "a share of one pass is not searched";
+  EXPECT_EQ(FitSizes(with_batch(0), kSequences, 1, 100'000).cheapest(bytes), 1)
+      << "a share of one pass is not searched";
 }
 
 // Without a text that limits the batch, sizes grow from below: none is much larger than one that fits.

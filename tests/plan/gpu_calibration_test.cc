@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "app/memory/outline.h"
+#include "app/memory/counted.h"
 #include "app/plan/work.h"
 #include "plan_command.h"
 #include "process/emulated.h"

@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <tuple>
 
-#include "app/calibration/fit_products.h"
-#include "app/memory/outline.h"
+#include "app/calibration/calibrate.h"
+#include "app/memory/counted.h"
 #include "app/plan/work.h"
 #include "plan_command.h"
 #include "recipe/recipe.h"

@@ -6,7 +6,6 @@
 
 #include "app/datasets/open.h"
 #include "app/memory/counted.h"
-#include "app/memory/outline.h"
 #include "backend/counting/device.h"
 #include "recipe/comm_config.h"
 #include "train/fixture.h"

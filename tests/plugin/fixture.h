@@ -11,6 +11,7 @@
 #include "errors.h"
 #include "lmx/plugin.h"
 #include "paths.h"
+#include "temp_folder.h"
 
 namespace lmx {
 
@@ -21,27 +22,11 @@ inline std::string built(const std::string& folder) {
 
 using lmx_test::user_error;
 
-// A directory of its own for each test, removed afterwards.
-class PluginTest : public testing::Test {
+class PluginTest : public testing::Test, protected lmx_test::TempFolder {
  protected:
-  void SetUp() override {
-    std::string pattern = (std::filesystem::temp_directory_path() / "lmx_plugin_XXXXXX").string();
-    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
-    directory_ = pattern;
-  }
-  void TearDown() override { std::filesystem::remove_all(directory_); }
-
-  std::string write(const std::filesystem::path& name, const std::string& text) {
-    const std::filesystem::path file = directory_ / name;
-    std::filesystem::create_directories(file.parent_path());
-    std::ofstream(file) << text;
-    return file.string();
-  }
   static std::string manifest(const std::string& name, const std::string& kind) {
     return str("name = \"", name, "\"\nkind = \"", kind, "\"\nversion = \"1\"\nlicence = \"MIT\"\nsummary = \"s\"\n");
   }
-
-  std::filesystem::path directory_;
 };
 
 }  // namespace lmx

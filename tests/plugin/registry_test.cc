@@ -107,7 +107,7 @@ std::string changed_plugin(const std::string& from, const std::string& to) {
 TEST_F(RegistryTest, AnotherCppLibraryIsRefusedWithTheCompilersThatServe) {
   write("a/plugin.toml", manifest("test_libcpp", "batcher"));
   write("a/test_libcpp.so", changed_plugin("-libstdc++", "-libc++" + std::string(3, '\0')));
-  EXPECT_THAT(load_error(directory_.string(), "test_libcpp"),
+  EXPECT_THAT(load_error(folder_.string(), "test_libcpp"),
               Names("test_libcpp.so: built with", "-libc++, this lmx", "g++ 12 or newer", "apt-get install g++-12",
                     "-stdlib=libstdc++"));
 }
@@ -117,7 +117,7 @@ TEST_F(RegistryTest, ANewerCppLibraryIsRefusedWithTheCompilerThatServes) {
   const std::string end(1, '\0');
   write("a/plugin.toml", manifest("test_newer", "batcher"));
   write("a/test_newer.so", changed_plugin(end + "GLIBCXX_3", end + "GLIBCXX_9"));
-  EXPECT_THAT(load_error(directory_.string(), "test_newer"),
+  EXPECT_THAT(load_error(folder_.string(), "test_newer"),
               Names("test_newer.so: cannot be loaded:", "version `GLIBCXX_9", "not found",
                     str("build the plugin with g++-", _GLIBCXX_RELEASE), "apt-get install g++-12"));
 }
@@ -156,7 +156,7 @@ TEST_F(RegistryTest, LibraryAndManifestDisagree) {
 TEST_F(RegistryTest, NotALibrary) {
   write("a/plugin.toml", manifest("test_text", "sync"));
   write("a/test_text.so", "this is no ELF file, whatever its name says; it is long enough to have a header\n");
-  EXPECT_THAT(load_error(directory_.string(), "test_text", PluginKind::sync),
+  EXPECT_THAT(load_error(folder_.string(), "test_text", PluginKind::sync),
               EndsWith("test_text.so: cannot be loaded: it is no shared library"));
 }
 
@@ -164,15 +164,15 @@ TEST_F(RegistryTest, EmptyAndMissingLibrary) {
   write("a/plugin.toml", manifest("test_empty", "sync"));
   write("a/test_empty.so", "");
   write("b/plugin.toml", manifest("test_absent", "sync"));
-  EXPECT_THAT(load_error(directory_.string(), "test_empty", PluginKind::sync), Names("test_empty.so:", "loaded"));
-  EXPECT_THAT(load_error(directory_.string(), "test_absent", PluginKind::sync), Names("test_absent.so", "missing"));
+  EXPECT_THAT(load_error(folder_.string(), "test_empty", PluginKind::sync), Names("test_empty.so:", "loaded"));
+  EXPECT_THAT(load_error(folder_.string(), "test_absent", PluginKind::sync), Names("test_absent.so", "missing"));
 }
 
 // The loader would map it without a word and die of SIGBUS.
 TEST_F(RegistryTest, TruncatedLibrary) {
   const std::string whole = built("good/test_good/test_good.so");
   for (const uintmax_t size : {uintmax_t{70}, uintmax_t{1000}, uintmax_t{5000}}) {
-    const fs::path folder = directory_ / std::to_string(size);
+    const fs::path folder = folder_ / std::to_string(size);
     const std::string name = str("test_cut_", size);
     write(folder / "plugin.toml", manifest(name, "sync"));
     fs::copy_file(whole, folder / (name + ".so"));
@@ -184,42 +184,42 @@ TEST_F(RegistryTest, TruncatedLibrary) {
 
 TEST_F(RegistryTest, DuplicateNamesBothFiles) {
   Registry::instance().add_directory(built("good"));
-  fs::copy(built("good"), directory_ / "copy", fs::copy_options::recursive);
+  fs::copy(built("good"), folder_ / "copy", fs::copy_options::recursive);
   EXPECT_THAT(
-      user_error([&] { Registry::instance().add_directory(directory_.string()); }),
+      user_error([&] { Registry::instance().add_directory(folder_.string()); }),
       Names("batcher 'test_good'", "twice", built("good/test_good/test_good.so"), "copy/test_good/test_good.so"));
 }
 
 TEST_F(RegistryTest, DuplicateInOneFolder) {
   write("a/plugin.toml", manifest("test_twin", "sync"));
   write("b/plugin.toml", manifest("test_twin", "sync"));
-  EXPECT_THAT(user_error([&] { Registry::instance().add_directory(directory_.string()); }),
+  EXPECT_THAT(user_error([&] { Registry::instance().add_directory(folder_.string()); }),
               Names("sync 'test_twin'", "twice"));
 }
 
 TEST_F(RegistryTest, SameFolderTwiceIsNoDuplicate) {
   Registry::instance().add_directory(built("good"));
   EXPECT_NO_THROW(Registry::instance().add_directory(built("good")));
-  fs::create_directory_symlink(built("good"), directory_ / "link");
-  EXPECT_NO_THROW(Registry::instance().add_directory((directory_ / "link").string()));
+  fs::create_directory_symlink(built("good"), folder_ / "link");
+  EXPECT_NO_THROW(Registry::instance().add_directory((folder_ / "link").string()));
 }
 
 TEST_F(RegistryTest, OneNameInTwoKindsIsNoDuplicate) {
   write("a/plugin.toml", manifest("test_twin_kinds", "sync"));
   write("b/plugin.toml", manifest("test_twin_kinds", "model"));
-  EXPECT_NO_THROW(Registry::instance().add_directory(directory_.string()));
+  EXPECT_NO_THROW(Registry::instance().add_directory(folder_.string()));
 }
 
 TEST_F(RegistryTest, NamesThatAreBuiltInAreRefused) {
   for (const auto& [kind, name] :
        {std::pair{"loss", "full_softmax"}, {"optimizer", "adam"}, {"schedule", "cosine"}, {"codec", "fp16"}}) {
     write(str(kind, "/plugin.toml"), manifest(name, kind));
-    EXPECT_THAT(user_error([&] { Registry::instance().add_directory((directory_ / kind).string()); }),
+    EXPECT_THAT(user_error([&] { Registry::instance().add_directory((folder_ / kind).string()); }),
                 Names(str(kind, " '", name, "'"), str("/", kind, "/", name, ".so"), "built into lmx"));
   }
   // The same name of another kind is free.
   write("batcher/plugin.toml", manifest("adam", "batcher"));
-  EXPECT_NO_THROW(Registry::instance().add_directory((directory_ / "batcher").string()));
+  EXPECT_NO_THROW(Registry::instance().add_directory((folder_ / "batcher").string()));
 }
 
 TEST_F(RegistryTest, UnknownNameSuggestsAndLists) {
@@ -240,13 +240,13 @@ TEST_F(RegistryTest, ComponentErrorsNameTheRecipesLine) {
 }
 
 TEST_F(RegistryTest, MissingFolderIsAnError) {
-  EXPECT_THAT(user_error([&] { Registry::instance().add_directory((directory_ / "none").string()); }),
+  EXPECT_THAT(user_error([&] { Registry::instance().add_directory((folder_ / "none").string()); }),
               EndsWith("none is no directory"));
 }
 
 TEST_F(RegistryTest, PluginPathIsSearched) {
   write("x/plugin.toml", manifest("test_from_path", "model"));
-  setenv("LMX_PLUGIN_PATH", str(":", (directory_ / "x").string(), ":").c_str(), 1);
+  setenv("LMX_PLUGIN_PATH", str(":", (folder_ / "x").string(), ":").c_str(), 1);
   Registry::instance().add_default_directories();
   unsetenv("LMX_PLUGIN_PATH");
   bool found = false;
@@ -255,7 +255,7 @@ TEST_F(RegistryTest, PluginPathIsSearched) {
 }
 
 TEST_F(RegistryTest, MissingFolderInPluginPathIsNamed) {
-  const std::string none = (directory_ / "none").string();
+  const std::string none = (folder_ / "none").string();
   setenv("LMX_PLUGIN_PATH", none.c_str(), 1);
   const std::string text = user_error([] { Registry::instance().add_default_directories(); });
   unsetenv("LMX_PLUGIN_PATH");
@@ -300,51 +300,51 @@ std::string add_error(const std::filesystem::path& directory) {
 
 TEST_F(ManifestTest, SyntaxErrorNamesLineAndColumn) {
   const std::string file = write("a/plugin.toml", "name = \"a\"\nkind = \n");
-  EXPECT_THAT(add_error(directory_), Names(file + ":2:"));
+  EXPECT_THAT(add_error(folder_), Names(file + ":2:"));
 }
 
 TEST_F(ManifestTest, DuplicateKey) {
   write("a/plugin.toml", "name = \"a\"\nname = \"b\"\n");
-  EXPECT_THAT(add_error(directory_), Names("plugin.toml:2:"));
+  EXPECT_THAT(add_error(folder_), Names("plugin.toml:2:"));
 }
 
 TEST_F(ManifestTest, MissingKey) {
   write("a/plugin.toml", "name = \"a\"\nkind = \"model\"\nversion = \"1\"\nsummary = \"s\"\n");
-  EXPECT_THAT(add_error(directory_), Names("'licence'", "missing"));
+  EXPECT_THAT(add_error(folder_), Names("'licence'", "missing"));
 }
 
 TEST_F(ManifestTest, UnknownKeyNamesTheNearest) {
   write("a/plugin.toml", manifest("a", "model") + "licens = \"x\"\n");
-  EXPECT_THAT(add_error(directory_), Names("plugin.toml:6:1:", "'licens'", "'licence'?"));
+  EXPECT_THAT(add_error(folder_), Names("plugin.toml:6:1:", "'licens'", "'licence'?"));
 }
 
 TEST_F(ManifestTest, ValueOfAnotherType) {
   write("a/plugin.toml", "name = \"a\"\nkind = \"model\"\nversion = 1\nlicence = \"MIT\"\nsummary = \"s\"\n");
-  EXPECT_THAT(add_error(directory_), Names("'version'", "empty"));
+  EXPECT_THAT(add_error(folder_), Names("'version'", "empty"));
 }
 
 TEST_F(ManifestTest, EmptyValue) {
   write("a/plugin.toml", "name = \"a\"\nkind = \"model\"\nversion = \"1\"\nlicence = \"\"\nsummary = \"s\"\n");
-  EXPECT_THAT(add_error(directory_), Names("'licence'", "empty"));
+  EXPECT_THAT(add_error(folder_), Names("'licence'", "empty"));
 }
 
 TEST_F(ManifestTest, UnknownKindNamesTheNearestAndAll) {
   write("a/plugin.toml", manifest("a", "bather"));
-  EXPECT_THAT(add_error(directory_),
+  EXPECT_THAT(add_error(folder_),
               Names("'bather'", "'batcher'?", "model, sync, batcher, comm, loss, optimizer, schedule, codec"));
 }
 
 TEST_F(ManifestTest, NameThatIsNoIdentifier) {
   for (const std::string name : {"Upper", "a-b", "../x", "9a", "a b", "größe"}) {
     write("a/plugin.toml", manifest(name, "model"));
-    EXPECT_THAT(add_error(directory_), Names("'" + name + "'", "plugin name"));
+    EXPECT_THAT(add_error(folder_), Names("'" + name + "'", "plugin name"));
   }
 }
 
 TEST_F(ManifestTest, BadFolderAddsNoneOfItsPlugins) {
   write("a/plugin.toml", manifest("test_before_bad", "model"));
   write("b/plugin.toml", "nonsense");
-  add_error(directory_);
+  add_error(folder_);
   for (const PluginInfo& info : Registry::instance().list()) EXPECT_NE(info.name, "test_before_bad");
 }
 
@@ -353,7 +353,7 @@ TEST_F(ManifestTest, FoundInTheFolderItselfAndTwoLevelsBelow) {
   write("a/plugin.toml", manifest("test_level_1", "sync"));
   write("models/a/plugin.toml", manifest("test_level_2", "comm"));
   write("models/a/deep/plugin.toml", manifest("test_level_3", "model"));
-  Registry::instance().add_directory(directory_.string());
+  Registry::instance().add_directory(folder_.string());
   std::vector<std::string> names;
   for (const PluginInfo& info : Registry::instance().list()) {
     if (info.name.starts_with("test_level_")) names.push_back(info.kind + " " + info.name);
@@ -362,7 +362,7 @@ TEST_F(ManifestTest, FoundInTheFolderItselfAndTwoLevelsBelow) {
 }
 
 TEST_F(ManifestTest, EmptyFolderIsFine) {
-  EXPECT_NO_THROW(Registry::instance().add_directory(directory_.string()));
+  EXPECT_NO_THROW(Registry::instance().add_directory(folder_.string()));
 }
 
 }  // namespace

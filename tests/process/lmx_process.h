@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "paths.h"
+#include "temp_folder.h"
 
 namespace lmx_test {
 
@@ -32,9 +33,7 @@ inline std::string read_file(const std::filesystem::path& path) {
 // `environment` is added to the environment of this process.
 inline Outcome run_process(const std::vector<std::string>& command,
                            const std::map<std::string, std::string>& environment = {}) {
-  std::string pattern = (std::filesystem::temp_directory_path() / "lmx_cli_XXXXXX").string();
-  if (!mkdtemp(pattern.data())) throw std::runtime_error("mkdtemp failed");
-  const std::filesystem::path directory = pattern;
+  const TempFolder folder;
   std::vector<char*> argv;
   for (const std::string& word : command) argv.push_back(const_cast<char*>(word.c_str()));
   argv.push_back(nullptr);
@@ -50,7 +49,7 @@ inline Outcome run_process(const std::vector<std::string>& command,
 
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
-  const std::string out = directory / "out", err = directory / "err";
+  const std::string out = folder.path("out"), err = folder.path("err");
   posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
   posix_spawn_file_actions_addopen(&actions, 1, out.c_str(), O_WRONLY | O_CREAT, 0600);
   posix_spawn_file_actions_addopen(&actions, 2, err.c_str(), O_WRONLY | O_CREAT, 0600);
@@ -67,7 +66,6 @@ inline Outcome run_process(const std::vector<std::string>& command,
   } else {
     ADD_FAILURE() << "cannot start " << command[0];
   }
-  std::filesystem::remove_all(directory);
   return outcome;
 }
 

@@ -11,6 +11,7 @@
 #include "patterns.h"
 #include "process/lmx_process.h"
 #include "runfiles/checkpoint.h"
+#include "temp_folder.h"
 
 namespace lmx_test {
 
@@ -41,23 +42,9 @@ inline double bytes_of(const std::string& text, const std::string& word) {
   return std::stod(found[1]) * units.at(found[2]);
 }
 
-class RunTest : public testing::Test {
+class RunTest : public testing::Test, protected TempFolder {
  protected:
-  RunTest() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "lmx_run_XXXXXX").string();
-    if (!mkdtemp(pattern.data())) throw std::runtime_error("mkdtemp failed");
-    folder_ = pattern;
-    write("tiny.yaml", kTinyRecipe);
-  }
-  ~RunTest() override {
-    std::error_code error;
-    std::filesystem::remove_all(folder_, error);
-  }
-
-  std::string path(const std::string& name) const { return (folder_ / name).string(); }
-  void write(const std::string& name, const std::string& text) const {
-    std::ofstream(folder_ / name, std::ios::binary) << text;
-  }
+  RunTest() { write("tiny.yaml", kTinyRecipe); }
 
   // lmx run tiny.yaml run.dir=<folder>/<dir> ...
   std::vector<std::string> command(const std::string& dir, const std::vector<std::string>& more = {}) const {
@@ -143,8 +130,6 @@ class RunTest : public testing::Test {
     }
     return text;
   }
-
-  std::filesystem::path folder_;
 };
 
 }  // namespace lmx_test

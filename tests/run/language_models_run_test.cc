@@ -21,18 +21,40 @@ namespace fs = std::filesystem;
 const char* const kMlstm = "{name: mlstm, embedding: 12, cells: 16, dropout: 0.1, weight_norm: 'mlstm\\..*'}";
 const char* const kRhn = "{name: rhn, layers: 2, embedding: 12, cells: 16, depth: 3, dropout: 0.1}";
 
-class RecurrentRun : public RunTest {
+class ModelRun : public RunTest {
  protected:
-  // Writes the tiny recipe with this model.
-  void use(const std::string& model) const {
-    std::string text = kTinyRecipe;
-    const size_t at = text.find("model: {"), end = text.find('\n', at);
-    write("tiny.yaml", text.replace(at, end - at, "model: " + model));
-  }
   // The number after "valid ppl " on the last line that contains it.
   static double perplexity(const std::string& out) {
     const size_t at = out.rfind("valid ppl ");
     return at == std::string::npos ? 0 : std::stod(out.substr(at + 10));
+  }
+  // Expects that a run of two halves ends with the bits of a run without a pause.
+  void expect_same_bits_resumed(const std::vector<std::string>& words = {}) const {
+    const auto with = [&](std::vector<std::string> more) {
+      more.insert(more.begin(), words.begin(), words.end());
+      return more;
+    };
+    ASSERT_EQ(run("whole", words).code, 0);
+    ASSERT_EQ(run("halves", with({"train.steps=60"})).code, 0);
+    const Outcome o = run("halves", with({"--resume", "auto", "train.steps=120"}));
+    ASSERT_EQ(o.code, 0) << o.err;
+    EXPECT_EQ(model("halves"), model("whole"));
+  }
+  // The same, and the run's model continues a text in the same way each time.
+  void expect_resumes_and_generates() const {
+    ASSERT_NO_FATAL_FAILURE(expect_same_bits_resumed());
+    const std::vector<std::string> words{"generate", path("whole"), "--tokens", "12"};
+    const Outcome text = run_lmx(words, environment());
+    EXPECT_EQ(text.code, 0) << text.err;
+    EXPECT_EQ(text.out, run_lmx(words, environment()).out);
+  }
+};
+
+class RecurrentRun : public ModelRun {
+ protected:
+  // Writes the tiny recipe with this model.
+  void use(const std::string& model) const {
+    write("tiny.yaml", replaced(kTinyRecipe, "model: .*", "model: " + model));
   }
 };
 
@@ -55,19 +77,10 @@ TEST_F(RecurrentRun, MixedPrecisionIsNearFp32) {
 }
 
 TEST_F(RecurrentRun, ResumesToTheBit) {
-  const std::vector<std::string> words{"precision=fp16", "loss_scale={preset: puri}"};
-  const auto more = [&](const std::vector<std::string>& extra) {
-    std::vector<std::string> all = words;
-    all.insert(all.end(), extra.begin(), extra.end());
-    return all;
-  };
   for (const std::string model : {kMlstm, kRhn}) {
+    SCOPED_TRACE(model);
     use(model);
-    ASSERT_EQ(run("whole", words).code, 0);
-    ASSERT_EQ(run("halves", more({"train.steps=60"})).code, 0);
-    const Outcome o = run("halves", more({"--resume", "auto", "train.steps=120"}));
-    ASSERT_EQ(o.code, 0) << o.err;
-    EXPECT_EQ(this->model("halves"), this->model("whole")) << model;
+    expect_same_bits_resumed({"precision=fp16", "loss_scale={preset: puri}"});
     fs::remove_all(path("whole"));
     fs::remove_all(path("halves"));
   }
@@ -114,26 +127,15 @@ TEST_F(RecurrentRun, PatternsThatFitNothing) {
 
 // Whole runs of a language model that is a Transformer's decoder: tbptt, windows, every softmax, checkpoints, text.
 
-class TransformerRun : public RunTest {
+class TransformerRun : public ModelRun {
  protected:
   void use(const std::string& loss, const std::string& share = "all") const {
     use_model("name: transformer, encoder_layers: 0, decoder_layers: 2, d: 16, ffn: 32, heads: 2, share: " + share,
               loss);
   }
   void use_model(const std::string& model, const std::string& loss) const {
-    std::string text = kTinyRecipe;
-    const auto replace = [&](const std::string& key, const std::string& value) {
-      const size_t at = text.find(key + ": {"), end = text.find('\n', at);
-      text.replace(at, end - at, key + ": {" + value + "}");
-    };
-    replace("model", model);
-    replace("loss", loss);
-    write("tiny.yaml", text);
-  }
-  // The number after "valid ppl " on the last line that contains it.
-  static double perplexity(const std::string& out) {
-    const size_t at = out.rfind("valid ppl ");
-    return at == std::string::npos ? 0 : std::stod(out.substr(at + 10));
+    const std::string text = replaced(kTinyRecipe, "model: .*", "model: {" + model + "}");
+    write("tiny.yaml", replaced(text, "loss: .*", "loss: {" + loss + "}"));
   }
 };
 
@@ -154,14 +156,7 @@ TEST_F(TransformerRun, LearnsUnderEverySoftmax) {
 
 TEST_F(TransformerRun, ResumesAndGenerates) {
   use("name: sampled_softmax, samples: 20");
-  ASSERT_EQ(run("whole").code, 0);
-  ASSERT_EQ(run("halves", {"train.steps=60"}).code, 0);
-  const Outcome o = run("halves", {"--resume", "auto", "train.steps=120"});
-  ASSERT_EQ(o.code, 0) << o.err;
-  EXPECT_EQ(model("halves"), model("whole"));
-  const Outcome text = run_lmx({"generate", path("whole"), "--tokens", "12"}, environment());
-  EXPECT_EQ(text.code, 0) << text.err;
-  EXPECT_EQ(text.out, run_lmx({"generate", path("whole"), "--tokens", "12"}, environment()).out);
+  expect_resumes_and_generates();
 }
 
 TEST_F(TransformerRun, TakesRandomWindowsAndRanks) {
@@ -199,14 +194,7 @@ TEST_P(GptRun, LearnsInEveryPrecision) {
 
 TEST_P(GptRun, ResumesToTheSameBitsAndGenerates) {
   use_model(GetParam(), "name: sampled_softmax, samples: 20");
-  ASSERT_EQ(run("whole").code, 0);
-  ASSERT_EQ(run("halves", {"train.steps=60"}).code, 0);
-  const Outcome o = run("halves", {"--resume", "auto", "train.steps=120"});
-  ASSERT_EQ(o.code, 0) << o.err;
-  EXPECT_EQ(model("halves"), model("whole"));
-  const Outcome text = run_lmx({"generate", path("whole"), "--tokens", "12"}, environment());
-  EXPECT_EQ(text.code, 0) << text.err;
-  EXPECT_EQ(text.out, run_lmx({"generate", path("whole"), "--tokens", "12"}, environment()).out);
+  expect_resumes_and_generates();
 }
 
 TEST_P(GptRun, TrainsOnPackedWindowsAndVirtualRanks) {
@@ -265,9 +253,7 @@ class RowsRun : public RunTest {
  protected:
   // Writes tiny.yaml with another loss and other rules.
   void use(const std::string& loss, const std::string& sync = "", const std::string& more = "") const {
-    std::string text = kTinyRecipe;
-    const size_t at = text.find("loss: {"), end = text.find('\n', at);
-    text.replace(at, end - at, "loss: {" + loss + "}");
+    std::string text = replaced(kTinyRecipe, "loss: .*", "loss: {" + loss + "}");
     if (!sync.empty()) text += "sync: {all: {params: '.*', " + sync + "}}\n";
     write("tiny.yaml", text + more);
   }
@@ -285,7 +271,9 @@ TEST_F(RowsRun, EveryShippedGroupIsRight) {
       // This model has row-sparse gradients, which have no owners.
       const bool refused = choice == "sync=zero";
       EXPECT_EQ(o.code, refused ? 2 : 0) << choice << o.err;
-      if (refused) EXPECT_THAT(o.err, HasSubstr("sync=unique sync.rest.strategy=zero"));
+      if (refused) {
+        EXPECT_THAT(o.err, HasSubstr("sync=unique sync.rest.strategy=zero"));
+      }
     }
   }
 }

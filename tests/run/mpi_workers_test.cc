@@ -180,9 +180,7 @@ TEST_F(MpiWorkers, WhateverTravels) {
     return "sync={tables: {params: 'embedding|softmax', " + rule + file + "}, rest: {params: '.*', " +
            "strategy: param_server" + file + "}}";
   };
-  std::string text = kTinyRecipe;
-  const size_t at = text.find("loss: {"), end = text.find('\n', at);
-  write("tiny.yaml", text.replace(at, end - at, "loss: {name: two_stage_softmax}"));
+  write("tiny.yaml", replaced(kTinyRecipe, "loss: .*", "loss: {name: two_stage_softmax}"));
   const Words common{"batch={global: 2, micro: 1}", "train.ema=0",         "train.steps=30",
                      "train.eval_every=10",         "train.max_loss=2.85", "train.on_divergence=skip"};
   const Outcome o = expect_run("m", processes(joined(common, {both("order")})));

@@ -172,7 +172,7 @@ TEST(Layers, RulesCatchWhatTheyShould) {
   EXPECT_NE(check("core/base/log.cc", "config/messages.h"), "");
   EXPECT_NE(check("core/base/log.cc", "lmx/unheard_of.h"), "");
   EXPECT_NE(check("core/train/session.cc", "app/prepare/open.h"), "") << "the core does not include the application";
-  EXPECT_NE(check("tools/app/text/lines.cc", "app/prepare/prepare.h"), "");
+  EXPECT_NE(check("tools/app/text/utf8.cc", "app/prepare/prepare.h"), "");
   EXPECT_NE(check("tools/app/run/run.cc", "cli/commands.h"), "");
 }
 

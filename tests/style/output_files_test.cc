@@ -20,8 +20,8 @@ const std::vector<Writer> kOtherWriters{
     {"tools/app/corpora/http.cc", "a download continues where it was interrupted"},
     {"tools/app/jobs/process.cc", "the log of a child, which writes it itself"},
     {"tools/app/jobs/slurm.cc", "a temporary file for the messages of a command"},
-    {"tools/app/prepare/duplicates.cc", "temporary files without a name"},
-    {"tools/app/records/line_file.cc", "a journal grows line by line"},
+    {"tools/app/prepare/prepare.cc", "temporary files without a name"},
+    {"tools/app/records/records.cc", "a journal grows line by line"},
     {"tools/app/run/crash.cc", "a signal handler may call few functions"},
     {"tools/gpu_bench/kernel_times.cc", "it is loaded into other processes, without lmx's core"},
 };

@@ -1,5 +1,5 @@
 // The memory that a process may use, from files in Linux's format.
-#include "app/memory/machine_memory.h"
+#include "app/memory/memory_check.h"
 
 #include <gmock/gmock.h>
 

@@ -2,7 +2,7 @@
 #include <iostream>
 #include <memory>
 
-#include "app/inference/average.h"
+#include "app/inference/saved_run.h"
 #include "app/translation/translate.h"
 #include "cli/commands.h"
 #include "lmx/error.h"

@@ -3,7 +3,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "app/memory/machine_memory.h"
+#include "app/memory/memory_check.h"
 #include "app/print/terminal.h"
 #include "backend/cuda.h"
 #include "backend/cudnn.h"

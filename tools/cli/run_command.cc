@@ -8,7 +8,7 @@
 #include <numbers>
 
 #include "app/compose/compose.h"
-#include "app/inference/average.h"
+#include "app/inference/saved_run.h"
 #include "app/print/shell.h"
 #include "app/print/terminal.h"
 #include "app/restart/restarts.h"

@@ -1,4 +1,4 @@
-#include "connection.h"
+#include "gloo_link.h"
 
 #include <algorithm>
 #include <chrono>
@@ -11,9 +11,9 @@
 #include <thread>
 #include <utility>
 
-#include "inbox.h"
-#include "lengths.h"
 #include "lmx/error.h"
+#include "messages.h"
+#include "waits.h"
 
 namespace lmx_gloo {
 namespace {

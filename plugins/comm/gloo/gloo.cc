@@ -14,7 +14,6 @@
 #include <optional>
 #include <thread>
 
-#include "beats.h"
 #include "gloo_config.h"
 #include "gloo_link.h"
 #include "guarded_device.h"
@@ -24,7 +23,7 @@
 #include "processes/local_job.h"
 #include "processes/process_group.h"
 #include "start.h"
-#include "store/store.h"
+#include "store.h"
 #include "waits.h"
 
 namespace lmx_gloo {

@@ -14,7 +14,6 @@
 #include "lmx/error.h"
 #include "lmx/launch.h"
 #include "processes/local_job.h"
-#include "processes/relay.h"
 
 namespace lmx_gloo {
 namespace {

@@ -6,7 +6,6 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "exchange.h"
 #include "lmx/launch.h"
 #include "lmx/log.h"
 #include "lmx/plugin.h"

@@ -19,7 +19,6 @@
 #include "lmx/error.h"
 #include "lmx/launch.h"
 #include "processes/local_job.h"
-#include "processes/relay.h"
 
 namespace lmx_mpi {
 namespace {

@@ -7,10 +7,12 @@
 #include <map>
 
 #include "app/compose/override.h"
-#include "cases/text.h"
+#include "config/messages.h"
 
 namespace lmx::test {
 namespace {
+
+using config::split;
 
 namespace fs = std::filesystem;
 

@@ -24,7 +24,7 @@ class TestCodec final : public VectorCodec {
   explicit TestCodec(const Config& c) : c_(c) {}
   int64_t bytes(int64_t n) const override {
     if (c_.fault == 1) return 2 * n + 4;
-    return c_.fault == 2 && n == 7 ? 1000 : 2 * n + (n > 0 ? 4 : 0);
+    return c_.fault == 2 && n == 6 ? 1000 : 2 * n + (n > 0 ? 4 : 0);
   }
   void encode(Context&, const Tensor& values, Tensor encoded) const override {
     if (c_.fault == 9) throw std::out_of_range("a codec without its map");

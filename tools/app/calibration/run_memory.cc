@@ -11,7 +11,7 @@
 #include "app/memory/counted.h"
 #include "app/plan/variants.h"
 #include "app/print/terminal.h"
-#include "app/records/run_records.h"
+#include "app/records/records.h"
 #include "base/text.h"
 #include "lmx/error.h"
 #include "lmx/tensor.h"

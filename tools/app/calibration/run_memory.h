@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "app/plan/machine.h"
-#include "app/records/json_number.h"
+#include "app/records/records.h"
 
 namespace lmx::plan {
 

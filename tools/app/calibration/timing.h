@@ -3,7 +3,10 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 
+#include "app/memory/counted.h"
+#include "app/plan/machine.h"
 #include "lmx/comm.h"
 #include "lmx/context.h"
 
@@ -30,5 +33,21 @@ struct Beside {
 Beside beside_s(Communicator& comm, const std::function<void()>& body, const std::function<void()>& beside);
 // The median of the seconds between two barriers over some calls, without those of a barrier itself. Collective.
 double between_barriers_s(Communicator& comm, const std::function<void()>& body, int calls);
+
+// The times of forward and backward passes, without data and without a training.
+
+// The recipe with the batch that is measured: with batch.fit=memory, the largest one that measure_pass() accepts on all
+// ranks. Collective.
+Recipe with_measured_batch(const Context& ctx, const Recipe& recipe, int ranks_here);
+
+// Bytes of the memory in which a device computes; 0: not known.
+int64_t memory_of(Device device);
+
+// Seconds of the forward and backward pass of the outline's shape over random words, with random parameters: until the
+// slowest rank has ended, while all ranks compute. On a GPU some passes follow each other without a wait, as in a run.
+// Nothing is updated or exchanged. Empty: `known` holds this pass, the pass needs more than half of the memory of
+// ctx.device, or the model or loss cannot run without data. Collective.
+std::optional<MeasuredPass> measure_pass(const Context& ctx, const Recipe& recipe, const Outline& outline,
+                                         const std::vector<MeasuredPass>& known, int ranks_here);
 
 }  // namespace lmx::plan

@@ -1,14 +1,23 @@
-// Statistics of text files, counted before a recipe exists: `lmx new` chooses a recipe's values from them.
+// Statistics of text that is not prepared: its length from a sample, and counts before a recipe exists.
 #pragma once
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "lmx/config.h"
 
 namespace lmx {
 
+// The length of a training text from a sample, for estimates of text that is not prepared.
+
+// Returns about how many tokens the training split of `data` has: those of up to four parts of a megabyte, counted by
+// the rules of `data`, in proportion to the bytes of the files. A subword of parallel text is taken as 4 bytes.
+// Nothing: a missing corpus, compressed files, synthetic text.
+std::optional<int64_t> sampled_train_tokens(const Node& data);
+
+// Statistics of text files, counted before a recipe exists: `lmx new` chooses a recipe's values from them.
 struct TextSurvey {
   int64_t files = 0, bytes = 0;           // bytes on disk
   int64_t lines = 0, valid_lines = 0;     // of all splits; of the validation split

@@ -4,7 +4,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "app/records/line_file.h"
+#include "app/records/records.h"
 #include "lmx/error.h"
 
 namespace lmx_cli::experiments {

@@ -11,7 +11,7 @@
 
 #include "app/experiment/cells.h"
 #include "app/experiment/journal.h"
-#include "app/records/run_records.h"
+#include "app/records/records.h"
 
 namespace lmx_cli::experiments {
 

@@ -2,8 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "app/records/json_number.h"
-#include "app/records/line_file.h"
+#include "app/records/records.h"
 #include "lmx/error.h"
 
 namespace lmx_cli::experiments {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "app/records/run_records.h"
+#include "app/records/records.h"
 
 namespace lmx_cli::experiments {
 

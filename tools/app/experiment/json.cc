@@ -3,7 +3,7 @@
 
 #include "app/experiment/results.h"
 #include "app/records/half_interval.h"
-#include "app/records/json_number.h"
+#include "app/records/records.h"
 #include "lmx/error.h"
 
 namespace lmx_cli::experiments {

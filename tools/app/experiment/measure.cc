@@ -6,7 +6,7 @@
 #include <set>
 
 #include "app/print/words.h"
-#include "app/records/median.h"
+#include "app/records/records.h"
 #include "app/report/sub_batches.h"
 #include "lmx/error.h"
 

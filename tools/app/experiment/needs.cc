@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "app/datasets/open.h"
-#include "app/datasets/sample.h"
+#include "app/datasets/survey.h"
 #include "app/jobs/cores.h"
 #include "app/plan/plan.h"
 #include "app/plan/variants.h"

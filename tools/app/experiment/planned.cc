@@ -10,7 +10,7 @@
 #include "app/plan/output.h"
 #include "app/plan/plan.h"
 #include "app/print/words.h"
-#include "app/records/json_number.h"
+#include "app/records/records.h"
 #include "app/run/search_path.h"
 #include "lmx/error.h"
 

@@ -4,8 +4,8 @@
 #include <filesystem>
 #include <numbers>
 
-#include "app/inference/average.h"
 #include "app/inference/evaluate_run.h"
+#include "app/inference/saved_run.h"
 #include "app/probe/probe_texts.h"
 #include "app/sweep/journal.h"
 #include "app/translation/translate.h"

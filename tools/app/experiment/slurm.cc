@@ -16,8 +16,7 @@
 
 #include "app/experiment/runner.h"
 #include "app/print/shell.h"
-#include "app/records/line_file.h"
-#include "app/records/recipe_values.h"
+#include "app/records/records.h"
 #include "base/output_file.h"
 #include "lmx/error.h"
 

@@ -12,9 +12,9 @@
 #include "app/prepare/prepare.h"
 #include "app/scores/bleu.h"
 #include "app/text/cleaner.h"
-#include "app/text/lines.h"
 #include "app/text/subword_tokenizer.h"
 #include "app/text/tokenizer.h"
+#include "app/text/utf8.h"
 #include "data/data_config.h"
 
 namespace lmx::train {

@@ -1,8 +1,10 @@
-// A finished or interrupted run, loaded for evaluation and generation.
+// A finished or interrupted run, loaded for evaluation and generation, and the mean of its checkpoints.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "app/runs/stored_parameters.h"
 #include "lmx/model.h"
@@ -11,6 +13,7 @@
 
 namespace lmx::train {
 
+// A finished or interrupted run, loaded for evaluation and generation.
 struct SavedRun {
   // `vocabulary`: of the data, or the run's own. `which`: last, best, a step, or a path. UserError: no run, no such
   // checkpoint, a damaged checkpoint, a missing plugin, a vocabulary that does not match the checkpoint.
@@ -40,3 +43,24 @@ std::string state_name(const ModelState& state, const std::string& wanted);
 int64_t state_units(const ModelState& state, const std::string& name, int64_t unit = -1);
 
 }  // namespace lmx::train
+
+namespace lmx {
+
+// Averages of checkpoints: `lmx average`.
+
+// Name of the file in a run's folder that contains the mean of its last checkpoints.
+inline constexpr const char* kMeanFile = "mean.safetensors";
+// Returns the folders of a run's last `most` checkpoints, oldest first. Returns all folders if the run keeps fewer.
+std::vector<std::string> last_checkpoints(const std::string& run, int64_t most);
+// The checkpoints to average: either the paths in `checkpoints` (checkpoints or files), or the last or the best (by
+// validation) checkpoints of `run`.
+struct AverageOptions {
+  std::vector<std::string> checkpoints;
+  std::string run;
+  int64_t last = 0, best = 0;
+};
+// Writes the mean of their parameters to `output` as safetensors. Each mean is summed in f64 and rounded once. Returns
+// the checkpoints. UserError: no checkpoints, fewer than requested, or parameters whose names, shapes or types differ.
+std::vector<std::string> average_checkpoints(const AverageOptions& options, const std::string& output);
+
+}  // namespace lmx

@@ -7,7 +7,7 @@
 #include <optional>
 #include <string>
 
-#include "app/records/recipe_values.h"
+#include "app/records/records.h"
 #include "recipe/comm_config.h"
 
 namespace lmx_cli::jobs {

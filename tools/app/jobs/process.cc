@@ -17,7 +17,7 @@
 #include <thread>
 #include <utility>
 
-#include "app/records/line_file.h"
+#include "app/records/records.h"
 #include "lmx/error.h"
 #include "lmx/launch.h"
 

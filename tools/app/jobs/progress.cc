@@ -13,7 +13,7 @@
 #include <sstream>
 
 #include "app/print/terminal.h"
-#include "app/records/recipe_values.h"
+#include "app/records/records.h"
 #include "base/clock.h"
 #include "base/text.h"
 #include "lmx/error.h"

@@ -16,7 +16,7 @@
 
 #include "app/print/shell.h"
 #include "app/print/words.h"
-#include "app/records/line_file.h"
+#include "app/records/records.h"
 #include "base/clock.h"
 #include "lmx/config.h"
 #include "lmx/error.h"

@@ -25,15 +25,44 @@
 #include "lmx/error.h"
 #include "lmx/parallel.h"
 #include "recipe/comm_config.h"
+#include "recipe/planned_batcher.h"
 #include "recipe/sync_rules.h"
 #include "tensor/caching_allocator.h"
 #include "tensor/planned_products.h"
 #include "train/loop/counted_step.h"
 
 namespace lmx {
-namespace {
 
 using namespace train;
+
+Shares shares_of(const Recipe& r, const BatchPlan& batch, int ranks) {
+  const bool pairs = batch.items == Items::sub_batches;
+  const int64_t sequences = (r.batch.global + ranks - 1) / ranks, length = batch.item_tokens;
+  const int64_t pass = pairs ? r.batch.micro_tokens : 0;
+  return {.ranks = ranks,
+          .step_tokens = r.batch.global * length,
+          .vocab = data::vocabulary_size(r.data),
+          .sequences = sequences,
+          .length = length,
+          .own_tokens = sequences * length,
+          .forward_tokens =
+              pass > 0 ? std::min(pass, sequences * length) : forward_shape(r, ranks, batch).sequences * length,
+          .pairs = pairs};
+}
+
+Outline outline_of(const Recipe& r, int ranks, int ranks_per_node) {
+  Outline o;
+  o.network = train::make_network(r, data::vocabulary_size(r.data), nullptr);
+  train::check_patterns(r, o.network.specs);
+  o.batch = train::planned_batcher(r.batcher)->plan();
+  o.shares = shares_of(r, o.batch, ranks);
+  o.sync = make_exchanger(r.sync, "sync", SyncEnv{"", o.network.specs, 0, ranks, RandomKey(), ranks_per_node});
+  o.sync->check_loss(*o.network.loss);
+  o.sync->check_directions(read_clip(r.clip, "clip"), r.precision == "fp16");
+  return o;
+}
+
+namespace {
 
 // Tokens of a step, and of a batch of the validation: batches are real also where a step only counts. Sentences take
 // more of the host's time than windows of a text.

@@ -1,5 +1,4 @@
-// The memory, the work and the exchange of a recipe's ranks, found by making two steps of it on a device without
-// memory, over drawn text.
+// The sizes, the memory, the work and the exchange of a recipe's ranks, found from the recipe alone.
 #pragma once
 
 #include <algorithm>
@@ -7,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -16,10 +16,39 @@
 #include "lmx/batcher.h"
 #include "lmx/param_server.h"
 #include "lmx/tensor.h"
+#include "recipe/components.h"
+#include "recipe/exchanger.h"
 #include "recipe/recipe.h"
 #include "sync/unit_queue.h"
 
 namespace lmx {
+
+// The sizes of a recipe's step, from the recipe alone.
+
+// Sizes for the rank with the largest part of the batch.
+struct Shares {
+  int ranks = 1;
+  int64_t step_tokens = 0, vocab = 0;                                     // of all ranks
+  int64_t sequences = 0, length = 1, own_tokens = 0, forward_tokens = 0;  // of the rank; of one forward pass of it
+  bool pairs = false;  // a sequence is a sub-batch of sentence pairs with at most `length` target tokens
+  int64_t passes() const { return std::max<int64_t>(1, (own_tokens + forward_tokens - 1) / forward_tokens); }
+};
+Shares shares_of(const Recipe& recipe, const BatchPlan& batch, int ranks);
+
+using data::kSentence;
+
+// The components and sizes of a recipe on a number of ranks, for estimates without its data.
+struct Outline {
+  train::Network network;
+  std::unique_ptr<Exchanger> sync;  // as on rank 0
+  BatchPlan batch;
+  Shares shares;
+};
+// `ranks_per_node`: as in SyncEnv. UserError: the recipe's components, patterns or rules do not fit each other.
+Outline outline_of(const Recipe& recipe, int ranks, int ranks_per_node);
+
+// The memory, the work and the exchange of a recipe's ranks, found by making two steps of it on a device without
+// memory, over drawn text.
 
 // Bytes of one rank in two steps and in a validation of one batch. `training.peak` and `evaluation.peak` are the most
 // of each class, which they do not reach at one time.

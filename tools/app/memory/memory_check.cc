@@ -1,7 +1,13 @@
 #include "app/memory/memory_check.h"
 
+#include <sys/resource.h>
+
 #include <algorithm>
+#include <charconv>
 #include <cmath>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
 #include <optional>
 #include <span>
 #include <thread>
@@ -13,7 +19,66 @@
 #include "lmx/launch.h"
 #include "lmx/log.h"
 #include "recipe/comm_config.h"
+#include "tensor/caching_allocator.h"
 #include "tensor/memory_text.h"
+
+namespace lmx::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Returns the number at the start of a file; 0: none ("max").
+int64_t number_in(const std::string& path) {
+  std::string word;
+  std::ifstream(path) >> word;
+  int64_t value = 0;
+  std::from_chars(word.data(), word.data() + word.size(), value);
+  return value;
+}
+
+int64_t total_of_machine(const std::string& root) {
+  std::ifstream file(root + "/proc/meminfo");
+  for (std::string key; file >> key;) {
+    int64_t kilobytes = 0;
+    if (key == "MemTotal:" && file >> kilobytes) return kilobytes * 1024;
+    std::getline(file, key);
+  }
+  return 0;
+}
+
+void take_less(MachineMemory& memory, int64_t bytes, const char* limit) {
+  if (bytes <= 0 || (memory.bytes > 0 && bytes >= memory.bytes)) return;
+  memory = {bytes, limit};
+}
+
+// Applies the limits of the group `path` below `mount` and of all its parents, which also limit it.
+void take_groups(MachineMemory& memory, const std::string& mount, const std::string& path, const char* file) {
+  for (fs::path group = path;; group = group.parent_path()) {
+    take_less(memory, number_in(mount + group.string() + "/" + file), "the memory limit of its cgroup");
+    if (!group.has_relative_path()) return;
+  }
+}
+
+}  // namespace
+
+MachineMemory machine_memory(const std::string& root) {
+  MachineMemory memory{total_of_machine(root), ""};
+  // Lines are "0::/path" in version 2, "9:memory:/path" in version 1.
+  std::ifstream groups(root + "/proc/self/cgroup");
+  for (std::string line; std::getline(groups, line);) {
+    const size_t first = line.find(':'), second = line.find(':', first + 1);
+    if (second == std::string::npos) continue;
+    const std::string kind = line.substr(first + 1, second - first - 1), path = line.substr(second + 1);
+    if (kind.empty()) take_groups(memory, root + "/sys/fs/cgroup", path, "memory.max");
+    if (kind == "memory") take_groups(memory, root + "/sys/fs/cgroup/memory", path, "memory.limit_in_bytes");
+  }
+  rlimit addresses{};
+  if (root.empty() && getrlimit(RLIMIT_AS, &addresses) == 0 && addresses.rlim_cur != RLIM_INFINITY)
+    take_less(memory, static_cast<int64_t>(addresses.rlim_cur), "the limit on its addresses (ulimit -v)");
+  return memory;
+}
+
+}  // namespace lmx::train
 
 namespace lmx {
 
@@ -161,6 +226,41 @@ std::optional<MemoryCheck> require_memory(const Recipe& r, Communicator& comm) {
   });
   if (check) judge(r, *check, comm.rank() == 0);
   return check;
+}
+
+PreflightChoice choose_preflight(const Recipe& recipe, const std::optional<MemoryCheck>& check, int64_t steps,
+                                 bool resumed) {
+  if (recipe.train.preflight != "auto")
+    return {recipe.train.preflight == "true", str("train.preflight is ", recipe.train.preflight)};
+  if (resumed) return {false, "the run is resumed"};
+  if (steps > 0 && steps < kPreflightSteps) return {false, str("the run has fewer than ", kPreflightSteps, " steps")};
+  if (!check || check->allowed(recipe) == 0) return {true, "the memory of this run or of the machine is unknown"};
+  const auto part = static_cast<double>(check->machine) / static_cast<double>(check->allowed(recipe));
+  const bool on = part > kPreflightPart;
+  const std::string quarter = str(std::llround(100 * kPreflightPart), " % of the memory");
+  return {on, str("the estimate, ", bytes_text(check->machine), ", is ", on ? "above " : "at most ", quarter)};
+}
+
+std::string describe(const Rehearsal& r) {
+  char seconds[32];
+  std::snprintf(seconds, sizeof seconds, "%.3g", r.seconds);
+  return str("step ", r.batch.step + 1, " (", r.batch.shape, ") took ", seconds, " s; peak memory ",
+             peak_text(r.memory));
+}
+
+void preflight(Session& s, int64_t from, const std::optional<MemoryCheck>& check) {
+  const int64_t optimizer = s.memory().current[static_cast<size_t>(MemClass::optimizer)];
+  const int64_t cap = check ? check->cap(check->allowed(s.recipe), optimizer) : 0;
+  const Rehearsal r = rehearse(s, largest_batch(s, from), cap);
+  if (r.failure.empty()) {
+    if (s.leads()) log_info(str("preflight: ", describe(r)));
+    return;
+  }
+  const char* const key = s.sub_batches() ? "batch.micro_tokens" : "batch.micro";
+  throw OutOfMemory(str("[memory] preflight: out of memory in the largest batch of the epoch, that of step ",
+                        r.batch.step + 1, " (", r.batch.shape, "): ", r.failure, ". ", key,
+                        " divides a batch into smaller passes with the same results up to rounding, and "
+                        "batch.fit=memory chooses its value"));
 }
 
 }  // namespace lmx

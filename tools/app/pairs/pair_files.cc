@@ -8,7 +8,6 @@
 #include <mutex>
 
 #include "app/prepare/chunks.h"
-#include "app/text/lines.h"
 #include "app/text/utf8.h"
 #include "base/files.h"
 #include "base/output_file.h"

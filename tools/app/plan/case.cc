@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "app/memory/outline.h"
+#include "app/memory/counted.h"
 #include "lmx/error.h"
 #include "recipe/comm_config.h"
 #include "recipe/sync_rules.h"

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "app/plan/output.h"
-#include "app/records/json_number.h"
+#include "app/records/records.h"
 #include "app/report/chart.h"
 #include "base/text.h"
 #include "lmx/error.h"

@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "app/datasets/open.h"
-#include "app/memory/fit_sizes.h"
+#include "app/memory/batch_fit.h"
 #include "base/text.h"
 #include "lmx/error.h"
 

@@ -6,7 +6,7 @@
 #include <optional>
 #include <string>
 
-#include "app/memory/outline.h"
+#include "app/memory/counted.h"
 #include "recipe/recipe.h"
 
 namespace lmx::plan {

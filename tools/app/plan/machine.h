@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "app/memory/estimate.h"
+#include "app/memory/counted.h"
 #include "lmx/config.h"
 #include "lmx/dtype.h"
 #include "recipe/recipe.h"

@@ -6,8 +6,7 @@
 #include <vector>
 
 #include "app/plan/variants.h"
-#include "app/records/median.h"
-#include "app/records/run_records.h"
+#include "app/records/records.h"
 #include "app/report/comm_times.h"
 #include "app/report/sub_batches.h"
 #include "lmx/error.h"

@@ -10,7 +10,6 @@
 
 #include "app/compose/compose.h"
 #include "app/memory/counted.h"
-#include "app/memory/estimate.h"
 #include "app/plan/fit.h"
 #include "app/plan/machine.h"
 #include "app/plan/step.h"

@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "app/memory/counted.h"
-#include "app/memory/estimate.h"
 #include "app/plan/machine.h"
 
 namespace lmx::plan {

@@ -10,7 +10,6 @@
 #include "app/corpora/formats.h"
 #include "app/corpora/sources.h"
 #include "app/prepare/chunks.h"
-#include "app/text/lines.h"
 #include "app/text/utf8.h"
 #include "base/files.h"
 #include "lmx/error.h"

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "app/records/run_records.h"
+#include "app/records/records.h"
 #include "sync/unit_queue.h"
 
 namespace lmx_cli {

@@ -1,7 +1,7 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
-#include "app/records/json_number.h"
+#include "app/records/records.h"
 #include "app/report/report.h"
 #include "sync/unit_queue.h"
 

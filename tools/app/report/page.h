@@ -6,8 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "app/records/json_number.h"
-#include "app/records/run_records.h"
+#include "app/records/records.h"
 #include "app/report/compare.h"
 #include "app/report/report.h"
 

@@ -8,8 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "app/records/run_records.h"
-#include "app/records/run_status.h"
+#include "app/records/records.h"
 #include "app/report/comm_times.h"
 #include "app/report/sub_batches.h"
 #include "lmx/codec.h"

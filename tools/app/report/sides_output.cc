@@ -5,7 +5,7 @@
 
 #include "app/print/terminal.h"
 #include "app/print/words.h"
-#include "app/records/json_number.h"
+#include "app/records/records.h"
 #include "app/report/sides.h"
 #include "lmx/error.h"
 

@@ -8,7 +8,7 @@
 #include <thread>
 
 #include "app/jobs/process.h"
-#include "app/records/run_status.h"
+#include "app/records/records.h"
 #include "app/runs/run_directory.h"
 #include "app/runs/supervision.h"
 #include "lmx/error.h"

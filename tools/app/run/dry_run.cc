@@ -7,9 +7,8 @@
 #include <memory>
 
 #include "app/memory/batch_fit.h"
-#include "app/memory/estimate.h"
+#include "app/memory/counted.h"
 #include "app/memory/memory_check.h"
-#include "app/memory/preflight.h"
 #include "app/run/run.h"
 #include "base/text.h"
 #include "config/error_collector.h"

@@ -9,10 +9,9 @@
 
 #include "app/corpora/corpora.h"
 #include "app/datasets/open.h"
-#include "app/inference/average.h"
+#include "app/inference/saved_run.h"
 #include "app/memory/batch_fit.h"
 #include "app/memory/memory_check.h"
-#include "app/memory/preflight.h"
 #include "app/run/agreement.h"
 #include "app/run/outputs.h"
 #include "app/runs/run_directory.h"

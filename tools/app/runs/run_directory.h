@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "app/memory/fitted_batch.h"
+#include "app/memory/batch_fit.h"
 #include "app/runs/stored_parameters.h"
 #include "app/runs/supervision.h"
 #include "backend/cuda.h"

@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "app/text/lines.h"
+#include "app/text/utf8.h"
 
 namespace lmx {
 

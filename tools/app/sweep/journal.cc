@@ -3,7 +3,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "app/records/line_file.h"
+#include "app/records/records.h"
 #include "base/clock.h"
 
 namespace lmx_cli::sweeps {

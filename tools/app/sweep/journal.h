@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "app/jobs/launcher.h"
-#include "app/records/run_status.h"
+#include "app/records/records.h"
 #include "app/sweep/plan.h"
 
 namespace lmx_cli::sweeps {

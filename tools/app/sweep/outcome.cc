@@ -10,8 +10,7 @@
 #include <sstream>
 
 #include "app/print/words.h"
-#include "app/records/line_file.h"
-#include "app/records/run_records.h"
+#include "app/records/records.h"
 #include "app/sweep/plan.h"
 #include "lmx/error.h"
 

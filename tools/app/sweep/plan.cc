@@ -6,7 +6,7 @@
 #include <set>
 
 #include "app/compose/compose.h"
-#include "app/records/recipe_values.h"
+#include "app/records/records.h"
 #include "app/run/dry_run.h"
 #include "config/error_collector.h"
 #include "lmx/error.h"

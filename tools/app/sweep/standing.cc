@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "app/records/line_file.h"
+#include "app/records/records.h"
 #include "app/sweep/journal.h"
 #include "lmx/error.h"
 

@@ -11,7 +11,7 @@
 #include "app/print/markdown.h"
 #include "app/print/terminal.h"
 #include "app/records/half_interval.h"
-#include "app/records/json_number.h"
+#include "app/records/records.h"
 #include "app/sweep/journal.h"
 #include "app/sweep/store.h"
 #include "lmx/config.h"

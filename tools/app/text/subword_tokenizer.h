@@ -43,7 +43,7 @@ class SubwordTokenizer : public TextCodec {
   // The vocabulary with these counts. REQUIRES: a count for each id.
   Vocabulary vocabulary(std::span<const int64_t> counts) const;
 
-  std::vector<int32_t> encode(std::string_view text) const override;       // UserError: not UTF-8
+  std::vector<int32_t> encode(std::string_view text) const override;  // UserError: not UTF-8
   // The texts of the ids before eos(). Ids that the tokenizer lacks, of a model with a larger table, have none.
   std::string decode(std::span<const int32_t> ids) const override;
   std::string decode_tokens(std::span<const int32_t> ids) const override;  // the names, separated by spaces
@@ -58,6 +58,10 @@ struct TokenizerFile {
 
 // UserError: no tokenizer, or one that lmx does not read; the message names the file and the part.
 std::shared_ptr<const SubwordTokenizer> make_tokenizer(TokenizerFile file);
+
+// The same for a tokenizer.json of Hugging Face with byte-level BPE: GPT-2, Llama 3, Qwen and others. UserError,
+// beginning with the file's path: no JSON, or a part that lmx does not read; the message names the part.
+std::shared_ptr<const SubwordTokenizer> make_json_tokenizer(TokenizerFile file);
 
 // Adds the pieces of a text to `pieces`, on whose counts train_text_subwords() is trained.
 void count_pieces(std::string_view text, WordTable& pieces);

@@ -9,8 +9,8 @@
 #include <string_view>
 #include <vector>
 
+#include "app/text/byte_pairs.h"
 #include "app/text/moses.h"
-#include "app/text/piece_cache.h"
 #include "data/dataset.h"
 #include "data/word_table.h"
 #include "lmx/data.h"

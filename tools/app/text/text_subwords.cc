@@ -4,10 +4,9 @@
 #include <array>
 #include <limits>
 
-#include "app/text/piece_cache.h"
+#include "app/text/byte_pairs.h"
 #include "app/text/subword_tokenizer.h"
 #include "app/text/subwords.h"
-#include "app/text/tokenizer_json.h"
 #include "app/text/utf8.h"
 #include "lmx/error.h"
 

@@ -1,15 +1,13 @@
-#include "app/text/tokenizer_json.h"
-
+// Byte-level BPE from a tokenizer.json of Hugging Face.
 #include <algorithm>
 #include <array>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
 
-#include "app/text/added_tokens.h"
 #include "app/text/byte_pairs.h"
-#include "app/text/piece_cache.h"
 #include "app/text/pre_tokenizer.h"
+#include "app/text/subword_tokenizer.h"
 #include "app/text/utf8.h"
 #include "data/word_table.h"
 #include "lmx/error.h"

@@ -1,11 +1,14 @@
-// Converts UTF-8 to code points and back, and defines the message for text that is not UTF-8.
+// Converts UTF-8 to code points and back, and reads text line by line; defines the message for text that is not UTF-8.
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "base/files.h"
 #include "base/text.h"
 
 namespace lmx::data {
@@ -63,3 +66,38 @@ std::vector<std::string> split_words(std::string_view text);  // the non-empty p
                                       size_t at);
 
 }  // namespace lmx::data
+
+namespace lmx {
+
+// Reads text files and standard input line by line.
+
+using Lines = std::vector<std::string>;  // one sentence per element, UTF-8, without line ends
+
+// Returns the lines of a file (`-`: standard input; gzip and zstd are decompressed). UserError: invalid UTF-8; the
+// message names the line and byte.
+Lines read_lines(const std::string& path);
+
+namespace data {
+
+// A small compressed file can contain gigabytes without a line end, which no memory can hold.
+inline constexpr size_t kLongestLine = 64 << 20;
+[[noreturn]] void refuse_long_line(const std::string& name, int64_t line);  // UserError: name:line: ...
+
+class LineReader {
+ public:
+  explicit LineReader(const std::string& path);  // `-`: standard input; gzip and zstd are decompressed
+  // Returns the next line without its end (\n or \r\n); nullopt after the last one. Does not wait for more than a line
+  // of a terminal or pipe. UserError: invalid UTF-8; the message names the line and byte.
+  std::optional<std::string> next();
+
+ private:
+  std::string name_;
+  InputFile file_;
+  std::vector<char> buffer_;
+  size_t at_ = 0, end_ = 0;
+  int64_t lines_ = 0, offset_ = 0;  // returned so far; their bytes
+};
+
+}  // namespace data
+
+}  // namespace lmx

@@ -7,7 +7,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "app/records/median.h"
+#include "app/records/records.h"
 #include "cli/bench/bench.h"
 #include "cli/commands.h"
 #include "config/messages.h"

@@ -7,7 +7,7 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
-#include "app/records/median.h"
+#include "app/records/records.h"
 #include "app/run/search_path.h"
 #include "cli/commands.h"
 #include "lmx/error.h"

@@ -12,7 +12,7 @@
 #include "app/print/shell.h"
 #include "app/print/terminal.h"
 #include "app/print/words.h"
-#include "app/records/recipe_values.h"
+#include "app/records/records.h"
 #include "app/report/html_page.h"
 #include "app/run/dry_run.h"
 #include "base/output_file.h"

@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "app/experiment/results.h"
-#include "app/records/line_file.h"
+#include "app/records/records.h"
 #include "base/output_file.h"
 #include "cli/commands.h"
 #include "cli/experiment/prepared.h"

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "app/records/json_number.h"
+#include "app/records/records.h"
 #include "app/translation/translate.h"
 #include "cli/command_line.h"
 

@@ -1,25 +1,168 @@
+#include "store.h"
+
+#include <openssl/crypto.h>
+#include <openssl/evp.h>
+#include <openssl/hmac.h>
+#include <openssl/rand.h>
+
+#include <array>
+#include <boost/asio.hpp>
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <chrono>
+#include <cstdint>
 #include <map>
 #include <mutex>
+#include <string>
 #include <thread>
 #include <vector>
 
 #include "lmx/error.h"
 #include "lmx/log.h"
-#include "proof.h"
-#include "store.h"
-#include "wire.h"
 
 namespace lmx_gloo {
 
+// Messages between a rank and the store. A request is a kind, the length of a key and of a value (big-endian), the key
+// and the value. The answer to a get is the length of the value and the value; the answer to a set is the length 0.
+constexpr uint32_t kMostKey = 255, kMostValue = 4u << 20;
+enum class Request : uint8_t { set = 1, get = 2 };
+
+struct RequestHeader {
+  uint8_t kind = 0;
+  unsigned char key[4] = {}, value[4] = {};
+};
+static_assert(sizeof(RequestHeader) == 9);
+
+void put(unsigned char (&bytes)[4], uint32_t n) {
+  for (int i = 0; i < 4; ++i) bytes[i] = static_cast<unsigned char>(n >> (24 - 8 * i));
+}
+uint32_t number(const unsigned char (&bytes)[4]) {
+  uint32_t n = 0;
+  for (const unsigned char byte : bytes) n = n << 8 | byte;
+  return n;
+}
+
+// The proof that the two ends of a connection know the secret of a job.
+
+using Nonce = std::array<unsigned char, 32>;
+using Proof = std::array<unsigned char, 32>;
+
+Nonce random_nonce() {
+  Nonce nonce;
+  if (RAND_bytes(nonce.data(), static_cast<int>(nonce.size())) != 1)
+    throw lmx::RunError("[gloo] the system provides no random numbers");
+  return nonce;
+}
+
+// HMAC-SHA256 with the secret as its key. `role` separates the proofs of the two ends.
+Proof prove(const std::string& secret, const std::string& role, const Nonce& of_store, const Nonce& of_rank) {
+  std::string text = "lmx gloo store 1, " + role + ": ";
+  text.append(of_store.begin(), of_store.end()).append(of_rank.begin(), of_rank.end());
+  Proof proof;
+  if (!HMAC(EVP_sha256(), secret.data(), static_cast<int>(secret.size()),
+            reinterpret_cast<const unsigned char*>(text.data()), text.size(), proof.data(), nullptr))
+    throw lmx::InternalError("[gloo] HMAC-SHA256 failed");
+  return proof;
+}
+
+// In constant time.
+bool equal(const Proof& a, const Proof& b) {
+  return CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0;
+}
+
 namespace asio = boost::asio;
+using asio::ip::tcp;
+
+class StoreClient::Client {
+ public:
+  Client(const StoreAddress& address, const std::string& secret) : socket_(io_) {
+    connect(address);
+    introduce(address, secret);
+  }
+  std::string own_address() const { return socket_.local_endpoint().address().to_string(); }
+
+  std::vector<char> ask(Request kind, const std::string& key, const std::vector<char>& value) {
+    LMX_CHECK(key.size() <= kMostKey && value.size() <= kMostValue, "store: key of ", key.size(), ", value of ",
+              value.size(), " bytes");
+    RequestHeader header{static_cast<uint8_t>(kind), {}, {}};
+    put(header.key, static_cast<uint32_t>(key.size()));
+    put(header.value, static_cast<uint32_t>(value.size()));
+    try {
+      asio::write(socket_, std::array<asio::const_buffer, 3>{asio::buffer(&header, sizeof header), asio::buffer(key),
+                                                             asio::buffer(value)});
+      unsigned char length[4];
+      asio::read(socket_, asio::buffer(length));
+      std::vector<char> answer(number(length));
+      asio::read(socket_, asio::buffer(answer));
+      return answer;
+    } catch (const boost::system::system_error& e) {
+      throw lmx::RunError("[gloo] rank 0 has left while the ranks were meeting: " + e.code().message());
+    }
+  }
+
+ private:
+  // Rank 0 may start last. The caller limits the time.
+  void connect(const StoreAddress& address) {
+    for (;;) {
+      boost::system::error_code error;
+      const auto found = tcp::resolver(io_).resolve(address.host, std::to_string(address.port), error);
+      if (error == asio::error::host_not_found)
+        throw lmx::UserError(lmx::str("[gloo] MASTER_ADDR=", address.host, ": ", error.message()));
+      if (!error) asio::connect(socket_, found, error);
+      if (!error) break;
+      socket_.close(error);
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    }
+    socket_.set_option(tcp::no_delay(true));
+  }
+
+  void introduce(const StoreAddress& address, const std::string& secret) {
+    const Nonce own = random_nonce();
+    Nonce theirs;
+    Proof proof;
+    try {
+      asio::read(socket_, asio::buffer(theirs));
+      const Proof shown = prove(secret, "rank", theirs, own);
+      asio::write(socket_, std::array<asio::const_buffer, 2>{asio::buffer(own), asio::buffer(shown)});
+      asio::read(socket_, asio::buffer(proof));
+    } catch (const boost::system::system_error&) {
+      throw lmx::UserError(lmx::str("[gloo] ", address.host, " port ", address.port,
+                                    " has closed the connection: LMX_JOB_SECRET differs from rank 0's, or another "
+                                    "program listens there (comm.port)"));
+    }
+    if (!equal(proof, prove(secret, "store", theirs, own)))
+      throw lmx::UserError(lmx::str("[gloo] ", address.host, " port ", address.port,
+                                    " does not know LMX_JOB_SECRET: it belongs to another job or program (comm.port)"));
+  }
+
+  asio::io_context io_;
+  tcp::socket socket_;
+};
+
+StoreClient::StoreClient(const StoreAddress& address, const std::string& secret)
+    : client_(std::make_unique<Client>(address, secret)) {}
+StoreClient::~StoreClient() = default;
+
+std::string StoreClient::own_address() const {
+  return client_->own_address();
+}
+
+void StoreClient::set(const std::string& key, const std::vector<char>& data) {
+  client_->ask(Request::set, key, data);
+}
+
+std::vector<char> StoreClient::get(const std::string& key) {
+  return client_->ask(Request::get, key, {});
+}
+
+void StoreClient::wait(const std::vector<std::string>& keys) {
+  for (const std::string& key : keys) get(key);
+}
+
 using asio::awaitable;
 using asio::use_awaitable;
-using asio::ip::tcp;
 
 namespace {
 
