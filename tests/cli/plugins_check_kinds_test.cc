@@ -53,7 +53,7 @@ INSTANTIATE_TEST_SUITE_P(
         Fault{"optimizer", 10, "wrong state", "table.no_such_slot"}, Fault{"optimizer", 11, "precision", "f32 and f64"},
         Fault{"schedule", 1, "state", "all that validated() changes"}, Fault{"schedule", 2, "rates", "of update 1001"},
         Fault{"schedule", 3, "purity", "depends on the updates"}, Fault{"schedule", 4, "wrong state", "3 numbers"},
-        Fault{"codec", 1, "bytes", "bytes(0) is 4"}, Fault{"codec", 2, "bytes", "bytes(7) is 1000"},
+        Fault{"codec", 1, "bytes", "bytes(0) is 4"}, Fault{"codec", 2, "bytes", "bytes(6) is 1000"},
         Fault{"codec", 3, "encoding", "must write every byte"}, Fault{"codec", 8, "not finite", "is decoded as 0"},
         Fault{"codec", 10, "feedback", "is 1.5"}),
     [](const auto& one) { return str(one.param.kind, '_', one.param.fault); });
