@@ -56,19 +56,12 @@ Tensor Reducer::Impl::reduce_own_rows(Context& ctx, const std::string& name, con
 
 // Several blocks are joined into one message, so that the results are views of the sum and need no copy.
 std::vector<Tensor> Reducer::Impl::reduce_joined(Context& ctx, std::span<const Block> blocks, bool by_level) {
-  int64_t total = 0, at = 0;
-  for (const Block& b : blocks) total += b.own.numel();
-  Tensor message = blocks[0].own.reshape({-1});
-  if (blocks.size() > 1) {
-    message = ctx.empty({total}, message.dtype(), MemClass::communication);
-    for (const Block& b : blocks) {
-      message.slice(at, at + b.own.numel()).copy_from(b.own.reshape({-1}));
-      at += b.own.numel();
-    }
-  }
+  std::vector<Tensor> parts;
+  for (const Block& b : blocks) parts.push_back(b.own);
+  const Tensor message = parts.size() == 1 ? parts[0].reshape({-1}) : comm::joined(ctx, parts[0].dtype(), parts);
   const Tensor sum = by_level ? sum_by_level(ctx, blocks, message) : ctx.comm->all_reduce(message, group);
   std::vector<Tensor> out;
-  at = 0;
+  int64_t at = 0;
   for (const Block& b : blocks) {
     out.push_back(sum.slice(at, at + b.own.numel()).reshape(b.own.shape()));
     at += b.own.numel();

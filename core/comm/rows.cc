@@ -37,6 +37,17 @@ Context context_of(const Tensor& t) {
   return ctx;
 }
 
+Tensor joined(Context& ctx, DType type, std::span<const Tensor> parts) {
+  int64_t total = 0, at = 0;
+  for (const Tensor& part : parts) total += part.numel();
+  Tensor all = ctx.empty({total}, type, MemClass::communication);
+  for (const Tensor& part : parts) {
+    all.slice(at, at + part.numel()).copy_from(part.reshape({-1}));
+    at += part.numel();
+  }
+  return all;
+}
+
 Tensor gather_rows(Context& ctx, const Tensor& t, const Uploaded<int32_t>& at) {
   return t.dtype() == DType::f64 ? typed<double>(ctx, t, at) : typed<float>(ctx, t, at);
 }

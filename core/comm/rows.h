@@ -1,6 +1,7 @@
 // Rows in memory, and the arguments of the kernels that move, scale and measure them.
 #pragma once
 
+#include <span>
 #include <type_traits>
 
 #include "comm/partition.h"
@@ -75,5 +76,7 @@ struct Rows {
 Context context_of(const Tensor& t);
 // (n, ...): row i is row at[i] of `t` (f32 or f64), or +0 if at[i] is negative.
 Tensor gather_rows(Context& ctx, const Tensor& t, const Uploaded<int32_t>& at);
+// The elements of all parts, one part after the other: a flat copy.
+Tensor joined(Context& ctx, DType type, std::span<const Tensor> parts);
 
 }  // namespace lmx::comm

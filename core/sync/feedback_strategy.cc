@@ -52,9 +52,12 @@ void FeedbackStrategy::begin_step(Context&, std::span<const Batch>, StepPlan& pl
 
 void FeedbackStrategy::reduce(Context& ctx, std::span<Var> unit) {
   const ParameterSpec& first = impl_->params.at(unit[0].name());
-  const std::vector<Tensor> velocities =
-      config_.momentum > 0 && !first.sparse ? accelerate(ctx, unit) : std::vector<Tensor>();
-  !first.sparse&& compresses(first) ? reduce_block(ctx, unit, velocities) : SumStrategy::reduce(ctx, unit);
+  if (first.sparse) return SumStrategy::reduce(ctx, unit);
+  const std::vector<Tensor> velocities = config_.momentum > 0 ? accelerate(ctx, unit) : std::vector<Tensor>();
+  if (compresses(first))
+    reduce_block(ctx, unit, velocities);
+  else
+    SumStrategy::reduce(ctx, unit);
 }
 
 namespace {

@@ -35,21 +35,14 @@ struct Unit {
   std::vector<std::string> names;
   std::vector<std::vector<Piece>> pieces;  // by rank
   std::vector<int64_t> sizes;              // elements, by rank
-  int64_t size() const { return std::accumulate(sizes.begin(), sizes.end(), int64_t{0}); }
 };
 
-// The pieces of some tensors, one after the other. One piece is not copied.
+// The pieces of some tensors, one after the other. A copy.
 template <class TensorOf>
 Tensor joined(Context& ctx, std::span<const Piece> pieces, DType type, TensorOf&& tensor_of) {
-  int64_t n = 0;
-  for (const Piece& p : pieces) n += p.size();
-  Tensor all = ctx.empty({n}, type, MemClass::communication);
-  int64_t at = 0;
-  for (const Piece& p : pieces) {
-    all.slice(at, at + p.size()).copy_from(flat(tensor_of(p.name)).slice(p.begin, p.end));
-    at += p.size();
-  }
-  return all;
+  std::vector<Tensor> parts;
+  for (const Piece& p : pieces) parts.push_back(flat(tensor_of(p.name)).slice(p.begin, p.end));
+  return comm::joined(ctx, type, parts);
 }
 
 // A tensor of an optimizer's state, and the shape that each rank has of it.
@@ -157,6 +150,7 @@ struct ShardStrategy::Impl {
   void make_parts(int rank);
   void order_blocks(Context& ctx);
   void give(const std::string& name, const Tensor& sum);
+  void set_values(const Unit& unit, const Tensor& all);
   Tensor collect(Context& ctx, const std::string& name, const SlotOfRanks& slot, const Tensor& own) const;
 };
 
@@ -382,14 +376,7 @@ void ShardStrategy::publish(Context& ctx, const std::vector<std::string>& unit) 
     all = gather(ctx, joined(ctx, own, value_of(unit[0]).dtype(), value_of), u.sizes);
   }
   ctx.comm->once<int>([&] {
-    int64_t at = 0;
-    for (const std::vector<Piece>& pieces : u.pieces) {
-      for (const Piece& p : pieces) {
-        if (!all.defined()) continue;
-        flat(self.params->at(p.name).value()).slice(p.begin, p.end).copy_from(all.slice(at, at + p.size()));
-        at += p.size();
-      }
-    }
+    if (all.defined()) self.set_values(u, all);
     for (const std::string& name : unit) self.params->at(name).changed();
     return 0;
   });
@@ -398,6 +385,17 @@ void ShardStrategy::publish(Context& ctx, const std::vector<std::string>& unit) 
 void ShardStrategy::after_step(Context&) {
   impl_->parts.clear_gradients();
   impl_->kept.clear();
+}
+
+// `all`: the values of a unit, in rank order.
+void ShardStrategy::Impl::set_values(const Unit& unit, const Tensor& all) {
+  int64_t at = 0;
+  for (const std::vector<Piece>& pieces : unit.pieces) {
+    for (const Piece& p : pieces) {
+      flat(params->at(p.name).value()).slice(p.begin, p.end).copy_from(all.slice(at, at + p.size()));
+      at += p.size();
+    }
+  }
 }
 
 // The tensor of all ranks on rank 0, which needs only this one beside its own.

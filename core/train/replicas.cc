@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "backend/counting/device.h"
+#include "comm/rows.h"
 #include "lmx/error.h"
 #include "lmx/plugin.h"
 #include "nn/state_dict.h"
@@ -17,14 +18,9 @@ constexpr const char *kValue = "@value/", *kOptimizer = "@optimizer/", *kReceive
 
 // The values of some parameters one after the other. A copy.
 Tensor joined(Context& ctx, const ParameterStore& params, const Fragment& f) {
-  Tensor all = ctx.empty({f.size}, DType::f32, MemClass::communication);
-  int64_t at = 0;
-  for (const std::string& name : f.names) {
-    const Tensor& value = params.at(name).value();
-    all.slice(at, at + value.numel()).copy_from(value.reshape({-1}));
-    at += value.numel();
-  }
-  return all;
+  std::vector<Tensor> values;
+  for (const std::string& name : f.names) values.push_back(params.at(name).value());
+  return comm::joined(ctx, DType::f32, values);
 }
 
 void spread(const Tensor& all, ParameterStore& params, const Fragment& f) {
