@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
 #include <optional>
 
 #include "app/experiment/results.h"
@@ -24,6 +23,11 @@ constexpr double kBitsOfGb = 8;
 constexpr int kDecades = 4;  // from kSlowestGbit to kFastestGbit
 constexpr int kParts = 400;  // at which an interval may end, between the least part and 1
 
+// The bandwidth at a share of the range of verdicts, whose scale is logarithmic.
+double gbit_at(double share) {
+  return kSlowestGbit * std::pow(kFastestGbit / kSlowestGbit, share);
+}
+
 // The value at x of a curve that is linear in log x. REQUIRES: x is in its range.
 double at_log(const Curve& curve, double x) {
   const auto right = std::lower_bound(curve.begin(), curve.end(), std::pair<double, double>(x, -INFINITY));
@@ -34,25 +38,17 @@ double at_log(const Curve& curve, double x) {
   return left->second + t * (right->second - left->second);
 }
 
-// Whether a method is better or worse than the base, in the mean over seeds; the p-value says how sure that is.
-struct Difference {
-  double mean = 0, p = 1;  // mean: the method's loss less the base's
-};
-Difference difference(const std::vector<Curve>& base, const std::vector<double>& losses, double part) {
-  std::vector<double> d;
-  for (size_t s = 0; s < losses.size(); ++s) d.push_back(losses[s] - at_log(base[s], part));
-  Difference of{mean_of(d)};
-  if (d.size() < 2) return of;
-  const auto n = static_cast<double>(d.size());
-  const double error = deviation_of(d) / std::sqrt(n);
-  of.p = error > 0 ? students_p(of.mean / error, n - 1) : of.mean == 0 ? 1 : 0;
-  return of;
+// By how much the loss of a method is above that of the base after a part of its steps, in the mean over seeds.
+Estimate excess_of(const std::vector<Curve>& base, const std::vector<double>& losses, double part) {
+  std::vector<Sample> excess;
+  for (size_t s = 0; s < losses.size(); ++s) excess.push_back({0, losses[s] - at_log(base[s], part)});
+  return estimate_of_mean(excess);
 }
 
 lmx::plan::Request request_of(const Experiment& e, const Cell& cell, const AxisValue& method) {
   const BreakEven& b = e.break_even;
   lmx::plan::Request r;
-  r.recipe = (std::filesystem::path(e.file).parent_path() / b.recipe).lexically_normal().string();
+  r.recipe = e.path_of(b.recipe);
   r.machine = b.machine;
   r.ranks = {b.ranks};
   for (const lmx::Node& node : method.overrides) r.compose.overrides.push_back(filled(cell, node.text));
@@ -98,14 +94,14 @@ class BaseRuns {
   // Fills the curves and the method's losses of the seeds that have all runs.
   void take(const Row& row, std::vector<Curve>& base, std::vector<double>& losses) const {
     for (const Cell* cell : row.cells) {
-      const std::optional<double> loss = loss_of(*cell);
+      const std::optional<double> loss = value_of(results_, *cell, measure_);
       if (!loss) continue;
       const std::string seed = row_of(results_.experiment, *cell, true);
       Curve curve;
       for (const auto& [part, base_row] : rows_)
         for (const Cell* other : base_row->cells)
           if (row_of(results_.experiment, *other, true) == seed)
-            if (const std::optional<double> value = loss_of(*other)) curve.emplace_back(part, *value);
+            if (const auto value = value_of(results_, *other, measure_)) curve.emplace_back(part, *value);
       if (curve.size() != rows_.size()) continue;
       base.push_back(std::move(curve));
       losses.push_back(*loss);
@@ -113,14 +109,8 @@ class BaseRuns {
   }
 
  private:
-  std::optional<double> loss_of(const Cell& cell) const {
-    const auto found = results_.by_cell.find(cell.id);
-    if (found == results_.by_cell.end()) return {};
-    const auto value = found->second.values.find(results_.experiment.break_even.loss);
-    return value == found->second.values.end() ? std::nullopt : std::optional(value->second);
-  }
-
   const Results& results_;
+  const std::string& measure_ = results_.experiment.break_even.loss;
   std::map<double, const Row*> rows_;
 };
 
@@ -185,18 +175,16 @@ BreakEven read_break_even(const lmx::Node& tree, const Experiment& e) {
 std::map<std::string, StepCurve> step_curves(const Experiment& experiment, const std::vector<Cell>& cells) {
   std::map<std::string, StepCurve> curves;
   const BreakEven& b = experiment.break_even;
-  const bool compares = std::any_of(cells.begin(), cells.end(), [&](const Cell& c) {
-    const std::string* value = c.value(b.axis);
-    return value && b.parts.contains(*value);
-  });
+  std::map<std::string, const Cell*> cell_of;  // by method
+  for (const Cell& cell : cells)
+    if (const std::string* method = cell.value(b.axis)) cell_of.emplace(*method, &cell);
+  const bool compares =
+      std::any_of(b.parts.begin(), b.parts.end(), [&](const auto& part) { return cell_of.contains(part.first); });
   if (!compares) return curves;
   for (const AxisValue& method : experiment.axis(b.axis)->values) {
-    if (b.parts.contains(method.label)) continue;
-    const auto cell = std::find_if(cells.begin(), cells.end(), [&](const Cell& c) {
-      const std::string* value = c.value(b.axis);
-      return value && *value == method.label;
-    });
-    if (cell != cells.end()) curves[method.label] = curve_of(experiment, *cell, method);
+    const auto cell = cell_of.find(method.label);
+    if (cell != cell_of.end() && !b.parts.contains(method.label))
+      curves[method.label] = curve_of(experiment, *cell->second, method);
   }
   return curves;
 }
@@ -207,12 +195,12 @@ Between equal_part(const std::vector<Curve>& base, const std::vector<double>& lo
   bool reached = false;
   for (int i = 0; i <= kParts; ++i) {
     const double f = std::pow(least, 1 - static_cast<double>(i) / kParts);
-    const Difference d = difference(base, losses, f);
-    const bool sure = d.p * static_cast<double>(rows) <= kSignificant;
-    if (d.mean < 0 && sure) part.low = f;
-    if (d.mean < 0 && !reached) part.value = f;
-    reached |= d.mean >= 0;
-    if (d.mean > 0 && sure && std::isinf(part.high)) part.high = f;
+    const Estimate excess = excess_of(base, losses, f);
+    const bool sure = losses.size() > 1 && test_of(excess).p * static_cast<double>(rows) <= kSignificant;
+    if (excess.value < 0 && sure) part.low = f;
+    if (excess.value < 0 && !reached) part.value = f;
+    reached |= excess.value >= 0;
+    if (excess.value > 0 && sure && std::isinf(part.high)) part.high = f;
   }
   if (!reached) part.value = INFINITY;
   return part;
@@ -223,7 +211,7 @@ double bandwidth_of(const StepCurve& method, const StepCurve& base, double part)
   double below = 0;
   constexpr int kSteps = 1000;
   for (int i = 0; i <= kSteps; ++i) {
-    const double x = kSlowestGbit * std::pow(kFastestGbit / kSlowestGbit, static_cast<double>(i) / kSteps);
+    const double x = gbit_at(static_cast<double>(i) / kSteps);
     if (at_log(method, x) >= part * at_log(base, x)) return below;
     below = x;
   }
@@ -251,13 +239,16 @@ std::vector<BreakEvenRow> break_even(const Results& results, const std::map<std:
   }
   const StepCurve& base = curves.at(b.base);
   for (const Compared& c : compared) {
-    const StepCurve& own = curves.at(*c.row->first().value(b.axis));
-    BreakEvenRow row{c.row->labels, c.losses.size(), equal_part(c.base, c.losses, compared.size()), {}, {}, ""};
+    const Cell& cell = c.row->first();
+    BreakEvenRow row{.method = *cell.value(b.axis), .labels = c.row->labels, .seeds = c.losses.size()};
+    for (const std::string& axis : b.within) row.group += "-" + *cell.value(axis);
+    const StepCurve& own = curves.at(row.method);
+    row.part = equal_part(c.base, c.losses, compared.size());
     const auto below = [&](double part) { return bandwidth_of(own, base, std::isinf(part) ? 1 : part); };
     row.gbit_s = {below(row.part.value), below(row.part.low),
                   std::isinf(row.part.high) ? INFINITY : below(row.part.high)};
     for (int i = 0; i <= kPointsADecade * kDecades; ++i) {
-      const double x = kSlowestGbit * std::pow(10, static_cast<double>(i) / kPointsADecade);
+      const double x = gbit_at(static_cast<double>(i) / (kPointsADecade * kDecades));
       row.ratios.emplace_back(x, at_log(own, x) / at_log(base, x));
     }
     row.verdict = verdict_of(row.gbit_s);
@@ -267,30 +258,21 @@ std::vector<BreakEvenRow> break_even(const Results& results, const std::map<std:
 }
 
 std::vector<std::pair<std::string, std::string>> break_even_figures(const Results& results) {
-  const Experiment& e = results.experiment;
+  const std::string& base = results.experiment.break_even.base;
   std::vector<std::pair<std::string, std::string>> figures;
   std::map<std::string, Chart> charts;
   for (const BreakEvenRow& row : results.break_even) {
-    std::string group, method;
-    size_t i = 0;
-    for (const Axis& axis : e.axes) {
-      if (e.averages(axis.id)) continue;
-      const std::string& label = row.labels[i++];
-      const auto& within = e.break_even.within;
-      if (std::find(within.begin(), within.end(), axis.id) != within.end()) group += "-" + label;
-      if (axis.id == e.break_even.axis) method = label;
-    }
-    Chart& chart = charts[group];
-    chart.title =
-        str("Time to the same loss, relative to ", e.break_even.base, group.empty() ? "" : ", " + group.substr(1));
+    Chart& chart = charts[row.group];
+    chart.title = str("Time to the same loss, relative to ", base, row.group.empty() ? "" : ", " + row.group.substr(1));
     chart.x_title = "Gbit/s between nodes (planned)";
-    chart.y_title = str("below 1: sooner than ", e.break_even.base);
+    chart.y_title = str("below 1: sooner than ", base);
     chart.log_x = chart.log_y = true;
-    ChartSeries line{method, {}, false, true, false};
     const double part = std::isinf(row.part.value) ? 1 : row.part.value;
+    if (part == 0) continue;
+    ChartSeries line{row.method, {}, false, true, false};
     for (const auto& [x, ratio] : row.ratios)
-      if (part > 0) line.points.push_back({x, ratio / part, 0, str(method, ": ", number_text(ratio / part, 3))});
-    if (part > 0) chart.series.push_back(std::move(line));
+      line.points.push_back({x, ratio / part, 0, str(row.method, ": ", number_text(ratio / part, 3))});
+    chart.series.push_back(std::move(line));
   }
   for (const auto& [group, chart] : charts) figures.emplace_back("break_even" + group + ".svg", svg(chart));
   return figures;

@@ -31,12 +31,13 @@ struct Between {
 };
 
 struct BreakEvenRow {
+  std::string method, group = {};   // "-A-B" of the axes of `within`, which the rows of a group share
   std::vector<std::string> labels;  // of the row of the method
   size_t seeds = 0;                 // runs that are compared with those of the base
-  Between part;                     // of the base's tokens after which it has the same loss
-  Between gbit_s;                   // the method pays below this bandwidth
-  StepCurve ratios;                 // planned time of a step, relative to the base's, in the range of verdicts
-  std::string verdict;
+  Between part = {};                // of the base's tokens after which it has the same loss
+  Between gbit_s = {};              // the method pays below this bandwidth
+  StepCurve ratios = {};            // planned time of a step, relative to the base's, in the range of verdicts
+  std::string verdict = {};
 };
 inline constexpr double kSlowestGbit = 0.1, kFastestGbit = 1000;  // the range of verdicts
 inline constexpr int kPointsADecade = 10;                         // of `ratios`

@@ -6,7 +6,6 @@
 #include <charconv>
 #include <cmath>
 #include <cstdio>
-#include <filesystem>
 #include <set>
 
 #include "app/print/words.h"
@@ -200,8 +199,7 @@ void compose_cell(const Experiment& e, const Scale& scale, const std::vector<std
   lmx::ComposeOptions options;
   for (const Override& o : overrides) options.overrides.push_back(o.text);
   cell.overrides = options.overrides;
-  cell.recipe_file =
-      (std::filesystem::path(e.file).parent_path() / filled(cell, scale.recipe)).lexically_normal().string();
+  cell.recipe_file = e.path_of(filled(cell, scale.recipe));
   try {
     cell.composed = lmx::compose(cell.recipe_file, with_plugins(options));
     const Node full = lmx::full_recipe(cell.composed, cell.id);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <filesystem>
 #include <set>
 
 #include "app/experiment/expression.h"
@@ -420,6 +421,10 @@ void TypesCell::fields(Fields& f) {
   f.field("sequence_length", sequence_length, "words of a drawn sequence", lmx::kPositive);
   f.field("max_tokens", max_tokens, "the largest number of tokens", lmx::kPositive);
   f.field("draws", draws, "draws that each number is the mean of", lmx::kPositive);
+}
+
+std::string Experiment::path_of(const std::string& name) const {
+  return (std::filesystem::path(file).parent_path() / name).lexically_normal().string();
 }
 
 const Scale& Experiment::scale(const std::string& wanted) const {

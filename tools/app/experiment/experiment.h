@@ -164,6 +164,8 @@ struct Experiment {
   Figure figure;
   BreakEven break_even;  // without `axis`: none
 
+  // The path of a file that this file names relative to itself.
+  std::string path_of(const std::string& name) const;
   const Scale& scale(const std::string& id) const;  // UserError: none; the message suggests the nearest
   const Axis* axis(const std::string& id) const;
   const Measure* measure(const std::string& id) const;

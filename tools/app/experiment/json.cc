@@ -139,12 +139,9 @@ std::string csv(const Results& r) {
     out += "\n" + cell.id;
     for (const Axis& axis : r.experiment.axes) out += "," + (cell.value(axis.id) ? *cell.value(axis.id) : "");
     out += "," + state_of(r, cell);
-    const auto result = r.by_cell.find(cell.id);
     for (const Measure& m : r.experiment.measures) {
-      out += ",";
-      if (result == r.by_cell.end()) continue;
-      const auto value = result->second.values.find(m.id);
-      if (value != result->second.values.end()) out += plain_number(value->second);
+      const std::optional<double> value = value_of(r, cell, m.id);
+      out += "," + (value ? plain_number(*value) : "");
     }
   }
   return out + "\n";

@@ -1,7 +1,6 @@
 #include "app/experiment/planned.h"
 
 #include <algorithm>
-#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <type_traits>
@@ -97,8 +96,7 @@ class CellPlanner {
 
   std::string machine(const Cell& cell) const {
     const std::string name = filled(cell, config_.machine);
-    if (!name.ends_with(".yaml")) return name;
-    return (std::filesystem::path(experiment_.file).parent_path() / name).lexically_normal().string();
+    return name.ends_with(".yaml") ? experiment_.path_of(name) : name;
   }
 
   lmx::plan::Request request_of(const Cell& cell) const {

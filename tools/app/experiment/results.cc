@@ -224,14 +224,18 @@ void check_paper_cells(const Results& r, const Measure& m) {
 
 }  // namespace
 
+std::optional<double> value_of(const Results& results, const Cell& cell, const std::string& measure, bool formula) {
+  const auto found = results.by_cell.find(cell.id);
+  if (found == results.by_cell.end()) return {};
+  const auto& values = formula ? found->second.formulas : found->second.values;
+  const auto value = values.find(measure);
+  return value == values.end() ? std::nullopt : std::optional(value->second);
+}
+
 std::vector<Sample> samples_of(const Results& results, const Row& row, const Measure& measure, bool formula) {
   std::vector<Sample> samples;
-  for (const Cell* cell : row.cells) {
-    const auto found = results.by_cell.find(cell->id);
-    if (found == results.by_cell.end()) continue;
-    const auto& values = formula ? found->second.formulas : found->second.values;
-    if (const auto value = values.find(measure.id); value != values.end()) samples.push_back({0, value->second});
-  }
+  for (const Cell* cell : row.cells)
+    if (const auto value = value_of(results, *cell, measure.id, formula)) samples.push_back({0, *value});
   return samples;
 }
 

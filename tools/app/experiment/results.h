@@ -82,6 +82,9 @@ void check_formulas(const Experiment& experiment, const Scale& scale, const std:
 Results judge(const Experiment& experiment, const Scale& scale, const std::vector<Cell>& cells,
               std::map<std::string, CellResult> by_cell, std::map<std::string, std::string> failed);
 
+// Returns the number of a measure in a cell; nothing if the cell has none.
+std::optional<double> value_of(const Results& results, const Cell& cell, const std::string& measure,
+                               bool formula = false);
 // Returns the values of `measure` in the cells of a row that have it; empty if none has.
 std::vector<Sample> samples_of(const Results& results, const Row& row, const Measure& measure, bool formula = false);
 // Returns how many runs of a row have diverged.

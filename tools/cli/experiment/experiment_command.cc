@@ -167,8 +167,9 @@ void write_results(const Results& r, const Finished& finished) {
     written += "," + name;
   }
   lmx::write_file(out + "/results.json", json(r));
-  lmx::write_file(out + "/table.md", markdown(r));
-  lmx::write_file(out + "/table.html", html_page(r.experiment.title, markdown(r), images));
+  const std::string tables = markdown(r);
+  lmx::write_file(out + "/table.md", tables);
+  lmx::write_file(out + "/table.html", html_page(r.experiment.title, tables, images));
   lmx::write_file(out + "/table.csv", csv(r));
   std::cout << text(r) << std::flush;
   lmx::log_info(str("results: ", out, "/{", written, "}"));
