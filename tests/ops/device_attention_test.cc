@@ -206,6 +206,35 @@ TEST_F(DeviceLongAttention, OperandsOfProductsAndConstants) {
   expect_equal(c, DType::f32, 3e-2, DType::f16);
 }
 
+// A rotated projection, whose operands, result and gradients exist in 16 bits alone. lmx's own kernels, which round the
+// same values, are compared with the CPU in device_projections_test.cc.
+TEST_F(DeviceLongAttention, RotatedProjections) {
+  const Segments s = Segments::of(Lengths{514, 5});
+  const auto layer = [=](Context& ctx, const Vars& v) {
+    RopeOptions turn{3};
+    turn.rotated = 2;
+    AttentionOptions o;
+    o.causal = true;
+    const Rotations rotations = rotations_of(ctx, positions_of(s), 16, turn, DType::f32);
+    return attention(ctx, rope(ctx, {v[0], scale(ctx, v[1], 0.25), v[2]}, rotations, turn), s, o);
+  };
+  const OpCase c{"attention",
+                 "of a rotated projection",
+                 [=](Context& ctx, const Vars& v) { return linear(ctx, layer(ctx, v), scale(ctx, v[3], 0.25), {}); },
+                 {{519, 16}, {48, 16}, {48}, {16, 16}}};
+  for (const DType compute : {DType::bf16, DType::f16}) {
+    EXPECT_TRUE(uses_cudnn(c, compute));
+    const std::vector<Values> by_cudnn = run_on(c, kDevice, DType::f32, compute);
+    setenv("LMX_CUDNN", "0", 1);
+    expect_close(by_cudnn, run_on(c, kDevice, DType::f32, compute), compute == DType::bf16 ? 6e-2 : 8e-3);
+    unsetenv("LMX_CUDNN");
+  }
+  Place place(kDevice, DType::bf16);
+  Vars v;
+  for (size_t i = 0; i < c.inputs.size(); ++i) v.push_back(place.leaf(f64_tensor(c.inputs[i], i + 1)));
+  EXPECT_EQ(layer(place.ctx, v).value().dtype(), DType::bf16);
+}
+
 TEST_F(DeviceLongAttention, AnotherValueOfTheVariableIsAnError) {
   setenv("LMX_CUDNN", "yes", 1);
   try {

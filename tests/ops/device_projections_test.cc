@@ -14,6 +14,7 @@ struct ProjectedCase {
   Sizes sizes;
   bool across = false, biased = true;
   double p = 0;
+  bool rotated = false;
   int64_t columns() const { return sizes.size * (sizes.heads + 2 * sizes.kv_heads); }
 };
 
@@ -43,8 +44,15 @@ OpCase case_of(const ProjectedCase& c, bool rounds = false) {
             o.causal = !c.across;
             const Segments rows = Segments::of(s.queries), keys = Segments::of(s.keys);
             const Projection first{v[0], v[2], c.biased ? v[3] : Var()}, second{v[1], v[4], c.biased ? v[5] : Var()};
+            RopeOptions turn{s.heads + 2 * s.kv_heads};
+            turn.rotated = s.heads + s.kv_heads;
+            const auto rotations = [&] { return rotations_of(ctx, positions_of(rows), s.size, turn, DType::f32); };
             Var y;
-            if (c.across && rounds)
+            if (c.rotated && rounds)
+              y = attention(ctx, with_rounded_value(ctx, rope(ctx, projected(ctx, first), rotations(), turn)), rows, o);
+            else if (c.rotated)
+              y = attention(ctx, rope(ctx, first, rotations(), turn), rows, o);
+            else if (c.across && rounds)
               y = attention(ctx, projected(ctx, first), projected(ctx, second), rows, keys, o);
             else if (c.across)
               y = attention(ctx, first, second, rows, keys, o);
@@ -73,6 +81,11 @@ const ProjectedCase kProjected[] = {{{{27, 0, 16, 17}, {27, 3, 16, 33}, 2, 2, 64
                                     {{{70, 1}, {7, 200}, 2, 1, 40}, true},
                                     {{{100, 3}, {}, 4, 2, 20}, false, false},
                                     {{{0}, {0}, 1, 1, 2}, true}};
+// Rotated projections, also of more rows than others have in the type of products alone, and of pairs without quads.
+const ProjectedCase kRotated[] = {{{{27, 1, 32}, {}, 2, 2, 64}, false, true, 0, true},
+                                  {{{100, 3}, {}, 4, 2, 20}, false, false, 0, true},
+                                  {{{5, 9}, {}, 2, 1, 6}, false, true, 0, true},
+                                  {{{515}, {}, 1, 1, 8}, false, true, 0, true}};
 // Attention that has its operands in f32.
 const ProjectedCase kWide{{{40}, {}, 1, 1, 129}, false}, kLong{{{3}, {513}, 1, 1, 8}, true};
 
@@ -113,6 +126,11 @@ TEST_F(DeviceProjections, EqualTheCpus) {
         expect_close(run_on(case_of(c), kDevice, DType::f32, compute), expected(c, compute, true), tolerance);
         if (HasFatalFailure()) return;
       }
+    }
+    for (const ProjectedCase& c : kRotated) {
+      SCOPED_TRACE(str("rotated ", case_of(c).name, ' ', name_of(compute)));
+      expect_close(run_on(case_of(c), kDevice, DType::f32, compute), expected(c, compute, true), tolerance);
+      if (HasFatalFailure()) return;
     }
     for (const ProjectedCase& c : {kWide, kLong})
       expect_close(run_on(case_of(c), kDevice, DType::f32, compute), expected(c, compute, false), tolerance);

@@ -78,10 +78,26 @@ inline void expect_close(const std::vector<Values>& got, const std::vector<Value
   }
 }
 
+// Ids of the rows of x, for dropout.
+inline std::vector<uint64_t> row_ids_of(const Shape& x) {
+  std::vector<uint64_t> ids;
+  for (int64_t i = 0; i < x.numel() / x[x.rank() - 1]; ++i) ids.push_back((uint64_t{1} << 33) + 7 * ids.size());
+  return ids;
+}
+
 // y rounded to the type of products. Its gradient is not rounded.
 inline Var with_rounded_value(Context& ctx, const Var& y) {
   const Var out(to_compute(ctx, to_compute(ctx, y.value())).to(DType::f32));
   ctx.tape->record("rounded", {y}, {out}, [&ctx, y, out](Tape&) { Tape::accumulate(ctx, y, Tape::grad_of(out)); });
+  return out;
+}
+
+// y, whose gradient is rounded to the type of products.
+inline Var with_rounded_gradient(Context& ctx, const Var& y) {
+  const Var out(y.value());
+  ctx.tape->record("rounded", {y}, {out}, [&ctx, y, out](Tape&) {
+    Tape::accumulate(ctx, y, to_compute(ctx, to_compute(ctx, Tape::grad_of(out))).to(DType::f32));
+  });
   return out;
 }
 

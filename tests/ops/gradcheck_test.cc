@@ -161,6 +161,16 @@ void add_residual(std::vector<Row>& rows, const Shape& x) {
                       return of(c, v, {linear(c, v[0], v[1], {}), v[4]});
                     },
                     {leaves.begin(), leaves.begin() + 5}});
+    for (const bool rms : {false, true}) {
+      rows.push_back({"residual_sum",
+                      str(x, rms ? ", rms" : "", ", p ", p),
+                      [=](Context& c, const Vars& v) {
+                        const ResidualInputs in{v[0], linear_branch(c, v[0], v[1], v[4]), v[2], rms ? Var() : v[3]};
+                        const NormedSum out = residual_sum(c, in, true, p, RandomKey(5), ids);
+                        return add(c, weighted(c, out.sum), weighted(c, out.norm));
+                      },
+                      {leaves.begin(), leaves.begin() + 5}});
+    }
     rows.push_back({"residual_norm", str(x, " of a feed-forward layer, p ", p),
                     [=](Context& c, const Vars& v) {
                       return of(c, v, feed_forward_branch(c, v[0], {v[5], v[6], v[1], v[4]}, p, RandomKey(7), ids));
@@ -375,7 +385,7 @@ TEST(Gradcheck, EveryOpOfTheHeaderHasARow) {
   text << file.rdbuf();
   const std::string header = text.str();
   std::set<std::string> declared, tested;
-  for (const lmx_test::Match& found : lmx_test::all_matches(header, "LMX_API (?:Var|LossValue) (\\w+)\\("))
+  for (const lmx_test::Match& found : lmx_test::all_matches(header, "LMX_API (?:Var|LossValue|NormedSum) (\\w+)\\("))
     declared.insert(found[1]);
   for (const Row& row : table()) tested.insert(row.op);
   EXPECT_GE(declared.size(), 14u);

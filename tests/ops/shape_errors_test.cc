@@ -124,6 +124,12 @@ TEST(OpErrors, ResidualNorm) {
   EXPECT_EQ(with({x, {x}, d, b}, 1), "[residual_norm] probability 1: must be in [0, 1)");
   EXPECT_EQ(with({x, {x}, d, b}, 0.5), "[residual_norm] 1 row ids for x (2, 6): one for each of its 2 rows expected");
   EXPECT_EQ(with({x, {x}, d, b}), "no error");  // without dropout the ids are not read
+  EXPECT_EQ(with({x, {x}, {}, b}), "[residual_norm] x (2, 6), gain none, bias (6): gain and bias must be (6)");
+  EXPECT_EQ(with({x, {}, d, b}), "[residual_norm] x (2, 6): a branch and a gain expected");
+  EXPECT_EQ(message([&](Context& c) {
+              residual_sum(c, {x, {}, {}, {}}, true);
+            }),
+            "[residual_sum] x (2, 6): a branch or a gain expected");
   EXPECT_EQ(message([&](Context& c) {
               linear_branch(c, x, zeros({4, 5}), {});
             }),

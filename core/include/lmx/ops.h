@@ -20,7 +20,7 @@ namespace lmx {
 // rows of table at ids                        table (V, D), ids i32 (...) -> (..., D)       grads: table (row-sparse)
 LMX_API Var embedding(Context& ctx, const Var& table, const Tensor& ids);
 // x w^T + b                                   x (..., K), w (N, K), b (N) or undefined -> (..., N)   grads: x, w, b
-// x may also be the rounded result of attention() of projections.
+// x may also be the rounded result of attention() or residual_sum().
 LMX_API Var linear(Context& ctx, const Var& x, const Var& w, const Var& b);
 struct FeedForwardWeights {
   Var up, up_bias;      // (F, K), (F)
@@ -31,9 +31,10 @@ struct FeedForwardWeights {
 // only then. In bf16 and f16, units are rounded to ctx.compute before and after the nonlinearity.
 LMX_API Var feed_forward(Context& ctx, const Var& x, const FeedForwardWeights& w, double p = 0, RandomKey key = {},
                          const std::vector<uint64_t>& row_ids = {});
-// The branch of a residual connection, which residual_norm() adds: product + bias. On a GPU in bf16 and f16, `product`
-// is rounded to ctx.compute, which halves its bytes, and `bias` is still to be added. Elsewhere, and for more than
-// 4,096 columns, `product` is the whole branch in f32 or f64, and `bias` is undefined. REQUIRES: one op reads it.
+// The branch of a residual connection, which residual_norm() or residual_sum() adds: product + bias. On a GPU in bf16
+// and f16, `product` is rounded to ctx.compute, which halves its bytes, and `bias` is still to be added. Elsewhere, and
+// for more than 4,096 columns, `product` is the whole branch in f32 or f64, and `bias` is undefined. REQUIRES: one op
+// reads it.
 struct Branch {
   Var product;    // (..., N)
   Var bias = {};  // (N)
@@ -43,15 +44,24 @@ LMX_API Branch linear_branch(Context& ctx, const Var& x, const Var& w, const Var
 LMX_API Branch feed_forward_branch(Context& ctx, const Var& x, const FeedForwardWeights& w, double p = 0,
                                    RandomKey key = {}, const std::vector<uint64_t>& row_ids = {});
 struct ResidualInputs {
-  Var x;           // (..., D)
-  Branch branch;   // (..., D)
-  Var gain, bias;  // (D) of the layer normalisation
+  Var x;               // (..., D)
+  Branch branch = {};  // (..., D)
+  Var gain, bias;      // (D) of the layer normalisation; without a bias, root mean square normalisation
   double eps = 1e-5;
 };
-// layer_norm(x + dropout(branch)) (Vaswani et al. 2017, section 3.1)   -> (..., D)   grads: all
+// norm(x + dropout(branch)) (Vaswani et al. 2017, section 3.1)   -> (..., D)   grads: all
 // If ctx.training, the branch is dropped with probability p, as by dropout() with row_ids, which are read only then.
 LMX_API Var residual_norm(Context& ctx, const ResidualInputs& in, double p = 0, RandomKey key = {},
                           const std::vector<uint64_t>& row_ids = {});
+// Both results of a residual connection before the next sub-layer (Xiong et al. 2020, "pre-norm"):
+//   sum = x + dropout(branch), or x if the branch is undefined      norm = norm(sum), or undefined if the gain is
+struct NormedSum {
+  Var sum, norm;  // (..., D)
+};
+// If `operand` is set, on a GPU in bf16 and f16 and for at most 4,096 columns, the norm is rounded to ctx.compute, and
+// exists in this type alone. REQUIRES: then one op reads it, a linear layer.   grads: all
+LMX_API NormedSum residual_sum(Context& ctx, const ResidualInputs& in, bool operand, double p = 0, RandomKey key = {},
+                               const std::vector<uint64_t>& row_ids = {});
 // elementwise, with broadcasting as in lmx/array_ops.h   grads: a, b
 LMX_API Var add(Context& ctx, const Var& a, const Var& b);
 LMX_API Var multiply(Context& ctx, const Var& a, const Var& b);
@@ -159,6 +169,8 @@ struct AttentionInputs {
 LMX_API Var attention(Context& ctx, const AttentionInputs& x, const AttentionOptions& options);
 // The same for operands that one product computed side by side, as columns of one matrix:
 //   qkv (N, (heads + 2 kv_heads) size) -> (N, heads size), each sequence attending to itself
+// qkv may also be the rounded result of rope() of a projection; then the result is rounded too. REQUIRES: one op reads
+// it, linear() or linear_branch().
 LMX_API Var attention(Context& ctx, const Var& qkv, const Segments& rows, const AttentionOptions& options);
 //   q (N, heads size), kv (M, 2 kv_heads size) -> (N, heads size)
 LMX_API Var attention(Context& ctx, const Var& q, const Var& kv, const Segments& queries, const Segments& keys,
@@ -192,6 +204,10 @@ struct Rotations {
 LMX_API Rotations rotations_of(Context& ctx, std::span<const int64_t> positions, int64_t size,
                                const RopeOptions& options, DType type);
 LMX_API Var rope(Context& ctx, const Var& x, const Rotations& rotations, const RopeOptions& options);
+// rope() of the result of a linear layer. On a GPU in bf16 and f16, with heads of at most 128 columns, the layer's
+// result is rounded to ctx.compute before and after the rotation, and exists in this type alone. REQUIRES: one op reads
+// the result, attention().   grads: those of the layer
+LMX_API Var rope(Context& ctx, const Projection& x, const Rotations& rotations, const RopeOptions& options);
 
 // Recurrent layers as ops over whole sequences: the part that all cells share.
 //

@@ -10,7 +10,7 @@
 //
 // On tensor cores (attention_mma.h), q, k, v, y and dy are read in the type of products. Attention of projections has
 // them, and their gradients, in this type alone. A projection is then a product without its bias, which the kernels add
-// when they read it.
+// when they read it. A rotated projection (rope.cc) has its bias.
 #include "ops/attention/attention.h"
 
 #include <algorithm>
@@ -54,11 +54,6 @@ struct Call {
             x.v.bias_columns()};
   }
 };
-
-// Whether tensor cores compute attention of heads of this size.
-bool on_tensor_cores(const Context& ctx, int64_t size) {
-  return stores_operands(ctx.device.kind, ctx.compute) && size <= kLargestMmaHead;
-}
 
 // Calls f(T{}, S{}) with the types of a call's values and operands.
 template <class F>
@@ -336,7 +331,8 @@ Var attention(Context& ctx, const AttentionInputs& x, const AttentionOptions& op
 }
 
 Var attention(Context& ctx, const Var& qkv, const Segments& rows, const AttentionOptions& options) {
-  return attend_side_by_side(ctx, {qkv, 0}, rows, options);
+  const bool rounded = stores_operands(ctx.device.kind, ctx.compute) && qkv.value().dtype() == ctx.compute;
+  return attend_side_by_side(ctx, {qkv, 0, rounded}, rows, options);
 }
 
 Var attention(Context& ctx, const Var& q, const Var& kv, const Segments& queries, const Segments& keys,

@@ -6,6 +6,12 @@
 namespace lmx::ops {
 
 constexpr int64_t kLargestMmaHead = 128;  // columns
+
+// Whether tensor cores compute attention of heads of this size.
+inline bool on_tensor_cores(const Context& ctx, int64_t size) {
+  return stores_operands(ctx.device.kind, ctx.compute) && size <= kLargestMmaHead;
+}
+
 constexpr int64_t kLongestSentence = 64;  // queries, and keys
 
 // Whether the functions for short sentences below compute a call: a property of its shape alone.

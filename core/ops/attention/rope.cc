@@ -2,12 +2,16 @@
 //
 //   angle = t base^(-2 i / d)      (y0, y1) = (x0 cos - x1 sin, x0 sin + x1 cos)
 //   dx: the same rotation of dy by -angle
+//
+// A projection that the product has rounded is rotated in place, in both directions: no one else reads it.
 #include "ops/attention/rope.h"
 
 #include <cmath>
 
 #include "lmx/ops.h"
+#include "ops/attention/attention_mma.h"
 #include "ops/common.h"
+#include "ops/layers/linear.h"
 
 namespace lmx {
 namespace {
@@ -20,15 +24,37 @@ struct Rotation {
   double turn;  // 1, or -1 for the inverse rotation
 };
 
-// y = the rotation of x
-void rotate(Context& ctx, const Rotation& r, const Tensor& x, Tensor y, const OperandTarget& operand) {
+template <class T, class S>
+Rope<T, S> kernel(const Rotation& r, const Tensor& x, Tensor y, const OperandTarget& operand) {
   const RopeOptions& o = r.options;
   const Tensor &cosines = r.angles.cosines, &sines = r.angles.sines;
+  return {x.data<S>(),
+          y.data<S>(),
+          cosines.data<T>(),
+          sines.data<T>(),
+          static_cast<T>(r.turn),
+          x.dim(0),
+          o.heads,
+          cosines.dim(1),
+          o.rotated == 0 ? o.heads : o.rotated,
+          o.interleaved,
+          operand};
+}
+
+// y = the rotation of x, f32 or f64
+void rotate(Context& ctx, const Rotation& r, const Tensor& x, Tensor y, const OperandTarget& operand) {
   with_values("rope", x, [&](auto zero) {
     using T = decltype(zero);
-    run_kernel(ctx,
-               Rope<T>{x.data<T>(), y.data<T>(), cosines.data<T>(), sines.data<T>(), static_cast<T>(r.turn), x.dim(0),
-                       o.heads, cosines.dim(1), o.rotated == 0 ? o.heads : o.rotated, o.interleaved, operand});
+    run_kernel(ctx, kernel<T, T>(r, x, y, operand));
+  });
+}
+
+// x = the rotation of x + bias, of 16 bits
+void rotate_in_place(Context& ctx, const Rotation& r, const Tensor& x, const Var& bias) {
+  with_kept<float>(x.dtype(), [&](auto zero) {
+    auto arguments = kernel<float, decltype(zero)>(r, x, x, {});
+    if (bias.defined()) arguments.bias = bias.value().data<float>();
+    run_kernel(ctx, arguments);
   });
 }
 
@@ -42,11 +68,19 @@ std::vector<double> frequencies_of(const RopeOptions& options, int64_t half) {
   return frequencies;
 }
 
-void check(const Shape& x, const RopeOptions& options) {
+void check_heads(const Shape& x, const RopeOptions& options) {
   if (x.rank() != 2 || options.heads < 1 || x[1] % (2 * options.heads) != 0)
     throw UserError(str("[rope] x ", x, " of ", options.heads, " heads: (N, heads size) with an even size expected"));
   if (options.rotated < 0 || options.rotated > options.heads)
     throw UserError(str("[rope] ", options.rotated, " rotated heads of ", options.heads, ": at most all of them"));
+}
+
+void check(const Shape& x, const Rotations& rotations, const RopeOptions& options) {
+  check_heads(x, options);
+  const Shape want{x[0], x[1] / (2 * options.heads)};
+  if (rotations.cosines.shape() != want)
+    throw UserError(str("[rope] cosines ", rotations.cosines.shape(), " for x ", x, " of ", options.heads,
+                        " heads: ", want, " expected"));
 }
 
 }  // namespace
@@ -67,11 +101,7 @@ Rotations rotations_of(Context& ctx, std::span<const int64_t> positions, int64_t
 }
 
 Var rope(Context& ctx, const Var& x, const Rotations& rotations, const RopeOptions& options) {
-  check(x.shape(), options);
-  const Shape want{x.shape()[0], x.shape()[1] / (2 * options.heads)};
-  if (rotations.cosines.shape() != want)
-    throw UserError(str("[rope] cosines ", rotations.cosines.shape(), " for x ", x.shape(), " of ", options.heads,
-                        " heads: ", want, " expected"));
+  check(x.shape(), rotations, options);
   check_same_type("rope", "x", x.value(), "cosines", rotations.cosines);
   const Var out(x.value().like(MemClass::activations));
   rotate(ctx, {rotations, options, 1}, x.value(), out.value(), target_of_copy(ctx, out));
@@ -86,8 +116,28 @@ Var rope(Context& ctx, const Var& x, const Rotations& rotations, const RopeOptio
   return out;
 }
 
+Var rope(Context& ctx, const Projection& projection, const Rotations& rotations, const RopeOptions& options) {
+  const auto& [input, w, b] = projection;
+  const Shape& shape = w.shape();
+  const bool rounds = shape.rank() == 2 && w.value().dtype() == DType::f32 && options.heads >= 1 &&
+                      on_tensor_cores(ctx, shape[0] / options.heads);
+  if (!rounds) return rope(ctx, linear(ctx, input, w, b), rotations, options);
+  const Var x = rounded_linear(ctx, input, w, b);
+  check(x.shape(), rotations, options);
+  rotate_in_place(ctx, {rotations, options, 1}, x.value(), b);
+  const Var out(x.value());
+  if (recording(ctx, {&x})) {
+    ctx.tape->record("rope", {x}, {out}, [&ctx, x, out, rotations, options](Tape&) {
+      const Tensor& dx = Tape::grad_of(out);
+      rotate_in_place(ctx, {rotations, options, -1}, dx, {});
+      Tape::accumulate(ctx, x, dx);
+    });
+  }
+  return out;
+}
+
 Var rope(Context& ctx, const Var& x, std::span<const int64_t> positions, const RopeOptions& options) {
-  check(x.shape(), options);
+  check_heads(x.shape(), options);
   if (static_cast<int64_t>(positions.size()) != x.shape()[0])
     throw UserError(str("[rope] ", positions.size(), " positions for x ", x.shape(), ": one for each row expected"));
   const int64_t size = x.shape()[1] / options.heads;

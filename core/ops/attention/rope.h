@@ -17,17 +17,19 @@ struct RopeAngles {
   int64_t rows, half;
 };
 
-template <class T>
+// S: T, or on a GPU also the type of products.
+template <class T, class S = T>
 struct Rope {
   static constexpr const char* kName = "rope";
-  const T* x;                // (rows, heads 2 half)
-  T* y;                      // of x's shape
+  const S* x;                // (rows, heads 2 half)
+  S* y;                      // of x's shape; with a type S of 16 bits also x itself
   const T *cosines, *sines;  // (rows, half)
   T turn;                    // 1, or -1 for the inverse rotation
   int64_t rows, heads, half;
   int64_t rotated;             // heads; those after them are copied
   bool interleaved;            // pairs are elements (2 i, 2 i + 1) of a head, else (i, i + half)
   OperandTarget operand = {};  // of y
+  const T* bias = nullptr;     // (heads 2 half) added to each row of x; null: none. Only for S of 16 bits
 };
 
 LMX_HD inline double rope_angle(int64_t position, double frequency) {

@@ -25,8 +25,8 @@ bool both_or_neither(const Segments& queries, const Segments& keys) {
 // Whether this is an attention for cuDNN on the devices that it supports.
 bool suits(const Context& ctx, const Operands& x, const AttentionPlan& plan) {
   const bool rounds = plan.compute == DType::bf16 || plan.compute == DType::f16;
-  return ctx.device.kind == Device::Kind::cuda && rounds && x.q.var.value().dtype() == DType::f32 &&
-         plan.keys > kFewKeys && plan.size % kSizeStep == 0 && plan.size <= kLargestSize && !same_columns(x.q, x.k) &&
+  return ctx.device.kind == Device::Kind::cuda && rounds && x.q.value_type() == DType::f32 && plan.keys > kFewKeys &&
+         plan.size % kSizeStep == 0 && plan.size <= kLargestSize && !same_columns(x.q, x.k) &&
          !same_columns(x.k, x.v) && !same_columns(x.q, x.v);
 }
 
@@ -75,7 +75,8 @@ class RoundedGradient {
   RoundedGradient(Context& ctx, const Var& var) : var_(var) {
     if (var.requires_grad()) {
       sink_ = Tape::sink(ctx, var);
-      rounded_ = static_cast<T*>(Tape::operand_of_sink(ctx, var, sink_).to);
+      rounded_ =
+          projected() ? sink_.grad.template data<T>() : static_cast<T*>(Tape::operand_of_sink(ctx, var, sink_).to);
     }
     if (rounded_) return;
     memory_ = ctx.empty(var.shape(), dtype_of<T>);
@@ -83,15 +84,16 @@ class RoundedGradient {
   }
   const Var& var() const { return var_; }
   T* of(const Operand& x) const { return rounded_ + x.column; }
-  // After cuDNN: adds the gradient to that of the variable, in f32.
+  // After cuDNN: adds the gradient to that of the variable, in f32, unless that has type T.
   void add(Context& ctx) {
-    if (!var_.requires_grad()) return;
+    if (!var_.requires_grad() || projected()) return;
     Tensor& grad = sink_.grad;
     if (sink_.beta == 0) return run_kernel(ctx, Convert<T, float>{rounded_, grad.data<float>(), grad.numel()});
     add_tensor(ctx, grad, widened(ctx, rounded_, dtype_of<T>, grad.numel()).reshape(grad.shape()));
   }
 
  private:
+  bool projected() const { return var_.value().dtype() == dtype_of<T>; }
   Var var_;
   Tape::Sink sink_{};
   Tensor memory_;
@@ -139,8 +141,10 @@ SdpaInput<T> LongAttention::input(Context& ctx, const Operands& x) const {
 void LongAttention::forward(Context& ctx, const Operands& x, const Var& out, const Tensor& lse) const {
   with_rounded(shape_.type, [&](auto zero) {
     using T = decltype(zero);
-    T* const y = static_cast<T*>(target_of_copy(ctx, out).to);
+    const bool projected = x.q.projected;
+    T* const y = static_cast<T*>(projected ? const_cast<void*>(out.value().raw()) : target_of_copy(ctx, out).to);
     run_kernel(ctx, SdpaForward<T>{input<T>(ctx, x), y, const_cast<float*>(lse.data<float>())});
+    if (projected) return;
     run_kernel(ctx, Convert<T, float>{y, const_cast<float*>(out.value().data<float>()), out.value().numel()});
   });
 }

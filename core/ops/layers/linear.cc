@@ -37,18 +37,12 @@ Tensor rounded_product(Context& ctx, const Tensor& x, const Tensor& w) {
   return y;
 }
 
-namespace {
-
-DType branch_type(Device::Kind device, DType compute, int64_t columns) {
-  if (stores_operands(device, compute) && columns <= kMostResidualColumns) return compute;
-  return compute == DType::f64 ? DType::f64 : DType::f32;
+bool rounds_branches(Device::Kind device, DType compute, int64_t columns) {
+  return stores_operands(device, compute) && columns <= kMostResidualColumns;
 }
 
-}  // namespace
-
 BranchValue branch_value(Context& ctx, const Tensor& x, const Tensor& w, const Var& b) {
-  const bool rounded = size_of(branch_type(ctx.device.kind, x.dtype(), w.dim(0))) == 2;
-  if (rounded) return {rounded_product(ctx, x, w), b};
+  if (rounds_branches(ctx.device.kind, x.dtype(), w.dim(0))) return {rounded_product(ctx, x, w), b};
   return {linear_value(ctx, x, w, b), {}};
 }
 

@@ -24,6 +24,8 @@ Tensor rounded_product(Context& ctx, const Tensor& x, const Tensor& w);
 // well, whose value the op that reads the result has to add. REQUIRES: one op reads the result.
 Var rounded_linear(Context& ctx, const Var& x, const Var& w, const Var& b);
 
+// Whether the product of a branch of `columns` columns, see Branch, has the type of products.
+bool rounds_branches(Device::Kind device, DType compute, int64_t columns);
 // The values of a branch, see Branch, of the same operands as linear_value().
 struct BranchValue {
   Tensor product;

@@ -15,21 +15,22 @@ inline constexpr int64_t kMostResidualColumns = 4096;
 template <class S>
 struct ResidualSum {
   const float* x;
-  const S* product;
+  const S* product;   // null: s = x
   const float* bias;  // (cols); null: none
   DropMask mask;
   const uint64_t* row_ids;  // (rows); not read if the mask drops nothing
   int64_t rows, cols;
 };
 
-// y = layer_norm(s)
+// y = norm(s): layer normalisation, or, for `rms`, root mean square normalisation.
 template <class S>
 struct ResidualNormForward {
   static constexpr const char* kName = "residual_norm";
   ResidualSum<S> sum;
-  const float *gain, *bias;  // (cols)
-  float* y;
-  float* stats;  // (rows, 2) mean and r of each row of s
+  bool rms;
+  const float *gain, *bias;  // (cols); null: none. No gain: there is no norm
+  float *s, *y;              // null: not stored
+  float* stats;              // (rows, 2) mean and r of each row of s
   float eps;
   OperandTarget operand = {};  // of y
 };
@@ -40,13 +41,19 @@ struct SummedGradient {
   float beta = 0;
 };
 
-// dx = beta * dx + ds and dproduct = ds * mask; either is null if it is not used. The sums are those of dy xhat, of dy,
-// and of dproduct before it is rounded to S. Rows are added in a fixed order.
+// The gradient of s is ds plus that of the norm. dx = beta * dx + this sum, and dproduct = this sum * mask; either is
+// null if it is not used. The sums are those of dy xhat, of dy, and of dproduct before it is rounded to S. Rows are
+// added in a fixed order.
 template <class S>
 struct ResidualNormBackward {
   static constexpr const char* kName = "residual_norm_backward";
   ResidualSum<S> sum;
-  const float *gain, *stats, *dy;
+  const float* s;  // null: it is computed again
+  bool rms;
+  const float *gain, *stats;
+  const float* dy;      // the gradient of the norm, if its type is f32
+  const S* rounded_dy;  // the same, if it is S; no gradient reached the norm if both are null
+  const float* ds;      // the gradient of s as a result; null: 0
   float* dx;
   float beta;  // 0 or 1
   S* dproduct;

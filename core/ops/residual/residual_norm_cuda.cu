@@ -93,17 +93,20 @@ struct Team {
   }
 };
 
-// Puts the residual sum of a row into s. Returns a bit for each element that is kept: 4 w + e for s[w][e].
+// Puts the residual sum of a row into s, from memory if it is stored there. Returns a bit for each element of the
+// branch that is kept: 4 w + e for s[w][e].
 template <bool Quads, class S>
-__device__ uint32_t residual_sum(const ResidualSum<S>& a, const RowPart<Quads>& part, int64_t row, Values& s) {
+__device__ uint32_t residual_sum(const ResidualSum<S>& a, const float* stored, const RowPart<Quads>& part, int64_t row,
+                                 Values& s) {
   if (part.first >= part.cols) {
     part.load(a.x, s);  // zeros
     return 0;
   }
-  Values product, bias{};
-  part.load(a.x + row * a.cols, s);
-  part.load(a.product + row * a.cols, product);
-  if (a.bias) part.load(a.bias, bias);
+  part.load((stored ? stored : a.x) + row * a.cols, s);
+  if (!a.product || (stored && a.mask.threshold == 0)) return ~0u;
+  Values product{}, bias{};
+  if (!stored) part.load(a.product + row * a.cols, product);
+  if (!stored && a.bias) part.load(a.bias, bias);
   const float scale = static_cast<float>(a.mask.keep_scale);
   uint32_t kept = 0;
   LMX_UNROLL
@@ -126,18 +129,20 @@ __global__ void __launch_bounds__(cuda::kThreads) forward_kernel(ResidualNormFor
   const int64_t row = blockIdx.x * team.count() + team.index(), at = row * a.sum.cols;
   const auto part = team.part<Quads>(row < a.sum.rows ? a.sum.cols : 0);
   const float n = static_cast<float>(a.sum.cols);
-  Values s, gain, bias;
-  residual_sum(a.sum, part, row, s);
+  Values s, gain{}, bias{};
+  residual_sum(a.sum, nullptr, part, row, s);
+  if (a.s) part.store(s, [&](int64_t column, const auto& sum) { cuda::put_elements(a.s + at + column, sum); });
+  if (!a.gain) return;
   float sum = 0, squares = 0;
   part.each([&](int w, int e) { sum += s[w][e]; });
-  const float mean = team.sum(sum, 0) / n;
+  const float mean = a.rms ? 0.0f : team.sum(sum, 0) / n;
   part.each([&](int w, int e) { squares += (s[w][e] - mean) * (s[w][e] - mean); });
   const RowStats<float> stats{mean, 1.0f / std::sqrt(team.sum(squares, 1) / n + a.eps)};
   part.load(a.gain, gain);
-  part.load(a.bias, bias);
+  if (a.bias) part.load(a.bias, bias);
   part.each([&](int w, int e) { s[w][e] = layer_norm_value(s[w][e], gain[w][e], bias[w][e], stats); });
   part.store(s, [&](int64_t column, const auto& y) {
-    cuda::put_elements(a.y + at + column, y);
+    if (a.y) cuda::put_elements(a.y + at + column, y);
     if (a.operand.to) cuda::put_elements(a.operand, at + column, y);
   });
   if (part.first != 0 || part.cols == 0) return;
@@ -155,12 +160,13 @@ __device__ void backward_row(const ResidualNormBackward<S>& a, const Team& team,
   const auto part = team.part<Quads>(row < a.sum.rows ? a.sum.cols : 0);
   const int64_t at = row * a.sum.cols;
   const float n = static_cast<float>(a.sum.cols);
-  Values s, dy, gain;
-  const uint32_t kept = residual_sum(a.sum, part, row, s);
-  part.load(a.dy + at, dy);
-  part.load(a.gain, gain);
+  Values s, dy{}, gain{};
+  const uint32_t kept = residual_sum(a.sum, a.s, part, row, s);
+  if (a.dy) part.load(a.dy + at, dy);
+  if (a.rounded_dy) part.load(a.rounded_dy + at, dy);
+  if (a.gain) part.load(a.gain, gain);
   RowStats<float> stats{};
-  if (part.cols > 0) stats = {a.stats[2 * row], a.stats[2 * row + 1]};
+  if (part.cols > 0 && a.gain) stats = {a.stats[2 * row], a.stats[2 * row + 1]};
   float sum = 0, projected = 0;
   part.each([&](int w, int e) {
     const float g = dy[w][e] * gain[w][e];
@@ -169,9 +175,16 @@ __device__ void backward_row(const ResidualNormBackward<S>& a, const Team& team,
     sums.of_gain[w][e] += layer_norm_gain(s[w][e], dy[w][e], stats);
     sums.of_bias[w][e] += dy[w][e];
   });
-  const float mean_g = team.sum(sum, 0) / n, mean_gx = team.sum(projected, 1) * stats.r / n;
+  // Both sums also for the root mean square: they use the two memories in turn.
+  const float sum_g = team.sum(sum, 0), mean_g = a.rms ? 0.0f : sum_g / n;
+  const float mean_gx = team.sum(projected, 1) * stats.r / n;
+  part.each([&](int w, int e) { s[w][e] = layer_norm_slope(s[w][e], gain[w][e], dy[w][e], stats, mean_g, mean_gx); });
+  if (a.ds) {
+    Values ds;
+    part.load(a.ds + at, ds);
+    part.each([&](int w, int e) { s[w][e] += ds[w][e]; });
+  }
   part.each([&](int w, int e) {
-    s[w][e] = layer_norm_slope(s[w][e], gain[w][e], dy[w][e], stats, mean_g, mean_gx);
     const bool keeps = kept >> (w * cuda::kQuad + e) & 1;
     dy[w][e] = keeps ? s[w][e] * static_cast<float>(a.sum.mask.keep_scale) : 0.0f;  // of the branch
     sums.of_branch[w][e] += dy[w][e];
@@ -257,7 +270,7 @@ template <class S>
 void forward(Context& ctx, const ResidualNormForward<S>& a) {
   const Shares shares(a.sum.cols);
   if (a.sum.rows == 0) return;
-  const bool quads = aligned(a.sum) && cuda::aligned_quads(a.gain, a.bias, a.y) && cuda::aligned_quads(a.operand);
+  const bool quads = aligned(a.sum) && cuda::aligned_quads(a.gain, a.bias, a.s, a.y) && cuda::aligned_quads(a.operand);
   const cuda::Grid grid{cuda::blocks_of((a.sum.rows + shares.teams - 1) / shares.teams), shares.threads(),
                         kScratch * sizeof(float)};
   cuda::launch(ctx, a.kName, grid, quads ? forward_kernel<true, S> : forward_kernel<false, S>, a, shares.warps);
@@ -266,7 +279,8 @@ void forward(Context& ctx, const ResidualNormForward<S>& a) {
 template <class S>
 void backward(Context& ctx, const ResidualNormBackward<S>& a) {
   const Shares shares(a.sum.cols);
-  const bool quads = aligned(a.sum) && cuda::aligned_quads(a.gain, a.dy, a.dx) && cuda::aligned_quads(a.dproduct);
+  const bool quads = aligned(a.sum) && cuda::aligned_quads(a.gain, a.s, a.dy, a.ds, a.dx) &&
+                     cuda::aligned_quads(a.rounded_dy, a.dproduct);
   const int64_t blocks = std::min(kMostBlocks, (a.sum.rows + shares.teams - 1) / shares.teams);
   Tensor memory = ctx.empty(Shape{3, blocks, a.sum.cols}, DType::f32);
   const cuda::ColumnParts<float, 3> parts{memory.data<float>(), a.sum.rows, a.sum.cols, blocks};

@@ -183,10 +183,11 @@ Rotations rotations_at(Context& ctx, const GptConfig& config, const std::vector<
 }
 
 Var Network::features(const Tensor& words, const std::shared_ptr<const Rows>& rows, const Attend& attend) const {
-  Var x = embed(words, *rows);
+  Stream stream{embed(words, *rows)};
   for (int64_t l = 0; l < config_.layers; ++l)
-    x = config_.checkpoint ? checkpointed_layer(l, x, rows, attend) : layer(l, x, *rows, attend);
-  return norm("norm", x);
+    stream =
+        config_.checkpoint ? Stream{checkpointed_layer(l, stream.x, rows, attend)} : layer(l, stream, *rows, attend);
+  return sum(stream, "norm", *rows, false).norm;
 }
 
 Var Network::checkpointed_layer(int64_t l, const Var& input, const std::shared_ptr<const Rows>& rows,
@@ -196,26 +197,40 @@ Var Network::checkpointed_layer(int64_t l, const Var& input, const std::shared_p
     if (name.starts_with(str("layer.", l, '.'))) weights.push_back(params_.at(name));
   return recompute(ctx_, input, std::move(weights),
                    [l, rows, attend, &params = params_, &config = config_](Context& ctx, const Var& x) {
-                     return Network(ctx, params, config).layer(l, x, *rows, attend);
+                     const Network network(ctx, params, config);
+                     return network.sum(network.layer(l, {x}, *rows, attend), "", *rows, false).sum;
                    });
 }
 
 Var Network::embed(const Tensor& words, const Rows& rows) const {
   Var x = embedding(ctx_, params_.at("embedding.weight"), words);
   if (config_.learned()) x = add(ctx_, x, learned_positions(ctx_, params_.at("positions.weight"), rows.positions));
-  return noisy("embedding", x, rows);
+  return drops() ? dropout(ctx_, x, config_.dropout, key_.fold("embedding"), rows.ids) : x;
 }
 
-Var Network::layer(int64_t l, const Var& input, const Rows& rows, const Attend& attend) const {
+Network::Stream Network::layer(int64_t l, const Stream& input, const Rows& rows, const Attend& attend) const {
   const std::string p = str("layer.", l, '.'), attention = p + "attention", ffn = p + "ffn";
-  const Var qkv = operands(attention, norm(p + "attention_norm", input), rows);
-  const Var y = attend(ctx_, l, qkv, key_.fold(attention + ".weights"));
-  const Var x = add(ctx_, input, noisy(attention, linear(attention + ".out", y), rows));
-  return add(ctx_, x, noisy(ffn, feed_forward(ffn, norm(p + "ffn_norm", x)), rows));
+  const NormedSum before = sum(input, p + "attention_norm", rows, true);
+  const Var y = attend(ctx_, l, operands(attention, before.norm, rows), key_.fold(attention + ".weights"));
+  const NormedSum after = sum({before.sum, branch(attention + ".out", y), attention}, p + "ffn_norm", rows, true);
+  return {after.sum, feed_forward(ffn, after.norm), ffn};
+}
+
+NormedSum Network::sum(const Stream& stream, const std::string& norm, const Rows& rows, bool operand) const {
+  ResidualInputs in{stream.x, stream.branch, {}, {}, config_.norm_eps};
+  if (!norm.empty()) in.gain = params_.at(norm + ".gain");
+  if (!norm.empty() && config_.norm == "layer") in.bias = params_.at(norm + ".bias");
+  return residual_sum(ctx_, in, operand, config_.dropout, key_.fold(stream.name), rows.ids);
 }
 
 Var Network::operands(const std::string& name, const Var& x, const Rows& rows) const {
-  Var qkv = linear(name + ".qkv", x);
+  RopeOptions options;
+  options.heads = config_.heads + 2 * config_.keys();
+  options.rotated = config_.heads + config_.keys();
+  const std::string layer = name + ".qkv";
+  if (!step_ && !config_.qk_norm && !config_.learned())
+    return rope(ctx_, Projection{x, params_.at(layer + ".weight"), bias_of(layer)}, rows.rotations, options);
+  Var qkv = linear(layer, x);
   if (config_.qk_norm) {
     const int64_t q = config_.heads * config_.size(), kv = config_.keys() * config_.size();
     const std::vector<Var> parts = split(ctx_, qkv, {q, kv, kv}, 1);
@@ -224,11 +239,7 @@ Var Network::operands(const std::string& name, const Var& x, const Rows& rows) c
                   norm_heads(name + ".k_norm", parts[1], config_.keys()), parts[2]},
                  1);
   }
-  if (config_.learned()) return qkv;
-  RopeOptions options;
-  options.heads = config_.heads + 2 * config_.keys();
-  options.rotated = config_.heads + config_.keys();
-  return rope(ctx_, qkv, rows.rotations, options);
+  return config_.learned() ? qkv : rope(ctx_, qkv, rows.rotations, options);
 }
 
 Var Network::norm_heads(const std::string& name, const Var& x, int64_t heads) const {
@@ -236,25 +247,33 @@ Var Network::norm_heads(const std::string& name, const Var& x, int64_t heads) co
   return reshape(ctx_, rms_norm(ctx_, by_head, params_.at(name + ".gain"), config_.norm_eps), x.shape());
 }
 
-Var Network::feed_forward(const std::string& name, const Var& x) const {
+Branch Network::feed_forward(const std::string& name, const Var& x) const {
   const Var units = linear(name + ".in", x);
-  return linear(name + ".out", config_.gated() ? swiglu(ctx_, units) : gelu_tanh(ctx_, units));
+  return branch(name + ".out", config_.gated() ? swiglu(ctx_, units) : gelu_tanh(ctx_, units));
+}
+
+Var Network::bias_of(const std::string& layer) const {
+  const std::string name = layer + ".bias";
+  return params_.contains(name) ? params_.at(name) : Var();
+}
+
+bool Network::packed(const Var& x) const {
+  return step_ && packs(ctx_, x.value().dim(0));
 }
 
 Var Network::linear(const std::string& name, const Var& x) const {
   const Var& w = params_.at(name + ".weight");
-  const Var b = params_.contains(name + ".bias") ? params_.at(name + ".bias") : Var();
-  return step_ && packs(ctx_, x.value().dim(0)) ? linear_packed(ctx_, x, w, b) : lmx::linear(ctx_, x, w, b);
+  const Var b = bias_of(name);
+  return packed(x) ? linear_packed(ctx_, x, w, b) : lmx::linear(ctx_, x, w, b);
 }
 
-Var Network::norm(const std::string& name, const Var& x) const {
-  const Var& gain = params_.at(name + ".gain");
-  if (config_.norm == "rms") return rms_norm(ctx_, x, gain, config_.norm_eps);
-  return layer_norm(ctx_, x, gain, params_.at(name + ".bias"), config_.norm_eps);
+Branch Network::branch(const std::string& name, const Var& x) const {
+  if (packed(x)) return {linear(name, x)};
+  return linear_branch(ctx_, x, params_.at(name + ".weight"), bias_of(name));
 }
 
-Var Network::noisy(const std::string& name, const Var& x, const Rows& rows) const {
-  return ctx_.training && config_.dropout > 0 ? dropout(ctx_, x, config_.dropout, key_.fold(name), rows.ids) : x;
+bool Network::drops() const {
+  return ctx_.training && config_.dropout > 0;
 }
 
 }  // namespace lmx::gpt

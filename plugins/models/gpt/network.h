@@ -70,19 +70,30 @@ class Network {
   Var features(const Tensor& words, const std::shared_ptr<const Rows>& rows, const Attend& attend) const;
 
  private:
+  // The residual stream between two layers: x + dropout(branch), by the mask of the sub-layer `name`. The sum is
+  // computed with the next norm.
+  struct Stream {
+    Var x;
+    Branch branch = {};
+    std::string name = {};
+  };
   Var embed(const Tensor& words, const Rows& rows) const;
-  Var layer(int64_t l, const Var& input, const Rows& rows, const Attend& attend) const;
-  // The same, keeping only its input for the backward pass.
+  Stream layer(int64_t l, const Stream& input, const Rows& rows, const Attend& attend) const;
+  // The same, keeping only its input for the backward pass. The result is a whole sum.
   Var checkpointed_layer(int64_t l, const Var& input, const std::shared_ptr<const Rows>& rows,
                          const Attend& attend) const;
+  // The sum and its norm; without a name there is no norm. `operand`: see residual_sum().
+  NormedSum sum(const Stream& stream, const std::string& norm, const Rows& rows, bool operand) const;
   // Queries, keys and values of a layer from its normalised input, normalised and rotated if the model does so.
   Var operands(const std::string& name, const Var& x, const Rows& rows) const;
   Var norm_heads(const std::string& name, const Var& x, int64_t heads) const;
-  Var feed_forward(const std::string& name, const Var& x) const;
+  Branch feed_forward(const std::string& name, const Var& x) const;
   Var linear(const std::string& name, const Var& x) const;
-  Var norm(const std::string& name, const Var& x) const;
-  // x with dropout: an input of the residual stream.
-  Var noisy(const std::string& name, const Var& x, const Rows& rows) const;
+  // The same, for a result that sum() adds.
+  Branch branch(const std::string& name, const Var& x) const;
+  Var bias_of(const std::string& layer) const;
+  bool packed(const Var& x) const;
+  bool drops() const;
   Context& ctx_;
   const ParameterStore& params_;
   const GptConfig& config_;
