@@ -7,6 +7,7 @@
 #include "comm/rows.h"
 #include "lmx/error.h"
 #include "lmx/plugin.h"
+#include "lmx/vectors.h"
 #include "nn/state_dict.h"
 
 namespace lmx::train {
@@ -14,7 +15,7 @@ namespace {
 
 // No rule of `sync` can have such a name.
 constexpr const char *kValue = "@value/", *kOptimizer = "@optimizer/", *kReceived = "@received/",
-                     *kMergeAt = "@merge_at/";
+                     *kMergeAt = "@merge_at/", *kAnchor = "@anchor/";
 
 // The values of some parameters one after the other. A copy.
 Tensor joined(Context& ctx, const ParameterStore& params, const Fragment& f) {
@@ -139,7 +140,9 @@ std::string Replicas::name_of(const Part& part) const {
 Fragment Replicas::with_values(Context& ctx, const Part& part) const {
   Fragment f = part.fragment;
   f.own = joined(ctx, own_, f);
-  f.anchor = ctx.comm->once_tensor(MemClass::communication, [&] { return joined(ctx, shared_, f); });
+  f.anchor = part.anchor;
+  if (!f.anchor.defined())
+    f.anchor = ctx.comm->once_tensor(MemClass::communication, [&] { return joined(ctx, shared_, f); });
   return f;
 }
 
@@ -154,12 +157,37 @@ void Replicas::merge(Context& ctx, Part& part) {
   Fragment f = with_values(ctx, part);
   const auto merged =
       call(part, "merge()", [&](ReplicaStrategy& s) { return s.merge(ctx, f, std::exchange(part.received, {})); });
-  ctx.comm->once<int>([&] {
-    spread(merged.anchor, shared_, f);
-    return 0;
-  });
+  if (part.rule->rule->replica()->gossips()) {
+    part.anchor = merged.anchor;
+    part.published = false;
+  } else {
+    share(ctx, merged.anchor, f);
+  }
   spread(merged.own, own_, f);
   part.at_anchor = merged.own.raw() == merged.anchor.raw();
+}
+
+void Replicas::share(Context& ctx, const Tensor& anchor, const Fragment& f) {
+  ctx.comm->once<int>([&] {
+    spread(anchor, shared_, f);
+    return 0;
+  });
+}
+
+void Replicas::publish(Context& ctx) {
+  for (Part& part : parts_) {
+    if (part.published) continue;
+    Tensor mean = ctx.comm->all_reduce(part.anchor, "publish");
+    if (ctx.comm->size() > 1) {
+      mean = ctx.comm->once_tensor(MemClass::communication, [&] {
+        const Tensor all = ctx.zeros(mean.shape(), DType::f32, MemClass::communication);
+        add_scaled(ctx, all, 1.0f / static_cast<float>(ctx.comm->size()), mean);
+        return all;
+      });
+    }
+    share(ctx, mean, part.fragment);
+    part.published = true;
+  }
 }
 
 StateDict Replicas::common_state() const {
@@ -178,6 +206,7 @@ StateDict Replicas::state() const {
   for (const Part& part : parts_) {
     if (!part.at_anchor)
       for (const std::string& name : part.fragment.names) all.emplace(kValue + name, own_.at(name).value());
+    if (part.anchor.defined()) all.emplace(kAnchor + name_of(part), part.anchor);
     if (!part.received.defined()) continue;
     const auto at = static_cast<double>(part.merge_at);
     all.emplace(kReceived + name_of(part), part.received);
@@ -189,13 +218,14 @@ StateDict Replicas::state() const {
 void Replicas::load(Context& ctx, const std::vector<StateDict>& ranks) {
   const auto saved = static_cast<int64_t>(ranks.size());
   const auto differs = [](const StateDict& state) {
-    return !with_prefix(state, kValue).empty() || !with_prefix(state, kReceived).empty();
+    return !with_prefix(state, kValue).empty() || !with_prefix(state, kReceived).empty() ||
+           !with_prefix(state, kAnchor).empty();
   };
   if (saved != ctx.ranks && std::any_of(ranks.begin(), ranks.end(), differs))
     throw UserError(str("[sync] the checkpoint is of ", saved, saved == 1 ? " rank" : " ranks",
-                        ", whose values differed because it was saved between two synchronisations; ", ctx.ranks,
-                        ctx.ranks == 1 ? " rank" : " ranks", " cannot continue from it. Resume with ", saved,
-                        saved == 1 ? " rank" : " ranks", ", or from a checkpoint of a step after which ranks merge"));
+                        ", whose values differed; ", ctx.ranks, ctx.ranks == 1 ? " rank" : " ranks",
+                        " cannot continue from it. Resume with ", saved, saved == 1 ? " rank" : " ranks",
+                        ", or from a checkpoint of a step after which all ranks have equal values"));
   static const StateDict none;
   const StateDict& own = saved == 0 ? none : ranks[saved_rank(ctx.rank, ranks.size(), ctx.ranks)];
   optimizer_->load(ctx, own_, with_prefix(own, kOptimizer));
@@ -203,12 +233,15 @@ void Replicas::load(Context& ctx, const std::vector<StateDict>& ranks) {
 }
 
 void Replicas::load_values(Context& ctx, Part& part, const StateDict& own) {
-  part.at_anchor = true;
+  part.at_anchor = part.published = true;
+  const auto anchor = own.find(kAnchor + name_of(part));
+  part.anchor = anchor == own.end() ? Tensor() : ctx.upload(anchor->second);
+  if (part.anchor.defined()) spread(part.anchor, own_, part.fragment);
   for (const std::string& name : part.fragment.names) {
     Var& param = own_.at(name);
     const auto found = own.find(kValue + name);
     if (found == own.end()) {
-      param.value().copy_from(shared_.at(name).value());
+      if (!part.anchor.defined()) param.value().copy_from(shared_.at(name).value());
     } else {
       if (found->second.shape() != param.shape())
         throw UserError(str("[sync] the checkpoint has ", found->second.shape(), " values of ", name,

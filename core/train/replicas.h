@@ -30,6 +30,8 @@ class Replicas {
   // After step number `step`, counted from 1, whether or not its update was made: merges, then exchanges what is due.
   // After the last step, all results are merged. Collective if due().
   void after_step(Context& ctx, int64_t step, int64_t last);
+  // Collective: if ranks gossip, sets the shared anchors to the mean of those of the ranks.
+  void publish(Context& ctx);
   // Collective: exchanges and merges every fragment. Returns what each one has exchanged.
   std::vector<UnitTime> synchronise(Context& ctx);
   // The steps after the last exchange of any fragment, of a run of `last` steps: they do not change its result.
@@ -52,6 +54,8 @@ class Replicas {
     Tensor received = {};   // of an exchange whose result is not merged yet; undefined: none
     int64_t merge_at = 0;   // the step after which it is merged
     bool at_anchor = true;  // this rank's values are the anchor
+    Tensor anchor = {};     // of this rank alone, if ranks gossip; undefined: the shared one
+    bool published = true;  // the shared anchor is the mean of the ranks' anchors
   };
   static bool exchanges(const Part& part, int64_t step);
   static bool merges(const Part& part, int64_t step, int64_t last);
@@ -61,6 +65,7 @@ class Replicas {
   Fragment with_values(Context& ctx, const Part& part) const;
   void exchange(Context& ctx, Part& part);
   void merge(Context& ctx, Part& part);
+  void share(Context& ctx, const Tensor& anchor, const Fragment& f);
   void load_values(Context& ctx, Part& part, const StateDict& own);
 
   std::vector<const BoundRule*> rules_;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <mutex>
+#include <set>
 
 #include "conformance/sync.h"
 #include "errors.h"
@@ -296,6 +297,75 @@ TEST(SparseLoco, AnotherNumberOfRanksSharesTheResiduals) {
   };
   EXPECT_EQ(exchanged(1), Doubles(static_cast<size_t>(kSize), 12));
   EXPECT_EQ(exchanged(2).size(), static_cast<size_t>(kSize));
+}
+
+// Kolehmainen et al. 2025, in double precision, with an exchange after each step. The pairs are 2 i and 2 i + 1 of a
+// random order; with an odd number of ranks one of them is alone.
+struct PairSteps {
+  double momentum = 0.5, lr = 0.7, pull = 1;
+
+  static std::vector<int> others(int ranks, int round) {
+    std::vector<int> other(static_cast<size_t>(ranks));
+    const RandomKey key = RandomKey(1).fold(static_cast<uint64_t>(round));
+    const auto at = [&](int i) {
+      return static_cast<int>(permute(key, static_cast<uint64_t>(i), static_cast<uint64_t>(ranks)));
+    };
+    for (int i = 0; i < ranks; ++i) other[static_cast<size_t>(at(i))] = (i ^ 1) < ranks ? at(i ^ 1) : at(i);
+    return other;
+  }
+
+  std::vector<std::vector<Doubles>> expected(const Doubles& start, int ranks, int steps) const {
+    const auto n = static_cast<size_t>(ranks);
+    std::vector<Doubles> anchor(n, start), step_of(n, Doubles(start.size()));
+    std::vector<std::vector<Doubles>> trace{anchor};
+    for (int step = 1; step <= steps; ++step) {
+      const std::vector<int> other = others(ranks, step - 1);
+      const std::vector<Doubles> before = anchor;
+      for (size_t r = 0; r < n; ++r) {
+        const auto o = static_cast<size_t>(other[r]);
+        for (size_t i = 0; i < start.size(); ++i) {
+          const auto changed = [&](size_t rank) {
+            return static_cast<double>(
+                static_cast<float>(change(step, static_cast<int>(rank), static_cast<int64_t>(i))));
+          };
+          double& d = step_of[r][i];
+          d = momentum * d + lr * (changed(r) + changed(o)) / 2 -
+              pull * (before[r][i] - (before[r][i] + before[o][i]) / 2);
+          anchor[r][i] = before[r][i] + d;
+        }
+      }
+      trace.push_back(anchor);
+    }
+    return trace;
+  }
+};
+
+TEST(Noloco, FollowsTheFormulaAndSendsItsBytes) {
+  constexpr int kMany = 12;
+  for (const PairSteps& c : {PairSteps{}, PairSteps{0.9, 0.4, 0.6}})
+    for (const int ranks : {1, 2, 4, 5}) {
+      const std::vector<Trace> traces =
+          run(str("{name: noloco, every: 1, momentum: ", c.momentum, ", outer_lr: ", c.lr, ", pull: ", c.pull, "}"),
+              ranks, kMany);
+      const auto wanted = c.expected(traces[0].own[0], ranks, kMany);
+      for (size_t r = 0; r < traces.size(); ++r)
+        for (size_t step = 0; step < wanted.size(); ++step) {
+          for (size_t i = 0; i < wanted[step][r].size(); ++i)
+            ASSERT_NEAR(traces[r].own[step][i], wanted[step][r][i], 1e-5 * (1 + std::abs(wanted[step][r][i])))
+                << ranks << " ranks, step " << step;
+          if (step == 0) continue;
+          const bool alone = PairSteps::others(ranks, static_cast<int>(step) - 1)[r] == static_cast<int>(r);
+          EXPECT_EQ(traces[r].sent[step - 1], alone ? 0 : 2 * 4 * kSize);
+        }
+    }
+}
+
+// Over some rounds each rank meets each other one.
+TEST(Noloco, PairsAreRandom) {
+  std::set<std::pair<int, int>> met;
+  for (int round = 0; round < 40; ++round)
+    for (int r = 0; r < 5; ++r) met.emplace(r, PairSteps::others(5, round)[static_cast<size_t>(r)]);
+  EXPECT_EQ(met.size(), 25u);
 }
 
 TEST(SparseLoco, WrongSettingsAreRefused) {

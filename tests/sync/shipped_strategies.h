@@ -32,7 +32,8 @@ struct Case {
   bool one_bit() const { return has("one_bit") || strategy == "one_bit"; }
   bool forgets() const { return has("residual: none"); }
   bool sums() const {
-    return strategy != "local_sgd" && strategy != "diloco" && strategy != "sparse_loco" && strategy != "zero";
+    return strategy != "local_sgd" && strategy != "diloco" && strategy != "sparse_loco" && strategy != "noloco" &&
+           strategy != "zero";
   }
   // Whether the residuals of a parameter contain what is missing in its sums.
   bool feedback() const {
@@ -87,6 +88,7 @@ inline std::vector<Case> conformance_cases() {
   cases.push_back({"zero", "{}"});
   cases.push_back({"zero", "{stage: 1, bucket_mb: 0.03}"});
   cases.push_back({"diloco", "{every: 4, codec: {kind: quantised, bits: 4, levels: e3m0}}"});
+  cases.push_back({"noloco", "every: 3"});
   cases.push_back({"sparse_loco", "{every: 4, fragments: 2, delay: 1, top: 8, chunk: 64}"});
   const std::string selected = "{p: 20, q: 30, hidden_q: 50, embedding: 'emb|tiny', codec: ";  // row_rule()
   for (const std::vector<std::string>& list : {codecs, one_bit})

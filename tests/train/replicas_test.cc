@@ -79,6 +79,7 @@ TEST_F(ReplicaRuns, ResumesToTheBit) {
       {"diloco", "strategy: diloco, every: 4"},
       {"codec", "strategy: diloco, every: 3, codec: {kind: one_bit}"},
       {"streaming", "strategy: diloco, every: 4, fragments: 2, delay: 3, mix: 0.5"},
+      {"gossip", "strategy: noloco, every: 2"},
       {"local", "strategy: local_sgd, every: 4"}};
   for (const auto& [name, keys] : cases) {
     const Changes changes{{"sync", rule(keys)},
@@ -99,7 +100,25 @@ TEST_F(ReplicaRuns, OtherNumbersOfRanksContinueWhereAllValuesAreEqual) {
   EXPECT_EQ(run("equal", 2, changes, path("equal")).size(), values_at("equal", 8).size());
   run("apart", 4, changes, "", 6);
   EXPECT_THAT(message<UserError>([&] { run("apart", 2, changes, path("apart")); }),
-              Names("of 4 ranks", "between two synchronisations", "Resume with 4 ranks"));
+              Names("of 4 ranks", "values differed", "Resume with 4 ranks"));
+}
+
+// Validations and checkpoints of ranks that gossip have the mean of the anchors, which costs an all-reduce there alone,
+// and changes nothing in training.
+TEST_F(ReplicaRuns, RanksThatGossipPublishTheirMean) {
+  const Changes changes{{"sync", rule("strategy: noloco, every: 2")}, {"train.log_every", "1"}};
+  const auto end = run("seldom", 3, changes);
+  Changes often = changes;
+  often.insert(often.end(), {{"train.eval_every", "1"}, {"checkpoint.every", "1"}});
+  EXPECT_EQ(run("often", 3, often), end);
+  EXPECT_EQ(values_at("often", 5), values_at("often", 4));
+  EXPECT_NE(values_at("often", 6), values_at("often", 5));
+  for (const auto& record : records("seldom", "rank")) {
+    const bool published = record.contains("comm/publish/all_gather/sent_bytes");
+    EXPECT_EQ(published, record["step"].get<int64_t>() % 6 == 0) << record["step"];
+  }
+  run("apart", 4, {{"sync", rule("strategy: noloco, every: 2")}}, "", 6);
+  EXPECT_THAT(message<UserError>([&] { run("apart", 2, changes, path("apart")); }), Names("of 4 ranks"));
 }
 
 TEST_F(ReplicaRuns, ExchangesOnlyEveryFewSteps) {

@@ -54,7 +54,11 @@ class ReplicaRun {
     }
   }
 
-  Values anchors() const { return values_of(*anchors_); }
+  // Those that validations use. Collective.
+  Values anchors() {
+    replicas_->publish(ctx_);
+    return values_of(*anchors_);
+  }
   Values own() const { return values_of(own_); }
 
   // A run that begins with the state of this one. Collective.

@@ -3,7 +3,7 @@
 // Each rank has its own values and its own state of the recipe's optimizer. Its gradient is the mean over its part of a
 // batch, and it updates its values without the other ranks. At times the ranks exchange a fragment of the parameters
 // and continue from new values. Validations, checkpoints and the end of a run use the anchors: the values that the last
-// synchronisation has given all ranks.
+// synchronisation has given all ranks; or, if the ranks gossip and so have different anchors, their mean.
 #pragma once
 
 #include <string>
@@ -25,8 +25,8 @@ struct Fragment {
   int64_t size = 0;   // elements
   std::vector<std::string> names = {};
   Tensor own = {};  // f32: a copy of this rank's values, which exchange() and merge() may overwrite
-  Tensor anchor =
-      {};  // f32: the values after the last synchronisation, equal on all ranks; shared, not to be written to
+  // f32: the values after the last synchronisation, equal on all ranks unless they gossip. Not to be written to.
+  Tensor anchor = {};
 };
 
 class LMX_API ReplicaStrategy : public SyncRule {
@@ -39,11 +39,14 @@ class LMX_API ReplicaStrategy : public SyncRule {
   // Collective. Exchanges a fragment. Returns what merge() needs, of any shape; it may be shared.
   virtual Tensor exchange(Context& ctx, Fragment& f) = 0;
   // Collective, `delay` steps later, with the values of that step. Returns the new values of this rank, which may be
-  // the new anchor, and the new anchor, equal on all ranks. Both (size).
+  // the new anchor, and the new anchor, equal on all ranks unless they gossip. Both (size).
   struct Merged {
     Tensor own, anchor;
   };
   virtual Merged merge(Context& ctx, Fragment& f, const Tensor& received) = 0;
+  // Whether the anchors of ranks differ. Then each rank keeps its own, and the mean over ranks is used for validations,
+  // checkpoints and the end of a run: one all_reduce of each fragment, in the ledger's group "publish".
+  virtual bool gossips() const { return false; }
   // State that is equal on all ranks, for a checkpoint. In a group that shares memory only rank 0 has it, and only rank
   // 0 gets it back.
   virtual StateDict common_state() const;

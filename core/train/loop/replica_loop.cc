@@ -20,9 +20,11 @@ void ReplicaLoop::run() {
     make_step();
     if (own.step < meetings_.next()) continue;
     const Lap lap = meetings_.gather(failure_);
+    if (run_.whole_due(run_.at.step)) s_.replicas->publish(s_.ctx);
     log_.count_traffic();
     meetings_.hold(lap);
   }
+  s_.replicas->publish(s_.ctx);
 }
 
 // A rank that has failed makes no further updates; all ranks end when they exchange or meet.
