@@ -135,3 +135,15 @@ function(lmx_emulated_cuda target type)
   lmx_compile_quickly(${target})
   target_link_options(${target} PRIVATE -Wl,--no-undefined)
 endfunction()
+
+# lmx_search_nvidia(TARGET UPWARDS FOLDER LIBRARIES...): TARGET, a library of lmx, searches NVIDIA's libraries in FOLDER, that
+# of the toolkit. For the wheel (LMX_CUDA_WHEEL) it searches those that pip has installed beside lmx: in the folders
+# nvidia/LIBRARIES/lib of Python's packages, which are UPWARDS folders above that of TARGET.
+function(lmx_search_nvidia target upwards folder)
+  set(folders ${folder})
+  if(LMX_CUDA_WHEEL)
+    string(REPEAT "/.." ${upwards} packages)
+    list(TRANSFORM ARGN REPLACE "(.+)" "$ORIGIN${packages}/nvidia/\\1/lib" OUTPUT_VARIABLE folders)
+  endif()
+  set_target_properties(${target} PROPERTIES BUILD_WITH_INSTALL_RPATH ON INSTALL_RPATH "$ORIGIN;${folders}")
+endfunction()
