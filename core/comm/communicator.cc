@@ -43,7 +43,6 @@ std::vector<std::unique_ptr<Connection>> Communicator::connections(int) {
   return {};
 }
 void Communicator::count(LedgerEntry line) {
-  line.step = ledger_->step;
   ledger_->lines.push_back(std::move(line));
 }
 
@@ -72,7 +71,7 @@ class Communicator::Entry {
   Entry(const Communicator& comm, const std::string& group, const char* collective, const Tensor& t,
         bool listed = false)
       : ledger_(*comm.ledger_),
-        line_{.step = ledger_.step, .group = group, .collective = collective, .listed = listed},
+        line_{.group = group, .collective = collective, .listed = listed},
         start_(Clock::now()) {
     if (comm.size() == 1 || t.device() == Device{} || !dynamic_cast<const DeviceMoves*>(comm.carrier_)) return;
     device_ = &cuda_device(t.device());

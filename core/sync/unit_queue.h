@@ -43,6 +43,7 @@ struct UnitTime {
   UnitBytes bytes = {};
   double cpu = 0;
   int64_t period = 1;         // steps between two such exchanges
+  int64_t delay = 0;          // steps that are computed before its result is used
   bool after_update = false;  // values are exchanged, not gradients
 };
 

@@ -90,12 +90,16 @@ bool Replicas::exchanges(const Part& part, int64_t step) {
 }
 
 bool Replicas::merges(const Part& part, int64_t step, int64_t last) {
-  return part.received.defined() && (step >= part.merge_at || step >= last);
+  return part.exchanged && (step >= part.merge_at || step >= last);
 }
 
 bool Replicas::due(int64_t step, int64_t last) const {
   return std::any_of(parts_.begin(), parts_.end(),
                      [&](const Part& p) { return merges(p, step, last) || exchanges(p, step); });
+}
+
+void Replicas::finish_exchanges() {
+  if (queue_) queue_->drain();
 }
 
 void Replicas::after_step(Context& ctx, int64_t step, int64_t last) {
@@ -115,10 +119,13 @@ std::vector<UnitTime> Replicas::synchronise(Context& ctx) {
   for (Part& part : parts_) {
     const size_t entered = ctx.comm->ledger().size();
     exchange(ctx, part);
+    finish_exchanges();
     UnitTime unit{.rule = part.rule->name, .params = part.fragment.names};
     unit.bytes.add(ctx.comm->ledger(), entered);
     unit.bytes.moved = unit.bytes.sent + unit.bytes.received;
     unit.period = part.rhythm.period;
+    unit.delay = part.rhythm.delay;
+    unit.after_update = true;
     merge(ctx, part);
     all.push_back(std::move(unit));
   }
@@ -146,15 +153,30 @@ Fragment Replicas::with_values(Context& ctx, const Part& part) const {
   return f;
 }
 
+// Ranks of one process exchange at once, because they share the processor; and so do devices, whose tensors would be
+// used on two streams.
 void Replicas::exchange(Context& ctx, Part& part) {
-  const Span span(ctx.tracer, "sync");
   Fragment f = with_values(ctx, part);
+  part.exchanged = true;
+  const bool beside = part.rhythm.delay > 0 && ctx.comm->overlaps() && ctx.device.kind == Device::Kind::cpu;
+  if (!beside) {
+    finish_exchanges();
+    return receive(ctx, part, std::move(f));
+  }
+  if (!queue_) queue_ = std::make_unique<UnitQueue>(true, ctx.device);
+  queue_->post(queue_->now(), [this, &part, ctx, f = std::move(f)]() mutable { receive(ctx, part, std::move(f)); });
+}
+
+void Replicas::receive(Context& ctx, Part& part, Fragment f) {
+  const Span span(ctx.tracer, "sync");
   part.received = call(part, "exchange()", [&](ReplicaStrategy& s) { return s.exchange(ctx, f); });
 }
 
 void Replicas::merge(Context& ctx, Part& part) {
+  finish_exchanges();  // it may have begun in this step, if that is the last
   const Span span(ctx.tracer, "merge");
   Fragment f = with_values(ctx, part);
+  part.exchanged = false;
   const auto merged =
       call(part, "merge()", [&](ReplicaStrategy& s) { return s.merge(ctx, f, std::exchange(part.received, {})); });
   if (part.rule->rule->replica()->gossips()) {
@@ -207,7 +229,7 @@ StateDict Replicas::state() const {
     if (!part.at_anchor)
       for (const std::string& name : part.fragment.names) all.emplace(kValue + name, own_.at(name).value());
     if (part.anchor.defined()) all.emplace(kAnchor + name_of(part), part.anchor);
-    if (!part.received.defined()) continue;
+    if (!part.exchanged) continue;
     const auto at = static_cast<double>(part.merge_at);
     all.emplace(kReceived + name_of(part), part.received);
     all.emplace(kMergeAt + name_of(part), Tensor::from<double>(Allocator::cpu(), {1}, std::span(&at, 1)));
@@ -252,8 +274,9 @@ void Replicas::load_values(Context& ctx, Part& part, const StateDict& own) {
     param.changed();
   }
   const auto received = own.find(kReceived + name_of(part)), at = own.find(kMergeAt + name_of(part));
-  part.received = {};
+  part.exchanged = false;
   if (received == own.end() || at == own.end()) return;
+  part.exchanged = true;
   part.received = ctx.upload(received->second);
   part.merge_at = static_cast<int64_t>(std::as_const(at->second).values<double>()[0]);
 }

@@ -8,6 +8,7 @@
 
 #include "lmx/replica_strategy.h"
 #include "recipe/exchanger.h"
+#include "sync/unit_queue.h"
 
 namespace lmx::train {
 
@@ -27,8 +28,12 @@ class Replicas {
   void update(Context& ctx, const ClipResult& clipped, double lr, int64_t number);
   // Whether after_step(step) exchanges or merges something; equal on all ranks. `last`: the last step of the run.
   bool due(int64_t step, int64_t last) const;
+  // Waits for the exchanges that run in parallel with steps. To be called before this thread uses the communicator, and
+  // before every function below but after_step().
+  void finish_exchanges();
   // After step number `step`, counted from 1, whether or not its update was made: merges, then exchanges what is due.
-  // After the last step, all results are merged. Collective if due().
+  // An exchange with a delay begins here, and runs in parallel with the next steps if the group can do so. After the
+  // last step, all results are merged. Collective if due().
   void after_step(Context& ctx, int64_t step, int64_t last);
   // Collective: if ranks gossip, sets the shared anchors to the mean of those of the ranks.
   void publish(Context& ctx);
@@ -51,11 +56,12 @@ class Replicas {
     const BoundRule* rule;
     Fragment fragment;  // without values
     Rhythm rhythm;
-    Tensor received = {};   // of an exchange whose result is not merged yet; undefined: none
-    int64_t merge_at = 0;   // the step after which it is merged
-    bool at_anchor = true;  // this rank's values are the anchor
-    Tensor anchor = {};     // of this rank alone, if ranks gossip; undefined: the shared one
-    bool published = true;  // the shared anchor is the mean of the ranks' anchors
+    bool exchanged = false;  // an exchange has begun whose result is not merged yet
+    Tensor received = {};    // its result
+    int64_t merge_at = 0;    // the step after which it is merged
+    bool at_anchor = true;   // this rank's values are the anchor
+    Tensor anchor = {};      // of this rank alone, if ranks gossip; undefined: the shared one
+    bool published = true;   // the shared anchor is the mean of the ranks' anchors
   };
   static bool exchanges(const Part& part, int64_t step);
   static bool merges(const Part& part, int64_t step, int64_t last);
@@ -64,6 +70,7 @@ class Replicas {
   std::string name_of(const Part& part) const;
   Fragment with_values(Context& ctx, const Part& part) const;
   void exchange(Context& ctx, Part& part);
+  void receive(Context& ctx, Part& part, Fragment f);
   void merge(Context& ctx, Part& part);
   void share(Context& ctx, const Tensor& anchor, const Fragment& f);
   void load_values(Context& ctx, Part& part, const StateDict& own);
@@ -72,6 +79,7 @@ class Replicas {
   std::vector<Part> parts_;
   ParameterStore &shared_, &own_;
   std::unique_ptr<Optimizer> optimizer_;
+  std::unique_ptr<UnitQueue> queue_;  // of exchanges with a delay; null before the first one
 };
 
 }  // namespace lmx::train

@@ -159,6 +159,18 @@ TEST_F(PlanFind, KeysOfOneChoiceMakeNoVariantsOfOthers) {
                  {"no variant has the key sync.all.evry", "'every'?"});
 }
 
+// An exchange of separate values waits for the update. With a delay, steps hide as much of it as they take.
+TEST_F(PlanFind, ADelayHidesWhatItsStepsTake) {
+  const Json all = rows(path("tiny.yaml"), {"--machine", "desk_10gbe", "--ranks", "4", "train.ema=0", "sync=diloco",
+                                            "sync.all.every=10", "sync.all.delay=0,1,9"});
+  const double every = 10, none = all[0]["exposed_s"], one = all[1]["exposed_s"];
+  EXPECT_NEAR(none, all[0]["comm_s"].get<double>(), 1e-12);
+  EXPECT_NEAR(one, std::max(0.0, none - all[0]["compute_s"].get<double>() / every), 1e-9 * none);
+  EXPECT_LE(all[2]["exposed_s"], one);
+  EXPECT_NEAR(all[2]["comm_s"].get<double>() / none, 1, 1e-9);
+  EXPECT_GT(none, one);
+}
+
 TEST_F(PlanFind, NumbersOfRanksAreThoseOfTheOption) {
   expect_refused({"--machine", "h100_node", "comm=virtual", "comm.ranks=2,4"}, {"comm.ranks", "--ranks"});
   EXPECT_EQ(found({"--machine", "h100_node", "--ranks", "2,4"}, "tokens=1e6")["met"].size(), 2u);

@@ -80,6 +80,24 @@ TEST_F(RanksTest, ProcessesThatGlooConnectsAndThreadsGiveTheSameBits) {
   EXPECT_EQ(times(processes.out, "\nvalid ppl"), 1u) << processes.out;
 }
 
+// Processes exchange in parallel with steps, threads do not; the last exchange ends with the run.
+TEST_F(RanksTest, ExchangesBesideStepsGiveTheSameBits) {
+  const std::vector<std::string> streaming{
+      "sync={all: {params: .*, strategy: diloco, every: 4, fragments: 2, delay: 3, mix: 0.5}}", "train.ema=0",
+      "train.steps=24"};
+  const auto with = [&](const std::string& group) {
+    std::vector<std::string> all = streaming;
+    all.push_back(group);
+    return all;
+  };
+  const Outcome processes = run("g", with("comm={name: gloo, ranks: 2}"));
+  if (processes.err.find("no Gloo") != std::string::npos) GTEST_SKIP() << processes.err;
+  ASSERT_EQ(processes.code, 0) << processes.err;
+  ASSERT_EQ(run("v", with("comm={name: virtual, ranks: 2}")).code, 0);
+  EXPECT_EQ(model("g"), model("v"));
+  EXPECT_EQ(metrics("g"), metrics("v"));
+}
+
 TEST_F(RanksTest, ProcessesAndThreadsGiveTheSameBits) {
   need_mpi();
   if (IsSkipped()) return;

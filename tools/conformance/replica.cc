@@ -42,6 +42,12 @@ class ReplicaRun {
     return most;
   }
 
+  // With exchanges that end in this step: several runs use the communicator, and so do the checks.
+  void after_step(int64_t step, int64_t last) {
+    replicas_->after_step(ctx_, step, last);
+    replicas_->finish_exchanges();
+  }
+
   void change(int64_t step) {
     if (ctx_.device.counts) return;
     for (const ParameterSpec& spec : specs_) {
@@ -136,7 +142,7 @@ class ReplicaCheck {
         after_step(step, last, again, resumed.get());
       } else {
         for (ReplicaRun* run : {&run_, again, resumed.get()})
-          if (run) run->replicas().after_step(run->ctx(), step, last);
+          if (run) run->after_step(step, last);
       }
       if (saved) resumed = run_.resumed(s_);
     }
@@ -151,7 +157,7 @@ class ReplicaCheck {
   void after_step(int64_t step, int64_t last, ReplicaRun* again, ReplicaRun* resumed) {
     UnitExchange exchange{str("step ", step), {}};
     const size_t entered = comm_.ledger().size();
-    run_.replicas().after_step(run_.ctx(), step, last);
+    run_.after_step(step, last);
     exchange.bytes.add(comm_.ledger(), entered);
     check_ledger(step, exchange.bytes);
     seen_.exchanged.push_back(std::move(exchange));
@@ -163,7 +169,7 @@ class ReplicaCheck {
       add("ranks", step, "other anchors than rank 0");
     for (ReplicaRun* run : {again, resumed}) {
       if (!run) continue;
-      run->replicas().after_step(run->ctx(), step, last);
+      run->after_step(step, last);
       if (!same_bits(run->own(), own) || !same_bits(run->anchors(), anchors))
         add(run == again ? "determinism" : "state", step,
             run == again ? "a second run gives other bits" : "a run that loads a saved state gives other bits");

@@ -24,7 +24,6 @@ class StreamPoint;
 
 // One line of the ledger: bytes that this rank sent to and received from others in one collective.
 struct LedgerEntry {
-  int64_t step = 0;
   std::string group = {};       // the parameter group ("tables") or purpose ("control")
   std::string collective = {};  // "all_gather", "all_to_all", "all_reduce" (native), "broadcast", "pull", "push", ...
   int64_t sent = 0, received = 0;
@@ -214,10 +213,8 @@ class LMX_API Communicator {
 
   const std::vector<LedgerEntry>& ledger() const { return ledger_->lines; }
   // Enters bytes that no message of this communicator carries: ranks share the memory of a server, or another object
-  // has sent the bytes for this rank. `line.seconds`: how long this rank has waited for them. The step of the line is
-  // set here.
+  // has sent the bytes for this rank. `line.seconds`: how long this rank has waited for them.
   void count(LedgerEntry line);
-  void set_step(int64_t step) { ledger_->step = step; }
   void clear_ledger();
   // `seconds` of the lines of exchanges between devices, which a call only enqueues, become the time that the devices
   // have taken. Lines of exchanges that a device has not done yet keep the time of the call. Does not wait.
@@ -250,7 +247,6 @@ class LMX_API Communicator {
   };
   struct Ledger {
     std::vector<LedgerEntry> lines;
-    int64_t step = 0;
     std::vector<Running> running = {};
   };
   class Entry;

@@ -36,7 +36,8 @@ class LMX_API ReplicaStrategy : public SyncRule {
   // Divides the rule's parameters, each of which belongs to one fragment. Default: all of them in one.
   virtual std::vector<std::vector<std::string>> fragments() const;
   virtual Rhythm rhythm(int64_t fragment) const = 0;
-  // Collective. Exchanges a fragment. Returns what merge() needs, of any shape; it may be shared.
+  // Collective. Exchanges a fragment. Returns what merge() needs, of any shape; it may be shared. With a delay it may run
+  // on a second thread while this rank makes its next steps. No other function of the strategy runs at the same time.
   virtual Tensor exchange(Context& ctx, Fragment& f) = 0;
   // Collective, `delay` steps later, with the values of that step. Returns the new values of this rank, which may be
   // the new anchor, and the new anchor, equal on all ranks unless they gossip. Both (size).

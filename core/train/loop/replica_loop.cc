@@ -19,11 +19,13 @@ void ReplicaLoop::run() {
   while (own.step < run_.last_step() && !run_.ending()) {
     make_step();
     if (own.step < meetings_.next()) continue;
+    s_.replicas->finish_exchanges();
     const Lap lap = meetings_.gather(failure_);
     if (run_.whole_due(run_.at.step)) s_.replicas->publish(s_.ctx);
     log_.count_traffic();
     meetings_.hold(lap);
   }
+  s_.replicas->finish_exchanges();
   s_.replicas->publish(s_.ctx);
 }
 
@@ -34,7 +36,10 @@ void ReplicaLoop::make_step() {
   StepLoss loss;
   if (failure_.empty()) failure_ = update_replica(s_, steps_, updater_, own.step, loss);
   ++own.step;
-  if (s_.replicas->due(own.step, run_.last_step())) end_failed(s_.comm, failure_);
+  if (s_.replicas->due(own.step, run_.last_step())) {
+    s_.replicas->finish_exchanges();
+    end_failed(s_.comm, failure_);
+  }
   s_.replicas->after_step(s_.ctx, own.step, run_.last_step());
   log_.stop_clock();
   log_.count_step(own.step, loss, run_.own_tokens(own.step - 1), s_.comm.size());

@@ -55,7 +55,6 @@ StepPlan StepRunner::begin(std::span<const Batch> share, int64_t step) {
   if (kind_ == StepOf::worker && s_.ctx.rank > 0)
     plan.sampler_key = plan.sampler_key.fold(static_cast<uint64_t>(s_.ctx.rank));
   s_.ctx.key = key.fold("step").fold(number);
-  s_.comm.set_step(step);
   mean_over_ = gradient_terms(share, step);
   s_.sync->begin_step(s_.ctx, s_.params, share, plan);
   return plan;

@@ -97,7 +97,6 @@ class Rehearsal {
   std::vector<double> run() {
     std::vector<double> least;
     for (int step = 0; step < kSteps; ++step) {
-      ctx_.comm->set_step(step);
       StepPlan plan;
       plan.step = step;
       const Batch batch = random_batch(outline_, outline_.shares.own_tokens, seed_of(step, 2 * ctx_.rank));

@@ -243,6 +243,7 @@ class Bytes {
     write(unit.params);
     write(unit.bytes);
     write(unit.period);
+    write(unit.delay);
     write(unit.after_update);
   }
   void read(UnitTime& unit) {
@@ -250,6 +251,7 @@ class Bytes {
     read(unit.params);
     read(unit.bytes);
     read(unit.period);
+    read(unit.delay);
     read(unit.after_update);
   }
 

@@ -58,6 +58,12 @@ Recipe read_on(const Variant& variant, const std::string& name, int ranks, const
   return recipe;
 }
 
+// The part of an exchange of `seconds` that takes longer than the `delay` steps beside which it may run.
+double exposed_part(double seconds, int64_t delay, const Work& work) {
+  const double step = work.passes * (work.forward_s + work.backward_s) + work.update_s;
+  return seconds > 0 ? std::max(0.0, 1 - static_cast<double>(delay) * step / seconds) : 1;
+}
+
 }  // namespace
 
 Case::Case(const Variant& variant, const std::string& name, int ranks, const Request& request)
@@ -149,6 +155,7 @@ Row Case::row(double speed, double network_gb_s) const {
     return row;
   }
   std::vector<UnitWork> units;
+  double beside = 0;  // seconds of exchanges that run in parallel with whole steps
   for (const UnitTime& unit : count_.units) {
     const UnitBytes& bytes = unit.bytes;
     const auto steps = static_cast<double>(unit.period);  // an exchange every so many steps: its part of each step
@@ -168,9 +175,12 @@ Row Case::row(double speed, double network_gb_s) const {
                                         links.network.delay_s(static_cast<double>(moved.network_bytes))) /
                                            steps;
     row.in_turn_s += shares_.ranks * own;
-    units.push_back({ready * part, moved.seconds / steps, own, machine_.device.beside, delay});
+    const double exposed = overlap_ ? exposed_part(moved.seconds + own * steps, unit.delay, work) : 1;
+    beside += (1 - exposed) * (moved.seconds / steps + own);
+    units.push_back({ready * part, exposed * moved.seconds / steps, exposed * own, machine_.device.beside, delay});
   }
   row.time = step_time(work, units, shares_.ranks, spread_, overlap_);
+  row.time.comm_s += beside;
   return row;
 }
 
