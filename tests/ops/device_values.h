@@ -78,6 +78,17 @@ inline void expect_close(const std::vector<Values>& got, const std::vector<Value
   }
 }
 
+// Layers of rows x, with ids for masks of dropout.
+struct LayerSizes {
+  Shape x;
+  int64_t units, n;
+};
+inline std::vector<uint64_t> row_ids_of(const Shape& x) {
+  std::vector<uint64_t> ids;
+  for (int64_t i = 0; i < x.numel() / x[x.rank() - 1]; ++i) ids.push_back((uint64_t{1} << 33) + 7 * ids.size());
+  return ids;
+}
+
 // y rounded to the type of products. Its gradient is not rounded.
 inline Var with_rounded_value(Context& ctx, const Var& y) {
   const Var out(to_compute(ctx, to_compute(ctx, y.value())).to(DType::f32));

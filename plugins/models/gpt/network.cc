@@ -237,14 +237,27 @@ Var Network::norm_heads(const std::string& name, const Var& x, int64_t heads) co
 }
 
 Var Network::feed_forward(const std::string& name, const Var& x) const {
-  const Var units = linear(name + ".in", x);
-  return linear(name + ".out", config_.gated() ? swiglu(ctx_, units) : gelu_tanh(ctx_, units));
+  const std::string in = name + ".in", out = name + ".out";
+  if (packed(x)) {
+    const Var z = linear(in, x);
+    return linear(out, config_.gated() ? swiglu(ctx_, z) : gelu_tanh(ctx_, z));
+  }
+  return lmx::feed_forward(ctx_, x,
+                           {params_.at(in + ".weight"), bias(in), params_.at(out + ".weight"), bias(out),
+                            config_.gated() ? Activation::swiglu : Activation::gelu_tanh});
+}
+
+bool Network::packed(const Var& x) const {
+  return step_ && packs(ctx_, x.value().dim(0));
+}
+
+Var Network::bias(const std::string& name) const {
+  return params_.contains(name + ".bias") ? params_.at(name + ".bias") : Var();
 }
 
 Var Network::linear(const std::string& name, const Var& x) const {
   const Var& w = params_.at(name + ".weight");
-  const Var b = params_.contains(name + ".bias") ? params_.at(name + ".bias") : Var();
-  return step_ && packs(ctx_, x.value().dim(0)) ? linear_packed(ctx_, x, w, b) : lmx::linear(ctx_, x, w, b);
+  return packed(x) ? linear_packed(ctx_, x, w, bias(name)) : lmx::linear(ctx_, x, w, bias(name));
 }
 
 Var Network::norm(const std::string& name, const Var& x) const {

@@ -79,6 +79,9 @@ class Network {
   Var operands(const std::string& name, const Var& x, const Rows& rows) const;
   Var norm_heads(const std::string& name, const Var& x, int64_t heads) const;
   Var feed_forward(const std::string& name, const Var& x) const;
+  // Whether x is multiplied by packed weights.
+  bool packed(const Var& x) const;
+  Var bias(const std::string& name) const;  // undefined if the layer `name` has none
   Var linear(const std::string& name, const Var& x) const;
   Var norm(const std::string& name, const Var& x) const;
   // x with dropout: an input of the residual stream.
