@@ -78,6 +78,12 @@ inline void expect_close(const std::vector<Values>& got, const std::vector<Value
   }
 }
 
+// Layers of rows x.
+struct LayerSizes {
+  Shape x;
+  int64_t units, n;
+};
+
 // Ids of the rows of x, for dropout.
 inline std::vector<uint64_t> row_ids_of(const Shape& x) {
   std::vector<uint64_t> ids;

@@ -112,27 +112,33 @@ void add_linear(std::vector<Row>& rows, const Shape& x, int64_t n) {
                   {f64_leaf(x, 1, "x"), f64_leaf({n, k}, 2, "w"), f64_leaf({n}, 3, "b")}});
 }
 
-// With and without biases, and dropout of the units.
+// Each activation with and without biases, and dropout of the units of relu.
 void add_feed_forward(std::vector<Row>& rows, const Shape& x, int64_t units, int64_t n) {
   const int64_t k = x[x.rank() - 1];
   std::vector<uint64_t> ids;
   for (int64_t r = 0; r < x.numel() / k; ++r) ids.push_back(RandomKey(6).bits(static_cast<uint64_t>(r)));
-  const Vars leaves{f64_leaf(x, 1, "x"), f64_leaf({units, k}, 2, "up"), f64_leaf({n, units}, 3, "down"),
-                    f64_leaf({units}, 4, "up_bias"), f64_leaf({n}, 5, "down_bias")};
-  for (const double p : {0.0, 0.3}) {
-    const std::string label = str(x, " by ", units, " to ", n, ", p ", p);
+  const auto add = [&](const std::string& name, Activation activation, double p) {
+    const int64_t columns = activation == Activation::swiglu ? 2 * units : units;
+    const Vars leaves{f64_leaf(x, 1, "x"), f64_leaf({columns, k}, 2, "up"), f64_leaf({n, units}, 3, "down"),
+                      f64_leaf({columns}, 4, "up_bias"), f64_leaf({n}, 5, "down_bias")};
+    const std::string label = str(name, ' ', x, " by ", units, " to ", n, ", p ", p);
     rows.push_back({"feed_forward", label,
                     [=](Context& c, const Vars& v) {
-                      return weighted(c, feed_forward(c, v[0], {v[1], v[3], v[2], v[4]}, p, RandomKey(5), ids));
+                      const FeedForwardWeights w{v[1], v[3], v[2], v[4], activation};
+                      return weighted(c, feed_forward(c, v[0], w, p, RandomKey(5), ids));
                     },
                     leaves});
     rows.push_back({"feed_forward",
                     label + " without biases",
                     [=](Context& c, const Vars& v) {
-                      return weighted(c, feed_forward(c, v[0], {v[1], {}, v[2], {}}, p, RandomKey(5), ids));
+                      const FeedForwardWeights w{v[1], {}, v[2], {}, activation};
+                      return weighted(c, feed_forward(c, v[0], w, p, RandomKey(5), ids));
                     },
                     {leaves[0], leaves[1], leaves[2]}});
-  }
+  };
+  for (const double p : {0.0, 0.3}) add("relu", Activation::relu, p);
+  add("gelu_tanh", Activation::gelu_tanh, 0);
+  add("swiglu", Activation::swiglu, 0);
 }
 
 // Around a linear layer and around a feed-forward layer of x itself.

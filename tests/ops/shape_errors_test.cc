@@ -106,6 +106,13 @@ TEST(OpErrors, FeedForward) {
   EXPECT_EQ(with({zeros({8, 6}), {}, zeros({6, 8}), {}}, 0.5),
             "[feed_forward] 1 row ids for x (2, 6): one for each of its 2 rows expected");
   EXPECT_EQ(with({zeros({8, 6}), {}, zeros({6, 8}), {}}), "no error");  // without dropout the ids are not read
+  EXPECT_EQ(with({zeros({8, 6}), {}, zeros({6, 4}), {}, Activation::swiglu}), "no error");
+  EXPECT_EQ(with({zeros({8, 6}), {}, zeros({6, 8}), {}, Activation::swiglu}),
+            "[feed_forward] units (2, 4) and down (6, 8): the last sizes must be equal");
+  EXPECT_EQ(with({zeros({7, 6}), {}, zeros({6, 3}), {}, Activation::swiglu}),
+            "[feed_forward] up (7, 6): with swiglu (2 F, K) expected, F gates and F values");
+  EXPECT_EQ(with({zeros({8, 6}), {}, zeros({6, 8}), {}, Activation::gelu_tanh}, 0.5),
+            "[feed_forward] probability 0.5: only units of relu can be dropped");
 }
 
 TEST(OpErrors, ResidualNorm) {

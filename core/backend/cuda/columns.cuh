@@ -79,13 +79,16 @@ struct SummedMatrix {
   bool aligned;  // quads can begin at multiples of kQuad in it, if its columns are a multiple of kQuad
 };
 
-// Puts the sums of one number into sums (cols), or adds them to it if beta is 1.
+// Puts the sums of number n into row n of sums (N, cols), or adds them to it if beta is 1. For one number, `cols` is
+// not needed.
 template <class T>
 struct PutSums {
   T* sums;
   T beta;
-  __device__ void operator()(int64_t, int64_t column, T sum) const {
-    sums[column] = beta == 0 ? sum : sums[column] + sum;
+  int64_t cols = 0;
+  __device__ void operator()(int64_t n, int64_t column, T sum) const {
+    T& to = sums[n * cols + column];
+    to = beta == 0 ? sum : to + sum;
   }
 };
 

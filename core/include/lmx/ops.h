@@ -20,15 +20,23 @@ namespace lmx {
 // rows of table at ids                        table (V, D), ids i32 (...) -> (..., D)       grads: table (row-sparse)
 LMX_API Var embedding(Context& ctx, const Var& table, const Tensor& ids);
 // x w^T + b                                   x (..., K), w (N, K), b (N) or undefined -> (..., N)   grads: x, w, b
-// x may also be the rounded result of attention() or residual_sum().
+// x may also be the rounded result of attention() or residual_sum(); so may that of feed_forward().
 LMX_API Var linear(Context& ctx, const Var& x, const Var& w, const Var& b);
-struct FeedForwardWeights {
-  Var up, up_bias;      // (F, K), (F)
-  Var down, down_bias;  // (N, F), (N); both biases may be undefined
+// How the units y of a feed-forward layer follow from their pre-activations z.
+enum class Activation {
+  relu,       // max(0, z) (Vaswani et al. 2017, section 3.3)
+  gelu_tanh,  // as gelu_tanh() of lmx/array_ops.h
+  swiglu,     // as swiglu(): the 2 F columns of z are F gates, then F values
 };
-// max(0, x up^T + up_bias) down^T + down_bias (Vaswani et al. 2017, section 3.3)   x (..., K) -> (..., N)   grads: all
-// If ctx.training, the F units of row i are dropped with probability p, as by dropout() with row_ids, which are read
-// only then. In bf16 and f16, units are rounded to ctx.compute before and after the nonlinearity.
+struct FeedForwardWeights {
+  Var up, up_bias;      // (F, K), (F); with swiglu (2 F, K), (2 F)
+  Var down, down_bias;  // (N, F), (N); both biases may be undefined
+  Activation activation = Activation::relu;
+};
+// y down^T + down_bias for the F units y = activation(x up^T + up_bias)   x (..., K) -> (..., N)   grads: all
+// If ctx.training, the units of row i are dropped with probability p, as by dropout() with row_ids, which are read only
+// then. In bf16 and f16, values are rounded to ctx.compute before and after the activation. UserError: p > 0, but the
+// activation is not relu.
 LMX_API Var feed_forward(Context& ctx, const Var& x, const FeedForwardWeights& w, double p = 0, RandomKey key = {},
                          const std::vector<uint64_t>& row_ids = {});
 // The branch of a residual connection, which residual_norm() or residual_sum() adds: product + bias. On a GPU in bf16
@@ -59,7 +67,7 @@ struct NormedSum {
   Var sum, norm;  // (..., D)
 };
 // If `operand` is set, on a GPU in bf16 and f16 and for at most 4,096 columns, the norm is rounded to ctx.compute, and
-// exists in this type alone. REQUIRES: then one op reads it, a linear layer.   grads: all
+// exists in this type alone. REQUIRES: then one op reads it, linear() or feed_forward().   grads: all
 LMX_API NormedSum residual_sum(Context& ctx, const ResidualInputs& in, bool operand, double p = 0, RandomKey key = {},
                                const std::vector<uint64_t>& row_ids = {});
 // elementwise, with broadcasting as in lmx/array_ops.h   grads: a, b

@@ -19,6 +19,11 @@ void check_linear(const LinearNames& name, const Shape& x, const Tensor& w, cons
   check_same_type(name.op, name.w, w, name.b, b.value());
 }
 
+void check_input(const Context& ctx, const LinearNames& name, const Var& x, const Tensor& w) {
+  const bool rounded = stores_operands(ctx.device.kind, ctx.compute) && x.value().dtype() == ctx.compute;
+  if (!rounded) check_same_type(name.op, name.x, x.value(), name.w, w);
+}
+
 Tensor linear_value(Context& ctx, const Tensor& x, const Tensor& w, const Var& b) {
   const DType type = x.dtype() == DType::f64 ? DType::f64 : DType::f32;
   const Shape shape = with_last(x.shape(), w.dim(0));
@@ -58,9 +63,9 @@ struct Layer {
 };
 
 Layer layer_of(Context& ctx, const char* op, const Var& x, const Var& w, const Var& b) {
-  check_linear({op, "x", "w", "b"}, x.shape(), w.value(), b);
-  const bool rounded = stores_operands(ctx.device.kind, ctx.compute) && x.value().dtype() == ctx.compute;
-  if (!rounded) check_same_type(op, "x", x.value(), "w", w.value());
+  const LinearNames names{op, "x", "w", "b"};
+  check_linear(names, x.shape(), w.value(), b);
+  check_input(ctx, names, x, w.value());
   return {x, w, b, compute_copy(ctx, x)};
 }
 

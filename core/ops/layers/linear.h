@@ -13,6 +13,10 @@ struct LinearNames {
 // size or type.
 void check_linear(const LinearNames& name, const Shape& x, const Tensor& w, const Var& b);
 
+// UserError: x has neither the type of the weight nor that of products, in which other ops store values that only a
+// linear layer reads.
+void check_input(const Context& ctx, const LinearNames& name, const Var& x, const Tensor& w);
+
 // x w^T + b in f32, or in f64 for f64 operands: x (..., K) and w (N, K) of the compute type -> (..., N). On the CPU, in
 // f64, and if the device has no product with a bias of these sizes, the product is added to the bias, which is first
 // written to every row.

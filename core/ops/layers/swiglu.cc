@@ -1,10 +1,8 @@
-// The gated units of Shazeer 2020, section 2. For a gate g and a value v, s being the sigmoid:
-//
-//   y = g s(g) v        dg = dy v s(g) (1 + g (1 - s(g)))        dv = dy g s(g)
-#include "ops/layers/swiglu.h"
-
+// The gated units of Shazeer 2020, section 2, by the kernels of a feed-forward layer
+// (ops/feed_forward/feed_forward.cc).
 #include "lmx/array_ops.h"
 #include "ops/common.h"
+#include "ops/feed_forward/feed_forward.h"
 
 namespace lmx {
 
@@ -19,19 +17,19 @@ Var swiglu(Context& ctx, const Var& x) {
   with_values("swiglu", x.value(), [&](auto zero) {
     using T = decltype(zero);
     Tensor y = out.value();
-    run_kernel(ctx, Swiglu<T>{x.value().data<T>(), y.data<T>(), m.rows, m.cols, target_of_copy(ctx, out)});
+    run_kernel(
+        ctx, FeedForwardUnits<SwigluUnits, T>{x.value().data<T>(), nullptr, y.data<T>(), {}, nullptr, m.rows, m.cols});
   });
   if (recording(ctx, {&x})) {
     ctx.tape->record("swiglu", {x}, {out}, [&ctx, x, out, m](Tape&) {
-      const Tensor& dy = Tape::grad_of(out);
       Tensor dx = x.value().like(MemClass::activations);
-      const Tensor operand = operand_beside(ctx, dx);
       with_values("swiglu", dx, [&](auto zero) {
         using T = decltype(zero);
-        run_kernel(ctx, SwigluBackward<T>{x.value().data<T>(), dy.data<T>(), dx.data<T>(), m.rows, m.cols,
-                                          operand_target(ctx, operand)});
+        run_kernel(ctx,
+                   FeedForwardUnitsBackward<SwigluUnits, T>{x.value().data<T>(), nullptr, Tape::grad_of(out).data<T>(),
+                                                            dx.data<T>(), nullptr, m.rows, m.cols, 1, 0});
       });
-      Tape::accumulate(ctx, x, dx, operand);
+      Tape::accumulate(ctx, x, dx);
     });
   }
   return out;

@@ -1,6 +1,7 @@
 // full_softmax and two_stage_softmax: the losses of a block of rows, and the gradient of its logits in place.
 #include "ops/losses/full_softmax.h"
 
+#include "backend/cuda/unroll.cuh"
 #include "lmx/quads.cuh"
 #include "ops/losses/output_layer.h"
 #include "ops/losses/two_stage_softmax.h"
@@ -26,20 +27,28 @@ struct Logits {
   }
 };
 
+// The row is read twice, by 16 bytes a thread if possible.
 template <class S, class T>
 struct FullSoftmaxRow {
   FullSoftmaxBlock<T, S> a;
   template <class Team>
   __device__ void operator()(const Team& team, int64_t i) const {
+    constexpr int kMost = 16 / sizeof(S);
+    const auto aligned = [](const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; };
+    a.words % kMost == 0 && aligned(a.z) && aligned(a.b) ? by<kMost>(team, i) : by<1>(team, i);
+  }
+  // By N words at once.
+  template <int N, class Team>
+  __device__ void by(const Team& team, int64_t i) const {
     S* row = a.z + i * a.words;
     const int64_t at = a.first + i, target = a.targets[at];
     const Logits<T, S> logit{row, a.b};
-    const T own = logit(target);  // before the gradient replaces it, see the barriers of exp_sum()
+    const T own = logit(target);  // before the gradient replaces it, see the barriers of exp_sum_of()
     double part = 0;
-    const double lse = exp_sum<T>(team, a.words, [&](int64_t j) {
-                         const T x = logit(j);
-                         if (a.smoothing > 0) part += static_cast<double>(x);
-                         return x;
+    const double lse = exp_sum_of<T, N>(team, a.words, [&](int64_t j, T(&x)[N]) {
+                         logit.load(j, x);
+                         if (a.smoothing > 0)
+                           for (const T value : x) part += static_cast<double>(value);
                        }).log();
     const double total = a.smoothing > 0 ? sum_over(team, part) : 0;
     if (team.first() == 0) {
@@ -50,25 +59,18 @@ struct FullSoftmaxRow {
     if (a.factor == 0) return;
     const double scale = a.factor * weight_of(a.weights, at);
     const T spread = a.spread_slope(scale), at_target = a.target_slope(scale);
-    const auto slope_of = [&](int64_t j, T x) {
-      T slope = softmax_value(x, static_cast<T>(lse), static_cast<T>(scale));
-      if (a.smoothing > 0) slope += spread;
-      return j == target ? slope - at_target : slope;
-    };
-    const auto replace = [&](int64_t j, auto& x) {
-      constexpr int N = sizeof(x) / sizeof(T);
-      logit.load(j, x);
+    for (int64_t j = team.first() * N; j < a.words; j += team.count() * N) {
+      T x[N];
       S slopes[N];
-      for (int e = 0; e < N; ++e) slopes[e] = static_cast<S>(slope_of(j + e, x[e]));
+      logit.load(j, x);
+      LMX_UNROLL
+      for (int e = 0; e < N; ++e) {
+        T slope = softmax_value(x[e], static_cast<T>(lse), static_cast<T>(scale));
+        if (a.smoothing > 0) slope += spread;
+        slopes[e] = static_cast<S>(j + e == target ? slope - at_target : slope);
+      }
       cuda::put_elements(row + j, slopes);
-    };
-    if (a.words % cuda::kQuad == 0 && cuda::aligned_quads(a.z) && cuda::aligned_quads(a.b)) {
-      T x[cuda::kQuad];
-      for (int64_t j = team.first() * cuda::kQuad; j < a.words; j += team.count() * cuda::kQuad) replace(j, x);
-      return;
     }
-    T x[1];
-    for (int64_t j = team.first(); j < a.words; j += team.count()) replace(j, x);
   }
 };
 

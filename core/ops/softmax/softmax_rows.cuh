@@ -82,26 +82,34 @@ struct ExpSum {
   __device__ double log() const { return static_cast<double>(most) + fast_log(sum); }
 };
 
-// Over value(0) ... value(n - 1). Each value is read once: a thread scales its sum when its maximum grows. A value that
-// is NaN or +Inf makes the sum NaN.
-template <class T, class Team, class Value>
-__device__ ExpSum<T> exp_sum(const Team& team, int64_t n, Value value) {
-  constexpr int kAtOnce = 4;  // loads that do not wait for each other
+// Over n values, a multiple of N: load(j, x) puts the N values from number j on into x. Each value is read once: a
+// thread scales its sum when its maximum grows. A value that is NaN or +Inf makes the sum NaN.
+template <class T, int N, class Team, class Load>
+__device__ ExpSum<T> exp_sum_of(const Team& team, int64_t n, Load load) {
+  constexpr int kAtOnce = N == 1 ? 4 : 2;  // loads that do not wait for each other
   T most = kLowest<T>, sum = 0;
-  for (int64_t begin = team.first(); begin < n; begin += kAtOnce * team.count()) {
-    T x[kAtOnce], largest = most;
+  for (int64_t begin = team.first() * N; begin < n; begin += kAtOnce * N * team.count()) {
+    T x[kAtOnce][N], largest = most;
     for (int k = 0; k < kAtOnce; ++k) {
-      const int64_t j = begin + k * team.count();
-      x[k] = j < n ? value(j) : kMinusInfinity<T>;
-      largest = x[k] > largest ? x[k] : largest;
+      const int64_t j = begin + k * N * team.count();
+      for (T& value : x[k]) value = kMinusInfinity<T>;
+      if (j < n) load(j, x[k]);
+      for (const T value : x[k]) largest = value > largest ? value : largest;
     }
     sum *= fast_exp(most - largest);
-    for (int k = 0; k < kAtOnce; ++k) sum += fast_exp(x[k] - largest);
+    for (int k = 0; k < kAtOnce; ++k)
+      for (const T value : x[k]) sum += fast_exp(value - largest);
     most = largest;
   }
   const auto of_row =
       static_cast<T>(team.reduce(static_cast<double>(most), static_cast<double>(kLowest<T>), cuda::LargerValue{}));
   return {of_row, sum_over(team, static_cast<double>(sum * fast_exp(most - of_row)))};
+}
+
+// Over value(0) ... value(n - 1).
+template <class T, class Team, class Value>
+__device__ ExpSum<T> exp_sum(const Team& team, int64_t n, Value value) {
+  return exp_sum_of<T, 1>(team, n, [&](int64_t j, T(&x)[1]) { x[0] = value(j); });
 }
 
 }  // namespace lmx::ops

@@ -248,8 +248,14 @@ Var Network::norm_heads(const std::string& name, const Var& x, int64_t heads) co
 }
 
 Branch Network::feed_forward(const std::string& name, const Var& x) const {
-  const Var units = linear(name + ".in", x);
-  return branch(name + ".out", config_.gated() ? swiglu(ctx_, units) : gelu_tanh(ctx_, units));
+  const std::string in = name + ".in", out = name + ".out";
+  if (packed(x)) {
+    const Var z = linear(in, x);
+    return {linear(out, config_.gated() ? swiglu(ctx_, z) : gelu_tanh(ctx_, z))};
+  }
+  return feed_forward_branch(ctx_, x,
+                             {params_.at(in + ".weight"), bias_of(in), params_.at(out + ".weight"), bias_of(out),
+                              config_.gated() ? Activation::swiglu : Activation::gelu_tanh});
 }
 
 Var Network::bias_of(const std::string& layer) const {
