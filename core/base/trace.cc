@@ -12,7 +12,7 @@
 
 #include "base/json_object.h"
 #include "base/output_file.h"
-#include "base/table.h"
+#include "base/text.h"
 #include "lmx/error.h"
 
 namespace lmx {

@@ -2,7 +2,7 @@
 #include <array>
 #include <optional>
 
-#include "base/hex.h"
+#include "base/sha256.h"
 #include "config/messages.h"
 
 namespace lmx {

@@ -6,7 +6,6 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 
-#include "base/table.h"
 #include "base/text.h"
 #include "lmx/error.h"
 #include "recipe/components.h"

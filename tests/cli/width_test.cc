@@ -5,7 +5,7 @@
 #include <iterator>
 #include <set>
 
-#include "base/table.h"
+#include "base/text.h"
 #include "paths.h"
 #include "patterns.h"
 #include "process/sweep_fixture.h"

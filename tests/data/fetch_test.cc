@@ -9,7 +9,7 @@
 #include <set>
 
 #include "app/corpora/corpora.h"
-#include "app/corpora/formats.h"
+#include "app/corpora/sources.h"
 #include "base/files.h"
 #include "fixture.h"
 #include "http_server.h"

@@ -1,5 +1,5 @@
 // Times of collectives, against a count of what each rank sends in each round, and against the formulas of rings.
-#include "app/plan/wire.h"
+#include "app/plan/work.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // Plans of asynchronous workers: their events, and the command.
-#include "app/plan/workers.h"
+#include "app/plan/step.h"
 
 #include <gmock/gmock.h>
 

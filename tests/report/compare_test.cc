@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "app/records/half_interval.h"
-#include "app/report/divergence.h"
+#include "app/report/sides.h"
 #include "lmx/tensor.h"
 #include "names.h"
 #include "process/report_fixture.h"

@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <random>
 
-#include "app/jobs/cores.h"
+#include "app/jobs/launcher.h"
 #include "comm/mpi_here.h"
 #include "names.h"
 #include "process/run_fixture.h"

@@ -7,7 +7,6 @@
 #include <memory>
 #include <sstream>
 
-#include "app/probe/probe_texts.h"
 #include "app/probe/transfer.h"
 #include "app/report/chart.h"
 #include "base/output_file.h"

@@ -6,7 +6,6 @@
 #include <memory>
 
 #include "app/corpora/corpora.h"
-#include "app/probe/probe_texts.h"
 #include "app/probe/transfer.h"
 #include "app/report/chart.h"
 #include "base/output_file.h"

@@ -5,7 +5,7 @@
 #include <iostream>
 #include <memory>
 
-#include "app/inference/score.h"
+#include "app/inference/evaluate_run.h"
 #include "app/pairs/parallel_text.h"
 #include "app/translation/search.h"
 #include "app/translation/translate.h"

@@ -9,7 +9,7 @@
 #include <set>
 
 #include "app/print/words.h"
-#include "app/run/search_path.h"
+#include "app/run/shipped.h"
 #include "base/text.h"
 #include "config/error_collector.h"
 #include "lmx/error.h"

@@ -6,7 +6,6 @@
 
 #include "app/huggingface/layouts.h"
 #include "app/huggingface/weights.h"
-#include "app/runs/new_folder.h"
 #include "app/runs/run_directory.h"
 #include "app/text/subword_tokenizer.h"
 #include "app/text/subwords.h"

@@ -4,9 +4,9 @@
 #include <cmath>
 #include <cstdio>
 
+#include "app/inference/evaluate_run.h"
 #include "app/inference/run_text.h"
 #include "app/inference/saved_run.h"
-#include "app/inference/score.h"
 #include "app/pairs/pair_files.h"
 #include "app/pairs/parallel_text.h"
 #include "app/runs/run_directory.h"

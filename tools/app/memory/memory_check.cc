@@ -20,7 +20,6 @@
 #include "lmx/log.h"
 #include "recipe/comm_config.h"
 #include "tensor/caching_allocator.h"
-#include "tensor/memory_text.h"
 
 namespace lmx::train {
 namespace {

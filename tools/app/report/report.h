@@ -9,8 +9,7 @@
 #include <vector>
 
 #include "app/records/records.h"
-#include "app/report/comm_times.h"
-#include "app/report/sub_batches.h"
+#include "app/report/step_times.h"
 #include "lmx/codec.h"
 #include "sync/unit_queue.h"
 

@@ -8,7 +8,6 @@
 #include <set>
 
 #include "app/compose/compose.h"
-#include "app/compose/inputs.h"
 #include "app/compose/sources.h"
 #include "base/text.h"
 #include "config/messages.h"

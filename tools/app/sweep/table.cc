@@ -8,8 +8,8 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "app/print/markdown.h"
 #include "app/print/terminal.h"
+#include "app/print/words.h"
 #include "app/records/half_interval.h"
 #include "app/records/records.h"
 #include "app/sweep/journal.h"

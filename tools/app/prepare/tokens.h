@@ -1,3 +1,31 @@
+// Tokens that need no preparation of text: files of ids, and a synthetic source.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "app/corpora/sources.h"
+#include "data/data_config.h"
+#include "data/dataset.h"
+#include "lmx/data.h"
+#include "lmx/random.h"
+
+namespace lmx::data {
+
+using TokenFiles = std::array<std::vector<TokenArray::Part>, kSplits>;
+
+// The files of each split. `place`: the position of `data:` in the recipe. UserError: no file, a header of another
+// format, a file whose size differs from its header's.
+TokenFiles find_token_files(const TokensConfig& config, const std::string& place);
+// Maps the files and checks a sample of their ids: the first and last 4,096 of each file, and one of 64 blocks between
+// them. UserError: an id that is not below the vocabulary.
+Dataset open_token_files(const TokensConfig& config, const std::string& place);
+// Checks every id of `tokens`. UserError as above.
+void check_all_ids(const TokensConfig& config, const std::string& place);
+
 // A source of synthetic text whose entropy is known exactly.
 //
 // Words have Zipf frequencies z(w) ~ rank^-s. Each word u belongs to a class c(u). Each class prefers `branching`
@@ -5,19 +33,6 @@
 // 1/line_length (never after </s>), otherwise a word w with probability noise z(w) + (1 - noise) s_c(u)(w). The text is
 // a first-order Markov chain: a perfect model needs only the previous token, and log p of every token is computed from
 // the same numbers.
-#pragma once
-
-#include <cstdint>
-#include <span>
-#include <string>
-#include <vector>
-
-#include "data/data_config.h"
-#include "data/dataset.h"
-#include "lmx/data.h"
-#include "lmx/random.h"
-
-namespace lmx::data {
 
 class MarkovSource {
  public:
