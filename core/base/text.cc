@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <cstdarg>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -43,12 +44,6 @@ bool is_invisible(char32_t code) {
   }
 }
 
-std::string named(const char* format, uint32_t number) {
-  char text[16];
-  std::snprintf(text, sizeof text, format, number);
-  return text;
-}
-
 // The length of the sequence "\033[1;31m" that begins at `at`; 0 if none does.
 size_t colour_at(std::string_view text, size_t at) {
   if (text.substr(at, 2) != "\033[") return 0;
@@ -64,14 +59,14 @@ std::string shown(std::string_view text, const Kept& kept) {
     auto code = static_cast<char32_t>(static_cast<unsigned char>(text[at]));
     size_t bytes = code < 0x80 ? 1 : code_point_at(text, at, code);
     if (bytes == 0) {
-      out += named("<x%02X>", static_cast<unsigned char>(text[at++]));
+      out += format("<x%02X>", static_cast<unsigned char>(text[at++]));
       continue;
     }
     const size_t whole = kept(at);
     if (whole > 0 || !(is_control(code) || is_invisible(code)))
       out.append(text, at, bytes = std::max(bytes, whole));
     else
-      out += named("<U+%04X>", code);
+      out += format("<U+%04X>", code);
     at += bytes;
   }
   return out;
@@ -94,6 +89,17 @@ double number_from_text(const std::string& text) {
   return value;
 }
 
+std::string format(const char* pattern, ...) {
+  std::va_list values, again;
+  va_start(values, pattern);
+  va_copy(again, values);
+  std::string text(static_cast<size_t>(std::max(0, std::vsnprintf(nullptr, 0, pattern, values))), '\0');
+  std::vsnprintf(text.data(), text.size() + 1, pattern, again);
+  va_end(again);
+  va_end(values);
+  return text;
+}
+
 std::string count_text(int64_t value) {
   std::string digits = std::to_string(value);
   for (auto at = static_cast<int64_t>(digits.size()) - 3; at > (value < 0 ? 1 : 0); at -= 3)
@@ -106,9 +112,7 @@ std::string bytes_text(int64_t bytes) {
   double value = static_cast<double>(bytes);
   int unit = 0;
   for (; value >= 999.5 && unit < 4; ++unit) value /= 1000;
-  char text[32];
-  std::snprintf(text, sizeof text, value < 10 && unit > 0 ? "%.1f %s" : "%.0f %s", value, units[unit]);
-  return text;
+  return format(value < 10 && unit > 0 ? "%.1f %s" : "%.0f %s", value, units[unit]);
 }
 
 std::string printable(std::string_view text) {

@@ -13,6 +13,9 @@ namespace lmx {
 std::string number_text(double value);
 double number_from_text(const std::string& text);  // UserError for any other text
 
+// The text that std::printf() would print.
+[[gnu::format(printf, 1, 2)]] std::string format(const char* pattern, ...);
+
 // "111,845,376"; "1.3 GB".
 std::string count_text(int64_t value);
 std::string bytes_text(int64_t bytes);

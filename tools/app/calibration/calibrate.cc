@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <filesystem>
 #include <functional>
 #include <map>
@@ -410,9 +409,8 @@ ComparedMemory compare_memory(const std::string& run, const std::optional<Machin
 std::string text_of(const ComparedMemory& c) {
   std::vector<std::vector<std::string>> rows{{"CLASS", "PLANNED", "MEASURED", "ERROR"}};
   for (const ComparedClass& one : c.classes) {
-    char error[32];
-    std::snprintf(error, sizeof error, "%+.1f %%", 100 * one.error());
-    rows.push_back({one.name, bytes_text(one.planned), bytes_text(one.measured), error});
+    rows.push_back(
+        {one.name, bytes_text(one.planned), bytes_text(one.measured), format("%+.1f %%", 100 * one.error())});
   }
   return lmx_cli::fit(str("memory of a rank of ", c.recipe, ", ", c.ranks, c.ranks == 1 ? " rank, " : " ranks, ",
                           "until step ", c.steps, "\n", lmx_cli::table(rows)));

@@ -9,7 +9,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -21,6 +20,7 @@
 #include "app/text/cleaner.h"
 #include "base/files.h"
 #include "base/output_file.h"
+#include "base/text.h"
 #include "config/messages.h"
 #include "lmx/error.h"
 
@@ -175,10 +175,8 @@ void hash_sources(std::vector<SourceFile>& files) {
     InputFile in(file.path, Content::bytes);
     while (const size_t n = in.read(buffer.data(), buffer.size())) XXH3_128bits_update(state.get(), buffer.data(), n);
     const XXH128_hash_t h = XXH3_128bits_digest(state.get());
-    char text[33];
-    std::snprintf(text, sizeof text, "%016llx%016llx", static_cast<unsigned long long>(h.high64),
-                  static_cast<unsigned long long>(h.low64));
-    file.hash = text;
+    file.hash =
+        format("%016llx%016llx", static_cast<unsigned long long>(h.high64), static_cast<unsigned long long>(h.low64));
   }
 }
 

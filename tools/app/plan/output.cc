@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -21,14 +20,8 @@ namespace {
 
 constexpr size_t kMostCandidates = 20;  // rows of --find
 
-std::string short_number(double value, const char* format = "%.3g") {
-  char text[32];
-  std::snprintf(text, sizeof text, format, value);
-  return text;
-}
-
 std::string optional(const std::optional<double>& value) {
-  return value ? short_number(*value) : "-";
+  return value ? format("%.3g", *value) : "-";
 }
 
 std::string memory_of(const Row& row) {
@@ -49,21 +42,21 @@ std::vector<std::string> cells_of(const Row& row, const Columns& columns) {
   for (const std::string& cell :
        {memory_of(row), bytes_text(row.node_bytes), bytes_text(row.network_bytes), seconds_text(row.time.compute_s),
         seconds_text(row.time.hidden_s()), seconds_text(row.time.exposed_s), seconds_text(row.time.step_s()),
-        count_text(std::llround(row.tokens_s())), short_number(100 * row.efficiency, "%.0f") + " %",
+        count_text(std::llround(row.tokens_s())), format("%.0f", 100 * row.efficiency) + " %",
         optional(row.epoch_hours), optional(row.total_hours)})
     cells.push_back(cell);
   if (columns.workers && row.workers)
-    cells.insert(cells.end(), {short_number(row.workers->updates_s), short_number(row.workers->staleness),
-                               short_number(row.workers->speedup)});
+    cells.insert(cells.end(), {format("%.3g", row.workers->updates_s), format("%.3g", row.workers->staleness),
+                               format("%.3g", row.workers->speedup)});
   else if (columns.workers)
     cells.insert(cells.end(), {"-", "-", "-"});
-  if (columns.prices) cells.push_back(row.epoch_price ? short_number(*row.epoch_price, "%.0f") : "-");
+  if (columns.prices) cells.push_back(row.epoch_price ? format("%.0f", *row.epoch_price) : "-");
   return cells;
 }
 
 std::string bandwidth_text(double gb_s) {
   const double gbit = 8 * gb_s;
-  return gbit >= 1 ? short_number(gbit) + " Gbit/s" : short_number(1000 * gbit) + " Mbit/s";
+  return gbit >= 1 ? format("%.3g", gbit) + " Gbit/s" : format("%.3g", 1000 * gbit) + " Mbit/s";
 }
 
 // "pairwise", or the name for each variant; "" if all variants are asynchronous.
@@ -98,8 +91,8 @@ bool has_variants(const Plan& plan) {
 
 std::string goal_text(const Goal& goal, const std::string& currency) {
   std::string text = count_text(std::llround(goal.tokens)) + " tokens";
-  if (goal.hours) text += " within " + short_number(*goal.hours, "%.6g") + " h";
-  if (goal.price) text += str(goal.hours ? " and " : " for ", short_number(*goal.price, "%.6g"), " ", currency);
+  if (goal.hours) text += " within " + format("%.6g", *goal.hours) + " h";
+  if (goal.price) text += str(goal.hours ? " and " : " for ", format("%.6g", *goal.price), " ", currency);
   return text;
 }
 
@@ -114,9 +107,9 @@ std::string candidates_table(const Plan& plan, const std::vector<Candidate>& can
     std::vector<std::string>& cells = rows.emplace_back();
     if (has_variants(plan)) cells.push_back(c.row.variant);
     cells.insert(cells.end(), {std::to_string(c.row.ranks), count_text(c.row.batch), memory_of(c.row),
-                               bytes_text(c.row.sent_bytes), seconds_text(c.row.time.step_s()),
-                               short_number(c.steps, "%.6g"), short_number(c.hours), short_number(c.node_hours)});
-    if (prices) cells.push_back(short_number(c.price.value_or(0)));
+                               bytes_text(c.row.sent_bytes), seconds_text(c.row.time.step_s()), format("%.6g", c.steps),
+                               format("%.3g", c.hours), format("%.3g", c.node_hours)});
+    if (prices) cells.push_back(format("%.3g", c.price.value_or(0)));
   }
   return lmx_cli::table(rows);
 }
@@ -134,8 +127,8 @@ std::string refused_text(const Found& found) {
 }  // namespace
 
 std::string seconds_text(double seconds) {
-  if (seconds >= 100) return short_number(seconds, "%.0f") + " s";
-  return seconds >= 0.1 || seconds == 0 ? short_number(seconds) + " s" : short_number(1000 * seconds) + " ms";
+  if (seconds >= 100) return format("%.0f", seconds) + " s";
+  return seconds >= 0.1 || seconds == 0 ? format("%.3g", seconds) + " s" : format("%.3g", 1000 * seconds) + " ms";
 }
 
 std::string text_of(const Plan& plan, bool terminal) {
@@ -169,9 +162,10 @@ std::string text_of(const Plan& plan, const Found& found) {
   const std::string goal = goal_text(found.goal, plan.machine.price.currency), refused = refused_text(found);
   if (found.nearest) {
     const Candidate& c = *found.nearest;
-    text += str("no plan of ", plan.rows.size(), " reaches ", goal, ": ", refused, "\nthe nearest one ",
-                c.row.out_of_memory ? "needs the least memory" : "takes " + short_number(c.excess) + " times the limit",
-                ":\n", candidates_table(plan, {c}));
+    text +=
+        str("no plan of ", plan.rows.size(), " reaches ", goal, ": ", refused, "\nthe nearest one ",
+            c.row.out_of_memory ? "needs the least memory" : "takes " + format("%.3g", c.excess) + " times the limit",
+            ":\n", candidates_table(plan, {c}));
   } else {
     text += str(found.met.size(), " of ", plan.rows.size(), " plans ", found.met.size() == 1 ? "reaches " : "reach ",
                 goal, refused.empty() ? "" : "; ", refused, "\n", candidates_table(plan, found.met));
@@ -298,11 +292,7 @@ std::vector<std::string> columns_of(const Json& rows) {
 // Numbers are for reading: four digits. The files .json and .csv have all of them.
 std::string html_cell(const Json& value) {
   if (value.is_string()) return lmx_cli::escaped(value.get<std::string>());
-  if (value.is_number_float() && std::fabs(value.get<double>()) < 1e4) {
-    char text[32];
-    std::snprintf(text, sizeof text, "%.4g", value.get<double>());
-    return text;
-  }
+  if (value.is_number_float() && std::fabs(value.get<double>()) < 1e4) return format("%.4g", value.get<double>());
   if (value.is_number_float()) return count_text(std::llround(value.get<double>()));
   return value.is_number_integer() ? count_text(value.get<int64_t>()) : value.dump();
 }

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <filesystem>
 #include <map>
 
@@ -85,8 +84,7 @@ std::string reason_of(const Row& best, const Row& next) {
   const double wait = scale * next.time.wait_s - best.time.wait_s;
   const double compute = scale * next.time.compute_s - best.time.compute_s - wait;
   const double exposed = scale * next.time.exposed_s - best.time.exposed_s;
-  char factor[32];
-  std::snprintf(factor, sizeof factor, "%.4g", best.tokens_s() / next.tokens_s());
+  const std::string factor = format("%.4g", best.tokens_s() / next.tokens_s());
   std::string why = str("computes ", seconds_text(compute), " less");
   if (exposed >= compute && exposed >= wait)
     why = str("waits ", seconds_text(exposed), " less for the network");
@@ -158,9 +156,7 @@ std::vector<std::string> notes_of(const Request& request, const Case& c, const M
 }
 
 std::string speed_text(double speed) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.3g", speed);
-  return text;
+  return format("%.3g", speed);
 }
 
 // Adds the lines of variants, or one line if all variants have the same.

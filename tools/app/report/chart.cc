@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <iomanip>
 #include <sstream>
 
+#include "base/text.h"
 #include "lmx/error.h"
 
 namespace lmx_cli {
@@ -22,17 +22,13 @@ const char* colour(size_t i) {
 }
 
 std::string tick_text(double value) {
-  char text[32];
   const double size = std::fabs(value);
   if (size >= 1e5 || (size > 0 && size < 1e-3)) {
     const int exponent = static_cast<int>(std::floor(std::log10(size) + 1e-9));
-    const double factor = value / std::pow(10.0, exponent);
-    std::snprintf(text, sizeof text, "%.3g", factor);
-    return str(std::string(text) == "1" ? "" : std::string(text) + "·", "10<tspan dy='-5' font-size='9'>", exponent,
-               "</tspan>");
+    const std::string factor = lmx::format("%.3g", value / std::pow(10.0, exponent));
+    return str(factor == "1" ? "" : factor + "·", "10<tspan dy='-5' font-size='9'>", exponent, "</tspan>");
   }
-  std::snprintf(text, sizeof text, "%.6g", value);
-  return text;
+  return lmx::format("%.6g", value);
 }
 
 // One axis: its range on the drawn scale (the value or its log10), and the positions of ticks.

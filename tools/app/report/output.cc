@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <cstdio>
 #include <iostream>
 #include <nlohmann/json.hpp>
 
@@ -7,6 +6,7 @@
 #include "app/records/records.h"
 #include "app/report/compare.h"
 #include "app/report/report.h"
+#include "base/text.h"
 #include "lmx/error.h"
 #include "sync/unit_queue.h"
 
@@ -15,24 +15,22 @@ namespace lmx_cli::reports {
 using lmx::str;
 using Rows = std::vector<std::vector<std::string>>;
 
-std::string number(double value, const char* format) {
-  char text[48];
-  std::snprintf(text, sizeof text, format, value);
-  return text;
-}
-
 std::string bytes(double n) {
   const char* const units[] = {"B", "kB", "MB", "GB", "TB"};
   size_t unit = 0;
   for (; n >= 999.5 && unit < 4; ++unit) n /= 1000;
-  return str(number(n, n < 9.995 && unit > 0 ? "%.2f" : n < 99.95 && unit > 0 ? "%.1f" : "%.0f"), " ", units[unit]);
+  return str(lmx::format(n < 9.995 && unit > 0   ? "%.2f"
+                         : n < 99.95 && unit > 0 ? "%.1f"
+                                                 : "%.0f",
+                         n),
+             " ", units[unit]);
 }
 
 Rows result_rows(const Report& r) {
   Rows rows;
   const auto add = [&](const char* name, const std::optional<RunRecord>& record, const char* key) {
     if (record && record->values.contains(key))
-      rows.push_back({name, number(record->at(key), "%.6g"), std::to_string(record->step)});
+      rows.push_back({name, lmx::format("%.6g", record->at(key)), std::to_string(record->step)});
   };
   add("valid ppl", r.valid, "ppl");
   add("best valid ppl", r.best, "ppl");
@@ -79,7 +77,7 @@ void print_run(const Report& r) {
 void print_metrics(const Report& r) {
   Rows rows = result_rows(r);
   for (const auto& [key, value] : r.strategy)
-    rows.push_back({key, number(value, "%.6g"), r.train ? std::to_string(r.train->step) : ""});
+    rows.push_back({key, lmx::format("%.6g", value), r.train ? std::to_string(r.train->step) : ""});
   if (rows.empty()) return;
   rows.insert(rows.begin(), {"METRIC", "VALUE", "STEP"});
   std::cout << "\n" << table(rows);
@@ -105,7 +103,7 @@ void print_traffic(const Report& r) {
 }
 
 std::string seconds(double s) {
-  return number(s * 1000, s < 0.0995 ? "%.2f ms" : "%.0f ms");
+  return lmx::format(s < 0.0995 ? "%.2f ms" : "%.0f ms", s * 1000);
 }
 
 void print_times(const Report& r) {
@@ -138,9 +136,9 @@ void print_sub_batches(const Report& r) {
             {"90 % within", seconds(s.quantile(0.9))},
             {"longest", seconds(s.quantile(1))}};
   if (r.train && r.train->values.contains("padding"))
-    rows.push_back({"padding would be", number(100 * r.train->at("padding"), "%.1f %%")});
+    rows.push_back({"padding would be", lmx::format("%.1f %%", 100 * r.train->at("padding"))});
   if (r.train && r.train->values.contains("step_spread"))
-    rows.push_back({"slowest rank above the mean", number(100 * r.train->at("step_spread"), "%.1f %%")});
+    rows.push_back({"slowest rank above the mean", lmx::format("%.1f %%", 100 * r.train->at("step_spread"))});
   std::cout << "\n" << table(rows);
 }
 
@@ -163,7 +161,7 @@ void print_memory(const Report& r) {
 void print_rows(const Report& r) {
   if (r.rows.empty()) return;
   Rows rows{{"TABLE", "ROWS AN UPDATE TOUCHES (U_g)"}};
-  for (const auto& [name, value] : r.rows) rows.push_back({name, number(value, "%.1f")});
+  for (const auto& [name, value] : r.rows) rows.push_back({name, lmx::format("%.1f", value)});
   std::cout << "\n" << table(rows);
 }
 
@@ -176,8 +174,8 @@ void print_codec(const Report& r) {
   if (feedback) rows[0].push_back("RESIDUAL NORM");
   for (const auto& [name, c] : r.codec) {
     rows.push_back({name, std::to_string(c.values), std::to_string(c.underflow), std::to_string(c.overflow),
-                    number(c.relative_error())});
-    if (feedback) rows.back().push_back(number(std::sqrt(c.residual)));
+                    lmx::format("%.4g", c.relative_error())});
+    if (feedback) rows.back().push_back(lmx::format("%.4g", std::sqrt(c.residual)));
   }
   std::cout << "\n" << table(rows);
 }
@@ -192,7 +190,7 @@ void print_staleness(const Report& r) {
     }
     Rows rows{{"STALENESS, " + rule, "UPDATES", "SHARE", ""}};
     for (const auto& [behind, updates] : histogram)
-      rows.push_back({std::to_string(behind), number(updates, "%.0f"), number(100 * updates / all, "%.1f %%"),
+      rows.push_back({std::to_string(behind), lmx::format("%.0f", updates), lmx::format("%.1f %%", 100 * updates / all),
                       std::string(static_cast<size_t>(std::ceil(kWidest * updates / most)), '#')});
     std::cout << "\n" << table(rows);
   }

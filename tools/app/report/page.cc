@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -13,6 +12,7 @@
 #include "app/report/chart.h"
 #include "app/report/compare.h"
 #include "app/report/report.h"
+#include "base/text.h"
 #include "lmx/error.h"
 
 namespace lmx_cli::reports {
@@ -24,9 +24,7 @@ constexpr size_t kLongestSamples = 20'000;  // of samples.txt, in bytes
 // Six significant digits are enough for a chart; NaN and infinities become gaps.
 Json short_number(double value) {
   if (!std::isfinite(value)) return nullptr;
-  char text[32];
-  std::snprintf(text, sizeof text, "%.6g", value);
-  return std::strtod(text, nullptr);
+  return std::strtod(lmx::format("%.6g", value).c_str(), nullptr);
 }
 
 Json numbers(const std::vector<double>& values) {

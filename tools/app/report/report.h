@@ -83,8 +83,7 @@ double sent_per_step(const Report& report);
 // Returns the text at a JSON pointer of the run's last start; "?" if there is none.
 std::string start_text(const Report& report, const char* pointer);
 
-// "97.3", "1.25 MB".
-std::string number(double value, const char* format = "%.4g");
+// "1.25 MB".
 std::string bytes(double n);
 
 // Returns the run's metrics at its end: {name, value, step}.

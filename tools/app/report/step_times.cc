@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 
 #include "app/report/chart.h"
+#include "base/text.h"
 #include "lmx/error.h"
 #include "sync/unit_queue.h"
 
@@ -18,9 +18,7 @@ using lmx::str;
 constexpr double kBar = 1.189207115002721;  // four bars per factor of two
 
 std::string milliseconds(double seconds) {
-  char text[32];
-  std::snprintf(text, sizeof text, seconds < 0.01 ? "%.2f ms" : seconds < 0.1 ? "%.1f ms" : "%.0f ms", seconds * 1e3);
-  return text;
+  return lmx::format(seconds < 0.01 ? "%.2f ms" : seconds < 0.1 ? "%.1f ms" : "%.0f ms", seconds * 1e3);
 }
 
 double middle(double bar) {
@@ -28,10 +26,9 @@ double middle(double bar) {
 }
 
 std::string box(const Interval& i, double x, double width, double y, double height) {
-  char text[200];
-  std::snprintf(text, sizeof text,
-                "<rect x='%.2f' y='%.2f' width='%.2f' height='%.2f' fill='%s' stroke='#fff' stroke-width='0.5'>", x, y,
-                std::max(width, 0.5), height, i.travels ? "#d55e00" : "#0072b2");
+  const std::string text =
+      lmx::format("<rect x='%.2f' y='%.2f' width='%.2f' height='%.2f' fill='%s' stroke='#fff' stroke-width='0.5'>", x,
+                  y, std::max(width, 0.5), height, i.travels ? "#d55e00" : "#0072b2");
   return str(text, "<title>", i.name, ", ", milliseconds(i.end - i.begin), "</title></rect>\n");
 }
 

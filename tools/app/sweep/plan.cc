@@ -12,6 +12,7 @@
 #include "app/run/shipped.h"
 #include "app/sweep/grid.h"
 #include "config/error_collector.h"
+#include "config/messages.h"
 #include "lmx/error.h"
 #include "lmx/log.h"
 #include "recipe/recipe.h"
@@ -22,16 +23,6 @@ namespace {
 using lmx::Node;
 using lmx::str;
 using lmx::UserError;
-
-std::vector<std::string> split(const std::string& text, const char* separators) {
-  std::vector<std::string> words;
-  for (size_t begin = 0; begin <= text.size();) {
-    const size_t end = std::min(text.find_first_of(separators, begin), text.size());
-    words.push_back(text.substr(begin, end - begin));
-    begin = end + 1;
-  }
-  return words;
-}
 
 // `sweep:` of a recipe. read_space() reads `params` together with the overrides.
 struct SweepSection {
@@ -81,7 +72,9 @@ lmx::SchemaPart sweep_schema() {
 }
 
 Metric parse_metric(const std::string& text, bool maximize) {
-  std::vector<std::string> parts = split(text, ". ");
+  std::string words = text;
+  std::replace(words.begin(), words.end(), ' ', '.');
+  std::vector<std::string> parts = lmx::config::split(words, '.');
   parts.erase(std::remove(parts.begin(), parts.end(), ""), parts.end());
   if (parts.size() == 1) parts.insert(parts.begin(), "valid");
   if (parts.size() != 2)
@@ -91,7 +84,7 @@ Metric parse_metric(const std::string& text, bool maximize) {
 
 Halving parse_halving(const std::string& text) {
   Halving halving;
-  for (const std::string& part : split(text, ",")) {
+  for (const std::string& part : lmx::config::split(text, ',')) {
     const size_t equals = part.find('=');
     const std::string name = part.substr(0, equals);
     const std::vector<std::string> known{"eta", "min"};
@@ -112,7 +105,7 @@ Halving parse_halving(const std::string& text) {
 }
 
 std::vector<int64_t> parse_seeds(const std::string& text) {
-  std::vector<std::string> parts = split(text, ",");
+  std::vector<std::string> parts = lmx::config::split(text, ',');
   const bool list = parts.size() > 1;
   if (list && parts.back().empty()) parts.pop_back();
   std::vector<int64_t> seeds;

@@ -1,6 +1,5 @@
 // lmx experiment all | doc
 #include <algorithm>
-#include <cstdio>
 #include <filesystem>
 #include <iostream>
 #include <memory>
@@ -13,6 +12,7 @@
 #include "app/print/words.h"
 #include "app/records/records.h"
 #include "base/output_file.h"
+#include "base/text.h"
 #include "cli/commands.h"
 #include "cli/experiment/prepared.h"
 #include "cli/output/json_output.h"
@@ -62,9 +62,8 @@ std::vector<Listed> all_needs(const ExperimentAllFlags& o) {
 }
 
 std::string hours_text(double hours) {
-  char text[32];
-  std::snprintf(text, sizeof text, hours < 0.1 ? "%.2g h" : "%.3g h", hours);
-  return hours >= 1000 ? str(static_cast<int64_t>(hours), " h") : text;
+  if (hours >= 1000) return str(static_cast<int64_t>(hours), " h");
+  return lmx::format(hours < 0.1 ? "%.2g h" : "%.3g h", hours);
 }
 
 // "1.2 h", "1.2 h + 3 cells unknown", "seconds": nothing runs.
