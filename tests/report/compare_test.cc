@@ -19,9 +19,7 @@ using testing::Not;
 class Compare : public ReportPageTest {
  protected:
   Outcome compare(const std::vector<std::string>& more) const {
-    std::vector<std::string> words{build_path("/bin/lmx"), "compare"};
-    words.insert(words.end(), more.begin(), more.end());
-    return run_process(words, environment());
+    return run_process(joined({build_path("/bin/lmx"), "compare"}, more), environment());
   }
   // The result as JSON. The exit code of --exit-code agrees with it.
   Json compared(std::vector<std::string> more) const {
