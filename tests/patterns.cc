@@ -22,6 +22,16 @@ Match first_match(const std::string& text, const std::string& pattern) {
 std::string replaced(const std::string& text, const std::string& pattern, const std::string& by) {
   return std::regex_replace(text, std::regex(pattern), by);
 }
+size_t count_of(const std::string& text, const std::string& part) {
+  size_t n = 0;
+  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++n;
+  return n;
+}
+double number_behind(const std::string& text, const std::string& name) {
+  const size_t at = text.find("\n" + name + " ");
+  return at == std::string::npos ? std::numeric_limits<double>::quiet_NaN()
+                                 : std::stod(text.substr(at + name.size() + 2));
+}
 double number_in(const std::string& text, const std::string& pattern) {
   const Match found = first_match(text, pattern);
   if (found.size() > 1) return std::stod(found[1]);

@@ -2,20 +2,65 @@
 // device is available, or from the path in the environment variable LMX_CUDA_LIBRARY.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 
-#include "backend/upload_cache.h"
-#include "backend/work_stream.h"
 #include "lmx/context.h"
 #include "lmx/tensor.h"
 #include "lmx/trace.h"
 
 namespace lmx {
+
+// The stream on which a thread enqueues its work of a device. An exchange of data with other devices, and the kernels
+// that encode, sum and decode the data, run on a separate stream, in parallel with the work that other threads enqueue.
+enum class WorkStream : uint8_t { compute, exchange };
+inline constexpr size_t kWorkStreams = 2;
+
+// The stream of the calling thread; compute, unless an OnStream says otherwise.
+WorkStream work_stream();
+
+// While it lives, the calling thread enqueues its work on `stream`. A Context that was made before has the stream of
+// that time: see use_stream_of_thread().
+class OnStream {
+ public:
+  explicit OnStream(WorkStream stream);
+  ~OnStream();
+  OnStream(const OnStream&) = delete;
+  OnStream& operator=(const OnStream&) = delete;
+
+ private:
+  WorkStream before_;
+};
+
+// Arrays of small size in the memory of a device that are in use. All dropouts and attentions of a pass need the same
+// row ids and lengths, so equal arrays are uploaded once.
+class UploadCache {
+ public:
+  static constexpr size_t kMostBytes = size_t{64} << 10;  // of an array; the comparison costs less than its upload
+
+  // The array in memory of `allocator` with these bytes that was uploaded by work of `stream`, since work of another
+  // stream could read it before it is uploaded; null if none is in use.
+  std::shared_ptr<const Tensor> find(const Allocator& allocator, const void* stream, std::span<const std::byte> bytes);
+  // No kernel may change `copy`.
+  void add(const Allocator& allocator, const void* stream, std::span<const std::byte> bytes,
+           const std::shared_ptr<const Tensor>& copy);
+
+ private:
+  struct Hash {
+    size_t operator()(const std::string& key) const;
+  };
+  std::mutex mutex_;
+  std::unordered_map<std::string, std::weak_ptr<const Tensor>, Hash> entries_;  // by key_of()
+  size_t checked_ = 64;  // entries at which those that are not in use are removed
+};
 
 // What a device was asked to do. A step is fast only if it needs few launches and the host rarely waits.
 struct DeviceCounts {
@@ -53,9 +98,9 @@ class StreamPoint {
   virtual double seconds_since(const StreamPoint& earlier) const = 0;
 };
 
-// One CUDA device in this process. A thread enqueues its work on one stream (backend/work_stream.h), where it runs in
-// the order in which it was enqueued, also for ranks that share the device. The work of two streams has an order only
-// where wait_for() makes one.
+// One CUDA device in this process. A thread enqueues its work on one stream (WorkStream), where it runs in the order in
+// which it was enqueued, also for ranks that share the device. The work of two streams has an order only where
+// wait_for() makes one.
 class CudaDevice {
  public:
   virtual ~CudaDevice();

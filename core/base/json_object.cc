@@ -1,7 +1,6 @@
 #include "base/json_object.h"
 
 #include <cmath>
-#include <cstdio>
 #include <nlohmann/json.hpp>
 
 #include "base/text.h"
@@ -32,9 +31,7 @@ JsonObject& JsonObject::add(std::string_view name, double value) {
 }
 
 JsonObject& JsonObject::add(std::string_view name, double value, int decimals) {
-  char text[352];  // the largest double has 309 digits before the point
-  std::snprintf(text, sizeof text, "%.*f", decimals, value);
-  return raw(name, text);
+  return raw(name, format("%.*f", decimals, value));
 }
 
 JsonObject& JsonObject::add(std::string_view name, std::string_view value) {

@@ -13,7 +13,6 @@
 
 #include "base/clock.h"
 #include "base/early_log.h"
-#include "base/table.h"
 #include "base/text.h"
 #include "lmx/error.h"
 

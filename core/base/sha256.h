@@ -1,4 +1,4 @@
-// SHA-256 of data that is added in pieces.
+// Bytes as hexadecimal text, and SHA-256 of data that is added in pieces.
 #pragma once
 
 #include <memory>
@@ -6,6 +6,11 @@
 #include <string_view>
 
 namespace lmx {
+
+// Two lower-case hexadecimal digits for each byte.
+std::string hexadecimal(std::string_view bytes);
+
+// SHA-256 of data that is added in pieces.
 
 class Sha256 {
  public:

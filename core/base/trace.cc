@@ -12,7 +12,7 @@
 
 #include "base/json_object.h"
 #include "base/output_file.h"
-#include "base/table.h"
+#include "base/text.h"
 #include "lmx/error.h"
 
 namespace lmx {
@@ -138,11 +138,7 @@ std::string Tracer::table() const {
   std::vector<Row> rows;
   for (const auto& [name, row] : by_name) rows.push_back(row);
   std::stable_sort(rows.begin(), rows.end(), [](const Row& a, const Row& b) { return a.total_us > b.total_us; });
-  const auto fixed = [](double us) {
-    char text[64];
-    std::snprintf(text, sizeof text, "%.3f", us / 1e3);
-    return std::string(text);
-  };
+  const auto fixed = [](double us) { return format("%.3f", us / 1e3); };
   std::vector<std::vector<std::string>> cells{{"span", "calls", "total ms", "mean ms"}};
   std::vector<size_t> least{4, 10, 12, 12};
   for (const Row& row : rows)

@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 
+#include "base/text.h"
 #include "lmx/data.h"
 #include "lmx/error.h"
 #include "lmx/pair_batches.h"
@@ -338,13 +338,11 @@ std::vector<std::string> PairBatcher::describe() const {
     most = std::max(most, shape.target);
   }
   const auto groups = static_cast<double>(groups_.count());
-  char text[200];
-  std::snprintf(text, sizeof text,
-                "%lld sub-batches of %.1f sentences = %.0f target tokens (at most %lld); padding would be %.1f %%",
-                static_cast<long long>(groups_.count()), static_cast<double>(groups_.pairs.size()) / groups,
-                static_cast<double>(target) / groups, static_cast<long long>(most),
-                100 * (1 - static_cast<double>(tokens) / static_cast<double>(std::max<int64_t>(padded, 1))));
-  std::vector<std::string> lines{text};
+  std::vector<std::string> lines{
+      format("%lld sub-batches of %.1f sentences = %.0f target tokens (at most %lld); padding would be %.1f %%",
+             static_cast<long long>(groups_.count()), static_cast<double>(groups_.pairs.size()) / groups,
+             static_cast<double>(target) / groups, static_cast<long long>(most),
+             100 * (1 - static_cast<double>(tokens) / static_cast<double>(std::max<int64_t>(padded, 1))))};
   if (options_.skipped > 0)
     lines.push_back(
         str(options_.skipped, " of ", env_.pairs.size(), " sentences are longer than the budget and left out"));

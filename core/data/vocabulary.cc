@@ -1,13 +1,13 @@
 #include <xxhash.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <cstring>
 #include <limits>
 #include <optional>
 
 #include "base/files.h"
 #include "base/output_file.h"
+#include "base/text.h"
 #include "data/word_table.h"
 #include "lmx/config.h"
 #include "lmx/data.h"
@@ -17,9 +17,7 @@ namespace lmx {
 namespace {
 
 std::string byte_name(size_t byte) {
-  char name[8];
-  std::snprintf(name, sizeof name, "<0x%02X>", static_cast<unsigned>(byte));
-  return name;
+  return format("<0x%02X>", static_cast<unsigned>(byte));
 }
 
 constexpr std::string_view kComment = "# lmx vocabulary: unk ";

@@ -21,7 +21,7 @@
 namespace lmx::optim {
 namespace {
 
-struct AdafactorConfig {
+struct AdafactorConfig : OptimizerConfig<AdafactorConfig> {
   double lr = 0.01;
   std::vector<double> eps{1e-30, 1e-3};
   double clip_threshold = 1;
@@ -38,7 +38,6 @@ struct AdafactorConfig {
     f.field("scale_parameter", scale_parameter, "multiply the rate by the root mean square of the parameter");
     f.field("weight_decay", weight_decay, "decay of the value itself", kNonNegative);
   }
-  Traits traits() const { return traits_of(*this); }
   static AdafactorConfig read(const Node& config, const std::string& path) {
     auto c = read_config<AdafactorConfig>(config, path);
     if (c.eps.size() != 2)

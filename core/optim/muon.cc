@@ -42,7 +42,7 @@ Iterations iterations_of(const std::string& name) {
   return same;
 }
 
-struct MuonConfig {
+struct MuonConfig : OptimizerConfig<MuonConfig> {
   double lr = 0.02;
   double momentum = 0.95;
   bool nesterov = true;
@@ -61,7 +61,6 @@ struct MuonConfig {
         "m), rms 0.2 sqrt(max(n, m))");
     f.choice("coefficients", coefficients, {"keller", "dion"}, "of the five Newton-Schulz iterations");
   }
-  Traits traits() const { return traits_of(*this); }
   static MuonConfig read(const Node& config, const std::string& path) {
     auto c = read_config<MuonConfig>(config, path);
     if (c.momentum >= 1)

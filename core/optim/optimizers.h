@@ -15,14 +15,19 @@ using Entry = component::Entry<OptimizerFactory>;
 // All optimizers that are built in.
 const std::vector<Entry>& entries();
 
-// Config: a config of an optimizer, with the member `lr`.
-template <class Config>
-Traits traits_of(const Config& config) {
-  return {{trait::kLearningRate, trait_value(config.lr)}};
-}
-
 // UserError at `betas` of a config: not two numbers below 1.
 void check_betas(const std::vector<double>& betas, const Node& config, const std::string& path);
+
+// The common part of the configs of optimizers, which have the member `lr`, and perhaps `betas`.
+template <class Self>
+struct OptimizerConfig {
+  Traits traits() const { return {{trait::kLearningRate, trait_value(static_cast<const Self&>(*this).lr)}}; }
+  static Self read(const Node& config, const std::string& path) {
+    auto c = read_config<Self>(config, path);
+    if constexpr (requires { c.betas; }) check_betas(c.betas, config, path);
+    return c;
+  }
+};
 
 // The entry of Kind, whose constructor takes a Config.
 template <class Kind, class Config>

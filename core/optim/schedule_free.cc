@@ -18,7 +18,7 @@
 namespace lmx::optim {
 namespace {
 
-struct ScheduleFreeConfig {
+struct ScheduleFreeConfig : OptimizerConfig<ScheduleFreeConfig> {
   double lr = 0.0025;
   std::vector<double> betas{0.9, 0.999};
   double eps = 1e-8;
@@ -32,13 +32,12 @@ struct ScheduleFreeConfig {
     f.field("weight_decay", weight_decay, "part of the training values that is added to the direction", kNonNegative);
   }
   Traits traits() const {
-    Traits traits = traits_of(*this);
+    Traits traits = OptimizerConfig::traits();
     traits[trait::kAverages] = "true";
     return traits;
   }
   static ScheduleFreeConfig read(const Node& config, const std::string& path) {
-    auto c = read_config<ScheduleFreeConfig>(config, path);
-    check_betas(c.betas, config, path);
+    auto c = OptimizerConfig::read(config, path);
     if (c.betas[0] == 0)
       throw UserError(str(place_of_key(config, path, "betas"), "the first number must be above 0, such as 0.9"));
     return c;

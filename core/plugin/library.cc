@@ -21,7 +21,7 @@
 
 #include "backend/cuda.h"
 #include "base/files.h"
-#include "base/hex.h"
+#include "base/sha256.h"
 #include "lmx/error.h"
 #include "plugin/manifest.h"
 

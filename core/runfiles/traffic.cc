@@ -2,11 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <nlohmann/json.hpp>
 #include <string_view>
 
-#include "base/table.h"
 #include "base/text.h"
 #include "lmx/error.h"
 #include "recipe/components.h"
@@ -151,10 +149,8 @@ std::vector<std::string> traffic_lines(const std::vector<std::string>& ranks) {
   if (levels) rows[0].insert(rows[0].end(), {"sent to other nodes", "most sent"});
   const auto bytes = [](double value) { return bytes_text(std::llround(value)); };
   const auto add = [&](const std::string& group, const std::string& collective, const SpreadLine& l) {
-    char calls[32];
-    std::snprintf(calls, sizeof calls, "%.3g", l.calls.sum / n);
-    rows.push_back({group, collective, calls, bytes(l.sent.sum / n), bytes(l.sent.most), bytes(l.received.sum / n),
-                    bytes(l.received.most)});
+    rows.push_back({group, collective, format("%.3g", l.calls.sum / n), bytes(l.sent.sum / n), bytes(l.sent.most),
+                    bytes(l.received.sum / n), bytes(l.received.most)});
     if (levels) rows.back().insert(rows.back().end(), {bytes(l.between.sum / n), bytes(l.between.most)});
   };
   for (const auto& [key, line] : lines)

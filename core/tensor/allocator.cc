@@ -13,7 +13,6 @@
 #include "base/text.h"
 #include "lmx/error.h"
 #include "tensor/caching_allocator.h"
-#include "tensor/memory_text.h"
 
 namespace lmx {
 

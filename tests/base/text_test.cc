@@ -1,4 +1,4 @@
-// Foreign text on a terminal, and local time as text.
+// Numbers as text, foreign text on a terminal, and local time as text.
 #include <gtest/gtest.h>
 #include <stdlib.h>
 
@@ -7,6 +7,12 @@
 
 namespace lmx {
 namespace {
+
+TEST(Format, PrintsTextsOfAnyLength) {
+  const std::string text(1000, 'x');
+  EXPECT_EQ(format("%.2f s, %s, %lld", 1.5, text.c_str(), 7LL), "1.50 s, " + text + ", 7");
+  EXPECT_EQ(format("100 %%"), "100 %");
+}
 
 TEST(TerminalText, LeavesTextUnchanged) {
   for (const char* text : {"a b\n\tc ~", "na\xc3\xafve \xe6\x97\xa5\xe6\x9c\xac \xf0\x9f\x98\x80", ""}) {

@@ -43,9 +43,7 @@ TEST(Bench, RefusesWhatItDoesNotKnow) {
       {{"batchers", "--model", "rhn"}, Names("--model 'rhn':", "map")},
   };
   for (const auto& [arguments, facts] : cases) {
-    std::vector<std::string> words{"bench"};
-    words.insert(words.end(), arguments.begin(), arguments.end());
-    const Outcome o = run_lmx(words);
+    const Outcome o = run_lmx(joined({"bench"}, arguments));
     EXPECT_EQ(o.code, 2);
     EXPECT_THAT(o.err, facts);
     EXPECT_EQ(o.out, "");

@@ -50,9 +50,7 @@ TEST_F(DataCommand, StatsFitsAndPlots) {
   const std::string plot = path("plot.svg");
   for (const std::vector<std::string>& source :
        {std::vector<std::string>{path("r.yaml")}, {"--files", path("a.txt")}}) {
-    std::vector<std::string> arguments{"data", "stats", "--plot", plot, "--draws", "2"};
-    arguments.insert(arguments.end(), source.begin(), source.end());
-    const Outcome o = lmx(arguments);
+    const Outcome o = lmx(joined({"data", "stats", "--plot", plot, "--draws", "2"}, source));
     EXPECT_EQ(o.code, 0) << o.err;
     EXPECT_THAT(o.out, Names("RESIDUAL %", "\n640 ", "U = ", "plot: " + plot));
     EXPECT_THAT(read_file(plot), HasSubstr("</svg>"));

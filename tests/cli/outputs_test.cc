@@ -15,7 +15,6 @@ namespace lmx_test {
 namespace {
 
 namespace fs = std::filesystem;
-using Words = std::vector<std::string>;
 
 // Options and arguments whose value names files or folders that commands read.
 const std::set<std::string> kRead{"--baseline", "--config-dir", "--counts",     "--files",  "--hypothesis", "--input",

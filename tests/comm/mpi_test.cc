@@ -3,7 +3,7 @@
 #include <filesystem>
 #include <memory>
 
-#include "app/jobs/cores.h"
+#include "app/jobs/launcher.h"
 #include "names.h"
 #include "process_jobs.h"
 #include "temp_folder.h"

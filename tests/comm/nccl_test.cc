@@ -13,7 +13,6 @@ using lmx::str;
 using testing::AllOf;
 using testing::HasSubstr;
 using testing::StartsWith;
-
 using Words = std::vector<std::string>;
 
 class Nccl : public ProcessJobs {

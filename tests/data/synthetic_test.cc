@@ -1,5 +1,5 @@
 // The synthetic source: exact probabilities, known entropy, and text that follows them.
-#include "app/prepare/synthetic.h"
+#include "app/prepare/tokens.h"
 #include "data/dataset.h"
 
 #include <gmock/gmock.h>

@@ -10,7 +10,6 @@
 
 #include "app/datasets/open.h"
 #include "app/text/byte_pairs.h"
-#include "app/text/pre_tokenizer.h"
 #include "app/text/subwords.h"
 #include "app/text/utf8.h"
 #include "base/files.h"

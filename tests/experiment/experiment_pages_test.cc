@@ -4,9 +4,9 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "app/jobs/cores.h"
-#include "app/print/markdown.h"
-#include "app/report/html_page.h"
+#include "app/jobs/launcher.h"
+#include "app/print/words.h"
+#include "app/report/chart.h"
 #include "names.h"
 #include "paths.h"
 #include "process/run_fixture.h"

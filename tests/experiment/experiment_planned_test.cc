@@ -71,9 +71,7 @@ class Planned : public RunTest {
     return run_process(words, environment());
   }
   Outcome experiment(const std::string& command, std::vector<std::string> more = {}) const {
-    std::vector<std::string> words{"experiment", command, path("experiments/hours.yaml"), "--out", path("out")};
-    words.insert(words.end(), more.begin(), more.end());
-    return lmx(words);
+    return lmx(joined({"experiment", command, path("experiments/hours.yaml"), "--out", path("out")}, more));
   }
   Json shown() const {
     const Outcome o = experiment("show", {"--json"});

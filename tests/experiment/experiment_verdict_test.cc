@@ -56,10 +56,10 @@ class Verdicts : public RunTest {
     write("experiments/made.yaml", kVerdicts);
   }
   Outcome experiment(const std::vector<std::string>& more = {}) const {
-    std::vector<std::string> words{build_path("/bin/lmx"),        "experiment", "run",
-                                   path("experiments/made.yaml"), "--out",      path("out")};
-    words.insert(words.end(), more.begin(), more.end());
-    return run_process(words, environment());
+    return run_process(
+        joined({build_path("/bin/lmx"), "experiment", "run", path("experiments/made.yaml"), "--out", path("out")},
+               more),
+        environment());
   }
   // Writes a cell's test perplexity.
   void number(const std::string& cell, double ppl) {

@@ -1,8 +1,14 @@
 // The rule of verdicts: Student's t at 5 %, corrected by Holm's method.
 #include <gmock/gmock.h>
 
+#include <cmath>
+
+#include "app/experiment/break_even.h"
 #include "app/experiment/estimate.h"
+#include "app/experiment/experiment.h"
 #include "app/records/half_interval.h"
+#include "lmx/error.h"
+#include "temp_folder.h"
 
 namespace lmx_cli::experiments {
 namespace {
@@ -73,4 +79,106 @@ TEST(JoinedTest, HoldsIfAllPartsDoAndFailsByTheClearestPart) {
 }
 
 }  // namespace
+
+// At which bandwidth a method has a lower loss than the base in equal time.
+
+namespace {
+
+using testing::HasSubstr;
+using Curve = std::vector<std::pair<double, double>>;
+const std::vector<double> kOffsets{0.01, -0.02, 0.005, 0.012};  // of the seeds, equal for base and method
+
+double loss(double part) {
+  return 4 - 0.3 * std::log(part);
+}
+std::vector<Curve> base_runs() {
+  std::vector<Curve> base;
+  for (const double offset : kOffsets) {
+    base.emplace_back();
+    for (const double part : {0.1, 0.25, 0.5, 1.0}) base.back().emplace_back(part, loss(part) + offset);
+  }
+  return base;
+}
+// Losses of a method that has the base's loss after `part`, with a spread of its own.
+std::vector<double> method_runs(double part, double spread) {
+  std::vector<double> losses;
+  for (size_t s = 0; s < kOffsets.size(); ++s)
+    losses.push_back(loss(part) + kOffsets[s] + spread * (s % 2 == 0 ? 1 : -1));
+  return losses;
+}
+
+TEST(BreakEven, FindsThePartOfEqualLoss) {
+  const Between sharp = equal_part(base_runs(), method_runs(0.4, 0), 1);
+  for (const double end : {sharp.low, sharp.value, sharp.high}) EXPECT_NEAR(end, 0.4, 0.004);
+  const Between wide = equal_part(base_runs(), method_runs(0.4, 0.01), 1),
+                wider = equal_part(base_runs(), method_runs(0.4, 0.01), 20);
+  EXPECT_NEAR(wide.value, 0.4, 0.004);
+  // t(0.975, 3) = 3.1824, the standard error 0.01 sqrt(4/3) / 2, and 0.3 nats for a factor of e.
+  const double half = 3.1824 * 0.01 * std::sqrt(4.0 / 3) / 2 / 0.3;
+  EXPECT_NEAR(std::log(0.4 / wide.low), half, 0.007);
+  EXPECT_NEAR(std::log(wide.high / 0.4), half, 0.007);
+  EXPECT_LT(wider.low, wide.low) << "more comparisons";
+  EXPECT_GT(wider.high, wide.high);
+}
+
+TEST(BreakEven, SaysWhatWasNotMeasured) {
+  const Between worst = equal_part(base_runs(), method_runs(0.02, 0.001), 1),
+                best = equal_part(base_runs(), method_runs(2, 0.001), 1),
+                alone = equal_part({base_runs()[0]}, {loss(0.4)}, 1);
+  EXPECT_EQ(worst.value, 0);
+  EXPECT_EQ(worst.low, 0);
+  EXPECT_DOUBLE_EQ(worst.high, 0.1) << "the base is better after the least part";
+  EXPECT_TRUE(std::isinf(best.value) && std::isinf(best.high));
+  EXPECT_DOUBLE_EQ(best.low, 1);
+  EXPECT_EQ(alone.low, 0) << "one seed decides nothing";
+  EXPECT_TRUE(std::isinf(alone.high));
+}
+
+// With 1 s of computation, and 10 or 1 Gbit to send, the ratio of a step is (1 + 1/x) / (1 + 10/x).
+TEST(BreakEven, FindsTheBandwidth) {
+  StepCurve base, method;
+  for (int i = 0; i <= 600; ++i) {
+    const double x = 0.001 * std::pow(1e7, i / 600.0);
+    base.emplace_back(x, 1 + 10 / x);
+    method.emplace_back(x, 1 + 1 / x);
+  }
+  EXPECT_NEAR(bandwidth_of(method, base, 0.5), 8, 0.2);
+  EXPECT_NEAR(bandwidth_of(method, base, 0.9), 80, 2);
+  EXPECT_TRUE(std::isinf(bandwidth_of(method, base, 1)));
+  EXPECT_EQ(bandwidth_of(method, base, 0.1), 0);
+  EXPECT_EQ(bandwidth_of(method, base, 0), 0);
+  EXPECT_EQ(bandwidth_of(base, base, 1), 0) << "nothing is saved";
+}
+
+constexpr const char* kFile = R"yaml(title: t
+scales: {desk: {recipe: r.yaml}}
+axes: {method: {a: [x=1], b: [x=2], half: [x=1]}, seed: [1, 2]}
+measures: {nats: {key: nll_nat}}
+break_even: {axis: method, base: a, shorter: {half: 0.5}, loss: nats, recipe: r.yaml, machine: h100_node, ranks: 16}
+)yaml";
+
+TEST(BreakEven, RefusesNamesThatDoNotExist) {
+  const lmx_test::TempFolder folder;
+  const auto read = [&](const std::string& from, const std::string& to) {
+    std::string text = kFile;
+    text.replace(text.rfind(from), from.size(), to);
+    try {
+      static_cast<void>(read_experiment(folder.write("e.yaml", text)));
+    } catch (const lmx::UserError& e) {
+      return std::string(e.what());
+    }
+    return std::string("none");
+  };
+  EXPECT_EQ(read("base: a", "base: b"), "none");
+  EXPECT_THAT(read("axis: method", "axis: methods"), HasSubstr("e.yaml:5:13: break_even.axis: there is no axis"));
+  EXPECT_THAT(read("base: a", "base: c"), HasSubstr("break_even.base: there is no 'c'"));
+  EXPECT_THAT(read("{half: 0.5}", "{hal: 0.5}"),
+              HasSubstr("break_even.shorter: there is no 'hal' (did you mean 'half'?)"));
+  EXPECT_THAT(read("{half: 0.5}", "{half: 2}"), HasSubstr("expected a part of the steps between 0 and 1, got '2'"));
+  EXPECT_THAT(read("shorter: {half: 0.5}, ", ""), HasSubstr("expected value: part, such as {half: 0.5}"));
+  EXPECT_THAT(read("loss: nats", "loss: nat"), HasSubstr("break_even.loss: there is no measure 'nat'"));
+}
+
+}  // namespace
+
 }  // namespace lmx_cli::experiments

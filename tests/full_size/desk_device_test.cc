@@ -5,7 +5,6 @@
 
 #include <cctype>
 #include <cmath>
-#include <nlohmann/json.hpp>
 #include <set>
 
 #include "backend/cuda.h"
@@ -14,8 +13,8 @@
 #include "lmx/plugin.h"
 #include "paths.h"
 #include "patterns.h"
-#include "process/pairs_text.h"
 #include "process/run_fixture.h"
+#include "process/text_fixtures.h"
 
 namespace lmx::train {
 namespace {
@@ -110,13 +109,7 @@ class DeviceDesk : public lmx_test::RunTest, public testing::WithParamInterface<
     all.insert(variables.begin(), variables.end());
     const lmx_test::Outcome o = lmx_test::run_process(words, all);
     if (o.code != 0) throw std::runtime_error(o.err + "\n" + desks()[GetParam()].yaml);
-    std::vector<double> losses;
-    std::istringstream lines(lmx_test::read_file(folder_ / dir / "metrics.jsonl"));
-    for (std::string line; std::getline(lines, line);) {
-      const auto record = nlohmann::json::parse(line);
-      if (record["split"] == "train") losses.push_back(record["nll_nat"]);
-    }
-    return losses;
+    return series(dir, "train", "nll_nat");
   }
 };
 

@@ -1,4 +1,5 @@
-// plugin.toml, fields of plugins, checkpoints, metrics.jsonl, journals, and the table of all targets.
+// plugin.toml, fields of plugins, checkpoints, metrics.jsonl, journals, the files of tokenizers and of models of
+// Hugging Face, and the table of all targets.
 #include <algorithm>
 #include <cstring>
 #include <nlohmann/json.hpp>
@@ -6,8 +7,11 @@
 #include <tuple>
 
 #include "app/experiment/journal.h"
+#include "app/huggingface/layouts.h"
+#include "app/huggingface/weights.h"
 #include "app/records/records.h"
 #include "app/sweep/journal.h"
+#include "app/text/subword_tokenizer.h"
 #include "base/files.h"
 #include "lmx/error.h"
 #include "plugin/manifest.h"
@@ -17,6 +21,52 @@
 #include "targets.h"
 
 namespace lmx::fuzz {
+namespace {
+
+// The JSON files of a model of Hugging Face. Its weights are the target `checkpoint`.
+
+using huggingface::GptFields;
+using huggingface::Layout;
+
+void read_config(const std::string& text) {
+  const huggingface::Json config = huggingface::parse_object(text, "config.json");
+  const Layout& layout = huggingface::layout_of(config, "config.json");
+  const GptFields fields = huggingface::fields_of(layout, config, "config.json");
+  const huggingface::Json written = huggingface::config_of(layout, fields);
+  if (huggingface::fields_of(layout, written, "written.json") != fields)
+    throw std::logic_error(str("the fields of a config read back to others: ", written.dump()));
+}
+
+}  // namespace
+
+void huggingface(std::string_view input) {
+  const std::string text(input);
+  try {
+    read_config(text);
+  } catch (const UserError&) {
+  }
+  try {
+    static_cast<void>(lmx::huggingface::files_of_index(text, "index.json"));
+  } catch (const UserError&) {
+  }
+}
+
+// tokenizer.json of a tokenizer's author.
+
+void tokenizer_json(std::string_view input) {
+  const std::string text =
+      "It's  12345 na\xC3\xAFve e\xCC\x81\xE2\x80\xA8\n\n\tif (x) { <|endoftext|> }\xF0\x9F\x98\x80 ";
+  try {
+    for (const char* special : {"text", "token"}) {
+      const auto tokenizer = data::make_json_tokenizer({std::string(input), "input", false, special});
+      for (const int32_t id : tokenizer->encode(text))
+        if (id < 0 || id >= tokenizer->size()) throw std::logic_error("an id that no token has");
+      static_cast<void>(tokenizer->decode(tokenizer->encode(text)));
+    }
+  } catch (const UserError&) {
+  }
+}
+
 namespace {
 
 using Json = nlohmann::json;

@@ -13,7 +13,6 @@ namespace lmx_test {
 namespace {
 
 using Json = nlohmann::json;
-using Words = std::vector<std::string>;
 
 // All numbers in a text.
 std::vector<double> numbers_in(const std::string& text) {
@@ -30,16 +29,12 @@ class DeviceInference : public RunTest {
   // 20 steps of a recipe on the device.
   void train(const std::string& recipe, const Words& more = {}) const {
     write("tiny.yaml", recipe);
-    Words words{"device=cuda", "train.steps=20", "train.eval_every=10"};
-    words.insert(words.end(), more.begin(), more.end());
-    const Outcome o = run("run", words);
+    const Outcome o = run("run", joined({"device=cuda", "train.steps=20", "train.eval_every=10"}, more));
     ASSERT_EQ(o.code, 0) << o.err;
   }
   // What `lmx VERB RUN ...` prints.
   std::string lmx(const std::string& verb, const Words& more) const {
-    Words words{verb, path("run")};
-    words.insert(words.end(), more.begin(), more.end());
-    const Outcome o = run_lmx(words, environment());
+    const Outcome o = run_lmx(joined({verb, path("run")}, more), environment());
     EXPECT_EQ(o.code, 0) << verb << ": " << o.err;
     return o.out;
   }

@@ -12,7 +12,6 @@ namespace {
 
 using Json = nlohmann::json;
 using testing::HasSubstr;
-using Words = std::vector<std::string>;
 
 // A tokenizer of 403 ids, of which 400 is <|endoftext|>.
 Json tokenizer() {
@@ -45,9 +44,7 @@ class Import : public RunTest {
     ASSERT_EQ(o.code, 0) << o.err;
   }
   std::string exported(const std::string& run, const std::string& folder, const Words& more = {}) const {
-    Words words{"export", path(run), "--to", "huggingface", "--output", path(folder)};
-    words.insert(words.end(), more.begin(), more.end());
-    return out(words);
+    return out(joined({"export", path(run), "--to", "huggingface", "--output", path(folder)}, more));
   }
   Json json(const std::string& file) const { return Json::parse(read_file(path(file))); }
 };

@@ -9,7 +9,6 @@ namespace lmx_test {
 namespace {
 
 using testing::HasSubstr;
-using Words = std::vector<std::string>;
 
 class JsonOutput : public SweepTest {
  protected:
@@ -32,12 +31,10 @@ TEST_F(JsonOutput, Eval) {
   EXPECT_EQ(json["checkpoint"], "step-30");
   EXPECT_EQ(json["unit"], "word");
   // As many digits as the record of the same validation.
-  std::istringstream lines(read_file(folder_ / "r" / "metrics.jsonl"));
-  for (std::string line; std::getline(lines, line);)
-    if (const Json record = Json::parse(line); record["split"] == "valid") {
-      EXPECT_EQ(json["nll_nat"], record["nll_nat"]);
-      EXPECT_EQ(json["tokens"], record["tokens"]);
-    }
+  for (const Json& record : records("r", "valid")) {
+    EXPECT_EQ(json["nll_nat"], record["nll_nat"]);
+    EXPECT_EQ(json["tokens"], record["tokens"]);
+  }
   EXPECT_NEAR(std::log(json["ppl"].get<double>()), json["nll_nat"].get<double>(), 1e-12);
   EXPECT_FALSE(json.contains("bpc"));
 }

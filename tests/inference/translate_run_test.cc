@@ -7,7 +7,6 @@
 #include "app/datasets/open.h"
 #include "app/inference/evaluate_run.h"
 #include "app/inference/saved_run.h"
-#include "app/inference/score.h"
 #include "app/pairs/parallel_text.h"
 #include "app/scores/bleu.h"
 #include "app/translation/translate.h"

@@ -86,9 +86,7 @@ TEST_F(TranslateCommands, JsonHoldsWhatTheTextDoes) {
   write("in.txt", "The baba sees a sol.\n\nThe \"ko\".\n");
   const std::vector<std::string> words{"translate", path("mt"), "--input", path("in.txt"), "--max-length", "0,9"};
   const auto with = [&](const std::vector<std::string>& more) {
-    std::vector<std::string> all = words;
-    all.insert(all.end(), more.begin(), more.end());
-    const Outcome o = lmx(all);
+    const Outcome o = lmx(joined(words, more));
     EXPECT_EQ(o.code, 0) << o.err;
     return o.out;
   };

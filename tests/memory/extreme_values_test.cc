@@ -15,7 +15,6 @@ namespace lmx_test {
 namespace {
 
 using nlohmann::json;
-using Words = std::vector<std::string>;
 
 struct Recipe {
   const char* name;
@@ -126,9 +125,8 @@ TEST_P(ExtremeValues, OfAllSizesAreRefusedOrCounted) {
 class TooLargeToCount : public RunTest {
  protected:
   void expect_refused(const Words& overrides, const NamesMatcher& facts) const {
-    Words words{"run", path("tiny.yaml"), "--dry-run", "batch.micro=0"};
-    words.insert(words.end(), overrides.begin(), overrides.end());
-    const Outcome o = run_lmx(words, environment());
+    const Outcome o =
+        run_lmx(joined({"run", path("tiny.yaml"), "--dry-run", "batch.micro=0"}, overrides), environment());
     EXPECT_EQ(o.code, 2) << o.err;
     EXPECT_THAT(o.err, facts);
   }

@@ -50,7 +50,7 @@ TEST_F(Fit, DividesTheGivenBatch) {
   expect_run("by_hand", joined(wide(), with_batch(chosen)));
   expect_same("fitted", "by_hand", 8);
   EXPECT_NE(state("fitted", 8), state("whole", 8)) << "other additions";
-  EXPECT_NEAR(losses("fitted").back() / losses("whole").back(), 1, 1e-5);
+  EXPECT_NEAR(series("fitted", "train", "nll_nat").back() / series("whole", "train", "nll_nat").back(), 1, 1e-5);
 }
 
 // Sub-batches of parallel text are joined or divided; the batch stays the same.
@@ -60,8 +60,9 @@ TEST_F(Fit, JoinsAndDividesSubBatches) {
   for (const std::string tokens : {"1", "15", "75", "1000"}) {
     const std::string dir = "passes_" + tokens;
     expect_run(dir, {"batch.micro_tokens=" + tokens});
-    ASSERT_EQ(losses(dir).size(), losses("whole").size());
-    for (size_t i = 0; i < losses(dir).size(); ++i) EXPECT_NEAR(losses(dir)[i] / losses("whole")[i], 1, 1e-4) << tokens;
+    const std::vector<double> losses = series(dir, "train", "nll_nat"), whole = series("whole", "train", "nll_nat");
+    ASSERT_EQ(losses.size(), whole.size());
+    for (size_t i = 0; i < losses.size(); ++i) EXPECT_NEAR(losses[i] / whole[i], 1, 1e-4) << tokens;
     EXPECT_NE(state(dir, 20), state("whole", 20)) << "other additions";
   }
   expect_run("room", {"batch.fit=memory"});

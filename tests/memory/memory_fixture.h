@@ -12,14 +12,8 @@
 
 namespace lmx_test {
 
-using Words = std::vector<std::string>;
-
 class MemoryTest : public RunTest {
  protected:
-  static Words joined(Words a, const Words& b) {
-    a.insert(a.end(), b.begin(), b.end());
-    return a;
-  }
   Outcome expect_run(const std::string& dir, const Words& words) const {
     Outcome o = run(dir, words);
     EXPECT_EQ(o.code, 0) << dir << ": " << o.err;
@@ -41,11 +35,8 @@ class MemoryTest : public RunTest {
   }
   // The bytes that each rank has sent, by group and collective. Those of checkpoints depend on the digits of times.
   std::string traffic(const std::string& dir) const {
-    std::istringstream lines(read_file(folder_ / dir / "metrics.jsonl"));
     std::string text;
-    for (std::string line; std::getline(lines, line);) {
-      const auto record = nlohmann::json::parse(line);
-      if (record["split"] != "rank") continue;
+    for (const auto& record : records(dir, "rank")) {
       for (const auto& [key, value] : record.items())
         if (key.starts_with("comm/") && !key.starts_with("comm/checkpoint/") && key.ends_with("_bytes"))
           text += key + "=" + value.dump() + " ";
@@ -81,14 +72,6 @@ train: {steps: 20, log_every: 5, eval_every: 20, eval_batch: 1}
 checkpoint: {every: 20}
 threads: 1
 )");
-  }
-  // The loss of each training record.
-  std::vector<double> losses(const std::string& dir) const {
-    std::istringstream lines(read_file(folder_ / dir / "metrics.jsonl"));
-    std::vector<double> all;
-    for (std::string line; std::getline(lines, line);)
-      if (const auto record = nlohmann::json::parse(line); record["split"] == "train") all.push_back(record["nll_nat"]);
-    return all;
   }
   // A run on the emulated device with so many bytes of memory.
   Outcome run_on_device(const std::string& dir, const Words& words, int64_t bytes) const {

@@ -119,7 +119,7 @@ class Parity : public ::testing::TestWithParam<Golden> {
 }  // namespace lmx::testing
 
 // The recurrent language models against PyTorch: same weights, same batches, state carried from one to the next
-// (tools/parity/lstm.py and recurrent.py make the golden files).
+// (tools/parity/recurrent.py makes the golden files).
 
 namespace lmx {
 namespace {

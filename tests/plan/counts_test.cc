@@ -1,5 +1,5 @@
 // Given counts of words as a law of words.
-#include "app/memory/word_counts.h"
+#include "app/corpora/zipf.h"
 
 #include <gmock/gmock.h>
 

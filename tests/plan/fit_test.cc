@@ -10,7 +10,6 @@ namespace {
 
 using testing::HasSubstr;
 using testing::Not;
-using Words = std::vector<std::string>;
 
 class PlanFit : public PlanCommand {
  protected:
@@ -19,10 +18,6 @@ class PlanFit : public PlanCommand {
     const std::string batch = "{global: 8, micro: 4}";
     recipe.replace(recipe.find(batch), batch.size(), "{global: 64}");
     write("tiny.yaml", recipe);
-  }
-  static Words joined(Words a, const Words& b) {
-    a.insert(a.end(), b.begin(), b.end());
-    return a;
   }
   // Activations are most of the memory of these passes.
   static Words wide(const Words& more = {}) {

@@ -1,12 +1,16 @@
 // `lmx plan --calibrate` on a GPU, the emulated device. Its values are times, so only their presence is tested.
 #include <gmock/gmock.h>
+#include <gtest/gtest.h>
 
 #include <algorithm>
+#include <vector>
 
+#include "app/calibration/timing.h"
 #include "app/memory/counted.h"
 #include "app/plan/work.h"
 #include "plan_command.h"
 #include "process/emulated.h"
+#include "recipe/comm_config.h"
 #include "train/fixture.h"
 
 namespace lmx_test {
@@ -118,4 +122,23 @@ TEST_F(GpuCalibration, MeasuresOneGpu) {
 }
 
 }  // namespace
+
+// Times of a calibration, which all ranks measure together.
+
+namespace {
+
+TEST(PlanTiming, ThreeRanksOnOneCoreAndOneRankAloneAreAsFastAsTwoRanksOnEachOfTwoCores) {
+  train::load_plugins();
+  const Node config = parse_yaml("{name: virtual, ranks: 4}", "test.yaml");
+  const auto group = train::make_comm_group(config, "comm", {1, {}});
+  std::vector<double> seconds(4);
+  group->run([&](Communicator& comm) {
+    const double own = comm.rank() == 2 ? 1 : 3;
+    seconds[static_cast<size_t>(comm.rank())] = plan::seconds_of_mean_rate(comm, own);
+  });
+  for (const double s : seconds) EXPECT_NEAR(s, 2, 1e-12);
+}
+
+}  // namespace
+
 }  // namespace lmx_test

@@ -10,8 +10,6 @@
 namespace lmx_test {
 namespace {
 
-using Words = std::vector<std::string>;
-
 std::string recipe_with(const std::string& sync) {
   return R"(
 data: {name: synthetic, vocab_size: 4000, train_tokens: 60000, valid_tokens: 8000, test_tokens: 400, branching: 500, classes: 5}
@@ -128,4 +126,26 @@ TEST_F(PlanMemory, RefusesWhatIsNoRun) {
 }
 
 }  // namespace
+
+// Activation checkpointing in a plan. The products that it computes again: CountedProducts.
+
+namespace {
+
+class PlanRecomputation : public PlanCommand {
+ protected:
+  double planned_s(std::vector<std::string> more) const {
+    more.insert(more.end(), {"--machine", "xiao_k40", "--ranks", "1"});
+    const Json all = rows(path("tiny.yaml"), more);
+    return all.at(0)["compute_s"];
+  }
+};
+
+// Values that are computed again are also moved again, so checkpointing never makes a pass faster.
+TEST_F(PlanRecomputation, CostsTimeInEachLimit) {
+  for (const std::string limit : {"machine.device.peak_tflops.fp32=0.001", "machine.device.memory_gb_s=0.001"})
+    EXPECT_GT(planned_s({limit, "model.checkpoint=true"}), 1.1 * planned_s({limit, "model.checkpoint=false"})) << limit;
+}
+
+}  // namespace
+
 }  // namespace lmx_test

@@ -173,11 +173,9 @@ TEST_F(PlanCommand, SendsTheBytesOfTheLedger) {
       words.insert(words.end(), {"--ranks", ranks, "train.steps=1", "train.log_every=1", "train.eval_tokens=50"});
       const std::string dir = "run_" + sync.substr(5) + ranks;
       ASSERT_EQ(run(dir, words).code, 0);
-      std::istringstream lines(read_file(folder_ / dir / "metrics.jsonl"));
       int64_t sent = -1;
-      for (std::string line; std::getline(lines, line);) {
-        const Json record = Json::parse(line);
-        if (record["split"] != "rank" || record["rank"] != 0) continue;
+      for (const Json& record : records(dir, "rank")) {
+        if (record["rank"] != 0) continue;
         sent = 0;
         for (const auto& [key, value] : record.items())
           if (key.starts_with("comm/") && key.ends_with("/sent_bytes") && !key.starts_with("comm/control"))
@@ -241,12 +239,7 @@ TEST_F(PlanCommand, AnAnchorSetsTheStepOfTheFirstVariant) {
 // A run of one rank on this machine sets the speed, so its own plan has its own time.
 TEST_F(PlanCommand, TakesItsTimesFromARun) {
   ASSERT_EQ(run("one", {"train.log_every=1", "train.steps=20"}).code, 0);
-  std::istringstream lines(read_file(folder_ / "one/metrics.jsonl"));
-  std::vector<double> steps;
-  for (std::string line; std::getline(lines, line);) {
-    const Json record = Json::parse(line);
-    if (record["split"] == "train") steps.push_back(record["step_s"].get<double>());
-  }
+  std::vector<double> steps = series("one", "train", "step_s");
   ASSERT_EQ(steps.size(), 20u);
   std::sort(steps.begin() + 1, steps.end());
   const Json all = rows(path("tiny.yaml"), {"--machine", "desk_10gbe", "--ranks", "1,2", "--from", path("one")});

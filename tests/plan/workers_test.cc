@@ -1,5 +1,5 @@
 // Plans of asynchronous workers: their events, and the command.
-#include "app/plan/workers.h"
+#include "app/plan/step.h"
 
 #include <gmock/gmock.h>
 
@@ -221,11 +221,8 @@ TEST_F(PlanServer, SendsTheBytesOfTheLedger) {
     const std::string dir = "run" + std::to_string(sync.size());
     const Outcome o = run(dir, words);
     ASSERT_EQ(o.code, 0) << o.err;
-    std::istringstream lines(read_file(folder_ / dir / "metrics.jsonl"));
     double sent = 0;
-    for (std::string line; std::getline(lines, line);) {
-      const Json record = Json::parse(line);
-      if (record["split"] != "rank") continue;
+    for (const Json& record : records(dir, "rank")) {
       for (const auto& [key, value] : record.items())
         if (key.ends_with("/sent_bytes") &&
             (key.find("/pull/") != std::string::npos || key.find("/push/") != std::string::npos))

@@ -19,6 +19,14 @@
 
 namespace lmx_test {
 
+using Words = std::vector<std::string>;
+
+// The words of both lists, one after the other.
+inline Words joined(Words a, const Words& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
 struct Outcome {
   int code = -1;  // exit code, or 128 + signal
   std::string out, err;

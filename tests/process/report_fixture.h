@@ -36,9 +36,7 @@ inline std::string percent_decoded(const std::string& text) {
 class ReportPageTest : public RunTest {
  protected:
   Outcome report(const std::vector<std::string>& more) const {
-    std::vector<std::string> words{build_path("/bin/lmx"), "report"};
-    words.insert(words.end(), more.begin(), more.end());
-    return run_process(words, environment());
+    return run_process(joined({build_path("/bin/lmx"), "report"}, more), environment());
   }
 
   // Makes a run folder with these records and the other required files.

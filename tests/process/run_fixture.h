@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <functional>
+#include <nlohmann/json.hpp>
 #include <thread>
 
 #include "paths.h"
@@ -48,9 +49,7 @@ class RunTest : public testing::Test, protected TempFolder {
 
   // lmx run tiny.yaml run.dir=<folder>/<dir> ...
   std::vector<std::string> command(const std::string& dir, const std::vector<std::string>& more = {}) const {
-    std::vector<std::string> words{build_path("/bin/lmx"), "run", path("tiny.yaml"), "run.dir=" + path(dir)};
-    words.insert(words.end(), more.begin(), more.end());
-    return words;
+    return joined({build_path("/bin/lmx"), "run", path("tiny.yaml"), "run.dir=" + path(dir)}, more);
   }
   Outcome run(const std::string& dir, const std::vector<std::string>& more = {}) const {
     return run_process(command(dir, more), environment());
@@ -120,6 +119,22 @@ class RunTest : public testing::Test, protected TempFolder {
     return read_file(folder_ / dir / "checkpoints" / ("step-" + std::to_string(step)) / "model.safetensors");
   }
 
+  // The records of a run: those of `split`, or all.
+  std::vector<nlohmann::json> records(const std::string& dir, const std::string& split = "") const {
+    std::istringstream lines(read_file(folder_ / dir / "metrics.jsonl"));
+    std::vector<nlohmann::json> all;
+    for (std::string line; std::getline(lines, line);)
+      if (auto record = nlohmann::json::parse(line); split.empty() || record["split"] == split)
+        all.push_back(std::move(record));
+    return all;
+  }
+  // The values of `key` in the records of `split` that have it.
+  std::vector<double> series(const std::string& dir, const std::string& split, const std::string& key) const {
+    std::vector<double> all;
+    for (const nlohmann::json& record : records(dir, split))
+      if (record.contains(key)) all.push_back(record[key]);
+    return all;
+  }
   // metrics.jsonl without values that depend on time, and without traffic and memory, which differ between processes.
   std::string metrics(const std::string& dir) const {
     std::istringstream lines(read_file(folder_ / dir / "metrics.jsonl"));

@@ -17,15 +17,11 @@ class SweepTest : public RunTest {
   using Json = nlohmann::json;
 
   std::vector<std::string> words(const std::vector<std::string>& more) const {
-    std::vector<std::string> all{build_path("/bin/lmx"), "sweep"};
-    all.insert(all.end(), more.begin(), more.end());
-    return all;
+    return joined({build_path("/bin/lmx"), "sweep"}, more);
   }
   // lmx sweep tiny.yaml --out <folder>/<out> ...
   std::vector<std::string> sweep_words(const std::string& out, const std::vector<std::string>& more) const {
-    std::vector<std::string> all = words({path("tiny.yaml"), "--out", path(out)});
-    all.insert(all.end(), more.begin(), more.end());
-    return all;
+    return joined(words({path("tiny.yaml"), "--out", path(out)}), more);
   }
   Outcome sweep(const std::string& out, const std::vector<std::string>& more = {}) const {
     return run_process(sweep_words(out, more), environment());
@@ -90,11 +86,8 @@ class SweepTest : public RunTest {
   }
   // The perplexity of a point's last validation, as text; "" if there is none.
   std::string value_at_end(const std::string& out, const std::string& id) const {
-    std::istringstream lines(read_file(folder_ / out / "points" / id / "metrics.jsonl"));
-    std::string last;
-    for (std::string line; std::getline(lines, line);)
-      if (line.find("\"split\":\"valid\"") != std::string::npos) last = line;
-    return last.empty() ? "" : Json::parse(last)["ppl"].dump();
+    const std::vector<Json> valid = records(out + "/points/" + id, "valid");
+    return valid.empty() ? "" : valid.back()["ppl"].dump();
   }
 };
 

@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "app/records/half_interval.h"
-#include "app/report/divergence.h"
+#include "app/report/sides.h"
 #include "lmx/tensor.h"
 #include "names.h"
 #include "process/report_fixture.h"
@@ -19,9 +19,7 @@ using testing::Not;
 class Compare : public ReportPageTest {
  protected:
   Outcome compare(const std::vector<std::string>& more) const {
-    std::vector<std::string> words{build_path("/bin/lmx"), "compare"};
-    words.insert(words.end(), more.begin(), more.end());
-    return run_process(words, environment());
+    return run_process(joined({build_path("/bin/lmx"), "compare"}, more), environment());
   }
   // The result as JSON. The exit code of --exit-code agrees with it.
   Json compared(std::vector<std::string> more) const {

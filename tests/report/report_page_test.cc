@@ -315,10 +315,9 @@ TEST_F(ReportPage, Mistakes) {
 // No value varies, and one point's run is damaged: the rest of the page is complete.
 TEST_F(ReportPage, ASweepOfOnePoint) {
   const auto sweep = [&](const std::string& out, const std::vector<std::string>& more) {
-    std::vector<std::string> words{build_path("/bin/lmx"), "sweep", path("tiny.yaml"),
-                                   "train.steps=12",       "--out", path(out)};
-    words.insert(words.end(), more.begin(), more.end());
-    return run_process(words, environment());
+    return run_process(
+        joined({build_path("/bin/lmx"), "sweep", path("tiny.yaml"), "train.steps=12", "--out", path(out)}, more),
+        environment());
   };
   ASSERT_EQ(sweep("one", {}).code, 0);
   ASSERT_EQ(report({path("one")}).code, 0);

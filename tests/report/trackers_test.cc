@@ -109,10 +109,9 @@ class TrackerFiles : public ReportPageTest {
 
   // lmx report ... in the folder `out`.
   Outcome exported(const std::vector<std::string>& more) const {
-    std::vector<std::string> words{"/bin/sh", "-c", "cd \"$0\" && exec \"$@\"", path("out"), build_path("/bin/lmx"),
-                                   "report"};
-    words.insert(words.end(), more.begin(), more.end());
-    return run_process(words, environment());
+    return run_process(
+        joined({"/bin/sh", "-c", "cd \"$0\" && exec \"$@\"", path("out"), build_path("/bin/lmx"), "report"}, more),
+        environment());
   }
   // A run of three steps that ended in this state.
   void make(const std::string& dir, const std::string& state) {

@@ -16,17 +16,12 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 using testing::HasSubstr;
 using testing::Not;
-using Words = std::vector<std::string>;
 
 constexpr int kSteps = 400;
 constexpr int kGroupSteps = 70;  // each step of several processes takes longer
 
 class RestartsTest : public RunTest {
  protected:
-  static Words joined(Words a, const Words& b) {
-    a.insert(a.end(), b.begin(), b.end());
-    return a;
-  }
   // A run that saves every 10 steps, with any number of ranks.
   static Words longer(const Words& more, int steps = kSteps) {
     const std::string n = std::to_string(steps);
@@ -168,13 +163,7 @@ TEST_F(RestartsTest, FewerRanksTrainTheSameBatches) {
   EXPECT_EQ(job.wait(), 0) << job.err();
   EXPECT_THAT(log("cut"), Names("restart 1 of 2", "with 2 ranks instead of 3", "2 virtual ranks"));
   EXPECT_EQ(json_of("cut", "provenance.json")["starts"][1]["restart"]["ranks"], 2);
-  const auto last = [&](const std::string& dir) {
-    std::istringstream lines(read_file(folder_ / dir / "metrics.jsonl"));
-    json found;
-    for (std::string line; std::getline(lines, line);)
-      if (json record = json::parse(line); record["split"] == "valid") found = std::move(record);
-    return found;
-  };
+  const auto last = [&](const std::string& dir) { return records(dir, "valid").back(); };
   EXPECT_EQ(last("cut")["step"], kSteps);
   EXPECT_EQ(last("cut")["epoch"], last("whole")["epoch"]);
   EXPECT_NEAR(last("cut")["ppl"].get<double>() / last("whole")["ppl"].get<double>(), 1, 1e-3);
@@ -279,9 +268,7 @@ class Ends : public RunTest {
 TEST_F(Ends, ParametersThatAreNotFiniteHaveDiverged) {
   const Words wild{"optimizer={name: sgd, lr: 1e39}", "clip=0", "schedule={name: constant}", "train.ema=0"};
   const auto ended = [&](const std::string& dir, const Words& more) {
-    Words words = wild;
-    words.insert(words.end(), more.begin(), more.end());
-    const Outcome o = run(dir, words);
+    const Outcome o = run(dir, joined(wild, more));
     EXPECT_EQ(o.code, 1) << o.err;
     EXPECT_THAT(o.err, Names("[train] step 1", "the parameter embedding.weight is not finite"));
     EXPECT_EQ(o.out.find("next:"), std::string::npos) << o.out;
@@ -302,9 +289,10 @@ TEST_F(Ends, ParametersThatAreNotFiniteHaveDiverged) {
 // `lmx run ... | head`: a checkpoint and a true status, as for a closed terminal.
 TEST_F(Ends, AReaderThatLeavesIsASignal) {
   const auto leaves = [&](const std::string& dir, const Words& more) {
-    Words words{"train.steps=4000", "train.eval_every=20"};
-    words.insert(words.end(), more.begin(), more.end());
-    const Outcome o = run_process({"/bin/sh", "-c", "(" + line(dir, words) + ") 2>&1 | head -n 1"}, environment());
+    const Outcome o =
+        run_process({"/bin/sh", "-c",
+                     "(" + line(dir, joined({"train.steps=4000", "train.eval_every=20"}, more)) + ") 2>&1 | head -n 1"},
+                    environment());
     EXPECT_EQ(o.code, 0) << o.err;
     EXPECT_EQ(status(dir)["state"], "interrupted") << dir;
     EXPECT_FALSE(lmx::list_checkpoints(path(dir)).empty()) << dir;

@@ -299,9 +299,8 @@ TEST_F(BytesRun, MistakesAreNamed) {
 
 // Runs without corpora: the plan does not depend on them, and the missing ones are reported.
 std::string dry_run(const std::string& recipe, std::vector<std::string> more = {}) {
-  std::vector<std::string> words{"run", source_path("/recipes/") + recipe + ".yaml", "--dry-run"};
-  words.insert(words.end(), more.begin(), more.end());
-  const Outcome o = run_lmx(words, {{"LMX_DATA_DIR", missing_path()}, {"OMP_NUM_THREADS", "1"}});
+  const Outcome o = run_lmx(joined({"run", source_path("/recipes/") + recipe + ".yaml", "--dry-run"}, more),
+                            {{"LMX_DATA_DIR", missing_path()}, {"OMP_NUM_THREADS", "1"}});
   EXPECT_EQ(o.code, 2) << recipe << ": " << o.err;  // the corpora are missing
   return o.out;
 }
@@ -360,9 +359,8 @@ TEST(CharacterRecipes, TwinsKeepWhatTheirRecipesSay) {
 // Every point is composed and checked; then the missing corpora are reported.
 TEST(CharacterRecipes, SweepsAtThePapersSizeAndAtADesks) {
   const auto points = [](const std::string& recipe, const std::vector<std::string>& more = {}) {
-    std::vector<std::string> words{"sweep", source_path("/recipes/") + recipe + ".yaml", "--dry-run"};
-    words.insert(words.end(), more.begin(), more.end());
-    const Outcome o = run_lmx(words, {{"LMX_DATA_DIR", missing_path()}, {"OMP_NUM_THREADS", "1"}});
+    const Outcome o = run_lmx(joined({"sweep", source_path("/recipes/") + recipe + ".yaml", "--dry-run"}, more),
+                              {{"LMX_DATA_DIR", missing_path()}, {"OMP_NUM_THREADS", "1"}});
     EXPECT_EQ(o.code, 2) << recipe << ": " << o.err;
     return o.out;
   };

@@ -15,7 +15,6 @@ namespace lmx_test {
 namespace {
 
 using Json = nlohmann::json;
-using Words = std::vector<std::string>;
 
 class DeviceRun : public RunTest {
  protected:
@@ -35,15 +34,7 @@ class DeviceRun : public RunTest {
     return read_file(folder_ / dir / ("checkpoints/step-" + std::to_string(step)) / name);
   }
   // The last validation loss.
-  double validation(const std::string& dir) const {
-    std::istringstream lines(read_file(folder_ / dir / "metrics.jsonl"));
-    double loss = NAN;
-    for (std::string line; std::getline(lines, line);) {
-      const Json record = Json::parse(line);
-      if (record["split"] == "valid") loss = record["nll_nat"];
-    }
-    return loss;
-  }
+  double validation(const std::string& dir) const { return series(dir, "valid", "nll_nat").back(); }
   // The lines of a run's log about initial values.
   std::string init_lines(const std::string& dir) const {
     std::istringstream lines(read_file(folder_ / dir / "log.txt"));
@@ -150,11 +141,7 @@ TEST_F(DeviceRun, MultipliesFp32InEachMode) {
 
 TEST_F(DeviceRun, KeepsItsModeOfProducts) {
   const Words words{"precision=fp32", "device=cuda", "products=bf16x3"};
-  const auto with = [&](const Words& more) {
-    Words all = words;
-    all.insert(all.end(), more.begin(), more.end());
-    return all;
-  };
+  const auto with = [&](const Words& more) { return joined(words, more); };
   train("whole", words);
   train("cut", with({"--until", "10"}));
   const Outcome other =
@@ -189,13 +176,7 @@ class DeviceRanks : public RunTest {
     words.insert(words.end(), {"train.steps=6", "train.log_every=1"});
     const Outcome o = run(dir, words);
     EXPECT_EQ(o.code, 0) << dir << ": " << o.err;
-    std::istringstream lines(read_file(folder_ / dir / "metrics.jsonl"));
-    std::vector<double> all;
-    for (std::string line; std::getline(lines, line);) {
-      const auto record = Json::parse(line);
-      if (record["split"] == "train") all.push_back(record["nll_nat"]);
-    }
-    return all;
+    return series(dir, "train", "nll_nat");
   }
 };
 
@@ -257,15 +238,6 @@ class CudnnRun : public RunTest {
     for (const auto& [name, value] : variables) all[name] = value;
     return all;
   }
-  std::vector<double> losses(const std::string& dir) const {
-    std::vector<double> all;
-    std::ifstream file(folder_ / dir / "metrics.jsonl");
-    for (std::string line; std::getline(file, line);) {
-      const auto record = nlohmann::json::parse(line);
-      if (record["split"] == "train") all.push_back(record["nll_nat"]);
-    }
-    return all;
-  }
   nlohmann::json start_of(const std::string& dir) const {
     return nlohmann::json::parse(read_file(folder_ / dir / "provenance.json"))["starts"][0];
   }
@@ -292,6 +264,7 @@ TEST_F(CudnnRun, TrainsLongSequencesLikeTheCpuAndTheOwnKernels) {
   ASSERT_EQ(run_with("own", "cuda", {{"LMX_CUDNN", "0"}}).code, 0);
   EXPECT_EQ(start_of("a")["compute"]["cuda"]["cudnn"], "9.19.0");
   EXPECT_FALSE(start_of("own")["compute"]["cuda"].contains("cudnn"));
+  const auto losses = [&](const std::string& dir) { return series(dir, "train", "nll_nat"); };
   const std::vector<double> cpu = losses("cpu"), by_cudnn = losses("a"), own = losses("own");
   ASSERT_EQ(cpu.size(), 3u);
   ASSERT_EQ(by_cudnn.size(), 3u);
@@ -307,7 +280,7 @@ TEST_F(CudnnRun, TrainsLongSequencesLikeTheCpuAndTheOwnKernels) {
 TEST_F(CudnnRun, TheSameBitsInEveryRun) {
   ASSERT_EQ(run_with("a", "cuda").code, 0);
   ASSERT_EQ(run_with("b", "cuda").code, 0);
-  EXPECT_EQ(losses("a"), losses("b"));
+  EXPECT_EQ(series("a", "train", "nll_nat"), series("b", "train", "nll_nat"));
 }
 
 TEST_F(CudnnRun, WithoutCudnnOneLineSaysSo) {
@@ -318,7 +291,7 @@ TEST_F(CudnnRun, WithoutCudnnOneLineSaysSo) {
   EXPECT_THAT(o.err, HasSubstr(text));
   EXPECT_EQ(o.err.find("[cudnn]"), o.err.rfind("[cudnn]"));
   ASSERT_EQ(run_with("own", "cuda", {{"LMX_CUDNN", "0"}}).code, 0);
-  EXPECT_EQ(losses("a"), losses("own"));
+  EXPECT_EQ(series("a", "train", "nll_nat"), series("own", "train", "nll_nat"));
 }
 
 TEST_F(CudnnRun, ARequiredCudnnThatIsMissingIsOneMessage) {

@@ -10,6 +10,7 @@
 
 #include "comm/mpi_here.h"
 #include "names.h"
+#include "patterns.h"
 #include "process/run_fixture.h"
 
 namespace lmx_test {
@@ -17,7 +18,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using testing::HasSubstr;
-using Words = std::vector<std::string>;
 
 class MpiWorkers : public RunTest {
  protected:
@@ -25,10 +25,6 @@ class MpiWorkers : public RunTest {
     if (const std::string why = why_no_mpi(); !why.empty()) GTEST_SKIP() << why;
     const Outcome o = run_lmx({"plugins", "info", "mpi"}, environment());
     if (o.out.find("heartbeat_s") == std::string::npos) GTEST_SKIP() << "this build has no MPI";
-  }
-  static Words joined(Words a, const Words& b) {
-    a.insert(a.end(), b.begin(), b.end());
-    return a;
   }
   static Words workers(const Words& more = {}, int steps = 60) {
     const std::string n = std::to_string(steps);
@@ -48,10 +44,8 @@ class MpiWorkers : public RunTest {
 
   // The training records, and the bytes that each rank has sent and received for its rule.
   std::string curve(const std::string& dir) const {
-    std::istringstream lines(read_file(folder_ / dir / "metrics.jsonl"));
     std::string text;
-    for (std::string line; std::getline(lines, line);) {
-      const auto record = nlohmann::json::parse(line);
+    for (const auto& record : records(dir)) {
       const bool rank = record["split"] == "rank";
       for (const auto& [key, value] : record.items()) {
         const bool bytes = key.starts_with("comm/rest/") && key.ends_with("_bytes");
@@ -89,11 +83,6 @@ class MpiWorkers : public RunTest {
       }
     }
   }
-  static size_t times(const std::string& text, const std::string& part) {
-    size_t n = 0;
-    for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++n;
-    return n;
-  }
   // The process of a rank of the run in `dir`; -1 if it does not exist.
   pid_t process_of(const std::string& dir, int rank) const {
     const std::string words = std::string("run.dir=") + path(dir),
@@ -111,7 +100,7 @@ class MpiWorkers : public RunTest {
 TEST_F(MpiWorkers, AnOrderOfProcessesRepeatsInThreads) {
   const Outcome o = expect_run("m", processes(workers({recorded("order"), "sync.rest.delay.mean=2"})));
   EXPECT_THAT(o.err, Names("3 processes (MPI", "3 workers", "delay", "virtual ranks", "staleness", "turn"));
-  EXPECT_EQ(times(o.out, "\nvalid ppl"), 1u) << o.out;
+  EXPECT_EQ(count_of(o.out, "\nvalid ppl"), 1u) << o.out;
   expect_run("v", threads(workers({replayed("order"), recorded("again")})));
   EXPECT_EQ(read_file(folder_ / "again"), read_file(folder_ / "order"));
   expect_same_end("v", "m", 60);
@@ -142,10 +131,8 @@ TEST_F(MpiWorkers, AnOrderOfProcessesThatGlooConnectsRepeatsInThreads) {
 
 TEST_F(MpiWorkers, RecordsTellHowLongAWorkerWaited) {
   expect_run("m", processes(workers()));
-  std::istringstream lines(read_file(folder_ / "m" / "metrics.jsonl"));
   double train = 0, rank = 0;
-  for (std::string line; std::getline(lines, line);) {
-    const auto record = nlohmann::json::parse(line);
+  for (const auto& record : records("m")) {
     if (record["split"] == "train") {
       EXPECT_EQ(record["comm_s"], record["comm_exposed_s"]);
       train += record["comm_s"].get<double>();
@@ -269,7 +256,7 @@ TEST_F(MpiWorkers, AKilledWorkerEndsTheJob) {
     EXPECT_EQ(wait_for(child), 1);
     const std::string err = read_file(path("err"));
     EXPECT_THAT(err, HasSubstr(name + " on host "));
-    EXPECT_EQ(times(err, "error:"), 1u) << err;
+    EXPECT_EQ(count_of(err, "error:"), 1u) << err;
     // A remaining process writes the status.
     const nlohmann::json status = nlohmann::json::parse(read_file(folder_ / dir / "status.json"));
     EXPECT_EQ(status["state"], "failed");
@@ -307,8 +294,8 @@ TEST_F(MpiWorkers, ATraceHasARowForEachProcess) {
 TEST_F(MpiWorkers, OneMessageForAllRanks) {
   const Outcome o = run("e", processes(workers({"sync.rest.params=nothing"})));
   EXPECT_EQ(o.code, 2);
-  EXPECT_EQ(times(o.err, "error:"), 1u) << o.err;
-  EXPECT_EQ(times(o.err, "\n"), 1u) << o.err;
+  EXPECT_EQ(count_of(o.err, "error:"), 1u) << o.err;
+  EXPECT_EQ(count_of(o.err, "\n"), 1u) << o.err;
   EXPECT_THAT(o.err, Names("'nothing'"));
   EXPECT_FALSE(fs::exists(path("e")));
 }

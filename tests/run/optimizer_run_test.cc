@@ -16,12 +16,6 @@ namespace fs = std::filesystem;
 using Json = nlohmann::json;
 using testing::HasSubstr;
 using testing::Not;
-using Words = std::vector<std::string>;
-
-Words joined(Words a, const Words& b) {
-  a.insert(a.end(), b.begin(), b.end());
-  return a;
-}
 
 // The keys of a recipe that chooses rules, for the tiny recipe.
 Words rules_of(const std::string& hidden, const std::string& rest = "name: adam, lr: 0.01") {
@@ -56,13 +50,6 @@ class OptimizerRun : public RunTest {
     EXPECT_EQ(o.code, 0) << o.err;
     return o;
   }
-  Json last(const std::string& dir, const std::string& split) const {
-    std::istringstream lines(read_file(folder_ / dir / "metrics.jsonl"));
-    Json found;
-    for (std::string line; std::getline(lines, line);)
-      if (Json record = Json::parse(line); record["split"] == split) found = record;
-    return found;
-  }
   std::string state(const std::string& dir) const {
     return read_file(folder_ / dir / "checkpoints/step-20/train_state.safetensors");
   }
@@ -80,16 +67,16 @@ TEST_P(EachOptimizer, PausedRunsContinueInTheSameBits) {
   EXPECT_EQ(model("cut", 20), model("whole", 20));
   EXPECT_EQ(state("cut"), state("whole"));
   EXPECT_EQ(metrics("cut"), metrics("whole"));
-  EXPECT_LT(last("whole", "valid")["nll_nat"].get<double>(), std::log(60));
+  EXPECT_LT(records("whole", "valid").back()["nll_nat"].get<double>(), std::log(60));
 }
 
 TEST_P(EachOptimizer, TrainsInHalfPrecision) {
   const Words& words = GetParam().words;
   train("single", words);
-  const double single = last("single", "valid")["nll_nat"].get<double>();
+  const double single = records("single", "valid").back()["nll_nat"].get<double>();
   for (const Words& half : {Words{"precision=bf16"}, Words{"precision=fp16"}}) {
     train("half", words, half);
-    EXPECT_NEAR(last("half", "valid")["nll_nat"].get<double>(), single, 0.15) << half[0];
+    EXPECT_NEAR(records("half", "valid").back()["nll_nat"].get<double>(), single, 0.15) << half[0];
     fs::remove_all(path("half"));
   }
   // A scale that is too large at first, so that some updates are left out.
@@ -105,7 +92,8 @@ TEST_P(EachOptimizer, RanksGiveTheResultOfOne) {
   const Words words = joined(GetParam().words, {"~loss", "+loss={name: full_softmax}", "model.dropout=0"});
   train("one", words);
   train("four", words, {"comm={name: virtual, ranks: 4}"});
-  EXPECT_NEAR(last("four", "valid")["nll_nat"].get<double>(), last("one", "valid")["nll_nat"].get<double>(), 2e-3);
+  EXPECT_NEAR(records("four", "valid").back()["nll_nat"].get<double>(),
+              records("one", "valid").back()["nll_nat"].get<double>(), 2e-3);
   const Outcome probe = run("probe", {"comm={name: gloo, ranks: 1}", "train.steps=1"});
   if (probe.err.find("no Gloo") != std::string::npos) return;
   train("processes", words, {"comm={name: gloo, ranks: 4}"});
@@ -128,12 +116,12 @@ TEST_P(EachOptimizer, TheCountedStateIsThatOfTheRun) {
 
 TEST_F(OptimizerRun, RecordsContainTheRateOfEachRule) {
   train("a", joined(rules_of("name: sgd, lr: 0.1"), {"schedule={name: linear}"}));
-  const Json record = last("a", "train");
+  const Json record = records("a", "train").back();
   EXPECT_DOUBLE_EQ(record["lr"].get<double>(), 0.01 / 20);
   EXPECT_DOUBLE_EQ(record["lr/other"].get<double>(), 0.01 / 20);
   EXPECT_NEAR(record["lr/hidden"].get<double>(), 0.1 / 20, 1e-12);
   train("b", {});
-  EXPECT_FALSE(last("b", "train").contains("lr/other"));
+  EXPECT_FALSE(records("b", "train").back().contains("lr/other"));
 }
 
 TEST_F(OptimizerRun, AResumedRunMayChangeARateButNotARule) {
@@ -149,7 +137,7 @@ TEST_F(OptimizerRun, AResumedRunMayChangeARateButNotARule) {
   refused("optimizer.hidden.params=x", "optimizer.hidden.params");
   refused("optimizer.hidden={params: '.*', name: adam}", "optimizer.hidden");
   train("a", words, {"--resume", path("a"), "--change", "optimizer.hidden.lr=0.2"});
-  EXPECT_DOUBLE_EQ(last("a", "train")["lr/hidden"].get<double>(), 0.2);
+  EXPECT_DOUBLE_EQ(records("a", "train").back()["lr/hidden"].get<double>(), 0.2);
   EXPECT_THAT(read_file(folder_ / "a/metrics.jsonl"), Names("\"optimizer.hidden.lr\""));
 }
 
@@ -192,7 +180,7 @@ TEST_F(OptimizerRun, ScheduleFreeAveragesAreUsedEverywhere) {
   const Words words =
       joined(rules_of("name: schedule_free, lr: 0.05"), {"schedule={name: constant, warmup: 5}", "train.ema=0"});
   train("a", words);
-  const double valid = last("a", "valid")["ppl"].get<double>();
+  const double valid = records("a", "valid").back()["ppl"].get<double>();
   const Outcome eval = run_lmx({"eval", path("a"), "--split", "valid", "--json"}, environment());
   ASSERT_EQ(eval.code, 0) << eval.err;
   EXPECT_NEAR(Json::parse(eval.out)["ppl"].get<double>(), valid, 1e-6 * valid);
@@ -219,9 +207,9 @@ TEST_F(OptimizerRun, BranchesOfAStablePart) {
   train("branch", trunk, {"train.steps=16", "--resume", path("branch"), "--change", "schedule.decay=6"});
   train("direct", decay, {"train.steps=16"});
   EXPECT_EQ(model("branch", 16), model("direct", 16));
-  EXPECT_LT(last("branch", "train")["lr"].get<double>(), 0.01 / 4);
+  EXPECT_LT(records("branch", "train").back()["lr"].get<double>(), 0.01 / 4);
   train("trunk", trunk, {"train.steps=40", "--resume", path("trunk")});
-  EXPECT_EQ(last("trunk", "train")["lr"].get<double>(), 0.01);
+  EXPECT_EQ(records("trunk", "train").back()["lr"].get<double>(), 0.01);
 }
 
 }  // namespace

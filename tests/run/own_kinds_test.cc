@@ -43,13 +43,6 @@ class OwnKinds : public RunTest {
     words.insert(words.begin(), build_path("/bin/lmx"));
     return run_process(with_plugins(words), environment());
   }
-  std::vector<Json> records(const std::string& dir, const std::string& split) const {
-    std::istringstream lines(read_file(folder_ / dir / "metrics.jsonl"));
-    std::vector<Json> found;
-    for (std::string line; std::getline(lines, line);)
-      if (const Json record = Json::parse(line); record["split"] == split) found.push_back(record);
-    return found;
-  }
 };
 
 TEST_F(OwnKinds, ADryRunCountsTheStateOfTheOptimizer) {
@@ -185,13 +178,6 @@ class OwnNames : public RunTest {
   Outcome train(const std::string& dir, const std::vector<std::string>& more = {}) const {
     return run_process(with_plugins(command(dir, more)), environment());
   }
-  double last_validation(const std::string& dir) const {
-    std::istringstream lines(read_file(folder_ / dir / "metrics.jsonl"));
-    double nll = 0;
-    for (std::string line; std::getline(lines, line);)
-      if (const Json record = Json::parse(line); record["split"] == "valid") nll = record["nll_nat"];
-    return nll;
-  }
   Outcome lmx(std::vector<std::string> words) const {
     words.insert(words.begin(), build_path("/bin/lmx"));
     return run_process(with_plugins(words), environment());
@@ -222,7 +208,7 @@ TEST_F(OwnNames, TrainsResumesAndEvaluates) {
   // Positions see the earlier tokens of their window only, so that windows of another length would give another loss.
   const Outcome own = lmx({"eval", path("whole"), "--json"});
   ASSERT_EQ(own.code, 0) << own.err;
-  EXPECT_DOUBLE_EQ(Json::parse(own.out)["nll_nat"].get<double>(), last_validation("whole"));
+  EXPECT_DOUBLE_EQ(Json::parse(own.out)["nll_nat"].get<double>(), series("whole", "valid", "nll_nat").back());
 }
 
 TEST_F(OwnNames, IsSwept) {

@@ -36,9 +36,7 @@ class PackageStart : public RunTest {
     fs::create_directories(folder_ / "links");
     std::error_code known_link;
     fs::create_symlink(folder_ / "p/bin/lmx", folder_ / "links/lmx", known_link);
-    std::vector<std::string> command{path("links/lmx")};
-    command.insert(command.end(), words.begin(), words.end());
-    return run_process(command, environment());
+    return run_process(joined({path("links/lmx")}, words), environment());
   }
   std::string loss_with(const std::string& loader, const std::string& dir) const {
     const Outcome o = start(

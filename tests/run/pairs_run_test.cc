@@ -56,13 +56,6 @@ class PairsRun : public RunTest {
       text += (!line.empty() && l.starts_with(line.substr(0, line.find(':') + 1)) ? line : l) + "\n";
     write("tiny.yaml", text);
   }
-  std::vector<Json> records(const std::string& dir, const std::string& split) const {
-    std::istringstream lines(read_file(folder_ / dir / "metrics.jsonl"));
-    std::vector<Json> all;
-    for (std::string line; std::getline(lines, line);)
-      if (const Json json = Json::parse(line); json["split"] == split) all.push_back(json);
-    return all;
-  }
   // The values of the training records, without measured times.
   std::string curve(const std::string& dir) const {
     std::string text;
@@ -318,10 +311,10 @@ TEST_F(PairsRun, AMissingCorpusSaysWhatCanBeDone) {
   auto nowhere = environment();
   nowhere["LMX_DATA_DIR"] = path("nowhere");
   const auto message = [&](const std::string& recipe, const std::string& advice, std::vector<std::string> more = {}) {
-    std::vector<std::string> command{build_path("/bin/lmx"), "run", source_path("/recipes/") + recipe + ".yaml",
-                                     "run.dir=" + path("a")};
-    command.insert(command.end(), more.begin(), more.end());
-    const Outcome o = run_process(command, nowhere);
+    const Outcome o = run_process(
+        joined({build_path("/bin/lmx"), "run", source_path("/recipes/") + recipe + ".yaml", "run.dir=" + path("a")},
+               more),
+        nowhere);
     EXPECT_EQ(o.code, 2) << recipe;
     EXPECT_THAT(o.err, AllOf(Names("missing", advice), Not(HasSubstr("ranks")))) << recipe;
     EXPECT_FALSE(std::filesystem::exists(folder_ / "a"));

@@ -6,7 +6,6 @@
 #include <cmath>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
-#include <sstream>
 
 #include "names.h"
 #include "paths.h"
@@ -41,10 +40,9 @@ threads: 1
   }
   Outcome train_with(const std::string& plugins, const std::string& recipe,
                      const std::vector<std::string>& more) const {
-    std::vector<std::string> words{build_path("/bin/lmx"), "run",          path(recipe),
-                                   "run.dir=" + path("a"), "--plugin-dir", plugins};
-    words.insert(words.end(), more.begin(), more.end());
-    return run_process(words, crashes_unhandled(environment()));
+    return run_process(
+        joined({build_path("/bin/lmx"), "run", path(recipe), "run.dir=" + path("a"), "--plugin-dir", plugins}, more),
+        crashes_unhandled(environment()));
   }
   json status() const { return json::parse(read_file(path("a/status.json"))); }
 };
@@ -183,17 +181,6 @@ class ComposedRun : public RunTest {
   Outcome train(const std::string& name, std::vector<std::string> more = {}) const {
     more.insert(more.end(), {"--plugin-dir", kPlugins});
     return run(name, more);
-  }
-  // The values of `key` in the records of a split.
-  std::vector<double> series(const std::string& run, const std::string& split, const std::string& key) const {
-    std::istringstream lines(read_file(path(run + "/metrics.jsonl")));
-    std::vector<double> all;
-    for (std::string line; std::getline(lines, line);) {
-      const size_t at = line.find("\"" + key + "\":");
-      if (line.find("\"split\":\"" + split + "\"") != std::string::npos && at != std::string::npos)
-        all.push_back(std::stod(line.substr(at + key.size() + 3)));
-    }
-    return all;
   }
   static void expect_near(const std::vector<double>& a, const std::vector<double>& b, double relative) {
     ASSERT_EQ(a.size(), b.size());

@@ -5,9 +5,10 @@
 #include <nlohmann/json.hpp>
 #include <random>
 
-#include "app/jobs/cores.h"
+#include "app/jobs/launcher.h"
 #include "comm/mpi_here.h"
 #include "names.h"
+#include "patterns.h"
 #include "process/run_fixture.h"
 
 namespace lmx_test {
@@ -21,25 +22,13 @@ class RanksTest : public RunTest {
   static void need_mpi() {
     if (const std::string why = why_no_mpi(); !why.empty()) GTEST_SKIP() << why;
   }
-  double last_ppl(const std::string& dir) const {
-    std::istringstream lines(read_file(folder_ / dir / "metrics.jsonl"));
-    double ppl = 0;
-    for (std::string line; std::getline(lines, line);)
-      if (const auto record = nlohmann::json::parse(line); record["split"] == "valid") ppl = record["ppl"];
-    return ppl;
-  }
-  static size_t times(const std::string& text, const std::string& part) {
-    size_t n = 0;
-    for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++n;
-    return n;
-  }
 };
 
 TEST_F(RanksTest, VirtualRanksSayWhatTravelled) {
   const Outcome o = run("v", {"--ranks", "3"});
   ASSERT_EQ(o.code, 0) << o.err;
   EXPECT_THAT(o.err, Names("3 virtual ranks", "all ranks sent", "control", "all_gather"));
-  EXPECT_EQ(times(o.out, "valid ppl"), times(o.out, "\nvalid ppl") + times(o.out, "best valid ppl"));
+  EXPECT_EQ(count_of(o.out, "valid ppl"), count_of(o.out, "\nvalid ppl") + count_of(o.out, "best valid ppl"));
 }
 
 TEST_F(RanksTest, AHostHasAtMostSoManyProcesses) {
@@ -57,10 +46,8 @@ TEST_F(RanksTest, AHostHasAtMostSoManyProcesses) {
 TEST_F(RanksTest, EqualRunsSendEqualBytes) {
   const auto bytes = [&](const std::string& dir) {
     std::vector<std::pair<double, double>> all;
-    std::istringstream lines(read_file(folder_ / dir / "metrics.jsonl"));
-    for (std::string line; std::getline(lines, line);)
-      if (const auto record = nlohmann::json::parse(line); record["split"] == "train")
-        all.emplace_back(record["comm_sent_bytes"], record["comm_received_bytes"]);
+    for (const auto& record : records(dir, "train"))
+      all.emplace_back(record["comm_sent_bytes"], record["comm_received_bytes"]);
     return all;
   };
   for (const char* dir : {"a", "a_longer_name"})
@@ -77,7 +64,7 @@ TEST_F(RanksTest, ProcessesThatGlooConnectsAndThreadsGiveTheSameBits) {
   ASSERT_EQ(threads.code, 0) << threads.err;
   EXPECT_EQ(model("g"), model("v"));
   EXPECT_EQ(metrics("g"), metrics("v"));
-  EXPECT_EQ(times(processes.out, "\nvalid ppl"), 1u) << processes.out;
+  EXPECT_EQ(count_of(processes.out, "\nvalid ppl"), 1u) << processes.out;
 }
 
 // Processes exchange in parallel with steps, threads do not; the last exchange ends with the run.
@@ -108,8 +95,8 @@ TEST_F(RanksTest, ProcessesAndThreadsGiveTheSameBits) {
   ASSERT_EQ(processes.code, 0) << processes.err;
   EXPECT_EQ(model("m"), model("v"));
   EXPECT_EQ(metrics("m"), metrics("v"));
-  EXPECT_EQ(times(processes.out, "\nvalid ppl"), 1u) << processes.out;
-  EXPECT_EQ(times(processes.err, "vocabulary"), 1u) << processes.err;
+  EXPECT_EQ(count_of(processes.out, "\nvalid ppl"), 1u) << processes.out;
+  EXPECT_EQ(count_of(processes.err, "vocabulary"), 1u) << processes.err;
 }
 
 // The bits of a deterministic run do not depend on the number of cores that a process may use.
@@ -183,7 +170,8 @@ TEST_F(RanksTest, ASignalToAJobSavesAndOtherNumbersOfRanksGoOn) {
   EXPECT_EQ(go_on("threads", "{name: virtual, ranks: 3}"), three);
   // The same global batches and candidates, summed in another order.
   go_on("one", "{name: self}");
-  for (const char* dir : {"three", "one"}) EXPECT_NEAR(last_ppl(dir) / last_ppl("whole"), 1, 1e-3) << dir;
+  for (const char* dir : {"three", "one"})
+    EXPECT_NEAR(series(dir, "valid", "ppl").back() / series("whole", "valid", "ppl").back(), 1, 1e-3) << dir;
 }
 
 TEST_F(RanksTest, OneErrorForAllRanks) {
@@ -192,7 +180,7 @@ TEST_F(RanksTest, OneErrorForAllRanks) {
   const Outcome o = run("e", {"comm={name: mpi, ranks: 3}", "train.max_loss=0.01"});
   if (o.code == 2 && o.err.find("no MPI") != std::string::npos) GTEST_SKIP() << o.err;
   EXPECT_EQ(o.code, 1) << o.err;
-  EXPECT_EQ(times(o.err, "is above train.max_loss"), 1u) << o.err;
+  EXPECT_EQ(count_of(o.err, "is above train.max_loss"), 1u) << o.err;
 }
 
 // Runs of workers of a parameter server that are killed or receive a signal.

@@ -73,10 +73,10 @@ TEST_F(RunCommand, ARecipesOwnLinesArePrintedWithTheirWords) {
   write("lines.yaml", own);
   write("derived.yaml", "defaults: [lines]\n");
   const auto run_two_steps = [&](const std::string& recipe, const std::vector<std::string>& overrides = {}) {
-    std::vector<std::string> words{"run", path(recipe), "train.steps=2",
-                                   "run.dir=" + path("runs " + recipe + (overrides.empty() ? "" : " given"))};
-    words.insert(words.end(), overrides.begin(), overrides.end());
-    return run_lmx(words, environment());
+    return run_lmx(joined({"run", path(recipe), "train.steps=2",
+                           "run.dir=" + path("runs " + recipe + (overrides.empty() ? "" : " given"))},
+                          overrides),
+                   environment());
   };
   Outcome o = run_two_steps("with lines.yaml");
   ASSERT_EQ(o.code, 0) << o.err;
@@ -125,10 +125,8 @@ TEST_F(RunCommand, WritesItsFilesAndPrintsItsResultLast) {
 
 TEST_F(RunCommand, MetricsAndProvenanceAreJson) {
   ASSERT_EQ(run("a").code, 0);
-  std::istringstream lines(read_file(folder_ / "a" / "metrics.jsonl"));
   int train = 0, valid = 0, rank = 0;
-  for (std::string line; std::getline(lines, line);) {
-    const auto record = nlohmann::json::parse(line);
+  for (const auto& record : records("a")) {
     if (record["split"] == "rank") {
       ++rank;
       EXPECT_GT(record["memory/parameters_peak_bytes"].get<int64_t>(), 0);

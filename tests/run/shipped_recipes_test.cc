@@ -64,9 +64,7 @@ std::string note_of(const Json& rows, const std::string& key) {
 }
 
 std::string dry_run_of(const std::string& recipe, std::vector<std::string> more = {}) {
-  std::vector<std::string> words{"run", file_of(recipe), "--dry-run"};
-  words.insert(words.end(), more.begin(), more.end());
-  const Outcome o = run_lmx(words, {{"LMX_DATA_DIR", missing_path()}});
+  const Outcome o = run_lmx(joined({"run", file_of(recipe), "--dry-run"}, more), {{"LMX_DATA_DIR", missing_path()}});
   // Without the paper's corpus, or the memory of its machines, a run is not possible; the plan is printed nevertheless.
   const bool ready =
       o.out.find("data: not ready") == std::string::npos && o.out.find("memory: not enough") == std::string::npos;

@@ -37,10 +37,6 @@ class SubwordsRun : public RunTest {
     EXPECT_EQ(o.code, 0) << o.err;
     return o;
   }
-  static double number_behind(const std::string& text, const std::string& name) {
-    const size_t at = text.find("\n" + name + " ");
-    return at == std::string::npos ? NAN : std::stod(text.substr(at + name.size() + 2));
-  }
 };
 
 TEST_F(SubwordsRun, BitsPerByteAreExact) {

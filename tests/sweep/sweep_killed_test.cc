@@ -162,7 +162,6 @@ TEST_F(KilledSweep, OneProcessAtATime) {
 // Signals that end a run early: a closed terminal, Slurm's warning, a limit on file sizes.
 
 using testing::HasSubstr;
-using Words = std::vector<std::string>;
 
 class EndSignals : public SweepTest {
  protected:

@@ -7,6 +7,7 @@
 
 #include "app/scores/bleu.h"
 #include "app/scores/translation_scores.h"
+#include "base/text.h"
 #include "cli/commands.h"
 #include "cli/output/json_output.h"
 #include "config/messages.h"
@@ -46,9 +47,7 @@ std::unique_ptr<lmx::CorpusMetric> make_metric(const std::string& name, const Bl
 }
 
 std::string two_digits(double value) {
-  char text[64];
-  std::snprintf(text, sizeof text, "%.2f", value);
-  return text;
+  return lmx::format("%.2f", value);
 }
 
 // Formats like sacreBLEU: "38.20 (μ = 38.21 ± 0.92)".

@@ -1,5 +1,5 @@
-// Commands, their options and arguments, and the checks of the values. Only command_line.cc and output/help.cc include
-// CLI11, which does the parsing: its header takes seconds to compile.
+// Commands, their options and arguments, and the checks of the values. Only command_line.cc includes CLI11, which does
+// the parsing: its header takes seconds to compile.
 #pragma once
 
 #include <cstdint>

@@ -7,7 +7,7 @@
 #include "app/compose/compose.h"
 #include "app/print/terminal.h"
 #include "app/run/schema.h"
-#include "app/run/search_path.h"
+#include "app/run/shipped.h"
 #include "app/sweep/plan.h"
 #include "cli/commands.h"
 #include "lmx/config.h"

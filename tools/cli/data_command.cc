@@ -13,7 +13,7 @@
 #include "app/print/terminal.h"
 #include "app/report/chart.h"
 #include "app/run/outputs.h"
-#include "app/run/search_path.h"
+#include "app/run/shipped.h"
 #include "base/output_file.h"
 #include "cli/commands.h"
 #include "cli/output/json_output.h"

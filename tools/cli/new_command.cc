@@ -7,8 +7,8 @@
 
 #include "app/compose/compose.h"
 #include "app/new/new_recipe.h"
-#include "app/print/shell.h"
-#include "app/run/search_path.h"
+#include "app/print/words.h"
+#include "app/run/shipped.h"
 #include "base/output_file.h"
 #include "cli/commands.h"
 #include "lmx/error.h"

@@ -6,13 +6,12 @@
 #include <nlohmann/json.hpp>
 
 #include "app/calibration/calibrate.h"
-#include "app/calibration/run_memory.h"
-#include "app/memory/word_counts.h"
+#include "app/corpora/zipf.h"
 #include "app/plan/output.h"
 #include "app/plan/plan.h"
 #include "app/plan/variants.h"
 #include "app/run/outputs.h"
-#include "app/run/search_path.h"
+#include "app/run/shipped.h"
 #include "base/output_file.h"
 #include "cli/commands.h"
 #include "cli/output/json_output.h"

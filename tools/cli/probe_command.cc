@@ -6,10 +6,10 @@
 #include <memory>
 
 #include "app/corpora/corpora.h"
-#include "app/probe/probe_texts.h"
 #include "app/probe/transfer.h"
 #include "app/report/chart.h"
 #include "base/output_file.h"
+#include "base/text.h"
 #include "cli/commands.h"
 #include "runfiles/checkpoint.h"
 
@@ -56,11 +56,7 @@ std::string histogram_of(const FeatureMatrix& f, const StrongestUnit& unit) {
   const double low = *least, width = std::max((*most - low) / kBins, 1e-12);
   Chart chart{
       str("unit ", unit.unit, " behind the last byte"), "value (the begin of a bar)", "texts", false, false, {}, {}};
-  for (int b = 0; b < kBins; ++b) {
-    char name[32];
-    std::snprintf(name, sizeof name, "%.3g", low + b * width);
-    chart.names.push_back(b % 5 == 0 ? name : "");
-  }
+  for (int b = 0; b < kBins; ++b) chart.names.push_back(b % 5 == 0 ? lmx::format("%.3g", low + b * width) : "");
   for (const int label : {0, 1}) {
     ChartSeries series{str("label ", label), std::vector<ChartPoint>(kBins), false, false, false};
     for (int b = 0; b < kBins; ++b) series.points[static_cast<size_t>(b)].x = b;

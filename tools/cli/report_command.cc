@@ -11,7 +11,7 @@
 #include "app/report/page.h"
 #include "app/report/report.h"
 #include "app/report/trackers.h"
-#include "app/run/search_path.h"
+#include "app/run/shipped.h"
 #include "app/sweep/store.h"
 #include "app/sweep/table.h"
 #include "base/clock.h"

@@ -1,7 +1,6 @@
 // lmx run
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <filesystem>
 #include <iostream>
 #include <memory>
@@ -9,13 +8,14 @@
 
 #include "app/compose/compose.h"
 #include "app/inference/saved_run.h"
-#include "app/print/shell.h"
 #include "app/print/terminal.h"
+#include "app/print/words.h"
 #include "app/restart/restarts.h"
 #include "app/run/dry_run.h"
 #include "app/run/run.h"
-#include "app/run/search_path.h"
+#include "app/run/shipped.h"
 #include "app/translation/translate.h"
+#include "base/text.h"
 #include "cli/commands.h"
 #include "cli/output/terminal_output.h"
 #include "data/dataset.h"
@@ -39,12 +39,6 @@ struct RunFlags {
   int64_t restarts = 0;
   bool dry_run = false, fewer_ranks = false;
 };
-
-std::string number(double value) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.2f", value);
-  return text;
-}
 
 // Returns " --plugin-dir DIR" for each folder, because the next command needs it again.
 std::string repeated(const std::string& option, const std::vector<std::string>& folders) {
@@ -84,15 +78,15 @@ void print_result(const lmx::RunResult& r, const RunFlags& o, const NextLines& s
   std::cout << "run " << r.directory << "\n";
   print_next(r, o, stated);
   if (r.best_step >= 0 && r.best_step != r.steps && r.best_ppl > 0)
-    std::cout << "best valid ppl " << number(r.best_ppl) << " (step " << r.best_step << ")\n";
+    std::cout << "best valid ppl " << lmx::format("%.2f", r.best_ppl) << " (step " << r.best_step << ")\n";
   if (r.paused) std::cout << "paused after step " << r.steps << "\n";
   if (!r.stopped.empty()) std::cout << "stopped at " << r.stopped << "\n";
-  if (r.reached_target) std::cout << "time_to_target_s " << number(r.train_seconds) << "\n";
+  if (r.reached_target) std::cout << "time_to_target_s " << lmx::format("%.2f", r.train_seconds) << "\n";
   if (r.valid_ppl > 0) {
     const double nll = r.valid_nll;
     std::cout << "valid nll_nat " << nll << "\nvalid nll_bit " << nll / std::numbers::ln2 << "\n";
-    std::cout << "valid ppl " << number(r.valid_ppl);
-    if (r.true_ppl) std::cout << " (best possible: " << number(*r.true_ppl) << ")";
+    std::cout << "valid ppl " << lmx::format("%.2f", r.valid_ppl);
+    if (r.true_ppl) std::cout << " (best possible: " << lmx::format("%.2f", *r.true_ppl) << ")";
     std::cout << "\n";
     if (r.valid_bpb > 0) std::cout << "valid bpb " << r.valid_bpb << "\n";
     if (lmx::is_character(r.unit)) std::cout << "valid bpc " << nll / std::numbers::ln2 << "\n";
@@ -105,7 +99,7 @@ void print_result(const lmx::RunResult& r, const RunFlags& o, const NextLines& s
     std::cout << split << " " << r.translation->bleu_line << "\n"
               << split << " multi-bleu " << r.translation->multi_bleu_line << "\n"
               << split << " multi-bleu-split " << r.translation->multi_bleu_split_line << "\n";
-    std::cout << split << " BLEU " << number(r.translation->bleu) << "\n";
+    std::cout << split << " BLEU " << lmx::format("%.2f", r.translation->bleu) << "\n";
   }
 }
 

@@ -8,7 +8,6 @@
 #include "app/compose/compose.h"
 #include "app/jobs/process.h"
 #include "app/jobs/slurm.h"
-#include "app/print/shell.h"
 #include "app/print/terminal.h"
 #include "app/print/words.h"
 #include "app/run/dry_run.h"

@@ -1,14 +1,14 @@
 // lmx translate, lmx score
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <iostream>
 #include <memory>
 
-#include "app/inference/score.h"
+#include "app/inference/evaluate_run.h"
 #include "app/pairs/parallel_text.h"
 #include "app/translation/search.h"
 #include "app/translation/translate.h"
+#include "base/text.h"
 #include "cli/commands.h"
 #include "cli/output/json_output.h"
 #include "lmx/config.h"
@@ -47,10 +47,10 @@ void translate(TranslateCommand o) {
   const lmx::TranslatedFile done = write(o.run, o.options, o.input, o.output);
   if (!o.stats) return;
   const double seconds = std::max(done.seconds, 1e-9);
-  char line[160];
-  std::snprintf(line, sizeof line, "%lld sentences, %lld tokens in %.3f s: %.1f tokens/s, %.2f sentences/s\n",
-                static_cast<long long>(done.lines), static_cast<long long>(done.tokens), done.seconds,
-                static_cast<double>(done.tokens) / seconds, static_cast<double>(done.lines) / seconds);
+  const std::string line =
+      lmx::format("%lld sentences, %lld tokens in %.3f s: %.1f tokens/s, %.2f sentences/s\n",
+                  static_cast<long long>(done.lines), static_cast<long long>(done.tokens), done.seconds,
+                  static_cast<double>(done.tokens) / seconds, static_cast<double>(done.lines) / seconds);
   std::cerr << line;
 }
 
@@ -71,11 +71,10 @@ void score_text(const ScoreCommand& o) {
   if (o.max_length > 0) options.max_length = o.max_length;
   const lmx::LineScores s = lmx::score_lines(o.run, options, o.source, o.output);
   const double mean = s.tokens > 0 ? s.nats / static_cast<double>(s.tokens) : 0;
-  char line[240];
-  std::snprintf(line, sizeof line,
-                "%lld lines, %lld %ss (%lld unknown): log-likelihood %.6f nats, nll_nat %.6f, ppl %.2f\n",
-                static_cast<long long>(s.lines), static_cast<long long>(s.tokens), s.unit.c_str(),
-                static_cast<long long>(s.unknown), -s.nats, mean, std::exp(mean));
+  const std::string line =
+      lmx::format("%lld lines, %lld %ss (%lld unknown): log-likelihood %.6f nats, nll_nat %.6f, ppl %.2f\n",
+                  static_cast<long long>(s.lines), static_cast<long long>(s.tokens), s.unit.c_str(),
+                  static_cast<long long>(s.unknown), -s.nats, mean, std::exp(mean));
   std::cerr << line;
 }
 

@@ -3,7 +3,7 @@
 #include <cstring>
 #include <iostream>
 
-#include "base/table.h"
+#include "base/text.h"
 #include "conformance/conformance.h"
 #include "lmx/error.h"
 #include "lmx/random.h"

@@ -16,7 +16,7 @@ import transformers
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from export_case import LMX, compare, score
+from export import LMX, compare, score
 
 END = "<|endoftext|>"
 LINES = ["It's a small world.", "a", "The  end of 12345 na\u00efve words, \U0001f600 and\ttabs", "for (int i = 0; i < 3; ++i) {}", "the old man and the sea " * 4]

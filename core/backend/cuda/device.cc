@@ -1,15 +1,40 @@
 #include "backend/cuda/device.h"
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <deque>
+#include <iterator>
 #include <mutex>
 #include <thread>
 #include <vector>
 
 #include "backend/cuda/loop_graphs.h"
 #include "backend/loop_work.h"
-#include "base/hex.h"
+#include "base/sha256.h"
+
+namespace lmx {
+namespace {
+
+// After one of these the device does no more work for the process: CUDA's documentation calls the process inconsistent.
+constexpr cudaError_t kFatal[] = {
+    cudaErrorECCUncorrectable,   cudaErrorIllegalAddress,     cudaErrorLaunchTimeout,
+    cudaErrorHardwareStackError, cudaErrorIllegalInstruction, cudaErrorMisalignedAddress,
+    cudaErrorInvalidPc,          cudaErrorLaunchFailure,      cudaErrorUnknown,
+};
+
+}  // namespace
+
+void cuda_failed(cudaError_t code, const char* expression, const char* file, int line) {
+  const std::string error = str(cudaGetErrorName(code), ", ", cudaGetErrorString(code));
+  if (std::find(std::begin(kFatal), std::end(kFatal), code) == std::end(kFatal))
+    throw RunError(str("[cuda] ", expression, " failed at ", file, ":", line, ": ", error));
+  throw RunError(str("[cuda] the device has failed and does no more work for this process: ", error,
+                     "; --resume continues the run from its last checkpoint. If this happens again, look for 'Xid' in ",
+                     "the kernel's log (dmesg), which names faults of the hardware"));
+}
+
+}  // namespace lmx
 
 namespace lmx::cuda {
 namespace {
@@ -256,3 +281,40 @@ CudaDevice& device(int index) {
 }
 
 }  // namespace lmx::cuda
+
+// The one exported symbol of liblmx_cuda.so.
+
+namespace lmx {
+namespace {
+
+// Why CUDA reports no device.
+std::string reason_of(cudaError_t code) {
+  if (code != cudaErrorInsufficientDriver) return cudaGetErrorString(code);
+  int driver = 0, runtime = 0;
+  LMX_CUDA_CHECK(cudaDriverGetVersion(&driver));
+  LMX_CUDA_CHECK(cudaRuntimeGetVersion(&runtime));
+  return str("the driver of this machine supports CUDA up to ", cuda_version_text(driver), ", and this lmx uses CUDA ",
+             cuda_version_text(runtime), "; install a newer driver");
+}
+
+CudaApi make_api() {
+  CudaApi api{sizeof(CudaApi), 0, "", LMX_CUDA_SUFFIX, cuda::device, cuda::device_info};
+  const cudaError_t code = cudaGetDeviceCount(&api.devices);
+  if (code != cudaSuccess) {
+    api.devices = 0;
+    static const std::string reason = reason_of(code);
+    api.reason = reason.c_str();
+    (void)cudaGetLastError();
+  } else if (api.devices == 0) {
+    api.reason = "no device is visible";
+  }
+  return api;
+}
+
+}  // namespace
+}  // namespace lmx
+
+extern "C" [[gnu::visibility("default")]] const lmx::CudaApi* lmx_cuda_api() {
+  static const lmx::CudaApi api = lmx::make_api();
+  return &api;
+}

@@ -1,12 +1,34 @@
-// A CUDA device: its streams, memory, page-locked memory and copies.
+// A CUDA device: its streams, memory, page-locked memory and copies. And checks of CUDA's C calls.
 #pragma once
+
+#include <cublasLt.h>
+#include <cuda_runtime_api.h>
 
 #include <array>
 
 #include "backend/cuda.h"
-#include "backend/cuda/cuda_check.h"
-#include "backend/work_stream.h"
+#include "lmx/error.h"
 #include "tensor/caching_allocator.h"
+
+namespace lmx {
+
+// An error of LMX_CUDA_CHECK() contains the expression, its place and CUDA's message.
+
+// RunError. Some errors end all work of the device for this process, and every later call returns them as well; their
+// message says so.
+[[noreturn]] void cuda_failed(cudaError_t code, const char* expression, const char* file, int line);
+
+inline void cuda_check(cudaError_t code, const char* expression, const char* file, int line) {
+  if (code != cudaSuccess) cuda_failed(code, expression, file, line);
+}
+inline void cuda_check(cublasStatus_t code, const char* expression, const char* file, int line) {
+  if (code == CUBLAS_STATUS_SUCCESS) return;
+  throw RunError(str("[cuda] ", expression, " failed at ", file, ":", line, ": ", cublasLtGetStatusName(code)));
+}
+
+}  // namespace lmx
+
+#define LMX_CUDA_CHECK(expression) ::lmx::cuda_check((expression), #expression, __FILE__, __LINE__)
 
 namespace lmx::cuda {
 

@@ -9,7 +9,7 @@
 #include <string>
 
 #include "backend/cuda.h"
-#include "backend/cuda/cuda_check.h"
+#include "backend/cuda/device.h"
 #include "lmx/context.h"
 
 namespace lmx::cuda {

@@ -74,7 +74,7 @@ namespace {
 
 using namespace train;
 
-constexpr int kMostRanks = 4, kSteps = 4;
+constexpr int kRehearsingRanks = 4, kSteps = 4;
 
 // One virtual rank.
 class Rehearsal {
@@ -174,7 +174,7 @@ bool exchange_fits(const Recipe& recipe, const Outline& outline, int job) {
 std::vector<MeasuredExchange> rehearse_exchange(const Recipe& recipe, int job) {
   if (is_asynchronous(recipe.sync, "sync") || has_replicas(recipe.sync, "sync") || has_shards(recipe.sync, "sync"))
     return {};
-  const int ranks = std::clamp(job, 2, kMostRanks);
+  const int ranks = std::clamp(job, 2, kRehearsingRanks);
   const Outline outline = outline_on(recipe, job, ranks);
   if (!exchange_fits(recipe, outline, job)) return {};
   Recipe counted = recipe;

@@ -5,7 +5,6 @@
 #include <filesystem>
 #include <functional>
 
-#include "app/compose/inputs.h"
 #include "app/compose/interpolate.h"
 #include "app/compose/sources.h"
 #include "base/sha256.h"

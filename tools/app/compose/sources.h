@@ -92,4 +92,16 @@ struct ApplyRules {
 };
 void apply_override(Node& root, const Override& o, const ApplyRules& rules);
 
+// The files of a recipe, and the overrides of the command line, divided into choices of groups and values.
+struct Inputs {
+  Inputs(const std::string& recipe_file, const std::vector<std::string>& search_path)
+      : recipe(Sources::load(recipe_file)), sources(recipe_file, search_path) {}
+  // UserError if an override is a sweep: one run takes one value for each key.
+  void add(const ComposeOptions& options);
+
+  SourceFile recipe;
+  Sources sources;
+  std::vector<Override> groups, values;
+};
+
 }  // namespace lmx::config

@@ -10,7 +10,7 @@
 #include <thread>
 
 #include "app/corpora/corpora.h"
-#include "app/corpora/formats.h"
+#include "app/corpora/sources.h"
 #include "base/files.h"
 #include "base/output_file.h"
 #include "config/messages.h"

@@ -2,9 +2,8 @@
 
 #include "app/pairs/parallel.h"
 #include "app/prepare/prepare.h"
-#include "app/prepare/synthetic.h"
 #include "app/prepare/text.h"
-#include "app/prepare/token_files.h"
+#include "app/prepare/tokens.h"
 #include "config/error_collector.h"
 #include "config/messages.h"
 #include "data/data_config.h"

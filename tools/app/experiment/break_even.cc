@@ -8,7 +8,7 @@
 #include "app/plan/plan.h"
 #include "app/records/half_interval.h"
 #include "app/report/chart.h"
-#include "app/run/search_path.h"
+#include "app/run/shipped.h"
 #include "base/text.h"
 #include "lmx/error.h"
 

@@ -5,11 +5,10 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <cstdio>
 #include <set>
 
 #include "app/print/words.h"
-#include "app/run/search_path.h"
+#include "app/run/shipped.h"
 #include "base/text.h"
 #include "config/error_collector.h"
 #include "lmx/error.h"
@@ -319,16 +318,10 @@ std::string number_text(double value, int64_t digits) {
   if (std::isnan(value)) return "-";
   if (std::isinf(value)) return value > 0 ? "inf" : "-inf";
   const double size = std::fabs(value);
-  if (value != 0 && (size >= 1e15 || size < 1e-4)) {
-    char text[48];
-    std::snprintf(text, sizeof text, "%.*g", static_cast<int>(digits), value);
-    return text;
-  }
+  if (value != 0 && (size >= 1e15 || size < 1e-4)) return lmx::format("%.*g", static_cast<int>(digits), value);
   const int magnitude = size > 0 ? static_cast<int>(std::floor(std::log10(size))) : 0;
   const int decimals = value == std::floor(value) ? 0 : std::max(0, static_cast<int>(digits) - 1 - magnitude);
-  char text[400];
-  std::snprintf(text, sizeof text, "%.*f", std::min(decimals, 17), value);
-  std::string out = text;
+  std::string out = lmx::format("%.*f", std::min(decimals, 17), value);
   const size_t begin = out[0] == '-', point = std::min(out.find('.'), out.size());
   for (size_t i = point; i > begin + 3; i -= 3) out.insert(i - 3, ",");
   return out;

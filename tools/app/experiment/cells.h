@@ -8,7 +8,7 @@
 
 #include "app/experiment/experiment.h"
 #include "app/experiment/expression.h"
-#include "app/jobs/cores.h"
+#include "app/jobs/launcher.h"
 #include "app/jobs/progress.h"
 #include "base/text.h"
 

@@ -143,9 +143,9 @@ class FigureMaker {
     const double from = evaluate(layer.x.items[0], layer.path + ".x.0", scope_);
     const double to = evaluate(layer.x.items[1], layer.path + ".x.1", scope_);
     ChartSeries line{layer.label, {}, false, true, true};
-    constexpr int kParts = 48;
-    for (int i = 0; i <= kParts; ++i) {
-      const double t = static_cast<double>(i) / kParts;
+    constexpr int kLineParts = 48;
+    for (int i = 0; i <= kLineParts; ++i) {
+      const double t = static_cast<double>(i) / kLineParts;
       const double x = chart_.log_x ? from * std::pow(to / from, t) : from + (to - from) * t;
       line.points.push_back({x, evaluate(layer.y, layer.path + ".y", LineScope(scope_, x)), 0, ""});
     }

@@ -7,7 +7,7 @@
 
 #include "app/print/words.h"
 #include "app/records/records.h"
-#include "app/report/sub_batches.h"
+#include "app/report/step_times.h"
 #include "lmx/error.h"
 
 namespace lmx_cli::experiments {

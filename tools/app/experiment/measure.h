@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "app/experiment/cells.h"
-#include "app/experiment/finished.h"
+#include "app/experiment/journal.h"
 #include "app/experiment/planned.h"
 #include "app/records/records.h"
 

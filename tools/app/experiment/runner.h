@@ -1,4 +1,4 @@
-// Runs the cells of an experiment, each in a separate process, and records which are done (finished.h has the files).
+// Runs the cells of an experiment, each in a separate process, and records which are done (journal.h has the files).
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "app/experiment/finished.h"
+#include "app/experiment/journal.h"
 #include "app/jobs/slurm.h"
 
 namespace lmx_cli::experiments {

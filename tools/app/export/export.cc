@@ -1,4 +1,4 @@
-#include "app/export/writers.h"
+#include "app/export/export.h"
 
 #include <algorithm>
 #include <cmath>

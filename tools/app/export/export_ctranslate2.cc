@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <variant>
 
-#include "app/export/writers.h"
+#include "app/export/export.h"
 #include "app/text/subwords.h"
 #include "base/output_file.h"
 #include "lmx/error.h"

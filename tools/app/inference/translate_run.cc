@@ -2,11 +2,10 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <cstdio>
 
+#include "app/inference/evaluate_run.h"
 #include "app/inference/run_text.h"
 #include "app/inference/saved_run.h"
-#include "app/inference/score.h"
 #include "app/pairs/pair_files.h"
 #include "app/pairs/parallel_text.h"
 #include "app/runs/run_directory.h"
@@ -66,9 +65,8 @@ std::string n_best_text(const std::vector<std::vector<Translation>>& lines, bool
   std::string text;
   for (size_t i = 0; i < lines.size(); ++i) {
     for (const Translation& t : lines[i]) {
-      char numbers[96];
-      std::snprintf(numbers, sizeof numbers, " ||| logprob=%.4f length=%lld ||| %.6f\n", t.logprob,
-                    static_cast<long long>(t.length), t.score);
+      const std::string numbers =
+          format(" ||| logprob=%.4f length=%lld ||| %.6f\n", t.logprob, static_cast<long long>(t.length), t.score);
       text += str(first + static_cast<int64_t>(i), " ||| ", words_of(t, tokenized), numbers);
     }
   }

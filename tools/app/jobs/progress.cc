@@ -18,6 +18,7 @@
 #include "base/text.h"
 #include "lmx/error.h"
 #include "lmx/log.h"
+#include "train/progress.h"
 
 namespace lmx_cli::jobs {
 namespace {
@@ -25,16 +26,6 @@ namespace {
 using lmx::str;
 
 constexpr size_t kLastEnded = 5;
-
-// "45s", "3m20s", "2h05m".
-std::string time_text(double seconds) {
-  const auto s = static_cast<long long>(std::llround(std::max(0.0, seconds)));
-  char text[64];
-  if (s < 60) std::snprintf(text, sizeof text, "%llds", s);
-  if (s >= 60 && s < 3600) std::snprintf(text, sizeof text, "%lldm%02llds", s / 60, s % 60);
-  if (s >= 3600) std::snprintf(text, sizeof text, "%lldh%02lldm", s / 3600, s % 3600 / 60);
-  return text;
-}
 
 winsize terminal() {
   winsize size{};
@@ -94,7 +85,7 @@ void Progress::ended(const std::string& id, const Result& result) {
   std::string text = str(view_.noun, " ", count_ended(), "/", jobs_.size(), " ", id, ": ", result.outcome);
   if (!result.ended) text += str(" at step ", result.step);
   if (!result.value.empty()) text += str(", ", view_.metric, " ", result.value);
-  text += ", " + time_text(result.seconds);
+  text += ", " + lmx::train::duration_text(result.seconds);
   if (!result.reason.empty()) text += ": " + result.reason;
   const std::string left = eta();
   lmx::log_info(text + (left.empty() ? "" : "; " + left));
@@ -150,7 +141,7 @@ std::string Progress::eta() const {
   if (!view_.whole || count_ended() == jobs_.size()) return "";
   const double seconds = lmx::seconds_since(start_), part = done_part();
   if (!(part >= 0.002) || seconds < 1) return "";
-  return "ETA " + time_text(seconds * (1 - part) / part);
+  return "ETA " + lmx::train::duration_text(seconds * (1 - part) / part);
 }
 
 std::string Progress::summary() const {
@@ -182,14 +173,14 @@ std::vector<std::string> Progress::lines() const {
   for (size_t i = last_.size() - std::min(last_.size(), kLastEnded); i < last_.size(); ++i) {
     const Result& r = states_[last_[i]].result;
     if (states_[last_[i]].running) continue;  // it was started again
-    add(short_name(jobs_[last_[i]].id, width), r.outcome, str(r.step), r.value, time_text(r.seconds));
+    add(short_name(jobs_[last_[i]].id, width), r.outcome, str(r.step), r.value, lmx::train::duration_text(r.seconds));
   }
   for (size_t i = 0; i < jobs_.size(); ++i) {
     if (!states_[i].running) continue;
     const auto step = static_cast<int64_t>(last_number(jobs_[i].run, "step"));
     const auto steps = static_cast<int64_t>(jobs_[i].length.steps);
     add(short_name(jobs_[i].id, width), "running", str(step, steps > 0 ? str("/", steps) : ""),
-        view_.value ? view_.value(i) : "", time_text(lmx::seconds_since(states_[i].since)));
+        view_.value ? view_.value(i) : "", lmx::train::duration_text(lmx::seconds_since(states_[i].since)));
   }
   std::vector<std::string> all;
   std::istringstream text(lmx::folded(summary(), width) + "\n" + table(rows, width));

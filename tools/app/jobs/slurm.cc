@@ -14,7 +14,6 @@
 #include <thread>
 #include <utility>
 
-#include "app/print/shell.h"
 #include "app/print/words.h"
 #include "app/records/records.h"
 #include "base/clock.h"

@@ -10,7 +10,7 @@
 #include "base/text.h"
 #include "lmx/error.h"
 #include "lmx/log.h"
-#include "tensor/memory_text.h"
+#include "tensor/caching_allocator.h"
 
 namespace lmx {
 namespace {

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <optional>
@@ -20,7 +19,6 @@
 #include "lmx/log.h"
 #include "recipe/comm_config.h"
 #include "tensor/caching_allocator.h"
-#include "tensor/memory_text.h"
 
 namespace lmx::train {
 namespace {
@@ -242,9 +240,7 @@ PreflightChoice choose_preflight(const Recipe& recipe, const std::optional<Memor
 }
 
 std::string describe(const Rehearsal& r) {
-  char seconds[32];
-  std::snprintf(seconds, sizeof seconds, "%.3g", r.seconds);
-  return str("step ", r.batch.step + 1, " (", r.batch.shape, ") took ", seconds, " s; peak memory ",
+  return str("step ", r.batch.step + 1, " (", r.batch.shape, ") took ", format("%.3g", r.seconds), " s; peak memory ",
              peak_text(r.memory));
 }
 

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 
 #include "app/new/new_recipe.h"
 #include "base/text.h"
@@ -50,9 +49,7 @@ std::string duration(double seconds) {
 }
 
 std::string percent(int64_t share, int64_t whole) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.2g %%", 100.0 * static_cast<double>(share) / static_cast<double>(whole));
-  return text;
+  return lmx::format("%.2g %%", 100.0 * static_cast<double>(share) / static_cast<double>(whole));
 }
 
 std::string inline_list(const std::vector<std::string>& words) {

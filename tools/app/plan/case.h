@@ -1,14 +1,16 @@
-// One variant of a recipe on a number of ranks: its sizes, from which its times on any links follow.
+// One variant of a recipe on a number of ranks: its sizes, from which its times on any links follow. And how the choice
+// of a variant depends on the bandwidth between nodes.
 #pragma once
 
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
-#include "app/plan/fit.h"
 #include "app/plan/plan.h"
+#include "app/plan/step.h"
 #include "app/plan/variants.h"
-#include "app/plan/workers.h"
 #include "recipe/exchanger.h"
 #include "recipe/recipe.h"
 
@@ -49,5 +51,9 @@ class Case {
   bool overlap_ = true;
   std::optional<Served> served_;
 };
+
+// Fills Plan::curves and Plan::crossings from the variants on the largest number of ranks. Variants that do not fit
+// into the memory are left out. Both stay empty if all ranks are on one node.
+void add_bandwidths(Plan& plan, const std::vector<std::pair<std::string, const Case*>>& variants);
 
 }  // namespace lmx::plan

@@ -7,8 +7,7 @@
 
 #include "app/plan/variants.h"
 #include "app/records/records.h"
-#include "app/report/comm_times.h"
-#include "app/report/sub_batches.h"
+#include "app/report/step_times.h"
 #include "lmx/error.h"
 #include "recipe/comm_config.h"
 #include "recipe/recipe.h"

@@ -2,13 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <filesystem>
 #include <map>
 
 #include "app/corpora/zipf.h"
 #include "app/datasets/open.h"
-#include "app/plan/bandwidth.h"
+#include "app/memory/batch_fit.h"
 #include "app/plan/case.h"
 #include "app/plan/measured.h"
 #include "app/plan/output.h"
@@ -85,8 +84,7 @@ std::string reason_of(const Row& best, const Row& next) {
   const double wait = scale * next.time.wait_s - best.time.wait_s;
   const double compute = scale * next.time.compute_s - best.time.compute_s - wait;
   const double exposed = scale * next.time.exposed_s - best.time.exposed_s;
-  char factor[32];
-  std::snprintf(factor, sizeof factor, "%.4g", best.tokens_s() / next.tokens_s());
+  const std::string factor = format("%.4g", best.tokens_s() / next.tokens_s());
   std::string why = str("computes ", seconds_text(compute), " less");
   if (exposed >= compute && exposed >= wait)
     why = str("waits ", seconds_text(exposed), " less for the network");
@@ -158,9 +156,7 @@ std::vector<std::string> notes_of(const Request& request, const Case& c, const M
 }
 
 std::string speed_text(double speed) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.3g", speed);
-  return text;
+  return format("%.3g", speed);
 }
 
 // Adds the lines of variants, or one line if all variants have the same.
@@ -355,6 +351,50 @@ Plan Planner::plan(std::optional<double> speed) {
 Plan make_plan(const Request& request) {
   Planner planner(request);
   return planner.plan(planner.speed());
+}
+
+std::string ChosenPass::text() const {
+  return str(count_text(size), pairs ? " token" : " sequence", size == 1 ? "" : "s");
+}
+
+namespace {
+
+// NaN: they are not known.
+std::optional<int64_t> known_tokens(double tokens) {
+  if (std::isnan(tokens)) return {};
+  return std::llround(tokens);
+}
+
+}  // namespace
+
+ChosenPass fit_batch(Recipe& recipe, const Outline& outline, double memory_gb,
+                     const std::optional<double>& epoch_tokens, const RankBytes& bytes) {
+  const double budget = recipe.memory.budget,
+               allowed = budget > 0 ? std::min(budget, memory_gb) : kFittedPart * memory_gb;
+  std::optional<int64_t> tokens = 0;
+  if (recipe.batch.global == 0)
+    tokens = epoch_tokens ? known_tokens(*epoch_tokens) : check_dataset(recipe.data).train_tokens;
+  const FitSizes sizes(recipe, outline.batch, outline.shares.ranks, tokens.value_or(kUnknownTokens));
+  Recipe own = recipe;
+  const auto bytes_of = [&](const BatchConfig& batch) {
+    own.batch = batch;
+    return bytes(own);
+  };
+  const int64_t size =
+      sizes.largest([&](const BatchConfig& batch) { return static_cast<double>(bytes_of(batch)) <= allowed * 1e9; });
+  const int64_t chosen = size > 0 ? size : sizes.cheapest(bytes_of);
+  recipe.batch = sizes.batch(chosen);
+  return {chosen, sizes.pairs(), sizes.passes(chosen), size > 0, !tokens};
+}
+
+std::string fit_note(const Recipe& recipe, double memory_gb) {
+  const double budget = recipe.memory.budget;
+  const std::string most = budget > memory_gb
+                               ? str("the memory of the device, ", bytes_text(std::llround(memory_gb * 1e9)))
+                           : budget > 0 ? str("memory.budget, ", bytes_text(std::llround(budget * 1e9)))
+                                        : str(std::llround(100 * kFittedPart), " % of the device's memory");
+  return str("batch.fit chooses passes that take at most ", most,
+             " on each rank; a run chooses less if its probe does not fit");
 }
 
 }  // namespace lmx::plan

@@ -7,7 +7,6 @@
 #include <utility>
 #include <vector>
 
-#include "app/corpora/formats.h"
 #include "app/corpora/sources.h"
 #include "app/prepare/chunks.h"
 #include "app/text/utf8.h"

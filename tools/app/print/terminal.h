@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/table.h"
+#include "base/text.h"
 
 namespace lmx_cli {
 

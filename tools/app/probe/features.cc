@@ -4,7 +4,7 @@
 #include <cmath>
 #include <numeric>
 
-#include "app/corpora/formats.h"
+#include "app/corpora/sources.h"
 #include "app/inference/generate.h"
 #include "app/inference/run_text.h"
 #include "app/inference/saved_run.h"

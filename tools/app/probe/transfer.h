@@ -19,10 +19,10 @@ struct LabelledTexts {
   std::vector<std::string> places;   // "FILE:LINE" of each text, for messages; may be empty
   std::vector<std::string> classes;  // the words of labels 0 and 1
 };
-// Reads a CSV file with a header, or JSON lines (.jsonl, .ndjson) of objects; .gz and .zst are possible. `label` "": no labels.
-// `classes`: the words of labels 0 and 1, for example those of the training texts. Empty: 0 and 1, or the two other
-// words in the file, of which the smaller one, by bytes, is label 0. UserError: a missing column (the message lists the
-// columns), another label, no text.
+// Reads a CSV file with a header, or JSON lines (.jsonl, .ndjson) of objects; .gz and .zst are possible. `label` "": no
+// labels. `classes`: the words of labels 0 and 1, for example those of the training texts. Empty: 0 and 1, or the two
+// other words in the file, of which the smaller one, by bytes, is label 0. UserError: a missing column (the message
+// lists the columns), another label, no text.
 LabelledTexts read_labelled(const std::string& path, const std::string& text, const std::string& label,
                             const std::vector<std::string>& classes = {});
 
@@ -147,3 +147,33 @@ class LogisticProblem {
 };
 
 }  // namespace lmx::train
+
+namespace lmx_cli {
+
+// Labelled texts in three parts, and probes over them; used by `lmx probe` and by experiments.
+
+struct ProbeTexts {
+  lmx::LabelledTexts train, valid, test;
+};
+struct ProbeFeatures {
+  lmx::FeatureMatrix train, valid, test;
+};
+
+// Divides texts by a random permutation with `seed`: one tenth for validation and, with `test`, one tenth for testing.
+ProbeTexts divide_texts(const lmx::LabelledTexts& all, int64_t seed, bool test = true);
+
+// Columns of CSV files, or fields of JSON-lines files, with labelled texts.
+struct TextColumns {
+  std::string text = "sentence", label = "label";
+  std::vector<std::string> classes;  // the words of labels 0 and 1; empty: as in read_labelled()
+};
+// Returns a labelled corpus of the registry. UserError: it has no labels, or is missing.
+ProbeTexts texts_of_corpus(const std::string& corpus, const TextColumns& columns, int64_t seed);
+
+ProbeFeatures features_of_texts(const std::string& run, const ProbeTexts& texts, const lmx::FeatureOptions& options);
+
+// Probes the frequency of each byte in a text. The columns are standardised, because the frequencies are small numbers
+// of very different size.
+lmx::ProbeResult probe_bytes(const ProbeTexts& texts, const lmx::ProbeOptions& options);
+
+}  // namespace lmx_cli

@@ -1,4 +1,4 @@
-// Charts as SVG files for a browser: curves, points with their spread, bars.
+// Charts as SVG files for a browser (curves, points with their spread, bars), and pages that show Markdown and charts.
 #pragma once
 
 #include <string>
@@ -31,5 +31,9 @@ std::string escaped(const std::string& text);
 
 // Draws the chart. Points that an axis cannot show (not finite; not positive on a logarithmic axis) are left out.
 std::string svg(const Chart& chart);
+
+// A page for a browser that needs no other file: `markdown`, which consists of headings `# `, tables as of
+// markdown_table(), lines `- ` of lists, paragraphs, `**`, `*` and backquotes, and below it `images`, which are SVG.
+std::string html_page(const std::string& title, const std::string& markdown, const std::vector<std::string>& images);
 
 }  // namespace lmx_cli

@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "app/records/half_interval.h"
+#include "base/text.h"
 #include "lmx/error.h"
 
 namespace lmx_cli::reports {
@@ -60,7 +61,7 @@ void find_best(Comparison& c) {
 }
 
 std::string value_at(const std::optional<RunRecord>& record, const char* key) {
-  return record && record->values.contains(key) ? number(record->at(key), "%.6g") : "";
+  return record && record->values.contains(key) ? lmx::format("%.6g", record->at(key)) : "";
 }
 
 }  // namespace
@@ -119,9 +120,9 @@ int64_t step_of_best(const Report& run) {
 std::string headline_value(const Comparison& c) {
   if (c.best_group < 0) return "";
   const SeedGroup& best = c.groups[static_cast<size_t>(c.best_group)];
-  const std::string mean = number(best.mean, "%.6g");
+  const std::string mean = lmx::format("%.6g", best.mean);
   if (!best.half_interval) return mean;
-  return lmx::str(mean, " ± ", number(*best.half_interval, "%.2g"), " (mean of ", best.values.size(),
+  return lmx::str(mean, " ± ", lmx::format("%.2g", *best.half_interval), " (mean of ", best.values.size(),
                   " seeds, 95 % interval)");
 }
 

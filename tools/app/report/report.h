@@ -9,8 +9,7 @@
 #include <vector>
 
 #include "app/records/records.h"
-#include "app/report/comm_times.h"
-#include "app/report/sub_batches.h"
+#include "app/report/step_times.h"
 #include "lmx/codec.h"
 #include "sync/unit_queue.h"
 
@@ -84,8 +83,7 @@ double sent_per_step(const Report& report);
 // Returns the text at a JSON pointer of the run's last start; "?" if there is none.
 std::string start_text(const Report& report, const char* pointer);
 
-// "97.3", "1.25 MB".
-std::string number(double value, const char* format = "%.4g");
+// "1.25 MB".
 std::string bytes(double n);
 
 // Returns the run's metrics at its end: {name, value, step}.

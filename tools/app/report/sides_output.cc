@@ -7,6 +7,7 @@
 #include "app/print/words.h"
 #include "app/records/records.h"
 #include "app/report/sides.h"
+#include "base/text.h"
 #include "lmx/error.h"
 
 namespace lmx_cli::reports {
@@ -19,7 +20,7 @@ constexpr size_t kMostRows = 5;    // fields and tensors of two runs
 constexpr size_t kMostSteps = 12;  // of the curve
 
 std::string signed_number(double value) {
-  return number(value, "%+.3g");
+  return lmx::format("%+.3g", value);
 }
 
 std::string steps_text(const std::vector<int64_t>& steps) {
@@ -66,10 +67,10 @@ std::vector<std::string> tensor_cells(const TensorDifference& d) {
   return {d.name,
           d.shape_a,
           index_text(d.index),
-          number(d.a, "%.6g"),
-          number(d.b, "%.6g"),
-          number(d.max_abs, "%.2g"),
-          number(d.relative, "%.2g"),
+          lmx::format("%.6g", d.a),
+          lmx::format("%.6g", d.b),
+          lmx::format("%.2g", d.max_abs),
+          lmx::format("%.2g", d.relative),
           std::to_string(d.elements)};
 }
 
@@ -80,8 +81,8 @@ std::string pair_text(const RunPair& pair) {
   const RecordDivergence& r = pair.records;
   const CheckpointDivergence& c = pair.checkpoints;
   for (size_t i = 0; i < std::min(kMostRows, r.fields.size()); ++i)
-    fields.push_back({str(r.split, " ", r.fields[i].name), number(r.fields[i].a, "%.6g"), number(r.fields[i].b, "%.6g"),
-                      signed_number(r.fields[i].b - r.fields[i].a)});
+    fields.push_back({str(r.split, " ", r.fields[i].name), lmx::format("%.6g", r.fields[i].a),
+                      lmx::format("%.6g", r.fields[i].b), signed_number(r.fields[i].b - r.fields[i].a)});
   for (size_t i = 0; i < std::min(kMostRows, c.different.size()); ++i) tensors.push_back(tensor_cells(c.different[i]));
   std::string text = fit(records_line(r) + "\n") + fit(checkpoints_line(c) + "\n");
   for (const Rows& rows : {fields, tensors})
@@ -111,11 +112,11 @@ std::string seeds_text(const std::vector<RunPair>& pairs) {
 
 std::string mean_text(const std::vector<double>& values) {
   const std::optional<double> half = half_interval(values);
-  return number(mean_of(values), "%.5g") + (half ? " ± " + number(*half, "%.2g") : "");
+  return lmx::format("%.5g", mean_of(values)) + (half ? " ± " + lmx::format("%.2g", *half) : "");
 }
 
 std::string difference_text(const Difference& d) {
-  return signed_number(d.mean) + (d.half_interval ? " ± " + number(*d.half_interval, "%.2g") : "");
+  return signed_number(d.mean) + (d.half_interval ? " ± " + lmx::format("%.2g", *d.half_interval) : "");
 }
 
 std::string curve_notes(const Sides& sides) {

@@ -200,9 +200,8 @@ DryRun dry_run(const Node& composed, const std::string& name, DatasetChecks& che
               shares.pairs ? " sub-batches = at most " : " sequences = ", count_text(shares.step_tokens),
               shares.pairs ? " target" : "", " tokens, vocabulary ", count_text(shares.vocab), "\n", fitted.text);
   const MemoryCheck memory = planner->check(r.batch);
-  char flops[32];
-  std::snprintf(flops, sizeof flops, "%.3g",
-                1e-9 * planner->token_flops(r.batch, memory) * static_cast<double>(shares.step_tokens));
+  const std::string flops =
+      format("%.3g", 1e-9 * planner->token_flops(r.batch, memory) * static_cast<double>(shares.step_tokens));
   text += str("arithmetic ", flops, " GFLOP a step, forward and backward, in matrix products",
               shares.pairs ? str(" (sentences of about ", kSentence, " tokens on both sides)") : "", "\n");
   text += memory_text(r, sync, shares, memory);

@@ -18,7 +18,7 @@
 #include "lmx/error.h"
 #include "lmx/log.h"
 #include "lmx/matmul.h"
-#include "tensor/memory_text.h"
+#include "tensor/caching_allocator.h"
 
 namespace lmx {
 

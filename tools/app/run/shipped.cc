@@ -1,6 +1,11 @@
 #include "app/run/shipped.h"
 
+#include <filesystem>
+
+#include "app/compose/compose.h"
+#include "app/run/schema.h"
 #include "lmx/launch.h"
+#include "lmx/plugin.h"
 
 namespace lmx_cli {
 
@@ -15,6 +20,17 @@ std::optional<fs::path> shipped_folder(const std::string& name) {
   if (!fs::exists(root / "CMakeCache.txt", error)) return std::nullopt;
   const fs::path source = root.parent_path() / name;
   return fs::is_directory(source, error) ? std::optional(source) : std::nullopt;
+}
+
+lmx::ComposeOptions with_plugins(lmx::ComposeOptions options) {
+  for (const lmx::PluginInfo& plugin : lmx::Registry::instance().list()) {
+    const std::filesystem::path folder = std::filesystem::path(plugin.path).parent_path() / "recipes";
+    std::error_code error;
+    if (std::filesystem::is_directory(folder, error)) options.search_path.push_back(folder.string());
+  }
+  if (const auto shipped = shipped_folder("recipes")) options.search_path.push_back(shipped->string());
+  options.default_of = lmx::default_of;
+  return options;
 }
 
 }  // namespace lmx_cli

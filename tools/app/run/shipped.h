@@ -1,14 +1,22 @@
-// Folders that come with lmx.
+// Folders that come with lmx and its plugins, and recipes that are found in them.
 #pragma once
 
 #include <filesystem>
 #include <optional>
 #include <string>
 
+#include "app/compose/compose.h"
+#include "lmx/config.h"
+
 namespace lmx_cli {
 
 // Returns the folder `name` ("recipes", "experiments") of the source tree that this program was built in, or of the
 // prefix that it is installed in. nullopt: lmx was installed without it.
 std::optional<std::filesystem::path> shipped_folder(const std::string& name);
+
+// Adds the settings of lmx and its plugins to `options`: the search path gets the folders `recipes` beside plugins and,
+// last, the recipes that lmx ships; `${key}` may refer to the default of a field. REQUIRES: the registry has been
+// filled.
+lmx::ComposeOptions with_plugins(lmx::ComposeOptions options);
 
 }  // namespace lmx_cli

@@ -1,10 +1,12 @@
-// The folder that a run writes (docs/run-files.md).
+// Folders that commands fill with files: that of a run (docs/run-files.md), and any other one.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "app/memory/batch_fit.h"
@@ -98,5 +100,28 @@ std::string recorded_data_hash(const std::string& directory);
 // Writes vocabulary.tsv, which `lmx generate` needs.
 void save_vocabulary(const std::string& directory, const Vocabulary& vocabulary);
 Vocabulary load_vocabulary(const std::string& directory);  // UserError: it is missing
+
+// A folder that a command fills with files.
+
+// The folder has a temporary name until finish(), so that unfinished files never appear under its name.
+class NewFolder {
+ public:
+  // `command` begins messages: "export". UserError: `target` is a file, or not empty.
+  NewFolder(std::string command, std::string target);
+  ~NewFolder();
+  NewFolder(const NewFolder&) = delete;
+  const std::string& draft() const { return draft_; }  // its present path
+  std::string path(const std::string& name);           // path of a file to write
+  void write(const std::string& name, std::string_view text);
+  void write(const std::string& name, const nlohmann::ordered_json& json);
+  void copy(const std::string& from, const std::string& name);
+  std::vector<std::string> finish();  // returns the names of the files that path(), write() and copy() have named
+
+ private:
+  std::string command_, target_, draft_;
+  std::vector<std::string> names_;
+  int lock_ = -1;  // of the draft, while this process lives
+  bool finished_ = false;
+};
 
 }  // namespace lmx::train

@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <cstdlib>
 #include <unordered_map>
 
 #include "app/scores/translation_scores.h"
 #include "app/text/utf8.h"
+#include "base/text.h"
 #include "config/messages.h"
 #include "lmx/error.h"
 
@@ -145,14 +145,12 @@ BleuScore score_of(const Statistics& s, const BleuOptions& options) {
 // sacreBLEU prints this part after the score.
 constexpr const char* kDetails = "%.1f/%.1f/%.1f/%.1f (BP = %.3f ratio = %.3f hyp_len = %lld ref_len = %lld)";
 
-std::string formatted(const char* format, const BleuScore& s) {
+std::string formatted(const char* pattern, const BleuScore& s) {
   const double ratio =
       s.reference_length ? static_cast<double>(s.hypothesis_length) / static_cast<double>(s.reference_length) : 0;
   const auto& p = s.precisions;
-  char text[256];
-  std::snprintf(text, sizeof text, format, p[0], p[1], p[2], p[3], s.brevity_penalty, ratio,
-                static_cast<long long>(s.hypothesis_length), static_cast<long long>(s.reference_length));
-  return text;
+  return format(pattern, p[0], p[1], p[2], p[3], s.brevity_penalty, ratio, static_cast<long long>(s.hypothesis_length),
+                static_cast<long long>(s.reference_length));
 }
 
 class Bleu final : public CorpusMetric {
@@ -160,11 +158,9 @@ class Bleu final : public CorpusMetric {
   explicit Bleu(const BleuOptions& options) : options_(options), words_(options_) { check(options_); }
   std::string name() const override { return "BLEU"; }
   std::string settings() const override {
-    char value[64] = "";
-    if (has_value(options_)) std::snprintf(value, sizeof value, "[%.2f]", smooth_value(options_));
     return str("case:", options_.lower_case ? "lc" : "mixed", "|eff:", options_.effective_order ? "yes" : "no",
                "|tok:", options_.tokenizer, options_.split_compounds ? "+compounds" : "",
-               "|smooth:", options_.smoothing, value);
+               "|smooth:", options_.smoothing, has_value(options_) ? format("[%.2f]", smooth_value(options_)) : "");
   }
   SentenceStatistics statistics(const Lines& hypothesis, std::span<const Lines> references) const override {
     check_score_lines(hypothesis, references);
@@ -224,15 +220,12 @@ std::string bleu_signature(const BleuOptions& options, size_t references) {
 }
 
 std::string bleu_text(const BleuScore& score) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.2f ", score.score);
-  return text + formatted(kDetails, score);
+  return format("%.2f ", score.score) + formatted(kDetails, score);
 }
 
 std::string multi_bleu_text(const BleuScore& score) {
-  char text[32];
-  std::snprintf(text, sizeof text, "BLEU = %.2f, ", score.score);
-  return text + formatted("%.1f/%.1f/%.1f/%.1f (BP=%.3f, ratio=%.3f, hyp_len=%lld, ref_len=%lld)", score);
+  return format("BLEU = %.2f, ", score.score) +
+         formatted("%.1f/%.1f/%.1f/%.1f (BP=%.3f, ratio=%.3f, hyp_len=%lld, ref_len=%lld)", score);
 }
 
 }  // namespace lmx

@@ -3,12 +3,10 @@
 #include <algorithm>
 #include <cctype>
 #include <cmath>
-#include <cstdio>
 #include <map>
 #include <set>
 
 #include "app/compose/compose.h"
-#include "app/compose/inputs.h"
 #include "app/compose/sources.h"
 #include "base/text.h"
 #include "config/messages.h"
@@ -25,9 +23,7 @@ using lmx::UserError;
 std::string drawn_number(const Axis& axis, double uniform) {
   const auto [low, high] = *axis.interval;
   const double value = axis.logarithmic ? low * std::pow(high / low, uniform) : low + (high - low) * uniform;
-  char text[48];
-  std::snprintf(text, sizeof text, "%.4g", value);
-  return text;
+  return lmx::format("%.4g", value);
 }
 
 // Values that a recipe reads alike have one meaning: 0.001 and 1e-3, true and True.

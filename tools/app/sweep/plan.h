@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "app/compose/compose.h"
-#include "app/jobs/cores.h"
+#include "app/jobs/launcher.h"
 #include "app/jobs/progress.h"
 #include "app/run/schema.h"
 #include "app/sweep/grid.h"

@@ -3,17 +3,17 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <cstdio>
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "app/print/markdown.h"
 #include "app/print/terminal.h"
+#include "app/print/words.h"
 #include "app/records/half_interval.h"
 #include "app/records/records.h"
 #include "app/sweep/journal.h"
 #include "app/sweep/store.h"
+#include "base/text.h"
 #include "lmx/config.h"
 #include "lmx/error.h"
 #include "lmx/log.h"
@@ -41,9 +41,7 @@ std::string csv_cell(const std::string& text) {
 std::string mean_text(const Configuration& c) {
   std::string text = number_text(c.mean());
   if (c.values.size() < 2) return text;
-  char deviation[32];
-  std::snprintf(deviation, sizeof deviation, "%.2g", deviation_of(c.values));
-  return str(text, " ± ", deviation, " (", c.values.size(), ")");
+  return str(text, " ± ", lmx::format("%.2g", deviation_of(c.values)), " (", c.values.size(), ")");
 }
 
 // The same with "*" before the best and "~" before those within the noise. The outcomes, if the configuration has no
@@ -255,9 +253,7 @@ nlohmann::ordered_json json(const Summary& s, const std::string& sweep) {
 }
 
 std::string number_text(double value) {
-  char text[48];
-  std::snprintf(text, sizeof text, "%.5g", value);
-  return text;
+  return lmx::format("%.5g", value);
 }
 
 namespace {

@@ -1,8 +1,15 @@
 #include "app/text/byte_pairs.h"
 
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include <pcre2.h>
+
+#include <algorithm>
+#include <array>
 #include <queue>
+#include <utility>
 
 #include "app/text/utf8.h"
+#include "lmx/error.h"
 
 namespace lmx::data {
 namespace {
@@ -109,6 +116,277 @@ bool bytes_of_characters(std::string_view text, std::string& bytes) {
     bytes.push_back(found->second);
   }
   return true;
+}
+
+namespace {
+
+constexpr uint32_t kMatchLimit = 10'000'000;  // steps of one match: an untrusted pattern must not run for hours
+constexpr size_t kLeastStack = 32 << 10, kMostStack = 16 << 20;
+constexpr std::string_view kWhiteSpace = "\\t\\n\\x0b\\f\\r\\x{85}\\p{Z}";  // \s of Oniguruma; that of PCRE2 has U+180E
+
+// Translates a pattern of Oniguruma to PCRE2, character by character. Refuses everything that the two read differently.
+class Translator {
+ public:
+  Translator(const std::string& pattern, const std::string& place) : in_(pattern), place_(place) {}
+
+  std::string run() {
+    while (at_ < in_.size()) {
+      const char c = in_[at_];
+      if (c == '\\')
+        escape();
+      else if (c == '(')
+        group();
+      else if (c == '[')
+        bracket();
+      else if (c == ']') {
+        in_class_ = false;
+        copy(1);
+      } else if (c == '&' && in_class_ && rest().starts_with("&&")) {
+        refuse("&&");
+      } else if (c == '}' && !in_class_ && rest().starts_with("}+")) {
+        refuse("}+");  // possessive for PCRE2, a repetition for Oniguruma
+      } else {
+        copy(1);
+      }
+    }
+    return out_;
+  }
+
+ private:
+  std::string_view rest() const { return std::string_view(in_).substr(at_); }
+  void copy(size_t n) {
+    out_ += rest().substr(0, n);
+    at_ += n;
+  }
+  void replace(size_t n, std::string_view by) {
+    at_ += n;
+    out_ += by;
+  }
+  [[noreturn]] void refuse(std::string_view part) const {
+    throw UserError(str(place_, "lmx does not read '", part, "' in the pattern '", in_, "'"));
+  }
+
+  void group() {
+    if (in_class_ || !rest().starts_with("(?")) {
+      if (rest().starts_with("(*") && !in_class_) refuse("(*");
+      return copy(1);
+    }
+    for (const std::string_view known : {"(?:", "(?i:", "(?=", "(?!", "(?<=", "(?<!", "(?>"})
+      if (rest().starts_with(known)) return copy(known.size());
+    refuse(rest().substr(0, 3));
+  }
+
+  void bracket() {
+    if (in_class_) refuse("[ in a class");
+    in_class_ = true;
+    copy(1);
+    if (rest().starts_with('^')) copy(1);
+    if (rest().starts_with(']')) refuse("[]");
+  }
+
+  void escape() {
+    if (at_ + 1 == in_.size()) refuse("\\ at its end");
+    const char c = in_[at_ + 1];
+    if (c == 's') return replace(2, in_class_ ? std::string(kWhiteSpace) : str("[", kWhiteSpace, "]"));
+    if (c == 'S' && !in_class_) return replace(2, str("[^", kWhiteSpace, "]"));
+    if (c == 'v') return replace(2, "\\x0b");
+    if (c == 'p' || c == 'P') return property();
+    if (c == 'u') return code(4);
+    if (c == 'x' && !rest().starts_with("\\x{")) refuse("\\x without {");  // a byte for Oniguruma
+    const bool letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
+    if (letter && std::string_view("dDrntfx").find(c) == std::string_view::npos) refuse(rest().substr(0, 2));
+    copy(2);
+  }
+
+  void code(size_t digits) {
+    const std::string_view number = rest().substr(2, digits);
+    if (number.size() < digits || number.find_first_not_of("0123456789abcdefABCDEF") != std::string_view::npos)
+      refuse("\\u");
+    replace(2 + digits, str("\\x{", number, "}"));
+  }
+
+  // \p{L} is a category for both. PCRE2 would read \p{Han} as the script extensions.
+  void property() {
+    const size_t end = rest().find('}');
+    if (!rest().substr(2).starts_with('{') || end == std::string_view::npos) refuse(rest().substr(0, 3));
+    std::string_view name = rest().substr(3, end - 3);
+    bool negated = in_[at_ + 1] == 'P';
+    if (name.starts_with('^')) {
+      negated = !negated;
+      name.remove_prefix(1);
+    }
+    const bool category =
+        !name.empty() && name.size() <= 2 && std::string_view("LMNPSZC").find(name[0]) != std::string_view::npos;
+    const std::string written = str(negated ? "\\P{" : "\\p{", category ? "" : "sc:", name, "}");
+    replace(end + 1, written);
+  }
+
+  const std::string& in_;
+  const std::string& place_;
+  std::string out_;
+  size_t at_ = 0;
+  bool in_class_ = false;
+};
+
+std::string message_of(int code) {
+  std::array<PCRE2_UCHAR, 256> text{};
+  pcre2_get_error_message(code, text.data(), text.size());
+  return reinterpret_cast<const char*>(text.data());
+}
+
+PCRE2_SPTR bytes_of(std::string_view text) {
+  return reinterpret_cast<PCRE2_SPTR>(text.data());
+}
+
+template <class T, void (*free)(T*)>
+struct Free {
+  void operator()(T* object) const { free(object); }
+};
+template <class T, void (*free)(T*)>
+using Owned = std::unique_ptr<T, Free<T, free>>;
+
+}  // namespace
+
+struct Pattern::Impl {
+  std::string text, place;
+  Owned<pcre2_code, pcre2_code_free> code;
+  bool jit = false;
+};
+
+std::string Pattern::translated(const std::string& pattern, const std::string& place) {
+  return Translator(pattern, place).run();
+}
+
+Pattern::Pattern(const std::string& pattern, bool literal, const std::string& place) : impl_(std::make_unique<Impl>()) {
+  impl_->text = pattern;
+  impl_->place = place;
+  const std::string text = literal ? pattern : translated(pattern, place);
+  const Owned<pcre2_compile_context, pcre2_compile_context_free> context(pcre2_compile_context_create(nullptr));
+  pcre2_set_newline(context.get(), PCRE2_NEWLINE_LF);
+  const uint32_t options =
+      PCRE2_UTF | (literal ? PCRE2_LITERAL : PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C);
+  int error = 0;
+  PCRE2_SIZE offset = 0;
+  impl_->code.reset(pcre2_compile(bytes_of(text), text.size(), options, &error, &offset, context.get()));
+  if (!impl_->code) throw UserError(str(place, "'", pattern, "' is no pattern: ", message_of(error)));
+  uint32_t empty = 0;
+  pcre2_pattern_info(impl_->code.get(), PCRE2_INFO_MATCHEMPTY, &empty);
+  if (empty || text.empty()) throw UserError(str(place, "the pattern '", pattern, "' matches the empty text"));
+  impl_->jit = pcre2_jit_compile(impl_->code.get(), PCRE2_JIT_COMPLETE) == 0;  // without JIT, matching is only slower
+}
+
+Pattern::~Pattern() = default;
+
+namespace {
+
+struct MatchMemory {
+  Owned<pcre2_match_data, pcre2_match_data_free> match;
+  Owned<pcre2_match_context, pcre2_match_context_free> context;
+  Owned<pcre2_jit_stack, pcre2_jit_stack_free> stack;
+};
+
+}  // namespace
+
+Pattern::Matcher::Matcher(const Pattern& pattern) : pattern_(&pattern) {
+  auto memory = std::make_unique<MatchMemory>();
+  memory->match.reset(pcre2_match_data_create_from_pattern(pattern.impl_->code.get(), nullptr));
+  memory->context.reset(pcre2_match_context_create(nullptr));
+  memory->stack.reset(pcre2_jit_stack_create(kLeastStack, kMostStack, nullptr));
+  pcre2_set_match_limit(memory->context.get(), kMatchLimit);
+  pcre2_jit_stack_assign(memory->context.get(), nullptr, memory->stack.get());
+  data_ = memory.release();
+}
+
+Pattern::Matcher::~Matcher() {
+  delete static_cast<MatchMemory*>(data_);
+}
+
+Pattern::Matcher::Matcher(Matcher&& other) noexcept
+    : pattern_(other.pattern_), data_(std::exchange(other.data_, nullptr)) {}
+
+bool Pattern::Matcher::find(std::string_view text, size_t from, size_t& begin, size_t& end) {
+  const auto* memory = static_cast<MatchMemory*>(data_);
+  const auto match = pattern_->impl_->jit ? pcre2_jit_match : pcre2_match;
+  const int code = match(pattern_->impl_->code.get(), bytes_of(text), text.size(), from, PCRE2_NO_UTF_CHECK,
+                         memory->match.get(), memory->context.get());
+  if (code == PCRE2_ERROR_NOMATCH) return false;
+  if (code < 0)
+    throw UserError(str(pattern_->impl_->place, "the pattern '", pattern_->impl_->text,
+                        "' cannot be matched to a text of ", text.size(), " bytes: ", message_of(code)));
+  const PCRE2_SIZE* range = pcre2_get_ovector_pointer(memory->match.get());
+  begin = range[0];
+  end = range[1];
+  return end > begin;
+}
+
+namespace {
+
+struct Part {
+  size_t begin, end;
+  bool match;
+};
+
+// Joins each match to the part before it (with `next`: after it), but only the nearest one of several matches in a row.
+std::vector<Part> merged(std::vector<Part> parts, bool next) {
+  if (next) std::reverse(parts.begin(), parts.end());
+  std::vector<Part> all;
+  bool after_match = false;
+  for (const Part& part : parts) {
+    if (part.match && !after_match && !all.empty())
+      all.back() = {std::min(all.back().begin, part.begin), std::max(all.back().end, part.end), false};
+    else
+      all.push_back(part);
+    after_match = part.match;
+  }
+  if (next) std::reverse(all.begin(), all.end());
+  return all;
+}
+
+}  // namespace
+
+PreTokenizer::PreTokenizer(const std::vector<PreTokenizerStep>& steps) {
+  for (const PreTokenizerStep& rule : steps) {
+    steps_.push_back({rule, {}, {}});
+    if (rule.pattern) steps_.back().matcher.emplace_back(*rule.pattern);
+  }
+}
+
+void PreTokenizer::cut_from(size_t index, std::string_view text, const Visit& piece) {
+  if (text.empty()) return;
+  if (index == steps_.size()) return piece(text);
+  Step& step = steps_[index];
+  if (step.rule.prefix_space && !text.starts_with(' ')) {
+    step.prefixed = " ";
+    step.prefixed += text;
+    text = step.prefixed;
+  }
+  const auto next = [&](size_t begin, size_t end) {
+    if (end > begin) cut_from(index + 1, text.substr(begin, end - begin), piece);
+  };
+  if (!step.rule.pattern) return next(0, text.size());
+  using Behaviour = PreTokenizerStep::Behaviour;
+  const Behaviour behaviour = step.rule.behaviour;
+  std::vector<Part> parts;
+  size_t at = 0, begin = 0, end = 0;
+  while (at < text.size() && step.matcher[0].find(text, at, begin, end)) {
+    if (behaviour == Behaviour::with_previous || behaviour == Behaviour::with_next) {
+      if (begin > at) parts.push_back({at, begin, false});
+      parts.push_back({begin, end, true});
+    } else {
+      next(at, begin);
+      if (behaviour == Behaviour::isolated) next(begin, end);
+    }
+    at = end;
+  }
+  if (parts.empty()) return next(at, text.size());
+  if (at < text.size()) parts.push_back({at, text.size(), false});
+  for (const Part& part : merged(std::move(parts), behaviour == Behaviour::with_next)) next(part.begin, part.end);
+}
+
+std::string pattern_unicode_version() {
+  std::array<char, 32> version{};
+  pcre2_config(PCRE2_CONFIG_UNICODE_VERSION, version.data());
+  return version.data();
 }
 
 }  // namespace lmx::data

@@ -8,6 +8,7 @@
 #include "app/text/subword_tokenizer.h"
 #include "app/text/subwords.h"
 #include "app/text/utf8.h"
+#include "base/text.h"
 #include "lmx/error.h"
 
 namespace lmx::data {
@@ -64,11 +65,8 @@ class SentencePieceTokenizer : public SubwordTokenizer {
     std::vector<int> ids;
     if (processor_.Encode("a", &ids).ok() && !ids.empty())
       prefix_ = texts_[static_cast<size_t>(ids[0])].starts_with(" ");
-    for (size_t b = 0; b < byte_ids_.size(); ++b) {
-      char name[8];
-      std::snprintf(name, sizeof name, "<0x%02X>", static_cast<unsigned>(b));
-      byte_ids_[b] = processor_.PieceToId(name);
-    }
+    for (size_t b = 0; b < byte_ids_.size(); ++b)
+      byte_ids_[b] = processor_.PieceToId(format("<0x%02X>", static_cast<unsigned>(b)));
   }
 
   int64_t size() const override { return static_cast<int64_t>(texts_.size()); }

@@ -6,7 +6,6 @@
 #include <optional>
 
 #include "app/text/byte_pairs.h"
-#include "app/text/pre_tokenizer.h"
 #include "app/text/subword_tokenizer.h"
 #include "app/text/utf8.h"
 #include "data/word_table.h"

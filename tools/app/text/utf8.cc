@@ -3,11 +3,11 @@
 #include <utf8proc.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
 
+#include "base/text.h"
 #include "lmx/error.h"
 
 namespace lmx::data {
@@ -156,12 +156,10 @@ std::vector<std::string> split_words(std::string_view text) {
 }
 
 void refuse_invalid_utf8(const std::string& path, int64_t number, int64_t offset, std::string_view line, size_t at) {
-  char byte[8];
-  std::snprintf(byte, sizeof byte, "0x%02X", static_cast<unsigned char>(line[at]));
   const int64_t position = offset + static_cast<int64_t>(at);
   const bool utf16 = position == 0 && (line.starts_with("\xFF\xFE") || line.starts_with("\xFE\xFF"));
-  throw UserError(str("[data] ", path, ":", number, ": byte ", byte, " at offset ", position,
-                      path.ends_with(".gz") || path.ends_with(".zst") ? " (decompressed)" : "",
+  throw UserError(str("[data] ", path, ":", number, ": byte ", format("0x%02X", static_cast<unsigned char>(line[at])),
+                      " at offset ", position, path.ends_with(".gz") || path.ends_with(".zst") ? " (decompressed)" : "",
                       " is not UTF-8; convert the file first, for example ", "with iconv -f ",
                       utf16 ? "UTF-16" : "LATIN1", " -t UTF-8"));
 }

@@ -9,7 +9,6 @@
 #include <string>
 #include <vector>
 
-#include "app/bench/batcher_bench.h"
 #include "backend/cuda.h"
 #include "base/clock.h"
 #include "cli/command_line.h"
@@ -19,26 +18,6 @@
 #include "lmx/optim.h"
 
 namespace lmx_cli {
-
-// `lmx bench batchers`: padding and stragglers of each batcher of parallel text, one JSON line per batcher.
-
-struct BatchersBench {
-  lmx::BatcherBenchOptions options;
-  std::string model = "{name: transformer, encoder_layers: 3, decoder_layers: 3, d: 256, ffn: 1024, heads: 4}";
-  std::vector<std::string> batchers{"token_budget", "same_shape", "time_balanced"};
-  bool quick = false;  // use a tiny model and few pairs instead of `options`
-};
-void add_batchers_options(Command command, BatchersBench& o);
-void bench_batchers(const BatchersBench& o);
-
-// `lmx bench compose`: the time to compose and check recipes, one JSON line per recipe.
-
-struct ComposeBench {
-  std::vector<std::string> recipes;  // files; empty: those of ./recipes
-};
-void add_compose_options(Command command, ComposeBench& o);
-// UserError: no recipe, or one that cannot be composed.
-void bench_compose(const ComposeBench& o, int64_t repeats);
 
 // `lmx bench --counts`: what a step asks of a CUDA device.
 

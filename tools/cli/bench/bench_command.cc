@@ -1,13 +1,18 @@
-// lmx bench: seconds of a training step on a fixed workload, compared with the machine's own GEMM peak.
+// lmx bench: seconds of a training step on a fixed workload, compared with the machine's own GEMM peak; the work of
+// batchers, and the composition of recipes.
 #include <sys/resource.h>
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "app/bench/batcher_bench.h"
+#include "app/compose/compose.h"
 #include "app/records/records.h"
+#include "app/run/shipped.h"
 #include "cli/bench/bench.h"
 #include "cli/commands.h"
 #include "config/messages.h"
@@ -17,9 +22,133 @@
 #include "lmx/matmul.h"
 #include "lmx/parallel.h"
 #include "recipe/components.h"
+#include "recipe/recipe.h"
 
 namespace lmx_cli {
 namespace {
+
+namespace fs = std::filesystem;
+
+// `lmx bench batchers`: padding and stragglers of each batcher of parallel text, one JSON line per batcher.
+
+struct BatchersBench {
+  lmx::BatcherBenchOptions options;
+  std::string model = "{name: transformer, encoder_layers: 3, decoder_layers: 3, d: 256, ffn: 1024, heads: 4}";
+  std::vector<std::string> batchers{"token_budget", "same_shape", "time_balanced"};
+  bool quick = false;  // use a tiny model and few pairs instead of `options`
+};
+
+// Returns options with which the benchmark ends in seconds on one core. They test that everything works, not the speed.
+lmx::BatcherBenchOptions quick_options(lmx::BatcherBenchOptions o) {
+  o.model = lmx::parse_yaml("{name: transformer, encoder_layers: 1, decoder_layers: 1, d: 32, ffn: 64, heads: 2}", "");
+  o.vocabulary = 500;
+  o.pairs = std::min<int64_t>(o.pairs, 2000);
+  o.max_tokens = std::min<int64_t>(o.max_tokens, 400);
+  o.ranks = std::min<int64_t>(o.ranks, 4);
+  o.steps = std::min<int64_t>(o.steps, 2);
+  o.repeats = 1;
+  return o;
+}
+
+void bench_batchers(const BatchersBench& asked) {
+  BatchersBench o = asked;
+  o.options.model = lmx::parse_option(o.model, "--model");
+  if (o.quick) o.options = quick_options(o.options);
+  for (const std::string& name : o.batchers) {
+    lmx::Context ctx;
+    const lmx::BatcherBench b = lmx::bench_batcher(ctx, name, o.options);
+    const nlohmann::ordered_json line{{"lmx", lmx::kVersion},
+                                      {"workload", "batchers"},
+                                      {"batcher", name},
+                                      {"max_tokens", o.options.max_tokens},
+                                      {"ranks", o.options.ranks},
+                                      {"threads", lmx::num_threads()},
+                                      {"sub_batches", b.sub_batches},
+                                      {"sentences", rounded(b.sentences, 10)},
+                                      {"target_tokens", rounded(b.target_tokens, 10)},
+                                      {"padding", rounded(b.padding, 1e4)},
+                                      {"steps", b.timed},
+                                      {"sub_batch_s", rounded(b.mean_s, 1e5)},
+                                      {"spread", rounded(b.spread, 1e4)},
+                                      {"tokens_per_s", rounded(b.tokens_per_s, 10)},
+                                      {"table_entries", b.table},
+                                      {"table_s", rounded(b.table_s, 10)}};
+    std::cout << line.dump() << std::endl;
+  }
+}
+
+void add_batchers_options(Command command, BatchersBench& o) {
+  const auto number = [&](const char* option, int64_t& value, const char* help) {
+    command.add_option(option, value, help).show_default();
+  };
+  command.add_option("--batchers NAMES", o.batchers, "for batchers: names of batchers, separated by commas")
+      .separated_by_commas()
+      .show_default();
+  command.add_option("--model VALUES", o.model, "for batchers: values of the model, written as in an override")
+      .show_default();
+  command.add_flag("--quick", o.quick,
+                   "a tiny model and few tokens or pairs: takes a few seconds, and the times mean nothing");
+  number("--max-tokens N", o.options.max_tokens, "for batchers: target tokens of a sub-batch");
+  number("--ranks N", o.options.ranks, "for batchers: sub-batches of a step, timed one after the other on all threads");
+  number("--pairs N", o.options.pairs, "for batchers: generated pairs, with the lengths of news text in subwords");
+  number("--repeats N", o.options.repeats,
+         "for batchers: number of measurements of each sub-batch; the fastest counts");
+}
+
+// `lmx bench compose`: the time to compose and check recipes, one JSON line per recipe.
+
+struct ComposeBench {
+  std::vector<std::string> recipes;  // files; empty: those of ./recipes
+};
+
+std::vector<std::string> recipes_here() {
+  std::vector<std::string> found;
+  std::error_code none;
+  for (const fs::directory_entry& entry : fs::directory_iterator("recipes", none))
+    if (entry.path().extension() == ".yaml") found.push_back(entry.path().string());
+  if (found.empty())
+    throw lmx::UserError("[bench] no recipes: the current folder has no recipes/*.yaml; name some by --recipe FILE");
+  std::sort(found.begin(), found.end());
+  return found;
+}
+
+// Counts the fields at all levels.
+int64_t values_of(const lmx::Node& node) {
+  int64_t n = node.kind == lmx::Node::Kind::map || node.kind == lmx::Node::Kind::list ? 0 : 1;
+  for (const lmx::Node& item : node.items) n += values_of(item);
+  for (const auto& [key, value] : node.entries) n += values_of(value);
+  return n;
+}
+
+void add_compose_options(Command command, ComposeBench& o) {
+  command.add_option("--recipe FILE", o.recipes,
+                     "for compose: a recipe (repeatable); by default all recipes of ./recipes");
+}
+
+// UserError: no recipe, or one that cannot be composed.
+void bench_compose(const ComposeBench& o, int64_t repeats) {
+  const lmx::ComposeOptions options = with_plugins({});
+  for (const std::string& recipe : o.recipes.empty() ? recipes_here() : o.recipes) {
+    const std::string name = fs::path(recipe).stem().string();
+    std::vector<double> times;
+    int64_t values = 0;
+    for (int64_t i = 0; i <= repeats; ++i) {
+      const auto start = BenchClock::now();
+      values = values_of(lmx::full_recipe(lmx::compose(recipe, options), name));
+      if (i > 0) times.push_back(seconds_since(start));  // the first one also loads the plugins
+    }
+    const nlohmann::ordered_json line{
+        {"lmx", lmx::kVersion},
+        {"workload", "compose"},
+        {"recipe", name},
+        {"values", values},
+        {"ms", rounded(median(times) * 1e3, 100)},
+        {"slowest_ms", rounded(*std::max_element(times.begin(), times.end()) * 1e3, 100)}};
+    std::cout << line.dump() << std::endl;
+  }
+}
+
+// `lmx bench`: the steps of workloads.
 
 struct BenchFlags {
   PluginDirectories directories;

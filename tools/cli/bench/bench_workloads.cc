@@ -7,7 +7,7 @@
 
 #include "backend/counting/device.h"
 #include "backend/serial.h"
-#include "base/table.h"
+#include "base/text.h"
 #include "lmx/error.h"
 #include "lmx/plugin.h"
 

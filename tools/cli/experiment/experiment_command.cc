@@ -5,15 +5,14 @@
 #include <memory>
 #include <set>
 
-#include "app/experiment/needs.h"
+#include "app/experiment/planned.h"
 #include "app/experiment/results.h"
 #include "app/experiment/runner.h"
 #include "app/jobs/slurm.h"
-#include "app/print/shell.h"
 #include "app/print/terminal.h"
 #include "app/print/words.h"
 #include "app/records/records.h"
-#include "app/report/html_page.h"
+#include "app/report/chart.h"
 #include "app/run/dry_run.h"
 #include "base/output_file.h"
 #include "base/text.h"

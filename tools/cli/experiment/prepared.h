@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "app/experiment/finished.h"
+#include "app/experiment/journal.h"
 #include "app/experiment/planned.h"
 #include "app/experiment/results.h"
 #include "app/experiment/runner.h"

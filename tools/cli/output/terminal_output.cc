@@ -12,8 +12,7 @@
 #include <string_view>
 #include <system_error>
 
-#include "app/print/shell.h"
-#include "base/table.h"
+#include "app/print/words.h"
 #include "base/text.h"
 #include "config/messages.h"
 #include "lmx/error.h"

@@ -5,7 +5,7 @@
 #include <iostream>
 #include <memory>
 
-#include "app/print/shell.h"
+#include "app/print/words.h"
 #include "base/output_file.h"
 #include "cli/commands.h"
 #include "cli/plugins/plugins.h"
