@@ -203,6 +203,24 @@ TEST(PluginCodecs, ResidualsContainWhatIsMissingInTheSums) {
   for (const double owed : missing) EXPECT_NEAR(owed, 0, 1e-5);
 }
 
+// Four ranks have saved, and two continue: rank 1 owns the last four sums.
+TEST_P(PluginCodec, TakesTheResidualsOfOtherRanks) {
+  Context ctx = lmx_test::context_on(GetParam());
+  ctx.rank = 1;
+  ctx.ranks = 2;
+  std::vector<StateDict> saved;
+  for (int r = 0; r < 4; ++r) {
+    const float first = 2 * static_cast<float>(r);
+    saved.push_back({{"w.push", Tensor::from<float>(ctx.host, {8, 1}, Floats{1, 0, 0, 0, 0, 0, 0, first})},
+                     {"w.sum", Tensor::from<float>(ctx.host, {2, 1}, Floats{first, first + 1})}});
+  }
+  Reducer reducer(config_of("{kind: quantised, feedback: 1}"), "test");
+  reducer.load(ctx, saved);
+  const StateDict own = reducer.state();
+  EXPECT_EQ(values_of(ctx, own.at("w.push")), (Floats{2, 0, 0, 0, 0, 0, 0, 6}));
+  EXPECT_EQ(values_of(ctx, own.at("w.sum")), (Floats{4, 5, 6, 7}));
+}
+
 // Ranks' rows are encoded separately, so that each has a scale of its own.
 TEST(PluginCodecs, GatheredBlocksAreDecodedOneByOne) {
   sync_test::make_group(2)->run([](Communicator& comm) {
