@@ -77,6 +77,19 @@ Floats by_scale(const Floats& v, size_t block, const std::vector<double>& levels
   return out;
 }
 
+// The signs, times the root of the mean square of the block.
+Floats by_mean_square(const Floats& v, size_t block) {
+  Floats out;
+  for (size_t begin = 0; begin < v.size(); begin += block) {
+    const size_t end = std::min(v.size(), begin + block);
+    double squares = 0;
+    for (size_t i = begin; i < end; ++i) squares += static_cast<double>(v[i]) * static_cast<double>(v[i]);
+    for (size_t i = begin; i < end; ++i)
+      out.push_back(static_cast<float>(std::copysign(std::sqrt(squares / static_cast<double>(end - begin)), v[i])));
+  }
+  return out;
+}
+
 // Mean and standard deviation of all values; 2^bits intervals of 6 / 2^bits deviations, and the means in them.
 Floats by_deviation(const Floats& v, int bits) {
   const double n = static_cast<double>(v.size()), bins = 1 << bits;
@@ -125,6 +138,8 @@ TEST_P(PluginCodec, LevelsEqualPlainLoops) {
     powers.insert(powers.begin(), -std::ldexp(1, e));
   }
   expect("{kind: quantised, bits: 4, levels: e3m0}", by_scale(v, 256, powers));
+  expect("{kind: sign}", by_mean_square(v, 1000));
+  expect("{kind: sign, block: 7}", by_mean_square(v, 7));
   for (const int bits : {2, 4, 8})
     expect(str("{kind: quantised, levels: statistical, block: 0, bits: ", bits, "}"), by_deviation(v, bits));
 }
@@ -168,6 +183,8 @@ TEST(PluginCodecs, HaveTheirBytes) {
   EXPECT_EQ(bytes("{kind: quantised, bits: 4, block: 7}", 1000), 143 * 4 + 500);
   EXPECT_EQ(bytes("{kind: quantised, bits: 2, block: 0}", 1001), 4 + 251);
   EXPECT_EQ(bytes("{kind: quantised, bits: 2, levels: statistical, block: 0}", 1001), 4 * 4 + 251);
+  EXPECT_EQ(bytes("{kind: sign}", 1001), 4 + 126);
+  EXPECT_EQ(bytes("{kind: sign, block: 100}", 1001), 11 * 4 + 126);
   EXPECT_EQ(bytes("{kind: quantised}", 0), 0);
 }
 

@@ -53,8 +53,13 @@ double unreceived(Communicator& comm, const UnitBytes& b) {
 
 RankRun::RankRun(Communicator& comm, const Subject& s)
     : comm_(comm), ctx_(context_of(comm, s.device)), specs_(parameters()), queue_(comm.overlaps(), s.device) {
-  const SyncEnv env{"check", specs_, ctx_.rank, ctx_.ranks, RandomKey(3), comm.nodes().per_node()};
+  SyncEnv env{"check", specs_, ctx_.rank, ctx_.ranks, RandomKey(3), comm.nodes().per_node()};
   rule_ = create<SyncFactory>(s.plugin, s.config, "sync.check", env);
+  if (rule_->result() == SyncResult::update) {  // a recipe gives tables to another rule
+    std::erase_if(specs_, [](const ParameterSpec& p) { return p.sparse; });
+    env.params = specs_;
+    rule_ = create<SyncFactory>(s.plugin, s.config, "sync.check", env);
+  }
   for (const ParameterSpec& p : specs_) vars_.emplace(p.name, Var(ctx_.zeros(p.shape), true, p.name));
   if (rule_->strategy()) units_ = strategy().units({specs_.rbegin(), specs_.rend()});
 }

@@ -54,8 +54,8 @@ void observe_counted(lmx::Communicator& comm, const Subject& subject, Observatio
 // calls it. On a device that counts, only what is exchanged is observed.
 Observation observe_replicas(lmx::Communicator& comm, const Subject& subject);
 
-// The checks "ledger", "ranks", "determinism", "update", "divided" and "state" of a ShardStrategy. observe_steps() calls
-// it. On a device that counts, only what is exchanged is observed.
+// The checks "ledger", "ranks", "determinism", "update", "divided" and "state" of a ShardStrategy. observe_steps()
+// calls it. On a device that counts, only what is exchanged is observed.
 Observation observe_shards(lmx::Communicator& comm, const Subject& subject);
 
 // The checks "discard", "rescale" and "mean" of the residual that a strategy keeps for later steps. If all steps have
@@ -129,7 +129,9 @@ class RankRun {
   bool server() { return rule_->server() != nullptr; }    // then strategy() must not be called
   bool replica() { return rule_->replica() != nullptr; }  // the same
   bool shard() { return rule_->shard() != nullptr; }      // the same
-  bool direction() const { return rule_->result() == lmx::SyncResult::direction; }
+  bool direction() const { return rule_->result() != lmx::SyncResult::sum; }
+  // parameters(), without tables if the strategy takes dense gradients alone.
+  const std::vector<lmx::ParameterSpec>& specs() const { return specs_; }
   lmx::SyncStrategy& strategy() { return *rule_->strategy(); }
   lmx::Context& ctx() { return ctx_; }
   const std::vector<std::vector<std::string>>& units() const { return units_; }
