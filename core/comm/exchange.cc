@@ -122,6 +122,23 @@ void Exchange::encode_sum(Context& ctx, const BlockTransfer& w, Tensor sum, Tens
     w.table ? residuals.keep_rows(ctx, Side::sum, *w.name, w.sum_index, sum) : residuals.keep(Side::sum, *w.name, sum);
 }
 
+// The sum that this rank computes of a block. `from`: where the block begins in each rank's message; it becomes where
+// the next one begins.
+Tensor Exchange::sum_of(Context& ctx, const BlockTransfer& w, std::span<const Tensor> received,
+                        std::vector<int64_t>& from) {
+  const Part mine = w.sum_part(static_cast<size_t>(ctx.comm->rank()));
+  const Tensor sum = ctx.zeros({mine.rows, mine.columns}, DType::f32, MemClass::communication);
+  for (size_t r = 0; r < received.size(); ++r) {
+    BlockPlace place(sum);
+    place.rows = w.rows_from(r, mine);
+    if (!w.places.empty()) place.at = w.places[r];
+    const int64_t size = codec->bytes(place.rows, mine.columns);
+    codec->add(ctx, received[r].slice(from[r], from[r] + size), place);
+    from[r] += size;
+  }
+  return sum;
+}
+
 // The sums that this rank computes, encoded.
 Tensor Exchange::encode_sums(Context& ctx, std::span<BlockTransfer> transfers, std::span<const Tensor> received) {
   const auto me = static_cast<size_t>(ctx.comm->rank());
@@ -131,18 +148,9 @@ Tensor Exchange::encode_sums(Context& ctx, std::span<BlockTransfer> transfers, s
   std::vector<int64_t> from(received.size());
   int64_t to = 0;
   for (const BlockTransfer& w : transfers) {
-    const Part mine = w.sum_part(me);
-    const Tensor sum = ctx.zeros({mine.rows, mine.columns}, DType::f32, MemClass::communication);
-    for (size_t r = 0; r < received.size(); ++r) {
-      BlockPlace place(sum);
-      place.rows = w.rows_from(r, mine);
-      if (!w.places.empty()) place.at = w.places[r];
-      const int64_t size = codec->bytes(place.rows, mine.columns);
-      codec->add(ctx, received[r].slice(from[r], from[r] + size), place);
-      from[r] += size;
-    }
-    encode_sum(ctx, w, sum, out.slice(to, to + bytes(mine)));
-    to += bytes(mine);
+    const int64_t size = bytes(w.sum_part(me));
+    encode_sum(ctx, w, sum_of(ctx, w, received, from), out.slice(to, to + size));
+    to += size;
   }
   return out;
 }
@@ -174,25 +182,31 @@ Tensor Exchange::decode(Context& ctx, std::span<const BlockTransfer> transfers, 
   return out;
 }
 
-Tensor Exchange::run(Context& ctx, std::span<BlockTransfer> transfers) {
-  const auto ranks = static_cast<size_t>(ctx.comm->size()), me = static_cast<size_t>(ctx.comm->rank());
-  std::vector<int64_t> from(ranks), sizes(ranks);
+// Encodes the blocks. Returns the messages of all ranks to this one.
+std::vector<Tensor> Exchange::swap_parts(Context& ctx, std::span<BlockTransfer> transfers) {
+  std::vector<int64_t> to, from(static_cast<size_t>(ctx.comm->size()));
   for (const BlockTransfer& w : transfers) {
-    const Part mine = w.sum_part(me);
-    for (size_t r = 0; r < ranks; ++r) {
-      from[r] += codec->bytes(w.rows_from(r, mine), mine.columns);
-      sizes[r] += bytes(w.sum_part(r));
-    }
+    const Part mine = w.sum_part(static_cast<size_t>(ctx.comm->rank()));
+    for (size_t r = 0; r < from.size(); ++r) from[r] += codec->bytes(w.rows_from(r, mine), mine.columns);
   }
-  Tensor own;
-  {
-    std::vector<int64_t> to;
-    Tensor messages = encode(ctx, transfers, to);
-    for (BlockTransfer& w : transfers) w.own = {}, w.residual = {};
-    const std::vector<Tensor> parts = ctx.comm->all_to_all(messages, to, from, group);
-    messages = {};
-    own = encode_sums(ctx, transfers, parts);
-  }
+  const Tensor messages = encode(ctx, transfers, to);
+  for (BlockTransfer& w : transfers) w.own = {}, w.residual = {};
+  return ctx.comm->all_to_all(messages, to, from, group);
+}
+
+std::vector<Tensor> Exchange::scatter(Context& ctx, std::span<BlockTransfer> transfers) {
+  const std::vector<Tensor> received = swap_parts(ctx, transfers);
+  std::vector<int64_t> from(received.size());
+  std::vector<Tensor> sums;
+  for (const BlockTransfer& w : transfers) sums.push_back(sum_of(ctx, w, received, from));
+  return sums;
+}
+
+Tensor Exchange::run(Context& ctx, std::span<BlockTransfer> transfers) {
+  std::vector<int64_t> sizes(static_cast<size_t>(ctx.comm->size()));
+  for (const BlockTransfer& w : transfers)
+    for (size_t r = 0; r < sizes.size(); ++r) sizes[r] += bytes(w.sum_part(r));
+  const Tensor own = encode_sums(ctx, transfers, swap_parts(ctx, transfers));
   const Tensor all = ctx.comm->all_gather(own, sizes, group);
   return ctx.comm->once_tensor(MemClass::communication, [&] { return decode(ctx, transfers, all); });
 }

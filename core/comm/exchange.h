@@ -52,9 +52,13 @@ struct Exchange {
                                const std::vector<int32_t>& index, const GatheredIndices* gathered);
   // The sums of all blocks, one after the other.
   Tensor run(Context& ctx, std::span<BlockTransfer> transfers);
+  // The part of each block's sum that this rank computes, (rows, columns).
+  std::vector<Tensor> scatter(Context& ctx, std::span<BlockTransfer> transfers);
 
  private:
   Tensor encode(Context& ctx, std::span<BlockTransfer> transfers, std::vector<int64_t>& sizes);
+  std::vector<Tensor> swap_parts(Context& ctx, std::span<BlockTransfer> transfers);
+  Tensor sum_of(Context& ctx, const BlockTransfer& w, std::span<const Tensor> received, std::vector<int64_t>& from);
   void encode_part(Context& ctx, const BlockTransfer& w, const Part& part, Tensor to);
   Tensor encode_sums(Context& ctx, std::span<BlockTransfer> transfers, std::span<const Tensor> received);
   void encode_sum(Context& ctx, const BlockTransfer& w, Tensor sum, Tensor to);

@@ -133,6 +133,23 @@ std::vector<Tensor> Reducer::reduce(Context& ctx, std::span<const Block> blocks)
   return out;
 }
 
+std::vector<Tensor> Reducer::reduce_scatter(Context& ctx, std::span<const Divided> blocks) {
+  std::vector<Tensor> out;
+  if (ctx.comm->size() == 1) {
+    for (const Divided& b : blocks) out.push_back(impl_->residuals.settle(ctx, b.name, b.own));
+    return out;
+  }
+  std::vector<comm::BlockTransfer> transfers;
+  for (const Divided& b : blocks) {
+    comm::BlockTransfer& w = transfers.emplace_back(impl_->dense_transfer(ctx, b.name, b.own));
+    for (size_t r = 0; r + 1 < b.begin.size(); ++r)
+      w.own_parts.push_back({b.begin[r], b.begin[r + 1] - b.begin[r], 0, 1});
+    w.sum_parts = w.own_parts;
+  }
+  for (const Tensor& sum : impl_->scatter(ctx, transfers)) out.push_back(sum.reshape({-1}));
+  return out;
+}
+
 Tensor Reducer::reduce_rows(Context& ctx, const std::string& name, RowSparse own, const std::vector<int32_t>& index,
                             const GatheredIndices* gathered) {
   LMX_CHECK(own.unique && own.rows.rank() > 0 && own.rows.dim(0) == static_cast<int64_t>(own.indices.size()),

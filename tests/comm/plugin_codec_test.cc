@@ -238,6 +238,61 @@ TEST_P(PluginCodec, TakesTheResidualsOfOtherRanks) {
   EXPECT_EQ(values_of(ctx, own.at("w.sum")), (Floats{4, 5, 6, 7}));
 }
 
+// Each rank sends to every other rank the values that this one owns, encoded separately, and gets the sums of the
+// values that it owns itself.
+TEST(PluginCodecs, SumsOfCodedPartsAreScattered) {
+  constexpr size_t kGroup = 3;
+  const std::vector<std::vector<int64_t>> begins{{0, 4, 4, 9}, {0, 0, 2, 7}};
+  for (const char* yaml : {"{kind: bf16}", "{kind: one_bit}", "{kind: quantised, bits: 4, feedback: 0.5}"})
+    sync_test::make_group(kGroup)->run([&](Communicator& comm) {
+      Context ctx;
+      ctx.rank = comm.rank();
+      ctx.ranks = kGroup;
+      ctx.allocator = ctx.host = comm.allocator();
+      ctx.comm = &comm;
+      const auto me = static_cast<size_t>(ctx.rank);
+      const CodecConfig config = config_of(yaml);
+      Reducer reducer(config, "test");
+      const Codec& codec = reducer.codec();
+      const double part = config.kind == "quantised" ? 0.5 : codec.feedback() ? 1 : 0;
+      std::map<std::pair<size_t, size_t>, Floats> kept;  // of the elements of this rank, by block and rank
+      for (uint64_t step = 0; step < 3; ++step) {
+        const auto values_of_rank = [&](size_t b, size_t r) {
+          return normal(begins[b].back(), 100 * step + 10 * b + r);
+        };
+        std::vector<Reducer::Divided> blocks;
+        for (size_t b = 0; b < begins.size(); ++b)
+          blocks.push_back({str("w", b), tensor(ctx, {begins[b].back()}, values_of_rank(b, me)), begins[b]});
+        comm.clear_ledger();
+        const std::vector<Tensor> sums = reducer.reduce_scatter(ctx, blocks);
+        reducer.commit();
+        int64_t sent = 0;
+        for (size_t b = 0; b < begins.size(); ++b) {
+          const auto first = static_cast<size_t>(begins[b][me]), n = static_cast<size_t>(begins[b][me + 1]) - first;
+          ASSERT_EQ(sums[b].numel(), static_cast<int64_t>(n));
+          std::vector<double> wanted(n);
+          for (size_t r = 0; r < kGroup; ++r) {
+            if (r != me) sent += codec.bytes(begins[b][r + 1] - begins[b][r], 1);
+            if (n == 0) continue;
+            Floats own = values_of_rank(b, r);
+            own = Floats(own.begin() + static_cast<long>(first), own.begin() + static_cast<long>(first + n));
+            Floats& rest = kept[{b, r}];
+            rest.resize(n);
+            for (size_t i = 0; i < n; ++i) own[i] += rest[i];
+            const Floats got = there_and_back(ctx, codec, own);
+            for (size_t i = 0; i < n; ++i) {
+              wanted[i] += static_cast<double>(got[i]);
+              rest[i] = static_cast<float>(part) * (own[i] - got[i]);
+            }
+          }
+          for (size_t i = 0; i < n; ++i) EXPECT_NEAR(sums[b].values<float>()[i], wanted[i], 1e-5) << yaml << step;
+        }
+        ASSERT_EQ(comm.ledger().size(), 1u);
+        EXPECT_EQ(comm.ledger()[0].sent, sent) << yaml;
+      }
+    });
+}
+
 // Ranks' rows are encoded separately, so that each has a scale of its own.
 TEST(PluginCodecs, GatheredBlocksAreDecodedOneByOne) {
   sync_test::make_group(2)->run([](Communicator& comm) {

@@ -39,7 +39,9 @@ struct Case {
     return one_bit() || has("feedback: true") || has("feedback: 1") || strategy == "top_k" || strategy == "random_k" ||
            strategy == "power_sgd" || strategy == "dgc";
   }
-  bool approximate() const { return feedback() || strategy == "qsgd" || has("quantised"); }
+  bool approximate() const {
+    return feedback() || strategy == "qsgd" || has("quantised") || (strategy == "zero" && has("codec"));
+  }
   Subject subject(Device device = {}) const {
     Node node = parse_yaml(config, "case.yaml");
     node.set("name", Node::string(strategy));
@@ -88,6 +90,8 @@ inline std::vector<Case> conformance_cases() {
   cases.push_back({"diloco", "{every: 6, fragments: 3, delay: 2, mix: 0.5, outer_momentum: 0}"});
   cases.push_back({"zero", "{}"});
   cases.push_back({"zero", "{stage: 1, bucket_mb: 0.03}"});
+  cases.push_back({"zero", "codec: {kind: fp16, reduce: fp32}"});
+  cases.push_back({"zero", "{bucket_mb: 0, codec: {kind: quantised, bits: 4, feedback: 1}}"});
   cases.push_back({"diloco", "{every: 4, codec: {kind: quantised, bits: 4, levels: e3m0}}"});
   cases.push_back({"sparse_loco", "{every: 4, fragments: 2, delay: 1, top: 8, chunk: 64}"});
   const std::string selected = "{p: 20, q: 30, hidden_q: 50, embedding: 'emb|tiny', codec: ";  // row_rule()

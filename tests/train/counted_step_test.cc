@@ -178,6 +178,7 @@ const std::vector<Case> kExchanges{
     {"sign_majority", rules("unique", "sign_majority")},
     {"one_bit_adam", rules("unique", "one_bit_adam, freeze: 1"), {{"optimizer", "{name: sgd}"}}},
     {"zero", rules("unique", "zero, bucket_mb: 0.1")},
+    {"zero_codec", rules("unique", "zero, codec: {kind: quantised, bits: 4, feedback: 1}")},
     {"replicas",
      "sync: {input: {params: .*embedding.*, strategy: diloco}, output: {params: ^softmax, strategy: local_sgd}, "
      "rest: {params: '.*', strategy: diloco, every: 4, fragments: 2, delay: 1, mix: 0.5}}\n"},

@@ -112,6 +112,9 @@ lmx::Context context_of(lmx::Communicator& comm, lmx::Device device);
 // Collective. The bytes that the ranks have sent and no rank has received, of all or else of those between nodes.
 double unreceived(lmx::Communicator& comm, const lmx::UnitBytes& bytes);
 
+// Returns the states of all ranks, as SyncRule::load() receives them from a checkpoint. Collective.
+std::vector<lmx::StateDict> gather_states(lmx::Context& ctx, const lmx::StateDict& own);
+
 // Creates a group of virtual ranks. `per_node`: ranks of each node; 0: one node.
 std::unique_ptr<lmx::CommGroup> virtual_group(int ranks, int per_node = 0);
 
@@ -152,7 +155,7 @@ class RankRun {
   const std::vector<UnitExchange>& exchanged() const { return exchanged_; }
 
   // Returns the states of all ranks, as load() receives them from a checkpoint. Collective.
-  std::vector<lmx::StateDict> gather_states();
+  std::vector<lmx::StateDict> gather_states() { return check::gather_states(ctx_, rule_->state()); }
 
  private:
   void post_unit(const Given& given, const std::vector<std::string>& names);
