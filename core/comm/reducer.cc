@@ -56,9 +56,13 @@ struct Exchange {
                                const std::vector<int32_t>& index, const GatheredIndices* gathered);
   // The sums of all blocks, one after the other.
   Tensor run(Context& ctx, std::span<BlockTransfer> transfers);
+  // The part of each block's sum that this rank computes, (rows, columns).
+  std::vector<Tensor> scatter(Context& ctx, std::span<BlockTransfer> transfers);
 
  private:
   Tensor encode(Context& ctx, std::span<BlockTransfer> transfers, std::vector<int64_t>& sizes);
+  std::vector<Tensor> swap_parts(Context& ctx, std::span<BlockTransfer> transfers);
+  Tensor sum_of(Context& ctx, const BlockTransfer& w, std::span<const Tensor> received, std::vector<int64_t>& from);
   void encode_part(Context& ctx, const BlockTransfer& w, const Part& part, Tensor to);
   Tensor encode_sums(Context& ctx, std::span<BlockTransfer> transfers, std::span<const Tensor> received);
   void encode_sum(Context& ctx, const BlockTransfer& w, Tensor sum, Tensor to);
@@ -180,6 +184,23 @@ void Exchange::encode_sum(Context& ctx, const BlockTransfer& w, Tensor sum, Tens
     w.table ? residuals.keep_rows(ctx, Side::sum, *w.name, w.sum_index, sum) : residuals.keep(Side::sum, *w.name, sum);
 }
 
+// The sum that this rank computes of a block. `from`: where the block begins in each rank's message; it becomes where
+// the next one begins.
+Tensor Exchange::sum_of(Context& ctx, const BlockTransfer& w, std::span<const Tensor> received,
+                        std::vector<int64_t>& from) {
+  const Part mine = w.sum_part(static_cast<size_t>(ctx.comm->rank()));
+  const Tensor sum = ctx.zeros({mine.rows, mine.columns}, DType::f32, MemClass::communication);
+  for (size_t r = 0; r < received.size(); ++r) {
+    BlockPlace place(sum);
+    place.rows = w.rows_from(r, mine);
+    if (!w.places.empty()) place.at = w.places[r];
+    const int64_t size = codec->bytes(place.rows, mine.columns);
+    codec->add(ctx, received[r].slice(from[r], from[r] + size), place);
+    from[r] += size;
+  }
+  return sum;
+}
+
 // The sums that this rank computes, encoded.
 Tensor Exchange::encode_sums(Context& ctx, std::span<BlockTransfer> transfers, std::span<const Tensor> received) {
   const auto me = static_cast<size_t>(ctx.comm->rank());
@@ -189,18 +210,9 @@ Tensor Exchange::encode_sums(Context& ctx, std::span<BlockTransfer> transfers, s
   std::vector<int64_t> from(received.size());
   int64_t to = 0;
   for (const BlockTransfer& w : transfers) {
-    const Part mine = w.sum_part(me);
-    const Tensor sum = ctx.zeros({mine.rows, mine.columns}, DType::f32, MemClass::communication);
-    for (size_t r = 0; r < received.size(); ++r) {
-      BlockPlace place(sum);
-      place.rows = w.rows_from(r, mine);
-      if (!w.places.empty()) place.at = w.places[r];
-      const int64_t size = codec->bytes(place.rows, mine.columns);
-      codec->add(ctx, received[r].slice(from[r], from[r] + size), place);
-      from[r] += size;
-    }
-    encode_sum(ctx, w, sum, out.slice(to, to + bytes(mine)));
-    to += bytes(mine);
+    const int64_t size = bytes(w.sum_part(me));
+    encode_sum(ctx, w, sum_of(ctx, w, received, from), out.slice(to, to + size));
+    to += size;
   }
   return out;
 }
@@ -232,25 +244,31 @@ Tensor Exchange::decode(Context& ctx, std::span<const BlockTransfer> transfers, 
   return out;
 }
 
-Tensor Exchange::run(Context& ctx, std::span<BlockTransfer> transfers) {
-  const auto ranks = static_cast<size_t>(ctx.comm->size()), me = static_cast<size_t>(ctx.comm->rank());
-  std::vector<int64_t> from(ranks), sizes(ranks);
+// Encodes the blocks. Returns the messages of all ranks to this one.
+std::vector<Tensor> Exchange::swap_parts(Context& ctx, std::span<BlockTransfer> transfers) {
+  std::vector<int64_t> to, from(static_cast<size_t>(ctx.comm->size()));
   for (const BlockTransfer& w : transfers) {
-    const Part mine = w.sum_part(me);
-    for (size_t r = 0; r < ranks; ++r) {
-      from[r] += codec->bytes(w.rows_from(r, mine), mine.columns);
-      sizes[r] += bytes(w.sum_part(r));
-    }
+    const Part mine = w.sum_part(static_cast<size_t>(ctx.comm->rank()));
+    for (size_t r = 0; r < from.size(); ++r) from[r] += codec->bytes(w.rows_from(r, mine), mine.columns);
   }
-  Tensor own;
-  {
-    std::vector<int64_t> to;
-    Tensor messages = encode(ctx, transfers, to);
-    for (BlockTransfer& w : transfers) w.own = {}, w.residual = {};
-    const std::vector<Tensor> parts = ctx.comm->all_to_all(messages, to, from, group);
-    messages = {};
-    own = encode_sums(ctx, transfers, parts);
-  }
+  const Tensor messages = encode(ctx, transfers, to);
+  for (BlockTransfer& w : transfers) w.own = {}, w.residual = {};
+  return ctx.comm->all_to_all(messages, to, from, group);
+}
+
+std::vector<Tensor> Exchange::scatter(Context& ctx, std::span<BlockTransfer> transfers) {
+  const std::vector<Tensor> received = swap_parts(ctx, transfers);
+  std::vector<int64_t> from(received.size());
+  std::vector<Tensor> sums;
+  for (const BlockTransfer& w : transfers) sums.push_back(sum_of(ctx, w, received, from));
+  return sums;
+}
+
+Tensor Exchange::run(Context& ctx, std::span<BlockTransfer> transfers) {
+  std::vector<int64_t> sizes(static_cast<size_t>(ctx.comm->size()));
+  for (const BlockTransfer& w : transfers)
+    for (size_t r = 0; r < sizes.size(); ++r) sizes[r] += bytes(w.sum_part(r));
+  const Tensor own = encode_sums(ctx, transfers, swap_parts(ctx, transfers));
   const Tensor all = ctx.comm->all_gather(own, sizes, group);
   return ctx.comm->once_tensor(MemClass::communication, [&] { return decode(ctx, transfers, all); });
 }
@@ -381,6 +399,23 @@ std::vector<Tensor> Reducer::reduce(Context& ctx, std::span<const Block> blocks)
     out.push_back(sums.slice(at, at + b.own.numel()).reshape(b.own.shape()));
     at += b.own.numel();
   }
+  return out;
+}
+
+std::vector<Tensor> Reducer::reduce_scatter(Context& ctx, std::span<const Divided> blocks) {
+  std::vector<Tensor> out;
+  if (ctx.comm->size() == 1) {
+    for (const Divided& b : blocks) out.push_back(impl_->residuals.settle(ctx, b.name, b.own));
+    return out;
+  }
+  std::vector<comm::BlockTransfer> transfers;
+  for (const Divided& b : blocks) {
+    comm::BlockTransfer& w = transfers.emplace_back(impl_->dense_transfer(ctx, b.name, b.own));
+    for (size_t r = 0; r + 1 < b.begin.size(); ++r)
+      w.own_parts.push_back({b.begin[r], b.begin[r + 1] - b.begin[r], 0, 1});
+    w.sum_parts = w.own_parts;
+  }
+  for (const Tensor& sum : impl_->scatter(ctx, transfers)) out.push_back(sum.reshape({-1}));
   return out;
 }
 

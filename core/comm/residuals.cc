@@ -378,6 +378,7 @@ void Residuals::merge_sum(Context& ctx, const std::string& name, const Tensor& p
   const Rows from(ctx.upload(part)), to(zeros_at_first(ctx, Side::sum, name, {own.rows, own.columns}));
   const int64_t first = std::max(old.row, own.row), last = std::min(old.row + old.rows, own.row + own.rows);
   const Common columns = common_columns(old, own);
+  if (last <= first) return;
   run_kernel(ctx, CopyRows<float>{from.from(std::max<int64_t>(0, first - old.row), columns.first - old.column),
                                   {},
                                   to.from(std::max<int64_t>(0, first - own.row), columns.first - own.column),

@@ -14,6 +14,9 @@ Optimizer::~Optimizer() = default;
 Grain Optimizer::grain(const std::string&) const {
   return Grain::parameter;
 }
+bool Optimizer::keeps_state(const std::string&) const {
+  return true;
+}
 void Optimizer::begin(const std::vector<ParameterSpec>&, const std::string&) {}
 void Optimizer::evaluate(Context&, ParameterStore&, bool) {}
 

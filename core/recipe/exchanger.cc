@@ -273,13 +273,19 @@ void Exchanger::check_loss(const Loss& loss) const {
           "choose a loss that samples (sampled_softmax, two_stage_softmax), or a strategy that needs no candidates"));
 }
 
-void Exchanger::check_directions(const std::vector<ClipRule>& clip, bool loss_scaled) const {
+void Exchanger::check_directions(const std::vector<ClipRule>& clip, bool loss_scaled,
+                                 const Optimizer& optimizer) const {
   for (const BoundRule& rule : rules_) {
-    if (rule.rule->result() != SyncResult::direction) continue;
+    if (rule.rule->result() == SyncResult::sum) continue;
     const std::string place = str("[sync] ", path_, '.', rule.name, ": the result is a direction, not a gradient");
     if (loss_scaled)
       throw UserError(str(place, ", so a loss scale must not be divided out; choose precision bf16 or fp32"));
     for (const ParameterSpec& spec : rule.params) {
+      if (rule.rule->result() == SyncResult::update && optimizer.keeps_state(spec.name))
+        throw UserError(str("[sync] ", path_, '.', rule.name,
+                            ": the result contains moments of the gradients, and the ", "optimizer of '", spec.name,
+                            "' would keep moments of that; choose an optimizer without a ",
+                            "state, as with optimizer=sgd, which multiplies the result by its rate"));
       const auto clips = [&](const ClipRule& c) { return c.params.matches(spec.name); };
       const auto found = std::find_if(clip.begin(), clip.end(), clips);
       if (found != clip.end() && found->norm > 0)

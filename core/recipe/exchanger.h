@@ -64,8 +64,9 @@ class Exchanger {
   // UserError: a rule whose only purpose is the key of candidates, with a loss that samples none; a rule that selects
   // the rows of the softmax's weight, with a loss that has its own settings for them.
   void check_loss(const Loss& loss) const;
-  // UserError: a rule whose result is a direction, with clipping of its parameters or with a loss scale.
-  void check_directions(const std::vector<ClipRule>& clip, bool loss_scaled) const;
+  // UserError: a rule whose result is a direction, with clipping of its parameters or with a loss scale; a rule whose
+  // result is an update, with an optimizer that keeps a state.
+  void check_directions(const std::vector<ClipRule>& clip, bool loss_scaled, const Optimizer& optimizer) const;
   // The servers of all rules, the rules of ranks with own values, and the rules of ranks that divide the update; empty
   // if there are none.
   const std::vector<ServerStrategy*>& servers() const;

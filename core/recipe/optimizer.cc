@@ -44,6 +44,9 @@ class PluginOptimizer final : public Optimizer {
   Grain grain(const std::string& param) const override {
     return in_plugin(plugin_, "grain()", [&] { return own_->grain(param); });
   }
+  bool keeps_state(const std::string& param) const override {
+    return in_plugin(plugin_, "keeps_state()", [&] { return own_->keeps_state(param); });
+  }
   void begin(const std::vector<ParameterSpec>& params, const std::string& where) override {
     in_plugin(plugin_, "begin()", [&] { own_->begin(params, where); });
   }
@@ -121,6 +124,9 @@ class RuleOptimizer final : public Optimizer {
   }
 
   Grain grain(const std::string& param) const override { return own_[rule_of_.at(param)].optimizer->grain(param); }
+  bool keeps_state(const std::string& param) const override {
+    return own_[rule_of_.at(param)].optimizer->keeps_state(param);
+  }
   void update(Context& ctx, Var& param, double lr, int64_t number, double grad_scale) override {
     Own& own = own_[rule_of_.at(param.name())];
     own.optimizer->update(ctx, param, lr * own.factor, number, grad_scale);

@@ -50,15 +50,17 @@ bool rules_have(const Node& sync, const std::string& path, const char* trait) {
   return !rules.empty() && has_trait(rules.front(), trait);
 }
 
-// Rows of a table that a step does not use have no gradient, and an owner updates all elements of its part.
-void check_shards(const ParamRule& rule, const std::vector<ParameterSpec>& params) {
-  if (!has_trait(rule, trait::kShards)) return;
+// Rows of a table that a step does not use have no gradient. An owner updates all elements of its part, and a rule
+// whose result is an update has moments of all elements.
+void check_dense(const ParamRule& rule, SyncRule& made, const std::vector<ParameterSpec>& params) {
+  if (!made.shard() && made.result() != SyncResult::update) return;
   for (const ParameterSpec& spec : params)
     if (spec.sparse)
       throw UserError(str(config::at(rule.config.mark, rule.path), "the gradient of '", spec.name,
                           "' has rows of the table that a step uses only, and strategy ", rule.component,
-                          " divides whole gradients among ranks; give such tables to another rule before this one, as "
-                          "with sync=unique sync.rest.strategy=",
+                          made.shard() ? " divides whole gradients among ranks" : " has moments of whole gradients",
+                          "; give such tables to another rule before this one, as with sync=unique "
+                          "sync.rest.strategy=",
                           rule.component));
 }
 
@@ -73,9 +75,9 @@ std::unique_ptr<Exchanger> make_exchanger(const Node& sync, const std::string& p
     SyncEnv env{rule.name, assigned[r], all.rank, all.ranks, all.key.fold(rule.name), all.ranks_per_node};
     std::erase_if(env.params, [](const ParameterSpec& spec) { return spec.frozen; });
     if (env.params.empty()) continue;  // all parameters of the rule are frozen: there is nothing to exchange
-    check_shards(rule, env.params);
     const PluginInfo& plugin = Registry::instance().find(PluginKind::sync, rule.config, rule.path);
     bound.push_back({rule.name, env.params, &plugin, create<SyncFactory>(plugin, rule.config, rule.path, env)});
+    check_dense(rule, *bound.back().rule, env.params);
   }
   return std::make_unique<Exchanger>(std::move(bound), all.params, all.ranks, path);
 }

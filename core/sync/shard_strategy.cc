@@ -87,52 +87,23 @@ void ShardConfig::fields(Fields& f) {
           {1, 2});
   f.field("bucket_mb", bucket_mb,
           "megabytes of parameters whose gradients share one message; 0: one message for each gradient", kNonNegative);
+  f.group("codec", codec, "encoding of gradients for the exchange");
+}
+
+void ShardConfig::check(const std::string& where) const {
+  codec.check(where);
 }
 
 Traits ShardConfig::traits() const {
   return {{trait::kShards, "true"}};
 }
 
-OwnersOf whole_owners(const std::vector<ParameterSpec>& params, std::vector<int64_t>& load) {
-  std::vector<const ParameterSpec*> by_size;
-  for (const ParameterSpec& p : params) by_size.push_back(&p);
-  std::stable_sort(by_size.begin(), by_size.end(),
-                   [](const auto* a, const auto* b) { return a->shape.numel() > b->shape.numel(); });
-  OwnersOf all;
-  for (const ParameterSpec* p : by_size) {
-    const auto least = std::min_element(load.begin(), load.end());
-    *least += p->shape.numel();
-    Owners& begin = all[p->name];
-    begin.assign(load.size() + 1, p->shape.numel());
-    std::fill_n(begin.begin(), least - load.begin() + 1, 0);
-  }
-  return all;
-}
-
-OwnersOf block_owners(const std::vector<ParameterSpec>& params, std::vector<int64_t>& load) {
-  int64_t total = 0, before = 0;
-  for (const ParameterSpec& p : params) total += blocks_in(p.shape.numel());
-  std::vector<size_t> by_load(load.size());
-  std::iota(by_load.begin(), by_load.end(), size_t{0});
-  std::stable_sort(by_load.begin(), by_load.end(), [&](size_t a, size_t b) { return load[a] < load[b]; });
-  const auto ranks = static_cast<int64_t>(load.size());
-  std::vector<int64_t> own(load.size(), total / ranks);
-  for (int64_t i = 0; i < total % ranks; ++i) ++own[by_load[static_cast<size_t>(i)]];
-  const std::vector<int64_t> first = RankRows(own).begins();
-  OwnersOf all;
-  for (const ParameterSpec& p : params) {
-    const int64_t n = p.shape.numel();
-    Owners& begin = all[p.name];
-    for (const int64_t block : first) begin.push_back(std::clamp((block - before) * kSumBlock, int64_t{0}, n));
-    for (size_t r = 0; r < load.size(); ++r) load[r] += begin[r + 1] - begin[r];
-    before += blocks_in(n);
-  }
-  return all;
-}
-
 struct ShardStrategy::Impl {
+  Impl(const ShardConfig& c, SyncEnv e) : config(c), env(std::move(e)), reducer(c.codec, env.group) {}
+
   ShardConfig config;
   SyncEnv env;
+  Reducer reducer;
   ParameterStore* params = nullptr;  // all values
   std::unique_ptr<Optimizer> optimizer;
   OwnersOf owners;
@@ -150,6 +121,7 @@ struct ShardStrategy::Impl {
   void make_parts(int rank);
   void order_blocks(Context& ctx);
   void give(const std::string& name, const Tensor& sum);
+  void reduce_encoded(Context& ctx, const Unit& unit, std::map<std::string, Tensor>& gradients);
   void set_values(const Unit& unit, const Tensor& all);
   Tensor collect(Context& ctx, const std::string& name, const SlotOfRanks& slot, const Tensor& own) const;
 };
@@ -224,10 +196,18 @@ void ShardStrategy::Impl::give(const std::string& name, const Tensor& sum) {
   part.grad().dense = sum.reshape(part.shape());
 }
 
-ShardStrategy::ShardStrategy(const ShardConfig& config, SyncEnv env) : impl_(std::make_unique<Impl>()) {
-  impl_->config = config;
-  impl_->env = std::move(env);
+void ShardStrategy::Impl::reduce_encoded(Context& ctx, const Unit& unit, std::map<std::string, Tensor>& gradients) {
+  std::vector<Reducer::Divided> divided;
+  for (const std::string& name : unit.names)
+    if (gradients.contains(name)) divided.push_back({name, flat(gradients.at(name)), owners.at(name)});
+  gradients.clear();
+  const std::vector<Tensor> sums = reducer.reduce_scatter(ctx, divided);
+  for (size_t i = 0; i < sums.size(); ++i)
+    if (sums[i].numel() > 0) give(divided[i].name, sums[i]);
 }
+
+ShardStrategy::ShardStrategy(const ShardConfig& config, SyncEnv env)
+    : impl_(std::make_unique<Impl>(config, std::move(env))) {}
 ShardStrategy::~ShardStrategy() = default;
 
 const SyncEnv& ShardStrategy::env() const {
@@ -314,6 +294,7 @@ void ShardStrategy::reduce(Context& ctx, std::span<Var> unit) {
     if (self.config.stage == 1) self.kept.push_back(p.grad().dense);
     p.grad().clear();
   }
+  if (self.config.codec.kind != "none") return self.reduce_encoded(ctx, u, gradients);
   if (ctx.comm->size() == 1) {
     for (const auto& [name, gradient] : gradients) self.give(name, gradient);
     return;
@@ -385,6 +366,25 @@ void ShardStrategy::publish(Context& ctx, const std::vector<std::string>& unit) 
 void ShardStrategy::after_step(Context&) {
   impl_->parts.clear_gradients();
   impl_->kept.clear();
+  impl_->reducer.commit();
+}
+void ShardStrategy::discard() {
+  impl_->reducer.discard();
+}
+void ShardStrategy::rescale(double factor) {
+  impl_->reducer.rescale(factor);
+}
+StateDict ShardStrategy::state() const {
+  return impl_->reducer.state();
+}
+void ShardStrategy::load(Context& ctx, const std::vector<StateDict>& ranks) {
+  impl_->reducer.load(ctx, ranks);
+}
+std::map<std::string, CodecHealth> ShardStrategy::take_health() {
+  return impl_->reducer.take_health();
+}
+std::vector<std::string> ShardStrategy::warnings(bool loss_scaled) const {
+  return impl_->config.codec.warnings(str("sync.", env().group, ".codec"), loss_scaled);
 }
 
 // `all`: the values of a unit, in rank order.

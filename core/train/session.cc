@@ -125,7 +125,7 @@ Session::Session(const Recipe& r, Communicator& c, const SessionStart& start)
   schedule = make_schedule(r.schedule, "schedule", learning_rate(r.optimizer, "optimizer") * shared->lr_factor);
   sync = make_sync(r, network, c);
   sync->check_loss(*network.loss);
-  sync->check_directions(shared->clip, r.precision == "fp16");
+  sync->check_directions(shared->clip, r.precision == "fp16", *shared->optimizer);
   if (batcher.carries_state()) carried = std::make_unique<CarriedState>(ctx, *network.model, first_sequence, sequences);
   if (!sync->servers().empty()) make_workers();
   if (!sync->replicas().empty()) make_replicas();

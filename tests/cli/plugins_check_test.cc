@@ -68,6 +68,7 @@ INSTANTIATE_TEST_SUITE_P(
         Good{"sync", "random_k", {"--approximate", "--config", "{keep: 0.25}"}},
         Good{"sync", "qsgd", {"--approximate", "--config", "{min_size: 0}"}}, Good{"sync", "sign_majority", {}},
         Good{"sync", "dgc", {"--approximate", "--config", "{keep: 0.25, momentum: 0}"}}, Good{"sync", "demo", {}},
+        Good{"sync", "one_bit_adam", {"--config", "{freeze: 2}"}}, Good{"codec", "sign", {}},
         Good{"sync", "sparse_loco", {"--config", "{every: 3}"}}, Good{"codec", "quantised", {}},
         Good{"codec", "quantised", {"--config", "{bits: 2, levels: statistical, block: 0, feedback: 0.9}"}},
         Good{"sync", "power_sgd", {"--approximate"}}, Good{"sync", "allgather_dense", {}}, Good{"sync", "seeded", {}},
@@ -106,7 +107,7 @@ INSTANTIATE_TEST_SUITE_P(
         Good{"model",
              "transformer",
              {"--config", "{d: 8, ffn: 12, heads: 2, encoder_layers: 1, decoder_layers: 2, share: all}"}},
-        Good{"sync", "unique", {"--config", "{codec: {kind: fp16}}"}},
+        Good{"sync", "unique", {"--config", "{codec: {kind: fp16}}"}}, Good{"codec", "sign", {}},
         Good{"codec", "quantised", {"--config", "{bits: 4, levels: statistical}"}}),
     [](const auto& one) { return std::string(one.param.name); });
 

@@ -77,6 +77,19 @@ Floats by_scale(const Floats& v, size_t block, const std::vector<double>& levels
   return out;
 }
 
+// The signs, times the root of the mean square of the block.
+Floats by_mean_square(const Floats& v, size_t block) {
+  Floats out;
+  for (size_t begin = 0; begin < v.size(); begin += block) {
+    const size_t end = std::min(v.size(), begin + block);
+    double squares = 0;
+    for (size_t i = begin; i < end; ++i) squares += static_cast<double>(v[i]) * static_cast<double>(v[i]);
+    for (size_t i = begin; i < end; ++i)
+      out.push_back(static_cast<float>(std::copysign(std::sqrt(squares / static_cast<double>(end - begin)), v[i])));
+  }
+  return out;
+}
+
 // Mean and standard deviation of all values; 2^bits intervals of 6 / 2^bits deviations, and the means in them.
 Floats by_deviation(const Floats& v, int bits) {
   const double n = static_cast<double>(v.size()), bins = 1 << bits;
@@ -125,6 +138,8 @@ TEST_P(PluginCodec, LevelsEqualPlainLoops) {
     powers.insert(powers.begin(), -std::ldexp(1, e));
   }
   expect("{kind: quantised, bits: 4, levels: e3m0}", by_scale(v, 256, powers));
+  expect("{kind: sign}", by_mean_square(v, 1000));
+  expect("{kind: sign, block: 7}", by_mean_square(v, 7));
   for (const int bits : {2, 4, 8})
     expect(str("{kind: quantised, levels: statistical, block: 0, bits: ", bits, "}"), by_deviation(v, bits));
 }
@@ -168,6 +183,8 @@ TEST(PluginCodecs, HaveTheirBytes) {
   EXPECT_EQ(bytes("{kind: quantised, bits: 4, block: 7}", 1000), 143 * 4 + 500);
   EXPECT_EQ(bytes("{kind: quantised, bits: 2, block: 0}", 1001), 4 + 251);
   EXPECT_EQ(bytes("{kind: quantised, bits: 2, levels: statistical, block: 0}", 1001), 4 * 4 + 251);
+  EXPECT_EQ(bytes("{kind: sign}", 1001), 4 + 126);
+  EXPECT_EQ(bytes("{kind: sign, block: 100}", 1001), 11 * 4 + 126);
   EXPECT_EQ(bytes("{kind: quantised}", 0), 0);
 }
 
@@ -201,6 +218,79 @@ TEST(PluginCodecs, ResidualsContainWhatIsMissingInTheSums) {
     }
   });
   for (const double owed : missing) EXPECT_NEAR(owed, 0, 1e-5);
+}
+
+// Four ranks have saved, and two continue: rank 1 owns the last four sums.
+TEST_P(PluginCodec, TakesTheResidualsOfOtherRanks) {
+  Context ctx = lmx_test::context_on(GetParam());
+  ctx.rank = 1;
+  ctx.ranks = 2;
+  std::vector<StateDict> saved;
+  for (int r = 0; r < 4; ++r) {
+    const float first = 2 * static_cast<float>(r);
+    saved.push_back({{"w.push", Tensor::from<float>(ctx.host, {8, 1}, Floats{1, 0, 0, 0, 0, 0, 0, first})},
+                     {"w.sum", Tensor::from<float>(ctx.host, {2, 1}, Floats{first, first + 1})}});
+  }
+  Reducer reducer(config_of("{kind: quantised, feedback: 1}"), "test");
+  reducer.load(ctx, saved);
+  const StateDict own = reducer.state();
+  EXPECT_EQ(values_of(ctx, own.at("w.push")), (Floats{2, 0, 0, 0, 0, 0, 0, 6}));
+  EXPECT_EQ(values_of(ctx, own.at("w.sum")), (Floats{4, 5, 6, 7}));
+}
+
+// Each rank sends to every other rank the values that this one owns, encoded separately, and gets the sums of the
+// values that it owns itself.
+TEST(PluginCodecs, SumsOfCodedPartsAreScattered) {
+  constexpr size_t kGroup = 3;
+  const std::vector<std::vector<int64_t>> begins{{0, 4, 4, 9}, {0, 0, 2, 7}};
+  for (const char* yaml : {"{kind: bf16}", "{kind: one_bit}", "{kind: quantised, bits: 4, feedback: 0.5}"})
+    sync_test::make_group(kGroup)->run([&](Communicator& comm) {
+      Context ctx;
+      ctx.rank = comm.rank();
+      ctx.ranks = kGroup;
+      ctx.allocator = ctx.host = comm.allocator();
+      ctx.comm = &comm;
+      const auto me = static_cast<size_t>(ctx.rank);
+      const CodecConfig config = config_of(yaml);
+      Reducer reducer(config, "test");
+      const Codec& codec = reducer.codec();
+      const double part = config.kind == "quantised" ? 0.5 : codec.feedback() ? 1 : 0;
+      std::map<std::pair<size_t, size_t>, Floats> kept;  // of the elements of this rank, by block and rank
+      for (uint64_t step = 0; step < 3; ++step) {
+        const auto values_of_rank = [&](size_t b, size_t r) {
+          return normal(begins[b].back(), 100 * step + 10 * b + r);
+        };
+        std::vector<Reducer::Divided> blocks;
+        for (size_t b = 0; b < begins.size(); ++b)
+          blocks.push_back({str("w", b), tensor(ctx, {begins[b].back()}, values_of_rank(b, me)), begins[b]});
+        comm.clear_ledger();
+        const std::vector<Tensor> sums = reducer.reduce_scatter(ctx, blocks);
+        reducer.commit();
+        int64_t sent = 0;
+        for (size_t b = 0; b < begins.size(); ++b) {
+          const auto first = static_cast<size_t>(begins[b][me]), n = static_cast<size_t>(begins[b][me + 1]) - first;
+          ASSERT_EQ(sums[b].numel(), static_cast<int64_t>(n));
+          std::vector<double> wanted(n);
+          for (size_t r = 0; r < kGroup; ++r) {
+            if (r != me) sent += codec.bytes(begins[b][r + 1] - begins[b][r], 1);
+            if (n == 0) continue;
+            Floats own = values_of_rank(b, r);
+            own = Floats(own.begin() + static_cast<long>(first), own.begin() + static_cast<long>(first + n));
+            Floats& rest = kept[{b, r}];
+            rest.resize(n);
+            for (size_t i = 0; i < n; ++i) own[i] += rest[i];
+            const Floats got = there_and_back(ctx, codec, own);
+            for (size_t i = 0; i < n; ++i) {
+              wanted[i] += static_cast<double>(got[i]);
+              rest[i] = static_cast<float>(part) * (own[i] - got[i]);
+            }
+          }
+          for (size_t i = 0; i < n; ++i) EXPECT_NEAR(sums[b].values<float>()[i], wanted[i], 1e-5) << yaml << step;
+        }
+        ASSERT_EQ(comm.ledger().size(), 1u);
+        EXPECT_EQ(comm.ledger()[0].sent, sent) << yaml;
+      }
+    });
 }
 
 // Ranks' rows are encoded separately, so that each has a scale of its own.

@@ -354,15 +354,17 @@ TEST(FeedbackStrategy, WithoutFeedbackACheckpointWithResidualsIsRefused) {
   });
 }
 
-TEST(SignMajority, ClippingAndALossScaleAreRefused) {
+TEST(Directions, ClippingALossScaleAndStatesAreRefused) {
   make_group(1);  // adds the plugins' folders
   const std::vector<ParameterSpec> params{{"gate", {4, 2}, {}, false}, {"bias", {4}, {}, false}};
-  const auto refused = [&](const std::string& strategy, const std::string& clip, bool loss_scaled) -> std::string {
+  const auto refused = [&](const std::string& strategy, const std::string& clip, bool loss_scaled,
+                           const std::string& optimizer = "{name: sgd, lr: 1}") -> std::string {
     const Node rules = parse_yaml(
         str("all: {params: 'bias', strategy: ", strategy, "}\nrest: {params: '.*', strategy: allreduce}"), "r.yaml");
     const auto exchanger = make_exchanger(rules, "sync", SyncEnv{"", params, 0, 2, RandomKey(3)});
     try {
-      exchanger->check_directions(read_clip(parse_yaml(clip, "c.yaml"), "clip"), loss_scaled);
+      exchanger->check_directions(read_clip(parse_yaml(clip, "c.yaml"), "clip"), loss_scaled,
+                                  *make_optimizer(parse_yaml(optimizer, "o.yaml"), "optimizer", params));
     } catch (const UserError& e) {
       return e.what();
     }
@@ -374,6 +376,16 @@ TEST(SignMajority, ClippingAndALossScaleAreRefused) {
   EXPECT_EQ(refused("sign_majority", "[{params: bias, norm: 0}, {params: '.*', norm: 1}]", false), "");
   EXPECT_THAT(refused("sign_majority", "0", true), Names("[sync] sync.all", "loss scale", "bf16"));
   EXPECT_EQ(refused("top_k", "1.0", true), "");
+  EXPECT_EQ(refused("sign_majority", "0", false, "{name: adamw}"), "");
+  EXPECT_EQ(refused("one_bit_adam", "0", false), "");
+  EXPECT_THAT(refused("one_bit_adam", "1.0", false), Names("[sync] sync.all", "direction", "clip: 0"));
+  EXPECT_THAT(refused("one_bit_adam", "0", true), Names("[sync] sync.all", "loss scale", "bf16"));
+  for (const char* optimizer : {"{name: adamw}", "{name: sgd, lr: 1, momentum: 0.9}", "{name: lamb}",
+                                "{one: {params: bias, name: lion}, rest: {params: '.*', name: sgd}}"})
+    EXPECT_THAT(refused("one_bit_adam", "0", false, optimizer),
+                Names("[sync] sync.all", "optimizer of 'bias'", "optimizer=sgd"));
+  EXPECT_EQ(refused("one_bit_adam", "0", false, "{one: {params: gate, name: adamw}, rest: {params: '.*', name: sgd}}"),
+            "");
 }
 
 TEST(SignMajority, AnInfiniteEntryOfOneRankIsSeenByAll) {

@@ -1,5 +1,6 @@
-// DGC and DeMo against plain loops over all ranks, over 20 steps, one of which is skipped, and with a run that
-// continues from a saved state; their bytes. compressors_test.cc has the methods without a state of their own.
+// DGC, DeMo and 1-bit Adam against plain loops over all ranks, over 20 steps and more, some of which are skipped, and
+// with runs that continue from a saved state; their bytes. compressors_test.cc has the methods without a state of their
+// own.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -8,6 +9,7 @@
 #include <map>
 #include <numbers>
 #include <numeric>
+#include <set>
 
 #include "lmx/vectors.h"
 #include "sync/group.h"
@@ -253,6 +255,161 @@ TEST(PublishedMethods, DemoEqualsPlainLoops) {
           const auto bits = std::max(1, static_cast<int>(std::bit_width(static_cast<uint64_t>(h * w - 1))));
           return 4 * sent + (sent * bits + 7) / 8;
         });
+  });
+}
+
+// Tang et al. 2021, algorithm 1, with Adam's bias correction. The compression of a part of a vector is its signs, times
+// the root of the mean square; rank r owns part r of each parameter.
+struct OneBitAdamLoop {
+  int freeze;
+  bool corrects;
+  double b1 = 0.9, b2 = 0.99, eps = 1e-8;
+  int updates = 0;
+  struct Of {
+    Doubles m, v, owner;        // `owner`: what the owners have not sent of the sum
+    std::vector<Doubles> rank;  // what each rank has not sent of its momentum
+  };
+
+  // x becomes what is sent of the elements [begin, end); returns the rest of them.
+  static Doubles sent(Doubles& x, size_t begin, size_t end) {
+    double squares = 0;
+    Doubles rest(x.size());
+    for (size_t i = begin; i < end; ++i) squares += x[i] * x[i];
+    for (size_t i = begin; i < end; ++i) {
+      const double size = std::sqrt(squares / static_cast<double>(end - begin)), value = x[i] > 0 ? size : -size;
+      rest[i] = x[i] - value;
+      x[i] = value;
+    }
+    return rest;
+  }
+
+  Doubles compressed_sum(Of& s, const std::vector<Doubles>& gradients) const {
+    const size_t n = s.m.size(), ranks = gradients.size();
+    Doubles sum(n);
+    for (size_t owner = 0; owner < ranks; ++owner) {
+      const size_t begin = n * owner / ranks, end = n * (owner + 1) / ranks;
+      for (size_t r = 0; r < ranks; ++r) {
+        Doubles x(n);
+        for (size_t i = begin; i < end; ++i)
+          x[i] = b1 * s.m[i] / static_cast<double>(ranks) + (1 - b1) * gradients[r][i] + s.rank[r][i];
+        const Doubles rest = sent(x, begin, end);
+        for (size_t i = begin; i < end; ++i) sum[i] += x[i], s.rank[r][i] = rest[i];
+      }
+      for (size_t i = begin; i < end; ++i) sum[i] += s.owner[i];
+      const Doubles rest = sent(sum, begin, end);
+      for (size_t i = begin; i < end; ++i) s.owner[i] = rest[i];
+    }
+    return sum;
+  }
+
+  Doubles step(Of& s, const std::vector<Doubles>& gradients) const {
+    const size_t n = gradients[0].size();
+    if (s.m.empty()) s = {Doubles(n), Doubles(n), Doubles(n), std::vector<Doubles>(gradients.size(), Doubles(n))};
+    const bool frozen = updates >= freeze;
+    if (frozen) s.m = compressed_sum(s, gradients);
+    const int t = updates + 1, variance_t = std::min(t, freeze);
+    Doubles direction(n);
+    for (size_t i = 0; i < n; ++i) {
+      double g = 0;
+      for (const Doubles& own : gradients) g += own[i];
+      if (!frozen) s.m[i] = b1 * s.m[i] + (1 - b1) * g, s.v[i] = b2 * s.v[i] + (1 - b2) * g * g;
+      const double m = corrects ? s.m[i] / (1 - std::pow(b1, t)) : s.m[i],
+                   v = corrects ? s.v[i] / (1 - std::pow(b2, variance_t)) : s.v[i];
+      direction[i] = m / (std::sqrt(v) + eps);
+    }
+    return direction;
+  }
+
+  // The bytes that a rank sends for all parameters.
+  int64_t bytes(const std::vector<ParameterSpec>& params, int rank) const {
+    int64_t sent = 0, all = 0;
+    for (const ParameterSpec& p : params) {
+      const int64_t n = p.shape.numel();
+      all += n;
+      for (int r = 0; r < kMethodRanks; ++r) {
+        const int64_t part = n * (r + 1) / kMethodRanks - n * r / kMethodRanks, encoded = part ? 4 + (part + 7) / 8 : 0;
+        sent += r == rank ? (kMethodRanks - 1) * encoded : encoded;
+      }
+    }
+    const int64_t own = all * (rank + 1) / kMethodRanks - all * rank / kMethodRanks;
+    return updates >= freeze ? sent : 4 * (all - own + (kMethodRanks - 1) * own);
+  }
+};
+
+void expect_one_bit_adam(Communicator& comm, OneBitAdamLoop loop) {
+  constexpr int kAll = 48;
+  const std::set<int> skipped{7, 30}, saved{12, 33};
+  const Subject subject =
+      Case{"one_bit_adam", str("{freeze: ", loop.freeze, ", betas: [0.9, 0.99], bias_correction: ", loop.corrects, "}")}
+          .subject();
+  RankRun run(comm, subject);
+  std::unique_ptr<RankRun> resumed;
+  std::map<std::string, OneBitAdamLoop::Of> states;
+  for (int step = 0; step < kAll; ++step) {
+    if (saved.contains(step)) {
+      resumed = std::make_unique<RankRun>(comm, subject);
+      resumed->strategy().load(resumed->ctx(), run.gather_states());
+    }
+    run.reduce(step);
+    int64_t sent = 0;
+    for (const lmx_cli::check::UnitExchange& unit : run.exchanged()) sent += unit.bytes.sent;
+    EXPECT_EQ(sent, loop.bytes(run.specs(), comm.rank())) << "step " << step;
+    const auto before = states;
+    for (size_t k = 0; k < run.specs().size(); ++k) {
+      const ParameterSpec& p = run.specs()[k];
+      std::vector<Doubles> gradients;
+      for (int r = 0; r < kMethodRanks; ++r) {
+        const auto own = own_of(r, step, p).values;
+        gradients.emplace_back(own.begin(), own.end());
+        gradients.back().resize(static_cast<size_t>(p.shape.numel()));
+      }
+      const Doubles want = loop.step(states[p.name], gradients);
+      for (size_t i = 0; i < want.size(); ++i)
+        ASSERT_NEAR(run.values()[k][i], want[i], 1e-4 * (1 + std::abs(want[i])))
+            << p.name << '[' << i << "], step " << step;
+    }
+    if (resumed) {
+      resumed->reduce(step);
+      EXPECT_TRUE(lmx_cli::check::same_bits(resumed->values(), run.values())) << "resumed, step " << step;
+    }
+    for (RankRun* each : {&run, resumed.get()}) {
+      if (!each) continue;
+      if (skipped.contains(step)) each->discard();
+      each->after_step();
+    }
+    if (skipped.contains(step))
+      states = before;
+    else
+      ++loop.updates;
+  }
+}
+
+TEST(PublishedMethods, OneBitAdamEqualsAPlainLoop) {
+  for (const bool corrects : {true, false})
+    make_group(kMethodRanks)->run([&](Communicator& comm) {
+      expect_one_bit_adam(comm, {.freeze = 20, .corrects = corrects});
+    });
+}
+
+// One bit cannot represent the momentum 0, and a variance of 0 would divide by eps.
+TEST(PublishedMethods, OneBitAdamLeavesElementsWithoutAVarianceAlone) {
+  make_group(2)->run([](Communicator& comm) {
+    Context ctx = lmx_cli::check::context_of(comm, {});
+    const Subject subject = Case{"one_bit_adam", "freeze: 2"}.subject();
+    const SyncEnv env{"all", {{"w", {4}, {}, false}}, ctx.rank, 2, RandomKey(3)};
+    const auto rule = create<SyncFactory>(subject.plugin, subject.config, "sync.all", env);
+    for (int step = 0; step < 6; ++step) {
+      Var w(ctx.zeros({4}), true, "w");
+      const std::vector<float> own{1, 0, -2, step == 4 ? 1.0f : 0.0f};
+      w.grad().dense = Tensor::from<float>(ctx.allocator, {4}, own);
+      rule->strategy()->reduce(ctx, std::span(&w, 1));
+      rule->after_step(ctx);
+      const auto got = w.grad().dense.values<float>();
+      EXPECT_GT(got[0], 0.1f);
+      EXPECT_EQ(got[1], 0);
+      EXPECT_LT(got[2], -0.1f);
+      EXPECT_EQ(got[3], 0);
+    }
   });
 }
 

@@ -40,7 +40,9 @@ struct Case {
     return one_bit() || has("feedback: true") || has("feedback: 1") || strategy == "top_k" || strategy == "random_k" ||
            strategy == "power_sgd" || strategy == "dgc";
   }
-  bool approximate() const { return feedback() || strategy == "qsgd" || has("quantised"); }
+  bool approximate() const {
+    return feedback() || strategy == "qsgd" || has("quantised") || (strategy == "zero" && has("codec"));
+  }
   Subject subject(Device device = {}) const {
     Node node = parse_yaml(config, "case.yaml");
     node.set("name", Node::string(strategy));
@@ -78,6 +80,8 @@ inline std::vector<Case> conformance_cases() {
   cases.push_back({"power_sgd", "rank: 4"});
   cases.push_back({"dgc", "{keep: 0.25, momentum: 0}"});
   cases.push_back({"demo", "{top: 8, chunk: 16}"});
+  cases.push_back({"one_bit_adam", "freeze: 1"});
+  cases.push_back({"one_bit_adam", "{freeze: 3, bias_correction: false, bucket_mb: 0}"});
   for (const char* strategy : {"allgather", "allgather_dense"}) cases.push_back({strategy, "codec: {kind: quantised}"});
   cases.push_back({"allreduce", "levels: 2\ncodec: {kind: quantised, bits: 4}"});
   cases.push_back({"unique", "codec: {kind: quantised, bits: 2, feedback: 1}"});
@@ -87,6 +91,8 @@ inline std::vector<Case> conformance_cases() {
   cases.push_back({"diloco", "{every: 6, fragments: 3, delay: 2, mix: 0.5, outer_momentum: 0}"});
   cases.push_back({"zero", "{}"});
   cases.push_back({"zero", "{stage: 1, bucket_mb: 0.03}"});
+  cases.push_back({"zero", "codec: {kind: fp16, reduce: fp32}"});
+  cases.push_back({"zero", "{bucket_mb: 0, codec: {kind: quantised, bits: 4, feedback: 1}}"});
   cases.push_back({"diloco", "{every: 4, codec: {kind: quantised, bits: 4, levels: e3m0}}"});
   cases.push_back({"noloco", "every: 3"});
   cases.push_back({"sparse_loco", "{every: 4, fragments: 2, delay: 1, top: 8, chunk: 64}"});
@@ -123,7 +129,7 @@ class ShippedCheck {
       run_.reduce(step_);
       if (case_.strategy == "sampled_rows") check_selection();
       size_t i = 0;
-      for (const ParameterSpec& p : parameters()) {
+      for (const ParameterSpec& p : run_.specs()) {
         const Sum sum = sum_of(comm_.size(), step_, p, run_.selected());
         check_rows(p, sum);
         if (case_.feedback() && comm_.size() > 1) sum_up(p, sum, run_.values()[i]);

@@ -15,6 +15,7 @@ namespace {
 
 struct Case {
   std::string name, text;
+  Changes changes = {};
 };
 void PrintTo(const Case& c, std::ostream* out) {
   *out << c.name;
@@ -175,7 +176,9 @@ const std::vector<Case> kExchanges{
     {"random_k", rules("random_k", "random_k, keep: 0.1, bucket_mb: 1")},
     {"qsgd", rules("unique", "qsgd, min_size: 200")},
     {"sign_majority", rules("unique", "sign_majority")},
+    {"one_bit_adam", rules("unique", "one_bit_adam, freeze: 1"), {{"optimizer", "{name: sgd}"}}},
     {"zero", rules("unique", "zero, bucket_mb: 0.1")},
+    {"zero_codec", rules("unique", "zero, codec: {kind: quantised, bits: 4, feedback: 1}")},
     {"replicas",
      "sync: {input: {params: .*embedding.*, strategy: diloco}, output: {params: ^softmax, strategy: local_sgd}, "
      "rest: {params: '.*', strategy: diloco, every: 4, fragments: 2, delay: 1, mix: 0.5}}\n"},
@@ -198,6 +201,12 @@ std::vector<LedgerEntry> sums_of(const std::vector<LedgerEntry>& ledger) {
   return all;
 }
 
+Recipe exchange_recipe(const Case& c) {
+  Changes changes = c.changes;
+  changes.emplace_back("comm", "{name: virtual, ranks: 4, ranks_per_node: 2}");
+  return read_recipe(changed(str(kWords, kSampled, c.text), changes), c.name);
+}
+
 class CountedExchange : public testing::TestWithParam<Case> {
  protected:
   void SetUp() override { load_plugins(); }
@@ -205,8 +214,7 @@ class CountedExchange : public testing::TestWithParam<Case> {
 
 TEST_P(CountedExchange, SendsTheBytesOfTheRealStep) {
   const Case& c = GetParam();
-  const Recipe recipe = read_recipe(
-      changed(str(kWords, kSampled, c.text), {{"comm", "{name: virtual, ranks: 4, ranks_per_node: 2}"}}), c.name);
+  const Recipe recipe = exchange_recipe(c);
   const StepMemory real = steps_on(recipe, {});
   const auto counting = CountingDevice::make(device_named(recipe.device, "").kind);
   const StepMemory counted = steps_on(recipe, counting->device());
@@ -247,8 +255,7 @@ StepMemory one_of(const Recipe& recipe, int rank, int ranks, int64_t per_node) {
 // that are drawn for the others.
 TEST_P(CountedExchange, OfOneRankAlone) {
   const Case& c = GetParam();
-  const Recipe recipe = read_recipe(
-      changed(str(kWords, kSampled, c.text), {{"comm", "{name: virtual, ranks: 4, ranks_per_node: 2}"}}), c.name);
+  const Recipe recipe = exchange_recipe(c);
   const StepMemory real = steps_on(recipe, {}), counted = one_of(recipe, 1, 4, 2);
   ASSERT_EQ(sums_of(counted.ledgers[0]).size(), sums_of(real.ledgers[1]).size());
   EXPECT_EQ(sent_by(counted.ledgers[0], "rest"), sent_by(real.ledgers[1], "rest"));

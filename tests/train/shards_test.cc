@@ -187,6 +187,59 @@ TEST_F(ShardRuns, SendAndKeepTheirPartsOnly) {
   EXPECT_GT(n, 8 * 8 * kSumBlock);
 }
 
+// Gradients in 8 bits and in 16, whose sums and values are exact; one rank encodes nothing.
+TEST_F(ShardRuns, GradientsMayBeEncoded) {
+  const std::string eight = rule("strategy: zero, codec: {kind: quantised, bits: 8, block: 64, feedback: 1}"),
+                    half = rule("strategy: zero, codec: {kind: bf16}");
+  run("exact", 3, kZero);
+  run("eight", 3, eight);
+  run("half", 3, half);
+  const double loss = records("exact", "train").back()["nll_nat"];
+  for (const char* name : {"eight", "half"}) {
+    const double coded = records(name, "train").back()["nll_nat"];
+    EXPECT_NE(coded, loss) << name;
+    EXPECT_NEAR(coded, loss, 0.01 * loss) << name;
+  }
+  const auto sent = [&](const char* dir, const char* collective) {
+    double sum = 0;
+    for (const auto& rank : records(dir, "rank"))
+      sum += rank[str("comm/all/", collective, "/sent_bytes")].get<double>();
+    return sum;
+  };
+  EXPECT_EQ(sent("half", "all_to_all"), sent("exact", "all_to_all") / 2);
+  EXPECT_EQ(sent("half", "all_gather"), sent("exact", "all_gather"));
+  run("one", 1, eight);
+  run("plain", 1, kZero);
+  EXPECT_EQ(records("one", "train").back()["nll_nat"], records("plain", "train").back()["nll_nat"]);
+}
+
+// The residuals belong to ranks, and to whole parameters, so that any number of ranks can continue with them.
+TEST_F(ShardRuns, ResidualsOfACodecContinue) {
+  const std::string coded = rule("strategy: zero, codec: {kind: quantised, bits: 2, block: 64, feedback: 1}");
+  const auto states_of = [&](const std::string& dir) {
+    return load_checkpoint(str(path(dir), "/checkpoints/step-6"), Allocator::cpu());
+  };
+  run("whole", 3, coded);
+  run("part", 3, coded, {}, "", 3);
+  run("part", 3, coded, {}, path("part"));
+  const TrainState whole = states_of("whole"), part = states_of("part");
+  ASSERT_EQ(whole.ranks.size(), 3u);
+  for (size_t r = 0; r < 3; ++r) {
+    EXPECT_TRUE(whole.ranks[r].contains("all/embedding.weight.push"));
+    for (const auto& [name, t] : whole.ranks[r])
+      EXPECT_EQ(std::memcmp(t.raw(), part.ranks[r].at(name).raw(), static_cast<size_t>(t.bytes())), 0) << name;
+  }
+  for (const auto& [name, t] : whole.model)
+    EXPECT_EQ(std::memcmp(t.raw(), part.model.at(name).raw(), static_cast<size_t>(t.bytes())), 0) << name;
+  run("other", 3, coded, {}, "", 3);
+  run("other", 5, coded, {}, path("other"));
+  EXPECT_NEAR(sum_of("other", "train", "nll_nat"), sum_of("whole", "train", "nll_nat"), 0.5);
+  run("skipped", 2, coded, {{"train.max_loss", "0.1"}, {"train.on_divergence", "skip"}, {"checkpoint.every", "1"}}, "",
+      1);
+  for (const StateDict& rank : load_checkpoint(path("skipped/checkpoints/step-1"), Allocator::cpu()).ranks)
+    EXPECT_TRUE(rank.empty());
+}
+
 TEST_F(ShardRuns, RefusesWhatCannotBeRight) {
   const std::string lstm = "{name: lstm, embedding: 8, cells: 10}";
   EXPECT_THAT(error(2, kZero, {{"model", lstm}}),
@@ -199,6 +252,9 @@ TEST_F(ShardRuns, RefusesWhatCannotBeRight) {
               Names("change:1:8: optimizer.name", "schedule_free", "no rank has the whole state"));
   EXPECT_THAT(error(2, rule("strategy: zero, stage: 3")), Names("change:1:", "stage", "1", "2"));
   EXPECT_THAT(error(2, rule("strategy: zero, bukket_mb: 3")), Names("bukket_mb", "bucket_mb"));
+  EXPECT_THAT(error(2, rule("strategy: zero, codec: {kind: bf16, scale: 8}")),
+              Names("sync.all.codec.scale", "kind is bf16"));
+  EXPECT_THAT(error(2, rule("strategy: zero, codec: {kind: bf61}")), Names("codec.kind", "bf16"));
   EXPECT_FALSE(std::filesystem::exists(path("refused")));
 }
 

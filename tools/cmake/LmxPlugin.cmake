@@ -64,6 +64,7 @@ function(lmx_plugin name)
     add_library(${name}_cuda MODULE ${kernels})
     target_link_libraries(${name}_cuda PRIVATE lmx::lmx_core $<TARGET_NAME_IF_EXISTS:lmx_flags> $<TARGET_NAME_IF_EXISTS:lmx_cuda>
                                                CUDA::cudart)
+    target_compile_options(${name}_cuda PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-fopenmp>)  # as the core's headers expect
     target_link_options(${name}_cuda PRIVATE -Wl,--no-undefined)
     target_include_directories(${name}_cuda PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})
     target_compile_definitions(${name}_cuda PRIVATE LMX_BUILD_ID="${LMX_BUILD_ID}")

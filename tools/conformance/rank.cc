@@ -53,8 +53,13 @@ double unreceived(Communicator& comm, const UnitBytes& b) {
 
 RankRun::RankRun(Communicator& comm, const Subject& s)
     : comm_(comm), ctx_(context_of(comm, s.device)), specs_(parameters()), queue_(comm.overlaps(), s.device) {
-  const SyncEnv env{"check", specs_, ctx_.rank, ctx_.ranks, RandomKey(3), comm.nodes().per_node()};
+  SyncEnv env{"check", specs_, ctx_.rank, ctx_.ranks, RandomKey(3), comm.nodes().per_node()};
   rule_ = create<SyncFactory>(s.plugin, s.config, "sync.check", env);
+  if (rule_->result() == SyncResult::update) {  // a recipe gives tables to another rule
+    std::erase_if(specs_, [](const ParameterSpec& p) { return p.sparse; });
+    env.params = specs_;
+    rule_ = create<SyncFactory>(s.plugin, s.config, "sync.check", env);
+  }
   for (const ParameterSpec& p : specs_) vars_.emplace(p.name, Var(ctx_.zeros(p.shape), true, p.name));
   if (rule_->strategy()) units_ = strategy().units({specs_.rbegin(), specs_.rend()});
 }
@@ -120,17 +125,17 @@ SelectedRows RankRun::gather_selected() {
   return selected;
 }
 
-std::vector<StateDict> RankRun::gather_states() {
+std::vector<StateDict> gather_states(Context& ctx, const StateDict& own) {
   std::string text;
-  for (const auto& [key, kept] : rule_->state()) {
-    const Tensor tensor = kept.device() == Device{} ? kept : copy_to(kept, ctx_.host);
+  for (const auto& [key, kept] : own) {
+    const Tensor tensor = kept.device() == Device{} ? kept : copy_to(kept, ctx.host);
     text += str(key, '\n', name_of(tensor.dtype()), ' ', tensor.rank());
     for (int i = 0; i < tensor.rank(); ++i) text += str(' ', tensor.dim(i));
     text += '\n';
     text.append(static_cast<const char*>(tensor.raw()), static_cast<size_t>(tensor.bytes()));
   }
   std::vector<StateDict> states;
-  for (const std::string& of_rank : comm_.gather_texts(text, "control")) {
+  for (const std::string& of_rank : ctx.comm->gather_texts(text, "control")) {
     states.emplace_back();
     std::istringstream in(of_rank);
     for (std::string key, type; std::getline(in, key);) {
@@ -139,7 +144,7 @@ std::vector<StateDict> RankRun::gather_states() {
       std::vector<int64_t> sizes(static_cast<size_t>(dims));
       for (int64_t& size : sizes) in >> size;
       in.get();
-      Tensor tensor = Tensor::empty(ctx_.host, Shape(std::span<const int64_t>(sizes)), dtype_from_name(type));
+      Tensor tensor = Tensor::empty(ctx.host, Shape(std::span<const int64_t>(sizes)), dtype_from_name(type));
       in.read(static_cast<char*>(tensor.raw()), tensor.bytes());
       states.back()[key] = tensor;
     }

@@ -75,6 +75,7 @@ class ShardRun {
   // A run that begins with the values and the state of this one. Collective.
   std::unique_ptr<ShardRun> resumed(Communicator& comm, const Subject& s) {
     StateDict state = shard().gather_optimizer(ctx_);
+    const std::vector<StateDict> residuals = gather_states(ctx_, shard().state());
     if (comm.shares_memory()) state = comm.once<StateDict>([&] { return state; });
     auto other = std::make_unique<ShardRun>(comm, s);
     comm.once<int>([&] {
@@ -84,6 +85,7 @@ class ShardRun {
       }
       return 0;
     });
+    other->shard().load(other->ctx_, residuals);
     // Ranks that are processes have no file with the state of rank 0.
     if (comm.shares_memory() || comm.size() == 1) other->shard().load_optimizer(other->ctx_, state);
     return other;

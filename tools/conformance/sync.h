@@ -54,8 +54,8 @@ void observe_counted(lmx::Communicator& comm, const Subject& subject, Observatio
 // calls it. On a device that counts, only what is exchanged is observed.
 Observation observe_replicas(lmx::Communicator& comm, const Subject& subject);
 
-// The checks "ledger", "ranks", "determinism", "update", "divided" and "state" of a ShardStrategy. observe_steps() calls
-// it. On a device that counts, only what is exchanged is observed.
+// The checks "ledger", "ranks", "determinism", "update", "divided" and "state" of a ShardStrategy. observe_steps()
+// calls it. On a device that counts, only what is exchanged is observed.
 Observation observe_shards(lmx::Communicator& comm, const Subject& subject);
 
 // The checks "discard", "rescale" and "mean" of the residual that a strategy keeps for later steps. If all steps have
@@ -112,6 +112,9 @@ lmx::Context context_of(lmx::Communicator& comm, lmx::Device device);
 // Collective. The bytes that the ranks have sent and no rank has received, of all or else of those between nodes.
 double unreceived(lmx::Communicator& comm, const lmx::UnitBytes& bytes);
 
+// Returns the states of all ranks, as SyncRule::load() receives them from a checkpoint. Collective.
+std::vector<lmx::StateDict> gather_states(lmx::Context& ctx, const lmx::StateDict& own);
+
 // Creates a group of virtual ranks. `per_node`: ranks of each node; 0: one node.
 std::unique_ptr<lmx::CommGroup> virtual_group(int ranks, int per_node = 0);
 
@@ -129,7 +132,9 @@ class RankRun {
   bool server() { return rule_->server() != nullptr; }    // then strategy() must not be called
   bool replica() { return rule_->replica() != nullptr; }  // the same
   bool shard() { return rule_->shard() != nullptr; }      // the same
-  bool direction() const { return rule_->result() == lmx::SyncResult::direction; }
+  bool direction() const { return rule_->result() != lmx::SyncResult::sum; }
+  // parameters(), without tables if the strategy takes dense gradients alone.
+  const std::vector<lmx::ParameterSpec>& specs() const { return specs_; }
   lmx::SyncStrategy& strategy() { return *rule_->strategy(); }
   lmx::Context& ctx() { return ctx_; }
   const std::vector<std::vector<std::string>>& units() const { return units_; }
@@ -150,7 +155,7 @@ class RankRun {
   const std::vector<UnitExchange>& exchanged() const { return exchanged_; }
 
   // Returns the states of all ranks, as load() receives them from a checkpoint. Collective.
-  std::vector<lmx::StateDict> gather_states();
+  std::vector<lmx::StateDict> gather_states() { return check::gather_states(ctx_, rule_->state()); }
 
  private:
   void post_unit(const Given& given, const std::vector<std::string>& names);

@@ -136,7 +136,7 @@ double tolerance(const CodecConfig& codec, int ranks, double size) {
 class StepCheck {
  public:
   StepCheck(Communicator& comm, const Subject& s, RankRun& run)
-      : comm_(comm), s_(s), run_(run), codec_(codec_of(s)), specs_(parameters()) {}
+      : comm_(comm), s_(s), run_(run), codec_(codec_of(s)), specs_(run.specs()) {}
 
   Observation all() {
     check_units();

@@ -295,7 +295,7 @@ namespace {
 comm::LevelTable table_of(const LevelCoder& coder, const Uploaded<float>& levels, int64_t n) {
   LMX_CHECK(levels.size() >= 2 && levels.size() <= 256 && coder.block >= 0, levels.size(), " levels, blocks of ",
             coder.block);
-  return {levels.data(), levels.size(), n, coder.block == 0 ? std::max<int64_t>(n, 1) : coder.block, coder.statistical};
+  return {levels.data(), levels.size(), n, coder.block == 0 ? std::max<int64_t>(n, 1) : coder.block, coder.scale};
 }
 int bits_of(const LevelCoder& coder) {
   return static_cast<int>(std::bit_width(coder.levels.size() - 1));
@@ -311,7 +311,7 @@ std::pair<Tensor, Tensor> parts_of(const LevelCoder& coder, const Tensor& encode
 
 int64_t level_bytes(const LevelCoder& coder, int64_t n) {
   const int64_t blocks = coder.block == 0 ? (n > 0 ? 1 : 0) : groups_of(n, coder.block);
-  return 4 * blocks * (coder.statistical ? static_cast<int64_t>(coder.levels.size()) : 1) +
+  return 4 * blocks * (coder.scale == LevelScale::deviation ? static_cast<int64_t>(coder.levels.size()) : 1) +
          packed_bytes(n, bits_of(coder));
 }
 

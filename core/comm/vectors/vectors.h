@@ -6,6 +6,7 @@
 
 #include "lmx/kernels.h"
 #include "lmx/math.h"
+#include "lmx/vectors.h"
 #include "ops/layers/dropout_mask.h"
 
 namespace lmx::comm {
@@ -284,9 +285,11 @@ struct DivideCounts {
 // The levels of a LevelCoder (count), and how the blocks of n elements are coded with them.
 struct LevelTable {
   const float* levels;
-  int64_t count, n, block, statistical;  // statistical: 1 or 0
+  int64_t count, n, block;
+  LevelScale kind;
   LMX_HD int64_t blocks() const { return (n + block - 1) / block; }
-  LMX_HD int64_t numbers() const { return statistical ? count : 1; }  // that are stored for a block
+  LMX_HD bool means() const { return kind == LevelScale::deviation; }  // stored for each level, instead of the scale
+  LMX_HD int64_t numbers() const { return means() ? count : 1; }       // that are stored for a block
   LMX_HD int64_t end(int64_t b) const { return (b + 1) * block < n ? (b + 1) * block : n; }
   // The number of the nearest level. NaN has the highest one.
   LMX_HD uint8_t nearest(float v, float offset, float scale) const {
@@ -321,7 +324,7 @@ struct DecodeLevels {
   T* v;
   LMX_HD void set(int64_t i) const {
     const int64_t b = i / table.block;
-    v[i] = table.statistical ? numbers[b * table.count + codes[i]] : numbers[b] * table.levels[codes[i]];
+    v[i] = table.means() ? numbers[b * table.count + codes[i]] : numbers[b] * table.levels[codes[i]];
   }
 };
 

@@ -137,10 +137,10 @@ void add_levels(Context&, const AddLevels<float>& a) {
   });
 }
 
-// The mean and the standard deviation of v.
-std::pair<float, float> deviation_of(const float* v, int64_t n) {
+std::pair<float, float> offset_and_scale(LevelScale kind, const float* v, int64_t n) {
+  if (kind == LevelScale::largest) return {0.0f, norm_of(v, n, true)};
   double sum = 0, squares = 0;
-  for (int64_t i = 0; i < n; ++i) sum += static_cast<double>(v[i]);
+  for (int64_t i = 0; i < n && kind == LevelScale::deviation; ++i) sum += static_cast<double>(v[i]);
   const double mean = sum / static_cast<double>(n);
   for (int64_t i = 0; i < n; ++i) squares += (static_cast<double>(v[i]) - mean) * (static_cast<double>(v[i]) - mean);
   return {static_cast<float>(mean), static_cast<float>(std::sqrt(squares / static_cast<double>(n)))};
@@ -151,9 +151,9 @@ void encode_block(const EncodeLevels<float>& a, int64_t b) {
   const int64_t begin = b * t.block, n = t.end(b) - begin;
   const float* v = a.v + begin;
   float* numbers = a.numbers + b * t.numbers();
-  const auto [offset, scale] = t.statistical ? deviation_of(v, n) : std::pair(0.0f, norm_of(v, n, true));
+  const auto [offset, scale] = offset_and_scale(t.kind, v, n);
   for (int64_t i = 0; i < n; ++i) a.codes[begin + i] = t.nearest(v[i], offset, scale);
-  if (!t.statistical) return void(*numbers = scale);
+  if (!t.means()) return void(*numbers = scale);
   std::vector<double> sums(static_cast<size_t>(t.count)), counts(sums.size());
   for (int64_t i = 0; i < n; ++i) {
     sums[a.codes[begin + i]] += static_cast<double>(v[i]);

@@ -248,24 +248,24 @@ __global__ void encode_block(EncodeLevels<float> a) {
   const int64_t begin = blockIdx.x * t.block, end = t.end(blockIdx.x);
   const auto sum_of = [&](auto value) { return cuda::block_sum_of(begin, end, value); };
   float offset = 0, scale = 0;
-  if (t.statistical) {
+  if (t.kind == LevelScale::largest) {
+    double largest = 0;
+    for (int64_t i = begin + threadIdx.x; i < end; i += blockDim.x)
+      largest = cuda::LargerValue()(static_cast<double>(math::from_bits(magnitude_bits(a.v[i]))), largest);
+    scale = static_cast<float>(cuda::block_reduce(largest, 0.0, cuda::shared<double>(), cuda::LargerValue()));
+  } else {
     const auto n = static_cast<double>(end - begin);
-    const double mean = sum_of([&](int64_t i) { return static_cast<double>(a.v[i]); }) / n;
+    const double mean = t.means() ? sum_of([&](int64_t i) { return static_cast<double>(a.v[i]); }) / n : 0.0;
     const auto square = [&](int64_t i) {
       return (static_cast<double>(a.v[i]) - mean) * (static_cast<double>(a.v[i]) - mean);
     };
     offset = static_cast<float>(mean);
     scale = static_cast<float>(sqrt(sum_of(square) / n));
-  } else {
-    double largest = 0;
-    for (int64_t i = begin + threadIdx.x; i < end; i += blockDim.x)
-      largest = cuda::LargerValue()(static_cast<double>(math::from_bits(magnitude_bits(a.v[i]))), largest);
-    scale = static_cast<float>(cuda::block_reduce(largest, 0.0, cuda::shared<double>(), cuda::LargerValue()));
   }
   for (int64_t i = begin + threadIdx.x; i < end; i += blockDim.x) a.codes[i] = t.nearest(a.v[i], offset, scale);
   float* numbers = a.numbers + blockIdx.x * t.numbers();
-  if (!t.statistical && threadIdx.x == 0) *numbers = scale;
-  for (int64_t level = 0; t.statistical && level < t.count; ++level) {  // each thread reads the codes that it wrote
+  if (!t.means() && threadIdx.x == 0) *numbers = scale;
+  for (int64_t level = 0; t.means() && level < t.count; ++level) {  // each thread reads the codes that it wrote
     const double sum = sum_of([&](int64_t i) { return a.codes[i] == level ? static_cast<double>(a.v[i]) : 0.0; }),
                  count = sum_of([&](int64_t i) { return a.codes[i] == level ? 1.0 : 0.0; });
     if (threadIdx.x == 0) numbers[level] = count > 0 ? static_cast<float>(sum / count) : 0.0f;

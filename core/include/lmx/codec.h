@@ -155,6 +155,14 @@ class LMX_API Reducer {
   // such rows. `gathered`: the indices of all ranks, with or without repetitions. Null: every rank has all of `index`.
   Tensor reduce_rows(Context& ctx, const std::string& name, RowSparse own, const std::vector<int32_t>& index,
                      const GatheredIndices* gathered);
+  // The part of each sum that this rank owns, (begin[r + 1] - begin[r]), which is not encoded. All blocks share one
+  // message. Residuals are kept for whole blocks, so they do not depend on the parts.
+  struct Divided {
+    std::string name;
+    Tensor own;                  // (n)
+    std::vector<int64_t> begin;  // rank r gets the elements [begin[r], begin[r + 1]); (ranks + 1) numbers
+  };
+  std::vector<Tensor> reduce_scatter(Context& ctx, std::span<const Divided> blocks);
   // Does not sum: returns the ranks' blocks (rows_r, D), decoded, one after the other. REQUIRES: a codec
   // without error feedback.
   Tensor gather(Context& ctx, const std::string& name, const Tensor& own, std::span<const int64_t> rows);

@@ -35,10 +35,13 @@ class LMX_API Optimizer {
  public:
   virtual ~Optimizer();
   // The grain of this parameter's update. A parameter server updates rows of a parameter on different ranks, so it
-  // needs Grain::element. A ShardStrategy gives blocks of kSumBlock elements to different ranks if the grain is element,
-  // and whole parameters otherwise. The state tensors of such an optimizer have the shape of the parameter. Default:
-  // parameter.
+  // needs Grain::element. A ShardStrategy gives blocks of kSumBlock elements to different ranks if the grain is
+  // element, and whole parameters otherwise. The state tensors of such an optimizer have the shape of the parameter.
+  // Default: parameter.
   virtual Grain grain(const std::string& param) const;
+  // Whether this parameter's update depends on gradients of earlier steps. If not, it is a function of the value, the
+  // gradient and the rate. Default: yes.
+  virtual bool keeps_state(const std::string& param) const;
   // Called once, before the first update, with the parameters that this object will update. UserError that begins with
   // `where`: it cannot update one of them. Default: it can update all.
   virtual void begin(const std::vector<ParameterSpec>& params, const std::string& where);

@@ -24,7 +24,9 @@ namespace lmx {
 struct LMX_API ShardConfig {
   int64_t stage = 2;      // 1: gradients are kept until the update; 2: only the own part of their sum
   double bucket_mb = 25;  // megabytes of parameters whose gradients share one message; 0: each gradient separately
+  CodecConfig codec;      // of gradients; sums and values are not encoded
   void fields(Fields& f);
+  void check(const std::string& where) const;
   Traits traits() const;
 };
 
@@ -57,12 +59,15 @@ class LMX_API ShardStrategy : public SyncStrategy {
   virtual OwnersOf owners(const std::set<std::string>& whole) const;
   // Collective, possibly on a second thread while backward computes other parameters. `gradients`: this rank's
   // gradients of a unit, flat: first the part of each parameter that rank 0 owns, then those of rank 1, and so on;
-  // `parts`: the elements of each rank's. Returns this rank's part of the sum over ranks, in rank order from +0.
+  // `parts`: the elements of each rank's. Returns this rank's part of the sum over ranks, in rank order from +0. Not
+  // called if the rule has a codec.
   virtual Tensor reduce_scatter(Context& ctx, const Tensor& gradients, const RankRows& parts);
   // Collective, after the update. `values`: those that this rank owns of a unit. Returns those of all ranks, in rank
   // order.
   virtual Tensor gather(Context& ctx, const Tensor& values, const RankRows& parts);
   std::string describe(int ranks) const override;
+  std::vector<std::string> warnings(bool loss_scaled) const override;
+  std::map<std::string, CodecHealth> take_health() override;
 
   // To be called once, before the functions below. `params`: all values, which the ranks of a process may share.
   // `optimizer`: of this rank. InternalError: owners() does not fit.
@@ -76,6 +81,11 @@ class LMX_API ShardStrategy : public SyncStrategy {
   // Collective. Gives all ranks the values of a unit.
   void publish(Context& ctx, const std::vector<std::string>& unit);
   void after_step(Context& ctx) override;
+  // The residuals of a codec with error feedback.
+  void discard() override;
+  void rescale(double factor) override;
+  StateDict state() const override;
+  void load(Context& ctx, const std::vector<StateDict>& ranks) override;
   // This rank's parts of parameters, with the sums of their gradients.
   const ParameterStore& parts() const;
 

@@ -104,6 +104,7 @@ void run_updates(Context& ctx, std::span<const Change<T>> changes, Make make) {
 class LMX_API SlotOptimizer : public Optimizer {
  public:
   Grain grain(const std::string&) const final { return Grain::element; }
+  bool keeps_state(const std::string&) const final { return !slots_.empty(); }
   void update(Context& ctx, Var& param, double lr, int64_t number, double grad_scale) final;
   void update_all(Context& ctx, std::span<const ParameterUpdate> updates, double lr, int64_t number) final;
   StateDict state() const final;

@@ -32,9 +32,11 @@ enum class CandidateKey : uint8_t {
 
 // The kind of a rule's result.
 enum class SyncResult : uint8_t {
-  sum,       // their sum over ranks, exact or approximate
-  direction  // an update direction, such as signs. Its size does not depend on that of the gradients, so neither
-             // clipping nor a loss scale is allowed for the rule's parameters
+  sum,        // their sum over ranks, exact or approximate
+  direction,  // an update direction, such as signs. Its size does not depend on that of the gradients, so neither
+              // clipping nor a loss scale is allowed for the rule's parameters
+  update      // a direction that contains moments of earlier gradients, so the optimizer of these parameters must keep
+              // no state. Tables with row-sparse gradients are not allowed
 };
 
 // The reports of a rule to its user. The defaults report nothing.

@@ -87,16 +87,20 @@ LMX_API void add_quantised(Context& ctx, const QuantiserConfig& config, const Qu
 LMX_API Tensor gather_quantised(Context& ctx, const QuantiserConfig& config, const Quantised& own, int64_t size,
                                 const std::string& group);
 
-// The nearest of a few levels. A vector is divided into blocks of successive elements, and a block has an offset o and
-// a scale s: an element v gets the number of the level that is nearest to (v - o) / s, of two equally near ones the
-// lower.
+// The offset o and the scale s of a block of elements.
+//
+//   largest       o is 0 and s the largest absolute value, which is stored; the decoded value is s times the level
+//   mean_square   the same with the root of the mean square of the elements
+//   deviation     o is the mean and s the standard deviation; the decoded value is the mean of the block's elements
+//   with
+//                 the same level, which is stored for each level
+enum class LevelScale : uint8_t { largest, mean_square, deviation };
+// The nearest of a few levels. A vector is divided into blocks of successive elements, and an element v of a block gets
+// the number of the level that is nearest to (v - o) / s, of two equally near ones the lower.
 struct LevelCoder {
   std::vector<float> levels;  // ascending, 2 to 256 of them
   int64_t block = 0;          // elements; 0: the whole vector
-  // false: o is 0 and s the largest absolute value, which is stored; the decoded value is s times the level. true: o is
-  // the mean and s the standard deviation; the decoded value is the mean of the block's elements with the same level,
-  // which is stored for each level.
-  bool statistical = false;
+  LevelScale scale = LevelScale::largest;
 };
 // The size of n encoded values: the f32 numbers of all blocks, then the numbers of the levels without gaps.
 LMX_API int64_t level_bytes(const LevelCoder& coder, int64_t n);

@@ -33,11 +33,12 @@ struct QuantisedConfig {
 };
 
 LevelCoder coder_of(const QuantisedConfig& c) {
-  LevelCoder coder{.levels = {}, .block = c.block, .statistical = c.levels == "statistical"};
+  const bool statistical = c.levels == "statistical";
+  LevelCoder coder{.levels = {}, .block = c.block, .scale = statistical ? LevelScale::deviation : LevelScale::largest};
   const int half = 1 << (c.bits - 1);
-  for (int i = coder.statistical ? -half : 1 - half; i < half; ++i) {
+  for (int i = statistical ? -half : 1 - half; i < half; ++i) {
     const auto level = static_cast<float>(i);
-    if (coder.statistical)
+    if (statistical)
       coder.levels.push_back(level * static_cast<float>(c.range) / static_cast<float>(2 * half));
     else if (c.levels == "even")
       coder.levels.push_back(level / static_cast<float>(half - 1));

@@ -58,7 +58,8 @@ Outline outline_of(const Recipe& r, int ranks, int ranks_per_node) {
   o.shares = shares_of(r, o.batch, ranks);
   o.sync = make_exchanger(r.sync, "sync", SyncEnv{"", o.network.specs, 0, ranks, RandomKey(), ranks_per_node});
   o.sync->check_loss(*o.network.loss);
-  o.sync->check_directions(read_clip(r.clip, "clip"), r.precision == "fp16");
+  o.sync->check_directions(read_clip(r.clip, "clip"), r.precision == "fp16",
+                           *make_optimizer(r.optimizer, "optimizer", o.network.specs));
   return o;
 }
 

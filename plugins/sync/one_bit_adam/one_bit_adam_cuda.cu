@@ -1,0 +1,8 @@
+#include "lmx/slot_optimizer.cuh"
+#include "one_bit_adam_kernels.h"
+
+namespace {
+
+const lmx::KernelAdder adder = lmx::cuda::updates<one_bit_adam::WarmUp, one_bit_adam::Frozen>();
+
+}  // namespace
