@@ -16,25 +16,25 @@ using namespace lmx;
 // A device adds up in another order than the CPU and has other functions for exp and tanh.
 constexpr double kTolerance = 1e-3;
 
-using Values = std::vector<double>;
+using Numbers = std::vector<double>;
 
-Values values_of(const Context& ctx, const Tensor& t) {
+Numbers values_of(const Context& ctx, const Tensor& t) {
   if (t.numel() == 0) return {};
   const Reading<float> read = ctx.read<float>(t);
   return {read.get().begin(), read.get().end()};
 }
 
 // The dense form of a gradient.
-Values gradient_of(const Context& ctx, const Var& v) {
-  Values sum(static_cast<size_t>(v.value().numel()));
+Numbers gradient_of(const Context& ctx, const Var& v) {
+  Numbers sum(static_cast<size_t>(v.value().numel()));
   const auto add = [&](size_t at, double x) { sum.at(at) += x; };
   if (v.grad().dense.defined()) {
-    const Values dense = values_of(ctx, v.grad().dense);
+    const Numbers dense = values_of(ctx, v.grad().dense);
     for (size_t i = 0; i < dense.size(); ++i) add(i, dense[i]);
   }
   const auto width = static_cast<size_t>(v.value().numel() / v.value().dim(0));
   for (const RowSparse& piece : v.grad().pieces) {
-    const Values rows = values_of(ctx, piece.rows);
+    const Numbers rows = values_of(ctx, piece.rows);
     for (size_t i = 0; i < rows.size(); ++i)
       add(static_cast<size_t>(piece.indices[i / width]) * width + i % width, rows[i]);
   }
@@ -51,7 +51,7 @@ class ModelOnDevice {
     for (const ParameterSpec& spec : model_->parameters()) params_.add(ctx_, spec, RandomKey(1).fold("init"));
   }
 
-  Values forward(bool training) {
+  Numbers forward(bool training) {
     ctx_.training = training;
     const Batch b = model_->translates() ? pair_batch() : text_batch();
     ModelState state = model_->initial_state(ctx_, b.sequences());
@@ -59,7 +59,7 @@ class ModelOnDevice {
   }
 
   // The gradient of each parameter, of the features weighted by fixed numbers.
-  std::map<std::string, Values> gradients() {
+  std::map<std::string, Numbers> gradients() {
     ctx_.training = true;
     const Batch b = model_->translates() ? pair_batch() : text_batch();
     Tape tape;
@@ -71,16 +71,16 @@ class ModelOnDevice {
       weights.data<float>()[i] = static_cast<float>(RandomKey(9).normal(static_cast<uint64_t>(i)));
     tape.backward(ctx_, sum(ctx_, multiply(ctx_, f, Var(ctx_.upload(weights)))));
     ctx_.tape = nullptr;
-    std::map<std::string, Values> all;
+    std::map<std::string, Numbers> all;
     for (const std::string& name : params_.names()) all[name] = gradient_of(ctx_, params_.at(name));
     return all;
   }
 
   // The state after the first half of the text, and the features of the second half, which begins with it.
-  std::map<std::string, Values> states() {
+  std::map<std::string, Numbers> states() {
     ctx_.training = false;
     ModelState state = model_->initial_state(ctx_, kSequences);
-    std::map<std::string, Values> all;
+    std::map<std::string, Numbers> all;
     if (state.empty()) return all;
     const int64_t half = kLength / 2;
     static_cast<void>(model_->forward(ctx_, params_, text_batch(0, kSequences, 0, half), state));
@@ -100,7 +100,7 @@ class ModelOnDevice {
 };
 
 // Returns the largest difference, divided by the largest value of the CPU.
-double apart(const Values& device, const Values& cpu, const std::string& what) {
+double apart(const Numbers& device, const Numbers& cpu, const std::string& what) {
   if (device.size() != cpu.size())
     fail(what, ": ", device.size(), " values on the device, ", cpu.size(), " on the CPU");
   double largest = 1e-6, difference = 0;
@@ -118,7 +118,7 @@ double apart(const Values& device, const Values& cpu, const std::string& what) {
   return difference / largest;
 }
 
-std::string compare(const std::map<std::string, Values>& device, const std::map<std::string, Values>& cpu) {
+std::string compare(const std::map<std::string, Numbers>& device, const std::map<std::string, Numbers>& cpu) {
   double most = 0;
   for (const auto& [name, values] : cpu) {
     const auto found = device.find(name);
