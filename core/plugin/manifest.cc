@@ -13,8 +13,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::array kKinds{PluginKind::model, PluginKind::sync,      PluginKind::batcher,  PluginKind::comm,
-                            PluginKind::loss,  PluginKind::optimizer, PluginKind::schedule, PluginKind::codec};
+constexpr std::array kKinds{PluginKind::model,    PluginKind::sync,  PluginKind::batcher,
+                            PluginKind::comm,     PluginKind::loss,  PluginKind::optimizer,
+                            PluginKind::schedule, PluginKind::codec, PluginKind::metric};
 
 std::vector<std::string> kind_names() {
   std::vector<std::string> names;
@@ -73,6 +74,8 @@ const char* name_of(PluginKind kind) {
       return "schedule";
     case PluginKind::codec:
       return "codec";
+    case PluginKind::metric:
+      return "metric";
   }
   return "unknown";
 }

@@ -9,6 +9,7 @@
 #include "lmx/plugin.h"
 #include "recipe/comm_config.h"
 #include "recipe/components.h"
+#include "recipe/metrics.h"
 #include "recipe/optimizer.h"
 #include "recipe/stop_rule.h"
 #include "recipe/sync_rules.h"
@@ -151,6 +152,7 @@ void Recipe::fields(Fields& f) {
   f.group("lr_rule", lr_rule, "scales the learning rate with the batch or the number of nodes");
   f.subtree("clip", clip, "limits for the norm of gradients");
   f.subtree("sync", sync, "rules: how ranks exchange the gradients of each parameter");
+  f.subtree("metric", metric, "what validations compute beside the likelihood, by label (plugins)");
   f.subtree("provenance", provenance, "free form: the source of values, and assumptions");
 }
 
@@ -310,6 +312,7 @@ Recipe full_components(const Recipe& given, ErrorCollector& errors) {
     if (updates) train::check_optimizer_of_ranks(given.optimizer, "optimizer", ranks);
   });
   errors.keep([&] { static_cast<void>(read_clip(given.clip, "clip")); });
+  errors.keep([&] { full.metric = full_metric_config(given.metric, "metric"); });
   full.loss_scale = given.loss_scale.resolved();
   if (full.clip.kind == Node::Kind::null) full.clip = Node::list({});
   return full;

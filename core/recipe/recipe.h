@@ -120,7 +120,8 @@ struct Recipe {
   RunConfig run;
   MemoryConfig memory;
   LrRule lr_rule;
-  Node model, loss, data, batcher, optimizer, schedule, sync, clip, comm;  // each is read by its component
+  // Each is read by its component.
+  Node model, loss, data, batcher, optimizer, schedule, sync, clip, comm, metric;
   Node provenance;  // free form: sources of the values, assumptions
   void fields(Fields& f);
 };

@@ -16,7 +16,7 @@ namespace lmx {
 
 namespace {
 
-constexpr RuleForm kForm{"strategy", "{params: \".*\", strategy: allreduce}"};
+constexpr RuleForm kSyncForm{"strategy", "{params: \".*\", strategy: allreduce}"};
 
 // Checks that all rules have the same clock: all of them synchronous, or all asynchronous with equal settings.
 void check_clock(const ParamRule& rule, const std::string& clock, const ParamRule& first, const std::string& expected) {
@@ -46,7 +46,7 @@ bool has_trait(const ParamRule& rule, const char* name) {
 
 // All rules have these traits, or none (full_sync_config()).
 bool rules_have(const Node& sync, const std::string& path, const char* trait) {
-  const std::vector<ParamRule> rules = read_param_rules(sync, path, kForm);
+  const std::vector<ParamRule> rules = read_param_rules(sync, path, kSyncForm);
   return !rules.empty() && has_trait(rules.front(), trait);
 }
 
@@ -67,8 +67,8 @@ void check_dense(const ParamRule& rule, SyncRule& made, const std::vector<Parame
 }  // namespace
 
 std::unique_ptr<Exchanger> make_exchanger(const Node& sync, const std::string& path, const SyncEnv& all) {
-  const std::vector<ParamRule> rules = read_param_rules(sync, path, kForm);
-  const std::vector<std::vector<ParameterSpec>> assigned = params_of_rules(rules, all.params, path, kForm);
+  const std::vector<ParamRule> rules = read_param_rules(sync, path, kSyncForm);
+  const std::vector<std::vector<ParameterSpec>> assigned = params_of_rules(rules, all.params, path, kSyncForm);
   std::vector<BoundRule> bound;
   for (size_t r = 0; r < rules.size(); ++r) {
     const ParamRule& rule = rules[r];
@@ -84,7 +84,7 @@ std::unique_ptr<Exchanger> make_exchanger(const Node& sync, const std::string& p
 
 Node full_sync_config(const Node& sync, const std::string& path) {
   Node all = Node::map(sync.mark);
-  const std::vector<ParamRule> rules = read_param_rules(sync, path, kForm);
+  const std::vector<ParamRule> rules = read_param_rules(sync, path, kSyncForm);
   std::string expected;
   bool replicas = false;
   for (const ParamRule& rule : rules) {
@@ -94,7 +94,7 @@ Node full_sync_config(const Node& sync, const std::string& path) {
     if (&rule == &rules.front()) expected = clock, replicas = own_values;
     check_clock(rule, clock, rules.front(), expected);
     check_replicas(rule, own_values, rules.front(), replicas);
-    all.set(rule.name, full_rule(rule, std::move(full), kForm));
+    all.set(rule.name, full_rule(rule, std::move(full), kSyncForm));
   }
   return all;
 }
@@ -108,7 +108,7 @@ bool has_replicas(const Node& sync, const std::string& path) {
 }
 
 bool has_shards(const Node& sync, const std::string& path) {
-  const std::vector<ParamRule> rules = read_param_rules(sync, path, kForm);
+  const std::vector<ParamRule> rules = read_param_rules(sync, path, kSyncForm);
   return std::any_of(rules.begin(), rules.end(), [](const ParamRule& r) { return has_trait(r, trait::kShards); });
 }
 

@@ -7,6 +7,7 @@
 #include "data/dataset.h"
 #include "lmx/error.h"
 #include "lmx/pair_batches.h"
+#include "ops/losses/top_k.h"
 #include "train/carried_state.h"
 
 namespace lmx::train {
@@ -25,17 +26,25 @@ void add(SplitScore& sum, const SplitScore& score) {
   sum.tokens += score.tokens;
   sum.bytes += score.bytes;
   sum.complete = sum.complete && score.complete;
+  sum.sums.resize(score.sums.size());
+  for (size_t i = 0; i < score.sums.size(); ++i) sum.sums[i] += score.sums[i];
 }
 
 // The sum over ranks, entry by entry.
 ShardScores of_all_ranks(const ShardScores& own, Communicator& comm) {
+  constexpr size_t kOwn = 4;  // numbers before the sums of the metrics
   std::vector<double> numbers;
-  for (const SplitScore& s : own)
+  for (const SplitScore& s : own) {
     numbers.insert(numbers.end(), {s.nats, static_cast<double>(s.tokens), s.complete ? 0.0 : 1.0, s.bytes});
+    numbers.insert(numbers.end(), s.sums.begin(), s.sums.end());
+  }
   const std::vector<double> all = comm.gather_numbers(numbers, "control");
   ShardScores sums(own.size());
-  for (size_t i = 0; i < all.size(); i += 4)
-    add(sums[i / 4 % own.size()], {all[i], static_cast<int64_t>(all[i + 1]), all[i + 2] == 0, all[i + 3]});
+  const size_t width = kOwn + own.front().sums.size();
+  for (size_t i = 0; i < all.size() / width; ++i) {
+    const double* n = all.data() + i * width;
+    add(sums[i % own.size()], {n[0], static_cast<int64_t>(n[1]), n[2] == 0, n[3], {n + kOwn, n + width}});
+  }
   return sums;
 }
 
@@ -46,22 +55,61 @@ Context quiet_context(const Context& ctx) {
   return quiet;
 }
 
-// The negative log-likelihood of each target, in nats.
-Tensor nats_of(Context& quiet, const Network& network, const ParameterStore& params, Batch& batch,
-               const SplitPlan& plan, ModelState& state) {
-  if (plan.separator >= 0) separate_documents(batch, plan.separator);
-  const Var features = network.forward(quiet, params, batch, state);
-  return network.loss->evaluate(quiet, params, features.value(), batch.targets.reshape({batch.tokens()}));
+// A score without targets.
+SplitScore nothing(const SplitPlan& plan) {
+  SplitScore score;
+  if (plan.metrics) score.sums.resize(static_cast<size_t>(plan.metrics->sums()));
+  return score;
 }
 
-// Bytes of the text of the targets.
-double bytes_of(const Batch& batch, const SplitPlan& plan) {
-  if (plan.token_bytes.empty()) return 0;
-  double bytes = 0;
-  const int32_t* ids = batch.targets.data<int32_t>();
-  for (int64_t i = 0; i < batch.tokens(); ++i) bytes += plan.token_bytes[static_cast<size_t>(ids[i])];
-  return bytes;
-}
+struct Scorer {
+  Context& quiet;
+  const Network& network;
+  const ParameterStore& params;
+  const SplitPlan& plan;
+
+  // Scores the targets of a batch. score_of(target): the score to which a target belongs.
+  template <class ScoreOf>
+  void score(Batch& batch, ModelState& state, ScoreOf&& score_of) const {
+    if (plan.separator >= 0) separate_documents(batch, plan.separator);
+    const Var features = network.forward(quiet, params, batch, state);
+    const Tensor targets = batch.targets.reshape({batch.tokens()});
+    const auto reading = quiet.read<float>(network.loss->evaluate(quiet, params, features.value(), targets));
+    const auto nats = reading.get();
+    for (size_t i = 0; i < nats.size(); ++i) {
+      SplitScore& score = score_of(i);
+      score.nats += nats[i];
+      ++score.tokens;
+      if (!plan.token_bytes.empty()) score.bytes += plan.token_bytes[static_cast<size_t>(targets.data<int32_t>()[i])];
+    }
+    if (plan.metrics && !plan.metrics->empty()) measure(features.value(), targets, nats, score_of);
+  }
+
+ private:
+  // Adds the predictions for the targets to the sums of the metrics.
+  template <class ScoreOf>
+  void measure(const Tensor& features, const Tensor& targets, std::span<const float> nats, ScoreOf&& score_of) const {
+    constexpr int64_t kRows = 128;  // so that the logits of a large vocabulary need little memory
+    const int64_t n = targets.numel();
+    std::vector<int32_t> words;
+    std::vector<double> probabilities;
+    for (int64_t first = 0; first < n; first += kRows) {
+      const Tensor logits = network.loss->logits(quiet, params, features.slice(first, std::min(n, first + kRows)));
+      if (quiet.device.counts) continue;
+      auto target = static_cast<size_t>(first);
+      for (const ops::TopRow& row : ops::top_rows(quiet, logits, plan.metrics->words(), {}, 0)) {
+        words.clear();
+        probabilities.clear();
+        for (const ops::Entry& e : row.entries) {
+          words.push_back(e.id);
+          probabilities.push_back(std::exp(static_cast<double>(e.logit) - row.log_sum_exp));
+        }
+        const Prediction p{targets.data<int32_t>()[target], static_cast<double>(nats[target]), words, probabilities};
+        plan.metrics->add(p, score_of(target++).sums);
+      }
+    }
+  }
+};
 
 SplitScore sum_over_ranks(const SplitScore& own, Communicator& comm) {
   return of_all_ranks({own}, comm).front();
@@ -81,20 +129,18 @@ std::optional<double> SplitScore::bpb() const {
 SplitScore score_split(const Context& ctx, const Network& network, const ParameterStore& params,
                        const TokenArray& tokens, const SplitPlan& plan) {
   Context quiet = quiet_context(ctx);
+  const Scorer scorer{quiet, network, params, plan};
   const EvalPlan batches(first_tokens(tokens, plan.max_tokens), plan.sequences, plan.length, plan.split);
   const int64_t first = chunk_begin(batches.slots(), ctx.rank, ctx.ranks);
   const int64_t count = chunk_begin(batches.slots(), ctx.rank + 1, ctx.ranks) - first;
   CarriedState carried(quiet, *network.model, first, count);
-  SplitScore score;
+  SplitScore score = nothing(plan);
   for (int64_t i = 0; i < batches.batches() && score.complete; ++i) {
     score.complete = !(plan.interrupted && plan.interrupted());
     Batch batch = batches.batch(i, first, count, quiet.host);
     if (batch.sequences() == 0) continue;
     ModelState state = carried.gather(quiet, batch, plan.carry);
-    const auto nll = quiet.read<float>(nats_of(quiet, network, params, batch, plan, state));
-    for (const float nats : nll.get()) score.nats += nats;
-    score.tokens += batch.tokens();
-    score.bytes += bytes_of(batch, plan);
+    scorer.score(batch, state, [&](size_t) -> SplitScore& { return score; });
     carried.stage(batch, state);
     carried.commit(quiet);
   }
@@ -135,22 +181,17 @@ StringShards shards_of_split(const TokenArray& tokens, const TextStrings& string
 ShardScores score_shards(const Context& ctx, const Network& network, const ParameterStore& params,
                          const StringShards& shards, const SplitPlan& plan) {
   Context quiet = quiet_context(ctx);
+  const Scorer scorer{quiet, network, params, plan};
   const int64_t first = chunk_begin(shards.size(), ctx.rank, ctx.ranks);
   const int64_t end = chunk_begin(shards.size(), ctx.rank + 1, ctx.ranks);
   CarriedState carried(quiet, *network.model, first, end - first);
-  ShardScores scores(static_cast<size_t>(shards.size()));
+  ShardScores scores(static_cast<size_t>(shards.size()), nothing(plan));
   const auto score = [&](const std::vector<int64_t>& slots, int64_t offset, int64_t targets) {
     Batch batch = shard_batch(shards, slots, offset, targets, quiet.host);
     ModelState state = carried.gather(quiet, batch, plan.carry);
-    const auto nll = quiet.read<float>(nats_of(quiet, network, params, batch, plan, state));
-    const auto values = nll.get();
-    const int32_t* ids = batch.targets.data<int32_t>();
-    for (size_t i = 0; i < values.size(); ++i) {
-      SplitScore& s = scores[static_cast<size_t>(slots[i / static_cast<size_t>(targets)])];
-      s.nats += values[i];
-      ++s.tokens;
-      if (!plan.token_bytes.empty()) s.bytes += plan.token_bytes[static_cast<size_t>(ids[i])];
-    }
+    scorer.score(batch, state, [&](size_t i) -> SplitScore& {
+      return scores[static_cast<size_t>(slots[i / static_cast<size_t>(targets)])];
+    });
     carried.stage(batch, state);
     carried.commit(quiet);
   };
@@ -186,6 +227,7 @@ SplitScore score_text(const Context& ctx, const Network& network, const Paramete
 SplitScore score_pairs(const Context& ctx, const Network& network, const ParameterStore& params, const PairArray& pairs,
                        const SplitPlan& plan) {
   Context quiet = quiet_context(ctx);
+  const Scorer scorer{quiet, network, params, plan};
   std::vector<int64_t> order;  // the split's first sentences, by length
   int64_t tokens = 0;
   for (int64_t i = 0; i < pairs.size() && (plan.max_tokens <= 0 || tokens < plan.max_tokens); ++i) {
@@ -197,7 +239,7 @@ SplitScore score_pairs(const Context& ctx, const Network& network, const Paramet
     return std::pair(pairs.target(a).size(), pairs.source(a).size()) <
            std::pair(pairs.target(b).size(), pairs.source(b).size());
   });
-  SplitScore score;
+  SplitScore score = nothing(plan);
   const int64_t count = (static_cast<int64_t>(order.size()) + plan.sequences - 1) / plan.sequences;
   for (int64_t i = 0; i < count && score.complete; ++i) {
     score.complete = !(plan.interrupted && plan.interrupted());
@@ -206,9 +248,7 @@ SplitScore score_pairs(const Context& ctx, const Network& network, const Paramet
     const size_t end = std::min(order.size(), first + static_cast<size_t>(plan.sequences));
     Batch batch = make_pair_batch(pairs, std::span(order).subspan(first, end - first), quiet.host);
     ModelState state = network.initial_state(quiet, batch.sequences());
-    const auto nll = quiet.read<float>(nats_of(quiet, network, params, batch, plan, state));
-    for (const float nats : nll.get()) score.nats += nats;
-    score.tokens += batch.tokens();
+    scorer.score(batch, state, [&](size_t) -> SplitScore& { return score; });
   }
   return sum_over_ranks(score, *ctx.comm);
 }

@@ -7,14 +7,16 @@
 
 #include "data/dataset.h"
 #include "recipe/components.h"
+#include "recipe/metrics.h"
 
 namespace lmx::train {
 
 struct SplitScore {
-  double nats = 0;       // sum over targets
-  int64_t tokens = 0;    // number of targets
-  bool complete = true;  // false: SplitPlan::interrupted returned true
-  double bytes = 0;      // of the text of the targets; 0 or NaN: unknown
+  double nats = 0;                // sum over targets
+  int64_t tokens = 0;             // number of targets
+  bool complete = true;           // false: SplitPlan::interrupted returned true
+  double bytes = 0;               // of the text of the targets; 0 or NaN: unknown
+  std::vector<double> sums = {};  // of the metrics of the plan
   double nll() const { return nats / static_cast<double>(tokens); }
   double ppl() const;
   // Bits per byte of text, which can be compared between tokenizers; nullopt if the bytes are unknown.
@@ -30,6 +32,7 @@ struct SplitPlan {
   std::function<bool()> interrupted = {};    // scoring ends early if it returns true; may be empty
   std::span<const double> token_bytes = {};  // Dataset::token_bytes
   int32_t separator = -1;                    // the token before which sequences are cut into documents (separator_of())
+  const Metrics* metrics = nullptr;          // null: none
 };
 
 // Scores each token of `tokens` except the first as a target, once. The slots are divided among the ranks, and each

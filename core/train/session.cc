@@ -87,6 +87,7 @@ SharedSession::SharedSession(const Recipe& r, Context& ctx, const SessionStart& 
   optimizer = make_optimizer(r.optimizer, "optimizer", network.specs);
   rates = rule_rates(r.optimizer, "optimizer");
   clip = read_clip(r.clip, "clip");
+  metrics = Metrics(r.metric, "metric");
   check_patterns(r, network.specs);
   const auto states = [&ctx] { return ctx.allocator->stats().current[static_cast<size_t>(MemClass::optimizer)]; };
   ema_bytes = -states();

@@ -10,6 +10,7 @@
 #include "data/dataset.h"
 #include "recipe/components.h"
 #include "recipe/exchanger.h"
+#include "recipe/metrics.h"
 #include "recipe/optimizer.h"
 #include "sync/server/server_link.h"
 #include "sync/server/worker_clock.h"
@@ -49,6 +50,7 @@ struct SharedSession {
   std::unique_ptr<Optimizer> optimizer;
   std::vector<RuleRate> rates;  // of the optimizer's rules
   std::vector<ClipRule> clip;
+  Metrics metrics;
   std::optional<Ema> ema;
   int64_t ema_bytes = 0;  // of its averages
   int64_t total_steps = 0;

@@ -345,7 +345,7 @@ TEST(Completion, WhatOptionsAndArgumentsMayBe) {
   EXPECT_THAT(completed({"sweep", kQuickstart, "--launcher=s"}), testing::ElementsAre("--launcher=slurm"));
   EXPECT_THAT(completed({"plugins", "info", "--kind", "s"}), testing::ElementsAre("schedule", "sync"));
   EXPECT_THAT(completed({"plugins", "new", ""}),
-              testing::ElementsAre("batcher", "codec", "loss", "model", "optimizer", "schedule", "sync"));
+              testing::ElementsAre("batcher", "codec", "loss", "metric", "model", "optimizer", "schedule", "sync"));
   EXPECT_THAT(completed({"completion", ""}), testing::ElementsAre("bash", "zsh"));
   EXPECT_THAT(completed({"experiment", "run", "patwary2018/figure7"}),
               testing::ElementsAre("patwary2018/figure7_seeds"));

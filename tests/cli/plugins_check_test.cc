@@ -318,8 +318,8 @@ TEST_F(PluginsNew, RefusesNamesThatAreNoIdentifiers) {
 
 }  // namespace
 
-// lmx plugins check on losses, optimizers, schedules and codecs: each broken promise fails the check that is made for
-// it.
+// lmx plugins check on losses, optimizers, schedules, codecs and metrics: each broken promise fails the check that is
+// made for it.
 
 namespace {
 
@@ -363,7 +363,11 @@ INSTANTIATE_TEST_SUITE_P(
         Fault{"schedule", 3, "purity", "depends on the updates"}, Fault{"schedule", 4, "wrong state", "3 numbers"},
         Fault{"codec", 1, "bytes", "bytes(0) is 4"}, Fault{"codec", 2, "bytes", "bytes(6) is 1000"},
         Fault{"codec", 3, "encoding", "must write every byte"}, Fault{"codec", 8, "not finite", "is decoded as 0"},
-        Fault{"codec", 10, "feedback", "is 1.5"}),
+        Fault{"codec", 10, "feedback", "is 1.5"}, Fault{"metric", 1, "sums", "sums() is 0"},
+        Fault{"metric", 2, "words", "words() is -1"}, Fault{"metric", 3, "addition", "sums[0]"},
+        Fault{"metric", 4, "bounds", "behind"}, Fault{"metric", 5, "values", "'Mean'"},
+        Fault{"metric", 6, "values", "is nan"}, Fault{"metric", 7, "values", "other names"},
+        Fault{"metric", 8, "values", "twice"}, Fault{"metric", 9, "few words", "a metric without its map"}),
     [](const auto& one) { return str(one.param.kind, '_', one.param.fault); });
 
 TEST(PluginsCheckKinds, PluginsWithoutFaultsPass) {
@@ -381,6 +385,9 @@ TEST(PluginsCheckKinds, PluginsWithoutFaultsPass) {
   const Outcome codec = check("codec", "{shrink: 2}");
   EXPECT_EQ(codec.code, 0) << codec.out << codec.err;
   EXPECT_THAT(codec.out, Names("16 bits for each of many values", "ok    round trip", "stay finite"));
+  const Outcome metric = check("metric", "{}");
+  EXPECT_EQ(metric.code, 0) << metric.out << metric.err;
+  EXPECT_THAT(metric.out, Names("ok    words", "the 2 most probable words", "mean, largest", " passed, 0 failed"));
 }
 
 TEST(PluginsCheckKinds, AGradientMayBeApproximateOnPurpose) {

@@ -331,7 +331,7 @@ TEST_F(ManifestTest, EmptyValue) {
 TEST_F(ManifestTest, UnknownKindNamesTheNearestAndAll) {
   write("a/plugin.toml", manifest("a", "bather"));
   EXPECT_THAT(add_error(folder_),
-              Names("'bather'", "'batcher'?", "model, sync, batcher, comm, loss, optimizer, schedule, codec"));
+              Names("'bather'", "'batcher'?", "model, sync, batcher, comm, loss, optimizer, schedule, codec, metric"));
 }
 
 TEST_F(ManifestTest, NameThatIsNoIdentifier) {

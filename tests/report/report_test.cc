@@ -40,6 +40,20 @@ TEST_F(Report, OneRank) {
                            Not(HasSubstr("MOST OF A RANK")), Not(HasSubstr("COLLECTIVE"))));
 }
 
+TEST_F(Report, MetricsOfTheRecipe) {
+  ASSERT_EQ(run("a", {"train.steps=5", "+metric=top_words"}).code, 0);
+  const Json last = records("a").back();
+  const double value = last.at("accuracy/top_5");
+  EXPECT_GT(value, 0);
+  char text[32];
+  std::snprintf(text, sizeof text, "%.6g", value);
+  const Outcome o = report("a"), json = report("a", {"--json"});
+  EXPECT_THAT(o.out, Names("valid accuracy/top_1", "valid accuracy/top_5", text));
+  EXPECT_EQ(Json::parse(json.out)["valid"]["accuracy/top_5"], value);
+  const Outcome eval = run_process({build_path("/bin/lmx"), "eval", path("a")}, environment());
+  EXPECT_THAT(eval.out, Names("valid accuracy/top_1", lmx::str("valid accuracy/top_5 ", text)));
+}
+
 TEST_F(Report, TrafficAndMemoryOfRanks) {
   ASSERT_EQ(run("a", {"train.steps=30", "--ranks", "3", "batch.global=9", "batch.micro=0"}).code, 0);
   const Outcome o = report("a", {"--json"});

@@ -56,6 +56,7 @@ const std::map<std::string, std::string> kHeaderRoom{
     {"lstm_cell.h", "ops"},
     {"math.h", "ops"},
     {"matmul.h", "backend"},
+    {"metric.h", "recipe"},
     {"model.h", "model"},
     {"operand.h", "backend"},
     {"ops.h", "ops"},

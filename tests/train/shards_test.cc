@@ -161,7 +161,7 @@ TEST_F(ShardRuns, DoNotContinueWithWhatRanksHaveKept) {
 
 // A rank sends the parts of gradients that others own, and its values to all others. Nothing else depends on the size.
 TEST_F(ShardRuns, SendAndKeepTheirPartsOnly) {
-  constexpr int64_t kRanks = 8, kSteps = 2;
+  constexpr int64_t kRanks = 8, kTwoSteps = 2;
   const Changes wide{{"model.d", "192"}, {"model.ffn", "512"}, {"train.steps", "2"}, {"model.dropout", "0"}};
   run("r", kRanks, kZero, wide);
   run("all", kRanks, kAllreduce, wide);
@@ -182,7 +182,7 @@ TEST_F(ShardRuns, SendAndKeepTheirPartsOnly) {
     EXPECT_LE(state, all / kRanks * 1.01 + 2 * 4 * kSumBlock) << "rank " << r;
     EXPECT_LT(peak(ranks, "total"), peak(whole, "total"));
   }
-  EXPECT_EQ(scattered, 4.0 * static_cast<double>(n) * (kRanks - 1) * kSteps);
+  EXPECT_EQ(scattered, 4.0 * static_cast<double>(n) * (kRanks - 1) * kTwoSteps);
   EXPECT_EQ(gathered, scattered);
   EXPECT_GT(n, 8 * 8 * kSumBlock);
 }

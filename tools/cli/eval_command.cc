@@ -45,6 +45,7 @@ Json to_json(const EvalFlags& o, const lmx::EvalResult& r) {
                       {"most_bpc", json_number(r.sharded->most / bit)}};
   if (r.words)
     json["words"] = {{"words", r.words->words}, {"unknown", r.words->unknown}, {"ppl", json_number(r.words->ppl)}};
+  for (const auto& [name, value] : r.metrics) json[name] = json_number(value);
   if (!o.eval.text.empty()) json["unknown"] = r.unknown;
   if (r.translation)
     json["translation"] = {{"BLEU", json_number(r.translation->bleu)},
@@ -98,6 +99,8 @@ void evaluate(Command command, EvalFlags o) {
   std::printf("%s ppl %.2f", o.eval.split.c_str(), r.ppl);
   if (r.true_ppl) std::printf(" (best possible: %.2f)", *r.true_ppl);
   std::printf("\n");
+  for (const auto& [name, value] : r.metrics)
+    std::printf("%s %s %.6g\n", o.eval.split.c_str(), name.c_str(), value);
   if (r.words) print_words(o.eval.split, *r.words);
   if (!r.translation) return;
   std::printf("%s %s\n", o.eval.split.c_str(), r.translation->bleu_line.c_str());

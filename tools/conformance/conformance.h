@@ -54,6 +54,7 @@ void check_optimizer(Report& report, const Subject& subject);
 // Compares an optimizer on a CUDA device with the CPU: parameters and states.
 void check_optimizer_on(Report& report, const Subject& subject, lmx::Device device);
 void check_schedule(Report& report, const Subject& subject);
+void check_metric(Report& report, const Subject& subject);
 // On the subject's device; on a CUDA device also compares it with the CPU.
 void check_codec(Report& report, const Subject& subject);
 

@@ -1,5 +1,5 @@
 // Plugins: shared libraries that add models, sync strategies, batchers, communicators, losses, optimizers,
-// schedules and codecs.
+// schedules, codecs and metrics.
 //
 // A plugin's source ends with one line, for example
 //     LMX_PLUGIN(batcher, tbptt, TbpttConfig, make_tbptt)
@@ -17,7 +17,7 @@
 
 namespace lmx {
 
-enum class PluginKind : uint32_t { model, sync, batcher, comm, loss, optimizer, schedule, codec };
+enum class PluginKind : uint32_t { model, sync, batcher, comm, loss, optimizer, schedule, codec, metric };
 LMX_API const char* name_of(PluginKind kind);
 
 using AnyFactory = void (*)();  // cast to the kind's own factory type

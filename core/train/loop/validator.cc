@@ -30,7 +30,8 @@ SplitScore score_validation(Session& s, int64_t tokens) {
                        t.eval_shards,
                        [] { return SignalGuard::received() != 0; },
                        s.data.token_bytes,
-                       s.shared->separator};
+                       s.shared->separator,
+                       &s.shared->metrics};
   const SplitScore score = s.sub_batches()
                                ? score_pairs(s.ctx, s.network, params, s.data.valid_pairs, plan)
                                : score_text(s.ctx, s.network, params, s.data.valid, s.data.valid_strings, plan);
@@ -82,6 +83,8 @@ void Validator::report(const SplitScore& score) {
   if (characters) record.values.insert(record.values.begin() + 2, {"bpc", score.nll() / std::numbers::ln2});
   const std::optional<double> bpb = score.bpb();
   if (bpb) record.values.insert(record.values.begin() + 2, {"bpb", *bpb});
+  const auto further = s_.shared->metrics.values(score.sums, score.tokens);
+  record.values.insert(record.values.end(), further.begin(), further.end());
   log_.write(record);
   log_info(str("step ", run_.at.step, "/", run_.last_step(), " valid ppl ", score.ppl(),
                characters ? str(", bpc ", score.nll() / std::numbers::ln2) : "", bpb ? str(", bpb ", *bpb) : "", " (",

@@ -7,6 +7,7 @@
 //
 // The sum of momenta is that of a codec with error feedback: ranks keep the quantisation error of what they send, and
 // the owner of a part that of its sum. The result is the update of the recipe's optimizer (sgd), up to its rate.
+#include <algorithm>
 #include <cmath>
 #include <map>
 #include <string>
@@ -106,17 +107,17 @@ class OneBitAdam final : public SumStrategy {
   }
   void load(Context& ctx, const std::vector<StateDict>& ranks) override {
     moments_.clear();
-    updates_ = 0;
+    StateDict first = ranks.at(0);  // on other ranks it may be empty
+    const std::vector<int32_t> header = header_of(ctx, first);
+    updates_ = header[0];
+    for (size_t i = 0; i < env().params.size(); ++i) {
+      const ParameterSpec& p = env().params[i];
+      if (header[i + 1] == 0) continue;
+      const Moments of{received(ctx, first, p, kFirst), received(ctx, first, p, kSecond)};
+      moments_[p.name] = {of, of};
+    }
     std::vector<StateDict> rest = ranks;
-    StateDict& first = rest.at(0);
-    if (const auto found = first.find(kUpdates); found != first.end()) {
-      updates_ = found->second.data<int32_t>()[0];
-      first.erase(found);
-    }
-    for (const ParameterSpec& p : env().params) {
-      Moments of{taken(ctx, first, p, kFirst), taken(ctx, first, p, kSecond)};
-      if (of.m.defined() && of.v.defined()) moments_[p.name] = {of, of};
-    }
+    for (StateDict& state : rest) std::erase_if(state, [&](const auto& entry) { return is_moment(entry.first); });
     SumStrategy::load(ctx, rest);
   }
 
@@ -133,16 +134,40 @@ class OneBitAdam final : public SumStrategy {
     Moments now, before;  // `before`: those of the last update that was made
   };
 
-  // Removes a moment of `p` from a loaded state. Returns it for this device; undefined if there is none.
-  static Tensor taken(Context& ctx, StateDict& state, const ParameterSpec& p, const char* slot) {
-    const auto found = state.find(p.name + slot);
-    if (found == state.end()) return {};
-    const Tensor kept = found->second;
-    state.erase(found);
-    if (!(kept.shape() == p.shape))
-      throw UserError(str("[sync] the checkpoint has ", p.name, slot, ' ', kept.shape(), ", and the parameter is ",
-                          p.shape, ": it is from another model"));
-    return ctx.comm->once<Tensor>([&] { return ctx.upload(kept).clone(MemClass::optimizer); });
+  bool is_moment(const std::string& key) const {
+    if (key == kUpdates) return true;
+    return std::any_of(env().params.begin(), env().params.end(),
+                       [&](const ParameterSpec& p) { return key == p.name + kFirst || key == p.name + kSecond; });
+  }
+
+  // The number of updates, and for each parameter whether rank 0 has its moments. Collective.
+  std::vector<int32_t> header_of(Context& ctx, const StateDict& first) const {
+    std::vector<int32_t> header(env().params.size() + 1);
+    if (ctx.rank == 0) {
+      if (const auto found = first.find(kUpdates); found != first.end()) header[0] = found->second.data<int32_t>()[0];
+      for (size_t i = 0; i < env().params.size(); ++i) {
+        const std::string& name = env().params[i].name;
+        header[i + 1] = first.contains(name + kFirst) && first.contains(name + kSecond) ? 1 : 0;
+      }
+    }
+    const Shape shape{static_cast<int64_t>(header.size())};
+    const Tensor all = ctx.comm->broadcast(Tensor::from<int32_t>(ctx.host, shape, header), 0, "checkpoint");
+    const std::span<const int32_t> values = all.values<int32_t>();
+    return {values.begin(), values.end()};
+  }
+
+  // The moment of `p` that rank 0 has loaded. Collective.
+  Tensor received(Context& ctx, const StateDict& first, const ParameterSpec& p, const char* slot) const {
+    Tensor own = ctx.empty(p.shape, DType::f32, MemClass::communication);
+    if (ctx.rank == 0) {
+      const Tensor& kept = first.at(p.name + slot);
+      if (!(kept.shape() == p.shape))
+        throw UserError(str("[sync] the checkpoint has ", p.name, slot, ' ', kept.shape(), ", and the parameter is ",
+                            p.shape, ": it is from another model"));
+      own = ctx.upload(kept);
+    }
+    const Tensor all = ctx.comm->broadcast(own, 0, "checkpoint");
+    return ctx.comm->once<Tensor>([&] { return all.clone(MemClass::optimizer); });
   }
 
   // This rank's part of the next momentum.

@@ -46,13 +46,14 @@ class PowerSgd final : public FeedbackStrategy {
       if (q.now.defined()) all.emplace(name + kFactor, q.now);
     return all;
   }
-  // All ranks have equal factors, so any number of ranks can resume from those of the first.
+  // All ranks have equal factors, so any number of ranks can resume from those of one.
   void load(Context& ctx, const std::vector<StateDict>& ranks) override {
     factors_.clear();
     std::vector<StateDict> rest = ranks;
     for (StateDict& state : rest)
       std::erase_if(state, [](const auto& entry) { return entry.first.ends_with(kFactor); });
-    for (const auto& [key, q] : ranks.at(0)) {
+    const size_t known = static_cast<int>(ranks.size()) == ctx.ranks ? static_cast<size_t>(ctx.rank) : 0;
+    for (const auto& [key, q] : ranks.at(known)) {
       if (!key.ends_with(kFactor)) continue;
       const Tensor own = ctx.upload(q).clone(kClass);
       factors_[key.substr(0, key.size() - std::string_view(kFactor).size())] = {own, own};

@@ -142,11 +142,14 @@ EvalResult evaluate_text(const std::string& directory, const Recipe& recipe, con
   SplitPlan plan{"text", t.eval_batch, batcher->sequence_length(), 0, t.eval_carry, false};
   if (batcher->separates_documents()) plan.separator = text.separator();
   const std::vector<double> token_bytes = text.token_bytes();
+  const Metrics metrics(recipe.metric, "metric");
   plan.token_bytes = token_bytes;
+  plan.metrics = &metrics;
   const SplitScore score = score_split(run.ctx, run.network, run.params, tokens, plan);
   EvalResult r{run.step, score.tokens, score.nll(), score.ppl(), text.unit_name(), {}, {}, {}, {}, {}};
   r.unknown = text.unknown();
   r.bpb = score.bpb();
+  r.metrics = metrics.values(score.sums, score.tokens);
   if (is_character(r.unit))
     r.compression_ratio = 8 * static_cast<double>(text.bytes()) / (score.nats / std::numbers::ln2);
   return r;
@@ -176,13 +179,17 @@ EvalResult evaluate_run(const std::string& directory, const EvalOptions& options
   const TrainConfig& t = recipe.train;
   SplitPlan plan{options.split, t.eval_batch, 1, 0, t.eval_carry, t.eval_shards};
   set_windows(plan, recipe, run, data);
+  const Metrics metrics(recipe.metric, "metric");
   plan.token_bytes = data.token_bytes;
+  plan.metrics = &metrics;
   const SplitScore score = run.network.model->translates()
                                ? score_pairs(run.ctx, run.network, run.params, pairs_of(data, options.split), plan)
                                : score_text(run.ctx, run.network, run.params, split_of(data, options.split),
                                             strings_of(data, options.split), plan);
   EvalResult r{run.step, score.tokens, score.nll(), score.ppl(), data.unit, {}, {}, {}, {}, {}};
   r.bpb = score.bpb();
+  r.metrics = metrics.values(score.sums, score.tokens);
+  plan.metrics = nullptr;
   const auto bytes = static_cast<double>(bytes_of(data, options.split));
   if (is_character(data.unit)) r.compression_ratio = 8 * bytes / (score.nats / std::numbers::ln2);
   if (run.network.model->translates() && data.codecs.target)

@@ -68,6 +68,7 @@ struct EvalResult {
   std::optional<ShardEval> sharded;
   int64_t unknown = 0;             // for EvalOptions::text: tokens that are not in the vocabulary and count as <unk>
   std::optional<double> bpb = {};  // for subwords of text: bits per byte, comparable between tokenizers
+  std::vector<std::pair<std::string, double>> metrics = {};  // those of the run's recipe
 };
 // Evaluates a checkpoint of the run in `directory` on a whole split. UserError: no run, no such checkpoint, a damaged
 // checkpoint, missing data.

@@ -41,6 +41,9 @@ Rows result_rows(const Report& r) {
   }
   add("valid nll_nat", r.valid, "nll_nat");
   add("valid nll_bit", r.valid, "nll_bit");
+  if (r.valid)  // those of metrics have names with labels
+    for (const auto& [key, value] : r.valid->values)
+      if (key.find('/') != std::string::npos) add(("valid " + key).c_str(), r.valid, key.c_str());
   add("train nll_nat", r.train, "nll_nat");
   add("lr", r.train, "lr");
   add("grad_norm", r.train, "grad_norm");

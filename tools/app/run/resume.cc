@@ -36,7 +36,7 @@ bool may_differ(const std::string& path) {
                                            "train.eval_tokens", "train.eval_carry",    "train.eval_shards",
                                            "train.max_loss",    "train.on_divergence", "data.cache_dir",
                                            "data.threads",      "train.final_bleu",    "train.final_average"};
-  for (const char* group : {"run.", "memory.", "checkpoint.", "stop.", "comm.", "provenance"})
+  for (const char* group : {"run.", "memory.", "checkpoint.", "stop.", "comm.", "metric.", "provenance"})
     if (path.starts_with(group)) return true;
   return exact.contains(path);
 }

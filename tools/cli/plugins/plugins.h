@@ -11,8 +11,9 @@ namespace lmx_cli {
 // Plugins by kind, and the plugin in a file.
 
 inline constexpr lmx::PluginKind kPluginKinds[] = {
-    lmx::PluginKind::model, lmx::PluginKind::sync,      lmx::PluginKind::batcher,  lmx::PluginKind::comm,
-    lmx::PluginKind::loss,  lmx::PluginKind::optimizer, lmx::PluginKind::schedule, lmx::PluginKind::codec};
+    lmx::PluginKind::model,    lmx::PluginKind::sync,  lmx::PluginKind::batcher,
+    lmx::PluginKind::comm,     lmx::PluginKind::loss,  lmx::PluginKind::optimizer,
+    lmx::PluginKind::schedule, lmx::PluginKind::codec, lmx::PluginKind::metric};
 
 // Loads the library `file`, with plugin.toml beside it, and returns its plugin. UserError: it cannot be loaded; the
 // message names the file.

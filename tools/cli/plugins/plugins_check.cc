@@ -113,6 +113,7 @@ int check_in_child(const CheckOptions& o) {
   if (optimizer) check::check_optimizer(report, subject);
   if (optimizer && on_device) check::check_optimizer_on(report, subject, device);
   if (plugin.kind == "schedule") check::check_schedule(report, subject);
+  if (plugin.kind == "metric") check::check_metric(report, subject);
   if (codec) check::check_codec(report, subject);
   if (codec && on_device) {
     subject.device = device;

@@ -180,8 +180,8 @@ void add_plugins(Command app) {
   info_command
       .add_option(
           "--kind KIND", options->kind,
-          "model, sync, batcher, comm, loss, optimizer, schedule or codec, if several plugins have the same name")
-      .one_of({"model", "sync", "batcher", "comm", "loss", "optimizer", "schedule", "codec"});
+          "model, sync, batcher, comm, loss, optimizer, schedule, codec or metric, if several plugins have the same name")
+      .one_of({"model", "sync", "batcher", "comm", "loss", "optimizer", "schedule", "codec", "metric"});
   options->directories.add_to(info_command);
   info_command.callback([options] { info(*options); });
   add_plugins_new(group);

@@ -161,9 +161,9 @@ void add_plugins_new(Command group) {
                          {"lmx plugins new sync my_top_k --base feedback", "a compressor of gradients"},
                          {"lmx plugins new model my_model --dir plugins/my_model", "a model, elsewhere"}});
   const auto o = std::make_shared<NewOptions>();
-  command.add_option("KIND", o->kind, "model, sync, batcher, loss, optimizer, schedule or codec")
+  command.add_option("KIND", o->kind, "model, sync, batcher, loss, optimizer, schedule, codec or metric")
       .required()
-      .one_of({"model", "sync", "batcher", "loss", "optimizer", "schedule", "codec"});
+      .one_of({"model", "sync", "batcher", "loss", "optimizer", "schedule", "codec", "metric"});
   command.add_option("NAME", o->name, "lower-case letters, digits and _").required();
   command
       .add_option(
