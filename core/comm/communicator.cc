@@ -1,13 +1,13 @@
-// The ledger, and the collectives that are composed of other operations.
-#include "lmx/comm.h"
-
+// The ledger, the collectives that are composed of other operations, and the group of one rank.
 #include <chrono>
 
 #include "autograd/gradient_sums.h"
 #include "backend/cuda.h"
 #include "comm/rows.h"
+#include "lmx/comm.h"
 #include "lmx/device_comm.h"
 #include "lmx/error.h"
+#include "lmx/parallel.h"
 
 namespace lmx {
 
@@ -234,6 +234,94 @@ std::vector<std::string> Communicator::gather_texts(const std::string& own, cons
 Tensor Communicator::once_tensor(MemClass c, const std::function<Tensor()>& make) {
   const Tensor made = once<Tensor>(make);
   return shares_memory() && rank() != 0 ? made.lent(allocator(made.device()), c) : made;
+}
+
+// The group of one rank.
+
+namespace {
+
+// Exchanges no data: the base class handles a group of one.
+class SelfCommunicator final : public Communicator {
+ public:
+  explicit SelfCommunicator(int threads) : Communicator(Allocator::cpu(), threads) {}
+  int rank() const override { return 0; }
+  int size() const override { return 1; }
+
+ protected:
+  Tensor do_all_gather(const Tensor& own, const RankRows&) override { return own; }
+  std::vector<Tensor> do_all_to_all(const Tensor& own, const RankRows&, const RankRows&) override { return {own}; }
+  Tensor do_broadcast(const Tensor& t, int) override { return t; }
+  void do_barrier() override {}
+};
+
+int or_all_cores(int threads) {
+  return threads > 0 ? threads : num_threads();
+}
+
+class SelfGroup final : public CommGroup {
+ public:
+  explicit SelfGroup(int threads) : threads_(threads) {}
+  int size() const override { return 1; }
+  void run(const std::function<void(Communicator&)>& body) override {
+    SelfCommunicator comm(or_all_cores(threads_));
+    set_num_threads(comm.threads());
+    body(comm);
+  }
+  std::string describe() const override { return "1 rank"; }
+
+ private:
+  int threads_;
+};
+
+}  // namespace
+
+std::unique_ptr<CommGroup> make_self_group(int threads) {
+  return std::make_unique<SelfGroup>(threads);
+}
+std::unique_ptr<Communicator> make_self_communicator(int threads) {
+  return std::make_unique<SelfCommunicator>(or_all_cores(threads));
+}
+
+DeviceMoves::~DeviceMoves() = default;
+Liveness::~Liveness() = default;
+
+namespace {
+
+CudaDevice& cuda_device_of(Device device) {
+  LMX_CHECK(device.kind == Device::Kind::cuda, name_of(device), " has no streams");
+  return cuda_device(device);
+}
+
+}  // namespace
+
+std::string identity_of(Device device) {
+  return cuda_device_info(device.index).id;
+}
+
+ExchangeStream::ExchangeStream(Device device) : device_(cuda_device_of(device)) {}
+
+void* ExchangeStream::stream() const {
+  const OnStream exchange(WorkStream::exchange);
+  return device_.stream();
+}
+void ExchangeStream::begin() {
+  const auto computed = device_.point();
+  const OnStream exchange(WorkStream::exchange);
+  device_.wait_for(*computed);
+}
+void ExchangeStream::end() {
+  const auto exchanged = [&] {
+    const OnStream exchange(WorkStream::exchange);
+    return device_.point();
+  }();
+  device_.wait_for(*exchanged);
+}
+void ExchangeStream::guard_waits(std::function<std::shared_ptr<void>()> begin, std::function<void()> end) {
+  device_.guard_waits(begin ? std::make_shared<WaitGuard>(WaitGuard{std::move(begin), std::move(end)}) : nullptr);
+}
+void ExchangeStream::wait() {
+  const OnStream exchange(WorkStream::exchange);
+  device_.fence()->wait();
 }
 
 }  // namespace lmx

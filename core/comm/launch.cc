@@ -1,17 +1,20 @@
-#include "lmx/launch.h"
-
 #include <signal.h>
 
 #include <algorithm>
 #include <charconv>
 #include <chrono>
 #include <cstdlib>
+#include <exception>
 #include <filesystem>
 #include <fstream>
 #include <initializer_list>
+#include <mutex>
 #include <optional>
 #include <string_view>
 #include <thread>
+#include <utility>
+
+#include "lmx/launch.h"
 
 namespace lmx {
 namespace {
@@ -246,6 +249,31 @@ std::vector<std::string> own_command_line() {
   words.erase(words.begin(), words.begin() + static_cast<std::ptrdiff_t>(of_loader));
   words[0] = own_program();
   return words;
+}
+
+namespace {
+
+std::mutex g_mutex;
+std::function<void(const std::string&)> g_note;
+
+}  // namespace
+
+TerminationNote::TerminationNote(std::function<void(const std::string& reason)> note) {
+  const std::lock_guard lock(g_mutex);
+  g_note = std::move(note);
+}
+
+TerminationNote::~TerminationNote() {
+  const std::lock_guard lock(g_mutex);
+  g_note = nullptr;
+}
+
+void leave_termination_note(const std::string& reason) {
+  const std::lock_guard lock(g_mutex);
+  try {
+    if (g_note) g_note(reason);
+  } catch (const std::exception&) {  // a full disk: the reason was already printed to stderr
+  }
 }
 
 }  // namespace lmx

@@ -5,7 +5,7 @@
 
 #include "autograd/gradient_sums.h"
 #include "comm/codec/codecs.h"
-#include "comm/row_store.h"
+#include "comm/residuals.h"
 #include "device.h"
 #include "lmx/comm.h"
 #include "lmx/device_comm.h"
