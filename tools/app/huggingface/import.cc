@@ -9,6 +9,7 @@
 #include "app/runs/run_directory.h"
 #include "app/text/subword_tokenizer.h"
 #include "app/text/subwords.h"
+#include "backend/convert.h"
 #include "base/files.h"
 #include "lmx/config.h"
 #include "lmx/error.h"
@@ -16,6 +17,38 @@
 #include "recipe/recipe.h"
 #include "runfiles/checkpoint.h"
 #include "runfiles/vocabulary_mark.h"
+
+namespace lmx::huggingface {
+
+Tensor transposed(const Tensor& matrix) {
+  const int64_t rows = matrix.dim(0), cols = matrix.dim(1);
+  Tensor out = Tensor::empty(Allocator::cpu(), {cols, rows}, DType::f32, MemClass::other);
+  transpose(matrix.data<float>(), out.data<float>(), rows, cols);
+  return out;
+}
+
+std::vector<std::pair<std::string, Tensor>> split(const Place& place, const Tensor& value) {
+  std::vector<std::pair<std::string, Tensor>> tensors;
+  int64_t row = 0;
+  for (const Place::Part& part : place.parts) {
+    const Tensor own = value.slice(row, row + part.rows);
+    tensors.emplace_back(part.tensor, place.transposed ? transposed(own) : own);
+    row += part.rows;
+  }
+  return tensors;
+}
+
+Tensor join(const Place& place, const std::vector<Tensor>& tensors) {
+  Tensor out = Tensor::empty(Allocator::cpu(), place.shape, DType::f32, MemClass::other);
+  float* to = out.data<float>();
+  for (const Tensor& tensor : tensors) {
+    const Tensor own = place.transposed ? transposed(widened(tensor)) : widened(tensor);
+    to = std::copy_n(own.data<float>(), own.numel(), to);
+  }
+  return out;
+}
+
+}  // namespace lmx::huggingface
 
 namespace lmx {
 namespace huggingface {

@@ -6,7 +6,6 @@
 #include <set>
 
 #include "app/huggingface/layouts.h"
-#include "backend/convert.h"
 #include "backend/cuda.h"
 #include "base/files.h"
 #include "lmx/error.h"
@@ -87,37 +86,9 @@ std::vector<Place> places_of(const Layout& layout, const std::vector<ParameterSp
   return places;
 }
 
-std::vector<std::pair<std::string, Tensor>> split(const Place& place, const Tensor& value) {
-  std::vector<std::pair<std::string, Tensor>> tensors;
-  int64_t row = 0;
-  for (const Place::Part& part : place.parts) {
-    const Tensor own = value.slice(row, row + part.rows);
-    tensors.emplace_back(part.tensor, place.transposed ? transposed(own) : own);
-    row += part.rows;
-  }
-  return tensors;
-}
-
-Tensor join(const Place& place, const std::vector<Tensor>& tensors) {
-  Tensor out = Tensor::empty(Allocator::cpu(), place.shape, DType::f32, MemClass::other);
-  float* to = out.data<float>();
-  for (const Tensor& tensor : tensors) {
-    const Tensor own = place.transposed ? transposed(widened(tensor)) : widened(tensor);
-    to = std::copy_n(own.data<float>(), own.numel(), to);
-  }
-  return out;
-}
-
 Tensor widened(const Tensor& tensor) {
   // The allocator of a mapped tensor has no memory for the result.
   return tensor.dtype() == DType::f32 ? tensor : copy_to(tensor, Allocator::cpu()).to(DType::f32);
-}
-
-Tensor transposed(const Tensor& matrix) {
-  const int64_t rows = matrix.dim(0), cols = matrix.dim(1);
-  Tensor out = Tensor::empty(Allocator::cpu(), {cols, rows}, DType::f32, MemClass::other);
-  transpose(matrix.data<float>(), out.data<float>(), rows, cols);
-  return out;
 }
 
 namespace {
