@@ -31,7 +31,7 @@ namespace fs = std::filesystem;
 
 // A web server on the loopback interface whose answers a test scripts, request by request.
 
-// What a request asked for: its first line and headers, as they came.
+// The first line and the headers of a request, unchanged.
 struct HttpRequest {
   std::string text;
   std::string path() const { return text.substr(4, text.find(' ', 4) - 4); }

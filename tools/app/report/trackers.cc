@@ -242,7 +242,7 @@ std::vector<std::string> records_of(const Report& report, const TrackedRun& run,
   }
   if (run.steps.empty()) return out.all();
   out.add(3, items_of(run.steps.rbegin()->first, last, run.began));
-  // exit_code = 1, runtime = 2. A run that trains has none, and its file goes on.
+  // exit_code = 1, runtime = 2. A run that trains has none, and its file continues.
   const std::string& state = report.status.state;
   if (state != "running" && !state.empty())
     out.add(18, number_field(1, state == "done" || state == "paused" ? 0 : 1) +

@@ -1,4 +1,5 @@
-// The parts of tokenizers of subwords: a cache of pieces, added tokens, byte-pair encoding, and the pieces that it encodes.
+// The parts of tokenizers of subwords: a cache of pieces, added tokens, byte-pair encoding, and the pieces that it
+// encodes.
 #pragma once
 
 #include <algorithm>
