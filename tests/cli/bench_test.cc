@@ -217,14 +217,14 @@ TEST_F(DeviceBench, AStepInBf16HasFewConversionsAndLaunches) {
                           {"char_mlstm", 9, 560},
                           {"char_rhn", 15, 2077},
                           {"nmt_transformer", 2, 443},
-                          {"gpt", 18, 243}};
+                          {"gpt", 0, 176}};
   for (const auto& [workload, conversions, launches] : limits) {
     const Outcome o = run_lmx({"bench", workload, "--quick", "--device", "cuda", "--counts", "--precision", "bf16",
                                "--steps", "1", "--threads", "1"},
                               {{"LMX_CUDA_GRAPHS", "0"}});
     ASSERT_EQ(o.code, 0) << o.err;
     const auto counts = nlohmann::json::parse(o.out)["counts"];
-    EXPECT_LE(counts["launches_by_name"]["convert"], conversions) << workload;
+    EXPECT_LE(counts["launches_by_name"].value("convert", 0), conversions) << workload;
     EXPECT_LE(counts["launches"], launches) << workload << o.err;
   }
 }

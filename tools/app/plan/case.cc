@@ -155,6 +155,7 @@ Row Case::row(double speed, double network_gb_s) const {
     return row;
   }
   std::vector<UnitWork> units;
+  const bool hides = overlap_ && !machine_.device.support().gpu;  // as train::Replicas
   double beside = 0;  // seconds of exchanges that run in parallel with whole steps
   for (const UnitTime& unit : count_.units) {
     const UnitBytes& bytes = unit.bytes;
@@ -175,7 +176,7 @@ Row Case::row(double speed, double network_gb_s) const {
                                         links.network.delay_s(static_cast<double>(moved.network_bytes))) /
                                            steps;
     row.in_turn_s += shares_.ranks * own;
-    const double exposed = overlap_ ? exposed_part(moved.seconds + own * steps, unit.delay, work) : 1;
+    const double exposed = hides ? exposed_part(moved.seconds + own * steps, unit.delay, work) : 1;
     beside += (1 - exposed) * (moved.seconds / steps + own);
     units.push_back({ready * part, exposed * moved.seconds / steps, exposed * own, machine_.device.beside, delay});
   }
