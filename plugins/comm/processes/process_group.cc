@@ -10,6 +10,7 @@
 #include "deadline.h"
 #include "lmx/error.h"
 #include "lmx/log.h"
+#include "lmx/parallel.h"
 #include "local_job.h"
 #include "placement.h"
 
@@ -70,6 +71,7 @@ void ProcessGroup::run(const std::function<void(Communicator&)>& body) {
                            threads_for(fair_threads(placements, launch_.rank)));
   comm.set_nodes(config_.ranks_per_node > 0 ? std::make_shared<const RankNodes>(launch_.world, config_.ranks_per_node)
                                             : std::make_shared<const RankNodes>(hosts_of(placements)));
+  set_num_threads(comm.threads());
   start.reset();
   meeting.reset();
   accept_forwarded_signals();
