@@ -295,6 +295,17 @@ std::vector<Piece> pieces_in(std::span<const int64_t> sizes, int64_t begin, int6
   return pieces;
 }
 
+// The sums of blocks, which follow each other in `all`, in their shapes.
+std::vector<Tensor> views(const Tensor& all, std::span<const Reducer::Block> blocks) {
+  std::vector<Tensor> out;
+  int64_t at = 0;
+  for (const Reducer::Block& b : blocks) {
+    out.push_back(all.slice(at, at + b.own.numel()).reshape(b.own.shape()));
+    at += b.own.numel();
+  }
+  return out;
+}
+
 }  // namespace
 
 struct Reducer::Impl : comm::Exchange {
@@ -329,13 +340,7 @@ std::vector<Tensor> Reducer::Impl::reduce_joined(Context& ctx, std::span<const B
   for (const Block& b : blocks) parts.push_back(b.own);
   const Tensor message = parts.size() == 1 ? parts[0].reshape({-1}) : comm::joined(ctx, parts[0].dtype(), parts);
   const Tensor sum = by_level ? sum_by_level(ctx, blocks, message) : ctx.comm->all_reduce(message, group);
-  std::vector<Tensor> out;
-  int64_t at = 0;
-  for (const Block& b : blocks) {
-    out.push_back(sum.slice(at, at + b.own.numel()).reshape(b.own.shape()));
-    at += b.own.numel();
-  }
-  return out;
+  return views(sum, blocks);
 }
 
 Tensor Reducer::Impl::sum_by_level(Context& ctx, std::span<const Block> blocks, const Tensor& message) {
@@ -393,13 +398,7 @@ std::vector<Tensor> Reducer::reduce(Context& ctx, std::span<const Block> blocks)
     return impl_->reduce_joined(ctx, blocks, by_level);
   std::vector<comm::BlockTransfer> transfers;
   for (const Block& b : blocks) transfers.push_back(impl_->dense_transfer(ctx, b.name, b.own));
-  const Tensor sums = impl_->run(ctx, transfers);
-  int64_t at = 0;
-  for (const Block& b : blocks) {
-    out.push_back(sums.slice(at, at + b.own.numel()).reshape(b.own.shape()));
-    at += b.own.numel();
-  }
-  return out;
+  return views(impl_->run(ctx, transfers), blocks);
 }
 
 std::vector<Tensor> Reducer::reduce_scatter(Context& ctx, std::span<const Divided> blocks) {

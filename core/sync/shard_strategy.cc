@@ -1,12 +1,12 @@
 #include "lmx/shard_strategy.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <numeric>
 #include <sstream>
 #include <utility>
 
 #include "backend/cuda.h"
+#include "base/text.h"
 #include "comm/rows.h"
 #include "lmx/error.h"
 #include "lmx/row_sync.h"
@@ -219,15 +219,7 @@ const ParameterStore& ShardStrategy::parts() const {
 }
 
 std::vector<std::vector<std::string>> ShardStrategy::units(const std::vector<ParameterSpec>& params) const {
-  std::vector<std::vector<std::string>> units;
-  double bytes = 0;
-  for (const ParameterSpec& p : params) {
-    if (bytes == 0) units.emplace_back();
-    units.back().push_back(p.name);
-    bytes += static_cast<double>(p.shape.numel()) * 4;
-    if (bytes >= impl_->config.bucket_mb * 1e6) bytes = 0;
-  }
-  return units;
+  return buckets_of(params, impl_->config.bucket_mb, [](const ParameterSpec& p) { return p.shape.numel() * 4; });
 }
 
 OwnersOf ShardStrategy::owners(const std::set<std::string>& whole) const {
@@ -262,11 +254,9 @@ std::string ShardStrategy::describe(int ranks) const {
   for (const auto& [name, begin] : impl_->owners)
     for (size_t r = 0; r < own.size(); ++r) own[r] += begin[r + 1] - begin[r];
   const auto total = static_cast<double>(std::accumulate(own.begin(), own.end(), int64_t{0}));
-  char share[32];
-  std::snprintf(share, sizeof share, "%.2f",
-                static_cast<double>(*std::max_element(own.begin(), own.end())) * ranks / total);
-  return str("each of ", ranks, " ranks updates its part of the parameters; the largest part is ", share,
-             " of the mean");
+  const double share = static_cast<double>(*std::max_element(own.begin(), own.end())) * ranks / total;
+  return format("each of %d ranks updates its part of the parameters; the largest part is %.2f of the mean", ranks,
+                share);
 }
 
 void ShardStrategy::attach(Context& ctx, ParameterStore& params, std::unique_ptr<Optimizer> optimizer) {

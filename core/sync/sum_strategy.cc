@@ -17,23 +17,8 @@ std::vector<std::vector<std::string>> SumStrategy::units(const std::vector<Param
 
 std::vector<std::vector<std::string>> SumStrategy::buckets(const std::vector<ParameterSpec>& params,
                                                            double bucket_mb) const {
-  std::vector<std::vector<std::string>> units;
-  std::vector<std::string> bucket;
-  double bytes = 0;
-  for (const ParameterSpec& p : params) {
-    if (p.sparse) {
-      units.push_back({p.name});
-      continue;
-    }
-    bucket.push_back(p.name);
-    bytes += static_cast<double>(reducer_.codec().bytes(p.shape[0], row_width(p.shape)));
-    if (bytes < bucket_mb * 1e6) continue;
-    units.push_back(std::move(bucket));
-    bucket.clear();
-    bytes = 0;
-  }
-  if (!bucket.empty()) units.push_back(std::move(bucket));
-  return units;
+  return buckets_of(params, bucket_mb,
+                    [this](const ParameterSpec& p) { return reducer_.codec().bytes(p.shape[0], row_width(p.shape)); });
 }
 
 void SumStrategy::reduce(Context& ctx, std::span<Var> unit) {

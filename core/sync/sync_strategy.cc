@@ -51,4 +51,25 @@ std::map<std::string, CodecHealth> SyncReport::take_health() {
   return {};
 }
 
+std::vector<std::vector<std::string>> buckets_of(const std::vector<ParameterSpec>& params, double megabytes,
+                                                 const std::function<int64_t(const ParameterSpec&)>& bytes_of) {
+  std::vector<std::vector<std::string>> units;
+  std::vector<std::string> bucket;
+  double bytes = 0;
+  for (const ParameterSpec& p : params) {
+    if (p.sparse) {
+      units.push_back({p.name});
+      continue;
+    }
+    bucket.push_back(p.name);
+    bytes += static_cast<double>(bytes_of(p));
+    if (bytes < megabytes * 1e6) continue;
+    units.push_back(std::move(bucket));
+    bucket.clear();
+    bytes = 0;
+  }
+  if (!bucket.empty()) units.push_back(std::move(bucket));
+  return units;
+}
+
 }  // namespace lmx

@@ -1,22 +1,11 @@
 #include "train/progress.h"
 
 #include <cmath>
-#include <cstdio>
 
+#include "base/text.h"
 #include "lmx/error.h"
 
 namespace lmx::train {
-namespace {
-
-template <class... Args>
-std::string format(const char* pattern, Args... args) {
-  char text[256];
-  std::snprintf(text, sizeof text, pattern, args...);
-  return text;
-}
-
-}  // namespace
-
 double Stopwatch::lap() {
   const double seconds = seconds_;
   seconds_ = 0;

@@ -164,6 +164,7 @@ void Replicas::exchange(Context& ctx, Part& part) {
     return receive(ctx, part, std::move(f));
   }
   if (!queue_) queue_ = std::make_unique<UnitQueue>(true, ctx.device);
+  queue_->begin_step();  // forgets the times of earlier exchanges
   queue_->post(queue_->now(), [this, &part, ctx, f = std::move(f)]() mutable { receive(ctx, part, std::move(f)); });
 }
 

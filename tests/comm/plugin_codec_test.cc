@@ -293,7 +293,7 @@ TEST(PluginCodecs, SumsOfCodedPartsAreScattered) {
     });
 }
 
-// Ranks' rows are encoded separately, so that each has a scale of its own.
+// Ranks' rows are encoded separately, so that each has a separate scale.
 TEST(PluginCodecs, GatheredBlocksAreDecodedOneByOne) {
   sync_test::make_group(2)->run([](Communicator& comm) {
     Context ctx;

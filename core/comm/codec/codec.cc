@@ -12,6 +12,17 @@ namespace lmx {
 Codec::~Codec() = default;
 VectorCodec::~VectorCodec() = default;
 
+LevelCodec::LevelCodec(LevelCoder coder, double feedback) : coder_(std::move(coder)), feedback_(feedback) {}
+int64_t LevelCodec::bytes(int64_t n) const {
+  return level_bytes(coder_, n);
+}
+void LevelCodec::encode(Context& ctx, const Tensor& values, Tensor encoded) const {
+  encode_levels(ctx, coder_, values, encoded);
+}
+void LevelCodec::decode(Context& ctx, const Tensor& encoded, Tensor values) const {
+  decode_levels(ctx, coder_, encoded, values);
+}
+
 std::vector<std::string> CodecConfig::warnings(const std::string& place, bool loss_scaled) const {
   if (kind != "fp16" || scale > 1 || loss_scaled) return {};
   return {str(place, " writes gradients in fp16 with scale ", number_text(scale),

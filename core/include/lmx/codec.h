@@ -16,6 +16,7 @@
 #include "lmx/config.h"
 #include "lmx/context.h"
 #include "lmx/parameters.h"
+#include "lmx/vectors.h"
 
 namespace lmx {
 
@@ -113,6 +114,19 @@ class LMX_API VectorCodec {
   // Error feedback: the part of the quantisation error that is added to the values of the next exchange, at most 1.
   // Default: 0, none.
   virtual double feedback() const { return 0; }
+};
+// A codec of a few levels for each block of values (lmx/vectors.h), of which only levels and blocks are chosen.
+class LMX_API LevelCodec final : public VectorCodec {
+ public:
+  LevelCodec(LevelCoder coder, double feedback);
+  int64_t bytes(int64_t n) const override;
+  void encode(Context& ctx, const Tensor& values, Tensor encoded) const override;
+  void decode(Context& ctx, const Tensor& encoded, Tensor values) const override;
+  double feedback() const override { return feedback_; }
+
+ private:
+  LevelCoder coder_;
+  double feedback_;
 };
 // `config`: the fields of the plugin, with `name`. `path`: their place in the recipe.
 using CodecFactory = std::unique_ptr<VectorCodec> (*)(const Node& config, const std::string& path);

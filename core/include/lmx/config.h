@@ -112,7 +112,7 @@ class LMX_API Fields {
   // A subtree that another component reads (its `name` key chooses the component); it is stored unchanged.
   virtual void subtree(const char* name, Node& value, const char* help) = 0;
   // The fields of a component that another key of this map names: all keys that were not visited before. `complete`
-  // gets the map as it is written, those keys over the ones of `value`, and the map's place; it checks them, and
+  // gets the map without changes, those keys over the ones of `value`, and the map's place; it checks them, and
   // returns them with all defaults.
   using Complete = std::function<Node(const Node& map, const Node& rest, const std::string& path)>;
   virtual void rest(Node& value, const Complete& complete) = 0;

@@ -17,7 +17,7 @@
 
 namespace lmx {
 
-// What a model predicts for one target, by the full softmax.
+// The prediction of a model for one target, by the full softmax.
 struct Prediction {
   int32_t target = 0;  // the id of the word that follows in the text
   double nats = 0;     // its negative log-likelihood

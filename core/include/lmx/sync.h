@@ -103,6 +103,11 @@ class LMX_API SyncStrategy : public SyncRule {
   SyncStrategy* strategy() final { return this; }
 };
 
+// Units of successive parameters: each has at least `megabytes` of bytes_of(), except the last one. A row-sparse
+// parameter is a unit by itself.
+LMX_API std::vector<std::vector<std::string>> buckets_of(const std::vector<ParameterSpec>& params, double megabytes,
+                                                         const std::function<int64_t(const ParameterSpec&)>& bytes_of);
+
 struct SyncEnv {
   std::string group;                  // the rule's key in `sync:`
   std::vector<ParameterSpec> params;  // the parameters that it matched, in order of declaration

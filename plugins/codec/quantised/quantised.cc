@@ -5,7 +5,6 @@
 
 #include "lmx/codec.h"
 #include "lmx/plugin.h"
-#include "lmx/vectors.h"
 
 namespace {
 
@@ -19,8 +18,7 @@ struct QuantisedConfig {
     f.field("bits", bits, "of each value: 2, 4 or 8", {2, 8});
     f.choice("levels", levels, {"even", "e3m0", "statistical"},
              "multiples of the block's largest value; powers of two of it; or means of intervals around its mean");
-    f.field("block", block, "successive values with a scale of their own; 0: all values that one rank sums",
-            kNonNegative);
+    f.field("block", block, "successive values with a separate scale; 0: all values that one rank sums", kNonNegative);
     f.field("range", range, "statistical: standard deviations that all intervals together cover", {0, 100, true});
     f.field("feedback", feedback, "part of the quantisation error that is added to the values of the next exchange",
             kFraction);
@@ -48,25 +46,9 @@ LevelCoder coder_of(const QuantisedConfig& c) {
   return coder;
 }
 
-class QuantisedCodec final : public VectorCodec {
- public:
-  explicit QuantisedCodec(const QuantisedConfig& config) : coder_(coder_of(config)), feedback_(config.feedback) {}
-  int64_t bytes(int64_t n) const override { return level_bytes(coder_, n); }
-  void encode(Context& ctx, const Tensor& values, Tensor encoded) const override {
-    encode_levels(ctx, coder_, values, encoded);
-  }
-  void decode(Context& ctx, const Tensor& encoded, Tensor values) const override {
-    decode_levels(ctx, coder_, encoded, values);
-  }
-  double feedback() const override { return feedback_; }
-
- private:
-  LevelCoder coder_;
-  double feedback_;
-};
-
 std::unique_ptr<VectorCodec> make_quantised(const Node& config, const std::string& path) {
-  return std::make_unique<QuantisedCodec>(read_config<QuantisedConfig>(config, path));
+  const auto c = read_config<QuantisedConfig>(config, path);
+  return std::make_unique<LevelCodec>(coder_of(c), c.feedback);
 }
 
 }  // namespace

@@ -10,7 +10,7 @@
 
 namespace lmx_cli::reports {
 
-// What both programs store of a run. The records of ranks are left out, as in TensorBoard's files.
+// The part of a run that both programs store. The records of ranks are left out, as in TensorBoard's files.
 struct TrackedRun {
   std::string key;  // 64 hexadecimal digits of the run's folder and start: a second export replaces the first one
   std::string name, group;      // the folder, and the folder that contains the run, or its sweep or experiment
