@@ -45,7 +45,7 @@ using Eight = uint16_t __attribute__((vector_size(16)));
 // column of a number are an index of six bits; each of three rounds interleaves the rows, which rotates this index by
 // one bit.
 template <class T>
-void transpose_tile(const T* from, int64_t stride_from, T* to, int64_t stride_to) {
+[[gnu::always_inline]] inline void transpose_tile(const T* from, int64_t stride_from, T* to, int64_t stride_to) {
   static_assert(sizeof(T) == sizeof(uint16_t));
   Eight rows[8], mixed[8];
   for (int i = 0; i < 8; ++i) std::memcpy(&rows[i], from + i * stride_from, sizeof(Eight));
@@ -59,37 +59,47 @@ void transpose_tile(const T* from, int64_t stride_from, T* to, int64_t stride_to
   for (int i = 0; i < 8; ++i) std::memcpy(static_cast<void*>(to + i * stride_to), &rows[i], sizeof(Eight));
 }
 
+// A block of kBlock x kBlock numbers fits into the first-level cache, and a row of it is one line.
+constexpr int64_t kBlock = 32;
+
+// The transpose of a whole block of numbers of two bytes. Each line of both matrices is read or written at once: with
+// rows at a distance of a power of two, the lines of a block share few places of the cache, and would not stay there.
+template <class T>
+void transpose_lines(const T* from, T* to, int64_t rows, int64_t cols) {
+  T block[kBlock][kBlock];
+  for (int64_t r = 0; r < kBlock; ++r) std::memcpy(static_cast<void*>(block[r]), from + r * cols, sizeof(block[r]));
+  for (int64_t c = 0; c < kBlock; c += 8) {
+    T lines[8][kBlock];
+    for (int64_t r = 0; r < kBlock; r += 8) transpose_tile(&block[r][c], kBlock, &lines[0][r], kBlock);
+    for (int64_t i = 0; i < 8; ++i) std::memcpy(static_cast<void*>(to + (c + i) * rows), lines[i], sizeof(lines[i]));
+  }
+}
+
 // Rows [r0, r1) and columns [c0, c1) of `from` (rows, cols), and the same elements of `to` (cols, rows).
 struct Block {
   int64_t r0, r1, c0, c1;
 };
 template <class From, class To>
 void transpose_block(const From* from, To* to, int64_t rows, int64_t cols, const Block& block) {
-  int64_t r_done = block.r0, c_done = block.c0;  // whole tiles have [r0, r_done) x [c0, c_done)
   if constexpr (std::is_same_v<From, To> && sizeof(From) == sizeof(uint16_t)) {
-    r_done += (block.r1 - block.r0) / 8 * 8;
-    c_done += (block.c1 - block.c0) / 8 * 8;
-    for (int64_t c = block.c0; c < c_done; c += 8)
-      for (int64_t r = block.r0; r < r_done; r += 8) transpose_tile(from + r * cols + c, cols, to + c * rows + r, rows);
+    if (block.r1 - block.r0 == kBlock && block.c1 - block.c0 == kBlock)
+      return transpose_lines(from + block.r0 * cols + block.c0, to + block.c0 * rows + block.r0, rows, cols);
   }
   for (int64_t c = block.c0; c < block.c1; ++c)
-    for (int64_t r = c < c_done ? r_done : block.r0; r < block.r1; ++r)
-      to[c * rows + r] = static_cast<To>(from[r * cols + c]);
+    for (int64_t r = block.r0; r < block.r1; ++r) to[c * rows + r] = static_cast<To>(from[r * cols + c]);
 }
 
-// Blocks of 32 x 32 of both matrices fit into the first-level cache.
 template <class From, class To>
 void transpose_blocks(const From* from, To* to, int64_t rows, int64_t cols) {
-  constexpr int64_t kBlock = 32;
   const int64_t blocks = (cols + kBlock - 1) / kBlock;
-  parallel_for(blocks, std::max<int64_t>(1, 4 * kGrain / (kBlock * std::max<int64_t>(rows, 1))),
-               [&](int64_t begin, int64_t end) {
-                 for (int64_t block = begin; block < end; ++block) {
-                   const int64_t c0 = block * kBlock, c1 = std::min(cols, c0 + kBlock);
-                   for (int64_t r0 = 0; r0 < rows; r0 += kBlock)
-                     transpose_block(from, to, rows, cols, {r0, std::min(rows, r0 + kBlock), c0, c1});
-                 }
-               });
+  parallel_for(
+      blocks, std::max<int64_t>(1, 4 * kGrain / (kBlock * std::max<int64_t>(rows, 1))),
+      [&](int64_t begin, int64_t end) {
+        for (int64_t r = 0; r < rows; r += kBlock) {
+          for (int64_t c = begin * kBlock; c < std::min(cols, end * kBlock); c += kBlock)
+            transpose_block(from, to, rows, cols, {r, std::min(rows, r + kBlock), c, std::min(cols, c + kBlock)});
+        }
+      });
 }
 
 }  // namespace

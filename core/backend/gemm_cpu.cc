@@ -71,30 +71,29 @@ bool packs(int64_t m, int64_t n, int64_t k) {
   return m >= kPackRows && k * n <= kPackElements;
 }
 
-// The product of op(a) and a packed right side; null if packing costs more than it saves.
-const DnnlMatmul* packed_product(int64_t m, int64_t n, int64_t k, bool trans_a, bool accumulate,
-                                 memory::data_type type) {
-  if (!packs(m, n, k)) return nullptr;
-  return packed_matmul({m, n, k, trans_a, false, true, accumulate, type, num_threads()});
-}
-
-// c = op(a) op(b) + beta c by a product of `type`. a has this type; b has this type or bf16.
+// c = op(a) op(b) + beta c + bias by a product of `type`. a has this type; b has this type or bf16.
 void multiply(Context& ctx, const GemmCall& g, memory::data_type type) {
-  const bool accumulate = g.beta != 0, widens = g.b_type == DType::bf16 && type == memory::data_type::f32;
+  const bool widens = g.b_type == DType::bf16 && type == memory::data_type::f32;
   if (planned_products() && ctx.device.counts) {
     // oneDNN cannot be asked about another processor. Its blocks have the size of the matrix, up to padded edges.
     const DType packed = type == memory::data_type::f32 ? DType::f32 : DType::bf16;
     if (packs(g.m, g.n, g.k) || widens) ctx.empty({g.k, g.n}, packed);
     return;
   }
-  if (const DnnlMatmul* product = packed_product(g.m, g.n, g.k, g.trans_a, accumulate, type)) {
-    const auto from = widens ? memory::data_type::bf16 : type;
-    const Tensor b = packed_right_side(ctx, g.b, from, g.trans_b, *product, MemClass::activations);
-    return product->execute(ctx, g.a, b.raw(), g.c);
+  const auto result = g.c_type == DType::bf16 ? memory::data_type::bf16 : memory::data_type::f32;
+  const DnnlMatmul::Key key{g.m,         g.n,  g.k,           g.trans_a,         g.trans_b, false,
+                            g.beta != 0, type, num_threads(), g.bias != nullptr, result};
+  if (packs(g.m, g.n, g.k)) {
+    DnnlMatmul::Key packed = key;
+    packed.trans_b = false;
+    if (const DnnlMatmul* product = packed_matmul(packed)) {
+      const auto from = widens ? memory::data_type::bf16 : type;
+      const Tensor b = packed_right_side(ctx, g.b, from, g.trans_b, *product, MemClass::activations);
+      return product->execute(ctx, g.a, b.raw(), g.c, g.bias);
+    }
   }
   const Tensor wide = widens ? widened(ctx, g.b, DType::bf16, g.k * g.n) : Tensor();
-  dnnl_matmul({g.m, g.n, g.k, g.trans_a, g.trans_b, false, accumulate, type, num_threads()})
-      .execute(ctx, g.a, widens ? wide.raw() : g.b, g.c);
+  dnnl_matmul(key).execute(ctx, g.a, widens ? wide.raw() : g.b, g.c, g.bias);
 }
 
 // Multiplies operands of bf16, f16 and f32 by a product of f32.
@@ -150,15 +149,16 @@ void run(Context& ctx, const Gemm<T>& g) {
   if constexpr (std::is_same_v<T, double>) return gemm_f64(ctx, g);
   GemmCall call = g;
   Tensor sums;
-  if (g.c_type != DType::f32) {
+  if (g.c_type != DType::f32 && multiplies_in_f32(g.c_type)) {
     sums = ctx.empty({g.m * g.n});
     call.c = sums.raw();
+    call.c_type = DType::f32;
   }
   if constexpr (std::is_same_v<T, bfloat16>)
     gemm_bf16(ctx, call);
   else
     gemm_f32(ctx, call);
-  if (ctx.device.counts) return;
+  if (ctx.device.counts || !sums.defined()) return;
   if (g.c_type == DType::bf16) to_bf16(sums.data<float>(), static_cast<bfloat16*>(g.c), sums.numel());
   if (g.c_type == DType::f16) to_f16(sums.data<float>(), static_cast<float16*>(g.c), sums.numel());
 }

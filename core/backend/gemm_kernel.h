@@ -6,8 +6,8 @@
 namespace lmx {
 
 // c (m, n) = op(a) (m, k) * op(b) (k, n) + beta * c + bias. a and b have the kernel's type; if multiplies_in_f32(that
-// type), one of them may be f32. c is f64 for f64, else f32. It may have the kernel's type if there is no bias, and on a
-// CPU if beta is 0.
+// type), one of them may be f32. c is f64 for f64, else f32. It may have the kernel's type if there is no bias, and on
+// a CPU if beta is 0.
 struct GemmCall {
   const void* a;
   DType a_type;
@@ -29,13 +29,12 @@ struct Gemm : GemmCall {
   static constexpr bool kAllocatesOnCpu = true;
 };
 
-// Whether products of matrices of this type, on the device of `ctx`, can add a bias: cuBLASLt does so while it writes
-// the result, except in f64.
-inline bool gemm_adds_bias(const Context& ctx, DType type) {
-  return ctx.device.kind == Device::Kind::cuda && type != DType::f64;
+// Whether products of matrices of this type can add a bias. oneDNN and cuBLASLt do so while they write the result.
+inline bool gemm_adds_bias(DType type) {
+  return type != DType::f64;
 }
 // y (..., n) = x (..., k) w^T + bias (n), with w (n, k). Returns false, and leaves y unchanged, if the device has no
-// algorithm for a product of these sizes with a bias. REQUIRES: gemm_adds_bias(ctx, x.dtype()), and k > 0.
+// algorithm for a product of these sizes with a bias. REQUIRES: gemm_adds_bias(x.dtype()), and k > 0.
 bool gemm_with_bias(Context& ctx, const Tensor& x, const Tensor& w, const Tensor& bias, Tensor& y);
 
 }  // namespace lmx

@@ -98,7 +98,7 @@ void multiply(Context& ctx, const Factor& left, const Factor& right, Tensor& c, 
             "an addition to ", describe(c));
   if (m == 0 || n == 0) return;
   if (add.bias) {
-    LMX_CHECK(gemm_adds_bias(ctx, a.dtype()) && k > 0 && add.bias->dtype() == out && add.bias->numel() == n, "bias ",
+    LMX_CHECK(gemm_adds_bias(a.dtype()) && k > 0 && add.bias->dtype() == out && add.bias->numel() == n, "bias ",
               describe(*add.bias), " of a product (", m, ", ", k, ") x (", k, ", ", n, ')');
   }
   if (k == 0) {

@@ -5,6 +5,7 @@
 #include <memory>
 #include <mutex>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 namespace lmx {
@@ -19,21 +20,20 @@ const dnnl::engine& cpu_engine() {
 
 namespace {
 
-// The layout of the right side for a product. A packed right side is stored in the layout of the product that does not
-// accumulate. The accumulating product must use the same layout, even if oneDNN would prefer another one.
+// The layout of the right side for a product. A packed right side is stored in the layout of the product that only
+// multiplies. The others must use the same layout, even if oneDNN would prefer another one.
 memory::desc right_side(const DnnlMatmul::Key& key) {
-  if (key.packed_b && key.accumulate) {
-    DnnlMatmul::Key plain = key;
-    plain.accumulate = false;
-    return dnnl_matmul(plain).weights_desc();
-  }
+  DnnlMatmul::Key plain = key;
+  plain.accumulate = plain.bias = false;
+  plain.result = memory::data_type::f32;
+  if (key.packed_b && key != plain) return dnnl_matmul(plain).weights_desc();
   return {{key.k, key.n}, key.type, key.packed_b ? Tag::any : key.trans_b ? Tag::ba : Tag::ab};
 }
 
 dnnl::matmul::primitive_desc describe_matmul(const DnnlMatmul::Key& key) {
   const memory::desc a({key.m, key.k}, key.type, key.trans_a ? Tag::ba : Tag::ab);
   const memory::desc b = right_side(key);
-  const memory::desc c({key.m, key.n}, memory::data_type::f32, Tag::ab);
+  const memory::desc c({key.m, key.n}, key.result, Tag::ab);
   dnnl::primitive_attr attributes;
   attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
   if (key.accumulate) {
@@ -41,7 +41,9 @@ dnnl::matmul::primitive_desc describe_matmul(const DnnlMatmul::Key& key) {
     ops.append_sum(1.0f);
     attributes.set_post_ops(ops);
   }
-  return {dnnl::matmul::desc(a, b, c), attributes, cpu_engine()};
+  if (!key.bias) return {dnnl::matmul::desc(a, b, c), attributes, cpu_engine()};
+  const memory::desc bias({1, key.n}, memory::data_type::f32, Tag::ab);
+  return {dnnl::matmul::desc(a, b, bias, c), attributes, cpu_engine()};
 }
 
 int layout_number(const memory::desc& layout) {
@@ -68,7 +70,7 @@ bool DnnlMatmul::brgemm() const {
   return std::string_view(desc_.impl_info_str()).starts_with("brg");
 }
 
-void DnnlMatmul::execute(Context& ctx, const void* a, const void* b, void* c) const {
+void DnnlMatmul::execute(Context& ctx, const void* a, const void* b, void* c, const void* bias) const {
   with_onednn([&] { return describe_product(key_); },
               [&] {
                 const dnnl::engine& engine = cpu_engine();
@@ -80,9 +82,10 @@ void DnnlMatmul::execute(Context& ctx, const void* a, const void* b, void* c) co
                 const memory wb(desc_.weights_desc(), engine, const_cast<void*>(b));
                 const memory wc(desc_.dst_desc(), engine, c);
                 const memory ws(desc_.scratchpad_desc(), engine, scratch.raw());
-                primitive_.execute(
-                    stream,
-                    {{DNNL_ARG_SRC, wa}, {DNNL_ARG_WEIGHTS, wb}, {DNNL_ARG_DST, wc}, {DNNL_ARG_SCRATCHPAD, ws}});
+                std::unordered_map<int, memory> arguments{
+                    {DNNL_ARG_SRC, wa}, {DNNL_ARG_WEIGHTS, wb}, {DNNL_ARG_DST, wc}, {DNNL_ARG_SCRATCHPAD, ws}};
+                if (bias) arguments.emplace(DNNL_ARG_BIAS, memory(desc_.bias_desc(), engine, const_cast<void*>(bias)));
+                primitive_.execute(stream, arguments);
                 stream.wait();
               });
 }
@@ -104,7 +107,8 @@ const DnnlMatmul* packed_matmul(DnnlMatmul::Key key) {
   // The available kernels do not depend on the number of rows, so one product is built to test whether packing gains.
   DnnlMatmul::Key any_rows = key;
   any_rows.m = 32;
-  any_rows.accumulate = false;
+  any_rows.accumulate = any_rows.bias = false;
+  any_rows.result = memory::data_type::f32;
   return dnnl_matmul(any_rows).brgemm() ? &dnnl_matmul(key) : nullptr;
 }
 

@@ -29,12 +29,14 @@ class DnnlMatmul {
     int64_t m, n, k;
     bool trans_a, trans_b, packed_b, accumulate;
     dnnl::memory::data_type type;
-    int threads;  // oneDNN divides the work among threads when it builds the product
+    int threads;        // oneDNN divides the work among threads when it builds the product
+    bool bias = false;  // (N) f32, added to every row
+    dnnl::memory::data_type result = dnnl::memory::data_type::f32;
     auto operator<=>(const Key&) const = default;
   };
   explicit DnnlMatmul(const Key& key);
-  void execute(Context& ctx, const void* a, const void* b,
-               void* c) const;  // RunError: oneDNN's message, with the shapes
+  // `bias`: null without key().bias. RunError: oneDNN's message, with the shapes.
+  void execute(Context& ctx, const void* a, const void* b, void* c, const void* bias = nullptr) const;
   const Key& key() const { return key_; }
   dnnl::memory::desc weights_desc() const { return desc_.weights_desc(); }
   bool brgemm() const;  // whether the implementation gains from a packed right side

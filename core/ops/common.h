@@ -17,6 +17,12 @@
 
 namespace lmx::ops {
 
+// Whether the processor has AVX-512, for functions that are written once for each size of vectors.
+inline bool has_avx512() {
+  static const bool has = __builtin_cpu_supports("x86-64-v4") != 0;
+  return has;
+}
+
 template <class T>
 struct Scale {
   static constexpr const char* kName = "scale";

@@ -62,6 +62,13 @@ TEST_P(Gemm, MatchesDoubles) {
   std::vector<double> twice = want;
   for (double& v : twice) v *= 2;
   expect_near(c, twice, 2 * tolerance);
+  if (ta || !tb || type == DType::f64) return;
+  const Tensor bias = random(ctx, {size.n}, 3);
+  ASSERT_TRUE(gemm_with_bias(ctx, a, b, bias, c));
+  std::vector<double> biased = want;
+  for (size_t i = 0; i < biased.size(); ++i)
+    biased[i] += static_cast<double>(bias.data<float>()[i % static_cast<size_t>(size.n)]);
+  expect_near(c, biased, tolerance);
 }
 
 INSTANTIATE_TEST_SUITE_P(Sizes, Gemm,
@@ -98,13 +105,15 @@ TEST(Matmul, OperandsInF32GiveTheSameBits) {
 TEST(Matmul, SumsAreRoundedToA16BitResult) {
   for (const DType type : {DType::bf16, DType::f16}) {
     Context ctx;
-    const Tensor a = random(ctx, {24, 40}, 1, type), b = random(ctx, {36, 40}, 2, type);
-    Tensor sums = ctx.empty({24, 36}), got = ctx.empty({24, 36}, type);
-    gemm(ctx, a, false, b, true, sums);
-    gemm(ctx, a, false, b, true, got);
-    const Tensor want = sums.to(type);
-    EXPECT_EQ(std::memcmp(got.raw(), want.raw(), static_cast<size_t>(want.bytes())), 0) << name_of(type);
-    EXPECT_THROW(gemm(ctx, a, false, b, true, got, 1.0f), InternalError);  // they would be rounded twice
+    for (const int64_t rows : {24, 640}) {  // 640: with a packed right side
+      const Tensor a = random(ctx, {rows, 40}, 1, type), b = random(ctx, {36, 40}, 2, type);
+      Tensor sums = ctx.empty({rows, 36}), got = ctx.empty({rows, 36}, type);
+      gemm(ctx, a, false, b, true, sums);
+      gemm(ctx, a, false, b, true, got);
+      const Tensor want = sums.to(type);
+      EXPECT_EQ(std::memcmp(got.raw(), want.raw(), static_cast<size_t>(want.bytes())), 0) << name_of(type);
+      EXPECT_THROW(gemm(ctx, a, false, b, true, got, 1.0f), InternalError);  // they would be rounded twice
+    }
   }
 }
 

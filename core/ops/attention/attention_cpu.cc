@@ -4,6 +4,8 @@
 
 #include <cmath>
 #include <deque>
+#include <limits>
+#include <type_traits>
 #include <utility>
 
 #include "backend/serial.h"
@@ -18,10 +20,53 @@ constexpr int64_t kBlockBytes = 256 << 10;  // weights of a block of queries
 constexpr int64_t kBlockRows = 12;          // minimum number of queries of a block: two tiles
 
 // ---- rows of a block
+//
+// Rows are computed in whole vectors of kPanelColumns columns. A column beyond the keys that a query sees has the score
+// -Inf, so its weight is 0.
 
+int64_t whole_panels(int64_t columns) {
+  return panels_of(columns) * kPanelColumns;
+}
+
+// Hides the columns of a row from `seen` to the end of its last panel.
 template <class T>
-LMX_SIMD void exp_row(T* x, T scale, T shift, int64_t n) {
-  for (int64_t i = 0; i < n; ++i) x[i] = fast_exp(scale * x[i] - shift);
+[[gnu::always_inline]] inline void hide(T* s, int64_t seen, int64_t width) {
+  T* last = s + width - kPanelColumns;
+  for (int64_t i = 0; i < kPanelColumns; ++i)
+    last[i] = width - kPanelColumns + i < seen ? last[i] : -std::numeric_limits<T>::infinity();
+}
+
+// Replaces the scores of n columns, n > 0, by weights, and returns the logarithm of the sum of their exponentials. If
+// all columns are hidden, the weights are 0 and the result is Inf.
+template <class T>
+LMX_SIMD T weights_of_scores(T* s, T scale, int64_t seen, int64_t width) {
+  hide(s, seen, width);
+  T most = -std::numeric_limits<T>::infinity(), sum = 0;
+#pragma omp simd reduction(max : most)
+  for (int64_t i = 0; i < width; ++i) most = s[i] > most ? s[i] : most;
+  const bool hidden = most == -std::numeric_limits<T>::infinity();
+  const T shift = hidden ? T(0) : scale * most;
+#pragma omp simd reduction(+ : sum)
+  for (int64_t i = 0; i < width; ++i) {
+    s[i] = fast_exp(scale * s[i] - shift);
+    sum += s[i];
+  }
+  const T factor = hidden ? T(0) : T(1) / sum;
+  for (int64_t i = 0; i < width; ++i) s[i] *= factor;
+  return hidden ? std::numeric_limits<T>::infinity() : shift + std::log(sum);
+}
+
+// Replaces the scores s by the weights after dropout, and dw by the gradient of the scores. `factors`: those of
+// dropout; null: none.
+template <bool kDrops, class T>
+LMX_SIMD void weights_and_slopes(T* __restrict s, T* __restrict dw, const T* __restrict factors, T scale, T lse,
+                                 T delta, T slope_scale, int64_t seen, int64_t width) {
+  hide(s, seen, width);
+  for (int64_t i = 0; i < width; ++i) {
+    const T w = fast_exp(scale * s[i] - lse), factor = kDrops ? factors[i] : T(1);
+    dw[i] = score_slope(w, factor * dw[i], delta, slope_scale);
+    s[i] = factor * w;
+  }
 }
 
 template <class T>
@@ -35,23 +80,31 @@ LMX_SIMD void add_scaled(T* __restrict y, const T* __restrict x, T factor, int64
   for (int64_t i = 0; i < n; ++i) y[i] += factor * x[i];
 }
 
+// delta_i = x_i . y_i
 template <class T>
-LMX_SIMD void slope_row(const T* w, T* dw, T delta, T scale, int64_t n) {
-  for (int64_t i = 0; i < n; ++i) dw[i] = score_slope(w[i], dw[i], delta, scale);
+LMX_SIMD void dots_of_rows(HeadColumns<const T> x, HeadColumns<const T> y, int64_t rows, int64_t columns, T* deltas) {
+  for (int64_t r = 0; r < rows; ++r) {
+    const T *a = x.data + r * x.stride, *b = y.data + r * y.stride;
+    T sum = 0;
+#pragma omp simd reduction(+ : sum)
+    for (int64_t i = 0; i < columns; ++i) sum += a[i] * b[i];
+    deltas[r] = sum;
+  }
 }
 
-LMX_SIMD void round_bf16(float* x, int64_t n) {
-  for (int64_t i = 0; i < n; ++i) x[i] = static_cast<float>(bfloat16(x[i]));
+template <class Narrow>
+[[gnu::always_inline]] inline void round(HeadColumns<const float> from, HeadColumns<float> to, int64_t rows,
+                                         int64_t columns) {
+  for (int64_t r = 0; r < rows; ++r)
+    for (int64_t i = 0; i < columns; ++i)
+      to.data[r * to.stride + i] = static_cast<float>(Narrow(from.data[r * from.stride + i]));
 }
-LMX_SIMD void round_f16(float* x, int64_t n) {
-  for (int64_t i = 0; i < n; ++i) x[i] = static_cast<float>(float16(x[i]));
+LMX_SIMD void round_bf16(HeadColumns<const float> from, HeadColumns<float> to, int64_t rows, int64_t columns) {
+  round<bfloat16>(from, to, rows, columns);
 }
-// Rounds a row in the same way as a matrix product rounds its inputs.
-void round_row(float* x, int64_t n, DType compute) {
-  if (compute == DType::bf16) round_bf16(x, n);
-  if (compute == DType::f16) round_f16(x, n);
+LMX_SIMD void round_f16(HeadColumns<const float> from, HeadColumns<float> to, int64_t rows, int64_t columns) {
+  round<float16>(from, to, rows, columns);
 }
-void round_row(double*, int64_t, DType) {}
 
 // ---- a pair
 
@@ -87,9 +140,9 @@ class Worker {
     const int64_t keys = panel_size(plan_.size, room_.keys), by_key = room_.keys * d;
     const int64_t block = rows * room_.row, left = rows * plan_.size, packed = rows * d;
     const int64_t longest = std::max(room_.keys, rows) * plan_.size;
-    memory_ = ctx.empty(
-        {backward ? 2 * keys + by_key + 2 * (block + left + packed) + longest : keys + by_key + block + left + longest},
-        dtype_of<T>);
+    memory_ = ctx.empty({backward ? 2 * keys + by_key + 2 * (block + left + packed) + longest + room_.row + rows
+                                  : keys + by_key + block + left + longest},
+                        dtype_of<T>);
     T* at = memory_.template data<T>();
     const auto take = [&](int64_t n) { return std::exchange(at, at + n); };
     copy_ = take(longest);
@@ -103,6 +156,8 @@ class Worker {
     dy_ = take(left);
     q_panels_ = take(packed);
     dy_panels_ = take(packed);
+    factors_ = take(room_.row);
+    deltas_ = take(rows);
   }
 
   void forward(const AttentionForward<T>& a, int64_t index) {
@@ -138,15 +193,17 @@ class Worker {
       const int64_t rows = std::min(room_.rows, pair.queries - i), n = plan_.causal ? i + rows : pair.keys;
       const int64_t first = pair.query + i;
       const Rows q = rows_of(in_.q, first, rows, head, q_);
-      multiply_small<T>({{q.data, q.stride, 1}, {kt_, d}, {s_, room_.row}, rows, n, d, seen_of(i, Triangle::result)});
+      const Triangle scores = seen_of(i, Triangle::result);
+      multiply_small<T>({{q.data, q.stride, 1}, {kt_, d}, {s_, room_.row}, rows, whole_panels(n), d, scores});
       for (int64_t r = 0; r < rows; ++r) {
         T* s = s_ + r * room_.row;
-        const int64_t seen = plan_.causal ? i + r + 1 : n;
-        a.lse[(first + r) * plan_.heads + head] = weights(s, pair.sequence, head, i + r, seen);
-        if (in_.masks) drop(s, head, first + r, seen);
-        round_row(s, seen, plan_.compute);
-        std::fill(s + seen, s + n, T(0));
+        const int64_t seen = plan_.causal ? i + r + 1 : n, columns = whole_panels(seen);
+        const T scale = add_bias(s, pair.sequence, head, i + r, seen);
+        a.lse[(first + r) * plan_.heads + head] = weights_of_scores(s, scale, seen, columns);
+        if (in_.masks) drop(s, head, first + r, columns);
+        if (columns < n) std::fill(s + columns, s + n, T(0));
       }
+      round_block(s_, rows, n);
       multiply_small<T>({{s_, room_.row, 1},
                          {v_, pair.keys},
                          {a.y + first * width + head * d, width},
@@ -167,13 +224,16 @@ class Worker {
       pack_panels(q.data, q.stride, rows, d, q_panels_);
       pack_panels(slopes.data, slopes.stride, rows, d, dy_panels_);
       const Triangle scores = seen_of(i, Triangle::result);
-      multiply_small<T>({{q.data, q.stride, 1}, {kt_, d}, {s_, room_.row}, rows, n, d, scores});
-      multiply_small<T>({{slopes.data, slopes.stride, 1}, {vt_, d}, {dw_, room_.row}, rows, n, d, scores});
+      const int64_t columns = whole_panels(n);
+      multiply_small<T>({{q.data, q.stride, 1}, {kt_, d}, {s_, room_.row}, rows, columns, d, scores});
+      multiply_small<T>({{slopes.data, slopes.stride, 1}, {vt_, d}, {dw_, room_.row}, rows, columns, d, scores});
+      dots_of_rows<T>({a.dy + at, width}, {a.y + at, width}, rows, d, deltas_);
       for (int64_t r = 0; r < rows; ++r) {
         const Row row{r, pair.sequence, head, i + r, first + r, plan_.causal ? i + r + 1 : n};
-        const T delta = dot(a.dy + at + r * width, a.y + at + r * width, d);
-        weights_and_slopes(row, n, a.lse[(first + r) * plan_.heads + head], delta, a.dbias);
+        differentiate(row, n, a.lse[(first + r) * plan_.heads + head], deltas_[r], a.dbias);
       }
+      round_block(s_, rows, n);
+      round_block(dw_, rows, n);
       multiply_small<T>(
           {{dw_, room_.row, 1}, {k_, pair.keys}, place(a.dq, first, head), rows, d, n, seen_of(i, Triangle::lower)});
       add_keys(dw_, {q_panels_, rows}, dk, written, n);
@@ -186,36 +246,34 @@ class Worker {
     }
   }
 
-  // Replaces a row's scores by weights, and returns the logarithm of the sum of their exponentials. Query `i` of its
-  // sequence sees the first `seen` keys.
-  T weights(T* s, int64_t sequence, int64_t head, int64_t i, int64_t seen) {
-    if (!in_.bias) return softmax_in_place(s, scale_, seen);
+  // Adds the bias to a row's scores, if there is one. Query `i` of its sequence sees the first `seen` keys. Returns the
+  // factor that the result still needs.
+  T add_bias(T* s, int64_t sequence, int64_t head, int64_t i, int64_t seen) const {
+    if (!in_.bias) return scale_;
     add_bias_row<T>(s, in_.bias + plan_.bias.at(sequence, head, i), scale_, seen);
-    if (max_of(s, seen) == -INFINITY) {  // all keys are hidden: the weights are 0, and so is exp(s - lse) in backward
-      std::fill_n(s, seen, T(0));
-      return INFINITY;
-    }
-    return softmax_in_place(s, T(1), seen);
+    return T(1);
   }
 
   // Row `in_block` of a block: query `i` of its sequence, row `index` of all queries.
   struct Row {
     int64_t in_block, sequence, head, i, index, seen;
   };
-  // Replaces s by the weights after dropout, W, and dw by the gradient of the scores.
-  void weights_and_slopes(const Row& row, int64_t n, T lse, T delta, T* dbias) {
+  // Replaces the scores by the weights after dropout, W, and dw by the gradient of the scores.
+  void differentiate(const Row& row, int64_t n, T lse, T delta, T* dbias) {
     T *w = s_ + row.in_block * room_.row, *dw = dw_ + row.in_block * room_.row;
-    const int64_t head = row.head, seen = row.seen, bias = plan_.bias.at(row.sequence, head, row.i);
-    if (in_.bias) add_bias_row<T>(w, in_.bias + bias, scale_, seen);
-    exp_row<T>(w, in_.bias ? T(1) : scale_, lse, seen);
-    if (in_.masks) drop(dw, head, row.index, seen);
-    slope_row<T>(w, dw, delta, scale_, seen);
-    if (dbias) add_scaled<T>(dbias + bias, dw, T(1) / scale_, seen);
-    if (in_.masks) drop(w, head, row.index, seen);
-    round_row(w, seen, plan_.compute);
-    round_row(dw, seen, plan_.compute);
-    std::fill(w + seen, w + n, T(0));
-    std::fill(dw + seen, dw + n, T(0));
+    const int64_t seen = row.seen, width = whole_panels(seen);
+    const T scale = add_bias(w, row.sequence, row.head, row.i, seen);
+    if (in_.masks) {
+      std::fill_n(factors_, width, T(1));
+      drop(factors_, row.head, row.index, width);
+      weights_and_slopes<true>(w, dw, factors_, scale, lse, delta, scale_, seen, width);
+    } else {
+      weights_and_slopes<false>(w, dw, factors_, scale, lse, delta, scale_, seen, width);
+    }
+    if (dbias) add_scaled<T>(dbias + plan_.bias.at(row.sequence, row.head, row.i), dw, T(1) / scale_, seen);
+    if (width >= n) return;
+    std::fill(w + width, w + n, T(0));
+    std::fill(dw + width, dw + n, T(0));
   }
 
   // What the queries of a block that begins with query i see of the keys.
@@ -247,10 +305,19 @@ class Worker {
     return rounded({all.data + row * all.stride + head * plan_.size, all.stride}, rows, room);
   }
   Rows rounded(const Rows& from, int64_t rows, T* room) const {
-    if (plan_.compute != DType::bf16 && plan_.compute != DType::f16) return from;
-    for (int64_t r = 0; r < rows; ++r) std::copy_n(from.data + r * from.stride, plan_.size, room + r * plan_.size);
-    round_row(room, rows * plan_.size, plan_.compute);
+    if (!rounds()) return from;
+    round_rows(from, {room, plan_.size}, rows, plan_.size);
     return {room, plan_.size};
+  }
+
+  bool rounds() const { return plan_.compute == DType::bf16 || plan_.compute == DType::f16; }
+  void round_block(T* block, int64_t rows, int64_t columns) const {
+    if (rounds()) round_rows({block, room_.row}, {block, room_.row}, rows, columns);
+  }
+  // Rounds in the same way as a matrix product rounds its inputs. `to` may be `from`.
+  void round_rows(const Rows& from, HeadColumns<T> to, int64_t rows, int64_t columns) const {
+    if constexpr (std::is_same_v<T, float>)
+      plan_.compute == DType::bf16 ? round_bf16(from, to, rows, columns) : round_f16(from, to, rows, columns);
   }
 
   const AttentionInput<T>& in_;
@@ -259,7 +326,8 @@ class Worker {
   const Room room_;
   Tensor memory_;
   T *copy_ = nullptr, *kt_ = nullptr, *k_ = nullptr, *vt_ = nullptr, *v_ = nullptr;
-  T *q_ = nullptr, *dy_ = nullptr, *s_ = nullptr, *dw_ = nullptr, *q_panels_ = nullptr, *dy_panels_ = nullptr;
+  T *q_ = nullptr, *dy_ = nullptr, *s_ = nullptr, *dw_ = nullptr, *q_panels_ = nullptr, *dy_panels_ = nullptr,
+    *factors_ = nullptr, *deltas_ = nullptr;
 };
 
 // ---- all pairs

@@ -9,6 +9,8 @@
 #include <cstdint>
 #include <cstring>
 
+#include "ops/common.h"
+
 namespace lmx::ops {
 
 inline constexpr int64_t kPanelColumns = 16;
@@ -38,19 +40,35 @@ void pack_panels(const T* from, int64_t stride, int64_t depth, int64_t columns, 
   }
 }
 
+// The transpose of 4 x 4 elements, whose rows are `from_stride` and `to_stride` elements apart.
+template <class T>
+[[gnu::always_inline]] inline void transpose_tile(const T* from, int64_t from_stride, T* to, int64_t to_stride) {
+  typedef T Four __attribute__((vector_size(4 * sizeof(T))));
+  Four a, b, c, d;
+  std::memcpy(&a, from, sizeof(Four));
+  std::memcpy(&b, from + from_stride, sizeof(Four));
+  std::memcpy(&c, from + 2 * from_stride, sizeof(Four));
+  std::memcpy(&d, from + 3 * from_stride, sizeof(Four));
+  const Four low_ab = __builtin_shufflevector(a, b, 0, 4, 1, 5), low_cd = __builtin_shufflevector(c, d, 0, 4, 1, 5),
+             high_ab = __builtin_shufflevector(a, b, 2, 6, 3, 7), high_cd = __builtin_shufflevector(c, d, 2, 6, 3, 7);
+  const Four columns[] = {
+      __builtin_shufflevector(low_ab, low_cd, 0, 1, 4, 5), __builtin_shufflevector(low_ab, low_cd, 2, 3, 6, 7),
+      __builtin_shufflevector(high_ab, high_cd, 0, 1, 4, 5), __builtin_shufflevector(high_ab, high_cd, 2, 3, 6, 7)};
+  for (int i = 0; i < 4; ++i) std::memcpy(to + i * to_stride, &columns[i], sizeof(Four));
+}
+
 // Packs the transpose of `from` (columns, depth).
 template <class T>
 void pack_panels_transposed(const T* from, int64_t stride, int64_t depth, int64_t columns, T* to) {
   for (int64_t c = 0; c < columns; c += kPanelColumns, to += kPanelColumns * depth) {
-    const int64_t width = std::min(kPanelColumns, columns - c);
+    const int64_t width = std::min(kPanelColumns, columns - c), tiled = width / 4 * 4, deep = depth / 4 * 4;
+    const T* rows = from + c * stride;
     if (width < kPanelColumns) std::fill_n(to, kPanelColumns * depth, T(0));
-    for (int64_t k0 = 0; k0 < depth; k0 += kPanelColumns) {
-      const int64_t k1 = std::min(depth, k0 + kPanelColumns);
-      for (int64_t j = 0; j < width; ++j) {
-        const T* row = from + (c + j) * stride;
-        for (int64_t k = k0; k < k1; ++k) to[k * kPanelColumns + j] = row[k];
-      }
-    }
+    for (int64_t j = 0; j < tiled; j += 4)
+      for (int64_t k = 0; k < deep; k += 4)
+        transpose_tile(rows + j * stride + k, stride, to + k * kPanelColumns + j, kPanelColumns);
+    for (int64_t j = 0; j < width; ++j)
+      for (int64_t k = j < tiled ? deep : 0; k < depth; ++k) to[k * kPanelColumns + j] = rows[j * stride + k];
   }
 }
 
@@ -194,8 +212,7 @@ __attribute__((target("arch=x86-64-v4"))) inline void multiply_avx512(const Smal
 
 template <class T>
 void multiply_small(const SmallProduct<T>& product) {
-  static const bool has_avx512 = __builtin_cpu_supports("x86-64-v4") != 0;
-  has_avx512 ? small::multiply_avx512(product) : small::multiply_avx2(product);
+  has_avx512() ? small::multiply_avx512(product) : small::multiply_avx2(product);
 }
 
 }  // namespace lmx::ops

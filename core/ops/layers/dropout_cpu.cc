@@ -2,6 +2,8 @@
 // blocks of a group are computed in parallel, and their words are stored as whole vectors.
 #include "ops/layers/dropout.h"
 
+#include <cstring>
+
 #include "ops/common.h"
 
 namespace lmx::ops {
@@ -10,35 +12,82 @@ namespace {
 constexpr int kLanes = kMaskColumns / 4;
 constexpr int64_t kChunk = 1 << 12;  // columns of one piece of work; a multiple of a group
 
-// The words of a group, whose first block in the row is `first`. The compiler vectorises this loop over blocks; with
-// `omp simd` it would give each vector lane a separate struct of words, and would not.
-[[gnu::always_inline]] inline void draw(uint64_t key, uint64_t row, uint32_t first, uint32_t (&words)[4][kLanes]) {
-#pragma GCC ivdep
-  for (uint32_t l = 0; l < kLanes; ++l) {
-    const MaskWords block = mask_words(key, row, first + l);
-    for (int w = 0; w < 4; ++w) words[w][l] = block.word[w];
+// Vectors of numbers of 64 bits, whose lower halves are the 32 bits of Philox's words. The upper halves are ignored.
+template <int kBytes>
+struct Wide {
+  static constexpr int kCount = kBytes / sizeof(uint64_t);
+  typedef uint64_t Type __attribute__((vector_size(kBytes)));
+  typedef uint32_t Lower __attribute__((vector_size(kBytes / 2)));
+};
+
+// The lower halves of the lanes of a, times those of b. g++ has no expression for this instruction of AVX2 and AVX-512:
+// it would multiply 64 by 64 bits, which takes three instructions.
+template <class V>
+[[gnu::always_inline]] inline void multiply_halves(const V& a, const V& b, V& product) {
+  asm("vpmuludq %2, %1, %0" : "=v"(product) : "v"(a), "v"(b));
+}
+
+// mask_words() of a group, whose first block in the row is `first`.
+template <int kBytes>
+[[gnu::always_inline]] inline void draw(uint64_t key, uint64_t row, uint32_t first, uint32_t* words) {
+  using Vector = typename Wide<kBytes>::Type;
+  constexpr int kCount = Wide<kBytes>::kCount;
+  Vector lane;
+  for (int l = 0; l < kCount; ++l) lane[l] = static_cast<uint64_t>(l);
+  for (int part = 0; part < kLanes / kCount; ++part) {
+    Vector c0 = lane + (first + static_cast<uint32_t>(part * kCount)), c1 = Vector{} + static_cast<uint32_t>(row),
+           c2 = Vector{} + kMaskDomain, c3 = Vector{} + (row >> 32);
+    uint32_t k0 = static_cast<uint32_t>(key), k1 = static_cast<uint32_t>(key >> 32);
+#pragma GCC unroll 10
+    for (int round = 0; round < 10; ++round) {
+      Vector p0, p1;
+      multiply_halves(c0, Vector{} + kPhiloxMultiply0, p0);
+      multiply_halves(c2, Vector{} + kPhiloxMultiply1, p1);
+      c0 = (p1 >> 32) ^ c1 ^ k0;
+      c2 = (p0 >> 32) ^ c3 ^ k1;
+      c1 = p1;
+      c3 = p0;
+      k0 += kPhiloxWeyl0;
+      k1 += kPhiloxWeyl1;
+    }
+    const Vector c[] = {c0, c1, c2, c3};
+    for (int w = 0; w < 4; ++w) {
+      const auto lower = __builtin_convertvector(c[w], typename Wide<kBytes>::Lower);
+      std::memcpy(words + w * kLanes + part * kCount, &lower, sizeof(lower));
+    }
   }
 }
 
 // n columns of row `row`; the first column uses its word of block `block`.
-template <class T>
-LMX_SIMD void apply_row(const T* x, T* y, const DropMask& mask, uint64_t row, uint32_t block, int64_t n) {
+template <int kBytes, class T>
+[[gnu::always_inline]] inline void apply(const T* x, T* y, const DropMask& mask, uint64_t row, uint32_t block,
+                                         int64_t n) {
   const T scale = static_cast<T>(mask.keep_scale);
   const uint32_t threshold = mask.threshold;
-  uint32_t words[4][kLanes];
+  alignas(kBytes) uint32_t words[kMaskColumns];
   for (; n >= kMaskColumns; x += kMaskColumns, y += kMaskColumns, n -= kMaskColumns, block += kLanes) {
-    draw(mask.key, row, block, words);
-    for (int w = 0; w < 4; ++w) {
-      for (int l = 0; l < kLanes; ++l) {
-        const int at = w * kLanes + l;
-        y[at] = x[at] * mask_factor(words[w][l], threshold, scale);
-      }
-    }
+    draw<kBytes>(mask.key, row, block, words);
+#pragma GCC ivdep
+    for (int at = 0; at < kMaskColumns; ++at) y[at] = x[at] * mask_factor(words[at], threshold, scale);
   }
   if (n == 0) return;
-  draw(mask.key, row, block, words);
-  const uint32_t* word = &words[0][0];
-  for (int64_t at = 0; at < n; ++at) y[at] = x[at] * mask_factor(word[at], threshold, scale);
+  draw<kBytes>(mask.key, row, block, words);
+  for (int64_t at = 0; at < n; ++at) y[at] = x[at] * mask_factor(words[at], threshold, scale);
+}
+
+template <class T>
+void apply_avx2(const T* x, T* y, const DropMask& mask, uint64_t row, uint32_t block, int64_t n) {
+  apply<32>(x, y, mask, row, block, n);
+}
+template <class T>
+__attribute__((target("arch=x86-64-v4"))) void apply_avx512(const T* x, T* y, const DropMask& mask, uint64_t row,
+                                                            uint32_t block, int64_t n) {
+  apply<64>(x, y, mask, row, block, n);
+}
+template <class T>
+void apply(const T* x, T* y, const DropMask& mask, uint64_t row, int64_t first, int64_t n) {
+  const auto block = static_cast<uint32_t>(first / 4);
+  has_avx512() ? apply_avx512(x, y, mask, row, block, n) : apply_avx2(x, y, mask, row, block, n);
 }
 
 template <class T>
@@ -57,10 +106,10 @@ const KernelAdder adder(Device::Kind::cpu, forward<float>, forward<double>);
 }  // namespace
 
 void drop_row(const float* x, float* y, const DropMask& mask, uint64_t row, int64_t first, int64_t n) {
-  apply_row<float>(x, y, mask, row, static_cast<uint32_t>(first / 4), n);
+  apply(x, y, mask, row, first, n);
 }
 void drop_row(const double* x, double* y, const DropMask& mask, uint64_t row, int64_t first, int64_t n) {
-  apply_row<double>(x, y, mask, row, static_cast<uint32_t>(first / 4), n);
+  apply(x, y, mask, row, first, n);
 }
 
 }  // namespace lmx::ops

@@ -23,20 +23,22 @@ struct MaskWords {
   uint32_t word[4];
 };
 
-// Block `block` of a row's words. The function is the same as lmx::philox (a test compares them), in a form that the
-// compiler vectorises inside a loop over blocks.
+inline constexpr uint32_t kMaskDomain = 4;  // separates the mask from the other uses of lmx/random.h
+inline constexpr uint64_t kPhiloxMultiply0 = 0xD2511F53u, kPhiloxMultiply1 = 0xCD9E8D57u;
+inline constexpr uint32_t kPhiloxWeyl0 = 0x9E3779B9u, kPhiloxWeyl1 = 0xBB67AE85u;
+
+// Block `block` of a row's words. The function is the same as lmx::philox (a test compares them), and can be inlined.
 [[gnu::always_inline]] LMX_HD inline MaskWords mask_words(uint64_t key, uint64_t row, uint32_t block) {
-  constexpr uint32_t kDomain = 4;  // separates the mask from the other uses of lmx/random.h
-  uint32_t c0 = block, c1 = static_cast<uint32_t>(row), c2 = kDomain, c3 = static_cast<uint32_t>(row >> 32);
+  uint32_t c0 = block, c1 = static_cast<uint32_t>(row), c2 = kMaskDomain, c3 = static_cast<uint32_t>(row >> 32);
   uint32_t k0 = static_cast<uint32_t>(key), k1 = static_cast<uint32_t>(key >> 32);
   for (int round = 0; round < 10; ++round) {
-    const uint64_t p0 = uint64_t{0xD2511F53u} * c0, p1 = uint64_t{0xCD9E8D57u} * c2;
+    const uint64_t p0 = kPhiloxMultiply0 * c0, p1 = kPhiloxMultiply1 * c2;
     c0 = static_cast<uint32_t>(p1 >> 32) ^ c1 ^ k0;
     c2 = static_cast<uint32_t>(p0 >> 32) ^ c3 ^ k1;
     c1 = static_cast<uint32_t>(p1);
     c3 = static_cast<uint32_t>(p0);
-    k0 += 0x9E3779B9u;
-    k1 += 0xBB67AE85u;
+    k0 += kPhiloxWeyl0;
+    k1 += kPhiloxWeyl1;
   }
   return {{c0, c1, c2, c3}};
 }

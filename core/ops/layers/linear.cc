@@ -27,7 +27,7 @@ void check_input(const Context& ctx, const LinearNames& name, const Var& x, cons
 Tensor linear_value(Context& ctx, const Tensor& x, const Tensor& w, const Var& b) {
   const DType type = x.dtype() == DType::f64 ? DType::f64 : DType::f32;
   const Shape shape = with_last(x.shape(), w.dim(0));
-  if (b.defined() && x.dim(-1) > 0 && gemm_adds_bias(ctx, x.dtype())) {
+  if (b.defined() && x.dim(-1) > 0 && gemm_adds_bias(x.dtype())) {
     Tensor y = ctx.empty(shape, type);
     if (gemm_with_bias(ctx, x, w, b.value(), y)) return y;
   }
