@@ -56,13 +56,21 @@ LMX_SIMD T weights_of_scores(T* s, T scale, int64_t seen, int64_t width) {
   return hidden ? std::numeric_limits<T>::infinity() : shift + std::log(sum);
 }
 
+// One row: exp(scale s - lse) is a weight, and the gradients of the scores contain the factor slope_scale.
+template <class T>
+struct RowOfWeights {
+  T scale, lse, delta, slope_scale;
+  int64_t seen, width;
+};
+
 // Replaces the scores s by the weights after dropout, and dw by the gradient of the scores. `factors`: those of
-// dropout; null: none.
+// dropout, read if kDrops.
 template <bool kDrops, class T>
-LMX_SIMD void weights_and_slopes(T* __restrict s, T* __restrict dw, const T* __restrict factors, T scale, T lse,
-                                 T delta, T slope_scale, int64_t seen, int64_t width) {
-  hide(s, seen, width);
-  for (int64_t i = 0; i < width; ++i) {
+LMX_SIMD void weights_and_slopes(T* __restrict s, T* __restrict dw, const T* __restrict factors,
+                                 const RowOfWeights<T>& row) {
+  hide(s, row.seen, row.width);
+  const T scale = row.scale, lse = row.lse, delta = row.delta, slope_scale = row.slope_scale;
+  for (int64_t i = 0; i < row.width; ++i) {
     const T w = fast_exp(scale * s[i] - lse), factor = kDrops ? factors[i] : T(1);
     dw[i] = score_slope(w, factor * dw[i], delta, slope_scale);
     s[i] = factor * w;
@@ -263,12 +271,13 @@ class Worker {
     T *w = s_ + row.in_block * room_.row, *dw = dw_ + row.in_block * room_.row;
     const int64_t seen = row.seen, width = whole_panels(seen);
     const T scale = add_bias(w, row.sequence, row.head, row.i, seen);
+    const RowOfWeights<T> of_row{scale, lse, delta, scale_, seen, width};
     if (in_.masks) {
       std::fill_n(factors_, width, T(1));
       drop(factors_, row.head, row.index, width);
-      weights_and_slopes<true>(w, dw, factors_, scale, lse, delta, scale_, seen, width);
+      weights_and_slopes<true>(w, dw, factors_, of_row);
     } else {
-      weights_and_slopes<false>(w, dw, factors_, scale, lse, delta, scale_, seen, width);
+      weights_and_slopes<false>(w, dw, factors_, of_row);
     }
     if (dbias) add_scaled<T>(dbias + plan_.bias.at(row.sequence, row.head, row.i), dw, T(1) / scale_, seen);
     if (width >= n) return;
