@@ -299,7 +299,7 @@ std::string html_cell(const Json& value) {
 
 std::string html_table(const Json& rows) {
   const std::vector<std::string> columns = columns_of(rows);
-  std::string text = "<div class='scroll'><table><tr>";
+  std::string text = "<table class='values'><tr>";
   for (const std::string& key : columns) text += "<th>" + lmx_cli::escaped(key) + "</th>";
   text += "</tr>\n";
   for (const Json& row : rows) {
@@ -310,7 +310,7 @@ std::string html_table(const Json& rows) {
     }
     text += "</tr>\n";
   }
-  return text + "</table></div>\n";
+  return text + "</table>\n";
 }
 
 }  // namespace
@@ -353,20 +353,14 @@ std::string svg_of(const Plan& plan) {
 }
 
 std::string html_of(const Plan& plan) {
-  const std::string title = lmx_cli::escaped(str("Plan of ", plan.recipe, " on ", plan.machine_name));
-  std::string text = str("<!doctype html>\n<html lang='en'><head><meta charset='utf-8'><title>", title,
-                         "</title>\n<style>body{font:15px sans-serif;margin:2em;max-width:80em}"
-                         "table{border-collapse:collapse;font-size:13px}td,th{border:1px solid #bbb;padding:3px 6px;"
-                         "text-align:right}.scroll{overflow-x:auto}svg{max-width:100%;height:auto}.out{color:#a00}pre{"
-                         "background:#f4f4f4;padding:1em;overflow:auto}</style></head>"
-                         "<body>\n<h1>",
-                         title, "</h1>\n<pre>", lmx_cli::escaped(text_of(plan, false)), "</pre>\n", ranks_chart(plan));
-  if (!plan.curves.empty()) text += bandwidth_chart(plan);
-  text +=
-      "\n<h2>Values</h2>\n" + html_table(json_of(plan)) + "<p>Rows in red do not fit into the device's memory.</p>\n";
-  text +=
-      "<h2>Machine</h2>\n<pre>" + lmx_cli::escaped(to_yaml(write_config(plan.machine))) + "</pre>\n</body></html>\n";
-  return text;
+  const std::string title = str("Plan of ", plan.recipe, " on ", plan.machine_name);
+  std::string body = "<h1>" + lmx_cli::escaped(title) + "</h1>\n<pre>" + lmx_cli::escaped(text_of(plan, false)) +
+                     "</pre>\n" + ranks_chart(plan);
+  if (!plan.curves.empty()) body += bandwidth_chart(plan);
+  body += "\n<h2>Values</h2>\n" + html_table(json_of(plan)) +
+          "<p>Rows in red do not fit into the device's memory.</p>\n<h2>Machine</h2>\n<pre>" +
+          lmx_cli::escaped(to_yaml(write_config(plan.machine))) + "</pre>\n";
+  return lmx_cli::html_document(title, body);
 }
 
 namespace {

@@ -214,12 +214,17 @@ std::string svg(const Chart& chart) {
 
 namespace {
 
+// The fonts and colours of the report page (page/style.css).
 constexpr const char* kStyle =
-    "body{font:15px/1.5 sans-serif;margin:2em auto;max-width:72em;padding:0 1em;color:#1a1a1f;background:#fff}"
-    "table{border-collapse:collapse;font-size:13px;display:block;overflow-x:auto;margin:1em 0}"
-    "td,th{border-bottom:1px solid #ccc;padding:4px "
-    "8px;text-align:left;vertical-align:top}svg{max-width:100%;height:auto}"
-    "@media(prefers-color-scheme:dark){body{color:#ddd;background:#16161a}svg{background:#fff}}";
+    "body{font:14px/1.45 system-ui,'Segoe UI','DejaVu Sans',sans-serif;margin:0 auto;max-width:1100px;"
+    "padding:1rem 1rem 3rem;color:#1b1f24;background:#fff}h1{font-size:1.35rem}"
+    "h2{font-size:1.08rem;margin:1.8rem 0 .5rem;border-bottom:1px solid #d8dde3;padding-bottom:.25rem}"
+    "table{border-collapse:collapse;display:block;overflow-x:auto;margin:1rem 0;font-variant-numeric:tabular-nums}"
+    "td,th{border-bottom:1px solid #d8dde3;padding:.18rem .8rem .18rem 0;text-align:left;vertical-align:top}"
+    "th{color:#5d6672}.values td,.values th{text-align:right;white-space:nowrap}.out{color:#b3261e}"
+    "pre{background:#f6f7f9;padding:.7rem 1rem;overflow-x:auto}svg{max-width:100%;height:auto}"
+    "@media screen and (prefers-color-scheme:dark){body{color:#e6e9ed;background:#14171b}pre{background:#1c2127}"
+    "h2,td,th{border-color:#343b44}th{color:#9aa4b0}.out{color:#ff8a80}svg{background:#fff}}";
 
 // The text of a line, in which a pair of `mark` becomes an element. A mark beside a blank, such as a product's, stays.
 std::string with_element(std::string text, const std::string& mark, const std::string& name) {
@@ -296,13 +301,16 @@ std::string body_html(const std::string& markdown) {
 
 }  // namespace
 
+std::string html_document(const std::string& title, const std::string& body) {
+  return "<!doctype html>\n<html lang='en'><head><meta charset='utf-8'>"
+         "<meta name='viewport' content='width=device-width'><title>" +
+         escaped(title) + "</title>\n<style>" + kStyle + "</style></head>\n<body>\n" + body + "</body></html>\n";
+}
+
 std::string html_page(const std::string& title, const std::string& markdown, const std::vector<std::string>& images) {
-  std::string html =
-      "<!doctype html>\n<html lang='en'><head><meta charset='utf-8'>"
-      "<meta name='viewport' content='width=device-width'><title>" +
-      escaped(title) + "</title>\n<style>" + kStyle + "</style></head>\n<body>\n" + body_html(markdown);
-  for (const std::string& image : images) html += "<p>" + image + "</p>\n";
-  return html + "</body></html>\n";
+  std::string body = body_html(markdown);
+  for (const std::string& image : images) body += "<p>" + image + "</p>\n";
+  return html_document(title, body);
 }
 
 }  // namespace lmx_cli

@@ -32,7 +32,11 @@ std::string escaped(const std::string& text);
 // Draws the chart. Points that an axis cannot show (not finite; not positive on a logarithmic axis) are left out.
 std::string svg(const Chart& chart);
 
-// A page for a browser that needs no other file: `markdown`, which consists of headings `# `, tables as of
+// A page for a browser that needs no other file, in the style of lmx's pages without scripts. In a table of class
+// `values` numbers are right-aligned, and a row of class `out` is red.
+std::string html_document(const std::string& title, const std::string& body);
+
+// The page of `markdown`, which consists of headings `# `, tables as of
 // markdown_table(), lines `- ` of lists, paragraphs, `**`, `*` and backquotes, and below it `images`, which are SVG.
 std::string html_page(const std::string& title, const std::string& markdown, const std::vector<std::string>& images);
 
