@@ -286,6 +286,30 @@ TEST_F(Experiment, AnotherRecipeInTheSameFolder) {
   EXPECT_THAT(o.err, Names("another recipe", "dense-2-1", "--out"));
 }
 
+// The recipe of a cell that an earlier build has run lacks the keys that are newer. The cell used what is the default
+// now.
+TEST_F(Experiment, ARecordedRecipeLacksNewerKeys) {
+  ASSERT_EQ(experiment("out", {"--only", "dense-2-1"}).code, 0);
+  const std::string recorded = read_file(path("out/cells/dense-2-1.yaml")), key = "deterministic: true\n";
+  std::string older = recorded;
+  ASSERT_NE(older.find(key), std::string::npos);
+  write("out/cells/dense-2-1.yaml", older.erase(older.find(key), key.size()));
+  const Outcome again = experiment("out", {"--only", "dense-2-1"});
+  EXPECT_EQ(again.code, 0) << again.err;
+  EXPECT_THAT(again.err, Not(HasSubstr("dense-2-1: done"))) << "the cell has run before";
+  const auto refused_with = [&](const std::string& overriding) {
+    const Outcome o = experiment("out", {overriding});
+    EXPECT_EQ(o.code, 2);
+    EXPECT_THAT(o.err, Names("another recipe", "dense-2-1"));
+  };
+  refused_with("deterministic=false");
+  refused_with("clip=7");
+  write("out/cells/dense-2-1.yaml", recorded + "gone: 1\n");
+  refused_with("seed=1");
+  write("out/cells/dense-2-1.yaml", "model: {");
+  refused_with("seed=1");
+}
+
 TEST_F(Experiment, OneProcessAtATime) {
   const pid_t child = start(words("out", {"train.steps=1000000"}));
   ASSERT_TRUE(wait_until(child, [&] { return fs::exists(path("out/cells/dense-2-1.yaml")); }));

@@ -170,30 +170,37 @@ TEST_F(Verdicts, ChecksThatContradictThemselvesAreRefused) {
   }
 }
 
-// One method has a lower loss than the base after all of its steps, the other a higher one than after half of them.
+// One method has a lower loss than the base after all of its steps, the others a higher one than after half of them.
+// The machine is a file beside the experiment. A quarter of the steps of `mixed` is planned as that of the base, the
+// rest as that of `slow`.
 TEST_F(Verdicts, CompareInEqualTime) {
   write("experiments/made.yaml", R"yaml(title: t
 scales: {desk: {recipe: ../tiny.yaml, overrides: [train.steps=4, train.log_every=1, train.eval_every=0, batch.micro=0]}}
 axes:
-  method: {all: [], half: [train.steps=2], quick: ["sync={all: {params: .*, strategy: one_bit}}"], slow: ["sync={all: {params: .*, strategy: qsgd}}"]}
+  method: {all: [], half: [train.steps=2], quick: ["sync={all: {params: .*, strategy: one_bit}}"], slow: ["sync={all: {params: .*, strategy: qsgd}}"],
+           mixed: ["sync={all: {params: .*, strategy: qsgd}}"]}
   seed: [1, 2]
 average: [seed]
 overrides: ["seed=${seed}", comm.name=virtual, "++comm.ranks=2"]
 evaluate: [test]
 measures: {ppl: {key: ppl, split: test}}
-break_even: {axis: method, base: all, shorter: {half: 0.5}, loss: ppl, recipe: ../tiny.yaml, machine: h100_node, ranks: 16}
+break_even: {axis: method, base: all, shorter: {half: 0.5}, loss: ppl, recipe: ../tiny.yaml, machine: near.yaml, ranks: 16,
+             phases: {mixed: [{part: 0.25, overrides: [sync.all.strategy=allreduce]}, {part: 0.75}]}}
 )yaml");
+  write("experiments/near.yaml", read_file(source_path("/recipes/machine/h100_node.yaml")));
   const Outcome first = experiment();
   ASSERT_EQ(first.code, 0) << first.err;
   for (int seed = 1; seed <= 2; ++seed) {
     const auto set = [&](const std::string& method, double ppl) {
       number(method + "-" + std::to_string(seed), ppl + seed);
     };
-    set("all", 20), set("half", 30), set("quick", 10), set("slow", 40);
+    set("all", 20), set("half", 30), set("quick", 10), set("slow", 40);  // also that of mixed
   }
   ASSERT_EQ(experiment().code, 0);
   const Json rows = Json::parse(read_file(folder_ / "out/results.json"))["break_even"];
-  ASSERT_EQ(rows.size(), 2);
+  ASSERT_EQ(rows.size(), 3);
+  for (size_t i = 0; i < rows[1]["step_ratios"].size(); ++i)
+    EXPECT_NEAR(rows[2]["step_ratios"][i][1], 0.25 + 0.75 * rows[1]["step_ratios"][i][1].get<double>(), 1e-9);
   EXPECT_EQ(rows[0]["labels"], Json{"quick"});
   EXPECT_EQ(rows[0]["seeds"], 2);
   EXPECT_EQ(rows[0]["part"]["low"], 1);

@@ -177,6 +177,13 @@ TEST(BreakEven, RefusesNamesThatDoNotExist) {
   EXPECT_THAT(read("{half: 0.5}", "{half: 2}"), HasSubstr("expected a part of the steps between 0 and 1, got '2'"));
   EXPECT_THAT(read("shorter: {half: 0.5}, ", ""), HasSubstr("expected value: part, such as {half: 0.5}"));
   EXPECT_THAT(read("loss: nats", "loss: nat"), HasSubstr("break_even.loss: there is no measure 'nat'"));
+  const auto phases = [&](const std::string& text) { return read("ranks: 16", "ranks: 16, phases: " + text); };
+  EXPECT_EQ(phases("{b: [{part: 0.2}, {part: 0.8, overrides: [x=3]}]}"), "none");
+  EXPECT_THAT(phases("[{part: 1}]"), HasSubstr("break_even.phases: expected value: [{part, overrides}]"));
+  EXPECT_THAT(phases("{c: [{part: 1}]}"), HasSubstr("break_even.phases: there is no 'c'"));
+  EXPECT_THAT(phases("{b: [{part: 0.2}, {part: 0.7}]}"),
+              HasSubstr("break_even.phases.b: the parts of its phases add up to 0.9, not to 1"));
+  EXPECT_THAT(phases("{b: [{parts: 1}]}"), HasSubstr("did you mean 'part'?"));
 }
 
 }  // namespace

@@ -230,9 +230,11 @@ TEST_F(Resume, KeysThatAreNewerThanTheRunHaveTheirDefaults) {
   ASSERT_EQ(run("whole", {"train.steps=20"}).code, 0);
   ASSERT_EQ(run("a", {"train.steps=20", "--until", "10"}).code, 0);
   std::string config = read_file(path("a/config.yaml"));
-  const std::string key = "products: exact\n";
+  const std::string key = "deterministic: true\n";
   ASSERT_NE(config.find(key), std::string::npos);
   write("a/config.yaml", config.erase(config.find(key), key.size()));
+  refused({command("a", {"train.steps=20", "--resume", "auto", "deterministic=false"})},
+          {"another recipe", "deterministic: true there, false here"});
   const Outcome o = run("a", {"train.steps=20", "--resume", "auto"});
   ASSERT_EQ(o.code, 0) << o.err;
   EXPECT_EQ(model("a", 20), model("whole", 20));

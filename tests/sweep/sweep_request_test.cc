@@ -189,6 +189,21 @@ TEST_F(SweepPoints, AGridOfDrawnPoints) {
   EXPECT_EQ(listed.size(), 6U);
 }
 
+// The points of a sweep that an earlier build has begun lack the keys that are newer.
+TEST_F(SweepPoints, RecordedPointsLackNewerKeys) {
+  ASSERT_EQ(sweep("out", {"train.steps=2", "seed=1,2"}).code, 0);
+  const std::string point = "out/points/0-seed=1.yaml", key = "deterministic: true\n";
+  std::string older = read_file(path(point));
+  ASSERT_NE(older.find(key), std::string::npos);
+  write(point, older.erase(older.find(key), key.size()));
+  const std::vector<std::string> words{"train.steps=2", "seed=1,2", "--resume", "auto"};
+  EXPECT_EQ(sweep("out", words).code, 0);
+  write("tiny.yaml", read_file(path("tiny.yaml")) + "deterministic: false\n");
+  const Outcome o = sweep("out", words);
+  EXPECT_EQ(o.code, 2);
+  EXPECT_THAT(o.err, Names("point 0-seed=1", "--resume " + path("out")));
+}
+
 TEST_F(SweepPoints, ARecipeThatHasChangedIsTold) {
   ASSERT_EQ(sweep("out", {"train.steps=2", "seed=1,2"}).code, 0);
   std::string text = read_file(folder_ / "tiny.yaml");

@@ -11,6 +11,7 @@
 #include "app/print/terminal.h"
 #include "app/print/words.h"
 #include "app/run/dry_run.h"
+#include "app/run/run.h"
 #include "app/sweep/journal.h"
 #include "app/sweep/runner.h"
 #include "app/sweep/table.h"
@@ -158,7 +159,7 @@ void take_metric(Plan& plan, const Metric& metric, const Folder& folder) {
 // Checks that the recipe, and the files that it includes, have not changed since the sweep began.
 void check_recipe(const Plan& there, const Plan& here, const Folder& folder) {
   const auto is_same = [](const Point& a, const Point& b) {
-    return a.id == b.id && a.place == b.place && a.yaml == b.yaml;
+    return a.id == b.id && a.place == b.place && lmx::train::is_same_recipe(a.yaml, b.yaml);
   };
   const auto [mine, now] =
       std::mismatch(there.points.begin(), there.points.end(), here.points.begin(), here.points.end(), is_same);

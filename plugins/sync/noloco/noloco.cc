@@ -16,7 +16,7 @@ constexpr const char *kStep = "step", *kRound = "round";
 
 struct NolocoConfig {
   int64_t every = 50;
-  double momentum = 0.5, outer_lr = 0.7, pull = 1;
+  double momentum = 0.5, outer_lr = 0.7, pull = 0.7;
   void fields(Fields& f) {
     f.field("every", every, "steps between two exchanges", {1, 1'000'000'000});
     f.field("momentum", momentum, "part of the last outer step that is repeated", {0, 1, false});

@@ -45,22 +45,24 @@ Estimate excess_of(const std::vector<Curve>& base, const std::vector<double>& lo
   return estimate_of_mean(excess);
 }
 
-lmx::plan::Request request_of(const Experiment& e, const Cell& cell, const AxisValue& method) {
+lmx::plan::Request request_of(const Experiment& e, const Cell& cell, const AxisValue& method,
+                              const BreakEven::Phase& phase) {
   const BreakEven& b = e.break_even;
   lmx::plan::Request r;
   r.recipe = e.path_of(b.recipe);
-  r.machine = b.machine;
+  r.machine = e.machine(b.machine);
   r.ranks = {b.ranks};
   for (const lmx::Node& node : method.overrides) r.compose.overrides.push_back(filled(cell, node.text));
+  for (const std::string& text : phase.overrides) r.compose.overrides.push_back(filled(cell, text));
   r.compose = with_plugins(r.compose);
   return r;
 }
 
-StepCurve curve_of(const Experiment& e, const Cell& cell, const AxisValue& method) {
+StepCurve curve_of(const Experiment& e, const Cell& cell, const AxisValue& method, const BreakEven::Phase& phase) {
   const std::string where = str(to_string(e.break_even.mark), ": break_even: ", e.break_even.axis, " ", method.label);
   lmx::plan::Plan plan;
   try {
-    plan = lmx::plan::make_plan(request_of(e, cell, method));
+    plan = lmx::plan::make_plan(request_of(e, cell, method, phase));
   } catch (const UserError& error) {
     throw UserError(str(where, ": ", error.what()));
   }
@@ -71,6 +73,20 @@ StepCurve curve_of(const Experiment& e, const Cell& cell, const AxisValue& metho
   for (const auto& [gb_s, tokens_s] : plan.curves[0].points)
     curve.emplace_back(gb_s * kBitsOfGb, plan.rows[0].step_tokens / tokens_s);
   return curve;
+}
+
+// The mean step of a method, over its phases.
+StepCurve mean_curve(const Experiment& e, const Cell& cell, const AxisValue& method) {
+  const auto found = e.break_even.phases_of.find(method.label);
+  if (found == e.break_even.phases_of.end()) return curve_of(e, cell, method, {});
+  StepCurve mean;
+  for (const BreakEven::Phase& phase : found->second) {
+    const StepCurve curve = curve_of(e, cell, method, phase);
+    if (mean.empty())
+      for (const auto& [gbit_s, seconds] : curve) mean.emplace_back(gbit_s, 0);
+    for (auto& [gbit_s, seconds] : mean) seconds += phase.part * at_log(curve, gbit_s);
+  }
+  return mean;
 }
 
 // The rows of the base's runs, by the part of the steps that they make.
@@ -137,8 +153,14 @@ void BreakEven::fields(lmx::Fields& f) {
   f.required("loss", loss, "a measure; less is better");
   f.field("within", within, "axes whose values the compared rows share");
   f.required("recipe", recipe, "whose times of a step are planned, relative to this file");
-  f.required("machine", machine, "of the plan");
+  f.required("machine", machine, "of the plan: a name, or a file relative to this one that ends in .yaml");
   f.required("ranks", ranks, "of the plan, on more than one node");
+  f.subtree("phases", phases, "value: [{part, overrides}]; the parts of a method's steps that are planned separately");
+}
+
+void BreakEven::Phase::fields(lmx::Fields& f) {
+  f.field("part", part, "of the method's steps; the parts of all phases add up to 1", {0, 1});
+  f.field("overrides", overrides, "of the plan of these steps, after those of the method");
 }
 
 BreakEven read_break_even(const lmx::Node& tree, const Experiment& e) {
@@ -169,6 +191,19 @@ BreakEven read_break_even(const lmx::Node& tree, const Experiment& e) {
                       str("expected a part of the steps between 0 and 1, got '", node.text, "'"));
     b.parts[label] = part;
   }
+  if (given(b.phases) && b.phases.kind != lmx::Node::Kind::map)
+    throw UserError(at(b.phases, "break_even.phases") + "expected value: [{part, overrides}]");
+  for (const auto& [label, list] : b.phases.entries) {
+    check(list, "phases", label, labels);
+    const std::string path = "break_even.phases." + label;
+    double sum = 0;
+    for (const lmx::Node& phase : list.items) {
+      b.phases_of[label].push_back(lmx::read_config<BreakEven::Phase>(phase, path));
+      sum += b.phases_of[label].back().part;
+    }
+    if (std::fabs(sum - 1) > 1e-9)
+      throw UserError(at(list, path) + str("the parts of its phases add up to ", sum, ", not to 1"));
+  }
   return b;
 }
 
@@ -184,7 +219,7 @@ std::map<std::string, StepCurve> step_curves(const Experiment& experiment, const
   for (const AxisValue& method : experiment.axis(b.axis)->values) {
     const auto cell = cell_of.find(method.label);
     if (cell != cell_of.end() && !b.parts.contains(method.label))
-      curves[method.label] = curve_of(experiment, *cell->second, method);
+      curves[method.label] = mean_curve(experiment, *cell->second, method);
   }
   return curves;
 }

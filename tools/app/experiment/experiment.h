@@ -114,11 +114,17 @@ struct Check {
 
 // At which bandwidth the methods of an axis reach their loss sooner than one of them, the base (break_even.h).
 struct BreakEven {
+  struct Phase {
+    double part = 0;                     // of a method's steps
+    std::vector<std::string> overrides;  // of the plan of these steps, after those of the method
+    void fields(lmx::Fields& f);
+  };
   std::string axis, base, loss, recipe, machine;
   int64_t ranks = 0;
   std::vector<std::string> within;
-  lmx::Node shorter;
+  lmx::Node shorter, phases;
   std::map<std::string, double> parts;  // values of the axis that are shorter runs of the base: part of its steps
+  std::map<std::string, std::vector<Phase>> phases_of;  // of methods whose steps differ in length
   lmx::Mark mark;
   void fields(lmx::Fields& f);
 };
@@ -166,6 +172,8 @@ struct Experiment {
 
   // The path of a file that this file names relative to itself.
   std::string path_of(const std::string& name) const;
+  // The name of a shipped machine, or the path of a machine file.
+  std::string machine(const std::string& name) const { return name.ends_with(".yaml") ? path_of(name) : name; }
   const Scale& scale(const std::string& id) const;  // UserError: none; the message suggests the nearest
   const Axis* axis(const std::string& id) const;
   const Measure* measure(const std::string& id) const;

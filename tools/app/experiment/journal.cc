@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "app/records/records.h"
+#include "app/run/run.h"
 #include "lmx/error.h"
 
 namespace lmx_cli::experiments {
@@ -94,7 +95,8 @@ void Finished::check_recipes() const {
   for (const Cell& cell : cells_) {
     std::error_code error;
     if (!cell.same_as.empty() || !cell.runs || !fs::exists(recipe(cell), error)) continue;
-    if (jobs::read_text(recipe(cell)) != cell.yaml) other += (other.empty() ? "" : ", ") + cell.id;
+    const bool same = lmx::train::is_same_recipe(jobs::read_text(recipe(cell)), cell.yaml);
+    if (!same) other += (other.empty() ? "" : ", ") + cell.id;
   }
   if (!other.empty())
     throw lmx::UserError(str("[experiment] ", out_, " holds cells that ran with another recipe: ", other,

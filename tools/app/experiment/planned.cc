@@ -100,10 +100,7 @@ class CellPlanner {
     return value;
   }
 
-  std::string machine(const Cell& cell) const {
-    const std::string name = filled(cell, config_.machine);
-    return name.ends_with(".yaml") ? experiment_.path_of(name) : name;
-  }
+  std::string machine(const Cell& cell) const { return experiment_.machine(filled(cell, config_.machine)); }
 
   lmx::plan::Request request_of(const Cell& cell) const {
     lmx::plan::Request r;

@@ -168,6 +168,12 @@ Loaded load_for(Session& s, const std::vector<CheckpointInfo>& all, bool unatten
   return loaded;
 }
 
+// A recorded recipe is compared after the keys that are newer than it got their defaults. UserError: it has a key that
+// this lmx does not have.
+Node with_newer_keys(const Node& recorded) {
+  return full_recipe(recorded, "");
+}
+
 // Returns whether the key names the place of the data. A run may continue at another place if the content is the same.
 bool names_a_place(const std::string& key) {
   return key.starts_with("data.") && (key.ends_with("files") || key == "data.corpus" || key == "data.subword_model");
@@ -197,6 +203,15 @@ std::vector<Difference> differences(const Node& before, const Node& now) {
     if (left != right && !may_differ(path)) found.push_back({path, left, right});
   }
   return found;
+}
+
+bool is_same_recipe(const std::string& recorded, const std::string& now) {
+  if (recorded == now) return true;
+  try {
+    return to_yaml(with_newer_keys(parse_yaml(recorded, "recorded"))) == now;
+  } catch (const UserError&) {
+    return false;
+  }
 }
 
 void check_changeable(const std::string& key, const Node& recipe) {
@@ -237,8 +252,7 @@ Resumed resume_session(Session& session, const std::string& directory, const Nod
   Resumed resumed;
   std::vector<Difference> other;
   const std::string recorded = recorded_data_hash(directory);
-  // A key that is newer than the run has its default there.
-  const Node own = full_recipe(read_run_config(directory), session.recipe.name);
+  const Node own = with_newer_keys(read_run_config(directory));
   for (Difference& d : differences(own, full)) {
     if (recorded == session.data.hash && names_a_place(d.key)) continue;
     (is_named(options.changed_keys, d.key) ? resumed.changes : other).push_back(std::move(d));

@@ -70,6 +70,11 @@ struct Difference {
 };
 std::vector<Difference> differences(const Node& before, const Node& now);
 
+// Returns whether a full recipe that was recorded earlier, by a run, a sweep or an experiment, is still the full recipe
+// `now`; both as text. The recorded recipe may be older than this lmx: a key that it lacks has its default. A key that
+// this lmx does not have is a difference.
+bool is_same_recipe(const std::string& recorded, const std::string& now);
+
 // Checks that a resumed run of this recipe may continue with another value of `key` (`--change`). UserError: it may
 // not; the message gives the reason and the keys that may change.
 void check_changeable(const std::string& key, const Node& recipe);
