@@ -71,9 +71,9 @@ LossValue OutputLoss::value(Context& ctx, const Var& loss, const Var& nats) {
   return {loss, ops::converted(ctx, nats.value(), DType::f64)};
 }
 
-Tensor OutputLoss::evaluate(Context& ctx, const ParameterStore& params, const Tensor& features,
-                            const Tensor& targets) const {
-  return full_softmax_nll(ctx, features, params.at(weight_name()).value(), bias_value(params), targets);
+Tensor OutputLoss::evaluate(Context& ctx, const ParameterStore& params, const Tensor& features, const Tensor& targets,
+                            const LogitsVisitor& visit) const {
+  return full_softmax_nll(ctx, features, params.at(weight_name()).value(), bias_value(params), targets, visit);
 }
 
 Tensor OutputLoss::logits(Context& ctx, const ParameterStore& params, const Tensor& features) const {

@@ -133,16 +133,15 @@ class Adam final : public ElementOptimizer<Adam, AdamConfig> {
 
   template <class T>
   void typed(Context& ctx, std::span<const Change<T>> all, const Rates& r) const {
-    const double b1 = config_.betas[0], b2 = config_.betas[1], t = static_cast<double>(r.number),
-                 wd = config_.weight_decay;
+    const double b1 = config_.betas[0], b2 = config_.betas[1], wd = config_.weight_decay;
     run_updates(ctx, all, [&](const Change<T>& c) {
       return AdamUpdate<T>{c,
                            static_cast<T>(decoupled_ ? 0.0 : wd),
                            static_cast<T>(decoupled_ ? 1.0 - r.lr * wd : 1.0),
                            static_cast<T>(b1),
                            static_cast<T>(b2),
-                           static_cast<T>(r.lr / (1 - std::pow(b1, t))),
-                           static_cast<T>(1 / std::sqrt(1 - std::pow(b2, t))),
+                           static_cast<T>(r.lr / sum_of_weights(b1, r.number)),
+                           static_cast<T>(1 / std::sqrt(sum_of_weights(b2, r.number))),
                            static_cast<T>(config_.eps)};
     });
   }

@@ -42,15 +42,15 @@ class Lamb final : public ParameterOptimizer {
   }
 
   void step(Context& ctx, Step& s, const Rates& rates) override {
-    const double b1 = config_.betas[0], b2 = config_.betas[1], t = static_cast<double>(rates.number);
+    const double b1 = config_.betas[0], b2 = config_.betas[1];
     const bool matrix = is_matrix(s.value);
     const Tensor direction = s.value.clone(MemClass::other);
     run_elements(ctx, direction, s.grad, s.slots, s.scale, [&]<class T>(const Change<T>& c) {
       return LambDirection<T>{c,
                               static_cast<T>(b1),
                               static_cast<T>(b2),
-                              static_cast<T>(1 / (1 - std::pow(b1, t))),
-                              static_cast<T>(1 / std::sqrt(1 - std::pow(b2, t))),
+                              static_cast<T>(1 / sum_of_weights(b1, rates.number)),
+                              static_cast<T>(1 / std::sqrt(sum_of_weights(b2, rates.number))),
                               static_cast<T>(config_.eps),
                               static_cast<T>(matrix ? config_.weight_decay : 0)};
     });

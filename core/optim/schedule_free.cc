@@ -92,14 +92,13 @@ class ScheduleFree final : public ParameterOptimizer {
     run_elements(ctx, weights.slice(0, 1), weights, {weights.slice(1, 2)}, s.scale, [&]<class T>(const Change<T>& c) {
       return ScheduleFreeWeight<T>{c, static_cast<T>(rates.lr)};
     });
-    const double t = static_cast<double>(rates.number);
     run_elements(ctx, s.value, s.grad, {s.slots[kZ], s.slots[kSquares]}, s.scale, [&]<class T>(const Change<T>& c) {
       return ScheduleFreeUpdate<T>{c,
                                    weights.data<double>(),
                                    rates.lr,
                                    config_.betas[0],
                                    static_cast<T>(config_.betas[1]),
-                                   static_cast<T>(1 / std::sqrt(1 - std::pow(config_.betas[1], t))),
+                                   static_cast<T>(1 / std::sqrt(sum_of_weights(config_.betas[1], rates.number))),
                                    static_cast<T>(config_.eps),
                                    static_cast<T>(config_.weight_decay)};
     });

@@ -35,9 +35,9 @@ class PluginLoss final : public Loss {
     const WrappedTape wrapped(ctx.tape, plugin_);
     return in_plugin(plugin_, "forward()", [&] { return own_->forward(ctx, params, features, targets, plan); });
   }
-  Tensor evaluate(Context& ctx, const ParameterStore& params, const Tensor& features,
-                  const Tensor& targets) const override {
-    return in_plugin(plugin_, "evaluate()", [&] { return own_->evaluate(ctx, params, features, targets); });
+  Tensor evaluate(Context& ctx, const ParameterStore& params, const Tensor& features, const Tensor& targets,
+                  const LogitsVisitor& visit) const override {
+    return in_plugin(plugin_, "evaluate()", [&] { return own_->evaluate(ctx, params, features, targets, visit); });
   }
   Tensor logits(Context& ctx, const ParameterStore& params, const Tensor& features) const override {
     return in_plugin(plugin_, "logits()", [&] { return own_->logits(ctx, params, features); });

@@ -296,6 +296,13 @@ void Exchanger::check_directions(const std::vector<ClipRule>& clip, bool loss_sc
   }
 }
 
+void Exchanger::check_run() const {
+  for (const ShardStrategy* shard : shards_)
+    if (shard->stage() == 3)
+      throw UserError(str("[sync] ", path_, '.', shard->env().group,
+                          ".stage: 3 can only be planned (lmx plan); a run needs stage 1 or 2"));
+}
+
 const std::vector<ServerStrategy*>& Exchanger::servers() const {
   return servers_;
 }

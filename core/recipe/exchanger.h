@@ -67,6 +67,8 @@ class Exchanger {
   // UserError: a rule whose result is a direction, with clipping of its parameters or with a loss scale; a rule whose
   // result is an update, with an optimizer that keeps a state.
   void check_directions(const std::vector<ClipRule>& clip, bool loss_scaled, const Optimizer& optimizer) const;
+  // UserError: a rule can only be planned (ShardStrategy::stage()).
+  void check_run() const;
   // The servers of all rules, the rules of ranks with own values, and the rules of ranks that divide the update; empty
   // if there are none.
   const std::vector<ServerStrategy*>& servers() const;

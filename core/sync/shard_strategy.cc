@@ -83,8 +83,9 @@ int64_t elements_of(const std::vector<int64_t>& shape) {
 
 void ShardConfig::fields(Fields& f) {
   f.field("stage", stage,
-          "1: only the optimizer's state is divided; 2: also gradients, of which a rank keeps only its part of the sum",
-          {1, 2});
+          "1: only the optimizer's state is divided; 2: also gradients, of which a rank keeps only its part of the "
+          "sum; 3: also values, which only lmx plan can compute",
+          {1, 3});
   f.field("bucket_mb", bucket_mb,
           "megabytes of parameters whose gradients share one message; 0: one message for each gradient", kNonNegative);
   f.group("codec", codec, "encoding of gradients for the exchange");
@@ -212,6 +213,10 @@ ShardStrategy::~ShardStrategy() = default;
 
 const SyncEnv& ShardStrategy::env() const {
   return impl_->env;
+}
+
+int64_t ShardStrategy::stage() const {
+  return impl_->config.stage;
 }
 
 const ParameterStore& ShardStrategy::parts() const {

@@ -66,11 +66,12 @@ void UnitQueue::begin_step() {
   count_times();
   done_.clear();
   drains_.clear();
-  counted_ = true;
+  counted_jobs_ = counted_drains_ = 0;
   start_ = now();
 }
 
 void UnitQueue::post(Moment ready, std::function<void()> job, std::vector<Tensor> used) {
+  posted_ = true;
   if (at_once_) return run_one({std::move(job), std::move(ready), {}, {}});
   {
     const std::lock_guard lock(mutex_);
@@ -122,6 +123,7 @@ void UnitQueue::work() {
 }
 
 void UnitQueue::drain() {
+  if (!std::exchange(posted_, false)) return;
   Moment begin = now();
   std::unique_lock lock(mutex_);
   while (!thread_.joinable() && !jobs_.empty()) {
@@ -138,19 +140,19 @@ void UnitQueue::drain() {
     if (device_) exchange.emplace(WorkStream::exchange);
     drains_.emplace_back(std::move(begin), now());
   }
-  counted_ = false;
   if (device_) device_->wait_for(*drains_.back().second.device);
   shares_.clear();
 }
 
-// Adds the times of the last step, unless the device has not done it yet.
+// Adds the times that are not counted yet, up to the first one that the device has not reached.
 void UnitQueue::count_times() {
-  const auto known = [](const auto& drain) { return reached(drain.first) && reached(drain.second); };
-  if (counted_ || !std::all_of(drains_.begin(), drains_.end(), known)) return;
-  for (const Job& job : done_) times_.busy += seconds(job.begin, job.end);
-  for (const auto& [begin, end] : drains_)
+  for (; counted_jobs_ < done_.size() && reached(done_[counted_jobs_].end); ++counted_jobs_)
+    times_.busy += seconds(done_[counted_jobs_].begin, done_[counted_jobs_].end);
+  for (; counted_drains_ < drains_.size(); ++counted_drains_) {
+    const auto& [begin, end] = drains_[counted_drains_];
+    if (!reached(begin) || !reached(end)) return;
     times_.exposed += std::max(0.0, seconds(start_, end) - seconds(start_, begin));
-  counted_ = true;
+  }
 }
 
 CommTimes UnitQueue::take_times() {

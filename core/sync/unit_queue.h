@@ -22,8 +22,8 @@ class CudaDevice;
 class StreamPoint;
 
 struct CommTimes {
-  double busy = 0;     // seconds of gradient exchange
-  double exposed = 0;  // those during which the rank only waited; the others overlapped with backward
+  double busy = 0;     // seconds of exchanges of gradients or values
+  double exposed = 0;  // those during which the rank only waited; the others overlapped with computation
 };
 
 // The bytes of a unit that a rank exchanged in a step.
@@ -73,7 +73,7 @@ class UnitQueue {
   explicit UnitQueue(bool beside, Device device = {});
   ~UnitQueue();
   UnitQueue(const UnitQueue&) = delete;
-  // Forgets the times of the last step's jobs.
+  // Forgets the times of earlier jobs and waits, which take_times() has counted as far as the device has done them.
   void begin_step();
   Moment now() const;
   // `job` may use what this thread has computed until `ready`, and the tensors `used`, which any thread may free at any
@@ -82,7 +82,8 @@ class UnitQueue {
   // Returns when every job is done or, on a device, enqueued. If a job throws, the remaining jobs are dropped, and
   // drain() throws that exception.
   void drain();
-  CommTimes take_times();
+  bool drained() const { return !posted_; }  // no job was posted since the last drain()
+  CommTimes take_times();                    // since the last call
   // Times of the jobs since begin_step(), in the order of post(). Zeros if the device has not done a job.
   std::vector<JobTime> job_times() const;
 
@@ -101,12 +102,13 @@ class UnitQueue {
   std::condition_variable changed_;
   std::deque<Job> jobs_;
   bool busy_ = false, ending_ = false;
+  bool posted_ = false;  // a job since the last drain()
   std::exception_ptr error_;
   std::vector<std::shared_ptr<void>> shares_;      // of the tensors that posted jobs use
   Moment start_;                                   // of begin_step()
   std::vector<std::pair<Moment, Moment>> drains_;  // of this step: the begin and the end of each drain()
   std::vector<Job> done_;                          // of this step
-  bool counted_ = true;                            // whether times_ contains this step
+  size_t counted_jobs_ = 0, counted_drains_ = 0;   // those of done_ and drains_ that times_ contains
   CommTimes times_;
   std::thread thread_;
 };

@@ -74,7 +74,9 @@ struct Scorer {
     if (plan.separator >= 0) separate_documents(batch, plan.separator);
     const Var features = network.forward(quiet, params, batch, state);
     const Tensor targets = batch.targets.reshape({batch.tokens()});
-    const auto reading = quiet.read<float>(network.loss->evaluate(quiet, params, features.value(), targets));
+    std::vector<ops::TopRow> rows;  // of the metrics that need words
+    const auto reading = quiet.read<float>(
+        network.loss->evaluate(quiet, params, features.value(), targets, top_rows_of(targets.numel(), rows)));
     const auto nats = reading.get();
     for (size_t i = 0; i < nats.size(); ++i) {
       SplitScore& score = score_of(i);
@@ -82,31 +84,42 @@ struct Scorer {
       ++score.tokens;
       if (!plan.token_bytes.empty()) score.bytes += plan.token_bytes[static_cast<size_t>(targets.data<int32_t>()[i])];
     }
-    if (plan.metrics && !plan.metrics->empty()) measure(features.value(), targets, nats, score_of);
+    if (plan.metrics && !plan.metrics->empty() && !quiet.device.counts) measure(targets, nats, rows, score_of);
   }
 
  private:
-  // Adds the predictions for the targets to the sums of the metrics.
+  // Collects the most probable words of `n` targets, if a metric needs them.
+  LogitsVisitor top_rows_of(int64_t n, std::vector<ops::TopRow>& rows) const {
+    if (!plan.metrics || plan.metrics->words() == 0) return {};
+    return [this, n, &rows](int64_t first, const Tensor& logits) {
+      if (quiet.device.counts) return;
+      LMX_CHECK(first == static_cast<int64_t>(rows.size()) && first + logits.dim(0) <= n,
+                "evaluate() gives logits of rows ", first, " to ", first + logits.dim(0), " of ", n, " after ",
+                rows.size());
+      for (ops::TopRow& row : ops::top_rows(quiet, logits, plan.metrics->words(), {}, 0))
+        rows.push_back(std::move(row));
+    };
+  }
+
+  // Adds the predictions for the targets to the sums of the metrics. `rows`: empty if no metric needs words.
   template <class ScoreOf>
-  void measure(const Tensor& features, const Tensor& targets, std::span<const float> nats, ScoreOf&& score_of) const {
-    constexpr int64_t kRows = 128;  // so that the logits of a large vocabulary need little memory
-    const int64_t n = targets.numel();
+  void measure(const Tensor& targets, std::span<const float> nats, const std::vector<ops::TopRow>& rows,
+               ScoreOf&& score_of) const {
+    LMX_CHECK(plan.metrics->words() == 0 || rows.size() == nats.size(), "evaluate() gives logits of ", rows.size(),
+              " of ", nats.size(), " rows");
     std::vector<int32_t> words;
     std::vector<double> probabilities;
-    for (int64_t first = 0; first < n; first += kRows) {
-      const Tensor logits = network.loss->logits(quiet, params, features.slice(first, std::min(n, first + kRows)));
-      if (quiet.device.counts) continue;
-      auto target = static_cast<size_t>(first);
-      for (const ops::TopRow& row : ops::top_rows(quiet, logits, plan.metrics->words(), {}, 0)) {
-        words.clear();
-        probabilities.clear();
-        for (const ops::Entry& e : row.entries) {
+    for (size_t i = 0; i < nats.size(); ++i) {
+      words.clear();
+      probabilities.clear();
+      if (!rows.empty()) {
+        for (const ops::Entry& e : rows[i].entries) {
           words.push_back(e.id);
-          probabilities.push_back(std::exp(static_cast<double>(e.logit) - row.log_sum_exp));
+          probabilities.push_back(std::exp(static_cast<double>(e.logit) - rows[i].log_sum_exp));
         }
-        const Prediction p{targets.data<int32_t>()[target], static_cast<double>(nats[target]), words, probabilities};
-        plan.metrics->add(p, score_of(target++).sums);
       }
+      plan.metrics->add({targets.data<int32_t>()[i], static_cast<double>(nats[i]), words, probabilities},
+                        score_of(i).sums);
     }
   }
 };

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "backend/counting/device.h"
+#include "backend/cuda.h"
 #include "comm/rows.h"
 #include "lmx/error.h"
 #include "lmx/plugin.h"
@@ -102,8 +103,14 @@ void Replicas::finish_exchanges() {
   if (queue_) queue_->drain();
 }
 
-void Replicas::after_step(Context& ctx, int64_t step, int64_t last) {
+void Replicas::after_step(Context& ctx, int64_t step, int64_t last, const std::function<void()>& meet) {
   for (Part& part : parts_) part.at_anchor = false;
+  if (!due(step, last)) return;
+  UnitQueue& jobs = queue(ctx);
+  jobs.begin_step();  // forgets the times of earlier exchanges
+  jobs.drain();
+  if (meet) jobs.post(jobs.now(), meet);
+  jobs.drain();
   for (Part& part : parts_)
     if (merges(part, step, last)) merge(ctx, part);
   for (Part& part : parts_) {
@@ -153,24 +160,37 @@ Fragment Replicas::with_values(Context& ctx, const Part& part) const {
   return f;
 }
 
-// Ranks of one process exchange at once, because they share the processor; and so do devices, whose tensors would be
-// used on two streams.
+// Whether an exchange runs in parallel with the next steps. Ranks of one process exchange at once, because they share
+// the processor; and so do devices, which would use tensors of the next steps on two streams.
+bool Replicas::beside(const Context& ctx, const Part& part) const {
+  return part.rhythm.delay > 0 && ctx.comm->overlaps() && ctx.device.kind == Device::Kind::cpu;
+}
+
+// A device measures exchanges on its exchange stream. On the CPU a rank uses all its cores to exchange, unless
+// exchanges run in parallel with steps.
+UnitQueue& Replicas::queue(const Context& ctx) {
+  if (!queue_) {
+    const bool thread =
+        ctx.device.kind == Device::Kind::cuda
+            ? ctx.comm->overlaps()
+            : std::any_of(parts_.begin(), parts_.end(), [&](const Part& part) { return beside(ctx, part); });
+    queue_ = std::make_unique<UnitQueue>(thread, ctx.device);
+  }
+  return *queue_;
+}
+
 void Replicas::exchange(Context& ctx, Part& part) {
   Fragment f = with_values(ctx, part);
   part.exchanged = true;
-  const bool beside = part.rhythm.delay > 0 && ctx.comm->overlaps() && ctx.device.kind == Device::Kind::cpu;
-  if (!beside) {
-    finish_exchanges();
-    return receive(ctx, part, std::move(f));
-  }
-  if (!queue_) queue_ = std::make_unique<UnitQueue>(true, ctx.device);
-  queue_->begin_step();  // forgets the times of earlier exchanges
-  queue_->post(queue_->now(), [this, &part, ctx, f = std::move(f)]() mutable { receive(ctx, part, std::move(f)); });
-}
-
-void Replicas::receive(Context& ctx, Part& part, Fragment f) {
-  const Span span(ctx.tracer, "sync");
-  part.received = call(part, "exchange()", [&](ReplicaStrategy& s) { return s.exchange(ctx, f); });
+  UnitQueue& jobs = queue(ctx);
+  std::vector<Tensor> used{f.own, f.anchor};
+  auto job = [this, &part, own = ctx, f = std::move(f)]() mutable {
+    use_stream_of_thread(own);
+    const Span span(own.tracer, "sync");
+    part.received = call(part, "exchange()", [&](ReplicaStrategy& s) { return s.exchange(own, f); });
+  };
+  jobs.post(jobs.now(), std::move(job), std::move(used));
+  if (!beside(ctx, part)) jobs.drain();
 }
 
 void Replicas::merge(Context& ctx, Part& part) {

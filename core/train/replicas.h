@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -33,8 +34,13 @@ class Replicas {
   void finish_exchanges();
   // After step number `step`, counted from 1, whether or not its update was made: merges, then exchanges what is due.
   // An exchange with a delay begins here, and runs in parallel with the next steps if the group can do so. After the
-  // last step, all results are merged. Collective if due().
-  void after_step(Context& ctx, int64_t step, int64_t last);
+  // last step, all results are merged. Collective if due(): `meet` is called first, where the ranks wait for each
+  // other, so its time counts as that of an exchange.
+  void after_step(Context& ctx, int64_t step, int64_t last, const std::function<void()>& meet = {});
+  // Whether an exchange may run in parallel with steps now, so that only its thread may use the communicator.
+  bool exchanging() const { return queue_ && !queue_->drained(); }
+  // The times of exchanges since the last call; see Exchanger::take_times().
+  CommTimes take_times() { return queue_ ? queue_->take_times() : CommTimes{}; }
   // Collective: if ranks gossip, sets the shared anchors to the mean of those of the ranks.
   void publish(Context& ctx);
   // Collective: exchanges and merges every fragment. Returns what each one has exchanged.
@@ -67,10 +73,11 @@ class Replicas {
   static bool merges(const Part& part, int64_t step, int64_t last);
   template <class Body>
   static auto call(const Part& part, const char* function, Body&& body);
+  bool beside(const Context& ctx, const Part& part) const;
+  UnitQueue& queue(const Context& ctx);
   std::string name_of(const Part& part) const;
   Fragment with_values(Context& ctx, const Part& part) const;
   void exchange(Context& ctx, Part& part);
-  void receive(Context& ctx, Part& part, Fragment f);
   void merge(Context& ctx, Part& part);
   void share(Context& ctx, const Tensor& anchor, const Fragment& f);
   void load_values(Context& ctx, Part& part, const StateDict& own);
@@ -79,7 +86,7 @@ class Replicas {
   std::vector<Part> parts_;
   ParameterStore &shared_, &own_;
   std::unique_ptr<Optimizer> optimizer_;
-  std::unique_ptr<UnitQueue> queue_;  // of exchanges with a delay; null before the first one
+  std::unique_ptr<UnitQueue> queue_;  // of exchanges; null before the first one
 };
 
 }  // namespace lmx::train

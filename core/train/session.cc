@@ -179,6 +179,7 @@ void Session::make_replicas() {
 }
 
 void Session::make_shards() {
+  if (!ctx.device.counts) sync->check_run();
   for (ShardStrategy* shard : sync->shards())
     shard->attach(ctx, shared->params, make_optimizer(recipe.optimizer, "optimizer", network.specs));
 }

@@ -94,9 +94,9 @@ class CopiesLoss final : public Loss {
     return {scale(ctx, one.loss, factor), scale(ctx, Var(one.nats), factor).value()};
   }
   std::vector<ParameterSpec> parameters() const override { return inner_->parameters(); }
-  Tensor evaluate(Context& ctx, const ParameterStore& params, const Tensor& features,
-                  const Tensor& targets) const override {
-    return inner_->evaluate(ctx, params, features, targets);
+  Tensor evaluate(Context& ctx, const ParameterStore& params, const Tensor& features, const Tensor& targets,
+                  const LogitsVisitor& visit) const override {
+    return inner_->evaluate(ctx, params, features, targets, visit);
   }
   Tensor logits(Context& ctx, const ParameterStore& params, const Tensor& features) const override {
     return inner_->logits(ctx, params, features);

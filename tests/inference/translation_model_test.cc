@@ -99,7 +99,9 @@ class FeaturesAreLogits : public Loss {
   LossValue forward(Context&, const ParameterStore&, const Var&, const Tensor&, const StepPlan&) const override {
     return {};
   }
-  Tensor evaluate(Context&, const ParameterStore&, const Tensor&, const Tensor&) const override { return {}; }
+  Tensor evaluate(Context&, const ParameterStore&, const Tensor&, const Tensor&, const LogitsVisitor&) const override {
+    return {};
+  }
   Tensor logits(Context&, const ParameterStore&, const Tensor& features) const override { return features; }
   const std::string& normalize() const override { return normalize_; }
 

@@ -171,6 +171,57 @@ TEST_F(PlanFind, ADelayHidesWhatItsStepsTake) {
   EXPECT_GT(none, one);
 }
 
+// ZeRO stage 3 on G ranks: three collectives of n values, and 1/G of values, gradients and the optimizer's state.
+TEST_F(PlanFind, DividedValuesAreGatheredTwice) {
+  write("gpt.yaml", R"(
+data: {name: synthetic, vocab_size: 512}
+model: {name: gpt, layers: 6, d: 256, heads: 4, ffn: 1024}
+loss: {name: full_softmax, bias: false}
+optimizer: {name: adam, lr: 0.001}
+batcher: {name: random_windows, sequence_length: 8}
+batch: {global: 4}
+train: {steps: 10, eval_batch: 1, eval_tokens: 8}
+sync: {all: {params: '.*', strategy: zero, bucket_mb: 1}}
+)");
+  const auto of = [](const Json& row, const char* name) { return row["memory"][name].get<double>(); };
+  const auto planned = [&](int ranks, int passes, const std::string& stages) {
+    return rows(path("gpt.yaml"), {"--machine", "h100_node", "--ranks", std::to_string(ranks), "batch.micro=1",
+                                   "batch.global=" + std::to_string(ranks * passes), "sync.all.stage=" + stages});
+  };
+  const Json alone = planned(1, 1, "2,3");
+  EXPECT_EQ(alone[1]["sent_bytes"], 0);
+  EXPECT_EQ(alone[0]["memory"], alone[1]["memory"]);
+  const double n = of(alone[0], "parameters");  // bytes
+  EXPECT_GT(n, 4 * 4e6);
+  constexpr double kUnits = 3 * 1024 * 1024;  // two units of 1 MB, and a parameter more
+  for (const int ranks : {4, 16}) {
+    const double g = ranks;
+    const Json all = planned(ranks, 1, "2,3");
+    EXPECT_NEAR(all[0]["sent_bytes"].get<double>(), 2 * n * (g - 1) / g, 0.01 * n);
+    EXPECT_NEAR(all[1]["sent_bytes"].get<double>(), 3 * n * (g - 1) / g, 0.01 * n);
+    EXPECT_NEAR(of(all[0], "parameters"), n, 1);
+    EXPECT_GT(of(all[1], "parameters"), n / g);
+    EXPECT_LT(of(all[1], "parameters"), n / g + kUnits);
+    EXPECT_LT(of(all[1], "optimizer"), 2.05 * n / g);
+    EXPECT_LT(of(all[1], "gradients"), n / g + kUnits);
+    EXPECT_NEAR(all[0]["memory_bytes"].get<double>() - all[1]["memory_bytes"].get<double>(),
+                n - of(all[1], "parameters"), 1);
+    EXPECT_GE(all[1]["exposed_s"].get<double>(), 0);
+    EXPECT_LE(all[1]["exposed_s"], all[1]["comm_s"]);
+    // Each further pass gathers twice more.
+    const Json passes = planned(ranks, 2, "3");
+    EXPECT_NEAR(passes[0]["sent_bytes"].get<double>(), 5 * n * (g - 1) / g, 0.015 * n);
+  }
+  const Outcome o = plan(path("gpt.yaml"), {"--machine", "h100_node", "--ranks", "4", "sync.all.stage=3"});
+  EXPECT_THAT(o.out, testing::HasSubstr("no run of lmx does that"));
+  for (const char* option : {"--ranks=2", "--dry-run"}) {
+    const Outcome run =
+        run_process({build_path("/bin/lmx"), "run", path("gpt.yaml"), "sync.all.stage=3", option}, environment());
+    EXPECT_EQ(run.code, 2) << option;
+    EXPECT_THAT(run.err, Names("sync.all.stage: 3 can only be planned (lmx plan)", "stage 1 or 2"));
+  }
+}
+
 TEST_F(PlanFind, NumbersOfRanksAreThoseOfTheOption) {
   expect_refused({"--machine", "h100_node", "comm=virtual", "comm.ranks=2,4"}, {"comm.ranks", "--ranks"});
   EXPECT_EQ(found({"--machine", "h100_node", "--ranks", "2,4"}, "tokens=1e6")["met"].size(), 2u);

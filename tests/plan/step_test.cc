@@ -5,6 +5,7 @@
 #include <cmath>
 #include <vector>
 
+#include "app/plan/divided.h"
 #include "app/plan/step.h"
 #include "app/plan/work.h"
 #include "lmx/error.h"
@@ -61,6 +62,52 @@ TEST(PlanStep, ExchangesThatNeedTheSameCoreDelayBackward) {
   EXPECT_EQ(step_time(work_of(1, 2, 0), units, 4, {}, false).delay_s, 0);
   // Own work of 0.6 s takes 1.2 s beside backward: 1 s of it until the end of backward, the last sixth alone.
   EXPECT_NEAR(step_time(work_of(1, 2, 0), {{1, 0, 0.6, 1, 0}}, 4, {}, true).exposed_s, 0.1, 1e-12);
+}
+
+// Two units of one second each in forward and backward, which are gathered in half a second: only the first gather is
+// exposed. Backward completes the gradients of the first unit after one second.
+TEST(PlanStep, GathersRunBesideTheUnitBeforeThem) {
+  const auto planned = [](double gather_s, double passes, bool overlap) {
+    Work w = work_of(2, 2, 0);
+    w.passes = passes;
+    std::vector<UnitWork> units;
+    add_gathers(units, {{{0, gather_s}, 1}, {{0, gather_s}, 2}}, w, overlap);
+    return step_time(w, units, 4, {}, overlap);
+  };
+  EXPECT_NEAR(planned(0.5, 1, true).exposed_s, 0.5, 1e-9);
+  EXPECT_NEAR(planned(0.5, 1, true).comm_s, 2, 1e-9);
+  EXPECT_NEAR(planned(0.5, 3, true).exposed_s, 1.5, 1e-9);
+  EXPECT_NEAR(planned(0.5, 3, true).comm_s, 6, 1e-9);
+  EXPECT_NEAR(planned(0.5, 1, false).exposed_s, 2, 1e-9);
+  // Each gather but the first one is beside a second of computation.
+  EXPECT_NEAR(planned(3, 1, true).exposed_s, 3 + 3 * 2, 1e-9);
+  EXPECT_NEAR(planned(3, 1, true).compute_s, 4, 1e-9);
+}
+
+// The sum of the gradients of a unit waits for the gather that was begun before it.
+TEST(PlanStep, GathersShareTheQueueWithGradients) {
+  const Work w = work_of(2, 2, 0);
+  std::vector<UnitWork> units{{1, 0.5}, {2, 0.5}};
+  add_gathers(units, {{{0, 0.5}, 1}, {{0, 0.5}, 2}}, w, true);
+  ASSERT_EQ(units.size(), 6u);
+  const StepTime t = step_time(w, units, 4, {}, true);
+  EXPECT_NEAR(t.exposed_s, 0.5 + 0.5, 1e-9);  // the first gather, and the last gradients
+  EXPECT_NEAR(t.comm_s, 3, 1e-9);
+}
+
+// Own part of 100 bytes of 400 in each of three units; copies take as much again.
+TEST(PlanDivided, TheRankKeepsItsPartAndTwoUnits) {
+  lmx::RankCount count;
+  for (const int64_t part : {100, 300, 200})
+    count.units.push_back({.rule = "all", .bytes = {.sent = 3 * part, .received = 3 * part}, .after_update = true});
+  count.units.push_back({.rule = "rest", .bytes = {.sent = 999, .received = 999}, .after_update = true});
+  for (lmx::MemoryStats* stats : {&count.memory.training, &count.memory.evaluation}) {
+    stats->peak[static_cast<size_t>(lmx::MemClass::parameters)] = 2 * 2400;
+    stats->total_peak = 10'000;
+  }
+  divide_values(count, {"all"}, 4, 2400);
+  EXPECT_EQ(count.memory.of(lmx::MemClass::parameters), 600 + 2 * (1200 + 800));
+  EXPECT_EQ(count.memory.total(), 10'000 - (2 * 2400 - 600 - 2 * 2000));
 }
 
 TEST(PlanStep, OnlyTheLastBackwardHidesExchanges) {

@@ -245,7 +245,7 @@ TEST_F(Report, HiddenAndExposedTimes) {
   EXPECT_NEAR(first["exposed_s"].get<double>(), 0.2, 1e-9);
   EXPECT_EQ(second["hidden_s"].get<double>(), 0);
   EXPECT_NEAR(second["exposed_s"].get<double>(), 0.2, 1e-9);
-  EXPECT_THAT(report("a").out, Names("hidden behind backward", "200 ms", "softmax.bias"));
+  EXPECT_THAT(report("a").out, Names("hidden behind computation", "200 ms", "softmax.bias"));
 }
 
 TEST_F(Report, TimesOfProcesses) {

@@ -19,7 +19,7 @@ const std::set<std::string> kTypes{"array", "atomic", "bad_alloc", "byte", "func
                                    "abs", "accumulate", "as_bytes", "bit_cast", "conditional_t", "convertible_to",
                                    "copy_n", "forward", "index_sequence", "is_same_v", "is_trivially_copyable_v",
                                    "isfinite", "make_index_sequence", "make_shared", "max", "memory_order_relaxed",
-                                   "min", "move", "remove_pointer_t", "sqrt", "static_pointer_cast"};
+                                   "min", "move", "pow", "remove_pointer_t", "sqrt", "static_pointer_cast"};
 
 TEST(PublicTypes, HaveOneLayoutInEveryReleaseOfTheCppLibrary) {
   static const std::regex kName(R"(\bstd::(\w+))");

@@ -3,9 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
-#include <future>
 #include <mutex>
 #include <set>
 
@@ -299,59 +297,6 @@ TEST(SparseLoco, AnotherNumberOfRanksSharesTheResiduals) {
   };
   EXPECT_EQ(exchanged(1), Doubles(static_cast<size_t>(kSize), 12));
   EXPECT_EQ(exchanged(2).size(), static_cast<size_t>(kSize));
-}
-
-// A rank whose exchanges may run in parallel with its steps.
-class OverlappingRank final : public Communicator {
- public:
-  OverlappingRank() : Communicator(Allocator::cpu()) {}
-  int rank() const override { return 0; }
-  int size() const override { return 1; }
-  bool overlaps() const override { return true; }
-
- private:
-  Tensor do_all_gather(const Tensor& own, const RankRows&) override { return own; }
-  std::vector<Tensor> do_all_to_all(const Tensor& own, const RankRows&, const RankRows&) override { return {own}; }
-  Tensor do_broadcast(const Tensor& t, int) override { return t; }
-  void do_barrier() override {}
-};
-
-// Its exchange ends only when the next step has begun, or after some seconds.
-class WaitingStrategy final : public ReplicaStrategy {
- public:
-  using ReplicaStrategy::ReplicaStrategy;
-  Rhythm rhythm(int64_t) const override { return {4, 0, 2}; }
-  Tensor exchange(Context&, Fragment& f) override {
-    ran_beside = next_step.get_future().wait_for(std::chrono::seconds(5)) == std::future_status::ready;
-    return f.own;
-  }
-  Merged merge(Context&, Fragment&, const Tensor& received) override { return {received, received}; }
-
-  std::promise<void> next_step;
-  bool ran_beside = false;
-};
-
-TEST(Replicas, AnExchangeWithADelayRunsInParallelWithTheNextSteps) {
-  OverlappingRank comm;
-  Context ctx = lmx_cli::check::context_of(comm, {});
-  ParameterStore anchors;
-  for (const ParameterSpec& spec : kSpecs) anchors.add(ctx, spec, RandomKey(4));
-  ParameterStore own = anchors.copy(ctx);
-  make_group(1);  // finds the plugins
-  auto strategy = std::make_unique<WaitingStrategy>(SyncEnv{"all", kSpecs, 0, 1, RandomKey(1)});
-  WaitingStrategy& waiting = *strategy;
-  const BoundRule rule{"all", kSpecs, &Registry::instance().find(PluginKind::sync, "diloco"), std::move(strategy)};
-  train::Replicas replicas({&rule}, anchors, own, nullptr);
-  Doubles sent;
-  for (int step = 1; step <= 6; ++step) {
-    if (step == 5) waiting.next_step.set_value();
-    add_change(own, step, 0);
-    replicas.after_step(ctx, step, 8);
-    if (step == 4) sent = values_of(own);
-  }
-  EXPECT_TRUE(waiting.ran_beside);
-  EXPECT_EQ(values_of(own), sent);
-  EXPECT_EQ(values_of(anchors), sent);
 }
 
 // Kolehmainen et al. 2025, in double precision, with an exchange after each step. The pairs are 2 i and 2 i + 1 of a

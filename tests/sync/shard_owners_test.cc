@@ -34,8 +34,7 @@ TEST(Owners, BlocksAreDividedInRankOrder) {
 
 // Parameters of less than a block, each in a unit of its own: no rank has two of them more than another one.
 TEST(Owners, ManySmallUnitsAreSpread) {
-  constexpr size_t kRanks = 4;
-  Load load(kRanks);
+  Load load(4);
   for (int i = 0; i < 18; ++i) block_owners({{"p", {100}, {}}}, load);
   EXPECT_EQ(load, (Load{500, 500, 400, 400}));
 }

@@ -2,13 +2,17 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
+#include <array>
 #include <nlohmann/json.hpp>
 
 #include "app/inference/evaluate_run.h"
 #include "app/run/run.h"
+#include "backend/counting/device.h"
 #include "names.h"
+#include "paths.h"
 #include "runfiles/checkpoint.h"
 #include "train/evaluate.h"
+#include "train/loop/validator.h"
 #include "train/run_folder.h"
 #include "train/session.h"
 
@@ -110,6 +114,37 @@ TEST_F(MetricRuns, AreRecordedAndChangeNothing) {
   ASSERT_EQ(evaluated.metrics.size(), 3u);
   EXPECT_EQ(evaluated.metrics[1].first, "accuracy/top_3");
   EXPECT_EQ(evaluated.metrics[1].second, one.back()["accuracy/top_3"].get<double>());
+}
+
+// The products of a validation.
+std::vector<std::array<int64_t, 4>> products_of(const std::string& metric) {
+  const Recipe r = read_recipe(changed(str(kWordRecipe, kMetricRun), {{"metric", metric}}), "metric");
+  const auto comm = make_self_communicator(1);
+  const auto device = CountingDevice::make(Device::Kind::cpu);
+  Session s(r, *comm, {.open = [&] { return open_dataset(r.data); }, .device = device->device()});
+  Recording recording(*device);
+  recording.record().begin_update();
+  score_validation(s, 0);
+  recording.record().end_update();
+  std::vector<std::array<int64_t, 4>> all;
+  for (const CountedWork& w : recording.record().update())
+    if (w.m > 0) all.push_back({w.m, w.n, w.k, w.times});
+  return all;
+}
+
+TEST_F(MetricRuns, CostNoProduct) {
+  Registry::instance().add_directory(lmx_test::build_path("/tests/train_plugins"));
+  const auto plain = products_of("{}");
+  EXPECT_FALSE(plain.empty());
+  EXPECT_EQ(products_of("{a: {name: mean_nats}}"), plain);
+  EXPECT_EQ(products_of("{a: {name: top_words}, b: {name: mean_nats}}"), plain);
+}
+
+TEST_F(MetricRuns, SomeNeedNoWords) {
+  Registry::instance().add_directory(lmx_test::build_path("/tests/train_plugins"));
+  run("r", 2, {{"metric", "{a: {name: mean_nats}}"}});
+  for (const auto& record : records("r", "valid"))
+    EXPECT_NEAR(record["a/nats"].get<double>(), record["nll_nat"].get<double>(), 1e-12);
 }
 
 TEST_F(MetricRuns, AResumedRunMayHaveOthers) {

@@ -132,6 +132,32 @@ TEST_F(ReplicaRuns, ExchangesOnlyEveryFewSteps) {
   }
 }
 
+// The record of a step with an exchange has its time, which contains the spans of the trace.
+TEST_F(ReplicaRuns, RecordsCountTheTimeOfExchanges) {
+  RunOptions options;
+  options.trace_file = path("trace.json");
+  run_recipe(recipe_in("r", 2, str(kWordRecipe, kTraining),
+                       {{"batch.global", "8"}, {"sync", kDiloco}, {"train.log_every", "1"}}),
+             "replicas", options);
+  double recorded = 0, traced = 0;
+  for (const auto& record : records("r", "train")) {
+    const bool due = record["step"].get<int64_t>() % 4 == 0;
+    EXPECT_EQ(record["comm_s"] > 0, due) << record["step"];
+    EXPECT_EQ(record["comm_exposed_s"] > 0, due) << record["step"];
+    recorded += record["comm_s"].get<double>();
+  }
+  int64_t spans = 0;
+  const auto trace = nlohmann::json::parse(read_all(path("trace.json")));
+  for (const auto& span : trace["traceEvents"]) {
+    if (span["name"] != "sync" || span["pid"] != 0 || span["tid"] == Tracer::kDeviceRow) continue;
+    traced += 1e-6 * span["dur"].get<double>();
+    ++spans;
+  }
+  EXPECT_EQ(spans, 3);
+  EXPECT_GT(traced, 0);
+  EXPECT_GE(recorded, traced - 1e-5);  // the trace is rounded
+}
+
 TEST_F(ReplicaRuns, AnErrorOfOneRankEndsAllOfThem) {
   EXPECT_THAT(message<RunError>([&] {
                 run("d", 3, {{"sync", kDiloco}, {"train.max_loss", "0.01"}});

@@ -191,14 +191,26 @@ class LossCheck {
 
   std::string evaluation() const {
     const std::vector<double> expected = reference();
-    const Tensor nll = loss_->evaluate(narrow_->ctx, narrow_->params, narrow_->features, narrow_->targets);
+    const Tensor z = loss_->logits(narrow_->ctx, narrow_->params, narrow_->features);
+    int64_t seen = 0;
+    const auto visit = [&](int64_t first, const Tensor& logits) {
+      if (first != seen || logits.rank() != 2 || logits.dim(1) != kLossWords || first + logits.dim(0) > kTargets)
+        fail("evaluate() gives logits ", logits.shape(), " of the rows from number ", first, " on, after ", seen,
+             " rows; expected all rows of ", z.shape(), " in order");
+      for (int64_t i = 0; i < logits.numel(); ++i)
+        if (!close(at(logits, i), at(z, first * kLossWords + i))) fail("evaluate() gives other logits than logits()");
+      seen += logits.dim(0);
+    };
+    const Tensor nll = loss_->evaluate(narrow_->ctx, narrow_->params, narrow_->features, narrow_->targets, visit);
+    if (seen != kTargets)
+      fail("evaluate() gives logits of ", seen, " of ", kTargets, " rows; metrics need all of them");
     if (nll.shape() != Shape{kTargets} || nll.dtype() != DType::f32)
       fail("evaluate() is ", name_of(nll.dtype()), " ", nll.shape(), ", expected f32 ", Shape{kTargets});
     for (int64_t i = 0; i < kTargets; ++i)
       if (!close(at(nll, i), expected[static_cast<size_t>(i)]))
         fail("evaluate() gives ", at(nll, i), " nats for target ", i, ", the softmax of logits() ",
              expected[static_cast<size_t>(i)], "; perplexities of all losses must be comparable");
-    return "evaluate() is the full softmax of logits()";
+    return "evaluate() is the full softmax of logits(), which it passes on";
   }
 
   std::string likelihood() const {

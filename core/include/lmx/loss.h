@@ -48,9 +48,10 @@ class LMX_API Loss {
   // Loss of the targets i32 (n), on the host, from features (n, D). `plan`: this step's candidates and rows.
   virtual LossValue forward(Context& ctx, const ParameterStore& params, const Var& features, const Tensor& targets,
                             const StepPlan& plan) const = 0;
-  // Always the full softmax, whichever loss was used in training: f32 (n) nats.
-  virtual Tensor evaluate(Context& ctx, const ParameterStore& params, const Tensor& features,
-                          const Tensor& targets) const = 0;
+  // Always the full softmax, whichever loss was used in training: f32 (n) nats. `visit` gets the logits of all rows,
+  // those of logits(), in blocks and in order, so that metrics need no second product; it may be empty.
+  virtual Tensor evaluate(Context& ctx, const ParameterStore& params, const Tensor& features, const Tensor& targets,
+                          const LogitsVisitor& visit = {}) const = 0;
   virtual Tensor logits(Context& ctx, const ParameterStore& params, const Tensor& features) const = 0;
   virtual LossPlan plan() const;                           // default: all words
   virtual const std::string& normalize() const = 0;        // "token" or "sequence": the divisor of the sum
@@ -78,8 +79,8 @@ struct LMX_API OutputConfig {
 class LMX_API OutputLoss : public Loss {
  public:
   std::vector<ParameterSpec> parameters() const override { return specs_; }
-  Tensor evaluate(Context& ctx, const ParameterStore& params, const Tensor& features,
-                  const Tensor& targets) const override;
+  Tensor evaluate(Context& ctx, const ParameterStore& params, const Tensor& features, const Tensor& targets,
+                  const LogitsVisitor& visit) const override;
   Tensor logits(Context& ctx, const ParameterStore& params, const Tensor& features) const override;
   const std::string& normalize() const override { return normalize_; }
 

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -138,9 +139,12 @@ struct TwoStageRows {
 // Loss over V_f: -> (1).   grads: h; w and b (row-sparse: the rows of V_all)
 LMX_API Var two_stage_softmax_loss(Context& ctx, const SoftmaxInputs& in, const TwoStageRows& rows);
 
+// Gets the logits (rows, V) of the rows from number `first` on, which the caller may overwrite afterwards.
+using LogitsVisitor = std::function<void(int64_t first, const Tensor& logits)>;
 // Negative log-likelihood of each target (i32 (n), on the host) under the full softmax, f32 (n), computed in blocks of
-// limited memory; no gradients.
-LMX_API Tensor full_softmax_nll(Context& ctx, const Tensor& h, const Tensor& w, const Tensor& b, const Tensor& targets);
+// limited memory; no gradients. `visit`: called once for each block, in order; may be empty.
+LMX_API Tensor full_softmax_nll(Context& ctx, const Tensor& h, const Tensor& w, const Tensor& b, const Tensor& targets,
+                                const LogitsVisitor& visit = {});
 // Logits of the full softmax (n, V); no gradients.
 LMX_API Tensor full_softmax_logits(Context& ctx, const Tensor& h, const Tensor& w, const Tensor& b);
 

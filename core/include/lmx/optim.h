@@ -3,6 +3,8 @@
 // run, as in torch's SparseAdam. The moving average is exact for all rows.
 #pragma once
 
+#include <cmath>
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
@@ -26,6 +28,13 @@ struct ParameterUpdate {
   Var* param;
   GradScale grad_scale = {};
 };
+
+// The sum of the weights that an exponential moving average, which begins with 0 and keeps `beta` of itself in each
+// update, gives to its `updates` values: 1 - beta^updates. Adam divides its moments by it (Kingma and Ba 2015,
+// algorithm 1).
+inline double sum_of_weights(double beta, int64_t updates) {
+  return 1 - std::pow(beta, static_cast<double>(updates));
+}
 
 // The smallest part of a parameter that an optimizer can update without the rest of the parameter.
 enum class Grain : uint8_t { element, parameter };

@@ -22,7 +22,7 @@ namespace lmx {
 
 // Keys of a rule whose parameters have owners.
 struct LMX_API ShardConfig {
-  int64_t stage = 2;      // 1: gradients are kept until the update; 2: only the own part of their sum
+  int64_t stage = 2;      // 1: gradients are kept until the update; 2: only the own part of their sum; 3: see stage()
   double bucket_mb = 25;  // megabytes of parameters whose gradients share one message; 0: each gradient separately
   CodecConfig codec;      // of gradients; sums and values are not encoded
   void fields(Fields& f);
@@ -51,6 +51,9 @@ class LMX_API ShardStrategy : public SyncStrategy {
   ~ShardStrategy() override;
   ShardStrategy* shard() final { return this; }
   const SyncEnv& env() const;
+  // 3: ranks also divide the values, and gather those of a unit before each use. Such a strategy can only be planned
+  // (docs/shards.md): in a counted step it is that of stage 2, from which a plan derives stage 3.
+  int64_t stage() const;
 
   // Buckets in the order in which backward finishes parameters. A bucket is closed when it reaches its size.
   std::vector<std::vector<std::string>> units(const std::vector<ParameterSpec>& params) const override;

@@ -17,11 +17,20 @@ namespace {
 
 using namespace ops;
 
+void add_bias_to_rows(Context& ctx, const OutputLayer& layer, Tensor& logits) {
+  if (!layer.b.defined()) return;
+  with_values("full_softmax_logits", logits, [&](auto zero) {
+    using T = decltype(zero);
+    run_kernel(ctx, AddBias<T>{logits.data<T>(), layer.b.data<T>(), logits.dim(0), logits.dim(1)});
+  });
+}
+
 // One pass over the blocks.
 struct Pass {
   OutputLayer layer;
   Tensor targets, weights;  // on the device
   double smoothing = 0;
+  LogitsVisitor visit = {};  // without gradients
   std::optional<OutputGradients> gradients = {};
   Tensor nll = {}, smoothed = {};  // f64 (n) unweighted; smoothed: undefined if `smoothing` is 0
 
@@ -35,22 +44,18 @@ struct Pass {
   template <class T, class S>
   void blocks(Context& ctx) {
     for_blocks(ctx, layer, gradients.has_value(), dtype_of<S>, [&](int64_t first, Tensor& logits) {
-      run_kernel(
-          ctx, FullSoftmaxBlock<T, S>{logits.data<S>(), data_or_null<T>(layer.b), targets.data<int32_t>(),
-                                      data_or_null<float>(weights), nll.data<double>(), data_or_null<double>(smoothed),
-                                      first, logits.dim(0), layer.words(), gradients ? gradients->lift : 0, smoothing});
+      if (visit) {
+        add_bias_to_rows(ctx, layer, logits);
+        visit(first, logits);
+      }
+      run_kernel(ctx, FullSoftmaxBlock<T, S>{logits.data<S>(), visit ? nullptr : data_or_null<T>(layer.b),
+                                             targets.data<int32_t>(), data_or_null<float>(weights), nll.data<double>(),
+                                             data_or_null<double>(smoothed), first, logits.dim(0), layer.words(),
+                                             gradients ? gradients->lift : 0, smoothing});
       if (gradients) gradients->add(ctx, layer, first, logits);
     });
   }
 };
-
-void add_bias_to_rows(Context& ctx, const OutputLayer& layer, Tensor& logits) {
-  if (!layer.b.defined()) return;
-  with_values("full_softmax_logits", logits, [&](auto zero) {
-    using T = decltype(zero);
-    run_kernel(ctx, AddBias<T>{logits.data<T>(), layer.b.data<T>(), logits.dim(0), logits.dim(1)});
-  });
-}
 
 }  // namespace
 
@@ -78,10 +83,11 @@ LossValue full_softmax_loss(Context& ctx, const SoftmaxInputs& in, double smooth
   return value;
 }
 
-Tensor full_softmax_nll(Context& ctx, const Tensor& h, const Tensor& w, const Tensor& b, const Tensor& targets) {
+Tensor full_softmax_nll(Context& ctx, const Tensor& h, const Tensor& w, const Tensor& b, const Tensor& targets,
+                        const LogitsVisitor& visit) {
   check_output_layer("full_softmax_nll", h, w, b);
   check_targets("full_softmax_nll", targets, Tensor(), h.dim(0), {w.dim(0), "w", w.shape()});
-  Pass pass{{to_compute(ctx, h), to_compute(ctx, w), b}, ctx.upload(targets), Tensor()};
+  Pass pass{{to_compute(ctx, h), to_compute(ctx, w), b}, ctx.upload(targets), Tensor(), 0, visit};
   with_values("full_softmax_nll", h, [&](auto zero) { pass.run<decltype(zero)>(ctx); });
   return converted(ctx, pass.nll, DType::f32);
 }

@@ -36,11 +36,7 @@ void ReplicaLoop::make_step() {
   StepLoss loss;
   if (failure_.empty()) failure_ = update_replica(s_, steps_, updater_, own.step, loss);
   ++own.step;
-  if (s_.replicas->due(own.step, run_.last_step())) {
-    s_.replicas->finish_exchanges();
-    end_failed(s_.comm, failure_);
-  }
-  s_.replicas->after_step(s_.ctx, own.step, run_.last_step());
+  s_.replicas->after_step(s_.ctx, own.step, run_.last_step(), [&] { end_failed(s_.comm, failure_); });
   log_.stop_clock();
   log_.count_step(own.step, loss, run_.own_tokens(own.step - 1), s_.comm.size());
 }

@@ -76,6 +76,7 @@ void RunLog::open_metrics() {
 }
 
 void RunLog::count_traffic() {
+  if (s_.replicas && s_.replicas->exchanging()) return;  // the ledger belongs to the thread that exchanges
   s_.comm.measure_exchanges();  // the host has waited for the devices, since it has read the step's loss
   traffic_.add(s_.comm.ledger());
   s_.comm.clear_ledger();
@@ -131,7 +132,8 @@ void RunLog::sync() {
 }
 
 void RunLog::fold_window() {
-  run_.at.open.add({laps_ - folded_laps_, traffic_.window(), s_.sync->take_health(), s_.sync->take_times()});
+  const CommTimes times = s_.replicas ? s_.replicas->take_times() : s_.sync->take_times();
+  run_.at.open.add({laps_ - folded_laps_, traffic_.window(), s_.sync->take_health(), times});
   folded_laps_ = laps_;
   traffic_.next_window();
 }

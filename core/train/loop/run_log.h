@@ -31,7 +31,8 @@ class RunLog {
   void count_step(int64_t step, const StepLoss& own, int64_t tokens, int ranks);
   // Counts how much longer than the mean the slowest rank computed.
   void count_spread(const StepLoss& all);
-  void count_traffic();  // moves the communicator's ledger to the counters
+  // Moves the communicator's ledger to the counters. Leaves it to a later call while values are exchanged.
+  void count_traffic();
   Lap lap() const;
   // Collective: writes the training record, and a record for each rank.
   void write_step(const Lap& lap);

@@ -180,10 +180,11 @@ class OneBitAdam final : public SumStrategy {
   }
 
   one_bit_adam::Correction<float> correction() const {
-    const auto t = static_cast<double>(updates_ + 1), at = static_cast<double>(std::min(updates_ + 1, c_.freeze));
     if (!c_.bias_correction) return {1, 1, static_cast<float>(c_.eps)};
-    return {static_cast<float>(1 / (1 - std::pow(c_.betas[0], t))),
-            static_cast<float>(1 / std::sqrt(1 - std::pow(c_.betas[1], at))), static_cast<float>(c_.eps)};
+    const int64_t number = updates_ + 1;
+    return {static_cast<float>(1 / sum_of_weights(c_.betas[0], number)),
+            static_cast<float>(1 / std::sqrt(sum_of_weights(c_.betas[1], std::min(number, c_.freeze)))),
+            static_cast<float>(c_.eps)};
   }
 
   // Replaces the gradients by directions, and the moments by those of the next update. `sums`: of the gradients or of

@@ -62,9 +62,9 @@ class TestLoss final : public OutputLoss {
                        [](Tape&) { throw std::out_of_range("a gradient without its map"); });
     return value(ctx, loss, fault_ == 4 ? loss : scale(ctx, sum(ctx, log_p), -1));
   }
-  Tensor evaluate(Context& ctx, const ParameterStore& params, const Tensor& features,
-                  const Tensor& targets) const override {
-    Tensor nll = OutputLoss::evaluate(ctx, params, features, targets);
+  Tensor evaluate(Context& ctx, const ParameterStore& params, const Tensor& features, const Tensor& targets,
+                  const LogitsVisitor& visit) const override {
+    Tensor nll = OutputLoss::evaluate(ctx, params, features, targets, fault_ == 15 ? LogitsVisitor() : visit);
     if (fault_ == 3) nll.data<float>()[0] *= 2;
     return nll;
   }

@@ -55,6 +55,7 @@ struct MemoryCheck {
 // recipe, for example a batcher that accepts only its own text.
 class MemoryPlanner {
  public:
+  // UserError: as outline_of(), and a rule of `sync` that can only be planned.
   MemoryPlanner(const Recipe& recipe, int ranks, int ranks_per_node);
   const Outline& outline() const { return outline_; }  // its shares are those of the recipe's own batch
   // The shares and the estimate of the recipe with this batch.

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "app/memory/counted.h"
+#include "app/plan/divided.h"
 #include "lmx/error.h"
 #include "recipe/comm_config.h"
 #include "recipe/sync_rules.h"
@@ -83,11 +84,19 @@ Case::Case(const Variant& variant, const std::string& name, int ranks, const Req
                            .ranks = ranks,
                            .per_node = std::min<int64_t>(machine_.links.ranks_per_node, ranks),
                            .law = request.law.value_or(data::WordLaw())};
+  divided_ = rules_with_divided_values(*outline.sync);
+  int64_t values = 0;
+  for (const ParameterSpec& spec : network.specs) values += 4 * spec.shape.numel();
+  const auto count = [&](const Recipe& r) {
+    RankCount counted = count_rank(r, outline.batch, group);
+    if (ranks > 1 && !divided_.empty()) divide_values(counted, divided_, ranks, values);
+    return counted;
+  };
   if (recipe_.batch.fit == "memory")
     fit_ = fit_batch(recipe_, outline, machine_.device.memory_gb, request.epoch_tokens,
-                     [&](const Recipe& r) { return count_rank(r, outline.batch, group).memory.total(); });
+                     [&](const Recipe& r) { return count(r).memory.total(); });
   shares_ = shares_of(recipe_, outline.batch, ranks);
-  count_ = count_rank(recipe_, outline.batch, group);
+  count_ = count(recipe_);
   for (const auto& [key, rule] : full_sync_config(recipe_.sync, "sync").entries) strategies_[key] = strategy_text(rule);
   work_ = work_of(recipe_, network, shares_, count_, machine_.device);
   if (!outline.sync->servers().empty()) plan_workers(*outline.sync, network);
@@ -155,6 +164,7 @@ Row Case::row(double speed, double network_gb_s) const {
     return row;
   }
   std::vector<UnitWork> units;
+  std::vector<Gather> gathers;
   const bool hides = overlap_ && !machine_.device.support().gpu;  // as train::Replicas
   double beside = 0;  // seconds of exchanges that run in parallel with whole steps
   for (const UnitTime& unit : count_.units) {
@@ -162,10 +172,12 @@ Row Case::row(double speed, double network_gb_s) const {
     const auto steps = static_cast<double>(unit.period);  // an exchange every so many steps: its part of each step
     const Transfer moved =
         transfer({bytes.sent, bytes.sent_between_nodes, bytes.collectives}, shares_.ranks, links, algorithm_);
-    row.sent_bytes += bytes.sent / unit.period;
-    row.node_bytes += moved.node_bytes / unit.period;
-    row.network_bytes += moved.network_bytes / unit.period;
-    double ready = unit.after_update ? work_.backward_s : 0;
+    const bool gather = gathers_values(unit, divided_);
+    const int64_t times = gather ? 2 * shares_.passes() : 1;  // in a step: before forward and before backward
+    row.sent_bytes += times * bytes.sent / unit.period;
+    row.node_bytes += times * moved.node_bytes / unit.period;
+    row.network_bytes += times * moved.network_bytes / unit.period;
+    double ready = unit.after_update && !gather ? work_.backward_s : 0;
     for (const std::string& name : unit.params) {  // without a gradient, a unit is exchanged after backward
       const auto found = work_.ready_s.find(name);
       ready = std::max(ready, found == work_.ready_s.end() ? work_.backward_s : found->second);
@@ -175,11 +187,16 @@ Row Case::row(double speed, double network_gb_s) const {
         machine_.device.beside * own + (links.node.delay_s(static_cast<double>(moved.node_bytes)) +
                                         links.network.delay_s(static_cast<double>(moved.network_bytes))) /
                                            steps;
-    row.in_turn_s += shares_.ranks * own;
+    row.in_turn_s += shares_.ranks * own * static_cast<double>(times);
     const double exposed = hides ? exposed_part(moved.seconds + own * steps, unit.delay, work) : 1;
     beside += (1 - exposed) * (moved.seconds / steps + own);
-    units.push_back({ready * part, exposed * moved.seconds / steps, exposed * own, machine_.device.beside, delay});
+    const UnitWork planned{ready * part, exposed * moved.seconds / steps, exposed * own, machine_.device.beside, delay};
+    if (gather)
+      gathers.push_back({planned, ready * part});
+    else
+      units.push_back(planned);
   }
+  if (!gathers.empty()) add_gathers(units, gathers, work, overlap_);
   row.time = step_time(work, units, shares_.ranks, spread_, overlap_);
   row.time.comm_s += beside;
   return row;

@@ -4,6 +4,7 @@
 
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -26,6 +27,7 @@ class Case {
   const Recipe& recipe() const { return recipe_; }
   const Shares& shares() const { return shares_; }
   const std::optional<ChosenPass>& fit() const { return fit_; }
+  bool divides_values() const { return !divided_.empty(); }
 
  private:
   void plan_workers(const Exchanger& sync, const train::Network& network);
@@ -44,6 +46,7 @@ class Case {
   std::optional<ChosenPass> fit_;
   Work work_;
   std::map<std::string, std::string> strategies_;  // by rule: strategy_text()
+  std::set<std::string> divided_;                  // rules_with_divided_values()
   Machine machine_;
   Algorithm algorithm_;
   double fill_ = 1;

@@ -318,6 +318,9 @@ Plan Planner::rows(std::optional<double> speed) {
   const Case& first = p.of(0, p.ranks[0]);
   plan.notes = notes_of(p.request, first, plan.machine, p.epoch_tokens.has_value(), p.published);
   plan.notes.insert(plan.notes.end(), p.known_text.begin(), p.known_text.end());
+  bool divides = false;
+  for (size_t v = 0; v < p.variants.size(); ++v) divides = divides || p.of(v, p.ranks[0]).divides_values();
+  if (divides) plan.notes.push_back("stage: 3 gathers the values of a unit before each use; no run of lmx does that");
   if (p.swept) plan.notes.push_back("the recipe's own values: the axes of its sweep are not planned");
   std::vector<std::pair<std::string, std::string>> lines;  // by variant
   for (size_t v = 0; v < p.variants.size(); ++v) {

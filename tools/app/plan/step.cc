@@ -41,20 +41,28 @@ StepTime step_time(const Work& work, const std::vector<UnitWork>& units, int ran
   double ended = mean * factor;
   const double backward = ended - work.backward_s;  // begin of the last backward on the slowest rank
   StepTime t;
-  double free = 0;
+  double free = 0, stall = 0, gathered = 0, gather_delay = 0;  // of the last pass
   for (const UnitWork& unit : units) {
-    const double ready = overlap ? backward + std::min(unit.ready_s, work.backward_s) + t.delay_s : ended;
+    const double shift = t.delay_s + stall;
+    const double until = (unit.needed_s ? backward + *unit.needed_s : ended) + shift;  // what it may be beside
+    const double ready = overlap ? backward + std::min(unit.ready_s, work.backward_s) + shift : until;
     const double alone = unit.transfer_s + unit.local_s, begin = std::max(free, ready);
     const double shared = alone + unit.beside * unit.local_s;  // beside a computation that needs the same core
     double part = 0;                                           // of the exchange that is beside backward
-    if (overlap && shared > 0) part = std::clamp((ended + t.delay_s - begin) / shared, 0.0, 1.0);
+    if (overlap && shared > 0) part = std::clamp((until - begin) / shared, 0.0, 1.0);
     const double seconds = part * shared + (1 - part) * alone;
     free = begin + seconds;
     t.comm_s += seconds;
     t.delay_s += part * unit.delay_s;
+    if (!unit.needed_s) continue;
+    gathered += seconds;
+    gather_delay += part * unit.delay_s;
+    stall += std::max(0.0, free - until);
   }
+  t.exposed_s = std::max(0.0, free - (ended + t.delay_s + stall)) + passes * stall;
+  t.comm_s += (passes - 1) * gathered;
+  t.delay_s += (passes - 1) * gather_delay;
   ended += t.delay_s;
-  t.exposed_s = std::max(0.0, free - ended);
   t.wait_s = mean * (factor - 1);
   t.compute_s = ended + work.update_s;
   return t;

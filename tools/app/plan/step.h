@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "app/memory/counted.h"
@@ -23,11 +24,14 @@ struct Spread {
 
 // The exchange of one unit, as the scheduler of a run sees it.
 struct UnitWork {
-  double ready_s = 0;     // from the begin of the last backward until all its gradients are complete
+  double ready_s = 0;     // from the begin of the last backward until all its gradients are complete, or until the
+                          // gather of its values may begin; less than 0: in the forward before
   double transfer_s = 0;  // on the links
   double local_s = 0;     // the rank's own work: to encode, add and decode
   double beside = 0;      // DeviceConfig::beside: beside backward its own work takes 1 + beside times as long
   double delay_s = 0;     // by which the whole exchange delays a backward beside it
+  // When a pass needs the values that this exchange gathers, in the same seconds. Each pass gathers them.
+  std::optional<double> needed_s = {};
 };
 
 struct StepTime {
@@ -42,7 +46,8 @@ struct StepTime {
 
 // Units are exchanged one after the other in their order, each when its gradients are complete on all ranks and the
 // unit before it has ended; `overlap` false: none before backward has ended. That is the rule of lmx::Exchanger and its
-// queue (core/sync/unit_queue.h).
+// queue (core/sync/unit_queue.h). A pass waits for the gather of values that it needs; `overlap` false: a gather begins
+// only then. Each pass waits as long as the last one, which also exchanges gradients.
 StepTime step_time(const Work& work, const std::vector<UnitWork>& units, int ranks, const Spread& spread, bool overlap);
 
 // The bytes of a worker's step.

@@ -117,8 +117,8 @@ void print_times(const Report& r) {
   }
   const CommTimes& t = r.times;
   Rows rows{{"COMMUNICATION, A STEP OF RANK 0", "TIME"},
-            {"gradients travel", seconds(t.busy)},
-            {"hidden behind backward", seconds(t.hidden())},
+            {"exchange of gradients or values", seconds(t.busy)},
+            {"hidden behind computation", seconds(t.hidden())},
             {"exposed", seconds(t.exposed)}};
   if (!t.units.empty()) rows.push_back({"could be hidden", seconds(t.possible)});
   std::cout << "\n" << table(rows);

@@ -37,7 +37,7 @@ std::string timeline_svg(const SubBatches& all);
 // for gradients.
 std::string timeline_trace(const SubBatches& all);
 
-// When gradients were exchanged: hidden behind the backward pass, or exposed.
+// When gradients or values were exchanged: hidden behind computation, or exposed.
 
 // The gradients that are exchanged together: means over ranks and records, in seconds since the start of the step.
 struct UnitTimes {

@@ -25,7 +25,7 @@ const known = {
   comm_sent_between_nodes_bytes: ["Sent by rank 0 to other nodes", "sent (bytes per step)"],
   comm_received_between_nodes_bytes: ["Received by rank 0 from other nodes", "received (bytes per step)"],
   comm_s: ["Communication of rank 0", "time (seconds per step)"],
-  comm_exposed_s: ["Communication not hidden behind backward", "time (seconds per step)"],
+  comm_exposed_s: ["Communication not hidden behind computation", "time (seconds per step)"],
   step_s: ["Time of a step", "time (seconds per step)"],
   train_s: ["Time in training steps", "time (seconds)"],
   padding: ["Padding", "padding (share of all tokens)"],
