@@ -1,5 +1,5 @@
-// The exchange of a rank's gradients: one rule synchronises each parameter, and the units of all rules are reduced in
-// one fixed order.
+// The exchange of a rank's gradients: one rule synchronises each parameter, and the units of all rules that sum
+// gradients are reduced in one fixed order.
 #pragma once
 
 #include <cstdint>
@@ -38,8 +38,8 @@ class Exchanger {
   void begin_step(Context& ctx, ParameterStore& params, std::span<const Batch> share, StepPlan& plan);
   // To be called once for each parameter and step, after its last use in the backward of the last sub-batch.
   void grad_ready(const Var& param);
-  // Returns when every gradient is the sum over ranks. A parameter for which grad_ready() was not called takes part
-  // with its current gradient.
+  // Returns when every gradient is the sum over ranks, except those of a ReplicaStrategy. A parameter for which
+  // grad_ready() was not called takes part with its current gradient.
   void finish();
   // After the update: sends the values of the parameters whose update ranks have divided. Collective.
   void publish();
@@ -71,6 +71,7 @@ class Exchanger {
   // if there are none.
   const std::vector<ServerStrategy*>& servers() const;
   const std::vector<const BoundRule*>& replicas() const;
+  bool sums() const { return !units_.empty(); }  // whether ranks sum the gradients of any parameter in each step
   const std::vector<ShardStrategy*>& shards() const;
 
  private:

@@ -171,6 +171,23 @@ TEST_F(PlanFind, ADelayHidesWhatItsStepsTake) {
   EXPECT_GT(none, one);
 }
 
+// Ranks that sum some gradients in each step exchange nothing beside these steps.
+TEST_F(PlanFind, ADelayHidesNothingBesideSums) {
+  const auto plan_of = [&](const std::string& rest) {
+    const std::string rules =
+        "sync={tables: {params: embedding|softmax, strategy: allreduce}, rest: {params: .*, strategy: ";
+    return rows(path("tiny.yaml"),
+                {"--machine", "desk_10gbe", "--ranks", "4", "train.ema=0", "~sync", rules + rest + "}}"})
+        .at(0);
+  };
+  const std::string outer = "diloco, every: 10";
+  const Json at_once = plan_of(outer), later = plan_of(outer + ", delay: 9"), sums = plan_of("allreduce");
+  EXPECT_EQ(later["exposed_s"], at_once["exposed_s"]);
+  const double tables = plan_of("diloco, every: 1000000000")["sent_bytes"], all = sums["sent_bytes"];
+  EXPECT_NEAR(at_once["sent_bytes"].get<double>(), tables + (all - tables) / 10, 1);
+  EXPECT_LT(tables, all);
+}
+
 TEST_F(PlanFind, NumbersOfRanksAreThoseOfTheOption) {
   expect_refused({"--machine", "h100_node", "comm=virtual", "comm.ranks=2,4"}, {"comm.ranks", "--ranks"});
   EXPECT_EQ(found({"--machine", "h100_node", "--ranks", "2,4"}, "tokens=1e6")["met"].size(), 2u);

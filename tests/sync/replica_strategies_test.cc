@@ -74,7 +74,7 @@ std::vector<Trace> run(const std::string& config, int ranks, int steps) {
     ParameterStore own = anchors->copy(ctx);
     const PluginInfo& plugin = Registry::instance().find(PluginKind::sync, parse_yaml(config, "rule"), "sync.all");
     const BoundRule rule{"all", kSpecs, &plugin, make_rule(config, ctx.rank, ranks)};
-    train::Replicas replicas({&rule}, *anchors, own, nullptr);
+    train::Replicas replicas({&rule}, *anchors, own, nullptr, true);
     Trace& trace = traces[static_cast<size_t>(ctx.rank)];
     trace.own.push_back(values_of(own));
     for (int step = 1; step <= steps; ++step) {
@@ -341,7 +341,7 @@ TEST(Replicas, AnExchangeWithADelayRunsInParallelWithTheNextSteps) {
   auto strategy = std::make_unique<WaitingStrategy>(SyncEnv{"all", kSpecs, 0, 1, RandomKey(1)});
   WaitingStrategy& waiting = *strategy;
   const BoundRule rule{"all", kSpecs, &Registry::instance().find(PluginKind::sync, "diloco"), std::move(strategy)};
-  train::Replicas replicas({&rule}, anchors, own, nullptr);
+  train::Replicas replicas({&rule}, anchors, own, nullptr, true);
   Doubles sent;
   for (int step = 1; step <= 6; ++step) {
     if (step == 5) waiting.next_step.set_value();
