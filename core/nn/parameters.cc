@@ -114,13 +114,26 @@ ParameterStore ParameterStore::replica() const {
 }
 
 ParameterStore ParameterStore::copy(Context& ctx) const {
-  ParameterStore other;
-  other.order_ = order_;
-  for (const auto& [name, entry] : entries_) {
-    const Tensor& from = entry.var.value();
+  return copy(ctx, {order_.begin(), order_.end()});
+}
+
+ParameterStore ParameterStore::copy(Context& ctx, const std::set<std::string>& names) const {
+  ParameterStore other = replica();
+  for (const std::string& name : names) {
+    const Tensor& from = at(name).value();
     Tensor value = ctx.empty(from.shape(), from.dtype(), MemClass::parameters);
     copy_values(value, from);
-    other.entries_.emplace(name, Entry{entry.spec, Var(std::move(value), !entry.spec.frozen, name)});
+    other.at(name) = Var(std::move(value), !spec(name).frozen, name);
+  }
+  return other;
+}
+
+ParameterStore ParameterStore::subset(const std::set<std::string>& names, bool in) const {
+  ParameterStore other;
+  for (const std::string& name : order_) {
+    if (names.contains(name) != in) continue;
+    other.order_.push_back(name);
+    other.entries_.emplace(name, entries_.at(name));
   }
   return other;
 }

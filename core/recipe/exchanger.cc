@@ -6,6 +6,7 @@
 
 #include "backend/counting/device.h"
 #include "base/clock.h"
+#include "config/messages.h"
 #include "lmx/error.h"
 #include "lmx/param_server.h"
 #include "lmx/plugin.h"
@@ -139,8 +140,7 @@ void Exchanger::publish() {
 }
 
 void Exchanger::begin_step(Context& ctx, ParameterStore& params, std::span<const Batch> share, StepPlan& plan) {
-  if (!queue_ && servers_.empty() && replicas_.empty())
-    queue_ = std::make_unique<train::UnitQueue>(ctx.comm->overlaps(), ctx.device);
+  if (!queue_ && sums()) queue_ = std::make_unique<train::UnitQueue>(ctx.comm->overlaps(), ctx.device);
   for (const BoundRule& rule : rules_) call(rule, "begin_step()", [&](SyncRule& s) { s.begin_step(ctx, share, plan); });
   ctx_ = ctx;
   ctx_.tape = nullptr;
@@ -152,7 +152,9 @@ void Exchanger::begin_step(Context& ctx, ParameterStore& params, std::span<const
 }
 
 void Exchanger::grad_ready(const Var& param) {
-  Unit& unit = units_[unit_of_.at(param.name())];
+  const auto found = unit_of_.find(param.name());
+  if (found == unit_of_.end()) return;  // of a ReplicaStrategy
+  Unit& unit = units_[found->second];
   LMX_CHECK(unit.missing > 0, "the gradient of '", param.name(), "' is complete twice");
   if (--unit.missing == 0) unit.ready = queue_->now();
   post_ready();
@@ -162,7 +164,7 @@ void Exchanger::finish() {
   for (Unit& unit : units_)
     if (std::exchange(unit.missing, 0) > 0) unit.ready = queue_->now();
   post_ready();
-  queue_->drain();
+  if (queue_) queue_->drain();
 }
 
 void Exchanger::after_step(Context& ctx) {
@@ -296,11 +298,13 @@ void Exchanger::check_directions(const std::vector<ClipRule>& clip, bool loss_sc
   }
 }
 
-void Exchanger::check_run() const {
-  for (const ShardStrategy* shard : shards_)
-    if (shard->stage() == 3)
-      throw UserError(str("[sync] ", path_, '.', shard->env().group,
-                          ".stage: 3 can only be planned (lmx plan); a run needs stage 1 or 2"));
+void Exchanger::check_run(const Node& sync) const {
+  for (const ShardStrategy* shard : shards_) {
+    if (shard->stage() != 3) continue;
+    const Node* rule = sync.find(shard->env().group);
+    throw UserError(str(config::at(rule ? rule->mark : sync.mark, config::join_path(path_, shard->env().group)),
+                        "stage: 3 can only be planned (lmx plan); a run needs stage 1 or 2"));
+  }
 }
 
 const std::vector<ServerStrategy*>& Exchanger::servers() const {

@@ -1,5 +1,5 @@
-// The exchange of a rank's gradients: one rule synchronises each parameter, and the units of all rules are reduced in
-// one fixed order.
+// The exchange of a rank's gradients: one rule synchronises each parameter, and the units of all rules that sum
+// gradients are reduced in one fixed order.
 #pragma once
 
 #include <cstdint>
@@ -38,8 +38,8 @@ class Exchanger {
   void begin_step(Context& ctx, ParameterStore& params, std::span<const Batch> share, StepPlan& plan);
   // To be called once for each parameter and step, after its last use in the backward of the last sub-batch.
   void grad_ready(const Var& param);
-  // Returns when every gradient is the sum over ranks. A parameter for which grad_ready() was not called takes part
-  // with its current gradient.
+  // Returns when every gradient is the sum over ranks, except those of a ReplicaStrategy. A parameter for which
+  // grad_ready() was not called takes part with its current gradient.
   void finish();
   // After the update: sends the values of the parameters whose update ranks have divided. Collective.
   void publish();
@@ -67,12 +67,13 @@ class Exchanger {
   // UserError: a rule whose result is a direction, with clipping of its parameters or with a loss scale; a rule whose
   // result is an update, with an optimizer that keeps a state.
   void check_directions(const std::vector<ClipRule>& clip, bool loss_scaled, const Optimizer& optimizer) const;
-  // UserError: a rule can only be planned (ShardStrategy::stage()).
-  void check_run() const;
+  // UserError: a rule of `sync`, the recipe's, can only be planned (ShardStrategy::stage()).
+  void check_run(const Node& sync) const;
   // The servers of all rules, the rules of ranks with own values, and the rules of ranks that divide the update; empty
   // if there are none.
   const std::vector<ServerStrategy*>& servers() const;
   const std::vector<const BoundRule*>& replicas() const;
+  bool sums() const { return !units_.empty(); }  // whether ranks sum the gradients of any parameter in each step
   const std::vector<ShardStrategy*>& shards() const;
 
  private:

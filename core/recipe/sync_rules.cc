@@ -31,23 +31,11 @@ void check_clock(const ParamRule& rule, const std::string& clock, const ParamRul
                       clock, ", and in ", first.path, ' ', expected));
 }
 
-// Checks that in all rules ranks have their own values between synchronisations, or in none.
-void check_replicas(const ParamRule& rule, bool replicas, const ParamRule& first, bool expected) {
-  if (replicas == expected) return;
-  throw UserError(str(config::at(rule.config.mark, rule.path), "with strategy ", (replicas ? rule : first).component,
-                      " ranks have their own values between synchronisations, and with strategy ",
-                      (replicas ? first : rule).component,
-                      " all ranks make each update together; give all parameters to rules of one kind"));
-}
-
-bool has_trait(const ParamRule& rule, const char* name) {
-  return !trait_of(PluginKind::sync, rule.config, rule.path, name).empty();
-}
-
-// All rules have these traits, or none (full_sync_config()).
-bool rules_have(const Node& sync, const std::string& path, const char* trait) {
+bool any_has(const Node& sync, const std::string& path, const char* trait) {
   const std::vector<ParamRule> rules = read_param_rules(sync, path, kSyncForm);
-  return !rules.empty() && has_trait(rules.front(), trait);
+  return std::any_of(rules.begin(), rules.end(), [&](const ParamRule& rule) {
+    return !trait_of(PluginKind::sync, rule.config, rule.path, trait).empty();
+  });
 }
 
 // Rows of a table that a step does not use have no gradient. An owner updates all elements of its part, and a rule
@@ -86,30 +74,26 @@ Node full_sync_config(const Node& sync, const std::string& path) {
   Node all = Node::map(sync.mark);
   const std::vector<ParamRule> rules = read_param_rules(sync, path, kSyncForm);
   std::string expected;
-  bool replicas = false;
   for (const ParamRule& rule : rules) {
     Node full = full_component(PluginKind::sync, rule.config, rule.path);
     const std::string clock = trait_of(PluginKind::sync, rule.config, rule.path, trait::kWorkerClock);
-    const bool own_values = has_trait(rule, trait::kReplicas);
-    if (&rule == &rules.front()) expected = clock, replicas = own_values;
+    if (&rule == &rules.front()) expected = clock;
     check_clock(rule, clock, rules.front(), expected);
-    check_replicas(rule, own_values, rules.front(), replicas);
     all.set(rule.name, full_rule(rule, std::move(full), kSyncForm));
   }
   return all;
 }
 
 bool is_asynchronous(const Node& sync, const std::string& path) {
-  return rules_have(sync, path, trait::kWorkerClock);
+  return any_has(sync, path, trait::kWorkerClock);
 }
 
 bool has_replicas(const Node& sync, const std::string& path) {
-  return rules_have(sync, path, trait::kReplicas);
+  return any_has(sync, path, trait::kReplicas);
 }
 
 bool has_shards(const Node& sync, const std::string& path) {
-  const std::vector<ParamRule> rules = read_param_rules(sync, path, kSyncForm);
-  return std::any_of(rules.begin(), rules.end(), [](const ParamRule& r) { return has_trait(r, trait::kShards); });
+  return any_has(sync, path, trait::kShards);
 }
 
 }  // namespace lmx

@@ -13,11 +13,11 @@ namespace lmx {
 // without parameters, two rules that set the key of the candidates.
 std::unique_ptr<Exchanger> make_exchanger(const Node& sync, const std::string& path, const SyncEnv& all);
 
-// The rules with the values of all keys. UserError also if some rules are asynchronous, or let ranks have their own
-// values, and others do not, or if clocks differ.
+// The rules with the values of all keys. UserError also if some rules are asynchronous and others are not, or if clocks
+// differ.
 Node full_sync_config(const Node& sync, const std::string& path);
 bool is_asynchronous(const Node& sync, const std::string& path);
-bool has_replicas(const Node& sync, const std::string& path);  // a ReplicaStrategy
+bool has_replicas(const Node& sync, const std::string& path);  // any rule is a ReplicaStrategy
 bool has_shards(const Node& sync, const std::string& path);    // any rule is a ShardStrategy
 
 }  // namespace lmx

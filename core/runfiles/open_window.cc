@@ -47,8 +47,7 @@ OpenWindow window_from(const Json& json) {
 
 void OpenWindow::add(const OpenWindow& later) {
   steps += later.steps;
-  times.busy += later.times.busy;
-  times.exposed += later.times.exposed;
+  times += later.times;
   for (const auto& [key, sum] : later.traffic) traffic[key].add(sum);
   for (const auto& [name, h] : later.health) {
     CodecHealth& own = health[name];

@@ -24,6 +24,10 @@ class StreamPoint;
 struct CommTimes {
   double busy = 0;     // seconds of exchanges of gradients or values
   double exposed = 0;  // those during which the rank only waited; the others overlapped with computation
+  void operator+=(const CommTimes& more) {
+    busy += more.busy;
+    exposed += more.exposed;
+  }
 };
 
 // The bytes of a unit that a rank exchanged in a step.

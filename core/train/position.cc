@@ -210,7 +210,7 @@ Position unpack_state(Session& s, const TrainState& state, const std::string& fr
   std::vector<double> schedule;
   for (size_t i = 0; n.has(str("schedule.", i)); ++i) schedule.push_back(n.real(str("schedule.", i)));
   s.schedule->load(schedule);
-  if (s.own_values()) unpack_worker(s, state.ranks[saved_rank(s.ctx.rank, state.ranks.size(), s.ctx.ranks)], at);
+  if (s.separate_steps()) unpack_worker(s, state.ranks[saved_rank(s.ctx.rank, state.ranks.size(), s.ctx.ranks)], at);
   return at;
 }
 

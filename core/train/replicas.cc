@@ -57,9 +57,20 @@ std::vector<Fragment> fragments_of(const BoundRule& rule, const ReplicaStrategy&
 
 }  // namespace
 
-Replicas::Replicas(std::vector<const BoundRule*> rules, ParameterStore& shared, ParameterStore& own,
-                   std::unique_ptr<Optimizer> optimizer)
-    : rules_(std::move(rules)), shared_(shared), own_(own), optimizer_(std::move(optimizer)) {
+std::set<std::string> params_of(const std::vector<const BoundRule*>& rules) {
+  std::set<std::string> names;
+  for (const BoundRule* rule : rules)
+    for (const ParameterSpec& spec : rule->params) names.insert(spec.name);
+  return names;
+}
+
+Replicas::Replicas(std::vector<const BoundRule*> rules, ParameterStore& shared, const ParameterStore& own,
+                   std::unique_ptr<Optimizer> optimizer, bool alone)
+    : rules_(std::move(rules)),
+      shared_(shared),
+      own_(own.subset(params_of(rules_))),
+      optimizer_(std::move(optimizer)),
+      alone_(alone) {
   for (const BoundRule* rule : rules_) {
     for (Fragment& f : fragments_of(*rule, *rule->rule->replica())) {
       const Rhythm r = in_plugin(*rule->plugin, "rhythm()", [&] { return rule->rule->replica()->rhythm(f.index); });
@@ -75,14 +86,11 @@ auto Replicas::call(const Part& part, const char* function, Body&& body) {
   return in_plugin(*part.rule->plugin, function, [&] { return body(*part.rule->rule->replica()); });
 }
 
-void Replicas::update(Context& ctx, const ClipResult& clipped, double lr, int64_t number) {
-  StepRecord* const record = step_record(ctx);
-  if (record) record->begin_update();
+void Replicas::update(Context& ctx, const GradientMeasure& measure, double lr, int64_t number) {
   std::vector<ParameterUpdate> updates;
   for (const std::string& name : own_.names())
-    if (Var& param = own_.at(name); !param.grad().empty()) updates.push_back({&param, {clipped.factor(name), {}}});
+    if (Var& param = own_.at(name); !param.grad().empty()) updates.push_back({&param, measure.scale(name)});
   optimizer_->update_all(ctx, updates, lr, number);
-  if (record) record->end_update();
 }
 
 bool Replicas::exchanges(const Part& part, int64_t step) {
@@ -131,7 +139,7 @@ std::vector<UnitTime> Replicas::synchronise(Context& ctx) {
     unit.bytes.add(ctx.comm->ledger(), entered);
     unit.bytes.moved = unit.bytes.sent + unit.bytes.received;
     unit.period = part.rhythm.period;
-    unit.delay = part.rhythm.delay;
+    unit.delay = alone_ ? part.rhythm.delay : 0;
     unit.after_update = true;
     merge(ctx, part);
     all.push_back(std::move(unit));
@@ -161,9 +169,10 @@ Fragment Replicas::with_values(Context& ctx, const Part& part) const {
 }
 
 // Whether an exchange runs in parallel with the next steps. Ranks of one process exchange at once, because they share
-// the processor; and so do devices, which would use tensors of the next steps on two streams.
+// the processor; and so do devices, which would use tensors of the next steps on two streams, and ranks that use the
+// communicator in each step.
 bool Replicas::beside(const Context& ctx, const Part& part) const {
-  return part.rhythm.delay > 0 && ctx.comm->overlaps() && ctx.device.kind == Device::Kind::cpu;
+  return alone_ && part.rhythm.delay > 0 && ctx.comm->overlaps() && ctx.device.kind == Device::Kind::cpu;
 }
 
 // A device measures exchanges on its exchange stream. On the CPU a rank uses all its cores to exchange, unless

@@ -1,9 +1,11 @@
-// A rank whose values differ from those of the others between synchronisations (lmx/replica_strategy.h).
+// The parameters of a rank whose values differ from those of the others between synchronisations
+// (lmx/replica_strategy.h).
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -18,22 +20,26 @@ inline size_t saved_rank(int rank, size_t saved, int ranks) {
   return static_cast<size_t>(rank) * saved / static_cast<size_t>(ranks);
 }
 
+std::set<std::string> params_of(const std::vector<const BoundRule*>& rules);
+
 // The fragments of all rules, the exchanges whose results are not merged yet, and this rank's optimizer.
 class Replicas {
  public:
   // `shared`: the anchors, which the ranks of a process share. `own`: this rank's values, equal to the anchors at
-  // first.
-  Replicas(std::vector<const BoundRule*> rules, ParameterStore& shared, ParameterStore& own,
-           std::unique_ptr<Optimizer> optimizer);
-  // Updates this rank's values with its gradients, which must be coalesced.
-  void update(Context& ctx, const ClipResult& clipped, double lr, int64_t number);
+  // first. Other parameters than those of the rules are ignored. `alone`: a step exchanges nothing else, so exchanges
+  // with a delay may run in parallel with steps.
+  Replicas(std::vector<const BoundRule*> rules, ParameterStore& shared, const ParameterStore& own,
+           std::unique_ptr<Optimizer> optimizer, bool alone);
+  ParameterStore& params() { return own_; }  // this rank's values and gradients of the parameters of the rules
+  // Updates this rank's values with its gradients, which must be coalesced. `measure`: of params().
+  void update(Context& ctx, const GradientMeasure& measure, double lr, int64_t number);
   // Whether after_step(step) exchanges or merges something; equal on all ranks. `last`: the last step of the run.
   bool due(int64_t step, int64_t last) const;
   // Waits for the exchanges that run in parallel with steps. To be called before this thread uses the communicator, and
   // before every function below but after_step().
   void finish_exchanges();
   // After step number `step`, counted from 1, whether or not its update was made: merges, then exchanges what is due.
-  // An exchange with a delay begins here, and runs in parallel with the next steps if the group can do so. After the
+  // An exchange with a delay begins here, and may run in parallel with the next steps. After the
   // last step, all results are merged. Collective if due(): `meet` is called first, where the ranks wait for each
   // other, so its time counts as that of an exchange.
   void after_step(Context& ctx, int64_t step, int64_t last, const std::function<void()>& meet = {});
@@ -84,8 +90,10 @@ class Replicas {
 
   std::vector<const BoundRule*> rules_;
   std::vector<Part> parts_;
-  ParameterStore &shared_, &own_;
+  ParameterStore& shared_;
+  ParameterStore own_;
   std::unique_ptr<Optimizer> optimizer_;
+  bool alone_;
   std::unique_ptr<UnitQueue> queue_;  // of exchanges; null before the first one
 };
 

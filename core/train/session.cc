@@ -130,6 +130,7 @@ Session::Session(const Recipe& r, Communicator& c, const SessionStart& start)
   if (batcher.carries_state()) carried = std::make_unique<CarriedState>(ctx, *network.model, first_sequence, sequences);
   if (!sync->servers().empty()) make_workers();
   if (!sync->replicas().empty()) make_replicas();
+  summed = params.subset(params_of(sync->replicas()), false);
   make_shards();
 }
 
@@ -167,19 +168,20 @@ void Session::make_replicas() {
                         " ranks have their own values, so each one needs a part of every batch, "
                         "and batch.global is ",
                         recipe.batch.global, "; choose a larger batch or fewer ranks"));
-  params = shared->params.copy(ctx);
+  params = shared->params.copy(ctx, params_of(sync->replicas()));
   replicas = std::make_unique<Replicas>(sync->replicas(), shared->params, params,
-                                        make_optimizer(recipe.optimizer, "optimizer", network.specs));
+                                        make_optimizer(recipe.optimizer, "optimizer", network.specs), !sync->sums());
   count_shared();
   const int64_t unused = replicas->unused_steps(shared->total_steps);
   if (unused > 0 && leads() && !ctx.device.counts)
-    log_warn(str("[sync] the ranks exchange their values for the last time ", unused, unused == 1 ? " step" : " steps",
-                 " before the end of the run, which do not change its result; choose "
+    log_warn(str("[sync] the ranks exchange their own values for the last time ", unused,
+                 unused == 1 ? " step" : " steps",
+                 " before the end of the run, so its result has those of that exchange; choose "
                  "train.steps so that the last step has an exchange"));
 }
 
 void Session::make_shards() {
-  if (!ctx.device.counts) sync->check_run();
+  if (!ctx.device.counts) sync->check_run(recipe.sync);
   for (ShardStrategy* shard : sync->shards())
     shard->attach(ctx, shared->params, make_optimizer(recipe.optimizer, "optimizer", network.specs));
 }
@@ -193,7 +195,7 @@ void Session::count_shared() {
 
 MemoryStats Session::memory() const {
   MemoryStats own = ctx.allocator->stats();
-  if (!comm.shares_memory() || leads() || own_values()) return own;
+  if (!comm.shares_memory() || leads() || separate_steps()) return own;
   const MemoryStats first = shared->params.at(shared->params.names()[0]).value().allocator()->stats();
   const auto add = [&own](MemClass c, int64_t current, int64_t peak) {
     const auto i = static_cast<size_t>(c);
@@ -205,12 +207,12 @@ MemoryStats Session::memory() const {
   const auto add_first = [&](MemClass c) {
     add(c, first.current[static_cast<size_t>(c)], first.peak[static_cast<size_t>(c)]);
   };
-  add_first(MemClass::parameters);
-  if (sync->shards().empty()) {
+  if (!replicas) add_first(MemClass::parameters);  // count_shared()
+  if (!replicas && sync->shards().empty()) {
     add_first(MemClass::optimizer);
     return own;
   }
-  int64_t states = shared->ema_bytes;  // beside these, rank 0 has the state of its part
+  int64_t states = shared->ema_bytes;  // beside these, rank 0 has the state of its own values, or of its part
   for (const auto& [name, t] : shared->optimizer->state()) states += t.bytes();
   add(MemClass::optimizer, states, states);
   return own;

@@ -75,9 +75,10 @@ struct Session {
   const Dataset& data;
   const Network& network;
   const Batcher& batcher;
-  // If all ranks make each update together: the shared values, with gradients of this rank. Otherwise this rank's own
-  // values; the shared values are then those of the server, or the anchors.
+  // The shared values, with gradients of this rank; but this rank's own values of all parameters if ranks are workers,
+  // and of those of a ReplicaStrategy. The shared values of these are those of the server, or the anchors.
   ParameterStore params;
+  ParameterStore summed;  // those of `params` that all ranks update together
   std::unique_ptr<Schedule> schedule;
   std::unique_ptr<Exchanger> sync;
   std::unique_ptr<CarriedState> carried;        // null if the batcher starts every sequence from a zero state
@@ -86,7 +87,8 @@ struct Session {
   std::unique_ptr<server::Link> link;           // between workers in several processes
   bool leads() const { return ctx.rank == 0; }  // this rank writes the files that a run writes once
   bool asynchronous() const { return clock != nullptr; }
-  bool own_values() const { return clock || replicas; }  // the values of this rank are not the shared ones
+  // Whether this rank makes its steps without the others, because all its values are its own.
+  bool separate_steps() const { return clock || (replicas && !sync->sums()); }
   // True if an item of the batch is a sub-batch of sentences.
   bool sub_batches() const { return batcher.plan().items == Items::sub_batches; }
   StepSize size_of_step(int64_t step) const;  // size of the global batch

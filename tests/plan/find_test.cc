@@ -218,8 +218,25 @@ sync: {all: {params: '.*', strategy: zero, bucket_mb: 1}}
     const Outcome run =
         run_process({build_path("/bin/lmx"), "run", path("gpt.yaml"), "sync.all.stage=3", option}, environment());
     EXPECT_EQ(run.code, 2) << option;
-    EXPECT_THAT(run.err, Names("sync.all.stage: 3 can only be planned (lmx plan)", "stage 1 or 2"));
+    EXPECT_THAT(run.err, Names("gpt.yaml:9:", "sync.all: stage: 3 can only be planned (lmx plan)", "stage 1 or 2"));
   }
+}
+
+// Ranks that sum some gradients in each step exchange nothing beside these steps.
+TEST_F(PlanFind, ADelayHidesNothingBesideSums) {
+  const auto plan_of = [&](const std::string& rest) {
+    const std::string rules =
+        "sync={tables: {params: embedding|softmax, strategy: allreduce}, rest: {params: .*, strategy: ";
+    return rows(path("tiny.yaml"),
+                {"--machine", "desk_10gbe", "--ranks", "4", "train.ema=0", "~sync", rules + rest + "}}"})
+        .at(0);
+  };
+  const std::string outer = "diloco, every: 10";
+  const Json at_once = plan_of(outer), later = plan_of(outer + ", delay: 9"), sums = plan_of("allreduce");
+  EXPECT_EQ(later["exposed_s"], at_once["exposed_s"]);
+  const double tables = plan_of("diloco, every: 1000000000")["sent_bytes"], all = sums["sent_bytes"];
+  EXPECT_NEAR(at_once["sent_bytes"].get<double>(), tables + (all - tables) / 10, 1);
+  EXPECT_LT(tables, all);
 }
 
 TEST_F(PlanFind, NumbersOfRanksAreThoseOfTheOption) {

@@ -85,6 +85,37 @@ TEST_F(RanksTest, ExchangesBesideStepsGiveTheSameBits) {
   EXPECT_EQ(metrics("g"), metrics("v"));
 }
 
+// The tables are summed in each step, beside which nothing is exchanged. Step 12 is in the middle of a period.
+TEST_F(RanksTest, RulesOfBothKindsGiveTheSameBits) {
+  const auto with = [](const std::string& group) -> std::vector<std::string> {
+    return {
+        "sync={tables: {params: embedding|softmax, strategy: unique}, rest: {params: .*, strategy: diloco, "
+        "every: 5, fragments: 2, delay: 2, mix: 0.5}}",
+        "train.ema=0", "train.steps=12", "train.eval_every=12", group};
+  };
+  const auto of_rank = [&](const std::string& dir, int rank) {
+    return read_file(folder_ / dir / "checkpoints" / "step-12" / ("rank-" + std::to_string(rank) + ".safetensors"));
+  };
+  const auto expect_threads = [&](const std::string& dir) {
+    EXPECT_EQ(model(dir, 12), model("v", 12));
+    EXPECT_EQ(metrics(dir), metrics("v"));
+    for (const int rank : {0, 1, 2}) EXPECT_EQ(of_rank(dir, rank), of_rank("v", rank)) << rank;
+    EXPECT_NE(of_rank(dir, 0), of_rank(dir, 1));
+  };
+  ASSERT_EQ(run("v", with("comm={name: virtual, ranks: 3}")).code, 0);
+  const Outcome gloo = run("g", with("comm={name: gloo, ranks: 3}"));
+  if (gloo.err.find("no Gloo") == std::string::npos) {
+    ASSERT_EQ(gloo.code, 0) << gloo.err;
+    expect_threads("g");
+  }
+  need_mpi();
+  if (IsSkipped()) return;
+  const Outcome mpi = run("m", with("comm={name: mpi, ranks: 3}"));
+  if (mpi.code == 2 && mpi.err.find("no MPI") != std::string::npos) GTEST_SKIP() << mpi.err;
+  ASSERT_EQ(mpi.code, 0) << mpi.err;
+  expect_threads("m");
+}
+
 TEST_F(RanksTest, ProcessesAndThreadsGiveTheSameBits) {
   need_mpi();
   if (IsSkipped()) return;

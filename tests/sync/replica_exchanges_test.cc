@@ -56,7 +56,7 @@ class RankAlone {
     own = anchors.copy(ctx);
     make_group(1);  // finds the plugins
     rule_ = {"all", kParts, &Registry::instance().find(PluginKind::sync, "diloco"), std::move(strategy)};
-    replicas = std::make_unique<train::Replicas>(std::vector<const BoundRule*>{&rule_}, anchors, own, nullptr);
+    replicas = std::make_unique<train::Replicas>(std::vector<const BoundRule*>{&rule_}, anchors, own, nullptr, true);
   }
   Context ctx;
   ParameterStore anchors, own;

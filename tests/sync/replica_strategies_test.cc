@@ -72,7 +72,7 @@ std::vector<Trace> run(const std::string& config, int ranks, int steps) {
     ParameterStore own = anchors->copy(ctx);
     const PluginInfo& plugin = Registry::instance().find(PluginKind::sync, parse_yaml(config, "rule"), "sync.all");
     const BoundRule rule{"all", kSpecs, &plugin, make_rule(config, ctx.rank, ranks)};
-    train::Replicas replicas({&rule}, *anchors, own, nullptr);
+    train::Replicas replicas({&rule}, *anchors, own, nullptr, true);
     Trace& trace = traces[static_cast<size_t>(ctx.rank)];
     trace.own.push_back(values_of(own));
     for (int step = 1; step <= steps; ++step) {

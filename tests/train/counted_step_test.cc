@@ -182,6 +182,8 @@ const std::vector<Case> kExchanges{
     {"replicas",
      "sync: {input: {params: .*embedding.*, strategy: diloco}, output: {params: ^softmax, strategy: local_sgd}, "
      "rest: {params: '.*', strategy: diloco, every: 4, fragments: 2, delay: 1, mix: 0.5}}\n"},
+    // Few own values: a thread may make its next step while another one still uses those that they share.
+    {"replicas_beside_sums", rules("unique", "diloco, every: 4, fragments: 2"), {{"model.cells", "32"}}},
 };
 
 // The lines of a rank by group and collective, summed over its calls.

@@ -244,8 +244,6 @@ TEST_F(ShardRuns, RefusesWhatCannotBeRight) {
   const std::string lstm = "{name: lstm, embedding: 8, cells: 10}";
   EXPECT_THAT(error(2, kZero, {{"model", lstm}}),
               Names("change:1:7: sync.all", "embedding", "rows of the table", "strategy zero", "sync=unique"));
-  EXPECT_THAT(error(2, "{a: {params: layer, strategy: zero}, b: {params: '.*', strategy: diloco}}"),
-              Names("change:1:", "sync.b", "strategy diloco", "strategy zero", "rules of one kind"));
   EXPECT_THAT(error(2, "{a: {params: layer, strategy: zero}, b: {params: '.*', strategy: param_server}}"),
               Names("change:1:", "sync.b", "param_server", "asynchronous"));
   EXPECT_THAT(error(2, kZero, {{"optimizer", "{name: schedule_free}"}}),

@@ -26,7 +26,7 @@ class ReplicaRun {
     Node sgd = Node::map();
     sgd.set("name", Node::string("sgd"));
     replicas_ = std::make_unique<train::Replicas>(std::vector<const BoundRule*>{&rule_}, *anchors_, own_,
-                                                  make_optimizer(sgd, "optimizer"));
+                                                  make_optimizer(sgd, "optimizer"), true);
   }
   train::Replicas& replicas() { return *replicas_; }
   Context& ctx() { return ctx_; }

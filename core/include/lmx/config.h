@@ -230,8 +230,8 @@ inline constexpr const char* kUnorderedSums = "unordered_sums";
 // Sync strategies. Describes the clock of asynchronous workers, which must be equal in all rules of a recipe. Absent:
 // the strategy is synchronous.
 inline constexpr const char* kWorkerClock = "worker_clock";
-// Sync strategies. "true": ranks have their own values between synchronisations (lmx/replica_strategy.h). Absent: their
-// values are equal after each step, or on a server.
+// Sync strategies. "true": ranks have their own values of the rule's parameters between synchronisations
+// (lmx/replica_strategy.h). Absent: these values are equal after each step, or on a server.
 inline constexpr const char* kReplicas = "replicas";
 // Sync strategies. "true": each rank updates its part of the parameters (lmx/shard_strategy.h). Absent: each rank makes
 // the whole update.

@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -52,6 +53,10 @@ class LMX_API ParameterStore {
   ParameterStore replica() const;
   // The same parameters with separate values, which may differ from this store's later (a stale replica).
   ParameterStore copy(Context& ctx) const;
+  // A replica() in which these parameters alone have separate values.
+  ParameterStore copy(Context& ctx, const std::set<std::string>& names) const;
+  // The parameters that are in `names`, or those that are not, with the same values and gradients.
+  ParameterStore subset(const std::set<std::string>& names, bool in = true) const;
   // Elements [first, last) of the flat values of some parameters, by name, as vectors, or in the shape of the parameter
   // if they are all of it. Otherwise as views().
   ParameterStore parts(const std::map<std::string, std::pair<int64_t, int64_t>>& elements) const;

@@ -1,9 +1,10 @@
 // Ranks whose values differ between synchronisations: local SGD, DiLoCo and their kin.
 //
-// Each rank has its own values and its own state of the recipe's optimizer. Its gradient is the mean over its part of a
-// batch, and it updates its values without the other ranks. At times the ranks exchange a fragment of the parameters
-// and continue from new values. Validations, checkpoints and the end of a run use the anchors: the values that the last
-// synchronisation has given all ranks; or, if the ranks gossip and so have different anchors, their mean.
+// Each rank has its own values and its own state of the recipe's optimizer for the parameters of the rule. Its gradient
+// is the mean over its part of a batch, and it updates its values without the other ranks. At times the ranks exchange
+// a fragment of the parameters and continue from new values. Validations, checkpoints and the end of a run use the
+// anchors: the values that the last synchronisation has given all ranks; or, if the ranks gossip and so have different
+// anchors, their mean.
 #pragma once
 
 #include <string>
@@ -36,8 +37,9 @@ class LMX_API ReplicaStrategy : public SyncRule {
   // Divides the rule's parameters, each of which belongs to one fragment. Default: all of them in one.
   virtual std::vector<std::vector<std::string>> fragments() const;
   virtual Rhythm rhythm(int64_t fragment) const = 0;
-  // Collective. Exchanges a fragment. Returns what merge() needs, of any shape; it may be shared. With a delay it may run
-  // on a second thread while this rank makes its next steps. No other function of the strategy runs at the same time.
+  // Collective. Exchanges a fragment. Returns what merge() needs, of any shape; it may be shared. With a delay, and if
+  // the recipe has no other kind of rule, it may run on a second thread while this rank makes its next steps. No other
+  // function of the strategy runs at the same time.
   virtual Tensor exchange(Context& ctx, Fragment& f) = 0;
   // Collective, `delay` steps later, with the values of that step. Returns the new values of this rank, which may be
   // the new anchor, and the new anchor, equal on all ranks unless they gossip. Both (size).

@@ -108,23 +108,26 @@ class CountedRun {
   CountedRun(const Recipe& recipe, Communicator& comm, const SessionStart& start)
       : session_(recipe, comm, start),
         run_(session_, "", Position(), 0),
-        kind_(session_.own_values() ? StepOf::worker : StepOf::group),
+        kind_(session_.separate_steps() ? StepOf::worker : StepOf::group),
         steps_(run_, kind_),
         updater_(run_, kind_) {}
 
   StepMemory run(DrawnPeers* peers) {
     const Serial serial(session_.ctx.device.counts);
     StepMemory result;
+    std::vector<UnitTime> fragments;
     for (int64_t& step = run_.at.step; step < kSteps; ++step) {
       session_.comm.clear_ledger();
       if (peers) set_peers(*peers, step);
       if (session_.asynchronous())
         work(step);
-      else if (session_.replicas)
-        result.units = make_replica_step(step);
+      else if (session_.separate_steps())
+        make_replica_step(step);
       else
         make_step(step, result.units);
+      if (session_.replicas) fragments = session_.replicas->synchronise(session_.ctx);
     }
+    result.units.insert(result.units.end(), fragments.begin(), fragments.end());
     result.ledgers.push_back(session_.comm.ledger());
     result.rows = std::move(rows_);
     for (const ServerStrategy* server : session_.sync->servers()) {
@@ -144,19 +147,18 @@ class CountedRun {
  private:
   void make_step(int64_t step, std::vector<UnitTime>& units) {
     StartedStep started = start_step(session_, steps_, updater_, step);
-    const auto [all, clipped] = results_of(steps_, started);
+    const auto [all, clipped] = results_of(session_, steps_, started);
     updater_.finish(started.update, clipped, all, step);
     set_rows(started.update.rows);
     add_units(units);
   }
 
-  // The step of a rank with own values, and an exchange of all of them.
-  std::vector<UnitTime> make_replica_step(int64_t step) {
+  // The step of a rank that has its own values of all parameters.
+  void make_replica_step(int64_t step) {
     StepLoss loss;
     run_.at.window = {};
     update_replica(session_, steps_, updater_, step, loss);
     set_rows(run_.at.window.rows);
-    return session_.replicas->synchronise(session_.ctx);
   }
 
   // The units of this step. A strategy reads and writes its state in each step as much as it allocates in the first
@@ -181,7 +183,8 @@ class CountedRun {
     const std::vector<Batch> share = steps_.draw(step);
     const StepPlan plan = steps_.begin(share, step);
     for (ServerStrategy* server : s.sync->servers()) server->pull(s.ctx);
-    const auto [loss, clipped] = worker_gradients(s, steps_, share, plan);
+    const auto [loss, measure] = worker_gradients(s, steps_, share, plan);
+    const ClipResult clipped = measure.result();
     set_rows(sparse_rows(s.params));
     for (ServerStrategy* server : s.sync->servers()) server->push(s.ctx, updater_.learning_rate(step), clipped);
     updater_.advance();

@@ -3,6 +3,8 @@
 #include <utility>
 #include <vector>
 
+#include "backend/counting/device.h"
+
 namespace lmx::train {
 
 ReplicaLoop::ReplicaLoop(RunState& run, RunLog& log, StepRunner& steps, Updater& updater,
@@ -44,10 +46,13 @@ void ReplicaLoop::make_step() {
 std::string update_replica(Session& s, StepRunner& steps, Updater& updater, int64_t step, StepLoss& loss) {
   const std::vector<Batch> share = steps.draw(step);
   const StepPlan plan = steps.begin(share, step);
-  auto [own, clipped] = worker_gradients(s, steps, share, plan);
+  auto [own, measure] = worker_gradients(s, steps, share, plan);
   loss = std::move(own);
-  return updater.finish_alone(loss, clipped, step, [&, &clip = clipped](std::optional<double> lr) {
-    if (lr) s.replicas->update(s.ctx, clip, *lr, updater.next_update());
+  return updater.finish_alone(loss, measure.result(), step, [&, &of = measure](std::optional<double> lr) {
+    StepRecord* const record = step_record(s.ctx);
+    if (record) record->begin_update();
+    if (lr) s.replicas->update(s.ctx, of, *lr, updater.next_update());
+    if (record) record->end_update();
   });
 }
 

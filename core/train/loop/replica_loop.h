@@ -1,5 +1,6 @@
-// The training loop of ranks that have their own values between synchronisations (lmx/replica_strategy.h). They make
-// their steps side by side, and wait for one another only at exchanges and meetings.
+// The training loop of ranks that have their own values of all parameters between synchronisations
+// (lmx/replica_strategy.h). They make their steps side by side, and wait for one another only at exchanges and
+// meetings.
 #pragma once
 
 #include <functional>

@@ -132,7 +132,8 @@ void RunLog::sync() {
 }
 
 void RunLog::fold_window() {
-  const CommTimes times = s_.replicas ? s_.replicas->take_times() : s_.sync->take_times();
+  CommTimes times = s_.sync->take_times();
+  if (s_.replicas) times += s_.replicas->take_times();
   run_.at.open.add({laps_ - folded_laps_, traffic_.window(), s_.sync->take_health(), times});
   folded_laps_ = laps_;
   traffic_.next_window();

@@ -55,7 +55,10 @@ StepPlan StepRunner::begin(std::span<const Batch> share, int64_t step) {
   if (kind_ == StepOf::worker && s_.ctx.rank > 0)
     plan.sampler_key = plan.sampler_key.fold(static_cast<uint64_t>(s_.ctx.rank));
   s_.ctx.key = key.fold("step").fold(number);
-  mean_over_ = gradient_terms(share, step);
+  StepSize own;
+  for (const Batch& batch : share) own = {own.tokens + batch.tokens(), own.sequences + batch.sequences()};
+  own_terms_ = terms_of(own);
+  mean_over_ = kind_ == StepOf::group ? terms_of(s_.size_of_step(step)) : own_terms_;
   s_.sync->begin_step(s_.ctx, s_.params, share, plan);
   return plan;
 }
@@ -120,22 +123,18 @@ PendingLoss StepRunner::micro_batch(const Batch& batch, const StepPlan& plan, bo
   return {s_.ctx.read<double>(loss.nats), std::move(terms), batch.tokens()};
 }
 
-// Returns the number by which a step's gradient is divided to get the mean. The mean is over the batch of all ranks, or
-// over the batch of one worker.
-double StepRunner::gradient_terms(std::span<const Batch> share, int64_t step) const {
+// Returns the number by which the sum over a batch is divided to get the mean.
+double StepRunner::terms_of(const StepSize& size) const {
   const bool per_token = s_.network.loss->normalize() == "token";
-  StepSize size;
-  if (kind_ == StepOf::group) size = s_.size_of_step(step);
-  if (kind_ == StepOf::worker)
-    for (const Batch& batch : share) {
-      size.tokens += batch.tokens();
-      size.sequences += batch.sequences();
-    }
   return static_cast<double>(std::max<int64_t>(1, per_token ? size.tokens : size.sequences));
 }
 
 double StepRunner::unscale() const {
   return run_.scaling.active() ? run_.scaling.unscale(run_.at.loss_scale, mean_over_) : 1;
+}
+
+double StepRunner::unscale_own() const {
+  return unscale() * (mean_over_ / own_terms_);
 }
 
 // The batcher may choose any length up to sequence_length(), for which memory and evaluation are planned.
@@ -159,6 +158,8 @@ void StepRunner::check_size(const StepLoss& all, int64_t step) const {
 
 StepLoss StepRunner::agree(const StepLoss& own) {
   std::vector<double> numbers{own.nats, static_cast<double>(own.tokens), static_cast<double>(SignalGuard::received())};
+  if (s_.replicas) numbers.push_back(own.squares);
+  const size_t first_time = numbers.size();
   if (s_.sub_batches())
     numbers.insert(numbers.end(), {static_cast<double>(own.positions), static_cast<double>(own.padded), own.seconds});
   const size_t first_term = numbers.size(), width = first_term + run_.terms.size();
@@ -171,11 +172,13 @@ StepLoss StepRunner::agree(const StepLoss& own) {
     sum.tokens += static_cast<int64_t>(all[i + 1]);
     run_.signal = std::max(run_.signal, static_cast<int>(all[i + 2]));
     add_terms(sum.terms, std::span(all).subspan(i + first_term, run_.terms.size()));
+    if (s_.replicas) sum.squares += all[i + 3] / static_cast<double>(s_.comm.size());
     if (!s_.sub_batches()) continue;
-    sum.positions += static_cast<int64_t>(all[i + 3]);
-    sum.padded += static_cast<int64_t>(all[i + 4]);
-    sum.seconds += all[i + 5] / static_cast<double>(s_.comm.size());
-    sum.slowest = std::max(sum.slowest, all[i + 5]);
+    const double* const times = &all[i + first_time];
+    sum.positions += static_cast<int64_t>(times[0]);
+    sum.padded += static_cast<int64_t>(times[1]);
+    sum.seconds += times[2] / static_cast<double>(s_.comm.size());
+    sum.slowest = std::max(sum.slowest, times[2]);
   }
   return sum;
 }

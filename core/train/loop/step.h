@@ -27,6 +27,7 @@ struct StepLoss {
   std::vector<double> terms = {};  // sums of the model's loss terms, in the order of RunState::terms; empty: all 0
   int64_t tokens = 0;
   int64_t positions = 0, padded = 0;        // for sub-batches: tokens of both sides; the same with padding
+  double squares = 0;                       // of the norm of gradients that are not summed: the mean over ranks
   double seconds = 0, slowest = 0;          // of forward and backward: mean over ranks, and the slowest rank
   std::vector<SubBatchTime> timeline = {};  // of this rank's sub-batches
   std::vector<PendingLoss> pending = {};    // losses that are not yet part of the sums
@@ -46,7 +47,8 @@ class StepRunner {
   StepLoss forward_backward(std::span<const Batch> share, const StepPlan& plan);
   // Adds the pending losses to the sums. Waits for the device, unless a later result was read already.
   void read_losses(StepLoss& sum) const;
-  double unscale() const;  // factor from scaled gradients to those of the mean
+  double unscale() const;      // factor from scaled gradients to those of the mean
+  double unscale_own() const;  // the same for the mean over this rank's part of the batch
   // Collective: reduces the loss over all ranks, and finds whether any rank has received a signal (RunState::signal).
   StepLoss agree(const StepLoss& own);
   // UserError: the batcher's step_size() is not the size of the step's batches, which has divided the gradients.
@@ -54,14 +56,15 @@ class StepRunner {
 
  private:
   PendingLoss micro_batch(const Batch& batch, const StepPlan& plan, bool last);
-  double gradient_terms(std::span<const Batch> share, int64_t step) const;
+  double terms_of(const StepSize& size) const;
   void check_shape(const Batch& batch) const;
 
   RunState& run_;
   Session& s_;
   StepOf kind_;
   Tape tape_;
-  double mean_over_ = 1;  // tokens or sequences of the step
+  double mean_over_ = 1;  // tokens or sequences of the step, by which the gradients are divided
+  double own_terms_ = 1;  // those of this rank's part of the step
 };
 
 }  // namespace lmx::train

@@ -11,7 +11,7 @@
 namespace lmx::train {
 
 Trainer::Trainer(Session& session, std::string directory, const Position& at, int64_t until)
-    : Trainer(session, std::move(directory), at, until, session.own_values() ? StepOf::worker : StepOf::group) {}
+    : Trainer(session, std::move(directory), at, until, session.separate_steps() ? StepOf::worker : StepOf::group) {}
 
 Trainer::Trainer(Session& session, std::string directory, const Position& at, int64_t until, StepOf kind)
     : run_(session, std::move(directory), at, until),
@@ -22,7 +22,8 @@ Trainer::Trainer(Session& session, std::string directory, const Position& at, in
       validator_(run_, log_),
       checkpointer_(run_, log_) {
   if (s_.asynchronous()) workers_.emplace(run_, log_, steps_, updater_, [this] { validate_and_save(); });
-  if (s_.replicas) replicas_.emplace(run_, log_, steps_, updater_, [this] { validate_and_save(); });
+  if (s_.replicas && s_.separate_steps())
+    replicas_.emplace(run_, log_, steps_, updater_, [this] { validate_and_save(); });
 }
 
 int Trainer::run() {
@@ -58,6 +59,7 @@ void Trainer::run_steps() {
     if (runs_ahead(at.step + 1)) ahead = start(at.step + 1);
     finish(step);
     ++at.step;
+    if (s_.replicas) synchronise();
     log_.stop_clock();
     log_.count_step(at.step, step.own, run_.step_tokens(at.step - 1), 1);
     if (run_.log_due(at.step)) log_.write_step(log_.lap());
@@ -65,8 +67,14 @@ void Trainer::run_steps() {
   }
 }
 
+// The parameters of which ranks have their own values.
+void Trainer::synchronise() {
+  s_.replicas->after_step(s_.ctx, run_.at.step, run_.last_step());
+  if (run_.whole_due(run_.at.step) || run_.ending()) s_.replicas->publish(s_.ctx);
+}
+
 void Trainer::finish(StartedStep& step) {
-  const auto [all, clipped] = results_of(steps_, step);
+  const auto [all, clipped] = results_of(s_, steps_, step);
   steps_.check_size(all, run_.at.step);
   log_.count_spread(all);
   try {
@@ -77,12 +85,13 @@ void Trainer::finish(StartedStep& step) {
 }
 
 // Whether the step `next` is started before the host reads the loss and the norm of the step before it, so that the
-// device always has work. Nothing may be due between the two steps. A signal that is found in between ends the run
-// after the step `next`. Ranks still agree on the loss of a step before they start the next one, the times of
-// sub-batches are measured, and the values of a model's loss terms are copied only when they are read.
+// device always has work. Nothing may be due between the two steps, and ranks have no own values. A signal that is
+// found in between ends the run after the step `next`. Ranks still agree on the loss of a step before they start the
+// next one, the times of sub-batches are measured, and the values of a model's loss terms are copied only when they are
+// read.
 bool Trainer::runs_ahead(int64_t next) const {
-  return updater_.early() && s_.comm.size() == 1 && !s_.sub_batches() && run_.terms.empty() && !run_.ending() &&
-         !run_.log_due(next) && !run_.whole_due(next);
+  return updater_.early() && s_.comm.size() == 1 && !s_.replicas && !s_.sub_batches() && run_.terms.empty() &&
+         !run_.ending() && !run_.log_due(next) && !run_.whole_due(next);
 }
 
 void Trainer::validate_and_save() {
@@ -95,7 +104,7 @@ void Trainer::validate() {
 }
 
 void Trainer::save() {
-  StateDict own = s_.own_values() ? pack_worker(run_) : StateDict();
+  StateDict own = s_.separate_steps() ? pack_worker(run_) : StateDict();
   if (s_.replicas) own.merge(s_.replicas->state());
   checkpointer_.save(std::move(own));
   if (workers_ && s_.leads()) workers_->write_recorded();

@@ -40,6 +40,7 @@ class Trainer {
   Trainer(Session& session, std::string directory, const Position& at, int64_t until, StepOf kind);
   void run_steps();
   void finish(StartedStep& step);
+  void synchronise();
   bool runs_ahead(int64_t next) const;
   void validate_and_save();
   void validate();
@@ -54,7 +55,7 @@ class Trainer {
   Validator validator_;
   Checkpointer checkpointer_;
   std::optional<WorkerLoop> workers_;    // if ranks do not run in lockstep
-  std::optional<ReplicaLoop> replicas_;  // if ranks have their own values between synchronisations
+  std::optional<ReplicaLoop> replicas_;  // if ranks have their own values of all parameters between synchronisations
 };
 
 }  // namespace lmx::train

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <set>
+#include <sstream>
 #include <thread>
 
 #include "backend/counting/device.h"
@@ -36,17 +38,26 @@ bool Updater::early() const {
   return s_.ctx.device.kind == Device::Kind::cuda && s_.recipe.train.on_divergence == "stop" && !run_.scaling.dynamic();
 }
 
-StepUpdate Updater::start(int64_t step, double unscale) {
+GradientMeasure gradient_measure(Session& s, ParameterStore& params, double unscale,
+                                 const std::map<std::string, Tensor>& divided) {
+  for (const std::string& name : params.names()) params.at(name).grad().coalesce(s.ctx);
+  return {s.ctx, params, s.shared->clip, unscale, divided};
+}
+
+StepUpdate Updater::start(int64_t step, const StepRunner& steps) {
   const double lr = learning_rate(step);
   std::map<std::string, Tensor> divided;
   for (ShardStrategy* shard : s_.sync->shards()) divided.merge(shard->squares(s_.ctx));
   auto update = s_.comm.once<StepUpdate>([&] {
     const Span span(s_.ctx.tracer, "update");
-    for (const std::string& name : s_.params.names()) s_.params.at(name).grad().coalesce(s_.ctx);
-    StepUpdate started{GradientMeasure(s_.ctx, s_.params, s_.shared->clip, unscale, divided), lr};
+    StepUpdate started{gradient_measure(s_, s_.summed, steps.unscale(), divided), lr, sparse_rows(s_.summed)};
     if (early()) apply(started);
     return started;
   });
+  if (s_.replicas) {
+    update.own = gradient_measure(s_, s_.replicas->params(), steps.unscale_own());
+    update.rows.merge(sparse_rows(s_.replicas->params()));
+  }
   if (update.enqueued) {
     end_apply(update);
     advance();
@@ -57,13 +68,13 @@ StepUpdate Updater::start(int64_t step, double unscale) {
 
 void Updater::finish(StepUpdate& update, const ClipResult& clipped, const StepLoss& loss, int64_t step) {
   const bool late = !update.enqueued;
-  const Outcome outcome = s_.comm.once<Outcome>([&] {
+  Outcome outcome = s_.comm.once<Outcome>([&] {
     const Span span(s_.ctx.tracer, "update");
     Outcome judged = judge(loss, clipped);
     if (judged.made() && late) apply(update);
-    judged.rows = update.rows;
     return judged;
   });
+  outcome.rows = update.rows;
   run_.at.window.lr = update.lr;
   if (late && outcome.made()) {
     end_apply(update);
@@ -134,7 +145,6 @@ std::map<std::string, int64_t> sparse_rows(const ParameterStore& params) {
 
 // The gradients are sums over ranks, equal on all ranks, and are not modified: the update applies the clipping factor.
 void Updater::apply(StepUpdate& update) {
-  update.rows = sparse_rows(s_.params);
   StepRecord* const record = step_record(s_.ctx);
   if (record) record->begin_update();
   // A device gets all updates at once. The CPU's caches profit if a parameter is averaged and updated together.
@@ -142,12 +152,12 @@ void Updater::apply(StepUpdate& update) {
   std::vector<const Var*> changed;
   const auto enqueue = [&] {
     if (s_.shared->ema) s_.shared->ema->before_update(s_.ctx, changed);
-    if (!updates.empty()) s_.shared->optimizer->update_all(s_.ctx, updates, update.lr, run_.at.updates + 1);
+    if (!updates.empty()) s_.shared->optimizer->update_all(s_.ctx, updates, update.lr, next_update());
     updates.clear();
     changed.clear();
   };
-  for (const std::string& name : s_.params.names()) {
-    Var& param = s_.params.at(name);
+  for (const std::string& name : s_.summed.names()) {
+    Var& param = s_.summed.at(name);
     if (param.grad().empty()) continue;
     updates.push_back({&param, update.measure.scale(name)});
     changed.push_back(&param);
@@ -165,10 +175,12 @@ void Updater::apply(StepUpdate& update) {
 void Updater::end_apply(StepUpdate& update) {
   StepRecord* const record = step_record(s_.ctx);
   if (record) record->continue_update();
-  for (ShardStrategy* shard : s_.sync->shards()) shard->update(s_.ctx, update.measure, update.lr, run_.at.updates + 1);
+  for (ShardStrategy* shard : s_.sync->shards()) shard->update(s_.ctx, update.measure, update.lr, next_update());
+  if (s_.replicas) s_.replicas->update(s_.ctx, update.own, update.lr, next_update());
   if (record) record->end_update();
   s_.sync->publish();
   update.measure.free_factors();
+  update.own.free_factors();
 }
 
 // An overflow can be corrected by a lower loss scale: the loss is finite, but the gradients are not.
@@ -230,24 +242,48 @@ StartedStep start_step(Session& s, StepRunner& steps, Updater& updater, int64_t 
   const StepPlan plan = steps.begin(share, step);
   StartedStep started{steps.forward_backward(share, plan), {}};
   s.sync->finish();
-  started.update = updater.start(step, steps.unscale());
+  started.update = updater.start(step, steps);
   return started;
 }
 
-std::pair<StepLoss, ClipResult> results_of(StepRunner& steps, StartedStep& started) {
+namespace {
+
+// Collective.
+std::vector<std::string> names_of_all(Communicator& comm, const std::vector<std::string>& own) {
+  std::string lines;
+  for (const std::string& name : own) lines += name + '\n';
+  std::set<std::string> all;
+  for (const std::string& text : comm.gather_texts(lines, "control")) {
+    std::istringstream names(text);
+    for (std::string name; std::getline(names, name);) all.insert(name);
+  }
+  return {all.begin(), all.end()};
+}
+
+}  // namespace
+
+std::pair<StepLoss, ClipResult> results_of(const Session& s, StepRunner& steps, StartedStep& started) {
   ClipResult clipped = started.update.measure.result();  // before the loss is read: the host waits once for both
+  const ClipResult own = started.update.own.result();
   steps.read_losses(started.own);
+  started.own.squares = own.norm * own.norm;
   StepLoss all = steps.agree(started.own);
+  if (!s.replicas) return {std::move(all), std::move(clipped)};
+  clipped.norm = std::sqrt(clipped.norm * clipped.norm + all.squares);
+  clipped.finite = std::isfinite(clipped.norm);
+  if (clipped.finite) return {std::move(all), std::move(clipped)};
+  clipped.not_finite.insert(clipped.not_finite.end(), own.not_finite.begin(), own.not_finite.end());
+  clipped.not_finite = names_of_all(s.comm, clipped.not_finite);
   return {std::move(all), std::move(clipped)};
 }
 
-std::pair<StepLoss, ClipResult> worker_gradients(Session& s, StepRunner& steps, std::span<const Batch> share,
-                                                 const StepPlan& plan) {
+std::pair<StepLoss, GradientMeasure> worker_gradients(Session& s, StepRunner& steps, std::span<const Batch> share,
+                                                      const StepPlan& plan) {
   StepLoss own = steps.forward_backward(share, plan);
   steps.read_losses(own);
   for (const std::string& name : s.params.names()) s.params.at(name).grad().coalesce(s.ctx);
   for (ServerStrategy* server : s.sync->servers()) server->select(s.ctx);
-  return {std::move(own), measure_gradients(s.ctx, s.params, s.shared->clip, steps.unscale())};
+  return {std::move(own), gradient_measure(s, s.params, steps.unscale())};
 }
 
 double Updater::learning_rate(int64_t step) const {

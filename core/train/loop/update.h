@@ -34,11 +34,16 @@ struct Outcome {
 
 // The update of a step.
 struct StepUpdate {
-  GradientMeasure measure;
+  GradientMeasure measure;  // of the gradients that ranks sum
   double lr = 0;
   std::map<std::string, int64_t> rows = {};  // see Outcome
+  GradientMeasure own = {};                  // of this rank's gradients that are not summed
   bool enqueued = false;
 };
+
+// Coalesces the gradients and measures them for the clip rules. `unscale`, `divided`: see GradientMeasure.
+GradientMeasure gradient_measure(Session& s, ParameterStore& params, double unscale,
+                                 const std::map<std::string, Tensor>& divided = {});
 
 // The rows of each row-sparse gradient, which must be coalesced.
 std::map<std::string, int64_t> sparse_rows(const ParameterStore& params);
@@ -49,10 +54,10 @@ class Updater {
   double learning_rate(int64_t step) const;
   // Whether start() enqueues the update, before the host knows whether it may be made.
   bool early() const;
-  // Coalesces the gradients and enqueues the computation of their norms, and the update if it is early(). `unscale`:
-  // factor from the gradients to those of the mean loss. Does not wait for the device.
-  StepUpdate start(int64_t step, double unscale);
-  // Makes the update if start() did not, or handles an overflow or a divergence. `clipped`: the result of its measure.
+  // Coalesces the gradients and enqueues the computation of their norms, and the update if it is early(). `steps`: has
+  // the factors from the gradients to those of the mean loss. Does not wait for the device.
+  StepUpdate start(int64_t step, const StepRunner& steps);
+  // Makes the update if start() did not, or handles an overflow or a divergence. `loss`, `clipped`: of results_of().
   // Throws Diverged.
   void finish(StepUpdate& update, const ClipResult& clipped, const StepLoss& loss, int64_t step);
 
@@ -86,13 +91,14 @@ struct StartedStep {
   StepUpdate update;
 };
 StartedStep start_step(Session& s, StepRunner& steps, Updater& updater, int64_t step);
-// Waits for the results of the step. Returns the loss of all ranks and the measure of their gradient, which finish()
-// needs.
-std::pair<StepLoss, ClipResult> results_of(StepRunner& steps, StartedStep& started);
+// Waits for the results of the step. Returns the loss of all ranks and the measure of their gradients, which finish()
+// needs. Both are equal on all ranks: the square of the norm is the mean over ranks for gradients that are not summed,
+// and a gradient that is not finite on one rank is so on all. Collective.
+std::pair<StepLoss, ClipResult> results_of(const Session& s, StepRunner& steps, StartedStep& started);
 
-// Computes the gradients of a worker's step, which its servers have then selected rows of. Returns its loss and the
-// measure of the gradients.
-std::pair<StepLoss, ClipResult> worker_gradients(Session& s, StepRunner& steps, std::span<const Batch> share,
-                                                 const StepPlan& plan);
+// Computes the gradients of a step that a rank makes alone, of which its servers have then selected rows. Returns its
+// loss and the measure of the gradients.
+std::pair<StepLoss, GradientMeasure> worker_gradients(Session& s, StepRunner& steps, std::span<const Batch> share,
+                                                      const StepPlan& plan);
 
 }  // namespace lmx::train

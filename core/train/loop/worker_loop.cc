@@ -56,7 +56,8 @@ void WorkerLoop::work() {
     w.clock = s_.clock->push(w.step, w.clock);
   }
   announce(w.clock);  // workers with earlier events run in the meantime
-  const auto [own, clipped] = worker_gradients(s_, steps_, share, plan);
+  const auto [own, measure] = worker_gradients(s_, steps_, share, plan);
+  const ClipResult clipped = measure.result();
   if (!take_turn(server::Event::push, w.clock)) return;
   push(own, clipped);
   log_.stop_clock();
