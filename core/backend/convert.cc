@@ -81,12 +81,18 @@ struct Block {
 };
 template <class From, class To>
 void transpose_block(const From* from, To* to, int64_t rows, int64_t cols, const Block& block) {
+  int64_t r_done = block.r0, c_done = block.c0;  // whole tiles have [r0, r_done) x [c0, c_done)
   if constexpr (std::is_same_v<From, To> && sizeof(From) == sizeof(uint16_t)) {
     if (block.r1 - block.r0 == kBlock && block.c1 - block.c0 == kBlock)
       return transpose_lines(from + block.r0 * cols + block.c0, to + block.c0 * rows + block.r0, rows, cols);
+    r_done += (block.r1 - block.r0) / 8 * 8;
+    c_done += (block.c1 - block.c0) / 8 * 8;
+    for (int64_t c = block.c0; c < c_done; c += 8)
+      for (int64_t r = block.r0; r < r_done; r += 8) transpose_tile(from + r * cols + c, cols, to + c * rows + r, rows);
   }
   for (int64_t c = block.c0; c < block.c1; ++c)
-    for (int64_t r = block.r0; r < block.r1; ++r) to[c * rows + r] = static_cast<To>(from[r * cols + c]);
+    for (int64_t r = c < c_done ? r_done : block.r0; r < block.r1; ++r)
+      to[c * rows + r] = static_cast<To>(from[r * cols + c]);
 }
 
 template <class From, class To>

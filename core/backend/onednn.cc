@@ -92,7 +92,7 @@ void DnnlMatmul::execute(Context& ctx, const void* a, const void* b, void* c, co
 
 const DnnlMatmul& dnnl_matmul(const DnnlMatmul::Key& key) {
   // Code that oneDNN generated, stored by shape. It is immutable, so ranks can share it without affecting each other.
-  static std::recursive_mutex mutex;  // a product that accumulates requests the one that does not
+  static std::recursive_mutex mutex;  // a product requests the one that only multiplies
   static std::map<DnnlMatmul::Key, std::unique_ptr<DnnlMatmul>> cache;
   const std::lock_guard lock(mutex);
   std::unique_ptr<DnnlMatmul>& entry = cache[key];
@@ -109,7 +109,9 @@ const DnnlMatmul* packed_matmul(DnnlMatmul::Key key) {
   any_rows.m = 32;
   any_rows.accumulate = any_rows.bias = false;
   any_rows.result = memory::data_type::f32;
-  return dnnl_matmul(any_rows).brgemm() ? &dnnl_matmul(key) : nullptr;
+  if (!dnnl_matmul(any_rows).brgemm()) return nullptr;
+  const DnnlMatmul& product = dnnl_matmul(key);  // with a bias or another result, the kernel may be another one
+  return product.brgemm() ? &product : nullptr;
 }
 
 Tensor packed_right_side(Context& ctx, const void* b, memory::data_type type, bool trans, const DnnlMatmul& product,

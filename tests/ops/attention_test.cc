@@ -259,6 +259,33 @@ TEST(Attention, MemoryGrowsWithTheRowsAlone) {
   EXPECT_LT(ctx.allocator->stats().total_peak - before, 8 << 20);
 }
 
+TEST(Attention, DoublesAreNotRounded) {
+  const Inputs x(kShort);
+  const Segments q = Segments::of(kShort.queries), k = Segments::of(kShort.keys);
+  Context ctx;
+  const auto y = [&] {
+    return doubles(attention(ctx, {Var(x.q), Var(x.k), Var(x.v), q, k}, with(kShort.heads)).value());
+  };
+  const std::vector<double> want = y();
+  for (const DType type : {DType::bf16, DType::f16}) {
+    ctx.compute = type;
+    EXPECT_EQ(y(), want) << name_of(type);
+  }
+}
+
+// Only a bias can hide all keys of a query. Scores that overflow are an error that a training must see.
+TEST(Attention, ScoresThatOverflowGiveNaN) {
+  Context ctx;
+  const Segments s = Segments::of(Lengths{1});
+  const auto filled = [&](float value) {
+    Tensor t = ctx.empty({1, 8});
+    std::fill(t.values<float>().begin(), t.values<float>().end(), value);
+    return Var(t);
+  };
+  const Var y = attention(ctx, {filled(1e30f), filled(-1e30f), filled(1), s, s}, with(1));
+  for (const double value : doubles(y.value())) EXPECT_TRUE(std::isnan(value));
+}
+
 TEST(Attention, Errors) {
   const Segments two = Segments::of(Lengths{2}), three = Segments::of(Lengths{3}), parts = Segments::of(Lengths{1, 1});
   const auto call = [&](Shape q, Shape k, const Segments& sq, const Segments& sk, int64_t heads, double p = 0) {

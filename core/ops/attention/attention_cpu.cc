@@ -21,30 +21,30 @@ constexpr int64_t kBlockRows = 12;          // minimum number of queries of a bl
 
 // ---- rows of a block
 //
-// Rows are computed in whole vectors of kPanelColumns columns. A column beyond the keys that a query sees has the score
-// -Inf, so its weight is 0.
+// Rows are computed in whole vectors of kPanelColumns columns. A query sees the first `seen` of the `width` columns of
+// a row, 0 < seen. The others, all in the last panel, have the score -Inf, weight 0 and gradient 0.
 
 int64_t whole_panels(int64_t columns) {
   return panels_of(columns) * kPanelColumns;
 }
 
-// Hides the columns of a row from `seen` to the end of its last panel.
+// Sets the columns of a row that the query does not see.
 template <class T>
-[[gnu::always_inline]] inline void hide(T* s, int64_t seen, int64_t width) {
-  T* last = s + width - kPanelColumns;
-  for (int64_t i = 0; i < kPanelColumns; ++i)
-    last[i] = width - kPanelColumns + i < seen ? last[i] : -std::numeric_limits<T>::infinity();
+[[gnu::always_inline]] inline void fill_unseen(T* row, int64_t seen, int64_t width, T value) {
+  T* last = row + width - kPanelColumns;
+  for (int64_t i = 0; i < kPanelColumns; ++i) last[i] = width - kPanelColumns + i < seen ? last[i] : value;
 }
 
-// Replaces the scores of n columns, n > 0, by weights, and returns the logarithm of the sum of their exponentials. If
-// all columns are hidden, the weights are 0 and the result is Inf.
+// Replaces a row's scores by weights, and returns the logarithm of the sum of their exponentials. If a bias has hidden
+// all columns, the weights are 0 and the result is Inf; scores that overflowed to -Inf give NaN.
 template <class T>
-LMX_SIMD T weights_of_scores(T* s, T scale, int64_t seen, int64_t width) {
-  hide(s, seen, width);
-  T most = -std::numeric_limits<T>::infinity(), sum = 0;
+LMX_SIMD T weights_of_scores(T* s, T scale, bool biased, int64_t seen, int64_t width) {
+  constexpr T kInfinity = std::numeric_limits<T>::infinity();
+  fill_unseen(s, seen, width, -kInfinity);
+  T most = -kInfinity, sum = 0;
 #pragma omp simd reduction(max : most)
   for (int64_t i = 0; i < width; ++i) most = s[i] > most ? s[i] : most;
-  const bool hidden = most == -std::numeric_limits<T>::infinity();
+  const bool hidden = biased && most == -kInfinity;
   const T shift = hidden ? T(0) : scale * most;
 #pragma omp simd reduction(+ : sum)
   for (int64_t i = 0; i < width; ++i) {
@@ -53,7 +53,7 @@ LMX_SIMD T weights_of_scores(T* s, T scale, int64_t seen, int64_t width) {
   }
   const T factor = hidden ? T(0) : T(1) / sum;
   for (int64_t i = 0; i < width; ++i) s[i] *= factor;
-  return hidden ? std::numeric_limits<T>::infinity() : shift + std::log(sum);
+  return hidden ? kInfinity : shift + std::log(sum);
 }
 
 // One row: exp(scale s - lse) is a weight, and the gradients of the scores contain the factor slope_scale.
@@ -68,13 +68,14 @@ struct RowOfWeights {
 template <bool kDrops, class T>
 LMX_SIMD void weights_and_slopes(T* __restrict s, T* __restrict dw, const T* __restrict factors,
                                  const RowOfWeights<T>& row) {
-  hide(s, row.seen, row.width);
   const T scale = row.scale, lse = row.lse, delta = row.delta, slope_scale = row.slope_scale;
   for (int64_t i = 0; i < row.width; ++i) {
     const T w = fast_exp(scale * s[i] - lse), factor = kDrops ? factors[i] : T(1);
     dw[i] = score_slope(w, factor * dw[i], delta, slope_scale);
     s[i] = factor * w;
   }
+  fill_unseen(s, row.seen, row.width, T(0));
+  fill_unseen(dw, row.seen, row.width, T(0));
 }
 
 template <class T>
@@ -207,7 +208,7 @@ class Worker {
         T* s = s_ + r * room_.row;
         const int64_t seen = plan_.causal ? i + r + 1 : n, columns = whole_panels(seen);
         const T scale = add_bias(s, pair.sequence, head, i + r, seen);
-        a.lse[(first + r) * plan_.heads + head] = weights_of_scores(s, scale, seen, columns);
+        a.lse[(first + r) * plan_.heads + head] = weights_of_scores(s, scale, in_.bias != nullptr, seen, columns);
         if (in_.masks) drop(s, head, first + r, columns);
         if (columns < n) std::fill(s + columns, s + n, T(0));
       }
@@ -319,7 +320,9 @@ class Worker {
     return {room, plan_.size};
   }
 
-  bool rounds() const { return plan_.compute == DType::bf16 || plan_.compute == DType::f16; }
+  bool rounds() const {
+    return std::is_same_v<T, float> && (plan_.compute == DType::bf16 || plan_.compute == DType::f16);
+  }
   void round_block(T* block, int64_t rows, int64_t columns) const {
     if (rounds()) round_rows({block, room_.row}, {block, room_.row}, rows, columns);
   }

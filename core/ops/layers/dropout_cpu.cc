@@ -20,8 +20,9 @@ struct Wide {
   typedef uint32_t Lower __attribute__((vector_size(kBytes / 2)));
 };
 
-// The lower halves of the lanes of a, times those of b. g++ has no expression for this instruction of AVX2 and AVX-512:
-// it would multiply 64 by 64 bits, which takes three instructions.
+// The lower halves of the lanes of a, times those of b. For a product of vectors g++ multiplies 64 by 64 bits, which
+// takes three instructions; and the function of this one depends on the instruction set, but draw() is compiled for
+// two.
 template <class V>
 [[gnu::always_inline]] inline void multiply_halves(const V& a, const V& b, V& product) {
   asm("vpmuludq %2, %1, %0" : "=v"(product) : "v"(a), "v"(b));
@@ -85,7 +86,7 @@ __attribute__((target("arch=x86-64-v4"))) void apply_avx512(const T* x, T* y, co
   apply<64>(x, y, mask, row, block, n);
 }
 template <class T>
-void apply(const T* x, T* y, const DropMask& mask, uint64_t row, int64_t first, int64_t n) {
+void drop(const T* x, T* y, const DropMask& mask, uint64_t row, int64_t first, int64_t n) {
   const auto block = static_cast<uint32_t>(first / 4);
   has_avx512() ? apply_avx512(x, y, mask, row, block, n) : apply_avx2(x, y, mask, row, block, n);
 }
@@ -106,10 +107,10 @@ const KernelAdder adder(Device::Kind::cpu, forward<float>, forward<double>);
 }  // namespace
 
 void drop_row(const float* x, float* y, const DropMask& mask, uint64_t row, int64_t first, int64_t n) {
-  apply(x, y, mask, row, first, n);
+  drop(x, y, mask, row, first, n);
 }
 void drop_row(const double* x, double* y, const DropMask& mask, uint64_t row, int64_t first, int64_t n) {
-  apply(x, y, mask, row, first, n);
+  drop(x, y, mask, row, first, n);
 }
 
 }  // namespace lmx::ops

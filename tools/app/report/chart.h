@@ -36,8 +36,8 @@ std::string svg(const Chart& chart);
 // `values` numbers are right-aligned, and a row of class `out` is red.
 std::string html_document(const std::string& title, const std::string& body);
 
-// The page of `markdown`, which consists of headings `# `, tables as of
-// markdown_table(), lines `- ` of lists, paragraphs, `**`, `*` and backquotes, and below it `images`, which are SVG.
+// Such a page with `markdown` and, below it, `images`, which are SVG. The Markdown consists of headings `# `, tables as
+// of markdown_table(), lines `- ` of lists, paragraphs, `**`, `*` and backquotes.
 std::string html_page(const std::string& title, const std::string& markdown, const std::vector<std::string>& images);
 
 }  // namespace lmx_cli
