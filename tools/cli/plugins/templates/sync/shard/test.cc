@@ -19,6 +19,6 @@ std::vector<int64_t> owned(const std::string& yaml, int ranks, int64_t size) {
 
 TEST(@Name@, OneRankOwnsTheParameter) { EXPECT_EQ(owned("name: @name@", 3, 20'000), (std::vector<int64_t>{20'000, 0, 0})); }
 
-TEST(@Name@, AWrongFieldIsRefused) { EXPECT_THROW(owned("{name: @name@, stage: 3}", 1, 5), lmx::UserError); }
+TEST(@Name@, AWrongFieldIsRefused) { EXPECT_THROW(owned("{name: @name@, stage: 4}", 1, 5), lmx::UserError); }
 
 }  // namespace
