@@ -212,7 +212,7 @@ MemoryStats Session::memory() const {
     add_first(MemClass::optimizer);
     return own;
   }
-  int64_t states = shared->ema_bytes;  // beside these, rank 0 has the state of its own values, or of its part
+  int64_t states = shared->ema_bytes;  // beside these, rank 0 has the state of its separate values or of its part
   for (const auto& [name, t] : shared->optimizer->state()) states += t.bytes();
   add(MemClass::optimizer, states, states);
   return own;
