@@ -83,14 +83,10 @@ void multiply(Context& ctx, const GemmCall& g, memory::data_type type) {
   const auto result = g.c_type == DType::bf16 ? memory::data_type::bf16 : memory::data_type::f32;
   const DnnlMatmul::Key key{g.m,         g.n,  g.k,           g.trans_a,         g.trans_b, false,
                             g.beta != 0, type, num_threads(), g.bias != nullptr, result};
-  if (packs(g.m, g.n, g.k)) {
-    DnnlMatmul::Key packed = key;
-    packed.trans_b = false;
-    if (const DnnlMatmul* product = packed_matmul(packed)) {
-      const auto from = widens ? memory::data_type::bf16 : type;
-      const Tensor b = packed_right_side(ctx, g.b, from, g.trans_b, *product, MemClass::activations);
-      return product->execute(ctx, g.a, b.raw(), g.c, g.bias);
-    }
+  if (const DnnlMatmul* product = packs(g.m, g.n, g.k) ? packed_matmul(key) : nullptr) {
+    const auto from = widens ? memory::data_type::bf16 : type;
+    const Tensor b = packed_right_side(ctx, g.b, from, g.trans_b, *product, MemClass::activations);
+    return product->execute(ctx, g.a, b.raw(), g.c, g.bias);
   }
   const Tensor wide = widens ? widened(ctx, g.b, DType::bf16, g.k * g.n) : Tensor();
   dnnl_matmul(key).execute(ctx, g.a, widens ? wide.raw() : g.b, g.c, g.bias);

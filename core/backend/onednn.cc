@@ -20,12 +20,16 @@ const dnnl::engine& cpu_engine() {
 
 namespace {
 
+DnnlMatmul::Key only_multiplying(DnnlMatmul::Key key) {
+  key.accumulate = key.bias = false;
+  key.result = memory::data_type::f32;
+  return key;
+}
+
 // The layout of the right side for a product. A packed right side is stored in the layout of the product that only
 // multiplies. The others must use the same layout, even if oneDNN would prefer another one.
 memory::desc right_side(const DnnlMatmul::Key& key) {
-  DnnlMatmul::Key plain = key;
-  plain.accumulate = plain.bias = false;
-  plain.result = memory::data_type::f32;
+  const DnnlMatmul::Key plain = only_multiplying(key);
   if (key.packed_b && key != plain) return dnnl_matmul(plain).weights_desc();
   return {{key.k, key.n}, key.type, key.packed_b ? Tag::any : key.trans_b ? Tag::ba : Tag::ab};
 }
@@ -104,11 +108,10 @@ const DnnlMatmul& dnnl_matmul(const DnnlMatmul::Key& key) {
 
 const DnnlMatmul* packed_matmul(DnnlMatmul::Key key) {
   key.packed_b = true;
+  key.trans_b = false;
   // The available kernels do not depend on the number of rows, so one product is built to test whether packing gains.
-  DnnlMatmul::Key any_rows = key;
+  DnnlMatmul::Key any_rows = only_multiplying(key);
   any_rows.m = 32;
-  any_rows.accumulate = any_rows.bias = false;
-  any_rows.result = memory::data_type::f32;
   if (!dnnl_matmul(any_rows).brgemm()) return nullptr;
   const DnnlMatmul& product = dnnl_matmul(key);  // with a bias or another result, the kernel may be another one
   return product.brgemm() ? &product : nullptr;

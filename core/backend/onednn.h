@@ -56,7 +56,8 @@ std::string describe_product(const DnnlMatmul::Key& key);
 // The product for `key`, built once in a process. RunError: oneDNN has none.
 const DnnlMatmul& dnnl_matmul(const DnnlMatmul::Key& key);
 
-// The product for `key` with a packed right side (packed_b); null if this CPU has no kernels that gain from it.
+// The product for `key` with a packed right side (packed_b; trans_b is ignored); null if this CPU has no kernels that
+// gain from it.
 const DnnlMatmul* packed_matmul(DnnlMatmul::Key key);
 
 // op(b) (K, N) in the layout and type of `product`, which must have a packed right side. b is f32 or bf16, and is

@@ -39,9 +39,9 @@ class Replicas {
   // before every function below but after_step().
   void finish_exchanges();
   // After step number `step`, counted from 1, whether or not its update was made: merges, then exchanges what is due.
-  // An exchange with a delay begins here, and may run in parallel with the next steps. After the
-  // last step, all results are merged. Collective if due(): `meet` is called first, where the ranks wait for each
-  // other, so its time counts as that of an exchange.
+  // An exchange with a delay begins here, and may run in parallel with the next steps. After the last step, all results
+  // are merged. Collective if due(): `meet` is called first, where the ranks wait for each other, so its time counts as
+  // that of an exchange.
   void after_step(Context& ctx, int64_t step, int64_t last, const std::function<void()>& meet = {});
   // Whether an exchange may run in parallel with steps now, so that only its thread may use the communicator.
   bool exchanging() const { return queue_ && !queue_->drained(); }

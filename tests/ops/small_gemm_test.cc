@@ -64,7 +64,6 @@ struct Case {
 
 template <class T>
 void expect_products() {
-  const bool has_avx512 = __builtin_cpu_supports("x86-64-v4") != 0;
   const double limit = 60 * std::numeric_limits<T>::epsilon();
   for (const Size& size : kSizes)
     for (const Triangle t :
@@ -77,7 +76,7 @@ void expect_products() {
                        << (transposed ? " transposed" : "") << (add ? " added" : ""));
           const Case<T> product(size, t, transposed, add);
           const std::vector<T> avx2 = product.by(small::multiply_avx2<T>);
-          const std::vector<T> avx512 = has_avx512 ? product.by(small::multiply_avx512<T>) : avx2;
+          const std::vector<T> avx512 = has_avx512() ? product.by(small::multiply_avx512<T>) : avx2;
           for (int64_t r = 0; r < size.m; ++r)
             for (int64_t c = 0; c < size.n; ++c) {
               if (!is_needed(t, r, c)) continue;

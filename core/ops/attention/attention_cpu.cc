@@ -24,10 +24,6 @@ constexpr int64_t kBlockRows = 12;          // minimum number of queries of a bl
 // Rows are computed in whole vectors of kPanelColumns columns. A query sees the first `seen` of the `width` columns of
 // a row, 0 < seen. The others, all in the last panel, have the score -Inf, weight 0 and gradient 0.
 
-int64_t whole_panels(int64_t columns) {
-  return panels_of(columns) * kPanelColumns;
-}
-
 // Sets the columns of a row that the query does not see.
 template <class T>
 [[gnu::always_inline]] inline void fill_unseen(T* row, int64_t seen, int64_t width, T value) {
@@ -132,7 +128,7 @@ struct Pair {
 // The size of a thread's memory, which depends on the longest sequences.
 struct Room {
   int64_t keys, rows, row;  // number of keys; rows of a block, and the distance between them in elements
-  Room(const AttentionPlan& plan, size_t value_bytes) : keys(plan.keys), row(panels_of(keys) * kPanelColumns) {
+  Room(const AttentionPlan& plan, size_t value_bytes) : keys(plan.keys), row(whole_panels(keys)) {
     const int64_t fit = kBlockBytes / std::max<int64_t>(1, row * static_cast<int64_t>(value_bytes));
     rows = std::min(std::max(fit, kBlockRows), plan.queries);
     row += kPanelColumns;  // a column of a block is read: rows at a distance of a power of two share few cache lines
@@ -145,7 +141,7 @@ class Worker {
  public:
   Worker(const Context& ctx, const AttentionInput<T>& in, bool backward)
       : in_(in), plan_(in.plan), scale_(static_cast<T>(plan_.scale)), room_(plan_, sizeof(T)) {
-    const int64_t rows = room_.rows, d = panels_of(plan_.size) * kPanelColumns;
+    const int64_t rows = room_.rows, d = whole_panels(plan_.size);
     const int64_t keys = panel_size(plan_.size, room_.keys), by_key = room_.keys * d;
     const int64_t block = rows * room_.row, left = rows * plan_.size, packed = rows * d;
     const int64_t longest = std::max(room_.keys, rows) * plan_.size;

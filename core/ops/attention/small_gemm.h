@@ -16,11 +16,12 @@ namespace lmx::ops {
 inline constexpr int64_t kPanelColumns = 16;
 inline constexpr int64_t kPanelDepth = 256;  // rows of a panel that stay in the first-level cache during a product
 
-inline int64_t panels_of(int64_t columns) {
-  return (columns + kPanelColumns - 1) / kPanelColumns;
+// The columns of as many panels as `columns` columns need.
+inline int64_t whole_panels(int64_t columns) {
+  return (columns + kPanelColumns - 1) / kPanelColumns * kPanelColumns;
 }
 inline int64_t panel_size(int64_t depth, int64_t columns) {
-  return panels_of(columns) * kPanelColumns * depth;
+  return whole_panels(columns) * depth;
 }
 
 // Packs `from` (depth, columns), whose rows are `stride` elements apart.

@@ -283,7 +283,7 @@ std::pair<StepLoss, GradientMeasure> worker_gradients(Session& s, StepRunner& st
   steps.read_losses(own);
   for (const std::string& name : s.params.names()) s.params.at(name).grad().coalesce(s.ctx);
   for (ServerStrategy* server : s.sync->servers()) server->select(s.ctx);
-  return {std::move(own), gradient_measure(s, s.params, steps.unscale())};
+  return {std::move(own), GradientMeasure(s.ctx, s.params, s.shared->clip, steps.unscale())};
 }
 
 double Updater::learning_rate(int64_t step) const {
