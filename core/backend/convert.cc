@@ -61,13 +61,20 @@ template <class T>
 
 // A block of kBlock x kBlock numbers fits into the first-level cache, and a row of it is one line.
 constexpr int64_t kBlock = 32;
+// Columns whose blocks are transposed before those of the next columns: of each, a page of the result is written to.
+constexpr int64_t kStrip = 256;
 
 // The transpose of a whole block of numbers of two bytes. Each line of both matrices is read or written at once: with
 // rows at a distance of a power of two, the lines of a block share few places of the cache, and would not stay there.
+// The lines of the block below are fetched meanwhile.
 template <class T>
 void transpose_lines(const T* from, T* to, int64_t rows, int64_t cols) {
   T block[kBlock][kBlock];
-  for (int64_t r = 0; r < kBlock; ++r) std::memcpy(static_cast<void*>(block[r]), from + r * cols, sizeof(block[r]));
+  for (int64_t r = 0; r < kBlock; ++r) {
+    std::memcpy(static_cast<void*>(block[r]), from + r * cols, sizeof(block[r]));
+    __builtin_prefetch(from + (r + kBlock) * cols);
+    __builtin_prefetch(to + r * rows + kBlock, 1);
+  }
   for (int64_t c = 0; c < kBlock; c += 8) {
     T lines[8][kBlock];
     for (int64_t r = 0; r < kBlock; r += 8) transpose_tile(&block[r][c], kBlock, &lines[0][r], kBlock);
@@ -101,10 +108,11 @@ void transpose_blocks(const From* from, To* to, int64_t rows, int64_t cols) {
   parallel_for(
       blocks, std::max<int64_t>(1, 4 * kGrain / (kBlock * std::max<int64_t>(rows, 1))),
       [&](int64_t begin, int64_t end) {
-        for (int64_t r = 0; r < rows; r += kBlock) {
-          for (int64_t c = begin * kBlock; c < std::min(cols, end * kBlock); c += kBlock)
-            transpose_block(from, to, rows, cols, {r, std::min(rows, r + kBlock), c, std::min(cols, c + kBlock)});
-        }
+        const int64_t last = std::min(cols, end * kBlock);
+        for (int64_t c0 = begin * kBlock; c0 < last; c0 += kStrip)
+          for (int64_t r = 0; r < rows; r += kBlock)
+            for (int64_t c = c0; c < std::min(last, c0 + kStrip); c += kBlock)
+              transpose_block(from, to, rows, cols, {r, std::min(rows, r + kBlock), c, std::min(cols, c + kBlock)});
       });
 }
 

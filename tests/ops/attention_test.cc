@@ -122,6 +122,7 @@ void expect_near(const Outcome& a, const Outcome& b, double limit) {
 
 const Case kShort{{5, 1, 17, 8}, {3, 20, 1, 16}, 2, 24, false};
 const Case kCausal{{5, 1, 17, 33}, {5, 1, 17, 33}, 4, 64, true};
+const Case kOdd{{7, 1, 45}, {7, 1, 45}, 2, 14, true};     // heads, rows and keys of odd sizes
 const Case kLong{{700}, {2900}, 1, 40, false};            // blocks of 22 queries
 const Case kLongCausal{{900, 3}, {900, 3}, 2, 16, true};  // rows of 912 keys: blocks of 71 queries in f32, 35 in f64
 
@@ -179,11 +180,12 @@ TEST(Attention, ManyBlocksHaveTheGradientsOfDifferences) {
 }
 
 TEST(Attention, HalfPrecisionsRoundAsProductsDo) {
-  for (const Case& c : {kShort, kCausal}) {
+  for (const Case& c : {kShort, kCausal, kOdd, kLongCausal}) {
     const Inputs x(c);
     const Outcome exact = outcome(c, x, DType::f64), bf16 = outcome(c, x, DType::bf16), f16 = outcome(c, x, DType::f16);
     expect_near(bf16, exact, 3e-2);
     expect_near(f16, exact, 4e-3);
+    expect_near(outcome(c, x, DType::bf16, 0.3), outcome(c, x, DType::f64, 0.3), 3e-2);
     EXPECT_GT(difference(bf16.y, exact.y), 1e-4);
     EXPECT_GT(difference(f16.y, exact.y), 1e-5);
   }
@@ -191,35 +193,70 @@ TEST(Attention, HalfPrecisionsRoundAsProductsDo) {
 
 TEST(Attention, SameBitsForAnyNumberOfThreads) {
   const int before = num_threads();
-  for (const Case& c : {kCausal, kLongCausal}) {
-    const Inputs x(c);
-    set_num_threads(1);
-    const Outcome one = outcome(c, x, DType::f32, 0.1);
-    set_num_threads(3);
-    const Outcome three = outcome(c, x, DType::f32, 0.1);
-    EXPECT_EQ(one.y, three.y);
-    EXPECT_EQ(one.dq, three.dq);
-    EXPECT_EQ(one.dk, three.dk);
-    EXPECT_EQ(one.dv, three.dv);
+  for (const DType type : {DType::f32, DType::bf16}) {
+    for (const Case& c : {kCausal, kOdd, kLongCausal}) {
+      const Inputs x(c);
+      set_num_threads(1);
+      const Outcome one = outcome(c, x, type, 0.1);
+      set_num_threads(3);
+      const Outcome three = outcome(c, x, type, 0.1);
+      EXPECT_EQ(one.y, three.y);
+      EXPECT_EQ(one.dq, three.dq);
+      EXPECT_EQ(one.dk, three.dk);
+      EXPECT_EQ(one.dv, three.dv);
+    }
   }
   set_num_threads(before);
+}
+
+// A row that is a query of one sequence and a key of another has one gradient, and one thread at a time adds to it.
+TEST(Attention, SharedRowsHaveTheSameBitsForAnyNumberOfThreads) {
+  const int before = num_threads();
+  const Segments queries = Segments::of(Lengths{60, 7, 50, 9}), keys = Segments::of(Lengths{9, 50, 7, 60});
+  const auto gradient = [&](int threads) {
+    set_num_threads(threads);
+    Tape tape;
+    Context ctx;
+    ctx.tape = &tape;
+    const Var x(f64_tensor({126, 32}, 1).to(DType::f32), true, "x");
+    tape.backward(ctx, sum(ctx, attention(ctx, {x, x, x, queries, keys}, with(2))));
+    return dense_gradient(x);
+  };
+  const std::vector<double> one = gradient(1);
+  for (int i = 0; i < 20; ++i) EXPECT_EQ(gradient(3), one);
+  set_num_threads(before);
+}
+
+TEST(Attention, WhatMemoryContainedBeforeDoesNotMatter) {
+  for (const DType type : {DType::f32, DType::bf16, DType::f16}) {
+    for (const int64_t n : {100, 1000, 10'000, 100'000, 300'000}) {
+      const Tensor used = Context().empty({n});
+      std::ranges::fill(Tensor(used).values<float>(), std::numeric_limits<float>::quiet_NaN());
+    }
+    const Outcome got = outcome(kOdd, Inputs(kOdd), type);
+    for (const std::vector<double>* values : {&got.y, &got.dq, &got.dk, &got.dv})
+      for (const double x : *values) ASSERT_TRUE(std::isfinite(x)) << name_of(type);
+  }
 }
 
 // A sequence gives the same bits alone as among others, with the noise of its rows' ids.
 TEST(Attention, SequencesDoNotSeeEachOther) {
   const Case all{{5, 9, 17}, {5, 9, 17}, 2, 8, true};
   const Inputs x(all);
-  const Outcome whole = outcome(all, x, DType::f32, 0.3);
   const Segments s = Segments::of(all.queries);
-  Context ctx;
-  for (size_t b = 0; b < 3; ++b) {
-    const int64_t first = s.begin[b], last = s.begin[b + 1];
-    const auto part = [&](const Tensor& t) { return Var(t.to(DType::f32).slice(first, last)); };
-    const Segments own = Segments::of(Lengths{last - first});
-    const std::vector<uint64_t> ids = count_from(100 + static_cast<uint64_t>(first), last - first);
-    const Var y = attention(ctx, {part(x.q), part(x.k), part(x.v), own, own}, with(2, true, 0.3, RandomKey(5), ids));
-    const std::vector<double> want(whole.y.begin() + first * 8, whole.y.begin() + last * 8);
-    EXPECT_EQ(doubles(y.value()), want);
+  for (const DType type : {DType::f32, DType::bf16}) {
+    const Outcome whole = outcome(all, x, type, 0.3);
+    Context ctx;
+    ctx.compute = type;
+    for (size_t b = 0; b < 3; ++b) {
+      const int64_t first = s.begin[b], last = s.begin[b + 1];
+      const auto part = [&](const Tensor& t) { return Var(t.to(DType::f32).slice(first, last)); };
+      const Segments own = Segments::of(Lengths{last - first});
+      const std::vector<uint64_t> ids = count_from(100 + static_cast<uint64_t>(first), last - first);
+      const Var y = attention(ctx, {part(x.q), part(x.k), part(x.v), own, own}, with(2, true, 0.3, RandomKey(5), ids));
+      const std::vector<double> want(whole.y.begin() + first * 8, whole.y.begin() + last * 8);
+      EXPECT_EQ(doubles(y.value()), want);
+    }
   }
 }
 

@@ -2,6 +2,8 @@
 // the queries in blocks whose weights stay in the cache, so that only the weights of one block are stored at a time.
 #include "ops/attention/attention.h"
 
+#include <immintrin.h>
+
 #include <cmath>
 #include <deque>
 #include <limits>
@@ -111,6 +113,38 @@ LMX_SIMD void round_f16(HeadColumns<const float> from, HeadColumns<float> to, in
   round<float16>(from, to, rows, columns);
 }
 
+// ---- operands of pairs of bf16
+
+// These run on processors with AVX512-BF16 only, whose conversions take the place of a dozen instructions.
+#define LMX_BF16_PAIRS __attribute__((target("arch=x86-64-v4,avx512bf16")))
+
+// The first `n` of 16 numbers, and zeros. The number of bits of the mask is that of the numbers.
+LMX_BF16_PAIRS inline __m512 numbers(const float* x, int64_t n) {
+  return n >= 16 ? _mm512_loadu_ps(x)
+                 : _mm512_maskz_loadu_ps(static_cast<__mmask16>((1 << std::max<int64_t>(n, 0)) - 1), x);
+}
+LMX_BF16_PAIRS inline void store_pairs(Bf16Pair* to, __m512bh pairs, int64_t n) {
+  const auto words = (__m512i)pairs;
+  n >= 16 ? _mm512_storeu_si512(to, words) : _mm512_mask_storeu_epi32(to, static_cast<__mmask16>((1 << n) - 1), words);
+}
+
+// `to`: the pairs (x[0], x[1]), (x[2], x[3]), ... of n numbers. The last one has a zero if n is odd.
+LMX_BF16_PAIRS void pairs_of_row(const float* x, Bf16Pair* to, int64_t n) {
+  for (int64_t i = 0; i < n; i += 32)
+    store_pairs(to + i / 2, _mm512_cvtne2ps_pbh(numbers(x + i + 16, n - i - 16), numbers(x + i, n - i)),
+                elements_of<Bf16Pair>(n - i));
+}
+// `to`: the n pairs (x[0], y[0]), (x[1], y[1]), ... A null y is zeros.
+LMX_BF16_PAIRS void pairs_of_rows(const float* x, const float* y, Bf16Pair* to, int64_t n) {
+  alignas(64) static constexpr uint16_t kOrder[32] = {0, 16, 1, 17, 2,  18, 3,  19, 4,  20, 5,  21, 6,  22, 7,  23,
+                                                      8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
+  const __m512i order = _mm512_load_si512(kOrder);
+  for (int64_t i = 0; i < n; i += 16) {
+    const __m512bh both = _mm512_cvtne2ps_pbh(y ? numbers(y + i, n - i) : _mm512_setzero_ps(), numbers(x + i, n - i));
+    store_pairs(to + i, (__m512bh)_mm512_permutexvar_epi16(order, (__m512i)both), n - i);
+  }
+}
+
 // ---- a pair
 
 // One (sequence, head of keys), and the position of its rows.
@@ -135,54 +169,53 @@ struct Room {
   }
 };
 
-// The memory of one thread: copies, packed operands and weights.
-template <class T>
+// The memory of one thread: copies, packed operands and weights. E: the elements of the operands of products.
+template <class T, class E>
 class Worker {
  public:
   Worker(const Context& ctx, const AttentionInput<T>& in, bool backward)
       : in_(in), plan_(in.plan), scale_(static_cast<T>(plan_.scale)), room_(plan_, sizeof(T)) {
-    const int64_t rows = room_.rows, d = whole_panels(plan_.size);
-    const int64_t keys = panel_size(plan_.size, room_.keys), by_key = room_.keys * d;
-    const int64_t block = rows * room_.row, left = rows * plan_.size, packed = rows * d;
-    const int64_t longest = std::max(room_.keys, rows) * plan_.size;
-    memory_ = ctx.empty({backward ? 2 * keys + by_key + 2 * (block + left + packed) + longest + room_.row + rows
-                                  : keys + by_key + block + left + longest},
-                        dtype_of<T>);
+    static_assert(sizeof(T) == sizeof(E));
+    const int64_t rows = room_.rows, size = elements_of<E>(plan_.size), d = whole_panels(plan_.size);
+    const int64_t keys = panel_size(size, room_.keys), by_key = elements_of<E>(room_.keys) * d;
+    const int64_t block = rows * room_.row, left = rows * size, packed = elements_of<E>(rows) * d;
+    const int64_t longest = std::max(room_.keys, rows) * plan_.size, pairs = kPairs ? half(rows) * room_.row : 0;
+    const int64_t twice = backward ? 2 : 1;
+    memory_ = ctx.empty(
+        {twice * (keys + block + left) + by_key + longest + pairs + (backward ? 2 * packed + room_.row + rows : 0)},
+        dtype_of<T>);
     T* at = memory_.template data<T>();
     const auto take = [&](int64_t n) { return std::exchange(at, at + n); };
-    copy_ = take(longest);
-    kt_ = take(keys);
+    const auto operands = [&](int64_t n) { return reinterpret_cast<E*>(take(n)); };
+    copy_ = operands(longest);
+    kt_ = operands(keys);
     s_ = take(block);
-    q_ = take(left);
-    (backward ? k_ : v_) = take(by_key);
+    pairs_ = operands(pairs);
+    q_ = operands(left);
+    (backward ? k_ : v_) = operands(by_key);
     if (!backward) return;
-    vt_ = take(keys);
+    vt_ = operands(keys);
     dw_ = take(block);
-    dy_ = take(left);
-    q_panels_ = take(packed);
-    dy_panels_ = take(packed);
+    dy_ = operands(left);
+    q_panels_ = operands(packed);
+    dy_panels_ = operands(packed);
     factors_ = take(room_.row);
     deltas_ = take(rows);
   }
 
   void forward(const AttentionForward<T>& a, int64_t index) {
     const Pair pair(in_, index);
-    const Rows keys = rows_of(in_.k, pair.key, pair.keys, pair.head, copy_);
-    pack_panels_transposed(keys.data, keys.stride, plan_.size, pair.keys, kt_);
-    const Rows values = rows_of(in_.v, pair.key, pair.keys, pair.head, copy_);
-    pack_panels(values.data, values.stride, pair.keys, plan_.size, v_);
+    pack_transposed(in_.k, pair, kt_);
+    pack(rows_of(in_.v, pair.key, pair.head), pair.keys, v_);
     for (int64_t g = 0; g < plan_.group(); ++g) forward_head(a, pair, pair.head * plan_.group() + g);
   }
 
   // Writes to or adds to the pair's rows and columns of dq, dk and dv; adds to dbias.
   void backward(const AttentionBackward<T>& a, int64_t index) {
     const Pair pair(in_, index);
-    const int64_t d = plan_.size;
-    const Rows keys = rows_of(in_.k, pair.key, pair.keys, pair.head, copy_);
-    pack_panels_transposed(keys.data, keys.stride, d, pair.keys, kt_);
-    pack_panels(keys.data, keys.stride, pair.keys, d, k_);
-    const Rows values = rows_of(in_.v, pair.key, pair.keys, pair.head, copy_);
-    pack_panels_transposed(values.data, values.stride, d, pair.keys, vt_);
+    pack_transposed(in_.k, pair, kt_);
+    pack(rows_of(in_.k, pair.key, pair.head), pair.keys, k_);
+    pack_transposed(in_.v, pair, vt_);
     Result<T> dk = place(a.dk, pair.key, pair.head), dv = place(a.dv, pair.key, pair.head);
     for (int64_t g = 0; g < plan_.group(); ++g) {
       backward_head(a, pair, pair.head * plan_.group() + g, dk, dv);
@@ -191,15 +224,17 @@ class Worker {
   }
 
  private:
+  static constexpr bool kPairs = !std::is_same_v<T, E>;
+  static int64_t half(int64_t rows) { return (rows + 1) / 2; }
+
   // Forward for the queries of one head, with the pair's packed keys and values.
   void forward_head(const AttentionForward<T>& a, const Pair& pair, int64_t head) {
-    const int64_t d = plan_.size, width = plan_.heads * d;
+    const int64_t d = plan_.size, size = elements_of<E>(d), width = plan_.heads * d;
     for (int64_t i = 0; i < pair.queries; i += room_.rows) {
       const int64_t rows = std::min(room_.rows, pair.queries - i), n = plan_.causal ? i + rows : pair.keys;
       const int64_t first = pair.query + i;
-      const Rows q = rows_of(in_.q, first, rows, head, q_);
-      const Triangle scores = seen_of(i, Triangle::result);
-      multiply_small<T>({{q.data, q.stride, 1}, {kt_, d}, {s_, room_.row}, rows, whole_panels(n), d, scores});
+      const Left<E> q = left_of(rows_of(in_.q, first, head), rows, q_);
+      multiply_small<E>({q, {kt_, size}, {s_, room_.row}, rows, whole_panels(n), size, seen_of(i, Triangle::result)});
       for (int64_t r = 0; r < rows; ++r) {
         T* s = s_ + r * room_.row;
         const int64_t seen = plan_.causal ? i + r + 1 : n, columns = whole_panels(seen);
@@ -209,40 +244,44 @@ class Worker {
         if (columns < n) std::fill(s + columns, s + n, T(0));
       }
       round_block(s_, rows, n);
-      multiply_small<T>({{s_, room_.row, 1},
-                         {v_, pair.keys},
+      multiply_small<E>({left_by_row(s_, rows, n),
+                         {v_, elements_of<E>(pair.keys)},
                          {a.y + first * width + head * d, width},
                          rows,
                          d,
-                         n,
+                         elements_of<E>(n),
                          seen_of(i, Triangle::lower)});
     }
   }
 
   void backward_head(const AttentionBackward<T>& a, const Pair& pair, int64_t head, Result<T> dk, Result<T> dv) {
-    const int64_t d = plan_.size, width = plan_.heads * d;
+    const int64_t d = plan_.size, size = elements_of<E>(d), width = plan_.heads * d;
     int64_t written = 0;  // keys that already have a gradient from earlier blocks
     for (int64_t i = 0; i < pair.queries; i += room_.rows) {
       const int64_t rows = std::min(room_.rows, pair.queries - i), n = plan_.causal ? i + rows : pair.keys;
-      const int64_t first = pair.query + i, at = first * width + head * d;
-      const Rows q = rows_of(in_.q, first, rows, head, q_), slopes = rounded({a.dy + at, width}, rows, dy_);
-      pack_panels(q.data, q.stride, rows, d, q_panels_);
-      pack_panels(slopes.data, slopes.stride, rows, d, dy_panels_);
+      const int64_t first = pair.query + i, at = first * width + head * d, columns = whole_panels(n);
+      const Rows q = rows_of(in_.q, first, head), slopes{a.dy + at, width};
+      pack(q, rows, q_panels_);
+      pack(slopes, rows, dy_panels_);
       const Triangle scores = seen_of(i, Triangle::result);
-      const int64_t columns = whole_panels(n);
-      multiply_small<T>({{q.data, q.stride, 1}, {kt_, d}, {s_, room_.row}, rows, columns, d, scores});
-      multiply_small<T>({{slopes.data, slopes.stride, 1}, {vt_, d}, {dw_, room_.row}, rows, columns, d, scores});
-      dots_of_rows<T>({a.dy + at, width}, {a.y + at, width}, rows, d, deltas_);
+      multiply_small<E>({left_of(q, rows, q_), {kt_, size}, {s_, room_.row}, rows, columns, size, scores});
+      multiply_small<E>({left_of(slopes, rows, dy_), {vt_, size}, {dw_, room_.row}, rows, columns, size, scores});
+      dots_of_rows<T>(slopes, {a.y + at, width}, rows, d, deltas_);
       for (int64_t r = 0; r < rows; ++r) {
         const Row row{r, pair.sequence, head, i + r, first + r, plan_.causal ? i + r + 1 : n};
         differentiate(row, n, a.lse[(first + r) * plan_.heads + head], deltas_[r], a.dbias);
       }
       round_block(s_, rows, n);
       round_block(dw_, rows, n);
-      multiply_small<T>(
-          {{dw_, room_.row, 1}, {k_, pair.keys}, place(a.dq, first, head), rows, d, n, seen_of(i, Triangle::lower)});
-      add_keys(dw_, {q_panels_, rows}, dk, written, n);
-      add_keys(s_, {dy_panels_, rows}, dv, written, n);
+      add_keys(left_by_column(s_, rows, n), {dy_panels_, elements_of<E>(rows)}, dv, written, n);
+      add_keys(left_by_column(dw_, rows, n), {q_panels_, elements_of<E>(rows)}, dk, written, n);
+      multiply_small<E>({left_by_row(dw_, rows, n),
+                         {k_, elements_of<E>(pair.keys)},
+                         place(a.dq, first, head),
+                         rows,
+                         d,
+                         elements_of<E>(n),
+                         seen_of(i, Triangle::lower)});
       written = n;
     }
     for (int64_t r = written; r < pair.keys; ++r) {  // keys that are visible to no query
@@ -285,12 +324,12 @@ class Worker {
   // What the queries of a block that begins with query i see of the keys.
   Triangle seen_of(int64_t i, Triangle::Kind kind) const { return {plan_.causal ? kind : Triangle::none, i}; }
 
-  // Adds the gradients of keys [0, n) from a block: (rows, n)^T times packed (rows, d). Those of [0, written) contain
-  // earlier sums, and with a causal mask they are seen by all queries of the block.
-  void add_keys(const T* weights, Panels<T> packed, Result<T> to, int64_t written, int64_t n) {
+  // Adds the gradients of keys [0, n) from a block: weights (n, rows) times packed (rows, d). Those of [0, written)
+  // contain earlier sums, and with a causal mask they are seen by all queries of the block.
+  void add_keys(Left<E> weights, Panels<E> packed, Result<T> to, int64_t written, int64_t n) {
     const int64_t d = plan_.size, rows = packed.depth;
-    multiply_small<T>({{weights, 1, room_.row}, packed, {to.data, to.stride, true}, written, d, rows});
-    multiply_small<T>({{weights + written, 1, room_.row},
+    multiply_small<E>({weights, packed, {to.data, to.stride, true}, written, d, rows});
+    multiply_small<E>({{weights.data + written * weights.row, weights.row, weights.column},
                        packed,
                        {to.data + written * to.stride, to.stride, to.add},
                        n - written,
@@ -305,19 +344,71 @@ class Worker {
     return {g.to.data + row * g.to.stride + head * plan_.size, g.to.stride, g.add};
   }
 
-  // Rows of one head as operands of products: in their own memory, or rounded copies in `room`.
+  // ---- operands: the numbers themselves, or copies that are rounded or consist of pairs
+
   using Rows = HeadColumns<const T>;
-  Rows rows_of(const Rows& all, int64_t row, int64_t rows, int64_t head, T* room) const {
-    return rounded({all.data + row * all.stride + head * plan_.size, all.stride}, rows, room);
+  Rows rows_of(const Rows& all, int64_t row, int64_t head) const {
+    return {all.data + row * all.stride + head * plan_.size, all.stride};
   }
-  Rows rounded(const Rows& from, int64_t rows, T* room) const {
-    if (!rounds()) return from;
-    round_rows(from, {room, plan_.size}, rows, plan_.size);
-    return {room, plan_.size};
+  // `rows` rows of a head as elements along the row. `room`: memory for a copy.
+  HeadColumns<const E> along_rows(const Rows& from, int64_t rows, E* room) const {
+    if constexpr (kPairs) {
+      const int64_t size = elements_of<E>(plan_.size);
+      for (int64_t r = 0; r < rows; ++r) pairs_of_row(from.data + r * from.stride, room + r * size, plan_.size);
+      return {room, size};
+    } else {
+      if (!rounds()) return from;
+      round_rows(from, {room, plan_.size}, rows, plan_.size);
+      return {room, plan_.size};
+    }
+  }
+  // The left-hand side (rows, d) of a product.
+  Left<E> left_of(const Rows& from, int64_t rows, E* room) const {
+    const HeadColumns<const E> elements = along_rows(from, rows, room);
+    return {elements.data, elements.stride, 1};
+  }
+  // The right-hand side (d, keys).
+  void pack_transposed(const Rows& all, const Pair& pair, E* to) {
+    const HeadColumns<const E> rows = along_rows(rows_of(all, pair.key, pair.head), pair.keys, copy_);
+    pack_panels_transposed(rows.data, rows.stride, elements_of<E>(plan_.size), pair.keys, to);
+  }
+  // The right-hand side (rows, d).
+  void pack(const Rows& from, int64_t rows, E* to) {
+    if constexpr (kPairs) {
+      pair_rows(from.data, from.stride, rows, plan_.size, {copy_, plan_.size});
+      pack_panels<E>(copy_, plan_.size, half(rows), plan_.size, to);
+    } else {
+      const HeadColumns<const E> elements = along_rows(from, rows, copy_);
+      pack_panels(elements.data, elements.stride, rows, plan_.size, to);
+    }
+  }
+  // A block of weights (rows, n), and its transpose (n, rows), as left-hand sides. Each is valid until the next one.
+  Left<E> left_by_row(const T* block, int64_t rows, int64_t n) {
+    if constexpr (kPairs) {
+      const int64_t stride = room_.row / 2;
+      for (int64_t r = 0; r < rows; ++r) pairs_of_row(block + r * room_.row, pairs_ + r * stride, n);
+      return {pairs_, stride, 1};
+    } else {
+      return {block, room_.row, 1};
+    }
+  }
+  Left<E> left_by_column(const T* block, int64_t rows, int64_t n) {
+    if constexpr (kPairs) {
+      pair_rows(block, room_.row, rows, n, {pairs_, room_.row});
+      return {pairs_, 1, room_.row};
+    } else {
+      return {block, 1, room_.row};
+    }
+  }
+  // Pairs of neighbouring rows.
+  static void pair_rows(const T* from, int64_t stride, int64_t rows, int64_t columns, HeadColumns<E> to) {
+    for (int64_t r = 0; r + 1 < rows; r += 2, from += 2 * stride, to.data += to.stride)
+      pairs_of_rows(from, from + stride, to.data, columns);
+    if (rows % 2 != 0) pairs_of_rows(from, nullptr, to.data, columns);
   }
 
   bool rounds() const {
-    return std::is_same_v<T, float> && (plan_.compute == DType::bf16 || plan_.compute == DType::f16);
+    return std::is_same_v<T, float> && !kPairs && (plan_.compute == DType::bf16 || plan_.compute == DType::f16);
   }
   void round_block(T* block, int64_t rows, int64_t columns) const {
     if (rounds()) round_rows({block, room_.row}, {block, room_.row}, rows, columns);
@@ -333,53 +424,73 @@ class Worker {
   const T scale_;
   const Room room_;
   Tensor memory_;
-  T *copy_ = nullptr, *kt_ = nullptr, *k_ = nullptr, *vt_ = nullptr, *v_ = nullptr;
-  T *q_ = nullptr, *dy_ = nullptr, *s_ = nullptr, *dw_ = nullptr, *q_panels_ = nullptr, *dy_panels_ = nullptr,
-    *factors_ = nullptr, *deltas_ = nullptr;
+  E *copy_ = nullptr, *kt_ = nullptr, *k_ = nullptr, *vt_ = nullptr, *v_ = nullptr, *pairs_ = nullptr;
+  E *q_ = nullptr, *dy_ = nullptr, *q_panels_ = nullptr, *dy_panels_ = nullptr;
+  T *s_ = nullptr, *dw_ = nullptr, *factors_ = nullptr, *deltas_ = nullptr;
 };
 
 // ---- all pairs
 
 // On a device that counts: the memory of the threads that divide `items` among themselves.
-template <class T>
+template <class T, class E>
 void count_workers(const Context& ctx, const AttentionInput<T>& in, bool backward, int64_t items) {
-  std::deque<Worker<T>> workers;
+  std::deque<Worker<T, E>> workers;
   while (static_cast<int64_t>(workers.size()) < std::min<int64_t>(allowed_threads(), items))
     workers.emplace_back(ctx, in, backward);
 }
 
-template <class T>
-void forward(Context& ctx, const AttentionForward<T>& a) {
+template <class T, class E>
+void run_forward(Context& ctx, const AttentionForward<T>& a) {
   const AttentionPlan& plan = a.in.plan;
-  if (ctx.device.counts) return count_workers(ctx, a.in, false, plan.sequences * plan.kv_heads);
+  if (ctx.device.counts) return count_workers<T, E>(ctx, a.in, false, plan.sequences * plan.kv_heads);
   parallel_for(plan.sequences * plan.kv_heads, 1, [&](int64_t begin, int64_t end) {
-    Worker<T> worker(ctx, a.in, false);
+    Worker<T, E> worker(ctx, a.in, false);
     for (int64_t i = begin; i < end; ++i) worker.forward(a, i);
   });
 }
 
-template <class T>
-void backward(Context& ctx, const AttentionBackward<T>& a) {
+template <class T, class E>
+void run_backward(Context& ctx, const AttentionBackward<T>& a) {
   const AttentionPlan& plan = a.in.plan;
   const int64_t pairs = plan.sequences * plan.kv_heads;
-  if (ctx.device.counts) return count_workers(ctx, a.in, true, pairs);
-  if (!a.dbias) {
+  if (ctx.device.counts) return count_workers<T, E>(ctx, a.in, true, pairs);
+  // Whether a row is a query of one sequence and a key of another, and has one gradient.
+  const bool crosses = a.in.query_begin != a.in.key_begin && (a.dq.same(a.dk) || a.dq.same(a.dv));
+  if (!a.dbias && !crosses) {
     return parallel_for(pairs, 1, [&](int64_t begin, int64_t end) {
-      Worker<T> worker(ctx, a.in, true);
+      Worker<T, E> worker(ctx, a.in, true);
       for (int64_t i = begin; i < end; ++i) worker.backward(a, i);
     });
   }
-  // If sequences or heads share a bias, one thread processes all pairs of a bias, in order.
-  const int64_t heads = plan.bias.heads > 1 ? plan.kv_heads : 1,
-                sequences = plan.bias.sequences > 1 ? plan.sequences : 1;
+  // If sequences or heads share a bias or rows, one thread processes all pairs that share them, in order.
+  const int64_t heads = !a.dbias || plan.bias.heads > 1 ? plan.kv_heads : 1,
+                sequences = !crosses && plan.bias.sequences > 1 ? plan.sequences : 1;
   parallel_for(sequences * heads, 1, [&](int64_t begin, int64_t end) {
-    Worker<T> worker(ctx, a.in, true);
+    Worker<T, E> worker(ctx, a.in, true);
     for (int64_t i = begin; i < end; ++i) {
       const int64_t first = sequences > 1 ? i / heads * plan.kv_heads : 0;
       const int64_t last = sequences > 1 ? first + plan.kv_heads : pairs;
       for (int64_t pair = first + i % heads; pair < last; pair += heads) worker.backward(a, pair);
     }
   });
+}
+
+bool multiplies_pairs(const AttentionPlan& plan) {
+  return plan.compute == DType::bf16 && !multiplies_in_f32(DType::bf16);
+}
+template <class T>
+void forward(Context& ctx, const AttentionForward<T>& a) {
+  if constexpr (std::is_same_v<T, float>) {
+    if (multiplies_pairs(a.in.plan)) return run_forward<T, Bf16Pair>(ctx, a);
+  }
+  run_forward<T, T>(ctx, a);
+}
+template <class T>
+void backward(Context& ctx, const AttentionBackward<T>& a) {
+  if constexpr (std::is_same_v<T, float>) {
+    if (multiplies_pairs(a.in.plan)) return run_backward<T, Bf16Pair>(ctx, a);
+  }
+  run_backward<T, T>(ctx, a);
 }
 
 const KernelAdder adder(Device::Kind::cpu, forward<float>, forward<double>, backward<float>, backward<double>);

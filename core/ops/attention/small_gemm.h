@@ -2,12 +2,14 @@
 // calls.
 //
 // The right-hand side is packed in panels of 16 columns. Each panel is a contiguous (k, 16), padded with zero columns.
-// Where the processor has AVX-512, a tile of the result takes two panels.
+// Where the processor has AVX-512, a tile of the result takes two panels. The elements of the operands are numbers, or
+// pairs of bf16 for AVX512-BF16.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 #include "ops/common.h"
 
@@ -22,6 +24,19 @@ inline int64_t whole_panels(int64_t columns) {
 }
 inline int64_t panel_size(int64_t depth, int64_t columns) {
   return whole_panels(columns) * depth;
+}
+
+// Two numbers of bf16 that follow each other in the inner dimension of a product; the first is the low half. A product
+// of pairs is a sum of f32.
+using Bf16Pair = uint32_t;
+template <class E>
+inline constexpr int64_t kNumbersOf = std::is_same_v<E, Bf16Pair> ? 2 : 1;  // of an element
+template <class E>
+using SumOf = std::conditional_t<std::is_same_v<E, Bf16Pair>, float, E>;
+// The elements that `n` numbers of the inner dimension need.
+template <class E>
+int64_t elements_of(int64_t n) {
+  return (n + kNumbersOf<E> - 1) / kNumbersOf<E>;
 }
 
 // Packs `from` (depth, columns), whose rows are `stride` elements apart.
@@ -95,19 +110,19 @@ struct Result {
 
 // The elements of a product whose left-hand side or result is triangular. A tile outside it is not computed.
 //   result:    row r of the result is needed in columns [0, at + r] only; the other columns keep undefined values
-//   lower:     element (r, k) of the left-hand side is zero for k > at + r
-//   upper:     element (r, k) of the left-hand side is zero for k < r - at
+//   lower:     number (r, k) of the left-hand side is zero for k > at + r
+//   upper:     number (r, k) of the left-hand side is zero for k < r - at
 struct Triangle {
   enum Kind : uint8_t { none, result, lower, upper } kind = none;
   int64_t at = 0;
 };
 
-// c (m, n) = a (m, depth) times packed (depth, n). The panels may be deeper than that.
-template <class T>
+// c (m, n) = a (m, depth) times packed (depth, n). The panels may be deeper than that. `depth` counts elements.
+template <class E>
 struct SmallProduct {
-  Left<T> a;
-  Panels<T> packed;
-  Result<T> c;
+  Left<E> a;
+  Panels<E> packed;
+  Result<SumOf<E>> c;
   int64_t m, n, depth;
   Triangle triangle = {};
 };
@@ -122,25 +137,43 @@ struct VectorOf {
   typedef T Loose __attribute__((vector_size(kBytes), aligned(sizeof(T)), may_alias));
 };
 
+// sum += x b. The instruction for pairs is written as such: its intrinsic cannot be inlined into a template that other
+// instruction sets share.
+template <class E, class Sum, class Vector>
+[[gnu::always_inline]] inline void add_product(Sum& sum, E x, const Vector& b) {
+  if constexpr (std::is_same_v<E, Bf16Pair>) {
+    const Vector all = Vector{} + x;
+    Sum next = sum;
+    asm("vdpbf16ps %2, %1, %0" : "+v"(next) : "v"(all), "v"(b));
+    sum = next;
+  } else {
+    sum += x * b;
+  }
+}
+
 // c (kRows, 16 kPanels) (+)= a (kRows, depth) times kPanels panels (depth, 16), which are `next` elements apart. c has
 // `width` columns.
-template <int kBytes, int kRows, int kPanels, class T>
-[[gnu::always_inline]] inline void tile(Left<T> a, const T* panel, int64_t next, int64_t depth, Result<T> c,
+template <int kBytes, int kRows, int kPanels, class E>
+[[gnu::always_inline]] inline void tile(Left<E> a, const E* panel, int64_t next, int64_t depth, Result<SumOf<E>> c,
                                         int64_t width) {
-  using Vector = typename VectorOf<T, kBytes>::Type;
+  using T = SumOf<E>;
+  using Vector = typename VectorOf<E, kBytes>::Type;
+  using Operands = typename VectorOf<E, kBytes>::Loose;
   using Loose = typename VectorOf<T, kBytes>::Loose;
+  static_assert(sizeof(E) == sizeof(T));
   constexpr int kLanes = kBytes / sizeof(T), kInPanel = kPanelColumns / kLanes, kVectors = kPanels * kInPanel;
-  Vector sum[kRows][kVectors] = {};
+  typename VectorOf<T, kBytes>::Type sum[kRows][kVectors] = {};
   for (int64_t k = 0; k < depth; ++k) {
     Vector b[kVectors];
 #pragma GCC unroll 4
     for (int v = 0; v < kVectors; ++v)
-      b[v] = *reinterpret_cast<const Loose*>(panel + v / kInPanel * next + k * kPanelColumns + v % kInPanel * kLanes);
+      b[v] =
+          *reinterpret_cast<const Operands*>(panel + v / kInPanel * next + k * kPanelColumns + v % kInPanel * kLanes);
 #pragma GCC unroll 16
     for (int r = 0; r < kRows; ++r) {
-      const T x = a.data[r * a.row + k * a.column];
+      const E x = a.data[r * a.row + k * a.column];
 #pragma GCC unroll 4
-      for (int v = 0; v < kVectors; ++v) sum[r][v] += x * b[v];
+      for (int v = 0; v < kVectors; ++v) add_product<E>(sum[r][v], x, b[v]);
     }
   }
 #pragma GCC unroll 16
@@ -162,24 +195,24 @@ template <int kBytes, int kRows, int kPanels, class T>
 }
 
 // Rows [r, r + kRows) of columns [c0, c0 + 16 kPanels), from rows [k0, k1) of the panels.
-template <int kBytes, int kRows, int kPanels, class T>
-[[gnu::always_inline]] inline void rows_of_product(const SmallProduct<T>& p, int64_t r, int64_t c0, int64_t k0,
+template <int kBytes, int kRows, int kPanels, class E>
+[[gnu::always_inline]] inline void rows_of_product(const SmallProduct<E>& p, int64_t r, int64_t c0, int64_t k0,
                                                    int64_t k1) {
   const Triangle t = p.triangle;
   if (t.kind == Triangle::result && c0 > t.at + r + kRows - 1) return;
-  const int64_t first = t.kind == Triangle::upper ? std::clamp(r - t.at, k0, k1) : k0;
-  const int64_t last = t.kind == Triangle::lower ? std::clamp(t.at + r + kRows, k0, k1) : k1;
+  const int64_t first = t.kind == Triangle::upper ? std::clamp((r - t.at) / kNumbersOf<E>, k0, k1) : k0;
+  const int64_t last = t.kind == Triangle::lower ? std::clamp(elements_of<E>(t.at + r + kRows), k0, k1) : k1;
   const bool add = p.c.add || k0 > 0;
   if (add && first == last) return;
-  tile<kBytes, kRows, kPanels, T>(
+  tile<kBytes, kRows, kPanels, E>(
       {p.a.data + r * p.a.row + first * p.a.column, p.a.row, p.a.column},
       p.packed.data + c0 * p.packed.depth + first * kPanelColumns, kPanelColumns * p.packed.depth, last - first,
       {p.c.data + r * p.c.stride + c0, p.c.stride, add}, std::min(kPanels * kPanelColumns, p.n - c0));
 }
 
 // All rows of kPanels panels.
-template <int kBytes, int kRows, int kPanels, class T>
-[[gnu::always_inline]] inline void columns_of_product(const SmallProduct<T>& p, int64_t c0, int64_t k0, int64_t k1) {
+template <int kBytes, int kRows, int kPanels, class E>
+[[gnu::always_inline]] inline void columns_of_product(const SmallProduct<E>& p, int64_t c0, int64_t k0, int64_t k1) {
   int64_t r = 0;
   for (; r + kRows <= p.m; r += kRows) rows_of_product<kBytes, kRows, kPanels>(p, r, c0, k0, k1);
   for (; r + 2 <= p.m; r += 2) rows_of_product<kBytes, 2, kPanels>(p, r, c0, k0, k1);
@@ -188,8 +221,8 @@ template <int kBytes, int kRows, int kPanels, class T>
 
 // With tiles of kRows rows and kPanels panels, by vectors of kBytes bytes. An element is the sum of the same products
 // in the same order for all of these.
-template <int kBytes, int kRows, int kPanels, class T>
-[[gnu::always_inline]] inline void multiply(const SmallProduct<T>& p) {
+template <int kBytes, int kRows, int kPanels, class E>
+[[gnu::always_inline]] inline void multiply(const SmallProduct<E>& p) {
   for (int64_t k0 = 0; k0 < p.depth; k0 += kPanelDepth) {
     const int64_t k1 = std::min(p.depth, k0 + kPanelDepth);
     int64_t c0 = 0;
@@ -200,20 +233,25 @@ template <int kBytes, int kRows, int kPanels, class T>
 }
 
 // The tiles fill the registers: 16 of AVX2, 32 of AVX-512. A double takes twice as much of a register as a float.
-template <class T>
-inline void multiply_avx2(const SmallProduct<T>& p) {
-  multiply<32, 24 / sizeof(T), 1>(p);
+template <class E>
+inline void multiply_avx2(const SmallProduct<E>& p) {
+  multiply<32, 24 / sizeof(E), 1>(p);
 }
-template <class T>
-__attribute__((target("arch=x86-64-v4"))) inline void multiply_avx512(const SmallProduct<T>& p) {
-  multiply<64, 12, 8 / sizeof(T)>(p);
+template <class E>
+__attribute__((target("arch=x86-64-v4"))) inline void multiply_avx512(const SmallProduct<E>& p) {
+  multiply<64, 12, 8 / sizeof(E)>(p);
 }
 
 }  // namespace small
 
-template <class T>
-void multiply_small(const SmallProduct<T>& product) {
-  has_avx512() ? small::multiply_avx512(product) : small::multiply_avx2(product);
+// REQUIRES for pairs: the processor has AVX512-BF16.
+template <class E>
+void multiply_small(const SmallProduct<E>& product) {
+  if constexpr (std::is_same_v<E, Bf16Pair>) {
+    small::multiply_avx512(product);
+  } else {
+    has_avx512() ? small::multiply_avx512(product) : small::multiply_avx2(product);
+  }
 }
 
 }  // namespace lmx::ops
