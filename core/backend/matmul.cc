@@ -353,7 +353,7 @@ void PackedMatrix::multiply(Context& ctx, const Tensor& x, Tensor& y, float beta
   } else {
     const DnnlMatmul& product = dnnl_matmul({m.rows, p.n, p.k, false, false, true, beta != 0, p.type, p.threads});
     LMX_CHECK(product.layout() == p.number, "a matrix packed in another layout than that for ", describe(x));
-    product.execute(ctx, operand.raw(), p.matrix.raw(), y.raw());
+    product.execute(ctx, operand.raw(), p.matrix.raw(), y.data<float>());
   }
 }
 

@@ -18,7 +18,8 @@ const std::map<std::string, const char*> kCpuOnly{};
 const std::map<std::string, const char*> kCudaOnly{
     {"lmx::ops::TopRows<", "on the CPU, top_k() is a function without a kernel"},
     {"lmx::SplitOperand<", "only a GPU multiplies f32 on tensor cores"},
-    {"lmx::ops::ResidualNorm", "the CPU rounds no branch and computes residual_norm() by separate ops"},
+    {"lmx::ops::ResidualNormForward<lmx::float16", "the CPU computes it by separate ops"},
+    {"lmx::ops::ResidualNormBackward<lmx::float16", "as above"},
 };
 
 // The name of a kernel that keeps values in f32, for one that keeps them in the type of products, which only a GPU does

@@ -1,6 +1,6 @@
 // Operands of matrix products that a kernel writes beside its result. A product reads its inputs in ctx.compute's type.
-// On a device the kernel that computes an input also writes it in that type, so that no second kernel has to read and
-// round it. The bits are those of to_compute() and as_operand().
+// On a device, and in residual connections on the CPU as well, the kernel that computes an input also writes it in that
+// type, so that no second kernel has to read and round it. The bits are those of to_compute() and as_operand().
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,7 @@ struct Some {
   LMX_HD const T& operator[](int e) const { return v[e]; }
 };
 
-// Where a kernel writes an operand: a member of its arguments. `to` is null if it writes none, as always on the CPU.
+// Where a kernel writes an operand: a member of its arguments. `to` is null if it writes none.
 struct OperandTarget {
   void* to = nullptr;
   DType type = DType::f32;
@@ -47,14 +47,19 @@ struct OperandTarget {
   }
 };
 
-// Whether kernels of ctx.device write operands. If they do not, to_compute() and as_operand() round.
+// The target for a kernel that writes `operand` on every device; none if `operand` is undefined.
+inline OperandTarget target_in(const Tensor& operand) {
+  if (!operand.defined()) return {};
+  return {const_cast<void*>(operand.raw()), operand.dtype()};
+}
+
+// Whether all kernels of ctx.device write operands. If they do not, to_compute() and as_operand() round.
 inline bool kernels_write_operands(const Context& ctx) {
   return ctx.device.kind == Device::Kind::cuda;
 }
 // The target for a kernel that writes `operand`; none if `operand` is undefined or kernels write no operands.
 inline OperandTarget operand_target(const Context& ctx, const Tensor& operand) {
-  if (!operand.defined() || !kernels_write_operands(ctx)) return {};
-  return {const_cast<void*>(operand.raw()), operand.dtype()};
+  return kernels_write_operands(ctx) ? target_in(operand) : OperandTarget();
 }
 // After a kernel that was given operand_target(ctx, operand): rounds `value` into `operand` unless the kernel did.
 inline void complete_operand(Context& ctx, const Tensor& value, const Tensor& operand) {

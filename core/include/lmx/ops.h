@@ -41,9 +41,9 @@ struct FeedForwardWeights {
 LMX_API Var feed_forward(Context& ctx, const Var& x, const FeedForwardWeights& w, double p = 0, RandomKey key = {},
                          const std::vector<uint64_t>& row_ids = {});
 // The branch of a residual connection, which residual_norm() or residual_sum() adds: product + bias. On a GPU in bf16
-// and f16, `product` is rounded to ctx.compute, which halves its bytes, and `bias` is still to be added. Elsewhere, and
-// for more than 4,096 columns, `product` is the whole branch in f32 or f64, and `bias` is undefined. REQUIRES: one op
-// reads it.
+// and f16, and in bf16 on a CPU that multiplies it faster than f32, `product` is rounded to ctx.compute, which halves
+// its bytes, and `bias` is still to be added. Elsewhere, and for more than 4,096 columns, `product` is the whole branch
+// in f32 or f64, and `bias` is undefined. REQUIRES: one op reads it.
 struct Branch {
   Var product;    // (..., N)
   Var bias = {};  // (N)
@@ -67,7 +67,7 @@ LMX_API Var residual_norm(Context& ctx, const ResidualInputs& in, double p = 0, 
 struct NormedSum {
   Var sum, norm;  // (..., D)
 };
-// If `operand` is set, on a GPU in bf16 and f16 and for at most 4,096 columns, the norm is rounded to ctx.compute, and
+// If `operand` is set and products of branches of so many columns are rounded, the norm is rounded to ctx.compute, and
 // exists in this type alone. REQUIRES: then one op reads it, linear() or feed_forward().   grads: all
 LMX_API NormedSum residual_sum(Context& ctx, const ResidualInputs& in, bool operand, double p = 0, RandomKey key = {},
                                const std::vector<uint64_t>& row_ids = {});

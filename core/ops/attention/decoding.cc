@@ -27,7 +27,7 @@ bool packs(const Context& ctx, int64_t rows) {
 
 Var linear_packed(Context& ctx, const Var& x, const Var& w, const Var& b) {
   const Shape shape{x.value().dim(0), w.value().dim(0)};
-  Tensor y = b.defined() ? broadcast_to(ctx, b, shape).value() : ctx.empty(shape, x.value().dtype());
+  Tensor y = b.defined() ? broadcast_to(ctx, b, shape).value() : ctx.empty(shape, w.value().dtype());
   packed(ctx, w, true, shape[0]).weight->multiply(ctx, to_compute(ctx, x.value()), y, b.defined() ? 1.0F : 0.0F);
   return Var(y);
 }

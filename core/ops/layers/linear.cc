@@ -19,8 +19,18 @@ void check_linear(const LinearNames& name, const Shape& x, const Tensor& w, cons
   check_same_type(name.op, name.w, w, name.b, b.value());
 }
 
+namespace {
+
+// Whether ops store values that only linear layers read in the type of products.
+bool stores_inputs(Device::Kind device, DType compute) {
+  if (device == Device::Kind::cpu) return compute == DType::bf16 && !multiplies_in_f32(compute);
+  return stores_operands(device, compute);
+}
+
+}  // namespace
+
 void check_input(const Context& ctx, const LinearNames& name, const Var& x, const Tensor& w) {
-  const bool rounded = stores_operands(ctx.device.kind, ctx.compute) && x.value().dtype() == ctx.compute;
+  const bool rounded = stores_inputs(ctx.device.kind, ctx.compute) && x.value().dtype() == ctx.compute;
   if (!rounded) check_same_type(name.op, name.x, x.value(), name.w, w);
 }
 
@@ -43,7 +53,7 @@ Tensor rounded_product(Context& ctx, const Tensor& x, const Tensor& w) {
 }
 
 bool rounds_branches(Device::Kind device, DType compute, int64_t columns) {
-  return stores_operands(device, compute) && columns <= kMostResidualColumns;
+  return stores_inputs(device, compute) && columns <= kMostResidualColumns;
 }
 
 BranchValue branch_value(Context& ctx, const Tensor& x, const Tensor& w, const Var& b) {

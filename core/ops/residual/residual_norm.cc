@@ -5,7 +5,7 @@
 //   dx = ds        dproduct = ds mask        dbranch_bias = the column sums of dproduct
 //
 // If the product of the branch has the type f32 or f64, the results are those of the ops dropout, add, and layer_norm
-// or rms_norm. A rounded product, which only a GPU computes, is read by one kernel in each direction. If s is no
+// or rms_norm. A rounded product is read by one kernel in each direction. If s is no
 // result, backward computes it again: x and the product are kept anyway, and take less memory traffic than s. x and s
 // are never rounded, y only if linear layers alone read it.
 #include "ops/residual/residual_norm.h"
@@ -113,7 +113,9 @@ NormedSum fused(Context& ctx, const Op& op, const ResidualInputs& in, const RowM
   if (gain.defined()) {
     saved.out.norm = Var(ctx.empty(x.shape(), op.operand ? ctx.compute : DType::f32));
     saved.stats = ctx.empty({fold(x.shape()).rows, 2});
-    target = op.operand ? operand_target(ctx, saved.out.norm.value()) : target_of_copy(ctx, saved.out.norm);
+    Tensor operand = saved.out.norm.value();
+    if (!op.operand) keep_copy(ctx, saved.out.norm, operand = operand_memory(ctx, operand));
+    target = target_in(operand);
   }
   const auto& [sum, norm] = saved.out;
   run_kernel(ctx, ResidualNormForward<S>{sum_of<S>(saved), !bias.defined(), data_of<float>(gain), data_of<float>(bias),

@@ -32,7 +32,7 @@ struct ResidualNormForward {
   float *s, *y;              // null: not stored
   float* stats;              // (rows, 2) mean and r of each row of s
   float eps;
-  OperandTarget operand = {};  // of y
+  OperandTarget operand = {};  // of y, in the type S
 };
 
 // sums (cols) = beta * sums + the column sums of a matrix; null: they are not used. beta: 0 or 1.
@@ -47,6 +47,7 @@ struct SummedGradient {
 template <class S>
 struct ResidualNormBackward {
   static constexpr const char* kName = "residual_norm_backward";
+  static constexpr bool kAllocatesOnCpu = true;
   ResidualSum<S> sum;
   const float* s;  // null: it is computed again
   bool rms;
