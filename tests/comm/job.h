@@ -2,7 +2,6 @@
 #pragma once
 
 #include <fcntl.h>
-#include <gtest/gtest.h>
 #include <spawn.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -10,15 +9,11 @@
 
 #include <chrono>
 #include <csignal>
-#include <filesystem>
-#include <fstream>
 #include <map>
 #include <sstream>
-#include <string>
 #include <thread>
-#include <vector>
 
-#include "temp_folder.h"
+#include "test.h"
 
 namespace lmx_test {
 

@@ -1,19 +1,14 @@
 // Tests that apply to the MPI group alone: mpirun, its failures and other launchers.
 #include <algorithm>
-#include <filesystem>
 #include <memory>
 
 #include "app/jobs/launcher.h"
-#include "names.h"
 #include "process_jobs.h"
-#include "temp_folder.h"
 
 namespace lmx_test {
 namespace {
 
 using lmx::str;
-using testing::HasSubstr;
-using testing::StartsWith;
 
 class Mpi : public ProcessJobs {
  protected:

@@ -1,32 +1,24 @@
 // The sum over virtual ranks through a codec.
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include <malloc.h>
 
 #include <cmath>
 #include <cstring>
-#include <fstream>
 
 #include "comm/partition.h"
 #include "comm/sent_bytes.h"
 #include "lmx/codec.h"
 #include "lmx/random.h"
 #include "lmx/row_sync.h"
-#include "names.h"
 #include "sync/group.h"
+#include "test.h"
 #include "vector_of.h"
 
 namespace lmx {
 namespace {
 
-using lmx_test::sent_bytes;
-using lmx_test::sent_row_bytes;
+using namespace lmx_test;
 
-using lmx_test::Names;
-using lmx_test::vector_of;
 using sync_test::make_group;
-using testing::ElementsAre;
 
 Context context(Communicator& comm) {
   Context ctx;

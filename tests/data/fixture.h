@@ -1,8 +1,6 @@
 // A directory for each test with files, gzip, and a disk that is full.
 #pragma once
 
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -10,18 +8,14 @@
 
 #include <csignal>
 #include <cstdlib>
-#include <filesystem>
-#include <fstream>
 #include <optional>
 #include <sstream>
 #include <stdexcept>
-#include <string>
 
-#include "errors.h"
 #include "lmx/config.h"
 #include "lmx/data.h"
 #include "lmx/error.h"
-#include "temp_folder.h"
+#include "test.h"
 
 namespace lmx_test {
 

@@ -1,7 +1,5 @@
 // lmx translate and lmx score on the folder of a new run with a small transformer. Its translations have no meaning,
 // but they must not depend on batching or input form.
-#include <gmock/gmock.h>
-
 #include <cmath>
 
 #include "app/datasets/open.h"
@@ -12,15 +10,12 @@
 #include "app/translation/translate.h"
 #include "data/dataset.h"
 #include "lmx/error.h"
-#include "names.h"
 #include "train/run_folder.h"
 
 namespace lmx::train {
 namespace {
 
-using lmx_test::Names;
-using testing::HasSubstr;
-namespace fs = std::filesystem;
+using namespace lmx_test;
 
 class TranslationRunTest : public RunFolderTest {
  protected:

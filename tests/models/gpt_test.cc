@@ -1,18 +1,14 @@
 // The model `gpt`: gradients in f64, sequences that do not depend on each other, sizes of known models, initial values
 // and errors.
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
-#include "errors.h"
 #include "lmx/error.h"
 #include "lmx/plugin.h"
 #include "models/model_on_batches.h"
-#include "names.h"
+#include "test.h"
 
 namespace lmx::gpt {
 namespace {
 
-using lmx_test::Names;
+using namespace lmx_test;
 using testing::windows_of;
 
 constexpr int64_t kWords = 13;

@@ -1,7 +1,5 @@
 // A model against PyTorch: same weights, same batches. Scripts in tools/parity make the golden files. The model
 // computes on the device that LMX_TEST_DEVICE names.
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <cmath>
 
@@ -12,8 +10,8 @@
 #include "lmx/optim.h"
 #include "lmx/plugin.h"
 #include "ops/gradcheck.h"
-#include "paths.h"
 #include "runfiles/checkpoint.h"
+#include "test.h"
 
 namespace lmx::testing {
 

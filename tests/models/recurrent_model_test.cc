@@ -1,9 +1,6 @@
 // Recurrent language models as their plugins make them: sizes, weight normalisation, checkpoints, memory.
-#include <gtest/gtest.h>
-
 #include <map>
 
-#include "errors.h"
 #include "lmx/error.h"
 #include "lmx/loss.h"
 #include "lmx/model.h"
@@ -11,6 +8,7 @@
 #include "lmx/optim.h"
 #include "lmx/plugin.h"
 #include "ops/gradcheck.h"
+#include "test.h"
 
 namespace lmx {
 namespace {

@@ -1,20 +1,16 @@
 // The Transformer as a model: gradients in f64, noise and values that do not depend on how sentences are cut into
 // batches, incremental decoding, sizes, and a language model of its decoder.
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include <map>
 
-#include "errors.h"
 #include "lmx/error.h"
 #include "lmx/plugin.h"
 #include "models/model_on_batches.h"
-#include "names.h"
+#include "test.h"
 
 namespace lmx {
 namespace {
 
-using lmx_test::Names;
+using namespace lmx_test;
 
 constexpr int64_t kWords = 13;
 

@@ -1,19 +1,14 @@
 // Every op of lmx/array_ops.h and lmx/ops.h against central differences in f64 and against PyTorch in f32.
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <cmath>
-#include <fstream>
 #include <set>
 #include <sstream>
 
 #include "device.h"
 #include "lmx/parallel.h"
 #include "ops/array_op_cases.h"
-#include "paths.h"
-#include "patterns.h"
 #include "runfiles/checkpoint.h"
+#include "test.h"
 
 namespace lmx::testing {
 namespace {

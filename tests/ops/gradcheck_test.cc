@@ -1,24 +1,20 @@
 // Every differentiable op of lmx/ops.h against central differences: several rows, one row, size-1 dimensions.
 #include "ops/gradcheck.h"
 
-#include <gmock/gmock.h>
 #include <gtest/gtest-spi.h>
 
-#include <fstream>
 #include <set>
 #include <sstream>
 
 #include "device.h"
 #include "lmx/error.h"
 #include "lmx/ops.h"
-#include "names.h"
-#include "paths.h"
-#include "patterns.h"
+#include "test.h"
 
 namespace lmx::testing {
 namespace {
 
-using lmx_test::Names;
+using namespace lmx_test;
 
 struct Row {
   std::string op, label;

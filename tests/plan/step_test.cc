@@ -1,15 +1,12 @@
 // The schedule of a step: exchanges beside backward, one after the other, and the wait for the slowest rank.
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <cmath>
-#include <vector>
 
 #include "app/plan/divided.h"
 #include "app/plan/step.h"
 #include "app/plan/work.h"
 #include "lmx/error.h"
-#include "names.h"
+#include "test.h"
 
 namespace lmx_test {
 namespace {

@@ -1,23 +1,16 @@
 // Documents: every link between the project's pages has its target, every path that a page names exists, every page is
 // short and listed, and the version is the same wherever it is written.
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <cctype>
-#include <filesystem>
-#include <fstream>
 #include <map>
 #include <regex>
 #include <set>
 #include <sstream>
-#include <string>
 #include <string_view>
-#include <vector>
 
 #include "lmx/api.h"
-#include "paths.h"
 #include "source_files.h"
-#include "temp_folder.h"
+#include "test.h"
 
 namespace lmx_style {
 namespace {

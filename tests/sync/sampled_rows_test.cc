@@ -1,23 +1,18 @@
 // Requirements for `sampled_rows` beyond the conformance suite: the selected rows, also for losses, and the treatment
 // of the other rows.
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
-#include "errors.h"
 #include "lmx/error.h"
 #include "lmx/loss.h"
 #include "lmx/ops.h"
 #include "lmx/param_server.h"
 #include "lmx/row_sampling.h"
-#include "names.h"
 #include "recipe/sync_rules.h"
 #include "sync/group.h"
+#include "test.h"
 
 namespace lmx::sync_test {
 namespace {
 
-using lmx_test::Names;
-using testing::HasSubstr;
+using namespace lmx_test;
 using RowsOf = std::vector<int32_t>;
 
 constexpr int64_t kV = 80, kD = 5, kT = 3;

@@ -1,18 +1,14 @@
 // Requirements for single strategies beyond the conformance suite.
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include "lmx/error.h"
-#include "names.h"
 #include "sync/group.h"
 #include "sync/shipped_strategies.h"
+#include "test.h"
 
 namespace lmx::sync_test {
 namespace {
 
-using lmx_test::Names;
+using namespace lmx_test;
 using testing::Contains;
-using testing::ElementsAre;
 
 std::unique_ptr<SyncRule> strategy(const std::string& yaml, int rank = 0, int ranks = 1,
                                    std::vector<ParameterSpec> params = parameters()) {

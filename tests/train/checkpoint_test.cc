@@ -1,5 +1,4 @@
 // Checkpoint folders: complete or absent, verified on reading; pruning keeps the best one.
-#include <gmock/gmock.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -9,15 +8,13 @@
 
 #include "base/files.h"
 #include "base/output_file.h"
-#include "names.h"
 #include "runfiles/checkpoint.h"
 #include "train/fixture.h"
 
 namespace lmx::train {
 namespace {
 
-namespace fs = std::filesystem;
-using lmx_test::Names;
+using namespace lmx_test;
 using Json = nlohmann::json;
 
 TrainState small_state(float first) {

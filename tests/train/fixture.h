@@ -1,18 +1,12 @@
 // A separate folder for each test, and small tensors.
 #pragma once
 
-#include <gtest/gtest.h>
-
-#include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
-#include <string>
-#include <vector>
 
 #include "lmx/plugin.h"
 #include "runfiles/checkpoint.h"
-#include "temp_folder.h"
+#include "test.h"
 
 namespace lmx::train {
 

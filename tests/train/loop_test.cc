@@ -1,5 +1,4 @@
 // The training loop in one process: accumulation, carried state, evaluation, folders, comparison at a resume.
-#include <gmock/gmock.h>
 #include <signal.h>
 
 #include <cmath>
@@ -10,7 +9,6 @@
 #include "autograd/gradient_sums.h"
 #include "base/text.h"
 #include "lmx/parallel.h"
-#include "names.h"
 #include "runfiles/checkpoint.h"
 #include "train/loop/trainer.h"
 #include "train/run_folder.h"
@@ -19,8 +17,7 @@
 namespace lmx::train {
 namespace {
 
-using lmx_test::Names;
-using testing::ElementsAre;
+using namespace lmx_test;
 
 // Appended to kWordRecipe.
 constexpr const char* kTraining = R"(

@@ -1,5 +1,4 @@
 // metrics.jsonl, and the TensorBoard events in the same folder.
-#include <gmock/gmock.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -9,13 +8,11 @@
 #include <cmath>
 #include <csignal>
 #include <cstring>
-#include <filesystem>
 #include <limits>
 #include <mutex>
 
 #include "app/run/run.h"
 #include "base/text.h"
-#include "names.h"
 #include "runfiles/metrics.h"
 #include "runfiles/open_window.h"
 #include "runfiles/tensorboard.h"
@@ -26,8 +23,7 @@
 namespace lmx::train {
 namespace {
 
-using lmx_test::Names;
-using testing::HasSubstr;
+using namespace lmx_test;
 
 std::string hex(const std::string& bytes) {
   std::string out;

@@ -1,18 +1,14 @@
 // Training on parallel text: sub-batches, accumulation, ranks, resume, validation, times.
-#include <gmock/gmock.h>
-
 #include <cmath>
 #include <numbers>
 
 #include "base/text.h"
-#include "names.h"
 #include "train/pairs_fixture.h"
 
 namespace lmx::train {
 namespace {
 
-using lmx_test::Names;
-using testing::HasSubstr;
+using namespace lmx_test;
 
 class Pairs : public PairsTest {};
 

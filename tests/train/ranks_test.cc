@@ -1,12 +1,9 @@
 // Runs of several ranks: N ranks equal one, checkpoints can be resumed with other numbers of ranks, and the ledger
 // counts the traffic.
-#include <gmock/gmock.h>
-
 #include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "app/run/run.h"
-#include "names.h"
 #include "nn/state_dict.h"
 #include "runfiles/checkpoint.h"
 #include "train/run_folder.h"
@@ -14,8 +11,7 @@
 namespace lmx::train {
 namespace {
 
-using lmx_test::Names;
-using testing::HasSubstr;
+using namespace lmx_test;
 
 // Appended to kWordRecipe.
 constexpr const char* kRanksTraining = R"(

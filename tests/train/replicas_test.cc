@@ -1,18 +1,15 @@
 // Runs of ranks that have their own values between synchronisations: of all parameters, or of some, beside rules that
 // sum gradients (mixed_rules_test.cc has their single steps).
-#include <gmock/gmock.h>
-
 #include <nlohmann/json.hpp>
 
 #include "app/run/run.h"
-#include "names.h"
 #include "runfiles/checkpoint.h"
 #include "train/run_folder.h"
 
 namespace lmx::train {
 namespace {
 
-using lmx_test::Names;
+using namespace lmx_test;
 
 // Appended to kWordRecipe.
 constexpr const char* kReplicaTraining = R"(

@@ -1,16 +1,13 @@
 // safetensors files: written files are read back, and every malformed file is rejected with one message.
-#include <gmock/gmock.h>
-
 #include <cstring>
 
-#include "names.h"
 #include "runfiles/checkpoint.h"
 #include "train/fixture.h"
 
 namespace lmx::train {
 namespace {
 
-using lmx_test::Names;
+using namespace lmx_test;
 
 class Safetensors : public FolderTest {
  protected:

@@ -1,6 +1,4 @@
 // Runs whose ranks are workers of a parameter server.
-#include <gmock/gmock.h>
-
 #include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -8,16 +6,13 @@
 
 #include "app/inference/evaluate_run.h"
 #include "app/run/run.h"
-#include "names.h"
 #include "runfiles/checkpoint.h"
 #include "train/run_folder.h"
 
 namespace lmx::train {
 namespace {
 
-namespace fs = std::filesystem;
-using lmx_test::Names;
-using testing::HasSubstr;
+using namespace lmx_test;
 
 // Appended to kWordRecipe.
 constexpr const char* kWorkersTraining = R"(

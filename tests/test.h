@@ -1,14 +1,32 @@
-// A matcher for the facts of a message: its place, its keys, values and shapes. Its wording is docs/errors.md's to pin.
+// What most tests include: GoogleTest with its matchers of texts, the folders of the sources and of the build,
+// temporary folders, regular expressions, and the facts of a message.
 #pragma once
 
 #include <gmock/gmock.h>
 
+#include <filesystem>
+#include <fstream>
 #include <ostream>
 #include <string>
 #include <vector>
 
+#include "lmx/error.h"
+#include "paths.h"
+#include "patterns.h"
+#include "temp_folder.h"
+
 namespace lmx_test {
 
+namespace fs = std::filesystem;
+using testing::AllOf;
+using testing::ContainsRegex;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
+using testing::StartsWith;
+
+// A matcher for the facts of a message: its place, its keys, values and shapes. docs/errors.md pins its wording.
 class NamesMatcher {
  public:
   using is_gtest_matcher = void;
@@ -39,6 +57,17 @@ NamesMatcher Names(const Facts&... facts) {
   std::vector<std::string> all = {std::string(facts)...};
   for (const std::string& fact : all) EXPECT_NE(fact, "") << "an empty fact holds for every text";
   return NamesMatcher(std::move(all));
+}
+
+// The text of the UserError that `call` throws, or "no error".
+template <class Call>
+std::string user_error(const Call& call) {
+  try {
+    call();
+  } catch (const lmx::UserError& e) {
+    return e.what();
+  }
+  return "no error";
 }
 
 }  // namespace lmx_test
