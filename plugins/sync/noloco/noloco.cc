@@ -93,7 +93,7 @@ class Noloco final : public ReplicaStrategy {
 
   std::string describe(int ranks) const override {
     return str(ranks, ranks == 1 ? " rank has its own values" : " ranks have their own values",
-               ", exchanged in pairs every ", c_.every, c_.every == 1 ? " step" : " steps");
+               ", exchanged in pairs every ", plural(c_.every, "step"));
   }
 
  private:

@@ -61,8 +61,8 @@ class Seeded final : public SumStrategy {
       table += str(table.empty() ? "" : ", ", m.front());
       if (m.size() > 1) table += config_.placement == "block" ? str("-", m.back()) : str("+", n, "..", m.back());
     }
-    return str(n, n == 1 ? " seed for " : " seeds for ", ranks, ranks == 1 ? " rank" : " ranks", " (", config_.seeds,
-               ", ", config_.rounding, ", ", config_.placement, config_.rotation ? ", rotating" : "", "): ", table);
+    return str(plural(n, "seed"), " for ", plural(ranks, "rank"), " (", config_.seeds, ", ", config_.rounding, ", ",
+               config_.placement, config_.rotation ? ", rotating" : "", "): ", table);
   }
 
  private:
