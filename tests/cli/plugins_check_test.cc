@@ -230,7 +230,7 @@ TEST_F(PluginsNew, WritesFiveFilesAndWhatToDoNext) {
     EXPECT_THAT(text, Not(HasSubstr("@Name@"))) << name;
   }
   EXPECT_THAT(read_file(fs::path(to) / "plug_in2.cc"),
-              HasSubstr("LMX_PLUGIN(model, plug_in2, PlugIn2Config, make_plug_in2)"));
+              HasSubstr("LMX_PLUGIN(model, plug_in2, PlugIn2Config, PlugIn2)"));
   EXPECT_THAT(o.out, HasSubstr("plugins check"));
 }
 
@@ -287,12 +287,8 @@ TEST_F(PluginsNew, RefusesNamesThatAreNoIdentifiers) {
   EXPECT_THAT(run_lmx({"plugins", "new", "model", "test", "--dir", folder_ / "x"}), Refuses("'test'", "CMake's"));
 }
 
-}  // namespace
-
 // lmx plugins check on losses, optimizers, schedules, codecs and metrics: each broken promise fails the check that is
 // made for it.
-
-namespace {
 
 Outcome check(const std::string& kind, const std::string& config, const Words& more = {}) {
   const std::string file = str(build_path("/tests/plugins/own_kinds/test_"), kind, "/test_", kind, ".so");

@@ -309,11 +309,7 @@ class VirtualGroup final : public CommGroup {
   std::shared_ptr<const RankNodes> nodes_;
 };
 
-std::unique_ptr<CommGroup> make_virtual(const Node& config, const std::string& path, const CommEnv& env) {
-  return std::make_unique<VirtualGroup>(read_config<VirtualConfig>(config, path), env);
-}
-
 }  // namespace
 }  // namespace lmx::virtual_ranks
 
-LMX_PLUGIN(comm, virtual, lmx::virtual_ranks::VirtualConfig, lmx::virtual_ranks::make_virtual)
+LMX_PLUGIN(comm, virtual, lmx::virtual_ranks::VirtualConfig, lmx::virtual_ranks::VirtualGroup)

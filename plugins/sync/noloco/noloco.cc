@@ -114,10 +114,6 @@ class Noloco final : public ReplicaStrategy {
   int64_t round_ = 0;  // exchanges
 };
 
-std::unique_ptr<SyncRule> make_noloco(const Node& config, const std::string& path, const SyncEnv& env) {
-  return std::make_unique<Noloco>(read_config<NolocoConfig>(config, path), env);
-}
-
 }  // namespace
 
-LMX_PLUGIN(sync, noloco, NolocoConfig, make_noloco)
+LMX_PLUGIN(sync, noloco, NolocoConfig, Noloco)

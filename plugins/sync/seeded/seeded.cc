@@ -81,10 +81,6 @@ class Seeded final : public SumStrategy {
   SeededConfig config_;
 };
 
-std::unique_ptr<SyncRule> make_seeded(const Node& config, const std::string& path, const SyncEnv& env) {
-  return std::make_unique<Seeded>(read_config<SeededConfig>(config, path), env);
-}
-
 }  // namespace
 
-LMX_PLUGIN(sync, seeded, SeededConfig, make_seeded)
+LMX_PLUGIN(sync, seeded, SeededConfig, Seeded)
