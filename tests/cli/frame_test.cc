@@ -114,11 +114,7 @@ TEST(Frame, ValueOutsideTheAllowedOnes) {
   expect_usage_error({"plugins", "info", "x", "--kind", "modle"}, Names("--kind"));
 }
 
-}  // namespace
-
 // lmx devices, on the emulated device and without one.
-
-namespace {
 
 class DevicesCommand : public testing::Test {
  protected:

@@ -83,12 +83,8 @@ TEST(PluginsCommand, MissingFolder) {
   EXPECT_EQ(o.err, "error: [plugin] plugin directory: " + missing_path() + " is no directory\n");
 }
 
-}  // namespace
-
 // A plugin's description: the data that is known without loading the plugin, and the cases in which it must be loaded.
 // The plugin writes a file when it is loaded.
-
-namespace {
 
 const std::string kPlugins = build_path("/tests/plugins/");
 const std::string kRecipeFile = source_path("/recipes/quickstart.yaml");

@@ -175,11 +175,7 @@ TEST(Folded, LinesAndIndents) {
   EXPECT_EQ(lmx::shortened("unbreakable_word", 5), "");
 }
 
-}  // namespace
-
 // Help on terminals of any width, with colours if the terminal supports them (tables: width_test.cc).
-
-namespace {
 
 class Terminal : public RunTest {
  protected:

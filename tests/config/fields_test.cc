@@ -218,11 +218,7 @@ TEST(ConfigDescriber, OneRowPerField) {
   EXPECT_EQ(describe_config<Needs>()[0].default_text, "\?\?\?");
 }
 
-}  // namespace
-
 // Errors of independent checks are reported together.
-
-namespace {
 
 TEST(TogetherTest, OneMistakeStaysWhatItIs) {
   ErrorCollector errors;
@@ -255,11 +251,7 @@ TEST(TogetherTest, OtherErrorsAreThrownAtOnce) {
   EXPECT_THROW(errors.keep([] { throw RunError("a"); }), RunError);
 }
 
-}  // namespace
-
 // Patterns of parameter names: what they mean, and that no pattern takes the stack or the time of a run.
-
-namespace {
 
 const std::vector<std::string> kNames{"embedding.weight", "lstm.0.bias", "mlstm.0.weight_mx", "softmax.weight"};
 

@@ -303,11 +303,7 @@ TEST_F(LaunchedExperiment, CheckHasAnExitCode) {
   EXPECT_THAT(run_process(words("show", launched), environment()), Succeeds());
 }
 
-}  // namespace
-
 // The progress of an experiment or a sweep, from the records of its runs.
-
-namespace {
 
 using lmx_cli::jobs::Progress;
 

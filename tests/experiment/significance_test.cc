@@ -76,11 +76,7 @@ TEST(JoinedTest, HoldsIfAllPartsDoAndFailsByTheClearestPart) {
   EXPECT_DOUBLE_EQ(fails.p, 3 * 0.02);
 }
 
-}  // namespace
-
 // At which bandwidth a method has a lower loss than the base in equal time.
-
-namespace {
 
 using namespace lmx_test;
 using Curve = std::vector<std::pair<double, double>>;

@@ -112,11 +112,7 @@ TEST_F(GpuCalibration, MeasuresOneGpu) {
   EXPECT_FALSE(fs::exists(path("m.yaml")));
 }
 
-}  // namespace
-
 // Times of a calibration, which all ranks measure together.
-
-namespace {
 
 TEST(PlanTiming, ThreeRanksOnOneCoreAndOneRankAloneAreAsFastAsTwoRanksOnEachOfTwoCores) {
   train::load_plugins();

@@ -156,11 +156,7 @@ TEST(PlanLedger, TheStateOfAllShardsCountsForTheUpdatesOfWorkers) {
   }
 }
 
-}  // namespace
-
 // A request that is planned at several speeds, and the steps of ranks that one computer computes in turn.
-
-namespace {
 
 using namespace lmx::plan;
 

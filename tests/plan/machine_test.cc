@@ -84,11 +84,7 @@ TEST(PlanMachine, ExchangesAreCheckedWhenTheyAreRead) {
   EXPECT_THROW(device_of("[{strategy: a, ranks: 2, moved: 1, seconds: 1}]"), lmx::UserError);
 }
 
-}  // namespace
-
 // The memory of matrix products in a plan is that of the planned machine's processor.
-
-namespace {
 
 constexpr const char* kMachine = R"(
 title: a machine

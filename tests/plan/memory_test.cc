@@ -120,11 +120,7 @@ TEST_F(PlanMemory, RefusesWhatIsNoRun) {
   }
 }
 
-}  // namespace
-
 // Activation checkpointing in a plan. The products that it computes again: CountedProducts.
-
-namespace {
 
 class PlanRecomputation : public PlanCommand {
  protected:

@@ -130,11 +130,7 @@ TEST(PlanStep, WaitingIsPartOfTheComputation) {
   EXPECT_NEAR(t.compute_s, 3.5 + t.wait_s, 1e-12);
 }
 
-}  // namespace
-
 // Times of collectives, against a count of what each rank sends in each round, and against the formulas of rings.
-
-namespace {
 
 LinksConfig links_of(int64_t ranks_per_node, double node, double network, bool shared = false) {
   LinksConfig links;

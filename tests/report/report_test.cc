@@ -297,11 +297,7 @@ TEST(Importance, LeavesOutWhatCannotBeEstimated) {
   EXPECT_TRUE(importance_of({"a"}, {{"1"}, {"2"}}, {3, 4}).empty());
 }
 
-}  // namespace
-
 // `lmx run` on several nodes: sums in two levels, and bytes by level in the metrics and in `lmx report`.
-
-namespace {
 
 class LevelsTest : public RunTest {
  protected:

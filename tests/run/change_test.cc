@@ -188,11 +188,7 @@ TEST_F(RecordsResume, DamageIsToldOf) {
   EXPECT_EQ(o.err.find("warning: "), std::string::npos) << o.err;
 }
 
-}  // namespace
-
 // Runs that start from the weights of other runs, and frozen parameters.
-
-namespace {
 
 class Init : public RunTest {
  protected:
