@@ -1,4 +1,4 @@
-// What most tests include: GoogleTest with its matchers of texts, the folders of the sources and of the build,
+// For most tests: GoogleTest with its matchers of texts, the folders of the sources and of the build,
 // temporary folders, regular expressions, and the facts of a message.
 #pragma once
 
@@ -12,7 +12,6 @@
 
 #include "lmx/error.h"
 #include "paths.h"
-#include "patterns.h"
 #include "temp_folder.h"
 
 namespace lmx_test {
@@ -69,5 +68,27 @@ std::string user_error(const Call& call) {
   }
   return "no error";
 }
+
+// Regular expressions (ECMAScript). Tests use these functions, because each file that uses std::regex itself takes
+// three seconds more to compile.
+
+// A match: the whole text of it, and then that of each group, which is empty if the group takes no part.
+using Match = std::vector<std::string>;
+
+// The first match in the text, and all of them. Empty if there is none.
+Match first_match(const std::string& text, const std::string& pattern);
+std::vector<Match> all_matches(const std::string& text, const std::string& pattern);
+
+// The text with `by` in the place of each match; $1 in it is the first group.
+std::string replaced(const std::string& text, const std::string& pattern, const std::string& by);
+
+// How often a text contains `part`.
+size_t count_of(const std::string& text, const std::string& part);
+
+// The number behind a name at the beginning of a line but the first one; NaN if there is no such line.
+double number_behind(const std::string& text, const std::string& name);
+
+// The first group of the first match, as a number. If there is none, the test fails, and NaN is returned.
+double number_in(const std::string& text, const std::string& pattern);
 
 }  // namespace lmx_test

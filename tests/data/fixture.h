@@ -75,11 +75,7 @@ class DataTest : public testing::Test, protected TempFolder {
     gzclose(file);
     return path(name);
   }
-  std::string read(const std::string& name) const {
-    std::ostringstream text;
-    text << std::ifstream(folder_ / name, std::ios::binary).rdbuf();
-    return text.str();
-  }
+  std::string read(const std::string& name) const { return read_file(folder_ / name); }
   // `data:` over these files, its cache inside the directory.
   lmx::Node text_data(const std::string& files_yaml, const std::string& more = "") const {
     return lmx::parse_yaml("name: text\ncache_dir: " + path("cache") + "\nfiles: [" + files_yaml + "]\n" + more,

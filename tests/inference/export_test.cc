@@ -82,7 +82,6 @@ struct BinaryModel {
 
 class Export : public RunTest {
  protected:
-  Outcome lmx(Words words) const { return run_lmx(std::move(words), environment()); }
   Outcome export_to(const std::string& format, const std::string& run, const std::string& output) const {
     return lmx({"export", path(run), "--to", format, "--output", path(output)});
   }

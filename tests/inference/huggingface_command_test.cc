@@ -23,7 +23,6 @@ model: {name: gpt, layers: 1, d: 8, heads: 2, context: 32, )";
 
 class Import : public RunTest {
  protected:
-  Outcome lmx(const Words& words) const { return run_lmx(words, environment()); }
   std::string out(const Words& words) const {
     const Outcome o = lmx(words);
     EXPECT_THAT(o, Succeeds());

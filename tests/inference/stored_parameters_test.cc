@@ -69,7 +69,7 @@ TEST_F(Average, AFullDiskLeavesWhatWasThere) {
                                              average_checkpoints({{}, path("run"), 2, 0}, path("mean.safetensors"));
                                            }),
               HasSubstr("mean.safetensors"));
-  EXPECT_EQ(read_all(path("mean.safetensors")), "the last one");
+  EXPECT_EQ(lmx_test::read_file(path("mean.safetensors")), "the last one");
   for (const auto& entry : std::filesystem::directory_iterator(folder_))
     EXPECT_EQ(entry.path().filename().string().find("tmp"), std::string::npos) << entry.path();
 }

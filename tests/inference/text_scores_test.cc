@@ -26,7 +26,6 @@ class AnyText : public RunTest {
                            std::to_string(eval_batch) + "}\nthreads: 1\n");
     ASSERT_THAT(run("a"), Succeeds());
   }
-  Outcome lmx(Words words) const { return run_lmx(std::move(words), environment()); }
   static double value(const std::string& text, const std::string& key) {
     const size_t at = text.find(key + " ");
     if (at == std::string::npos) ADD_FAILURE() << "no " << key << " in " << text;
@@ -138,7 +137,6 @@ class Trained : public RunTest {
     ASSERT_THAT(o, Succeeds());
     result_ = o.out;
   }
-  Outcome lmx(Words words) const { return run_lmx(std::move(words), environment()); }
   std::string result_;
 };
 

@@ -33,7 +33,6 @@ class TranslateCommands : public RunTest {
     const char* parts[] = {"ba", "ko", "li", "mu", "ter", "gan", "sol"};
     return std::string(parts[i % 7]) + parts[i / 7 % 7] + parts[i / 49 % 7];
   }
-  Outcome lmx(Words words) const { return run_lmx(std::move(words), environment()); }
   std::string result_;
 };
 

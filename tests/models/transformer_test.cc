@@ -3,7 +3,6 @@
 #include <map>
 
 #include "lmx/error.h"
-#include "lmx/plugin.h"
 #include "models/model_on_batches.h"
 #include "test.h"
 
@@ -15,10 +14,7 @@ using namespace lmx_test;
 constexpr int64_t kWords = 13;
 
 std::unique_ptr<Model> model_of(const std::string& fields, int64_t vocab = kWords) {
-  const Node config = parse_yaml("{name: transformer, " + fields + "}", "test");
-  Registry::instance().add_default_directories();
-  return create<ModelFactory>(Registry::instance().find(PluginKind::model, config, "model"), config, "model",
-                              ModelEnv{vocab});
+  return testing::made_model("{name: transformer, " + fields + "}", vocab);
 }
 
 const char* const kSmall = "encoder_layers: 2, decoder_layers: 2, d: 8, heads: 2, ffn: 10";

@@ -97,11 +97,7 @@ TEST(ArrayOps, ValuesAndGradientsEqualPyTorchs) {
 
 TEST(ArrayOps, EveryOpOfTheHeaderHasACase) {
   std::set<std::string> declared, tested;
-  std::ifstream file(lmx_test::source_path("/core/include/lmx/array_ops.h"));
-  ASSERT_TRUE(file);
-  std::stringstream text;
-  text << file.rdbuf();
-  const std::string content = text.str();
+  const std::string content = lmx_test::read_file(lmx_test::source_path("/core/include/lmx/array_ops.h"));
   for (const lmx_test::Match& found : lmx_test::all_matches(content, "LMX_API (?:Var|std::vector<Var>) (\\w+)\\("))
     declared.insert(found[1]);
   for (const OpCase& c : all_cases()) tested.insert(c.op);

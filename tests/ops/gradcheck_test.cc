@@ -381,11 +381,7 @@ TEST(DeviceGradcheck, EveryRow) {
 }
 
 TEST(Gradcheck, EveryOpOfTheHeaderHasARow) {
-  std::ifstream file(lmx_test::source_path("/core/include/lmx/ops.h"));
-  ASSERT_TRUE(file);
-  std::stringstream text;
-  text << file.rdbuf();
-  const std::string header = text.str();
+  const std::string header = lmx_test::read_file(lmx_test::source_path("/core/include/lmx/ops.h"));
   std::set<std::string> declared, tested;
   for (const lmx_test::Match& found : lmx_test::all_matches(header, "LMX_API (?:Var|LossValue|NormedSum) (\\w+)\\("))
     declared.insert(found[1]);

@@ -26,7 +26,7 @@ struct Outcome {
   std::string out, err;
 };
 
-// What GoogleTest prints of an outcome that is not the expected one.
+// GoogleTest prints this if an outcome is not the expected one.
 inline void PrintTo(const Outcome& o, std::ostream* out) {
   *out << "exit code " << o.code << ", stdout:\n" << o.out << "\nstderr:\n" << o.err;
 }
@@ -65,12 +65,6 @@ auto Fails(const Facts&... facts) {
 template <class... Facts>
 auto Refuses(const Facts&... facts) {
   return ended(2, &Outcome::err, facts...);
-}
-
-inline std::string read_file(const std::filesystem::path& path) {
-  std::ostringstream text;
-  text << std::ifstream(path, std::ios::binary).rdbuf();
-  return text.str();
 }
 
 // `environment` is added to the environment of this process.

@@ -53,6 +53,7 @@ class RunTest : public testing::Test, protected TempFolder {
   Outcome run(const std::string& dir, const Words& more = {}) const {
     return run_process(command(dir, more), environment());
   }
+  Outcome lmx(Words words) const { return run_lmx(std::move(words), environment()); }
   std::map<std::string, std::string> environment() const {
     return {{"LMX_CACHE_DIR", path("cache")}, {"OMP_NUM_THREADS", "1"}};
   }

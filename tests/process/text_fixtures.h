@@ -23,7 +23,6 @@ class LettersTest : public RunTest {
                            "checkpoint: {every: 1, keep_last: 2}\nthreads: 1\n");
     ASSERT_THAT(run(name), Succeeds());
   }
-  Outcome lmx(Words words) const { return run_lmx(std::move(words), environment()); }
   std::string checkpoint(const std::string& run, int step = 3) const {
     return path(run) + "/checkpoints/step-" + std::to_string(step);
   }
@@ -46,7 +45,6 @@ class BytesRun : public RunTest {
                            "loss: {name: full_softmax}\noptimizer: {name: adam, lr: 0.01}\nclip: 1.0\n" +
                            "train: {steps: 60, eval_batch: 4}\nthreads: 1\n");
   }
-  Outcome lmx(Words words) const { return run_lmx(std::move(words), environment()); }
   Outcome good(Words words) const {
     Outcome o = lmx(std::move(words));
     EXPECT_THAT(o, Succeeds());

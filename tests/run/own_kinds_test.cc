@@ -6,11 +6,27 @@
 namespace lmx_test {
 namespace {
 
-const std::string kKindPlugins = build_path("/tests/plugins");
-
-class OwnKinds : public RunTest {
+// Runs with plugins of these folders of tests/plugins.
+class WithPlugins : public RunTest {
  protected:
-  OwnKinds() {
+  explicit WithPlugins(Words folders) : folders_(std::move(folders)) {}
+  Words with_plugins(Words words) const {
+    for (const std::string& folder : folders_)
+      words = joined(words, {"--plugin-dir", build_path("/tests/plugins/") + folder});
+    return words;
+  }
+  Outcome train(const std::string& dir, const Words& more = {}) const {
+    return run_process(with_plugins(command(dir, more)), environment());
+  }
+  Outcome lmx(const Words& words) const { return run_lmx(with_plugins(words), environment()); }
+
+ private:
+  const Words folders_;
+};
+
+class OwnKinds : public WithPlugins {
+ protected:
+  OwnKinds() : WithPlugins({"own_names", "own_kinds", "composed"}) {
     write("tiny.yaml",
           "data: {name: synthetic, vocab_size: 60, train_tokens: 3000, valid_tokens: 300, test_tokens: 0}\n"
           "batcher: {name: spans, span: 9}\nbatch: {global: 8, micro: 3}\n"
@@ -18,20 +34,6 @@ class OwnKinds : public RunTest {
           "loss: {name: test_loss, sharpness: 1.5}\noptimizer: {name: test_optimizer, pace: 0.25}\n"
           "schedule: {name: test_schedule, share: 0.5, ramp: 2}\n"
           "train: {steps: 6, eval_every: 2, log_every: 1}\ncheckpoint: {every: 2}\nthreads: 1\n");
-  }
-  Words with_plugins(Words words) const {
-    for (const char* folder : {"/own_names", "/own_kinds", "/composed"}) {
-      words.emplace_back("--plugin-dir");
-      words.push_back(kKindPlugins + folder);
-    }
-    return words;
-  }
-  Outcome train(const std::string& dir, const Words& more = {}) const {
-    return run_process(with_plugins(command(dir, more)), environment());
-  }
-  Outcome lmx(Words words) const {
-    words.insert(words.begin(), build_path("/bin/lmx"));
-    return run_process(with_plugins(words), environment());
   }
 };
 
@@ -140,30 +142,14 @@ TEST_F(OwnKinds, TheirFieldsAreInTheSchema) {
 // Plugins whose fields have names that no component of lmx uses. Dry run, run, resume, evaluation and sweep ask a
 // component for what they need, so they must work with any names.
 
-const std::string kNamePlugins = build_path("/tests/plugins");
-
-class OwnNames : public RunTest {
+class OwnNames : public WithPlugins {
  protected:
-  OwnNames() {
+  OwnNames() : WithPlugins({"own_names", "own_names_pairs", "composed"}) {
     write("tiny.yaml",
           "data: {name: synthetic, vocab_size: 60, train_tokens: 3000, valid_tokens: 300, test_tokens: 0}\n"
           "batcher: {name: spans, span: 9}\nbatch: {global: 8}\n"
           "model: {name: composed_decoder, layers: 1, d: 16, ffn: 24}\nloss: {name: full_softmax}\n"
           "optimizer: {name: adam, lr: 0.01}\ntrain: {steps: 6, eval_every: 3}\nthreads: 1\n");
-  }
-  Words with_plugins(Words words) const {
-    for (const char* folder : {"/own_names", "/own_names_pairs", "/composed"}) {
-      words.emplace_back("--plugin-dir");
-      words.push_back(kNamePlugins + folder);
-    }
-    return words;
-  }
-  Outcome train(const std::string& dir, const Words& more = {}) const {
-    return run_process(with_plugins(command(dir, more)), environment());
-  }
-  Outcome lmx(Words words) const {
-    words.insert(words.begin(), build_path("/bin/lmx"));
-    return run_process(with_plugins(words), environment());
   }
 };
 

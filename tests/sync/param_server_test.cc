@@ -43,11 +43,8 @@ class SomeRows final : public ServerStrategy {
 // The worker of one rank, and a server whose update is p <- p - lr g.
 class Worker {
  public:
-  Worker(Communicator& comm, const std::string& yaml, bool some_rows) : comm_(comm), specs_(parameters()) {
-    ctx_.rank = comm.rank();
-    ctx_.ranks = comm.size();
-    ctx_.allocator = comm.allocator();
-    ctx_.comm = &comm;
+  Worker(Communicator& comm, const std::string& yaml, bool some_rows)
+      : comm_(comm), ctx_(context_of(comm)), specs_(parameters()) {
     store_ = comm.once<std::shared_ptr<ParameterStore>>([&] {
       auto made = std::make_shared<ParameterStore>();
       for (const ParameterSpec& spec : specs_) made->add(ctx_, spec, RandomKey(1));

@@ -115,7 +115,7 @@ TEST_F(Pairs, PartsThatDoNotFitAreNamedBeforeAnythingRuns) {
 TEST_F(Pairs, MeasuredTimesStayWithTheRun) {
   const Changes all{{"batcher", "{name: time_balanced, max_tokens: 60}"}, {"train.steps", "9"}};
   const auto whole = train("run", all);
-  const std::string times = read_all(path("run/") + kCostsFile);
+  const std::string times = lmx_test::read_file(path("run/") + kCostsFile);
   EXPECT_THAT(times, Names("\"columns\"", "sentences"));
   std::filesystem::create_directories(folder_ / "half" / "checkpoints");
   write_all(path("half/") + kCostsFile, times);

@@ -129,7 +129,7 @@ TEST_F(Ranks, EachRankHasARecordOfItsTrafficAndMemory) {
 TEST_F(Ranks, AnErrorOfOneRankEndsTheRunOnce) {
   const auto text = message<RunError>([&] { run("d", 4, {{"train.max_loss", "0.01"}}); });
   EXPECT_THAT(text, Names("train.max_loss"));
-  EXPECT_THAT(read_all(path("d/status.json")), HasSubstr("failed"));
+  EXPECT_THAT(lmx_test::read_file(path("d/status.json")), HasSubstr("failed"));
   run("s", 4, {{"train.max_loss", "0.01"}, {"train.on_divergence", "skip"}});
   EXPECT_EQ(records("s", "train").back()["skipped"], 4);
 }

@@ -216,7 +216,7 @@ TEST_F(ReplicaRuns, RecordsCountTheTimeOfExchanges) {
     recorded += record["comm_s"].get<double>();
   }
   int64_t spans = 0;
-  const auto trace = nlohmann::json::parse(read_all(path("trace.json")));
+  const auto trace = nlohmann::json::parse(lmx_test::read_file(path("trace.json")));
   for (const auto& span : trace["traceEvents"]) {
     if (span["name"] != "sync" || span["pid"] != 0 || span["tid"] == Tracer::kDeviceRow) continue;
     traced += 1e-6 * span["dur"].get<double>();

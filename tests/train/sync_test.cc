@@ -189,7 +189,7 @@ class Lengths : public RunFolderTest {
     return run_recipe(recipe(dir, batcher, more), "lengths", {});
   }
   std::string model(const std::string& dir) const {
-    return read_all(path(dir) + "/checkpoints/step-6/model.safetensors");
+    return lmx_test::read_file(path(dir) + "/checkpoints/step-6/model.safetensors");
   }
   std::string refused(const std::string& batcher, const std::string& more = "") const {
     return message<UserError>([&] { run("refused", batcher, more); });
