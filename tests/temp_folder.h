@@ -1,14 +1,21 @@
-// A new folder of files that vanishes with its test.
+// A new folder of files that vanishes with its test, and the text of a file.
 #pragma once
 
 #include <stdlib.h>
 
 #include <filesystem>
 #include <fstream>
+#include <sstream>
 #include <stdexcept>
 #include <string>
 
 namespace lmx_test {
+
+inline std::string read_file(const std::filesystem::path& path) {
+  std::ostringstream text;
+  text << std::ifstream(path, std::ios::binary).rdbuf();
+  return text.str();
+}
 
 class TempFolder {
  public:

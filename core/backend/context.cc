@@ -92,10 +92,6 @@ std::pair<Tensor, std::shared_ptr<Fence>> Context::download(const Tensor& t) con
   return {copy, from.fence()};
 }
 
-}  // namespace lmx
-
-namespace lmx {
-
 LoopWork*& loop_work() {
   thread_local LoopWork* work = nullptr;
   return work;

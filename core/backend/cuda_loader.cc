@@ -174,9 +174,6 @@ void load_plugin_cuda(const std::string& plugin_path) {
     throw UserError(str("[plugin] ", path.string(), ": cannot be loaded: ", dlerror()));
 }
 
-}  // namespace lmx
-
-namespace lmx {
 namespace {
 
 DeviceCounts::Moved difference(const DeviceCounts::Moved& now, const DeviceCounts::Moved& before) {

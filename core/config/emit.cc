@@ -214,11 +214,7 @@ std::string to_json(const Node& node) {
   return out;
 }
 
-}  // namespace lmx
-
 // Typed configs as a tree with every default, and as a table of fields.
-
-namespace lmx {
 
 using config::join_path;
 
@@ -257,12 +253,19 @@ Node node_of(bool value) {
 Node node_of(const std::string& value) {
   return Node::string(value);
 }
+Node node_of(const Node& value) {
+  return value;
+}
 
 template <class T>
 Node node_of(const std::vector<T>& values) {
   Node list = Node::list({});
   for (const T& value : values) list.items.push_back(node_of(value));
   return list;
+}
+
+Node value_of(const Fields::Field& f) {
+  return std::visit([](const auto* value) { return node_of(*value); }, f.value);
 }
 
 std::string one_line(const Node& node) {
@@ -277,23 +280,11 @@ std::string one_line(const Node& node) {
 struct ConfigWriter::Impl : Fields {
   void put(const char* name, Node value) { levels.back().second.set(name, std::move(value)); }
 
-  void field(const char* name, int64_t& value, const char*, Range) override { put(name, node_of(value)); }
-  void field(const char* name, double& value, const char*, Range) override { put(name, node_of(value)); }
-  void field(const char* name, bool& value, const char*) override { put(name, node_of(value)); }
-  void field(const char* name, std::string& value, const char*) override { put(name, node_of(value)); }
-  void required(const char* name, std::string& value, const char*) override { put(name, node_of(value)); }
-  void required(const char* name, int64_t& value, const char*, Range) override { put(name, node_of(value)); }
-  void choice(const char* name, std::string& value, const std::vector<std::string>&, const char*) override {
-    put(name, node_of(value));
-  }
-  void field(const char* name, std::vector<int64_t>& value, const char*, Range) override { put(name, node_of(value)); }
-  void field(const char* name, std::vector<double>& value, const char*, Range) override { put(name, node_of(value)); }
-  void field(const char* name, std::vector<std::string>& value, const char*) override { put(name, node_of(value)); }
-  void subtree(const char* name, Node& value, const char*) override { put(name, value); }
+  void visit(const Field& f) override { put(f.name, value_of(f)); }
   void rest(Node& value, const Complete&) override {
     for (const auto& [key, given] : value.entries) put(key.c_str(), given);
   }
-  void enter(const char* name, const char*) override { levels.emplace_back(name, Node::map()); }
+  void enter(const char* name) override { levels.emplace_back(name, Node::map()); }
   void leave() override {
     auto [name, map] = std::move(levels.back());
     levels.pop_back();
@@ -313,43 +304,15 @@ Node ConfigWriter::take() {
 }
 
 struct ConfigDescriber::Impl : Fields {
-  void put(const char* name, const char* type, const Node& value, std::string range, const char* help) {
-    rows.push_back({join_path(path, name), type, one_line(value), std::move(range), help});
+  void visit(const Field& f) override {
+    constexpr const char* kTypes[] = {"int",         "float",         "bool",         "text",
+                                      "list of int", "list of float", "list of text", "map"};
+    rows.push_back({join_path(path, f.name), f.choices ? "choice" : kTypes[f.value.index()],
+                    f.required ? "???" : one_line(value_of(f)),
+                    f.choices ? "one of " + config::join(*f.choices) : config::range_text(f.range), f.help});
   }
-  void put_required(const char* name, const char* type, std::string range, const char* help) {
-    rows.push_back({join_path(path, name), type, "???", std::move(range), help});
-  }
-
-  void field(const char* name, int64_t& value, const char* help, Range range) override {
-    put(name, "int", node_of(value), config::range_text(range), help);
-  }
-  void field(const char* name, double& value, const char* help, Range range) override {
-    put(name, "float", node_of(value), config::range_text(range), help);
-  }
-  void field(const char* name, bool& value, const char* help) override { put(name, "bool", node_of(value), "", help); }
-  void field(const char* name, std::string& value, const char* help) override {
-    put(name, "text", node_of(value), "", help);
-  }
-  void required(const char* name, std::string&, const char* help) override { put_required(name, "text", "", help); }
-  void required(const char* name, int64_t&, const char* help, Range range) override {
-    put_required(name, "int", config::range_text(range), help);
-  }
-  void choice(const char* name, std::string& value, const std::vector<std::string>& allowed,
-              const char* help) override {
-    put(name, "choice", node_of(value), "one of " + config::join(allowed), help);
-  }
-  void field(const char* name, std::vector<int64_t>& value, const char* help, Range range) override {
-    put(name, "list of int", node_of(value), config::range_text(range), help);
-  }
-  void field(const char* name, std::vector<double>& value, const char* help, Range range) override {
-    put(name, "list of float", node_of(value), config::range_text(range), help);
-  }
-  void field(const char* name, std::vector<std::string>& value, const char* help) override {
-    put(name, "list of text", node_of(value), "", help);
-  }
-  void subtree(const char* name, Node& value, const char* help) override { put(name, "map", value, "", help); }
   void rest(Node&, const Complete&) override {}
-  void enter(const char* name, const char*) override { path = join_path(path, name); }
+  void enter(const char* name) override { path = join_path(path, name); }
   void leave() override {
     const size_t dot = path.rfind('.');
     path = dot == std::string::npos ? "" : path.substr(0, dot);

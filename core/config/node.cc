@@ -172,12 +172,10 @@ bool is_missing(const Node& node) {
 }
 
 }  // namespace config
-}  // namespace lmx
 
 // Scalars follow YAML 1.2's core schema, with restrictions where readers disagree: a text with a leading zero, a
 // hexadecimal or an octal number is no number here (one reader reads 010 as 8, another as 10). `_` may group digits.
 
-namespace lmx {
 namespace {
 
 bool is_digit(char c) {

@@ -80,12 +80,36 @@ std::string read_string(const Node& node, const std::string& path) {
   return node.text;
 }
 
-template <class T, class Read>
-void read_list(const Node& node, const std::string& path, std::vector<T>& value, const char* expected,
-               const Read& read) {
-  if (node.kind != Node::Kind::list) fail_type(node, path, expected);
-  std::vector<T> items;
-  for (size_t i = 0; i < node.items.size(); ++i) items.push_back(read(node.items[i], str(path, ".", i)));
+std::string read_choice(const Node& node, const std::string& path, const std::vector<std::string>& choices) {
+  const std::string given = node.kind == Node::Kind::scalar ? node.text : node.kind == Node::Kind::null ? "null" : "";
+  if (std::find(choices.begin(), choices.end(), given) != choices.end()) return given;
+  fail_type(node, path, str("one of ", config::join(choices)), did_you_mean(given, choices));
+}
+
+// Read the value of a field, or an element of its list.
+void read_value(const Node& node, const std::string& path, const Fields::Field& f, int64_t& value) {
+  value = read_int(node, path, f.range);
+}
+void read_value(const Node& node, const std::string& path, const Fields::Field& f, double& value) {
+  value = read_double(node, path, f.range);
+}
+void read_value(const Node& node, const std::string& path, const Fields::Field&, bool& value) {
+  value = read_bool(node, path);
+}
+void read_value(const Node& node, const std::string& path, const Fields::Field& f, std::string& value) {
+  value = f.choices ? read_choice(node, path, *f.choices) : read_string(node, path);
+}
+void read_value(const Node& node, const std::string&, const Fields::Field&, Node& value) {
+  value = node;
+}
+template <class T>
+void read_value(const Node& node, const std::string& path, const Fields::Field& f, std::vector<T>& value) {
+  constexpr const char* kExpected = std::is_same_v<T, int64_t>  ? "a list of integers such as [1, 2]"
+                                    : std::is_same_v<T, double> ? "a list of numbers such as [0.1, 2]"
+                                                                : "a list of texts such as [a, b]";
+  if (node.kind != Node::Kind::list) fail_type(node, path, kExpected);
+  std::vector<T> items(node.items.size());
+  for (size_t i = 0; i < items.size(); ++i) read_value(node.items[i], str(path, ".", i), f, items[i]);
   value = std::move(items);
 }
 
@@ -184,50 +208,9 @@ struct ConfigReader::Impl : Fields {
     }
   }
 
-  void field(const char* name, int64_t& value, const char*, Range range) override {
-    if (const Node* node = take(name)) value = read_int(*node, path_of(name), range);
-  }
-  void field(const char* name, double& value, const char*, Range range) override {
-    if (const Node* node = take(name)) value = read_double(*node, path_of(name), range);
-  }
-  void field(const char* name, bool& value, const char*) override {
-    if (const Node* node = take(name)) value = read_bool(*node, path_of(name));
-  }
-  void field(const char* name, std::string& value, const char*) override {
-    if (const Node* node = take(name)) value = read_string(*node, path_of(name));
-  }
-  void required(const char* name, std::string& value, const char* help) override {
-    if (const Node* node = take_required(name, help)) value = read_string(*node, path_of(name));
-  }
-  void required(const char* name, int64_t& value, const char* help, Range range) override {
-    if (const Node* node = take_required(name, help)) value = read_int(*node, path_of(name), range);
-  }
-  void choice(const char* name, std::string& value, const std::vector<std::string>& allowed, const char*) override {
-    const Node* node = take(name);
-    if (!node) return;
-    const std::string given = node->kind == Node::Kind::scalar ? node->text
-                              : node->kind == Node::Kind::null ? "null"
-                                                               : "";
-    for (const std::string& option : allowed)
-      if (given == option) return void(value = option);
-    fail_type(*node, path_of(name), str("one of ", config::join(allowed)), did_you_mean(given, allowed));
-  }
-  void field(const char* name, std::vector<int64_t>& value, const char*, Range range) override {
-    if (const Node* node = take(name))
-      read_list(*node, path_of(name), value, "a list of integers such as [1, 2]",
-                [&](const Node& item, const std::string& path) { return read_int(item, path, range); });
-  }
-  void field(const char* name, std::vector<double>& value, const char*, Range range) override {
-    if (const Node* node = take(name))
-      read_list(*node, path_of(name), value, "a list of numbers such as [0.1, 2]",
-                [&](const Node& item, const std::string& path) { return read_double(item, path, range); });
-  }
-  void field(const char* name, std::vector<std::string>& value, const char*) override {
-    if (const Node* node = take(name))
-      read_list(*node, path_of(name), value, "a list of texts such as [a, b]", read_string);
-  }
-  void subtree(const char* name, Node& value, const char*) override {
-    if (const Node* node = take(name)) value = *node;
+  void visit(const Field& f) override {
+    const Node* node = f.required ? take_required(f.name, f.help) : take(f.name);
+    if (node) std::visit([&](auto* value) { read_value(*node, path_of(f.name), f, *value); }, f.value);
   }
   void rest(Node& value, const Complete& complete) override {
     Level& level = levels.back();
@@ -238,7 +221,7 @@ struct ConfigReader::Impl : Fields {
     value = complete(map, all, level.path);
     for (const auto& [key, given] : map.entries) level.known.push_back(key);
   }
-  void enter(const char* name, const char*) override {
+  void enter(const char* name) override {
     const Node* node = levels.back().node ? levels.back().node->find(name) : nullptr;
     levels.back().known.emplace_back(name);
     push(node, path_of(name));

@@ -100,10 +100,6 @@ void write_mix(const Mix& mix, Node& parts, Node& ratio) {
   }
 }
 
-}  // namespace lmx::data
-
-namespace lmx::data {
-
 Kind kind_of(const Node& data) {
   const std::vector<std::string> known{"text", "parallel", "tokens", "synthetic"};
   const Node* name = data.find("name");

@@ -152,8 +152,7 @@ ModelState RecurrentModel::initial_state(Context& ctx, int64_t sequences) const 
 std::vector<std::string> RecurrentModel::warnings(const ForwardShape& shape) const {
   if (!config_.checkpoint || config_.layers != 1 || shape.steps == 0) return {};
   if (segment_steps({config_.segment, true}, shape.steps, shape.sequences, planned_device()) < shape.steps) return {};
-  return {str("[model] checkpoint saves nothing: ", shape.steps, " steps of ", shape.sequences,
-              shape.sequences == 1 ? " sequence" : " sequences",
+  return {str("[model] checkpoint saves nothing: ", shape.steps, " steps of ", plural(shape.sequences, "sequence"),
               " are one piece, which backward makes again as a whole",
               shape.steps > 1 ? str("; model.segment=", (shape.steps + 3) / 4, " would make pieces of it") : "")};
 }

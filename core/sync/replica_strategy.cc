@@ -161,9 +161,9 @@ std::string OuterStrategy::describe(int ranks) const {
   const size_t parts = impl_->fragments.size();
   std::string text =
       str(ranks, ranks == 1 ? " rank has its own values, exchanged" : " ranks have their own values, exchanged");
-  text += str(" every ", config_.every, config_.every == 1 ? " step" : " steps");
+  text += str(" every ", plural(config_.every, "step"));
   if (parts > 1) text += str(" in ", parts, " parts");
-  if (config_.delay > 0) text += str(", used ", config_.delay, config_.delay == 1 ? " step" : " steps", " later");
+  if (config_.delay > 0) text += str(", used ", plural(config_.delay, "step"), " later");
   return text;
 }
 

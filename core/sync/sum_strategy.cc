@@ -73,8 +73,7 @@ std::map<std::string, CodecHealth> SumStrategy::take_health() {
 std::string SumStrategy::describe(int ranks) const {
   if (config_.levels == 1) return {};
   if (env_.ranks_per_node >= ranks) return "two levels, but all ranks are in one node";
-  return str("two levels: ", ranks / env_.ranks_per_node, " nodes of ", env_.ranks_per_node,
-             env_.ranks_per_node == 1 ? " rank" : " ranks");
+  return str("two levels: ", ranks / env_.ranks_per_node, " nodes of ", plural(env_.ranks_per_node, "rank"));
 }
 
 std::vector<std::string> SumStrategy::warnings(bool loss_scaled) const {

@@ -77,8 +77,8 @@ std::string census_text(const ScaleState& state) {
   std::vector<std::pair<int64_t, std::string>> most;
   for (const auto& [name, count] : state.census) most.emplace_back(-count, name);
   std::sort(most.begin(), most.end());
-  std::string text = str(state.overflows, state.overflows == 1 ? " overflow" : " overflows", ", the last at step ",
-                         state.last_overflow + 1, ", loss scale now ", number_text(state.scale));
+  std::string text = str(plural(state.overflows, "overflow"), ", the last at step ", state.last_overflow + 1,
+                         ", loss scale now ", number_text(state.scale));
   for (size_t i = 0; i < most.size(); ++i) text += str(i ? ", " : ": ", most[i].second, " ", -most[i].first);
   return text;
 }

@@ -274,9 +274,8 @@ void Replicas::load(Context& ctx, const std::vector<StateDict>& ranks) {
            !with_prefix(state, kAnchor).empty();
   };
   if (saved != ctx.ranks && std::any_of(ranks.begin(), ranks.end(), differs))
-    throw UserError(str("[sync] the checkpoint is of ", saved, saved == 1 ? " rank" : " ranks",
-                        ", whose values differed; ", ctx.ranks, ctx.ranks == 1 ? " rank" : " ranks",
-                        " cannot continue from it. Resume with ", saved, saved == 1 ? " rank" : " ranks",
+    throw UserError(str("[sync] the checkpoint is of ", plural(saved, "rank"), ", whose values differed; ",
+                        plural(ctx.ranks, "rank"), " cannot continue from it. Resume with ", plural(saved, "rank"),
                         ", or from a checkpoint of a step after which all ranks have equal values"));
   static const StateDict none;
   const StateDict& own = saved == 0 ? none : ranks[saved_rank(ctx.rank, ranks.size(), ctx.ranks)];

@@ -174,8 +174,7 @@ void Session::make_replicas() {
   count_shared();
   const int64_t unused = replicas->unused_steps(shared->total_steps);
   if (unused > 0 && leads() && !ctx.device.counts)
-    log_warn(str("[sync] the ranks exchange their own values for the last time ", unused,
-                 unused == 1 ? " step" : " steps",
+    log_warn(str("[sync] the ranks exchange their own values for the last time ", plural(unused, "step"),
                  " before the end of the run, so its result has those of that exchange; choose "
                  "train.steps so that the last step has an exchange"));
 }

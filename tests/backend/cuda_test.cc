@@ -1,14 +1,10 @@
 // The CUDA seam. Without a device: nothing is missing and the messages say so. With one: its kernels against the CPU's.
 #include "backend/cuda.h"
 
-#include <gtest/gtest.h>
-
-#include <vector>
-
 #include "lmx/error.h"
 #include "lmx/matmul.h"
 #include "lmx/parameters.h"
-#include "names.h"
+#include "test.h"
 
 namespace lmx {
 namespace {

@@ -2,7 +2,6 @@
 #include "base/output_file.h"
 
 #include <dlfcn.h>
-#include <gmock/gmock.h>
 #include <signal.h>
 #include <sys/file.h>
 #include <sys/mman.h>
@@ -12,7 +11,6 @@
 #include <unistd.h>
 
 #include <chrono>
-#include <filesystem>
 #include <functional>
 #include <memory>
 #include <thread>
@@ -20,7 +18,7 @@
 
 #include "base/files.h"
 #include "lmx/error.h"
-#include "temp_folder.h"
+#include "test.h"
 
 namespace lmx_test {
 
@@ -41,10 +39,7 @@ extern "C" __attribute__((visibility("default"))) int flock(int file, int operat
 namespace lmx_test {
 namespace {
 
-namespace fs = std::filesystem;
 using lmx::OutputFile;
-using testing::IsEmpty;
-using testing::StartsWith;
 
 class Outputs : public testing::Test {
  protected:

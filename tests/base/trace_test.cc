@@ -1,24 +1,18 @@
 // lmx/trace.h: the Chrome trace is JSON that a viewer reads, the table adds up, threads do not disturb each other.
 #include "lmx/trace.h"
 
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
 #include <unistd.h>
 
-#include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <thread>
-#include <vector>
 
 #include "lmx/error.h"
-#include "names.h"
-#include "paths.h"
+#include "test.h"
 
 namespace lmx {
 namespace {
 
-using lmx_test::Names;
+using namespace lmx_test;
 using testing::MatchesRegex;
 
 nlohmann::json written(const Tracer& tracer) {

@@ -1,24 +1,18 @@
 // The batcher plugins, loaded in the same way as by a run.
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include <map>
 #include <numeric>
 #include <set>
 
-#include "errors.h"
 #include "lmx/batcher.h"
 #include "lmx/error.h"
 #include "lmx/plugin.h"
-#include "names.h"
-#include "paths.h"
+#include "test.h"
 #include "vector_of.h"
 
 namespace lmx {
 namespace {
 
-using lmx_test::Names;
-using lmx_test::vector_of;
+using namespace lmx_test;
 
 TokenArray counting(int64_t n) {
   std::vector<int32_t> tokens(static_cast<size_t>(n));

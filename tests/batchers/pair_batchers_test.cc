@@ -1,25 +1,18 @@
 // The batchers of parallel text: every sentence once per epoch, within the token budget, on any number of ranks.
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <cmath>
 #include <map>
 #include <numeric>
 
-#include "errors.h"
 #include "lmx/pair_batches.h"
 #include "lmx/plugin.h"
-#include "names.h"
-#include "paths.h"
+#include "test.h"
 #include "vector_of.h"
 
 namespace lmx {
 namespace {
 
-using lmx_test::Names;
-using lmx_test::vector_of;
-using testing::HasSubstr;
+using namespace lmx_test;
 
 // n pairs whose lengths are about log-normal with median 22, like subwords of news sentences. </s> is counted, and no
 // length is above `most`. The words of a sentence identify its number.

@@ -1,22 +1,14 @@
 // Wrong inputs of lmx bench. (docs/performance.md has its measurements; timings are not tested.)
-#include <gmock/gmock.h>
-
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "device.h"
-#include "names.h"
-#include "paths.h"
-#include "patterns.h"
 #include "process/run_fixture.h"
 
 namespace lmx_test {
 namespace {
 
-using testing::HasSubstr;
-
 TEST(Bench, RefusesWhatItDoesNotKnow) {
-  const std::pair<std::vector<std::string>, NamesMatcher> cases[] = {
+  const std::pair<Words, NamesMatcher> cases[] = {
       {{"word_lstn"},
        Names("[bench] ", "'word_lstn'", "'word_lstm'?",
              "char_mlstm, char_rhn, nmt_transformer, gpt, batchers, compose")},
@@ -44,15 +36,14 @@ TEST(Bench, RefusesWhatItDoesNotKnow) {
   };
   for (const auto& [arguments, facts] : cases) {
     const Outcome o = run_lmx(joined({"bench"}, arguments));
-    EXPECT_EQ(o.code, 2);
-    EXPECT_THAT(o.err, facts);
+    EXPECT_THAT(o, Refuses(facts));
     EXPECT_EQ(o.out, "");
   }
 }
 
 TEST(Bench, ARecipeThatIsComposedHasItsLine) {
   const Outcome o = run_lmx({"bench", "compose", "--steps", "2", "--recipe", source_path("/recipes/ott_wmt.yaml")});
-  ASSERT_EQ(o.code, 0) << o.err;
+  ASSERT_THAT(o, Succeeds());
   const auto json = nlohmann::json::parse(o.out);
   EXPECT_EQ(json["recipe"], "ott_wmt");
   EXPECT_GT(json["values"], 100);
@@ -62,7 +53,7 @@ TEST(Bench, ARecipeThatIsComposedHasItsLine) {
 // The whole command in seconds, with its progress lines without a terminal.
 TEST(Bench, QuickBatchersTellHowFarTheyAre) {
   const Outcome o = run_lmx({"bench", "batchers", "--quick", "--threads", "1"}, {{"LMX_PROGRESS_S", "0.001"}});
-  ASSERT_EQ(o.code, 0) << o.err;
+  ASSERT_THAT(o, Succeeds());
   EXPECT_EQ(std::count(o.out.begin(), o.out.end(), '\n'), 3);
   EXPECT_THAT(o.err, testing::ContainsRegex("\\[bench\\] token_budget: step 2, sub-batch [0-9] of 4"));
   EXPECT_THAT(o.err, Names("time_balanced"));
@@ -74,7 +65,7 @@ TEST(Bench, BatchersHaveTheirLines) {
       run_lmx({"bench", "batchers", "--steps", "1", "--repeats", "1", "--max-tokens", "200", "--pairs", "150",
                "--ranks", "2", "--model",
                "{name: transformer, encoder_layers: 1, decoder_layers: 1, d: 8, ffn: 8, heads: 1}", "--threads", "1"});
-  ASSERT_EQ(o.code, 0) << o.err;
+  ASSERT_THAT(o, Succeeds());
   std::istringstream lines(o.out);
   for (const std::string batcher : {"token_budget", "same_shape", "time_balanced"}) {
     std::string line;
@@ -94,7 +85,7 @@ TEST(Bench, BatchersHaveTheirLines) {
 TEST(Bench, QuickStepsHaveTheirLines) {
   for (const std::string workload : {"word_lstm", "char_mlstm", "char_rhn", "nmt_transformer", "gpt"}) {
     const Outcome o = run_lmx({"bench", workload, "--quick", "--precision", "fp32", "--steps", "1", "--threads", "1"});
-    ASSERT_EQ(o.code, 0) << o.err;
+    ASSERT_THAT(o, Succeeds());
     const auto json = nlohmann::json::parse(o.out);
     EXPECT_EQ(json["scale"], "quick");
     EXPECT_EQ(json["device"], "cpu");
@@ -109,8 +100,7 @@ TEST(Bench, CountsNeedNoDevice) {
     const Outcome o =
         run_lmx({"bench", "char_mlstm", "--counts", "--device", device, "--precision", precision, "--scale", "paper"},
                 {{"CUDA_VISIBLE_DEVICES", ""}});
-    EXPECT_EQ(o.code, 0) << o.err;
-    EXPECT_THAT(o.err, Names("of one step", "all launches"));
+    EXPECT_THAT(o, Warns("of one step", "all launches"));
     return nlohmann::json::parse(o.out);
   };
   const auto cpu = count("cpu", "fp32"), gpu = count("cuda", "bf16");
@@ -128,7 +118,7 @@ TEST(Bench, ScalesHaveTheirTimeSteps) {
   const auto tokens = [](const std::string& scale) {
     const Outcome o = run_lmx(
         {"bench", "char_rhn", "--quick", "--scale", scale, "--precision", "fp32", "--steps", "1", "--threads", "1"});
-    EXPECT_EQ(o.code, 0) << o.err;
+    EXPECT_THAT(o, Succeeds());
     const auto line = nlohmann::json::parse(o.out);
     return line["tokens_per_s"].get<double>() * line["step_s"].get<double>();
   };
@@ -149,7 +139,7 @@ TEST(Bench, TheTransformerDrawsTheDropoutsOfThePeers) {
   EXPECT_EQ(torch, jax);
   const Outcome o =
       run_lmx({"bench", "nmt_transformer", "--quick", "--precision", "fp32", "--steps", "1", "--threads", "1"});
-  ASSERT_EQ(o.code, 0) << o.err;
+  ASSERT_THAT(o, Succeeds());
   const auto line = nlohmann::json::parse(o.out);
   for (const char* key : {"dropout", "attention_dropout", "relu_dropout"}) {
     ASSERT_TRUE(line["model"].contains(key)) << key << " is lost";
@@ -180,7 +170,7 @@ TEST_F(DeviceBench, AStepNeedsFewLaunchesAndNoWait) {
     const Outcome o = run_lmx({"bench", limit.workload, "--quick", "--device", "cuda", "--counts", "--precision",
                                "fp32", "--steps", "1", "--threads", "1"},
                               {{"LMX_CUDA_GRAPHS", "0"}});
-    ASSERT_EQ(o.code, 0) << o.err;
+    ASSERT_THAT(o, Succeeds());
     const auto counts = nlohmann::json::parse(o.out)["counts"];
     EXPECT_LE(counts["launches"], limit.loop + limit.others) << o.err;
     EXPECT_GT(counts["launches"], limit.loop) << o.err;
@@ -198,7 +188,7 @@ TEST_F(DeviceBench, ALoopThatRepeatsIsOneLaunch) {
   for (const auto& [workload, limit] : limits) {
     const Outcome o = run_lmx({"bench", workload, "--quick", "--device", "cuda", "--counts", "--precision", "fp32",
                                "--steps", "3", "--threads", "1"});
-    ASSERT_EQ(o.code, 0) << o.err;
+    ASSERT_THAT(o, Succeeds());
     const auto counts = nlohmann::json::parse(o.out)["counts"];
     EXPECT_EQ(counts["launches_by_name"]["graph"], 2) << workload;
     EXPECT_LE(counts["launches"], limit) << workload << o.err;
@@ -222,7 +212,7 @@ TEST_F(DeviceBench, AStepInBf16HasFewConversionsAndLaunches) {
     const Outcome o = run_lmx({"bench", workload, "--quick", "--device", "cuda", "--counts", "--precision", "bf16",
                                "--steps", "1", "--threads", "1"},
                               {{"LMX_CUDA_GRAPHS", "0"}});
-    ASSERT_EQ(o.code, 0) << o.err;
+    ASSERT_THAT(o, Succeeds());
     const auto counts = nlohmann::json::parse(o.out)["counts"];
     EXPECT_LE(counts["launches_by_name"].value("convert", 0), conversions) << workload;
     EXPECT_LE(counts["launches"], launches) << workload << o.err;
@@ -235,7 +225,7 @@ TEST_F(DeviceBench, MeasuresProductsOfFp32OnTensorCores) {
   for (const std::string products : {"exact", "tf32", "bf16x3"}) {
     const Outcome o = run_lmx({"bench", "word_lstm", "--quick", "--device", "cuda", "--counts", "--precision", "fp32",
                                "--products", products, "--steps", "1", "--threads", "1"});
-    ASSERT_EQ(o.code, 0) << o.err;
+    ASSERT_THAT(o, Succeeds());
     const auto line = nlohmann::json::parse(o.out);
     EXPECT_EQ(line["precision"], "fp32");
     EXPECT_EQ(line["products"], products);

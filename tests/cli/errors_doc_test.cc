@@ -1,21 +1,12 @@
 // Makes every mistake of docs/errors.md; lmx must print the message of that page. tools/errors --update writes the
 // messages into the page.
-#include <gmock/gmock.h>
-
 #include <algorithm>
 #include <cstdlib>
-#include <sstream>
-#include <string>
-#include <vector>
 
-#include "paths.h"
 #include "process/lmx_process.h"
-#include "temp_folder.h"
 
 namespace lmx_test {
 namespace {
-
-namespace fs = std::filesystem;
 
 // The mistakes of docs/errors.md: their files, commands and messages.
 

@@ -1,22 +1,16 @@
 // The frame of the command line: help, version, unknown words, exit codes, and output streams.
-#include <gmock/gmock.h>
-
 #include <nlohmann/json.hpp>
 
 #include "lmx/api.h"
 #include "lmx/matmul.h"
-#include "names.h"
 #include "process/emulated.h"
 #include "process/lmx_process.h"
 
 namespace lmx_test {
 namespace {
 
-using testing::HasSubstr;
-using testing::StartsWith;
-
 // An error of the user: exit code 2, one message on stderr, nothing on stdout.
-void expect_usage_error(const std::vector<std::string>& arguments, const NamesMatcher& facts) {
+void expect_usage_error(const Words& arguments, const NamesMatcher& facts) {
   const Outcome o = run_lmx(arguments);
   EXPECT_EQ(o.code, 2) << o.err;
   EXPECT_EQ(o.out, "");
@@ -25,19 +19,27 @@ void expect_usage_error(const std::vector<std::string>& arguments, const NamesMa
   EXPECT_EQ(std::count(o.err.begin(), o.err.end(), '\n'), 1) << o.err;
 }
 
+TEST(OutcomeMatchers, LookAtTheCodeAndAtTheirStream) {
+  const Outcome good{0, "one two", "three"}, failed{1, "", "three"}, refused{2, "one", "three"};
+  EXPECT_THAT(good, AllOf(Succeeds(), Prints("one", "two"), Warns("three"), Prints(HasSubstr("one"), Not(IsEmpty()))));
+  EXPECT_THAT(good, Not(testing::AnyOf(Prints("one", "three"), Prints(HasSubstr("one"), IsEmpty()), Warns("one"))));
+  EXPECT_THAT(failed, AllOf(Fails("three"), Not(Succeeds()), Not(Warns("three")), Not(Refuses("three"))));
+  EXPECT_THAT(refused, AllOf(Refuses("three"), Not(Refuses("one")), Not(Fails("three")), Not(Prints("one"))));
+}
+
 // Every command, found in the help text, so that a new command is tested without being listed here.
-std::vector<std::vector<std::string>> all_commands(const std::vector<std::string>& above = {}) {
-  std::vector<std::string> arguments = above;
+std::vector<Words> all_commands(const Words& above = {}) {
+  Words arguments = above;
   arguments.push_back("--help");
   const std::string help = run_lmx(arguments).out;
-  std::vector<std::vector<std::string>> commands{above};
+  std::vector<Words> commands{above};
   std::istringstream lines(help);
   bool in_list = false;
   for (std::string line; std::getline(lines, line);) {
     if (line == "Commands:") {
       in_list = true;
     } else if (in_list && line.size() > 2 && line[2] != ' ') {
-      std::vector<std::string> command = above;
+      Words command = above;
       command.push_back(line.substr(2, line.find(' ', 2) - 2));
       for (auto& c : all_commands(command)) commands.push_back(std::move(c));
     }
@@ -48,9 +50,9 @@ std::vector<std::vector<std::string>> all_commands(const std::vector<std::string
 TEST(Frame, EveryHelpStartsWithExamples) {
   const auto commands = all_commands();
   EXPECT_GE(commands.size(), 4u);  // lmx, plugins, plugins list, plugins info
-  for (std::vector<std::string> command : commands) {
+  for (Words command : commands) {
     for (const char* flag : {"--help", "-h"}) {
-      std::vector<std::string> arguments = command;
+      Words arguments = command;
       arguments.push_back(flag);
       const Outcome o = run_lmx(arguments);
       EXPECT_EQ(o.code, 0);
@@ -68,11 +70,10 @@ TEST(Frame, NoArgumentsPrintsTheHelp) {
 }
 
 TEST(Frame, Version) {
-  const Outcome o = run_lmx({"--version"});
-  EXPECT_EQ(o.code, 0);
-  EXPECT_THAT(o.out, StartsWith(std::string("lmx ") + lmx::kVersion + " (MIT licence)\n\nbuilt by   "));
-  EXPECT_THAT(o.out, Names("-libstdc++\nC library  glibc 2.", "\nlibraries  oneDNN 2.", "(Apache-2.0)\n", "libcurl 7.",
-                           " (curl)\n", "ICU ", "SentencePiece "));
+  EXPECT_THAT(run_lmx({"--version"}),
+              Prints(StartsWith(std::string("lmx ") + lmx::kVersion + " (MIT licence)\n\nbuilt by   "),
+                     Names("-libstdc++\nC library  glibc 2.", "\nlibraries  oneDNN 2.", "(Apache-2.0)\n", "libcurl 7.",
+                           " (curl)\n", "ICU ", "SentencePiece ")));
 }
 
 TEST(Frame, MisspeltCommandNamesTheNearest) {
@@ -113,11 +114,7 @@ TEST(Frame, ValueOutsideTheAllowedOnes) {
   expect_usage_error({"plugins", "info", "x", "--kind", "modle"}, Names("--kind"));
 }
 
-}  // namespace
-
 // lmx devices, on the emulated device and without one.
-
-namespace {
 
 class DevicesCommand : public testing::Test {
  protected:
@@ -127,10 +124,9 @@ class DevicesCommand : public testing::Test {
 };
 
 TEST_F(DevicesCommand, ListsTheCpuAndEachGpu) {
-  const Outcome o = run_lmx({"devices"}, {{"LMX_CUDA_LIBRARY", emulated_cuda()}});
-  EXPECT_EQ(o.code, 0) << o.err;
-  EXPECT_THAT(o.out, Names("cpu     " + std::string(lmx::cpu_isa()),
-                           "cuda:0  Emulated CUDA device, compute capability 9.0  8.6 GB  13.0"));
+  EXPECT_THAT(run_lmx({"devices"}, {{"LMX_CUDA_LIBRARY", emulated_cuda()}}),
+              Prints("cpu     " + std::string(lmx::cpu_isa()),
+                     "cuda:0  Emulated CUDA device, compute capability 9.0  8.6 GB  13.0"));
   const Outcome json = run_lmx({"devices", "--json"}, {{"LMX_CUDA_LIBRARY", emulated_cuda()}});
   const auto all = nlohmann::json::parse(json.out);
   ASSERT_EQ(all["devices"].size(), 2u);
@@ -147,9 +143,7 @@ TEST_F(DevicesCommand, ListsTheCpuAndEachGpu) {
 
 TEST_F(DevicesCommand, SaysWhyThereIsNoGpu) {
   const std::map<std::string, std::string> old{{"LMX_CUDA_LIBRARY", emulated_cuda()}, {"LMX_EMULATED_ERROR", "driver"}};
-  const Outcome o = run_lmx({"devices"}, old);
-  EXPECT_EQ(o.code, 0);
-  EXPECT_THAT(o.out, Names("no CUDA device: the driver of this machine supports CUDA up to 12.2"));
+  EXPECT_THAT(run_lmx({"devices"}, old), Prints("no CUDA device: the driver of this machine supports CUDA up to 12.2"));
   const auto all = nlohmann::json::parse(run_lmx({"devices", "--json"}, old).out);
   EXPECT_EQ(all["devices"].size(), 1u);
   EXPECT_THAT(all["cuda_unavailable"].get<std::string>(), Names("CUDA up to 12.2"));

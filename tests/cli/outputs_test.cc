@@ -1,20 +1,11 @@
 // No command may write a file that it reads, or one that belongs to a run. The commands and their options are found in
 // the help, so that a new option is tested without being listed here: one that only reads has to be named below.
-#include <gmock/gmock.h>
-
-#include <filesystem>
-#include <fstream>
 #include <set>
 
-#include "names.h"
-#include "patterns.h"
 #include "process/lmx_process.h"
-#include "temp_folder.h"
 
 namespace lmx_test {
 namespace {
-
-namespace fs = std::filesystem;
 
 // Options and arguments whose value names files or folders that commands read.
 const std::set<std::string> kRead{"--baseline", "--config-dir", "--counts",     "--files",  "--hypothesis", "--input",
@@ -207,10 +198,10 @@ TEST_F(CommandOutputs, FilesOfCorporaAndOfTheCacheStay) {
          {"data/multi30k/val.de", "data/multi30k/train.en", "cache/text-0/train.bin", "cache/text-0/new.bin"}) {
       Words words = command;
       words.push_back(path(name));
-      const Outcome o = run_lmx(words, environment);
-      EXPECT_EQ(o.code, 2) << text_of(words);
-      EXPECT_THAT(o.err, Names(command.back(), path(name), "belongs to",
-                               std::string(name).starts_with("data") ? "the corpus multi30k" : "the prepared text"));
+      EXPECT_THAT(run_lmx(words, environment),
+                  Refuses(command.back(), path(name), "belongs to",
+                          std::string(name).starts_with("data") ? "the corpus multi30k" : "the prepared text"))
+          << text_of(words);
     }
     Words words = command;
     words.push_back(path("data/multi30k/my.html"));

@@ -1,27 +1,17 @@
 // lmx plugins list and info, for the plugins that tests/plugin builds.
-#include <gmock/gmock.h>
-
-#include "names.h"
-#include "paths.h"
-#include "patterns.h"
 #include "process/lmx_process.h"
-#include "temp_folder.h"
 
 namespace lmx_test {
 namespace {
 
-using testing::HasSubstr;
 using testing::MatchesRegex;
-using testing::Not;
 
 const std::string kGood = build_path("/tests/plugins/good");
 
 TEST(PluginsCommand, ListShowsPluginDir) {
-  const Outcome o = run_lmx({"plugins", "list", "--plugin-dir", kGood});
-  EXPECT_EQ(o.code, 0) << o.err;
-  EXPECT_THAT(o.out, MatchesRegex("KIND +NAME +VERSION +SUMMARY +PATH\n(.|\n)*"));
-  EXPECT_THAT(o.out, HasSubstr("a plugin for tests: good"));
-  EXPECT_THAT(o.out, HasSubstr(kGood + "/test_good/test_good.so"));
+  EXPECT_THAT(run_lmx({"plugins", "list", "--plugin-dir", kGood}),
+              Prints(MatchesRegex("KIND +NAME +VERSION +SUMMARY +PATH\n(.|\n)*"), HasSubstr("a plugin for tests: good"),
+                     HasSubstr(kGood + "/test_good/test_good.so")));
 }
 
 TEST(PluginsCommand, WhatIsBuiltInIsShown) {
@@ -30,33 +20,26 @@ TEST(PluginsCommand, WhatIsBuiltInIsShown) {
        {"optimizer +adam +- +built in", "loss +full_softmax +- +built in", "schedule +linear +- +built in"})
     EXPECT_THAT(all.out, testing::ContainsRegex(line));
   const Outcome adam = run_lmx({"plugins", "info", "adam"});
-  EXPECT_EQ(adam.code, 0) << adam.err;
-  EXPECT_THAT(adam.out, testing::ContainsRegex("\nlr +float +[0-9.]+ +>= 0 +learning rate"));
+  EXPECT_THAT(adam, Prints(testing::ContainsRegex("\nlr +float +[0-9.]+ +>= 0 +learning rate")));
   EXPECT_EQ(run_lmx({"plugins", "info", "adam", "--kind", "loss"}).code, 2);
   EXPECT_THAT(run_lmx({"plugins", "info", "adagard"}).err, HasSubstr("adagrad"));
 }
 
 TEST(PluginsCommand, ListShowsPluginPath) {
-  const Outcome o = run_lmx({"plugins", "list"}, {{"LMX_PLUGIN_PATH", kGood}});
-  EXPECT_EQ(o.code, 0) << o.err;
-  EXPECT_THAT(o.out, HasSubstr("test_good"));
+  EXPECT_THAT(run_lmx({"plugins", "list"}, {{"LMX_PLUGIN_PATH", kGood}}), Prints("test_good"));
   EXPECT_THAT(run_lmx({"plugins", "list"}, {{"LMX_PLUGIN_PATH", ""}}).out, Not(HasSubstr("test_good")));
 }
 
 TEST(PluginsCommand, PluginDirMayBeRepeated) {
   const Outcome o =
       run_lmx({"plugins", "list", "--plugin-dir", kGood, "--plugin-dir", build_path("/tests/plugins/no_symbol")});
-  EXPECT_EQ(o.code, 0) << o.err;
-  EXPECT_THAT(o.out, HasSubstr("test_good"));
-  EXPECT_THAT(o.out, HasSubstr("test_no_symbol"));
+  EXPECT_THAT(o, Prints("test_good", "test_no_symbol"));
 }
 
 TEST(PluginsCommand, InfoPrintsEachField) {
   const Outcome o = run_lmx({"plugins", "info", "--plugin-dir", kGood, "test_good"});
-  EXPECT_EQ(o.code, 0) << o.err;
-  EXPECT_THAT(o.out, HasSubstr("licence  MIT\n"));
-  EXPECT_THAT(o.out, MatchesRegex("(.|\n)*sha256 +[0-9a-f]+\n(.|\n)*"));
-  EXPECT_THAT(o.out, MatchesRegex("(.|\n)*\nlength +[a-z]+ +35 +>= 1 +tokens of a sequence\n(.|\n)*"));
+  EXPECT_THAT(o, Prints(HasSubstr("licence  MIT\n"), MatchesRegex("(.|\n)*sha256 +[0-9a-f]+\n(.|\n)*"),
+                        MatchesRegex("(.|\n)*\nlength +[a-z]+ +35 +>= 1 +tokens of a sequence\n(.|\n)*")));
   EXPECT_THAT(o.out,
               MatchesRegex("(.|\n)*\norder +[a-z]+ +corpus +one of corpus, random +order of the sequences\n(.|\n)*"));
 }
@@ -64,20 +47,18 @@ TEST(PluginsCommand, InfoPrintsEachField) {
 TEST(PluginsCommand, LossesOptimizersSchedulesAndCodecsAreListedAndDescribed) {
   const std::string folder = build_path("/tests/plugins/own_kinds");
   const Outcome list = run_lmx({"plugins", "list", "--plugin-dir", folder});
-  EXPECT_EQ(list.code, 0) << list.err;
+  EXPECT_THAT(list, Succeeds());
   for (const char* kind : {"loss", "optimizer", "schedule", "codec"}) {
     const std::string name = std::string("test_") + kind;
     EXPECT_THAT(list.out, MatchesRegex("(.|\n)*\n" + std::string(kind) + " +" + name + " +1.2.3 (.|\n)*"));
-    const Outcome info = run_lmx({"plugins", "info", name, "--kind", kind, "--plugin-dir", folder});
-    EXPECT_EQ(info.code, 0) << info.err;
-    EXPECT_THAT(info.out, HasSubstr("the promise that is broken"));
+    EXPECT_THAT(run_lmx({"plugins", "info", name, "--kind", kind, "--plugin-dir", folder}),
+                Prints("the promise that is broken"));
   }
 }
 
 TEST(PluginsCommand, InfoOfAnUnknownNameNamesTheNearest) {
-  const Outcome o = run_lmx({"plugins", "info", "test_goood", "--plugin-dir", kGood});
-  EXPECT_EQ(o.code, 2);
-  EXPECT_THAT(o.err, Names("'test_goood'", "'test_good'?"));
+  EXPECT_THAT(run_lmx({"plugins", "info", "test_goood", "--plugin-dir", kGood}),
+              Refuses("'test_goood'", "'test_good'?"));
 }
 
 TEST(PluginsCommand, InfoOfABrokenPluginNamesTheFile) {
@@ -90,14 +71,10 @@ TEST(PluginsCommand, InfoOfABrokenPluginNamesTheFile) {
 
 TEST(PluginsCommand, OneNameInTwoKindsNeedsKind) {
   // The plugin.toml of other_kind contains kind model, that of good kind batcher.
-  const std::vector<std::string> info{
+  const Words info{
       "plugins", "info", "test_good", "--plugin-dir", kGood, "--plugin-dir", build_path("/tests/plugins/other_kind")};
-  const Outcome o = run_lmx(info);
-  EXPECT_EQ(o.code, 2);
-  EXPECT_THAT(o.err, Names("2 plugins", "--kind model", "--kind batcher"));
-  std::vector<std::string> chosen = info;
-  chosen.insert(chosen.end(), {"--kind", "batcher"});
-  EXPECT_EQ(run_lmx(chosen).code, 0);
+  EXPECT_THAT(run_lmx(info), Refuses("2 plugins", "--kind model", "--kind batcher"));
+  EXPECT_THAT(run_lmx(joined(info, {"--kind", "batcher"})), Succeeds());
 }
 
 TEST(PluginsCommand, MissingFolder) {
@@ -106,15 +83,8 @@ TEST(PluginsCommand, MissingFolder) {
   EXPECT_EQ(o.err, "error: [plugin] plugin directory: " + missing_path() + " is no directory\n");
 }
 
-}  // namespace
-
 // A plugin's description: the data that is known without loading the plugin, and the cases in which it must be loaded.
 // The plugin writes a file when it is loaded.
-
-namespace {
-
-namespace fs = std::filesystem;
-using testing::AllOf;
 
 const std::string kPlugins = build_path("/tests/plugins/");
 const std::string kRecipeFile = source_path("/recipes/quickstart.yaml");
@@ -130,7 +100,7 @@ class Described : public testing::Test, protected TempFolder {
   }
   fs::path library() const { return folder_ / "p/test_good/test_good.so"; }
   fs::path description() const { return folder_ / "p/test_good/test_good.fields.toml"; }
-  Outcome run(const std::vector<std::string>& arguments) {
+  Outcome run(const Words& arguments) {
     fs::remove(folder_ / "witness");
     return run_lmx(arguments, {{"LMX_PLUGIN_PATH", folder_ / "p"}, {"LMX_TEST_WITNESS", folder_ / "witness"}});
   }
@@ -138,15 +108,13 @@ class Described : public testing::Test, protected TempFolder {
   // Runs every command that needs fields: the answers are those of the description, and the library was or was not
   // loaded.
   void expect_answers(bool loads) {
-    const Outcome info = run({"plugins", "info", "test_good"});
-    EXPECT_EQ(info.code, 0) << info.err;
-    EXPECT_THAT(info.out, AllOf(HasSubstr("-libstdc++"), testing::ContainsRegex("\nsha256 +[0-9a-f]{64}\n"),
-                                testing::ContainsRegex("\nlength +int +35 +>= 1 +tokens of a sequence\n"),
-                                testing::ContainsRegex("\norder +choice +corpus +one of corpus, random +order of")));
+    EXPECT_THAT(run({"plugins", "info", "test_good"}),
+                Prints(HasSubstr("-libstdc++"), testing::ContainsRegex("\nsha256 +[0-9a-f]{64}\n"),
+                       testing::ContainsRegex("\nlength +int +35 +>= 1 +tokens of a sequence\n"),
+                       testing::ContainsRegex("\norder +choice +corpus +one of corpus, random +order of")));
     EXPECT_EQ(loaded(), loads);
-    const Outcome schema = run({"config", kRecipeFile, "~batcher", "+batcher.name=test_good", "--schema"});
-    EXPECT_EQ(schema.code, 0) << schema.err;
-    EXPECT_THAT(schema.out, Names("\nbatcher: test_good (others: ", "\n  explode  bool"));
+    EXPECT_THAT(run({"config", kRecipeFile, "~batcher", "+batcher.name=test_good", "--schema"}),
+                Prints("\nbatcher: test_good (others: ", "\n  explode  bool"));
     EXPECT_EQ(loaded(), loads);
     const Outcome words =
         run({"__complete", "run", kRecipeFile, "~batcher", "+batcher.name=test_good", "batcher.order="});
@@ -165,14 +133,13 @@ TEST_F(Described, WithoutADescriptionItIsLoaded) {
 }
 
 TEST_F(Described, BuildingARecipeStillLoads) {
-  const Outcome o = run({"config", kRecipeFile, "~batcher.sequence_length", "batcher.name=test_good"});
-  EXPECT_EQ(o.code, 0) << o.err;
+  EXPECT_THAT(run({"config", kRecipeFile, "~batcher.sequence_length", "batcher.name=test_good"}), Succeeds());
   EXPECT_TRUE(loaded());
 }
 
 // Installation and packaging change a library's time and bytes, and moving changes its path.
 TEST_F(Described, AStrippedLibraryIsTheSame) {
-  ASSERT_EQ(run_process({"strip", library()}).code, 0);
+  ASSERT_THAT(run_process({"strip", library()}), Succeeds());
   fs::last_write_time(library(), fs::file_time_type::clock::now() + std::chrono::hours(1));
   expect_answers(false);
 }
@@ -200,14 +167,12 @@ TEST_F(Described, ADamagedDescriptionCountsForNothing) {
 
 TEST_F(Described, AForeignBuildIsRefusedBeforeItsCodeRuns) {
   use("wrong_build");  // its plugin.toml describes a sync plugin
-  for (const std::vector<std::string>& command : {std::vector<std::string>{"plugins", "info", "test_good"},
-                                                  {"config", kRecipeFile, "sync.rest.strategy=test_good", "--schema"},
-                                                  {"config", kRecipeFile, "sync.rest.strategy=test_good"},
-                                                  {"plugins", "describe", library()},
-                                                  {"plugins", "check", library()}}) {
-    const Outcome o = run(command);
-    EXPECT_EQ(o.code, 2);
-    EXPECT_THAT(o.err, Names("test_good.so:", "Foreign-1.0-libstdc++-0123-nosan-libstdc++", "rebuild"));
+  for (const Words& command : {Words{"plugins", "info", "test_good"},
+                               {"config", kRecipeFile, "sync.rest.strategy=test_good", "--schema"},
+                               {"config", kRecipeFile, "sync.rest.strategy=test_good"},
+                               {"plugins", "describe", library()},
+                               {"plugins", "check", library()}}) {
+    EXPECT_THAT(run(command), Refuses("test_good.so:", "Foreign-1.0-libstdc++-0123-nosan-libstdc++", "rebuild"));
     EXPECT_FALSE(loaded()) << command[1];
   }
 }
@@ -217,7 +182,7 @@ TEST_F(Described, DescribeWritesWhatTheBuildWrote) {
   EXPECT_THAT(text, Names("lmx plugins describe", "name = \"length\"", "range = \">= 1\""));
   fs::remove(description());
   const Outcome o = run({"plugins", "describe", library()});
-  EXPECT_EQ(o.code, 0) << o.err;
+  EXPECT_THAT(o, Succeeds());
   EXPECT_EQ(o.out, fs::canonical(description()).string() + "\n");
   EXPECT_EQ(read_file(description()), text);
   expect_answers(false);
@@ -225,9 +190,7 @@ TEST_F(Described, DescribeWritesWhatTheBuildWrote) {
 
 TEST_F(Described, ALibraryWithoutALinkersBuildIdIsLoaded) {
   use("no_link_id");
-  const Outcome o = run({"plugins", "describe", library()});
-  EXPECT_EQ(o.code, 2);
-  EXPECT_THAT(o.err, Names("test_good.so:", "build id", "-Wl,--build-id"));
+  EXPECT_THAT(run({"plugins", "describe", library()}), Refuses("test_good.so:", "build id", "-Wl,--build-id"));
   EXPECT_FALSE(fs::exists(description()));
   expect_answers(true);
 }

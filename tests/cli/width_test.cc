@@ -1,22 +1,15 @@
 // Everything that the commands print for people fits into the terminal, and no word is broken.
-#include <gmock/gmock.h>
-
 #include <algorithm>
 #include <iterator>
 #include <set>
 
 #include "base/text.h"
-#include "paths.h"
-#include "patterns.h"
 #include "process/run_fixture.h"
 #include "process/sweep_fixture.h"
 #include "process/terminal_process.h"
 
 namespace lmx_test {
 namespace {
-
-using testing::HasSubstr;
-using testing::Not;
 
 constexpr unsigned short kWidths[] = {60, 80, 140};
 
@@ -25,11 +18,11 @@ std::set<std::string> words_in(const std::string& text) {
   return {std::istream_iterator<std::string>(in), {}};
 }
 
-std::vector<std::string> lines_of(std::string text) {
+Words lines_of(std::string text) {
   text = replaced(text, "\033\\[[0-9;]*[A-Za-z]", "");  // colours, and what moves the cursor
   std::replace(text.begin(), text.end(), '\r', '\n');
   std::istringstream in(text);
-  std::vector<std::string> lines;
+  Words lines;
   for (std::string line; std::getline(in, line);) lines.push_back(line);
   return lines;
 }
@@ -77,12 +70,12 @@ class Width : public SweepTest {
 };
 
 TEST_F(Width, TablesOfRunsAndSweeps) {
-  ASSERT_EQ(run("a", {"train.steps=14", "--ranks", "2"}).code, 0);
-  ASSERT_EQ(run("b", {"train.steps=14", "--ranks", "2", "optimizer.lr=0.02"}).code, 0);
-  ASSERT_EQ(sweep("s", {"train.steps=7", "optimizer.lr=0.001,0.002", "clip=1,2", "--seeds", "2"}).code, 0);
+  ASSERT_THAT(run("a", {"train.steps=14", "--ranks", "2"}), Succeeds());
+  ASSERT_THAT(run("b", {"train.steps=14", "--ranks", "2", "optimizer.lr=0.02"}), Succeeds());
+  ASSERT_THAT(sweep("s", {"train.steps=7", "optimizer.lr=0.001,0.002", "clip=1,2", "--seeds", "2"}), Succeeds());
   const Words seeds{"compare", path("s/points/0-lr=0.001-clip=1-seed=1"), path("s/points/1-lr=0.001-clip=1-seed=2"),
                     "--to",    path("s/points/2-lr=0.001-clip=2-seed=1"), path("s/points/3-lr=0.001-clip=2-seed=2")};
-  EXPECT_EQ(at(seeds, "").code, 0);
+  EXPECT_THAT(at(seeds, ""), Succeeds());
   for (const Words& words :
        {Words{"report", path("a")},
         {"report", path("a"), path("b"), "--html", path("both.html")},
@@ -182,11 +175,7 @@ TEST(Folded, LinesAndIndents) {
   EXPECT_EQ(lmx::shortened("unbreakable_word", 5), "");
 }
 
-}  // namespace
-
 // Help on terminals of any width, with colours if the terminal supports them (tables: width_test.cc).
-
-namespace {
 
 class Terminal : public RunTest {
  protected:
@@ -248,7 +237,7 @@ TEST_F(Terminal, NoForeignTextIsExecutedOrInvisible) {
   write(odd + ".yaml", "data: {name: synthetic}\nmodel:\n  " + std::string("ce\u200blls: 3\n"));
   write("shown.yaml", "name: \"" + json_odd + "\"\n");
   write("texts.csv", "s" + odd + ",label\na,b\n");
-  ASSERT_EQ(run("run", {"train.steps=20"}).code, 0);
+  ASSERT_THAT(run("run", {"train.steps=20"}), Succeeds());
   write("run/status.json", R"({"state": "failed", "step": 20, "reason": ")" + json_odd + R"(", "cause": ""})");
   write("run/metrics.jsonl", read_file(path("run/metrics.jsonl")) + R"({"step": 20, "split": "train", "rows/)" +
                                  json_odd + R"(": 1, "loss/)" + json_odd + "\": 1}\n");

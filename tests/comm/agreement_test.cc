@@ -1,19 +1,16 @@
 // Ranks that are started with different values must detect it, and all report the same message.
 #include "app/run/agreement.h"
 
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include <barrier>
 #include <thread>
 
 #include "lmx/error.h"
-#include "names.h"
+#include "test.h"
 
 namespace lmx {
 namespace {
 
-using lmx_test::Names;
+using namespace lmx_test;
 
 // Ranks as threads that can gather, the only operation that an agreement needs.
 struct Table {

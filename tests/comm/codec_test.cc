@@ -1,5 +1,3 @@
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
 
 #include <cmath>
 #include <cstring>
@@ -7,15 +5,13 @@
 #include "comm/codec/codecs.h"
 #include "lmx/error.h"
 #include "lmx/random.h"
-#include "names.h"
+#include "test.h"
 #include "vector_of.h"
 
 namespace lmx {
 namespace {
 
-using lmx_test::Names;
-using lmx_test::vector_of;
-using testing::ElementsAre;
+using namespace lmx_test;
 
 constexpr float kInf = INFINITY;
 

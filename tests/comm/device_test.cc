@@ -229,11 +229,7 @@ TEST_F(DeviceComm, WhatIsNotFiniteOrTooSmallIsCountedAsOnTheCpu) {
   }
 }
 
-}  // namespace
-
 // The time of exchanges between devices in the ledger.
-
-namespace {
 
 // Rank 0 of two, which have equal tensors. An exchange is a kernel.
 class Twins final : public Communicator, public DeviceMoves {

@@ -5,14 +5,12 @@
 #include <gloo/rendezvous/file_store.h>
 
 #include <cstring>
-#include <fstream>
 #include <set>
 
 #include "loopback.h"
 #include "process_jobs.h"
 #include "start.h"
 #include "store.h"
-#include "temp_folder.h"
 
 namespace lmx_test {
 namespace {

@@ -2,12 +2,10 @@
 #include <sched.h>
 
 #include <cerrno>
-#include <filesystem>
 #include <memory>
 #include <thread>
 
 #include "loopback.h"
-#include "names.h"
 #include "process_jobs.h"
 #include "start.h"
 
@@ -15,7 +13,6 @@ namespace lmx_test {
 namespace {
 
 using lmx::str;
-using testing::HasSubstr;
 
 TEST_F(Gloo, RanksThatAreStartedByVariables) {
   const FreePort port;

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <fcntl.h>
-#include <gtest/gtest.h>
 #include <spawn.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -10,15 +9,11 @@
 
 #include <chrono>
 #include <csignal>
-#include <filesystem>
-#include <fstream>
 #include <map>
 #include <sstream>
-#include <string>
 #include <thread>
-#include <vector>
 
-#include "temp_folder.h"
+#include "test.h"
 
 namespace lmx_test {
 
@@ -49,8 +44,8 @@ class Job {
     for (const auto& [rank, pid] : ranks()) kill(pid, SIGKILL);
   }
 
-  std::string out() const { return read(folder_.path("out")); }
-  std::string err() const { return read(folder_.path("err")); }
+  std::string out() const { return read_file(folder_.path("out")); }
+  std::string err() const { return read_file(folder_.path("err")); }
   pid_t pid() const { return pid_; }
 
   // The processes of the ranks, from the lines "rank 2 pid 345".
@@ -96,11 +91,6 @@ class Job {
     if (code_ < 0 && waitpid(pid_, &status, WNOHANG) == pid_)
       code_ = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
     return code_ >= 0;
-  }
-  static std::string read(const std::filesystem::path& path) {
-    std::ostringstream text;
-    text << std::ifstream(path, std::ios::binary).rdbuf();
-    return text.str();
   }
 
   TempFolder folder_;

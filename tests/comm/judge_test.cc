@@ -1,14 +1,11 @@
 // The diagnosis that one rank makes from the heartbeats of the others.
 #include "diagnosis.h"
-#include "names.h"
-
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
+#include "test.h"
 
 namespace lmx::processes {
 namespace {
 
-using lmx_test::Names;
+using namespace lmx_test;
 
 const std::vector<std::string> kHosts{"h0", "h0", "h1", "h2"};
 const Limits kLimits{30, 300};

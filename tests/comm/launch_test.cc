@@ -1,17 +1,13 @@
 // The environments of the launchers that lmx supports, as tables of variables.
 #include "lmx/launch.h"
-#include "names.h"
-
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
+#include "test.h"
 
 #include <map>
-#include <string>
 
 namespace lmx {
 namespace {
 
-using lmx_test::Names;
+using namespace lmx_test;
 using Env = std::map<std::string, std::string>;
 
 Launch launch_of(const Env& env) {

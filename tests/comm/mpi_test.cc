@@ -1,19 +1,14 @@
 // Tests that apply to the MPI group alone: mpirun, its failures and other launchers.
 #include <algorithm>
-#include <filesystem>
 #include <memory>
 
 #include "app/jobs/launcher.h"
-#include "names.h"
 #include "process_jobs.h"
-#include "temp_folder.h"
 
 namespace lmx_test {
 namespace {
 
 using lmx::str;
-using testing::HasSubstr;
-using testing::StartsWith;
 
 class Mpi : public ProcessJobs {
  protected:
@@ -62,9 +57,7 @@ TEST_F(Mpi, AKilledMpirunIsToldOf) {
   const std::vector<pid_t> children = children_of(job.pid());
   ASSERT_EQ(children.size(), 1u);
   // The name of the job's folder in shared memory is part of mpirun's command line; other jobs run at the same time.
-  std::ostringstream line;
-  line << std::ifstream(str("/proc/", children[0], "/cmdline"), std::ios::binary).rdbuf();
-  std::string words = line.str();
+  std::string words = read_file(str("/proc/", children[0], "/cmdline"));
   std::replace(words.begin(), words.end(), '\0', ' ');
   const size_t at = words.find("/dev/shm/lmx-mpi-");
   ASSERT_NE(at, std::string::npos) << words;

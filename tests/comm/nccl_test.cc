@@ -1,8 +1,5 @@
 // The group nccl: exchanges between the emulated devices of several processes, by the emulated NCCL.
-#include <filesystem>
-
 #include "device.h"
-#include "names.h"
 #include "process/emulated.h"
 #include "process_jobs.h"
 
@@ -10,9 +7,6 @@ namespace lmx_test {
 namespace {
 
 using lmx::str;
-using testing::AllOf;
-using testing::HasSubstr;
-using testing::StartsWith;
 using Words = std::vector<std::string>;
 
 class Nccl : public ProcessJobs {

@@ -1,8 +1,5 @@
 // Codecs that are plugins: the levels of `quantised` against plain loops, blocks at any place, sums over ranks with
 // error feedback, and the keys of a recipe.
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include <cmath>
 #include <map>
 #include <mutex>
@@ -11,15 +8,13 @@
 #include "device.h"
 #include "lmx/error.h"
 #include "lmx/plugin.h"
-#include "names.h"
 #include "sync/group.h"
+#include "test.h"
 
 namespace lmx {
 namespace {
 
-using lmx_test::Names;
-using testing::ElementsAre;
-using testing::IsEmpty;
+using namespace lmx_test;
 
 using Floats = std::vector<float>;
 

@@ -3,17 +3,12 @@
 #include <thread>
 #include <tuple>
 
-#include "names.h"
 #include "process_jobs.h"
 
 namespace lmx_test {
 namespace {
 
 using lmx::str;
-using testing::AllOf;
-using testing::ContainsRegex;
-using testing::HasSubstr;
-using testing::StartsWith;
 
 class ProcessGroups : public ProcessJobs, public testing::WithParamInterface<const char*> {
  protected:

@@ -1,20 +1,13 @@
 // Jobs of process_rank, and what a test expects of them.
 #pragma once
 
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include <cstdlib>
-#include <fstream>
 #include <memory>
 #include <sstream>
-#include <string>
-#include <vector>
 
 #include "job.h"
 #include "lmx/error.h"
 #include "mpi_here.h"
-#include "paths.h"
 #include "process/free_port.h"
 
 namespace lmx_test {

@@ -1,41 +1,25 @@
 // The sum over virtual ranks through a codec.
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include <malloc.h>
 
 #include <cmath>
 #include <cstring>
-#include <fstream>
 
 #include "comm/partition.h"
 #include "comm/sent_bytes.h"
 #include "lmx/codec.h"
 #include "lmx/random.h"
 #include "lmx/row_sync.h"
-#include "names.h"
 #include "sync/group.h"
+#include "test.h"
 #include "vector_of.h"
 
 namespace lmx {
 namespace {
 
-using lmx_test::sent_bytes;
-using lmx_test::sent_row_bytes;
+using namespace lmx_test;
 
-using lmx_test::Names;
-using lmx_test::vector_of;
+using sync_test::context_of;
 using sync_test::make_group;
-using testing::ElementsAre;
-
-Context context(Communicator& comm) {
-  Context ctx;
-  ctx.rank = comm.rank();
-  ctx.ranks = comm.size();
-  ctx.comm = &comm;
-  ctx.allocator = comm.allocator();
-  return ctx;
-}
 
 Tensor draw(Context& ctx, Shape shape, uint64_t seed) {
   const RandomKey key = RandomKey(seed).fold(static_cast<uint64_t>(ctx.rank));
@@ -66,7 +50,7 @@ std::string refused(const std::function<void()>& f) {
 
 TEST(Reducer, WithoutACodecItIsAllReduce) {
   make_group(3)->run([](Communicator& comm) {
-    Context ctx = context(comm);
+    Context ctx = context_of(comm);
     Reducer reducer({}, "g");
     const Tensor own = draw(ctx, {7, 5}, 1);
     const Tensor sum = reducer.reduce(ctx, "w", own);
@@ -113,7 +97,7 @@ TEST(Reducer, MemoryGrowsWithTheRanksAndNotWithTheirSquare) {
 // Rank 0 adds 2048, and three ranks add 1. fp16 at scale 1 represents all integers only up to 2048.
 TEST(Reducer, AddsInThePrecisionOfTheCodec) {
   make_group(4)->run([](Communicator& comm) {
-    Context ctx = context(comm);
+    Context ctx = context_of(comm);
     Tensor own = ctx.zeros({9});
     for (float& v : own.values<float>()) v = ctx.rank == 0 ? 2048.0f : 1.0f;
     Reducer fp16({.kind = "fp16", .scale = 1, .reduce = "fp16"}, "g"),
@@ -127,7 +111,7 @@ TEST(Reducer, AddsInThePrecisionOfTheCodec) {
 TEST(Reducer, BlocksTravelInOneMessage) {
   for (const char* kind : {"none", "fp16", "one_bit"}) {
     make_group(3)->run([kind](Communicator& comm) {
-      Context ctx = context(comm);
+      Context ctx = context_of(comm);
       Reducer together({.kind = kind}, "g"), alone({.kind = kind}, "g");
       const std::vector<Reducer::Block> blocks{
           {"a", draw(ctx, {4, 3}, 1)}, {"b", draw(ctx, {5}, 2)}, {"c", draw(ctx, {1, 9}, 3)}};
@@ -145,7 +129,7 @@ TEST(Reducer, BlocksTravelInOneMessage) {
 
 TEST(Reducer, HealthIsByParameter) {
   make_group(2)->run([](Communicator& comm) {
-    Context ctx = context(comm);
+    Context ctx = context_of(comm);
     Reducer reducer({.kind = "fp16", .scale = 1}, "g");
     Tensor large = ctx.zeros({4}), small = ctx.zeros({6});
     for (float& v : large.values<float>()) v = 40000;  // within the range of f16, but twice the value is not
@@ -166,7 +150,7 @@ TEST(Reducer, HealthIsByParameter) {
 // to the true sum.
 TEST(Reducer, ErrorFeedbackIsUnbiased) {
   make_group(3)->run([](Communicator& comm) {
-    Context ctx = context(comm);
+    Context ctx = context_of(comm);
     Reducer reducer({.kind = "one_bit"}, "g"), exact({}, "g");
     const Tensor own = draw(ctx, {12, 5}, 4);
     const std::vector<float> truth = vector_of<float>(exact.reduce(ctx, "w", own));
@@ -183,7 +167,7 @@ TEST(Reducer, ErrorFeedbackIsUnbiased) {
 
 TEST(Reducer, ATableKeepsResidualsForRowsThatWereSent) {
   make_group(3)->run([](Communicator& comm) {
-    Context ctx = context(comm);
+    Context ctx = context_of(comm);
     Reducer reducer({.kind = "one_bit"}, "g");
     reduce_all(reducer, ctx, draw(ctx, {4, 2}, 1), {2, 3, 7, 900});
     reduce_all(reducer, ctx, draw(ctx, {2, 2}, 2), {3, 12});
@@ -201,7 +185,7 @@ TEST(Reducer, ATableKeepsResidualsForRowsThatWereSent) {
 
 TEST(Reducer, ATableMayForgetResiduals) {
   make_group(2)->run([](Communicator& comm) {
-    Context ctx = context(comm);
+    Context ctx = context_of(comm);
     Reducer reducer({.kind = "one_bit", .residual = "none"}, "g");
     const Tensor own = draw(ctx, {4, 2}, 1);
     const std::vector<float> first = vector_of<float>(reduce_all(reducer, ctx, own, {2, 3, 7, 900}));
@@ -217,7 +201,7 @@ TEST(Reducer, ARankEncodesItsOwnRowsAlone) {
     for (const int64_t width : {1, 5}) {
       for (const int32_t second : {1, 2}) {
         make_group(2)->run([&](Communicator& comm) {
-          Context ctx = context(comm);
+          Context ctx = context_of(comm);
           Reducer reducer({.kind = "one_bit", .residual = residual}, "g");
           Tensor row = ctx.zeros({1, width});
           for (float& v : row.values<float>()) v = ctx.rank == 0 ? 1.0f : -1.0f;
@@ -273,7 +257,7 @@ void expect_same(const StateDict& a, const StateDict& b) {
 // overwrote.
 TEST(Reducer, AnUpdateThatIsLeftOutTakesItsGradientAlong) {
   make_group(3)->run([](Communicator& comm) {
-    Context ctx = context(comm);
+    Context ctx = context_of(comm);
     Reducer reducer({.kind = "one_bit"}, "g");
     const auto step = [&](uint64_t seed, int32_t row, float first) {
       Tensor dense = draw(ctx, {6, 4}, seed), rows = draw(ctx, {3, 2}, seed);
@@ -331,7 +315,7 @@ Kept all_kept(const std::vector<StateDict>& states) {
 std::vector<StateDict> states_after_steps(int ranks) {
   std::vector<StateDict> states(static_cast<size_t>(ranks));
   make_group(ranks)->run([&](Communicator& comm) {
-    Context ctx = context(comm);
+    Context ctx = context_of(comm);
     Reducer reducer({.kind = "one_bit"}, "g");
     for (uint64_t step = 0; step < 3; ++step) {
       reducer.reduce(ctx, "w", draw(ctx, {11, 2}, step));
@@ -354,7 +338,7 @@ TEST_P(OtherRanks, ResidualsAreSummedAndSplit) {
   std::vector<StateDict> loaded(static_cast<size_t>(GetParam()));
   const auto group = make_group(GetParam());
   group->run([&](Communicator& comm) {
-    Context ctx = context(comm);
+    Context ctx = context_of(comm);
     Reducer reducer({.kind = "one_bit"}, "g");
     reducer.load(ctx, saved);
     for (const auto& [key, t] : reducer.state()) {
@@ -378,7 +362,7 @@ TEST(Reducer, OneRankAddsWhatSeveralKept) {
   const std::vector<StateDict> saved = states_after_steps(4);
   const Kept before = all_kept(saved);
   const auto self = make_self_communicator();
-  Context ctx = context(*self);
+  Context ctx = context_of(*self);
   Reducer reducer({.kind = "one_bit"}, "g");
   reducer.load(ctx, saved);
   const Tensor dense = draw(ctx, {11, 2}, 7), rows = draw(ctx, {2, 2}, 8);
@@ -403,7 +387,7 @@ TEST(Reducer, OneRankAddsWhatSeveralKept) {
 TEST(Reducer, GathersBlocksOfAnySize) {
   for (const char* kind : {"none", "fp16"}) {
     make_group(3)->run([kind](Communicator& comm) {
-      Context ctx = context(comm);
+      Context ctx = context_of(comm);
       Reducer reducer({.kind = kind}, "g");
       Tensor own = ctx.zeros({ctx.rank * 2, 3});  // rank 0 has no rows
       for (float& v : own.values<float>()) v = static_cast<float>(ctx.rank);
@@ -432,7 +416,7 @@ TEST(Reducer, SentBytes) {
 
 TEST(Reducer, Messages) {
   const auto self = make_self_communicator();
-  Context one = context(*self);
+  Context one = context_of(*self);
   Reducer fp16({.kind = "fp16"}, "g"), one_bit({.kind = "one_bit"}, "g");
   const StateDict kept{{"w.push", one.zeros({3, 2})}};
   EXPECT_THAT(refused([&] { fp16.load(one, {kept, kept}); }), Names("w.push", "fp16"));
@@ -440,7 +424,7 @@ TEST(Reducer, Messages) {
   one_bit.load(one, {kept, kept});
   EXPECT_THAT(refused([&] { one_bit.reduce(one, "w", one.zeros({5, 2})); }), Names("(3, 2)", "(5, 2)"));
   make_group(2)->run([](Communicator& comm) {
-    Context ctx = context(comm);
+    Context ctx = context_of(comm);
     Reducer codec({.kind = "bf16"}, "g");
     EXPECT_THAT(refused([&] { codec.reduce(ctx, "w", ctx.zeros({2}, DType::f64)); }), Names("bf16", "f64", "w is"));
     // The residual of another model, with the same number of ranks.

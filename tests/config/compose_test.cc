@@ -1,19 +1,12 @@
 // Recipes composed from files: defaults lists, groups, packages, overrides, and the messages of what goes wrong.
-#include <gmock/gmock.h>
-
 #include "app/compose/compose.h"
-#include "errors.h"
 #include "lmx/config.h"
-#include "names.h"
-#include "temp_folder.h"
+#include "test.h"
 
 namespace lmx {
 namespace {
 
-using lmx_test::Names;
-using lmx_test::TempFolder;
-using lmx_test::user_error;
-using testing::HasSubstr;
+using namespace lmx_test;
 
 class Compose : public ::testing::Test {
  protected:

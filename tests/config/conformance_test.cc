@@ -1,11 +1,8 @@
 // Files of composition cases: lmx's own, and the suite that LMX_CONFIG_CASES names.
-#include <gtest/gtest.h>
-
 #include <cstdlib>
-#include <filesystem>
 
 #include "cases/case_file.h"
-#include "paths.h"
+#include "test.h"
 
 namespace lmx {
 namespace {

@@ -1,20 +1,15 @@
 // Typed configs: what is read, refused, written and described from one list of fields.
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include <chrono>
 
 #include "config/error_collector.h"
-#include "errors.h"
 #include "lmx/config.h"
 #include "lmx/error.h"
-#include "names.h"
-#include "temp_folder.h"
+#include "test.h"
 
 namespace lmx {
 namespace {
 
-using lmx_test::user_error;
+using namespace lmx_test;
 
 struct Inner {
   int64_t every = 10;
@@ -223,13 +218,7 @@ TEST(ConfigDescriber, OneRowPerField) {
   EXPECT_EQ(describe_config<Needs>()[0].default_text, "\?\?\?");
 }
 
-}  // namespace
-
 // Errors of independent checks are reported together.
-
-namespace {
-
-using testing::ElementsAre;
 
 TEST(TogetherTest, OneMistakeStaysWhatItIs) {
   ErrorCollector errors;
@@ -262,15 +251,7 @@ TEST(TogetherTest, OtherErrorsAreThrownAtOnce) {
   EXPECT_THROW(errors.keep([] { throw RunError("a"); }), RunError);
 }
 
-}  // namespace
-
 // Patterns of parameter names: what they mean, and that no pattern takes the stack or the time of a run.
-
-namespace {
-
-using lmx_test::Names;
-using testing::AllOf;
-using testing::StartsWith;
 
 const std::vector<std::string> kNames{"embedding.weight", "lstm.0.bias", "mlstm.0.weight_mx", "softmax.weight"};
 

@@ -1,12 +1,9 @@
 // `${...}` in composed recipes.
-#include <gtest/gtest.h>
 #include <stdlib.h>
 
 #include "app/compose/compose.h"
-#include "errors.h"
 #include "lmx/config.h"
-#include "patterns.h"
-#include "temp_folder.h"
+#include "test.h"
 
 namespace lmx {
 namespace {

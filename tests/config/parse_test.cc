@@ -1,16 +1,13 @@
 // YAML text into nodes: places, and one clear message for each thing that yaml-cpp would take silently.
-#include <gtest/gtest.h>
-
 #include <algorithm>
 
-#include "errors.h"
 #include "lmx/config.h"
-#include "temp_folder.h"
+#include "test.h"
 
 namespace lmx {
 namespace {
 
-using lmx_test::user_error;
+using namespace lmx_test;
 
 std::string parse_error(const std::string& text) {
   return user_error([&] { parse_yaml(text, "x.yaml"); });

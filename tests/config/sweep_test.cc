@@ -1,21 +1,14 @@
 // The points of a sweep, the names of its runs, and values that are written as overrides.
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include "app/compose/compose.h"
 #include "app/compose/override.h"
 #include "app/sweep/grid.h"
-#include "errors.h"
 #include "lmx/random.h"
-#include "names.h"
-#include "temp_folder.h"
+#include "test.h"
 
 namespace lmx {
 namespace {
 
-using lmx_test::Names;
-using lmx_test::user_error;
-using testing::ElementsAre;
+using namespace lmx_test;
 
 class Sweeps : public testing::Test {
  protected:

@@ -14,22 +14,11 @@
 #include "data/dataset.h"
 #include "fixture.h"
 #include "lmx/log.h"
-#include "names.h"
-#include "temp_folder.h"
 
 namespace lmx {
 namespace {
 
-using lmx_test::error_on_full_disk;
-using lmx_test::Names;
-using lmx_test::user_error;
-using lmx_test::words_of;
-using testing::ElementsAre;
-using testing::HasSubstr;
-using testing::IsEmpty;
-using testing::Not;
-using testing::StartsWith;
-namespace fs = std::filesystem;
+using namespace lmx_test;
 
 class TextData : public lmx_test::DataTest {
  protected:

@@ -1,6 +1,5 @@
 // lmx data fetch against a server of the test's own that breaks off, lies about sizes, ignores ranges and is not there.
 #include <arpa/inet.h>
-#include <gmock/gmock.h>
 #include <netinet/in.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -12,22 +11,17 @@
 #include <mutex>
 #include <set>
 #include <stdexcept>
-#include <string>
 #include <thread>
-#include <vector>
 
 #include "app/corpora/corpora.h"
 #include "app/corpora/fetch.h"
 #include "app/corpora/sources.h"
 #include "base/files.h"
 #include "fixture.h"
-#include "names.h"
 #include "process/free_port.h"
 
 namespace lmx_test {
 namespace {
-
-namespace fs = std::filesystem;
 
 // A web server on the loopback interface whose answers a test scripts, request by request.
 
@@ -133,7 +127,6 @@ std::string http_file(const HttpRequest& request, const std::string& body, const
 
 using lmx::Download;
 using lmx::FetchOptions;
-using testing::HasSubstr;
 
 std::string made_up(size_t bytes) {
   std::string text(bytes, ' ');

@@ -6,14 +6,11 @@
 #include "app/pairs/parallel_text.h"
 #include "base/files.h"
 #include "fixture.h"
-#include "names.h"
 
 namespace lmx_test {
 namespace {
 
 using namespace lmx;
-using testing::ElementsAre;
-namespace fs = std::filesystem;
 
 class FilterTest : public DataTest {
  protected:

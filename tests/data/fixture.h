@@ -1,8 +1,6 @@
 // A directory for each test with files, gzip, and a disk that is full.
 #pragma once
 
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -10,18 +8,14 @@
 
 #include <csignal>
 #include <cstdlib>
-#include <filesystem>
-#include <fstream>
 #include <optional>
 #include <sstream>
 #include <stdexcept>
-#include <string>
 
-#include "errors.h"
 #include "lmx/config.h"
 #include "lmx/data.h"
 #include "lmx/error.h"
-#include "temp_folder.h"
+#include "test.h"
 
 namespace lmx_test {
 
@@ -81,11 +75,7 @@ class DataTest : public testing::Test, protected TempFolder {
     gzclose(file);
     return path(name);
   }
-  std::string read(const std::string& name) const {
-    std::ostringstream text;
-    text << std::ifstream(folder_ / name, std::ios::binary).rdbuf();
-    return text.str();
-  }
+  std::string read(const std::string& name) const { return read_file(folder_ / name); }
   // `data:` over these files, its cache inside the directory.
   lmx::Node text_data(const std::string& files_yaml, const std::string& more = "") const {
     return lmx::parse_yaml("name: text\ncache_dir: " + path("cache") + "\nfiles: [" + files_yaml + "]\n" + more,

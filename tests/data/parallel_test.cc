@@ -10,16 +10,11 @@
 
 #include "base/files.h"
 #include "fixture.h"
-#include "names.h"
 
 namespace lmx_test {
 namespace {
 
 using namespace lmx;
-using testing::AllOf;
-using testing::HasSubstr;
-using testing::StartsWith;
-namespace fs = std::filesystem;
 
 constexpr int kPairs = 400;
 

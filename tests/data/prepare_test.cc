@@ -1,25 +1,15 @@
 // Text to shards: counts, vocabulary, splits, errors, and independence of threads and chunks.
 #include "app/prepare/prepare.h"
 
-#include <gtest/gtest.h>
-
-#include <fstream>
-
 #include "app/corpora/sources.h"
 #include "app/datasets/survey.h"
 #include "fixture.h"
 #include "lmx/random.h"
-#include "names.h"
-#include "temp_folder.h"
 
 namespace lmx::data {
 namespace {
 
-using lmx_test::Names;
-using lmx_test::user_error;
-using lmx_test::words_of;
-using testing::AllOf;
-using testing::HasSubstr;
+using namespace lmx_test;
 
 class Prepare : public lmx_test::DataTest {
  protected:

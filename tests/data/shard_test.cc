@@ -1,27 +1,22 @@
 // Token shards, vocabularies and the word table.
 #include "data/shard.h"
 
-#include <gmock/gmock.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 
 #include <csignal>
-#include <filesystem>
-#include <fstream>
 #include <map>
 #include <numeric>
 
 #include "data/word_table.h"
 #include "fixture.h"
 #include "lmx/batcher.h"
-#include "names.h"
 
 namespace lmx {
 namespace {
 
 using data::ShardWriter;
-using lmx_test::Names;
-using lmx_test::user_error;
+using namespace lmx_test;
 
 class Shard : public lmx_test::DataTest {
  protected:

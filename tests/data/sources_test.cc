@@ -14,16 +14,12 @@
 #include "base/files.h"
 #include "data/dataset.h"
 #include "fixture.h"
-#include "names.h"
 #include "packed.h"
-#include "temp_folder.h"
 
 namespace lmx::data {
 namespace {
 
-using lmx_test::Names;
-using lmx_test::user_error;
-using lmx_test::zstd;
+using namespace lmx_test;
 
 class Sources : public lmx_test::DataTest {
  protected:
@@ -195,9 +191,7 @@ TEST_F(Sources, KnownSha256) {
 namespace lmx {
 namespace {
 
-using lmx_test::Names;
-using lmx_test::user_error;
-using lmx_test::zstd;
+using namespace lmx_test;
 
 TEST(PowerLaw, ExactData) {
   std::vector<TypesAtTokens> points;

@@ -14,13 +14,11 @@
 #include "data/dataset.h"
 #include "data/tokenizer_file.h"
 #include "fixture.h"
-#include "names.h"
 
 namespace lmx::data {
 namespace {
 
-using lmx_test::Names;
-using lmx_test::user_error;
+using namespace lmx_test;
 
 // Words of several scripts, code, and everything that SentencePiece treats in a special way.
 std::string mixed_text() {

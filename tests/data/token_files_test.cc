@@ -7,13 +7,11 @@
 #include "data/dataset.h"
 #include "fixture.h"
 #include "lmx/batcher.h"
-#include "names.h"
 
 namespace lmx::data {
 namespace {
 
-using lmx_test::Names;
-using lmx_test::user_error;
+using namespace lmx_test;
 
 class TokenFilesTest : public lmx_test::DataTest {
  protected:

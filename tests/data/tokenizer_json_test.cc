@@ -17,17 +17,13 @@
 #include "data/tokenizer_file.h"
 #include "fixture.h"
 #include "lmx/random.h"
-#include "names.h"
-#include "paths.h"
 #include "process/lmx_process.h"
-#include "temp_folder.h"
 
 namespace lmx::data {
 namespace {
 
 using Json = nlohmann::json;
-using lmx_test::Names;
-using lmx_test::user_error;
+using namespace lmx_test;
 
 std::shared_ptr<const SubwordTokenizer> tokenizer_of(const Json& json, const std::string& special = "text") {
   return make_tokenizer({json.dump(), "tokenizer.json", false, special});
@@ -70,7 +66,7 @@ TEST(TokenizerJson, SoAreThoseOfAMegabyteOfRandomText) {
   const lmx_test::TempFolder folder;
   const std::string script = lmx_test::source_path() + "/tools/parity/tokenizer_json.py";
   const auto made = lmx_test::run_process({python, script, folder.path(""), "--large"});
-  ASSERT_EQ(made.code, 0) << made.err;
+  ASSERT_THAT(made, Succeeds());
   expect_equal_ids(Json::parse(read_file(folder.path("large.json"))));
 }
 
@@ -162,7 +158,7 @@ TEST(BytePairs, ShortAndLongPiecesAreMergedAlike) {
 struct Refusal {
   const char* where;  // JSON pointer of the part that is replaced
   const char* value;
-  std::vector<std::string> names;
+  Words names;
 };
 
 TEST(TokenizerJson, RefusesByName) {
@@ -232,8 +228,8 @@ TEST(Pattern, SyntaxThatPcre2ReadsDifferentlyIsRefused) {
     EXPECT_THAT(user_error([&] { Pattern pattern(bad, false, "at: "); }), Names("is no pattern")) << bad;
 }
 
-std::vector<std::string> cut(const std::vector<PreTokenizerStep>& steps, const std::string& text) {
-  std::vector<std::string> pieces;
+Words cut(const std::vector<PreTokenizerStep>& steps, const std::string& text) {
+  Words pieces;
   PreTokenizer(steps).cut(text, [&](std::string_view piece) { pieces.emplace_back(piece); });
   return pieces;
 }
@@ -245,7 +241,7 @@ PreTokenizerStep step(const std::string& pattern, PreTokenizerStep::Behaviour be
 // As pre_tokenizers.Split of tokenizers 0.23.3 cuts the same text.
 TEST(PreTokenizer, BehavioursAreThoseOfTokenizers) {
   using enum PreTokenizerStep::Behaviour;
-  using Pieces = std::vector<std::string>;
+  using Pieces = Words;
   EXPECT_EQ(cut({step("-", isolated)}, "-a--b-c"), (Pieces{"-", "a", "-", "-", "b", "-", "c"}));
   EXPECT_EQ(cut({step("-", removed)}, "-a--b-c"), (Pieces{"a", "b", "c"}));
   EXPECT_EQ(cut({step("-", with_previous)}, "-a--b-c"), (Pieces{"-", "a-", "-", "b-", "c"}));

@@ -1,16 +1,12 @@
 // Tokenizers and cleaning: the rules of docs/data.md, Moses, and the preprocessing of Puri 2018.
 #include "app/text/tokenizer.h"
 
-#include <gtest/gtest.h>
-
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "app/text/cleaner.h"
 #include "app/text/moses.h"
 #include "base/files.h"
 #include "fixture.h"
-#include "paths.h"
 
 namespace lmx::data {
 namespace {

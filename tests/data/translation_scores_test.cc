@@ -1,18 +1,13 @@
 // Scores of translations against sacreBLEU's own numbers (tools/parity/bleu.py, tools/parity/translation_scores.py).
 #include "app/scores/bleu.h"
 
-#include <gmock/gmock.h>
-
 #include <cmath>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "app/scores/translation_scores.h"
 #include "app/text/utf8.h"
 #include "fixture.h"
 #include "lmx/error.h"
-#include "names.h"
-#include "paths.h"
 
 namespace lmx {
 
@@ -21,8 +16,7 @@ namespace lmx {
 namespace {
 
 using Json = nlohmann::json;
-using lmx_test::Names;
-using testing::HasSubstr;
+using namespace lmx_test;
 
 const Json& goldens() {
   static const Json all = Json::parse(std::ifstream(lmx_test::source_path("/tests/data/golden/bleu.json")));
@@ -100,8 +94,6 @@ TEST(Bleu, SplittingCompoundsIsInTheSignature) {
   o.split_compounds = true;
   EXPECT_THAT(bleu_signature(o, 1), HasSubstr("tok:13a+compounds|"));
 }
-
-using lmx_test::user_error;
 
 TEST(Bleu, ErrorsSayWhatIsWrong) {
   const Lines two{"a", "b"}, three{"a", "b", "c"};

@@ -1,23 +1,11 @@
 // lmx experiment run --launcher: ranks that are processes, here and as jobs of Slurm.
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include <cmath>
-#include <filesystem>
-#include <nlohmann/json.hpp>
 
 #include "app/jobs/progress.h"
-#include "names.h"
-#include "paths.h"
 #include "process/run_fixture.h"
 
 namespace lmx_test {
 namespace {
-
-namespace fs = std::filesystem;
-using Json = nlohmann::json;
-using testing::HasSubstr;
-using testing::Not;
 
 constexpr const char* kTimes = R"yaml(title: Times of two numbers of ranks
 scales:
@@ -92,14 +80,12 @@ class LaunchedExperiment : public RunTest {
     write("tiny.yaml", std::string("defaults: [comm: virtual, _self_]\n") + kTinyRecipe);
     write("experiments/times.yaml", kTimes);
   }
-  std::vector<std::string> words(const std::string& command, std::vector<std::string> more) const {
+  Words words(const std::string& command, Words more) const {
     more.insert(more.begin(),
                 {build_path("/bin/lmx"), "experiment", command, path("experiments/times.yaml"), "--out", path("out")});
     return more;
   }
-  Outcome experiment(const std::vector<std::string>& more) const {
-    return run_process(words("run", more), environment());
-  }
+  Outcome experiment(const Words& more) const { return run_process(words("run", more), environment()); }
   // Replaces a passage of the experiment's file.
   void change(const std::string& from, const std::string& to) const {
     std::string text = read_file(folder_ / "experiments/times.yaml");
@@ -143,7 +129,7 @@ class LaunchedExperiment : public RunTest {
 };
 
 TEST_F(LaunchedExperiment, VirtualRanksHaveNoComparableTimes) {
-  ASSERT_EQ(experiment({"train.steps=10"}).code, 0);
+  ASSERT_THAT(experiment({"train.steps=10"}), Succeeds());
   const Json r = results();
   EXPECT_EQ(verdict(r, "takes time"), "not comparable");
   EXPECT_EQ(verdict(r, "seconds: "), "not comparable");
@@ -156,19 +142,15 @@ TEST_F(LaunchedExperiment, VirtualRanksHaveNoComparableTimes) {
 }
 
 TEST_F(LaunchedExperiment, RanksHereAreProcesses) {
-  const Outcome refused = experiment({"--launcher", "local"});
-  EXPECT_EQ(refused.code, 2);
-  EXPECT_THAT(refused.err, Names("times.yaml:3:", "cell 2", "threads", "comm=gloo"));
+  EXPECT_THAT(experiment({"--launcher", "local"}), Refuses("times.yaml:3:", "cell 2", "threads", "comm=gloo"));
   if (!LMX_HAS_GLOO) GTEST_SKIP() << "this build has no Gloo";
-  const Outcome o = experiment({"--launcher", "local", "comm=gloo", "train.steps=10"});
-  ASSERT_EQ(o.code, 0) << o.err;
+  ASSERT_THAT(experiment({"--launcher", "local", "comm=gloo", "train.steps=10"}), Succeeds());
   EXPECT_THAT(read_file(folder_ / "out/cells/2.yaml"), HasSubstr("name: gloo"));
   expect_judged();
   fs::remove_all(folder_ / "out");
   change("axes: {G: [1, 2]}", "axes: {G: [1, 2], seed: [11, 12]}\naverage: [seed]");
   change("\"comm.ranks=${G}\"", "\"comm.ranks=${G}\", \"seed=${seed}\"");
-  const Outcome several = experiment({"--launcher", "local", "comm=gloo", "train.steps=10"});
-  ASSERT_EQ(several.code, 0) << several.err;
+  ASSERT_THAT(experiment({"--launcher", "local", "comm=gloo", "train.steps=10"}), Succeeds());
   expect_judged(true);
 }
 
@@ -177,23 +159,20 @@ TEST_F(LaunchedExperiment, VirtualRanksOfAnAxisValueAreLeftOut) {
   write("tiny.yaml", std::string("defaults: [comm: self, _self_]\n") + kTinyRecipe);
   change("axes: {G: [1, 2]}", "axes: {G: {1: [comm.ranks=1], 2: [comm=virtual, comm.ranks=2]}}");
   change("overrides: [\"comm.ranks=${G}\"]\n", "");
-  const std::vector<std::string> here{"train.steps=10"};
-  ASSERT_EQ(experiment(here).code, 0);
+  const Words here{"train.steps=10"};
+  ASSERT_THAT(experiment(here), Succeeds());
   EXPECT_THAT(read_file(folder_ / "out/cells/2.yaml"), HasSubstr("name: virtual"));
   fs::remove_all(folder_ / "out");
   if (LMX_HAS_GLOO) {
-    const Outcome o = experiment({"--launcher", "local", "comm=gloo", "train.steps=10"});
-    ASSERT_EQ(o.code, 0) << o.err;
+    ASSERT_THAT(experiment({"--launcher", "local", "comm=gloo", "train.steps=10"}), Succeeds());
     EXPECT_THAT(read_file(folder_ / "out/cells/2.yaml"), HasSubstr("name: gloo"));
   }
   // Another way to write it cannot be left out, and its place is named.
   change("2: [comm=virtual, comm.ranks=2]", "2: [comm.name=virtual, comm.ranks=2]");
-  const Outcome refused = experiment({"--launcher", "local"});
-  EXPECT_EQ(refused.code, 2);
-  EXPECT_THAT(refused.err, Names("times.yaml:4:", "cell 2", "'comm.name=virtual' makes them threads", "comm=gloo"));
-  const Outcome own = experiment({"--launcher", "local", "comm=virtual"});
-  EXPECT_EQ(own.code, 2);
-  EXPECT_THAT(own.err, Names("command line", "'comm=virtual' makes them threads"));
+  EXPECT_THAT(experiment({"--launcher", "local"}),
+              Refuses("times.yaml:4:", "cell 2", "'comm.name=virtual' makes them threads", "comm=gloo"));
+  EXPECT_THAT(experiment({"--launcher", "local", "comm=virtual"}),
+              Refuses("command line", "'comm=virtual' makes them threads"));
 }
 
 // The process that watches the jobs is killed; the same command finds them again.
@@ -214,8 +193,7 @@ TEST_F(LaunchedExperiment, JobsOutliveTheCommand) {
     cp "$OUT/slurm/2.sh" "$OUT/script"
     (run)
   )sh";
-  const Outcome o = run_process({"timeout", "300", "bash", "-c", script}, settings);
-  ASSERT_EQ(o.code, 0) << o.err;
+  ASSERT_THAT(run_process({"timeout", "300", "bash", "-c", script}, settings), Succeeds());
   const std::string submitted = read_file(folder_ / "queue/submitted");
   EXPECT_EQ(std::count(submitted.begin(), submitted.end(), '\n'), 2);
   EXPECT_THAT(read_file(folder_ / "out/script"),
@@ -235,8 +213,7 @@ TEST_F(LaunchedExperiment, AFailedJobIsSubmittedAgain) {
   EXPECT_EQ(failed.code, 1) << failed.out;
   EXPECT_THAT(failed.err, Names("1: failed: exit code 5: ", "no such node"));
   write("bin/srun", kSrun);
-  const Outcome o = run_process(again, settings);
-  EXPECT_EQ(o.code, 0) << o.err;
+  EXPECT_THAT(run_process(again, settings), Succeeds());
   const std::string submitted = read_file(folder_ / "queue/submitted");
   EXPECT_EQ(std::count(submitted.begin(), submitted.end(), '\n'), 2);
 }
@@ -255,8 +232,7 @@ echo $$
 )sh");
   write("bin/srun", std::string("#!/bin/bash\n[ -z \"$FAIL\" ] || exit 1\n") + kSrun);
   keep_one_cell();
-  const Outcome o = run_process(words("run", {"--launcher", "slurm", "comm=self", "train.steps=10"}), settings);
-  EXPECT_EQ(o.code, 0) << o.err;
+  EXPECT_THAT(run_process(words("run", {"--launcher", "slurm", "comm=self", "train.steps=10"}), settings), Succeeds());
   const std::string submitted = read_file(folder_ / "queue/submitted");
   EXPECT_EQ(std::count(submitted.begin(), submitted.end(), '\n'), 1);
 }
@@ -268,8 +244,7 @@ TEST_F(LaunchedExperiment, AHeldJobIsReportedOnce) {
   write("bin/srun", std::string("#!/bin/bash\n") + kUntilAskedAgain + "until_asked_again 2\n" + kSrun);
   keep_one_cell();
   const Outcome o = run_process(words("run", {"--launcher", "slurm", "comm=self", "train.steps=10"}), settings);
-  EXPECT_EQ(o.code, 0) << o.err;
-  EXPECT_THAT(o.err, Names("cell 1: Slurm holds job", "JobHeldAdmin", "scontrol release"));
+  EXPECT_THAT(o, Warns("cell 1: Slurm holds job", "JobHeldAdmin", "scontrol release"));
   EXPECT_EQ(o.err.find("Slurm holds"), o.err.rfind("Slurm holds"));
 }
 
@@ -283,10 +258,8 @@ echo 'slurmstepd-node0: error: *** STEP 1.0 CANCELLED ***' >&2
 exit 1
 )sh");
   keep_one_cell();
-  const Outcome o = run_process(words("run", {"--launcher", "slurm", "comm=self", "train.steps=10"}), settings);
-  EXPECT_EQ(o.code, 1) << o.out;
-  EXPECT_THAT(o.err, Names("1: failed: exit code 1: rank 1 of 2 has ended"));
-  EXPECT_THAT(o.err, Not(HasSubstr("CANCELLED")));
+  EXPECT_THAT(run_process(words("run", {"--launcher", "slurm", "comm=self", "train.steps=10"}), settings),
+              Fails(Names("1: failed: exit code 1: rank 1 of 2 has ended"), Not(HasSubstr("CANCELLED"))));
 }
 
 TEST_F(LaunchedExperiment, OnARealSlurm) {
@@ -300,20 +273,17 @@ TEST_F(LaunchedExperiment, OnARealSlurm) {
   const Outcome o = run_process(
       {"timeout", "300", "bash", source_path("/tests/process/slurm_node.sh"), "bash", "-c", script}, settings);
   if (o.code == kNoSlurm) GTEST_SKIP() << o.err;
-  ASSERT_EQ(o.code, 0) << o.err;
+  ASSERT_THAT(o, Succeeds());
   expect_judged();
   EXPECT_THAT(read_file(folder_ / "out/cells/2.yaml"), HasSubstr("name: gloo"));
 }
 
 TEST_F(LaunchedExperiment, OptionsThatHaveNoEffectAreRefused) {
-  const Outcome o = experiment({"--slurm=--nodes=2"});
-  EXPECT_EQ(o.code, 2);
-  EXPECT_THAT(o.err, Names("--slurm=--nodes=2", "--launcher slurm"));
+  EXPECT_THAT(experiment({"--slurm=--nodes=2"}), Refuses("--slurm=--nodes=2", "--launcher slurm"));
   auto settings = environment();
   settings["PATH"] = missing_path();
-  const Outcome none = run_process(words("run", {"--launcher", "slurm", "comm=gloo"}), settings);
-  EXPECT_EQ(none.code, 2);
-  EXPECT_THAT(none.err, Names("--launcher slurm", "sbatch"));
+  EXPECT_THAT(run_process(words("run", {"--launcher", "slurm", "comm=gloo"}), settings),
+              Refuses("--launcher slurm", "sbatch"));
 }
 
 // --check: the exit code of a CI.
@@ -322,7 +292,7 @@ TEST_F(LaunchedExperiment, CheckHasAnExitCode) {
   EXPECT_EQ(nothing.code, 3);
   EXPECT_THAT(nothing.err, HasSubstr("nothing has been judged"));
   if (!LMX_HAS_GLOO) GTEST_SKIP() << "this build has no Gloo";
-  const std::vector<std::string> launched{"--launcher", "local", "comm=gloo", "train.steps=10", "--check"};
+  const Words launched{"--launcher", "local", "comm=gloo", "train.steps=10", "--check"};
   const Outcome outside = experiment(launched);
   EXPECT_EQ(outside.code, 3) << outside.err;
   EXPECT_THAT(outside.err, Names("outside the tolerance", "close of cell 1", "10 % allowed"));
@@ -330,15 +300,10 @@ TEST_F(LaunchedExperiment, CheckHasAnExitCode) {
   std::string text = kTimes;
   text.replace(text.find("paper: {\"1\": 1e-9}"), 18, "only: {G: 1}");
   write("experiments/times.yaml", text);
-  const Outcome within = run_process(words("show", launched), environment());
-  EXPECT_EQ(within.code, 0) << within.err;
+  EXPECT_THAT(run_process(words("show", launched), environment()), Succeeds());
 }
 
-}  // namespace
-
 // The progress of an experiment or a sweep, from the records of its runs.
-
-namespace {
 
 using lmx_cli::jobs::Progress;
 

@@ -1,23 +1,13 @@
 // lmx experiment all and doc: what all experiments need, and their tables on pages.
-#include <gmock/gmock.h>
-
-#include <nlohmann/json.hpp>
 #include <set>
 
 #include "app/jobs/launcher.h"
 #include "app/print/words.h"
 #include "app/report/chart.h"
-#include "names.h"
-#include "paths.h"
 #include "process/run_fixture.h"
 
 namespace lmx_test {
 namespace {
-
-namespace fs = std::filesystem;
-using Json = nlohmann::json;
-using testing::HasSubstr;
-using testing::Not;
 
 constexpr const char* kHours = R"yaml(title: Hours
 place: Table 9
@@ -59,7 +49,7 @@ void ExperimentPages::expect_both_ranks_here(double hours) const {
        "batch.global=8", "batch.micro=0", "machine.device.memory_gb_s=" + std::to_string(15 * cores),
        "machine.device.peak_tflops.fp32=" + std::to_string(1.02 * cores / 8), "--json"},
       environment());
-  ASSERT_EQ(o.code, 0) << o.err;
+  ASSERT_THAT(o, Succeeds());
   const Json rank = Json::parse(o.out)[0];
   const double compute = 7200 * rank["compute_s"].get<double>() / 3600,
                exchange = 7200 * rank["comm_s"].get<double>() / 3600;
@@ -72,13 +62,13 @@ void ExperimentPages::expect_both_ranks_on_one_gpu(double hours) const {
   const Outcome apart = run_process({build_path("/bin/lmx"), "plan", path("tiny.yaml"), "--machine", "h100_node",
                                      "--ranks", "2", "batch.global=8", "batch.micro=0", "--json"},
                                     environment());
-  ASSERT_EQ(apart.code, 0) << apart.err;
+  ASSERT_THAT(apart, Succeeds());
   EXPECT_GT(hours, 1.2 * 30 * Json::parse(apart.out)[0]["step_s"].get<double>() / 3600);
 }
 
 TEST_F(ExperimentPages, AllListsTimeAndData) {
   const Outcome o = here("all --dry-run --json");
-  ASSERT_EQ(o.code, 0) << o.err;
+  ASSERT_THAT(o, Succeeds());
   const Json all = Json::parse(o.out);
   std::set<std::string> scales;
   std::map<std::string, double> hours;
@@ -116,27 +106,22 @@ TEST_F(ExperimentPages, AllListsTimeAndData) {
   const Outcome text = here("all --dry-run --scale desk --machine h100_node");
   EXPECT_THAT(text.out, Names("EXPERIMENT", "some2018/hours", "h100_node", "total"));
   EXPECT_THAT(text.out, Not(HasSubstr(" paper ")));
-  const Outcome refused = here("all");
-  EXPECT_EQ(refused.code, 2);
-  EXPECT_THAT(refused.err, Names("--dry-run"));
-  const Outcome unknown = here("all --dry-run --scale gpuu");
-  EXPECT_EQ(unknown.code, 2);
-  EXPECT_THAT(unknown.err, Names("'gpuu'", "'gpu'?", "desk, gpu, paper"));
+  EXPECT_THAT(here("all"), Refuses("--dry-run"));
+  EXPECT_THAT(here("all --dry-run --scale gpuu"), Refuses("'gpuu'", "'gpu'?", "desk, gpu, paper"));
 }
 
 TEST_F(ExperimentPages, DryRunOnOneDeviceEstimates) {
-  const Outcome listed = here("run some2018/hours --scale gpu --dry-run");
-  ASSERT_EQ(listed.code, 0) << listed.err;
-  EXPECT_THAT(listed.out, Names("MEMORY", "TIME", "by `lmx plan` on h100_node, one cell after the other: "));
+  ASSERT_THAT(here("run some2018/hours --scale gpu --dry-run"),
+              Prints("MEMORY", "TIME", "by `lmx plan` on h100_node, one cell after the other: "));
   EXPECT_THAT(here("run some2018/hours --scale desk --dry-run").out, Not(HasSubstr("MEMORY")));
 }
 
 // A table of measured numbers names the device; one of planned numbers is the same on every machine.
 TEST_F(ExperimentPages, DocNamesTheDevice) {
   write("page.md", "<!-- experiment some2018/hours gpu -->\n<!-- end -->\n");
-  ASSERT_EQ(here("doc page.md").code, 0);
+  ASSERT_THAT(here("doc page.md"), Succeeds());
   EXPECT_THAT(read_file(folder_ / "page.md"), Not(HasSubstr("Measured")));  // no cell has run
-  ASSERT_EQ(here("run some2018/hours --scale gpu").code, 0);
+  ASSERT_THAT(here("run some2018/hours --scale gpu"), Succeeds());
   const std::string provenance = path("runs/experiments/some2018/hours/gpu/cells/2/provenance.json");
   Json run = Json::parse(read_file(provenance));
   const std::string processor = run["starts"][0]["host"]["cpu"];
@@ -144,7 +129,7 @@ TEST_F(ExperimentPages, DocNamesTheDevice) {
               HasSubstr("scale gpu, recipe `tiny.yaml`. Measured on " + processor + "."));
   run["starts"][0]["compute"]["cuda"] = {{"name", "Some GPU"}};
   write("runs/experiments/some2018/hours/gpu/cells/2/provenance.json", run.dump());
-  ASSERT_EQ(here("doc page.md").code, 0);
+  ASSERT_THAT(here("doc page.md"), Succeeds());
   EXPECT_THAT(read_file(folder_ / "page.md"), Names("scale gpu: ", "Measured on Some GPU.", "| ppl | 2 | 9 |"));
   EXPECT_EQ(Json::parse(here("show some2018/hours --scale gpu --json").out)["devices"], Json{"Some GPU"});
 }
@@ -154,30 +139,24 @@ TEST_F(ExperimentPages, DocWritesPlannedTables) {
       "# Page\n\nBefore.\n\n<!-- experiment some2018/hours paper planned -->\nold\n<!-- end -->\n\n"
       "<!-- experiment some2018/hours desk -->\nkept\n<!-- end -->\nAfter.\n";
   write("page.md", page);
-  const Outcome stale = here("doc --check page.md");
-  EXPECT_EQ(stale.code, 1);
-  EXPECT_THAT(stale.err, Names("page.md", "not what lmx writes"));
+  EXPECT_THAT(here("doc --check page.md"), Fails("page.md", "not what lmx writes"));
   EXPECT_EQ(read_file(folder_ / "page.md"), page);
-  const Outcome o = here("doc page.md");
-  ASSERT_EQ(o.code, 0) << o.err;
-  EXPECT_THAT(o.err, Names("some2018/hours desk is left as it is"));
+  ASSERT_THAT(here("doc page.md"), Warns("some2018/hours desk is left as it is"));
   const std::string text = read_file(folder_ / "page.md");
   EXPECT_THAT(text, Names("Before.", "After.", "kept", "| hours (h) | 2 | 1 |", "planned", "outside",
                           "by `lmx plan` for h100_node"));
   EXPECT_THAT(text, Not(HasSubstr("old\n")));
   EXPECT_THAT(text, Not(HasSubstr("| ppl |")));  // it depends on a run
-  EXPECT_EQ(here("doc --check page.md").code, 0);
+  EXPECT_THAT(here("doc --check page.md"), Succeeds());
 
-  ASSERT_EQ(here("run some2018/hours --scale desk train.steps=3 train.eval_every=3").code, 0);
+  ASSERT_THAT(here("run some2018/hours --scale desk train.steps=3 train.eval_every=3"), Succeeds());
   const Outcome other = here("doc page.md");
   EXPECT_EQ(other.code, 2) << "the cells ran with another recipe";
 
   for (const std::string bad :
        {"<!-- experiment some2018/hours paper planned -->\n", "<!-- experiment some2018/hours -->\n<!-- end -->\n"}) {
     write("bad.md", bad);
-    const Outcome refused = here("doc bad.md");
-    EXPECT_EQ(refused.code, 2) << bad;
-    EXPECT_THAT(refused.err, Names("bad.md", "begins no block"));
+    EXPECT_THAT(here("doc bad.md"), Refuses("bad.md", "begins no block")) << bad;
   }
 }
 
@@ -189,8 +168,7 @@ TEST_F(ExperimentPages, ShippedPagesAreUpToDate) {
     for (size_t at = 0; (at = text.find(" planned -->", at)) != std::string::npos; ++at) ++blocks;
   }
   EXPECT_GE(blocks, 4u);
-  const Outcome o = here("doc --check docs/experiments/*.md", source_path());
-  EXPECT_EQ(o.code, 0) << o.err;
+  EXPECT_THAT(here("doc --check docs/experiments/*.md", source_path()), Succeeds());
 }
 
 TEST(HtmlPage, ShowsMarkdown) {

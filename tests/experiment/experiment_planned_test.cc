@@ -1,22 +1,13 @@
 // Cells of `lmx experiment` whose numbers the planner computes.
-#include <gmock/gmock.h>
 #include <sys/inotify.h>
 #include <unistd.h>
 
 #include <cmath>
-#include <nlohmann/json.hpp>
 
-#include "names.h"
-#include "paths.h"
 #include "process/run_fixture.h"
 
 namespace lmx_test {
 namespace {
-
-namespace fs = std::filesystem;
-using Json = nlohmann::json;
-using testing::HasSubstr;
-using testing::Not;
 
 // Two strategies on 8 and 64 ranks that no run could test here: the text is not available.
 constexpr const char* kPlanned = R"yaml(title: Hours of two strategies
@@ -66,16 +57,16 @@ class Planned : public RunTest {
                            "  rest: {params: '.*', strategy: allreduce}\n");
     write("experiments/hours.yaml", kPlanned);
   }
-  Outcome lmx(std::vector<std::string> words) const {
+  Outcome lmx(Words words) const {
     words.insert(words.begin(), build_path("/bin/lmx"));
     return run_process(words, environment());
   }
-  Outcome experiment(const std::string& command, std::vector<std::string> more = {}) const {
+  Outcome experiment(const std::string& command, Words more = {}) const {
     return lmx(joined({"experiment", command, path("experiments/hours.yaml"), "--out", path("out")}, more));
   }
   Json shown() const {
     const Outcome o = experiment("show", {"--json"});
-    EXPECT_EQ(o.code, 0) << o.err;
+    EXPECT_THAT(o, Succeeds());
     return o.code == 0 ? Json::parse(o.out) : Json{{"cells", Json::array()}, {"verdicts", Json::array()}};
   }
   static Json cell(const Json& results, const std::string& id) {
@@ -91,7 +82,7 @@ class Planned : public RunTest {
     return {{"verdict", ""}};
   }
   // Replaces one passage of the file; the command must then be refused with these words.
-  void refused(const std::string& from, const std::string& to, const std::vector<std::string>& parts) const {
+  void refused(const std::string& from, const std::string& to, const Words& parts) const {
     std::string text = kPlanned;
     const size_t at = text.find(from);
     ASSERT_NE(at, std::string::npos) << from;
@@ -105,13 +96,13 @@ class Planned : public RunTest {
 
 TEST_F(Planned, CellsAreThoseOfThePlan) {
   const Json r = shown();
-  const auto row = [&](const std::string& machine, int ranks, std::vector<std::string> more) {
+  const auto row = [&](const std::string& machine, int ranks, Words more) {
     more.insert(more.begin(),
                 {"plan", path("tiny.yaml"), "--machine", machine, "--collectives", "ring", "--epoch-tokens", "1e9",
                  "--types", "8.17,0.64", "machine.links.ranks_per_node=4", "--json",
                  "comm.ranks=" + std::to_string(ranks), "batch.global=" + std::to_string(4 * ranks)});
     const Outcome o = lmx(more);
-    EXPECT_EQ(o.code, 0) << o.err;
+    EXPECT_THAT(o, Succeeds());
     return Json::parse(o.out)[0];
   };
   const Json a100 = row("a100_node", 64, {"sync.tables.strategy=allgather_dense"});
@@ -146,7 +137,7 @@ TEST_F(Planned, CellsAreThoseOfThePlan) {
 
 TEST_F(Planned, TablesVerdictsAndFigureSaySo) {
   const Outcome o = experiment("run");  // nothing runs, so the missing text does not matter
-  ASSERT_EQ(o.code, 0) << o.err;
+  ASSERT_THAT(o, Succeeds());
   EXPECT_THAT(read_file(folder_ / "out/table.md"),
               Names("hours (h, planned)", "| 20.00 (*set*) | 20 |", "the paper marked *set*: computation"));
   EXPECT_THAT(o.out, Names("hours (h, planned)", "  20.00 (set)         20  ", "the paper marked set: computation",
@@ -234,7 +225,7 @@ class OpenCounter {
 TEST_F(Planned, EachCellIsPlannedOnce) {
   fs::copy_file(source_path("/recipes/machine/h100_node.yaml"), folder_ / "experiments/own.yaml");
   const OpenCounter machine(path("experiments/own.yaml"));
-  ASSERT_EQ(lmx({"plan", path("tiny.yaml"), "--machine", path("experiments/own.yaml")}).code, 0);
+  ASSERT_THAT(lmx({"plan", path("tiny.yaml"), "--machine", path("experiments/own.yaml")}), Succeeds());
   const size_t each = machine.take();
   ASSERT_GT(each, 0u);
   std::string text = kPlanned;
@@ -262,10 +253,8 @@ checks:
   - {claim: bytes, class: exact, value: "sent[2]", at_least: 1}
   - {claim: both, class: exact, value: "sent[4]", at_least: 1}
 )yaml");
-  const Outcome before = experiment("show");
-  ASSERT_EQ(before.code, 0) << before.err;
-  EXPECT_THAT(before.out, Names("not run", "(planned)"));
-  ASSERT_EQ(experiment("run").code, 0);
+  ASSERT_THAT(experiment("show"), Prints("not run", "(planned)"));
+  ASSERT_THAT(experiment("run"), Succeeds());
   const Json r = shown();
   EXPECT_TRUE(cell(r, "2")["measured"].contains("sent"));
   EXPECT_FALSE(cell(r, "2")["planned"].contains("sent"));

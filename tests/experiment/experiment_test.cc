@@ -1,27 +1,14 @@
 // lmx experiment: cells, verdicts, errors in the file, and experiments that are killed.
-#include <gmock/gmock.h>
-
 #include <algorithm>
 #include <cmath>
 #include <functional>
-#include <nlohmann/json.hpp>
 
 #include "base/files.h"
-#include "names.h"
-#include "paths.h"
-#include "patterns.h"
 #include "process/run_fixture.h"
 #include "process/terminal_process.h"
 
 namespace lmx_test {
 namespace {
-
-namespace fs = std::filesystem;
-using Json = nlohmann::json;
-using testing::AllOf;
-using testing::ContainsRegex;
-using testing::HasSubstr;
-using testing::Not;
 
 // Two strategies x two numbers of ranks x two seeds on synthetic text. The bytes sent by allgather_dense are known
 // exactly.
@@ -73,13 +60,13 @@ class Experiment : public RunTest {
     write("experiments/bytes.yaml", kExperiment);
   }
 
-  std::vector<std::string> words(const std::string& out, const std::vector<std::string>& more = {}) const {
-    std::vector<std::string> all{build_path("/bin/lmx"), "experiment", "run", path("experiments/bytes.yaml")};
+  Words words(const std::string& out, const Words& more = {}) const {
+    Words all{build_path("/bin/lmx"), "experiment", "run", path("experiments/bytes.yaml")};
     if (!out.empty()) all.insert(all.end(), {"--out", path(out)});
     all.insert(all.end(), more.begin(), more.end());
     return all;
   }
-  Outcome experiment(const std::string& out, const std::vector<std::string>& more = {}) const {
+  Outcome experiment(const std::string& out, const Words& more = {}) const {
     return run_process(words(out, more), environment());
   }
   Json results(const std::string& out) const { return Json::parse(read_file(folder_ / out / "results.json")); }
@@ -97,7 +84,7 @@ class Experiment : public RunTest {
   }
 
   // Replaces one passage of the experiment; the result must be an error.
-  void refused(const std::string& from, const std::string& to, const std::vector<std::string>& parts) {
+  void refused(const std::string& from, const std::string& to, const Words& parts) {
     std::string text = kExperiment;
     const size_t at = text.find(from);
     ASSERT_NE(at, std::string::npos) << from;
@@ -113,7 +100,7 @@ class Experiment : public RunTest {
 
 TEST_F(Experiment, MeasuresAndJudges) {
   const Outcome o = experiment("out");
-  ASSERT_EQ(o.code, 0) << o.err;
+  ASSERT_THAT(o, Succeeds());
   const Json r = results("out");
   EXPECT_EQ(r["cells"].size(), 8u);
   EXPECT_EQ(verdict(r, "grows")["verdict"], "reproduced");
@@ -148,15 +135,14 @@ TEST_F(Experiment, MeasuresAndJudges) {
 }
 
 TEST_F(Experiment, WhatIsDoneDoesNotRunAgain) {
-  ASSERT_EQ(experiment("out", {"--only", "dense-2-*"}).code, 0);
+  ASSERT_THAT(experiment("out", {"--only", "dense-2-*"}), Succeeds());
   Json r = results("out");
   EXPECT_EQ(cell(r, "dense-2-1")["state"], "done");
   EXPECT_EQ(cell(r, "dense-4-1")["state"], "not run");
   EXPECT_EQ(verdict(r, "grows")["verdict"], "not measured");  // no verdict from half of its cells
   EXPECT_THAT(verdict(r, "grows")["reason"], Names("dense-4-1"));
   const Outcome rest = experiment("out", {"--jobs", "2"});
-  ASSERT_EQ(rest.code, 0) << rest.err;
-  EXPECT_THAT(rest.err, AllOf(Names("cell 6/6"), Not(HasSubstr("dense-2-1"))));
+  ASSERT_THAT(rest, Warns(Names("cell 6/6"), Not(HasSubstr("dense-2-1"))));
   const Outcome again = experiment("out");
   EXPECT_EQ(again.out, rest.out);
   EXPECT_THAT(again.err, Not(HasSubstr("cell 1/")));
@@ -165,7 +151,7 @@ TEST_F(Experiment, WhatIsDoneDoesNotRunAgain) {
 // Killed before the first record, in the first cell, between cells, in a later one, and near the end.
 TEST_F(Experiment, KilledAtAnyMomentEndsInTheSameTable) {
   const Outcome whole = experiment("whole");
-  ASSERT_EQ(whole.code, 0) << whole.err;
+  ASSERT_THAT(whole, Succeeds());
   const auto journal = [&] {
     const std::string text = read_file(folder_ / "killed/journal.jsonl");
     return std::count(text.begin(), text.end(), '\n');
@@ -184,14 +170,13 @@ TEST_F(Experiment, KilledAtAnyMomentEndsInTheSameTable) {
     EXPECT_FALSE(fs::exists(path("killed/results.json")));
   }
   const Outcome o = experiment("killed");
-  ASSERT_EQ(o.code, 0) << o.err;
-  EXPECT_THAT(o.err, AllOf(Names("unique-4-2"), Not(HasSubstr("dense"))));
+  ASSERT_THAT(o, Warns(Names("unique-4-2"), Not(HasSubstr("dense"))));
   EXPECT_EQ(o.out, whole.out);
   EXPECT_EQ(results("killed")["cells"], results("whole")["cells"]);
 }
 
 TEST_F(Experiment, SignalsEndItAndItsCells) {
-  const std::vector<std::string> longer{"train.steps=4000", "train.eval_every=4000", "checkpoint.every=4000"};
+  const Words longer{"train.steps=4000", "train.eval_every=4000", "checkpoint.every=4000"};
   const pid_t child = start(words("out", longer));
   ASSERT_TRUE(wait_for_records(child, "out/cells/dense-2-1"));
   kill(child, SIGTERM);
@@ -205,8 +190,7 @@ TEST_F(Experiment, AFailedCellLeavesTheOthers) {
   for (const char* id : {"unique-2-1", "unique-2-2", "unique-4-1", "unique-4-2"})
     write(std::string("out/cells/") + id, "where the run's folder should be");
   const Outcome o = experiment("out");
-  EXPECT_EQ(o.code, 1);
-  EXPECT_THAT(o.err, Names("4 cells", "unique-2-1: failed: exit code"));
+  EXPECT_THAT(o, Fails("4 cells", "unique-2-1: failed: exit code"));
   const Json r = results("out");
   EXPECT_EQ(cell(r, "unique-2-1")["state"], "failed");
   EXPECT_EQ(cell(r, "dense-4-2")["state"], "done");
@@ -233,8 +217,7 @@ TEST_F(Experiment, ADivergedCellIsAResult) {
   replace("axes:\n", "  paper: {recipe: ../tiny.yaml}\naxes:\n");
   write("experiments/bytes.yaml", text);
   Outcome o = experiment("out");
-  ASSERT_EQ(o.code, 0) << o.err;
-  EXPECT_THAT(o.err, Names("unique-2-1: diverged", "train.max_loss"));
+  ASSERT_THAT(o, Warns("unique-2-1: diverged", "train.max_loss"));
   const Json r = results("out");
   EXPECT_EQ(cell(r, "unique-2-1")["state"], "diverged");
   EXPECT_EQ(cell(r, "dense-4-2")["state"], "done");
@@ -251,7 +234,7 @@ TEST_F(Experiment, ADivergedCellIsAResult) {
   EXPECT_THAT(o.out, ContainsRegex("\nunique +2 +diverged +diverged +1 "));
   // The cell has ended: it does not run again, and its table stays.
   const Outcome again = experiment("out");
-  EXPECT_EQ(again.code, 0) << again.err;
+  EXPECT_THAT(again, Succeeds());
   EXPECT_EQ(again.out, o.out);
   EXPECT_THAT(again.err, Not(HasSubstr("unique-2-1: diverged")));
 }
@@ -276,31 +259,27 @@ TEST_F(Experiment, ACellWaitsForAnEarlierProcess) {
   ASSERT_TRUE(wait_until(holder, [&] { return lmx::FileLock::is_held(lock); }));
   const Outcome o = experiment("out", {"--only", "dense-2-1"});
   wait_for(holder);
-  EXPECT_EQ(o.code, 0) << o.err;
+  EXPECT_THAT(o, Succeeds());
 }
 
 TEST_F(Experiment, AnotherRecipeInTheSameFolder) {
-  ASSERT_EQ(experiment("out", {"--only", "dense-2-1"}).code, 0);
-  const Outcome o = experiment("out", {"train.steps=31"});
-  EXPECT_EQ(o.code, 2);
-  EXPECT_THAT(o.err, Names("another recipe", "dense-2-1", "--out"));
+  ASSERT_THAT(experiment("out", {"--only", "dense-2-1"}), Succeeds());
+  EXPECT_THAT(experiment("out", {"train.steps=31"}), Refuses("another recipe", "dense-2-1", "--out"));
 }
 
 // The recipe of a cell that an earlier build has run lacks the keys that are newer. The cell used what is the default
 // now.
 TEST_F(Experiment, ARecordedRecipeLacksNewerKeys) {
-  ASSERT_EQ(experiment("out", {"--only", "dense-2-1"}).code, 0);
+  ASSERT_THAT(experiment("out", {"--only", "dense-2-1"}), Succeeds());
   const std::string recorded = read_file(path("out/cells/dense-2-1.yaml")), key = "deterministic: true\n";
   std::string older = recorded;
   ASSERT_NE(older.find(key), std::string::npos);
   write("out/cells/dense-2-1.yaml", older.erase(older.find(key), key.size()));
   const Outcome again = experiment("out", {"--only", "dense-2-1"});
-  EXPECT_EQ(again.code, 0) << again.err;
+  EXPECT_THAT(again, Succeeds());
   EXPECT_THAT(again.err, Not(HasSubstr("dense-2-1: done"))) << "the cell has run before";
   const auto refused_with = [&](const std::string& overriding) {
-    const Outcome o = experiment("out", {overriding});
-    EXPECT_EQ(o.code, 2);
-    EXPECT_THAT(o.err, Names("another recipe", "dense-2-1"));
+    EXPECT_THAT(experiment("out", {overriding}), Refuses("another recipe", "dense-2-1"));
   };
   refused_with("deterministic=false");
   refused_with("clip=7");
@@ -316,8 +295,7 @@ TEST_F(Experiment, OneProcessAtATime) {
   const Outcome o = experiment("out");
   kill(child, SIGKILL);
   wait_for(child);
-  EXPECT_EQ(o.code, 2);
-  EXPECT_THAT(o.err, Names("another process"));
+  EXPECT_THAT(o, Refuses("another process"));
 }
 
 // Cells with the same recipe share one run; cells that do not run get the value of their formula; a formula may use
@@ -343,7 +321,7 @@ checks:
   - {claim: calculates, class: exact, value: "2 + 3 * 4 ^ 2 / 8 - -1 + min(4, 2 ^ 3 ^ 0) + sqrt(16) + log2(8) + round(14.4)", expect: 32}
 )yaml");
   const Outcome o = experiment("out");
-  ASSERT_EQ(o.code, 0) << o.err;
+  ASSERT_THAT(o, Succeeds());
   const Json r = results("out");
   for (const char* claim : {"same", "formula", "of the cell", "test", "calculates"})
     EXPECT_EQ(verdict(r, claim)["verdict"], "reproduced") << verdict(r, claim);
@@ -369,7 +347,7 @@ checks:
   - {claim: median, class: exact, value: "abs((low[2] + middle[2] + high[2]) / all[2] - 1)", at_most: 1e-9}
   - {claim: mean, class: exact, value: "abs(3 * mean[2] / all[2] - 1)", at_most: 1e-9}
 )yaml");
-  ASSERT_EQ(experiment("out").code, 0);
+  ASSERT_THAT(experiment("out"), Succeeds());
   const Json r = results("out"), measured = cell(r, "2")["measured"];
   EXPECT_LT(measured["low"], measured["middle"]);
   EXPECT_LT(measured["middle"], measured["high"]);
@@ -387,12 +365,11 @@ measures:
   nll: {key: nll_nat, split: test}
   ppl: {key: ppl, split: test}
 )yaml");
-  ASSERT_EQ(experiment("out").code, 0);
+  ASSERT_THAT(experiment("out"), Succeeds());
   std::string journal = read_file(folder_ / "out/journal.jsonl");
   journal = replaced(journal, "\"nll_nat\":[^,}]*", "\"nll_nat\":\"NaN\"");
   write("out/journal.jsonl", replaced(journal, "\"ppl\":[^,}]*", "\"ppl\":\"Infinity\""));
-  const Outcome o = experiment("out");
-  ASSERT_EQ(o.code, 0) << o.err;
+  ASSERT_THAT(experiment("out"), Succeeds());
   EXPECT_EQ(cell(results("out"), "2")["measured"]["nll"], "NaN");
   EXPECT_EQ(cell(results("out"), "2")["measured"]["ppl"], "Infinity");
   EXPECT_THAT(read_file(folder_ / "out/table.md"), HasSubstr("| - | - |"));
@@ -410,27 +387,22 @@ measures:
 checks: [{claim: few, value: "u[types]", at_least: 40, at_most: 60}]
 )yaml");
   const Outcome o = experiment("out");
-  ASSERT_EQ(o.code, 0) << o.err;
+  ASSERT_THAT(o, Succeeds());
   EXPECT_EQ(verdict(results("out"), "few")["verdict"], "reproduced");
   EXPECT_EQ(verdict(results("out"), "exponent: the paper")["verdict"], "reproduced");
   EXPECT_THAT(o.out, HasSubstr("of the text"));
 }
 
 TEST_F(Experiment, DryRunsAndMissingData) {
-  const Outcome o = experiment("out", {"--dry-run"});
-  EXPECT_EQ(o.code, 0) << o.err;
-  EXPECT_THAT(o.out, Names("dense-4-2", "sync.tables.strategy=allgather_dense", "data: available"));
+  EXPECT_THAT(experiment("out", {"--dry-run"}),
+              Prints("dense-4-2", "sync.tables.strategy=allgather_dense", "data: available"));
   EXPECT_FALSE(fs::exists(path("out")));
   const std::string text = "data: {name: text, corpus: fbis, vocab_size: 60}\n";
   std::string recipe = read_file(folder_ / "tiny.yaml");
   recipe.replace(recipe.find("data: {"), recipe.find('\n', recipe.find("data: {")) - recipe.find("data: {") + 1, text);
   write("tiny.yaml", recipe);
-  const Outcome missing = experiment("out", {"--dry-run"});
-  EXPECT_EQ(missing.code, 0);
-  EXPECT_THAT(missing.out, Names("data: not ready", "'fbis'"));
-  const Outcome run = experiment("out");
-  EXPECT_EQ(run.code, 2);
-  EXPECT_THAT(run.err, Names("not ready", "'fbis'"));
+  EXPECT_THAT(experiment("out", {"--dry-run"}), Prints("data: not ready", "'fbis'"));
+  EXPECT_THAT(experiment("out"), Refuses("not ready", "'fbis'"));
   EXPECT_FALSE(fs::exists(path("out")));
 }
 
@@ -470,9 +442,8 @@ TEST_F(Experiment, MistakesInTheFile) {
 }
 
 TEST_F(Experiment, UnknownNames) {
-  const auto refuse = [&](std::vector<std::string> words, const std::vector<std::string>& parts) {
-    words.insert(words.begin(), {build_path("/bin/lmx"), "experiment"});
-    const Outcome o = run_process(words, environment());
+  const auto refuse = [&](const Words& words, const Words& parts) {
+    const Outcome o = run_process(joined({build_path("/bin/lmx"), "experiment"}, words), environment());
     EXPECT_EQ(o.code, 2) << o.out;
     for (const std::string& part : parts) EXPECT_THAT(o.err, Names(part));
   };
@@ -487,9 +458,8 @@ TEST_F(Experiment, AVariableMayHaveAFormulaForEachCell) {
   std::string text = kExperiment;
   text.replace(text.find("4 * G"), 5, "{G: {2: 8, 4: 3 * G + 8}}");
   write("experiments/bytes.yaml", text);
-  const Outcome o = experiment("none", {"--dry-run"});
-  ASSERT_EQ(o.code, 0) << o.err;
-  EXPECT_THAT(o.out, Names("comm.ranks=2 batch.global=8 ", "comm.ranks=4 batch.global=20 "));
+  ASSERT_THAT(experiment("none", {"--dry-run"}),
+              Prints("comm.ranks=2 batch.global=8 ", "comm.ranks=4 batch.global=20 "));
 }
 
 }  // namespace

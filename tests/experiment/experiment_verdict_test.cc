@@ -1,18 +1,8 @@
 // The verdicts of `lmx experiment`, for cells whose numbers this test writes.
-#include <gmock/gmock.h>
-
-#include <nlohmann/json.hpp>
-#include <sstream>
-
-#include "names.h"
-#include "paths.h"
 #include "process/run_fixture.h"
 
 namespace lmx_test {
 namespace {
-
-using Json = nlohmann::json;
-using testing::HasSubstr;
 
 // number() writes the test perplexities to the journal.
 constexpr const char* kVerdicts = R"yaml(title: t
@@ -55,7 +45,7 @@ class Verdicts : public RunTest {
     write("tiny.yaml", kTinyRecipe);
     write("experiments/made.yaml", kVerdicts);
   }
-  Outcome experiment(const std::vector<std::string>& more = {}) const {
+  Outcome experiment(const Words& more = {}) const {
     return run_process(
         joined({build_path("/bin/lmx"), "experiment", "run", path("experiments/made.yaml"), "--out", path("out")},
                more),
@@ -88,12 +78,11 @@ class Verdicts : public RunTest {
 };
 
 TEST_F(Verdicts, NeedSignificanceAndSeveralRuns) {
-  const Outcome first = experiment();
-  ASSERT_EQ(first.code, 0) << first.err;
+  ASSERT_THAT(experiment(), Succeeds());
   for (const auto& [name, least] : {std::pair{"a", 20.0}, std::pair{"b", 20.5}, std::pair{"c", 30.0}})
     for (int seed = 1; seed <= 3; ++seed) number(std::string(name) + "-" + std::to_string(seed), least + seed - 1);
   const Outcome o = experiment();
-  ASSERT_EQ(o.code, 0) << o.err;
+  ASSERT_THAT(o, Succeeds());
 
   // Means 21, 21.5 and 31, each with a standard error of 1 / sqrt(3).
   EXPECT_EQ(verdict("apart")["verdict"], "reproduced");
@@ -138,11 +127,11 @@ TEST_F(Verdicts, PairedRunsAreLeftOutTogether) {
   ASSERT_NE(average, std::string::npos);
   const auto ratio = [&](const std::string& more) {
     write("experiments/made.yaml", std::string(text).insert(average, more));
-    EXPECT_EQ(experiment().code, 0);
+    EXPECT_THAT(experiment(), Succeeds());
     for (const auto& [name, least] : {std::pair{"a", 20.0}, std::pair{"b", 40.0}, std::pair{"c", 30.0}})
       for (int seed = 0; seed < 3; ++seed)
         number(lmx::str(name, "-", seed + 1), least + (name[0] == 'b' ? 2 : 1) * seed);
-    EXPECT_EQ(experiment().code, 0);
+    EXPECT_THAT(experiment(), Succeeds());
     return verdict("ratio")["standard_errors"][0].get<double>();
   };
   EXPECT_GT(ratio(""), 0.03);
@@ -151,8 +140,7 @@ TEST_F(Verdicts, PairedRunsAreLeftOutTogether) {
 
 // A line of the figure with a cell that has not run is left out; the other results are written.
 TEST_F(Verdicts, SomeCellsAreEnoughForAFigure) {
-  const Outcome o = experiment({"--only", "a-*"});
-  EXPECT_EQ(o.code, 0) << o.err;
+  EXPECT_THAT(experiment({"--only", "a-*"}), Succeeds());
   EXPECT_THAT(read_file(folder_ / "out/figure.svg"), HasSubstr("</svg>"));
   EXPECT_EQ(verdict("apart")["verdict"], "not measured");
 }
@@ -163,10 +151,7 @@ TEST_F(Verdicts, ChecksThatContradictThemselvesAreRefused) {
     std::string text = kVerdicts;
     text.replace(text.find("depends_on: the gates"), 21, more);
     write("experiments/made.yaml", text);
-    const Outcome o = experiment({"--dry-run"});
-    EXPECT_EQ(o.code, 2);
-    EXPECT_THAT(o.err, Names("made.yaml:"));
-    EXPECT_THAT(o.err, Names(part));
+    EXPECT_THAT(experiment({"--dry-run"}), Refuses("made.yaml:", part));
   }
 }
 
@@ -188,15 +173,14 @@ break_even: {axis: method, base: all, shorter: {half: 0.5}, loss: ppl, recipe: .
              phases: {mixed: [{part: 0.25, overrides: [sync.all.strategy=allreduce]}, {part: 0.75}]}}
 )yaml");
   write("experiments/near.yaml", read_file(source_path("/recipes/machine/h100_node.yaml")));
-  const Outcome first = experiment();
-  ASSERT_EQ(first.code, 0) << first.err;
+  ASSERT_THAT(experiment(), Succeeds());
   for (int seed = 1; seed <= 2; ++seed) {
     const auto set = [&](const std::string& method, double ppl) {
       number(method + "-" + std::to_string(seed), ppl + seed);
     };
     set("all", 20), set("half", 30), set("quick", 10), set("slow", 40);  // also that of mixed
   }
-  ASSERT_EQ(experiment().code, 0);
+  ASSERT_THAT(experiment(), Succeeds());
   const Json rows = Json::parse(read_file(folder_ / "out/results.json"))["break_even"];
   ASSERT_EQ(rows.size(), 3);
   for (size_t i = 0; i < rows[1]["step_ratios"].size(); ++i)

@@ -1,24 +1,13 @@
 // The experiments in experiments/: each composes at each of its scales, is in the documentation, and together they have
 // every table and figure of the papers.
-#include <gmock/gmock.h>
-
 #include <atomic>
 #include <future>
-#include <map>
-#include <sstream>
 #include <thread>
 
-#include "names.h"
-#include "paths.h"
-#include "patterns.h"
 #include "process/run_fixture.h"
 
 namespace lmx_test {
 namespace {
-
-namespace fs = std::filesystem;
-using testing::ContainsRegex;
-using testing::HasSubstr;
 
 // Files by id, "patwary2018/table3_memory".
 std::map<std::string, fs::path> shipped_experiments() {
@@ -38,9 +27,9 @@ std::string line_of(const fs::path& file, const std::string& key) {
 }
 
 // The scales of an experiment's text.
-std::vector<std::string> scales_of(const std::string& text) {
+Words scales_of(const std::string& text) {
   const std::string recipe = ":\n    recipe: ";
-  std::vector<std::string> scales;
+  Words scales;
   for (size_t at = 0; (at = text.find(recipe, at)) != std::string::npos; ++at) {
     const size_t begin = text.rfind("\n  ", at) + 3;
     scales.push_back(text.substr(begin, at - begin));
@@ -61,9 +50,8 @@ std::string planned_blocks() {
 
 class ShippedExperiments : public RunTest {
  protected:
-  Outcome experiment(std::vector<std::string> words) const {
-    words.insert(words.begin(), {build_path("/bin/lmx"), "experiment"});
-    return run_process(words, environment());
+  Outcome experiment(const Words& words) const {
+    return run_process(joined({build_path("/bin/lmx"), "experiment"}, words), environment());
   }
 };
 
@@ -71,7 +59,7 @@ class ShippedExperiments : public RunTest {
 TEST_F(ShippedExperiments, WeakScalingAtThePapersScale) {
   const Outcome o = experiment({"run", source_path("/experiments/patwary2018/table5_weak_scaling.yaml"), "--scale",
                                 "paper", "--only", "*-1", "--dry-run"});
-  ASSERT_EQ(o.code, 0) << o.err;
+  ASSERT_THAT(o, Succeeds());
   for (const char* row :
        {"comm.ranks=6 batch.global=768 optimizer.lr=2e-04", "comm.ranks=24 batch.global=3072 optimizer.lr=4e-04",
         "comm.ranks=192 batch.global=12288 optimizer.lr=5e-04"})
@@ -83,10 +71,10 @@ TEST_F(ShippedExperiments, Compose) {
   const auto files = shipped_experiments();
   const std::string planned = planned_blocks();
   EXPECT_GE(files.size(), 30u);
-  std::vector<std::vector<std::string>> commands;
+  std::vector<Words> commands;
   for (const auto& [id, file] : files) {
     const std::string text = read_file(file);
-    const std::vector<std::string> scales = scales_of(text);
+    const Words scales = scales_of(text);
     EXPECT_FALSE(scales.empty()) << file;
     for (const std::string& scale : scales)
       if (planned.find("experiment " + id + " " + scale + " planned") == std::string::npos)
@@ -97,8 +85,7 @@ TEST_F(ShippedExperiments, Compose) {
   for (std::future<void>& worker : workers)
     worker = std::async(std::launch::async, [&] {
       for (size_t i; (i = next++) < commands.size();) {
-        const Outcome o = experiment(commands[i]);
-        EXPECT_EQ(o.code, 0) << commands[i][1] << " " << commands[i][3] << ": " << o.err;
+        EXPECT_THAT(experiment(commands[i]), Succeeds()) << commands[i][1] << commands[i][3];
       }
     });
   for (std::future<void>& worker : workers) worker.get();
@@ -124,14 +111,13 @@ TEST_F(ShippedExperiments, AreListed) {
     EXPECT_THAT(list.out, HasSubstr(id + " "));
     EXPECT_THAT(page, HasSubstr("| `" + id + "` |")) << "docs/experiments.md lacks it";
   }
-  const Outcome nearest = run_process({"/bin/sh", "-c", line + "run table3_memori --dry-run"}, environment());
-  EXPECT_EQ(nearest.code, 2);
-  EXPECT_THAT(nearest.err, Names("'table3_memory'?"));
+  EXPECT_THAT(run_process({"/bin/sh", "-c", line + "run table3_memori --dry-run"}, environment()),
+              Refuses("'table3_memory'?"));
 }
 
 // The tables and figures with results. The others show a model, a picture of a technique or the hardware.
 TEST_F(ShippedExperiments, HaveEveryTableAndFigureOfThePapers) {
-  const std::map<std::string, std::vector<std::string>> results{
+  const std::map<std::string, Words> results{
       {"patwary2018",
        {"Table I", "Table III", "Table IV", "Table V", "Figure 1", "Figure 5", "Figure 6", "Figure 7", "Figure 8",
         "section III-A", "compression-scaling"}},

@@ -1,6 +1,4 @@
 // The rule of verdicts: Student's t at 5 %, corrected by Holm's method.
-#include <gmock/gmock.h>
-
 #include <cmath>
 
 #include "app/experiment/break_even.h"
@@ -8,7 +6,7 @@
 #include "app/experiment/experiment.h"
 #include "app/records/half_interval.h"
 #include "lmx/error.h"
-#include "temp_folder.h"
+#include "test.h"
 
 namespace lmx_cli::experiments {
 namespace {
@@ -78,13 +76,9 @@ TEST(JoinedTest, HoldsIfAllPartsDoAndFailsByTheClearestPart) {
   EXPECT_DOUBLE_EQ(fails.p, 3 * 0.02);
 }
 
-}  // namespace
-
 // At which bandwidth a method has a lower loss than the base in equal time.
 
-namespace {
-
-using testing::HasSubstr;
+using namespace lmx_test;
 using Curve = std::vector<std::pair<double, double>>;
 const std::vector<double> kOffsets{0.01, -0.02, 0.005, 0.012};  // of the seeds, equal for base and method
 

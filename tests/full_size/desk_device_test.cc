@@ -1,8 +1,6 @@
 // Every shipped recipe at its desk scale trains on the emulated device with a small model, short sequences and few
 // ranks: with the losses of the CPU, and with the same bits when it is resumed. A model with loops over time has the
 // same bits also without CUDA graphs.
-#include <gmock/gmock.h>
-
 #include <cctype>
 #include <cmath>
 #include <set>
@@ -11,8 +9,6 @@
 #include "full_size/shipped.h"
 #include "lmx/error.h"
 #include "lmx/plugin.h"
-#include "paths.h"
-#include "patterns.h"
 #include "process/run_fixture.h"
 #include "process/text_fixtures.h"
 

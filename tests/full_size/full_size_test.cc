@@ -1,9 +1,6 @@
 // Every shipped recipe of a paper's own size, and every point of its sweep, makes two updates, in fp16 six: with its
 // tokens a step, ranks, precision, wire codec and loss scale unchanged, and a model of 8 units. Numbers of a recipe
 // that contradict each other (a loss scale that no gradient of so many tokens fits under) show here, on any machine.
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <cctype>
 #include <cmath>
@@ -22,7 +19,6 @@
 #include "lmx/ops.h"
 #include "lmx/parallel.h"
 #include "lmx/plugin.h"
-#include "patterns.h"
 #include "recipe/comm_config.h"
 #include "train/fixture.h"
 #include "train/loop/trainer.h"

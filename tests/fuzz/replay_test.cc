@@ -1,18 +1,15 @@
 // Runs every seed, including earlier findings, through the same functions, with the compiler and the flags of the
 // suite.
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <cmath>
-#include <fstream>
 #include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
 
 #include "app/experiment/journal.h"
-#include "paths.h"
 #include "scratch.h"
 #include "targets.h"
+#include "test.h"
 
 namespace lmx::fuzz {
 namespace {

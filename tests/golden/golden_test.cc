@@ -4,36 +4,27 @@
 //
 // LMX_GOLDEN_UPDATE=1 writes the lines of this kind of CPU (in one process); LMX_GOLDEN_AGAINST=BUILD compares with the
 // lmx of another build folder instead of the records, to the bit. tools/golden does both.
-#include <gtest/gtest.h>
 #include <oneapi/dnnl/dnnl_version.h>
 
-#include <fstream>
-#include <map>
-#include <nlohmann/json.hpp>
 #include <ostream>
-#include <string>
 #include <string_view>
-#include <vector>
 
 #include "backend/cuda.h"
 #include "base/files.h"
 #include "lmx/error.h"
 #include "lmx/matmul.h"
-#include "paths.h"
 #include "process/run_fixture.h"
 #include "process/text_fixtures.h"
 
 namespace lmx_test {
 namespace {
 
-namespace fs = std::filesystem;
-
 // The short runs whose results are recorded: each changes one part of words.yaml or pairs.yaml.
 
 struct GoldenCase {
   std::string name;
   std::string recipe;  // words or pairs
-  std::vector<std::string> overrides;
+  Words overrides;
 };
 
 std::ostream& operator<<(std::ostream& out, const GoldenCase& c) {
@@ -41,7 +32,7 @@ std::ostream& operator<<(std::ostream& out, const GoldenCase& c) {
 }
 
 std::vector<GoldenCase> golden_cases() {
-  using Words = std::vector<std::string>;
+  using Words = Words;
   const std::vector<std::pair<std::string, Words>> models{
       {"lstm", {"model.layers=2", "model.embedding=16", "model.cells=24", "model.dropout=0.1"}},
       {"lstm_projection", {"model.embedding=16", "model.cells=32", "model.projection=12"}},
@@ -148,8 +139,8 @@ class Golden : public RunTest, public testing::WithParamInterface<GoldenCase> {
   Result train(const fs::path& build, const std::string& name, const std::string& device = "cpu",
                int64_t steps = 20) const {
     const GoldenCase& c = GetParam();
-    std::vector<std::string> command{build / "bin/lmx", "run", path(c.recipe + ".yaml"), "run.dir=" + path(name),
-                                     lmx::str("train.steps=", steps)};
+    Words command{build / "bin/lmx", "run", path(c.recipe + ".yaml"), "run.dir=" + path(name),
+                  lmx::str("train.steps=", steps)};
     command.insert(command.end(), c.overrides.begin(), c.overrides.end());
     if (device != "cpu") command.push_back("device=" + device);
     if (c.recipe == "pairs") {

@@ -1,7 +1,5 @@
 // Beam search over a model in which every prefix of every sentence has different random logits, compared with an
 // enumeration of all translations.
-#include <gmock/gmock.h>
-
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -13,14 +11,13 @@
 #include "lmx/error.h"
 #include "lmx/parallel.h"
 #include "lmx/random.h"
-#include "names.h"
 #include "ops/losses/top_k.h"
 #include "train/fixture.h"
 
 namespace lmx::train {
 namespace {
 
-using lmx_test::Names;
+using namespace lmx_test;
 
 constexpr int32_t kEos = Vocabulary::kEos, kUnk = Vocabulary::kUnk;
 

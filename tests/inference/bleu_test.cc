@@ -1,19 +1,8 @@
 // The output and the errors of lmx bleu.
-#include <gmock/gmock.h>
-
-#include <nlohmann/json.hpp>
-
-#include "names.h"
-#include "patterns.h"
 #include "process/run_fixture.h"
 
 namespace lmx_test {
 namespace {
-
-using Json = nlohmann::json;
-using testing::AllOf;
-using testing::HasSubstr;
-using testing::Not;
 
 class BleuCommand : public RunTest {
  protected:
@@ -21,15 +10,14 @@ class BleuCommand : public RunTest {
     write("ref", "the cat sat on the mat\na well-known fact\n");
     write("hyp", "the cat sat on a mat\na well known fact\n");
   }
-  Outcome bleu(std::vector<std::string> more) const {
-    more.insert(more.begin(), {"bleu", path("ref"), "--hypothesis", path("hyp")});
-    return run_lmx(std::move(more));
+  Outcome bleu(const Words& more) const {
+    return run_lmx(joined({"bleu", path("ref"), "--hypothesis", path("hyp")}, more));
   }
 };
 
 TEST_F(BleuCommand, PrintsScoresWithTheirSignatures) {
   Outcome o = bleu({});
-  EXPECT_EQ(o.code, 0) << o.err;
+  EXPECT_THAT(o, Succeeds());
   EXPECT_THAT(o.out,
               Names("BLEU|nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:lmx-", "hyp_len = 10 ref_len = 9)"));
   o = bleu({"--metric", "multi-bleu,chrf,chrf++", "--split-compounds"});
@@ -44,15 +32,11 @@ TEST_F(BleuCommand, ComparesTwoSystems) {
   write("ref", "the cat sat on the mat\na dog runs in the park\nno more than that is known\n");
   write("hyp", "the cat sat on the mat\na dog runs in a park\nno more than that is known\n");
   write("base", "a cat sits on mats\ndogs run in the park\nthat is all that is known\n");
-  const std::vector<std::string> against{"--baseline", path("base"), "--samples", "100"};
-  const auto with = [&](std::vector<std::string> more) {
-    more.insert(more.end(), against.begin(), against.end());
-    return bleu(std::move(more));
-  };
+  const Words against{"--baseline", path("base"), "--samples", "100"};
+  const auto with = [&](const Words& more) { return bleu(joined(more, against)); };
   Outcome o = with({});
-  EXPECT_EQ(o.code, 0) << o.err;
-  EXPECT_THAT(o.out, Names("BLEU|nrefs:1|bs:100|seed:12345|case:mixed", "\nbaseline BLEU|",
-                           "(\xce\xbc = ", "BLEU difference = +", "better at the 5 %"));
+  EXPECT_THAT(o, Prints("BLEU|nrefs:1|bs:100|seed:12345|case:mixed", "\nbaseline BLEU|",
+                        "(\xce\xbc = ", "BLEU difference = +", "better at the 5 %"));
   // The interval of each system is the one that it has alone.
   const auto interval_in = [](const std::string& out) { return first_match(out, "\\(\xce\xbc = [^)]*\\)"); };
   EXPECT_EQ(interval_in(o.out), interval_in(bleu({"--confidence", "100"}).out));
@@ -87,9 +71,7 @@ TEST_F(BleuCommand, WarnsOfTokenizedText) {
   write("ref", "The cat sat .\nA dog runs .\nNo , it does not !\n");
   write("hyp", "The cat sat.\nA dog runs.\nNo, it doesn't!\n");
   const auto warned = [](const Outcome& o) { return o.err.find("warning: ") != std::string::npos; };
-  Outcome o = bleu({});
-  EXPECT_EQ(o.code, 0);
-  EXPECT_THAT(o.err, AllOf(Names(path("ref"), "--metric multi-bleu"), Not(HasSubstr(path("hyp")))));
+  EXPECT_THAT(bleu({}), Warns(Names(path("ref"), "--metric multi-bleu"), Not(HasSubstr(path("hyp")))));
   EXPECT_TRUE(warned(bleu({"--metric", "multi-bleu,chrf"})));
   EXPECT_FALSE(warned(bleu({"--metric", "multi-bleu"})));
   EXPECT_FALSE(warned(bleu({"--tokenize", "none"})));
@@ -100,10 +82,9 @@ TEST_F(BleuCommand, WarnsOfTokenizedText) {
 }
 
 TEST_F(BleuCommand, RefusesWithOneMessage) {
-  const auto refused = [&](std::vector<std::string> more, const NamesMatcher& facts) {
+  const auto refused = [&](Words more, const NamesMatcher& facts) {
     const Outcome o = bleu(std::move(more));
-    EXPECT_EQ(o.code, 2);
-    EXPECT_THAT(o.err, facts);
+    EXPECT_THAT(o, Refuses(facts));
     EXPECT_EQ(o.out, "");
   };
   refused({"--metric", "tre"}, Names("'ter'?"));
@@ -119,9 +100,7 @@ TEST_F(BleuCommand, RefusesWithOneMessage) {
         "ade\nx\n");
   refused({path("latin")}, Names("latin:1:", "0xE7", "offset 2"));
   refused({path("missing")}, Names(path("missing")));
-  const Outcome none = run_lmx({"bleu"});
-  EXPECT_EQ(none.code, 2);
-  EXPECT_THAT(none.err, Names("REF"));
+  EXPECT_THAT(run_lmx({"bleu"}), Refuses("REF"));
 }
 
 }  // namespace

@@ -1,18 +1,10 @@
 // The commands that use a trained run's model, on a CUDA device and on the CPU: the results are equal up to rounding,
 // wherever the run was trained.
-#include <gmock/gmock.h>
-
-#include <nlohmann/json.hpp>
-
 #include "backend/cuda.h"
-#include "names.h"
-#include "patterns.h"
 #include "process/run_fixture.h"
 
 namespace lmx_test {
 namespace {
-
-using Json = nlohmann::json;
 
 // All numbers in a text.
 std::vector<double> numbers_in(const std::string& text) {
@@ -29,8 +21,7 @@ class DeviceInference : public RunTest {
   // 20 steps of a recipe on the device.
   void train(const std::string& recipe, const Words& more = {}) const {
     write("tiny.yaml", recipe);
-    const Outcome o = run("run", joined({"device=cuda", "train.steps=20", "train.eval_every=10"}, more));
-    ASSERT_EQ(o.code, 0) << o.err;
+    ASSERT_THAT(run("run", joined({"device=cuda", "train.steps=20", "train.eval_every=10"}, more)), Succeeds());
   }
   // What `lmx VERB RUN ...` prints.
   std::string lmx(const std::string& verb, const Words& more) const {
@@ -39,17 +30,15 @@ class DeviceInference : public RunTest {
     return o.out;
   }
   // What the command prints on the run's own device, after a check that it also takes another one.
-  std::string on_device(const std::string& verb, Words words) const {
+  std::string on_device(const std::string& verb, const Words& words) const {
     const std::string device = lmx(verb, words);
-    words.insert(words.begin(), {verb, path("run"), "--device", "cuda:1000"});
-    const Outcome o = run_lmx(words, environment());
+    const Outcome o = run_lmx(joined({verb, path("run"), "--device", "cuda:1000"}, words), environment());
     EXPECT_EQ(o.code, 2) << verb;
     EXPECT_THAT(o.err, Names("--device: cuda:1000 is not available")) << verb;
     return device;
   }
-  std::string on_cpu(const std::string& verb, Words words) const {
-    words.insert(words.end(), {"--device", "cpu"});
-    return lmx(verb, words);
+  std::string on_cpu(const std::string& verb, const Words& words) const {
+    return lmx(verb, joined(words, {"--device", "cpu"}));
   }
   void expect_equal(const std::string& verb, const Words& words) const {
     const std::string device = on_device(verb, words);
@@ -69,7 +58,7 @@ class DeviceInference : public RunTest {
 TEST_F(DeviceInference, OfAWordModel) {
   tolerance_ = 1e-3;  // the device rounds the projected inputs as well
   train(kTinyRecipe, {"precision=bf16"});
-  EXPECT_EQ(run_lmx({"average", path("mean.safetensors"), "--last", "2", path("run")}, environment()).code, 0);
+  EXPECT_THAT(run_lmx({"average", path("mean.safetensors"), "--last", "2", path("run")}, environment()), Succeeds());
   for (const std::string which : {"last", "best", "10", "mean.safetensors"})
     expect_near("eval", {"--json", "--checkpoint", which.starts_with("mean") ? path(which) : which});
   write("text.txt", "bil sto gru\nzun\nsto gru zun bil stai grul\n");
@@ -83,8 +72,7 @@ TEST_F(DeviceInference, OfAWordModel) {
   hidden["LMX_CUDA_LIBRARY"] = "";
   for (const Words& words : {Words{"export", path("run"), "--to", "pytorch", "--output", path("exported")},
                              Words{"eval", path("run"), "--device", "cpu"}}) {
-    const Outcome o = run_lmx(words, hidden);
-    EXPECT_EQ(o.code, 0) << o.err;
+    EXPECT_THAT(run_lmx(words, hidden), Succeeds());
   }
 }
 

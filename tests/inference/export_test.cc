@@ -1,23 +1,15 @@
 // lmx export: the contents of each format's files, read back from their bytes. tools/parity/export.py loads them in
 // the other programs.
 #include <fcntl.h>
-#include <gmock/gmock.h>
 #include <sys/file.h>
 
 #include <cmath>
-#include <nlohmann/json.hpp>
 
-#include "names.h"
-#include "paths.h"
 #include "process/run_fixture.h"
 
 namespace lmx_test {
 namespace {
 
-namespace fs = std::filesystem;
-using Json = nlohmann::json;
-using testing::HasSubstr;
-using testing::Not;
 using Floats = std::vector<float>;
 
 Floats floats_at(const std::string& bytes, size_t begin, size_t size) {
@@ -90,7 +82,6 @@ struct BinaryModel {
 
 class Export : public RunTest {
  protected:
-  Outcome lmx(std::vector<std::string> words) const { return run_lmx(std::move(words), environment()); }
   Outcome export_to(const std::string& format, const std::string& run, const std::string& output) const {
     return lmx({"export", path(run), "--to", format, "--output", path(output)});
   }
@@ -103,7 +94,7 @@ class Export : public RunTest {
           "batcher: {name: tbptt, sequence_length: 6}\noptimizer: {name: sgd, lr: 0.1}\nthreads: 1\nmodel: " +
               model + "\nloss: " + loss + "\n");
   }
-  void translation_run(const std::string& name, const std::vector<std::string>& more = {}) {
+  void translation_run(const std::string& name, const Words& more = {}) {
     std::string source, target;
     for (int i = 0; i < 200; ++i) {
       source += "the " + std::string(1, static_cast<char>('a' + i % 20)) + "ko sees a lim .\n";
@@ -118,16 +109,13 @@ class Export : public RunTest {
               "model: {name: transformer, encoder_layers: 2, decoder_layers: 1, d: 8, ffn: 12, heads: 2}\n" +
               "loss: {name: full_softmax, bias: false}\noptimizer: {name: adam, lr: 0.01}\n" +
               "train: {steps: 3}\nthreads: 1\n");
-    const Outcome o = run(name, more);
-    ASSERT_EQ(o.code, 0) << o.err;
+    ASSERT_THAT(run(name, more), Succeeds());
   }
 };
 
 TEST_F(Export, PyTorchHasTheWeightsAndAModule) {
-  ASSERT_EQ(run("a", {"train.steps=10", "train.ema=0"}).code, 0);
-  const Outcome o = export_to("pytorch", "a", "out");
-  ASSERT_EQ(o.code, 0) << o.err;
-  EXPECT_THAT(o.out, HasSubstr("wrote " + path("out") + "/model.safetensors\n"));
+  ASSERT_THAT(run("a", {"train.steps=10", "train.ema=0"}), Succeeds());
+  ASSERT_THAT(export_to("pytorch", "a", "out"), Prints("wrote " + path("out") + "/model.safetensors\n"));
   EXPECT_EQ(tensors_of(path("out/model.safetensors")), parameters("a", 10));
   const Json config = Json::parse(read_file(path("out/config.json")));
   EXPECT_EQ(config["model"], "lstm");
@@ -137,14 +125,13 @@ TEST_F(Export, PyTorchHasTheWeightsAndAModule) {
 }
 
 TEST_F(Export, DraftsOfKilledExportsAreRemoved) {
-  ASSERT_EQ(run("a", {"train.steps=10"}).code, 0);
+  ASSERT_THAT(run("a", {"train.steps=10"}), Succeeds());
   for (const char* name : {".out.tmp-0", "victim", ".out.tmp-2"}) std::filesystem::create_directory(path(name));
   for (const char* name : {".out.tmp-0/model.safetensors", "victim/file"}) write(name, "text");
   std::filesystem::create_directory_symlink("victim", path(".out.tmp-1"));  // planted
   const int living = open(path(".out.tmp-2").c_str(), O_RDONLY | O_DIRECTORY);
   ASSERT_EQ(flock(living, LOCK_EX), 0);
-  const Outcome o = export_to("pytorch", "a", "out");
-  ASSERT_EQ(o.code, 0) << o.err;
+  ASSERT_THAT(export_to("pytorch", "a", "out"), Succeeds());
   close(living);
   EXPECT_FALSE(std::filesystem::exists(path(".out.tmp-0")));
   EXPECT_EQ(read_file(path("victim/file")), "text");
@@ -152,43 +139,38 @@ TEST_F(Export, DraftsOfKilledExportsAreRemoved) {
   EXPECT_TRUE(std::filesystem::exists(path(".out.tmp-2")));
   EXPECT_EQ(std::filesystem::status(path("out")).permissions(), std::filesystem::status(path("victim")).permissions());
   const std::string longest(255, 'n');  // a name that leaves no room for another ending
-  EXPECT_EQ(export_to("pytorch", "a", longest).code, 0);
+  EXPECT_THAT(export_to("pytorch", "a", longest), Succeeds());
   EXPECT_TRUE(std::filesystem::exists(path(longest + "/lmx_model.py")));
 }
 
 // The plugin of a model states what an export needs; its own keys are not read.
 TEST_F(Export, AModelOutsideTheTreeIsWrittenByItsTraits) {
   language_model("{name: lstm, layers: 2, embedding: 6, cells: 5, forget_bias: 0.3}");
-  ASSERT_EQ(run("a", {"train.steps=3"}).code, 0);
-  ASSERT_EQ(export_to("pytorch", "a", "out_a").code, 0);
-  const auto with_plugins = [&](std::vector<std::string> words) {
+  ASSERT_THAT(run("a", {"train.steps=3"}), Succeeds());
+  ASSERT_THAT(export_to("pytorch", "a", "out_a"), Succeeds());
+  const auto with_plugins = [&](Words words) {
     auto settings = environment();
     settings["LMX_PLUGIN_PATH"] = build_path("/tests/inference_plugins");
     return run_lmx(std::move(words), settings);
   };
   const auto exported = [&](const std::string& model) {
     language_model("{name: " + model + ", height: 2, vector: 6, units: 5, memory: 0.3}");
-    const Outcome trained = with_plugins({"run", path("tiny.yaml"), "run.dir=" + path("r_" + model), "train.steps=3"});
-    EXPECT_EQ(trained.code, 0) << trained.err;
+    EXPECT_THAT(with_plugins({"run", path("tiny.yaml"), "run.dir=" + path("r_" + model), "train.steps=3"}), Succeeds());
     return with_plugins({"export", path("r_" + model), "--to", "pytorch", "--output", path("out_" + model)});
   };
-  const Outcome o = exported("renamed_lstm");
-  ASSERT_EQ(o.code, 0) << o.err;
+  ASSERT_THAT(exported("renamed_lstm"), Succeeds());
   for (const char* file : {"/model.safetensors", "/config.json", "/lmx_model.py", "/vocabulary.tsv"})
     EXPECT_EQ(read_file(path("out_renamed_lstm") + file), read_file(path("out_a") + file)) << file;
-  const Outcome silent = exported("silent_lstm");
-  EXPECT_EQ(silent.code, 2) << silent.out;
-  EXPECT_THAT(silent.err, Names("model.name: silent_lstm", "states no architecture", "lstm, mlstm, rhn"));
-  const Outcome partial = exported("partial_lstm");
-  EXPECT_EQ(partial.code, 2) << partial.out;
-  EXPECT_THAT(partial.err, Names("partial_lstm", "architecture lstm", "'forget_bias'", "no value"));
+  EXPECT_THAT(exported("silent_lstm"),
+              Refuses("model.name: silent_lstm", "states no architecture", "lstm, mlstm, rhn"));
+  EXPECT_THAT(exported("partial_lstm"), Refuses("partial_lstm", "architecture lstm", "'forget_bias'", "no value"));
 }
 
 // w = g v / |v|: the exported module has no weight normalisation.
 TEST_F(Export, WeightNormalisationIsMultipliedOut) {
   language_model("{name: mlstm, embedding: 5, cells: 6, weight_norm: 'mlstm.*'}");
-  ASSERT_EQ(run("a", {"train.steps=5"}).code, 0);
-  ASSERT_EQ(export_to("pytorch", "a", "out").code, 0);
+  ASSERT_THAT(run("a", {"train.steps=5"}), Succeeds());
+  ASSERT_THAT(export_to("pytorch", "a", "out"), Succeeds());
   const auto before = parameters("a", 5), after = tensors_of(path("out/model.safetensors"));
   EXPECT_FALSE(after.contains("mlstm.0.weight_m_v"));
   const Floats &v = before.at("mlstm.0.weight_m_v"), &g = before.at("mlstm.0.weight_m_g"),
@@ -203,8 +185,7 @@ TEST_F(Export, WeightNormalisationIsMultipliedOut) {
 
 TEST_F(Export, CTranslate2HasEveryMatrix) {
   translation_run("a");
-  const Outcome o = export_to("ctranslate2", "a", "out");
-  ASSERT_EQ(o.code, 0) << o.err;
+  ASSERT_THAT(export_to("ctranslate2", "a", "out"), Succeeds());
   const BinaryModel model(path("out/model.bin"));
   EXPECT_EQ(model.version, 6u);
   EXPECT_EQ(model.name, "TransformerSpec");
@@ -235,8 +216,7 @@ TEST_F(Export, CTranslate2HasEveryMatrix) {
 
 TEST_F(Export, MarianSplitsTheFusedProjections) {
   translation_run("a");
-  const Outcome o = export_to("huggingface", "a", "out");
-  ASSERT_EQ(o.code, 0) << o.err;
+  ASSERT_THAT(export_to("huggingface", "a", "out"), Succeeds());
   const auto lmx = parameters("a", 3), marian = tensors_of(path("out/model.safetensors"));
   const Floats &qkv = lmx.at("encoder.0.self.qkv.weight"), &kv = lmx.at("decoder.0.cross.kv.bias");
   EXPECT_EQ(marian.at("model.encoder.layers.0.self_attn.k_proj.weight"), Floats(qkv.begin() + 64, qkv.begin() + 128));
@@ -250,7 +230,7 @@ TEST_F(Export, MarianSplitsTheFusedProjections) {
 
 TEST_F(Export, WhatDoesNotFitIsNamed) {
   translation_run("pre", {"model.norm=pre", "model.share=none"});
-  const auto refused = [&](const std::string& format, const std::string& run, const std::vector<std::string>& parts) {
+  const auto refused = [&](const std::string& format, const std::string& run, const Words& parts) {
     const Outcome o = export_to(format, run, "out");
     EXPECT_EQ(o.code, 2) << o.out;
     for (const std::string& part : parts) EXPECT_THAT(o.err, Names(part));
@@ -260,10 +240,10 @@ TEST_F(Export, WhatDoesNotFitIsNamed) {
   };
   refused("huggingface", "pre", {"Marian's layout", "norm: pre", "shared tables: none"});
   refused("pytorch", "pre", {"model.name: transformer", "--to huggingface"});
-  EXPECT_EQ(export_to("ctranslate2", "pre", "ct2").code, 0);
+  EXPECT_THAT(export_to("ctranslate2", "pre", "ct2"), Succeeds());
   EXPECT_EQ(export_to("ctranslate2", "pre", "ct2").code, 2);  // the folder is in use
   write("tiny.yaml", kTinyRecipe);
-  ASSERT_EQ(run("lstm", {"train.steps=3"}).code, 0);
+  ASSERT_THAT(run("lstm", {"train.steps=3"}), Succeeds());
   refused("ctranslate2", "lstm", {"model.name: lstm"});
   refused("huggingface", "lstm", {"model.name: lstm", "--to pytorch"});
   refused("onnx", "lstm", {"onnx", "ctranslate2"});
@@ -274,11 +254,10 @@ TEST_F(Export, Gpt2TransposesAndScales) {
   const std::string model =
       "{name: transformer, encoder_layers: 0, decoder_layers: 1, d: 8, ffn: 12, heads: 2, norm: pre}";
   language_model(model, "{name: full_softmax, bias: false}");
-  const std::vector<std::string> lm{"train.steps=3"};
-  const Outcome trained = run("a", lm);
-  ASSERT_EQ(trained.code, 0) << trained.err;
-  const Outcome o = lmx({"export", path("a"), "--to", "huggingface", "--output", path("out"), "--positions", "32"});
-  ASSERT_EQ(o.code, 0) << o.err;
+  const Words lm{"train.steps=3"};
+  ASSERT_THAT(run("a", lm), Succeeds());
+  ASSERT_THAT(lmx({"export", path("a"), "--to", "huggingface", "--output", path("out"), "--positions", "32"}),
+              Succeeds());
   const auto before = parameters("a", 3), gpt2 = tensors_of(path("out/model.safetensors"));
   const Floats &w = before.at("decoder.0.ffn.in.weight"), &t = gpt2.at("transformer.h.0.mlp.c_fc.weight");
   EXPECT_EQ(w[8 * 3 + 2], t[12 * 2 + 3]);
@@ -286,12 +265,10 @@ TEST_F(Export, Gpt2TransposesAndScales) {
   EXPECT_EQ(gpt2.at("lm_head.weight"), before.at("embedding.weight"));
   EXPECT_EQ(gpt2.at("transformer.wpe.weight").size(), 32u * 8);
   // A post-norm Transformer does not fit GPT-2's layout.
-  std::vector<std::string> post = lm;
+  Words post = lm;
   post.push_back("model.norm=post");
-  ASSERT_EQ(run("post", post).code, 0);
-  const Outcome refused = export_to("huggingface", "post", "none");
-  EXPECT_EQ(refused.code, 2);
-  EXPECT_THAT(refused.err, Names("GPT-2's layout", "norm: post"));
+  ASSERT_THAT(run("post", post), Succeeds());
+  EXPECT_THAT(export_to("huggingface", "post", "none"), Refuses("GPT-2's layout", "norm: post"));
 }
 
 }  // namespace

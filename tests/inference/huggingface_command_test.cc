@@ -1,17 +1,9 @@
 // `lmx import`, and the commands that use an imported run; `lmx export` of models that lmx has trained.
-#include <gmock/gmock.h>
-
-#include <nlohmann/json.hpp>
-
-#include "names.h"
 #include "process/run_fixture.h"
 #include "train/fixture.h"
 
 namespace lmx_test {
 namespace {
-
-using Json = nlohmann::json;
-using testing::HasSubstr;
 
 // A tokenizer of 403 ids, of which 400 is <|endoftext|>.
 Json tokenizer() {
@@ -31,17 +23,15 @@ model: {name: gpt, layers: 1, d: 8, heads: 2, context: 32, )";
 
 class Import : public RunTest {
  protected:
-  Outcome lmx(const Words& words) const { return run_lmx(words, environment()); }
   std::string out(const Words& words) const {
     const Outcome o = lmx(words);
-    EXPECT_EQ(o.code, 0) << o.err;
+    EXPECT_THAT(o, Succeeds());
     EXPECT_EQ(o.err.find("warning"), std::string::npos) << o.err;
     return o.out;
   }
   void train(const std::string& run, const std::string& fields) const {
     write("tiny.yaml", kGpt + fields + "}\n");
-    const Outcome o = this->run(run);
-    ASSERT_EQ(o.code, 0) << o.err;
+    ASSERT_THAT(this->run(run), Succeeds());
   }
   std::string exported(const std::string& run, const std::string& folder, const Words& more = {}) const {
     return out(joined({"export", path(run), "--to", "huggingface", "--output", path(folder)}, more));
@@ -95,13 +85,10 @@ TEST_F(Import, WithoutATokenizerThereIsNoText) {
   EXPECT_EQ(json("hf/config.json")["architectures"], Json{"Qwen3ForCausalLM"});
   EXPECT_EQ(read_file(path("hf/vocabulary.tsv")), read_file(path("trained/vocabulary.tsv")));
   EXPECT_THAT(out({"import", path("hf"), "--output", path("qwen3")}), HasSubstr("no tokenizer"));
-  const Outcome o = lmx({"generate", path("qwen3"), "--prompt", "a"});
-  EXPECT_EQ(o.code, 2);
-  EXPECT_THAT(o.err, HasSubstr("without a tokenizer"));
+  EXPECT_THAT(lmx({"generate", path("qwen3"), "--prompt", "a"}), Refuses("without a tokenizer"));
   write("hf/config.json", "{}");
-  const Outcome bad = lmx({"import", path("hf"), "--output", path("bad")});
-  EXPECT_EQ(bad.code, 2);
-  EXPECT_THAT(bad.err, Names("hf/config.json", "'model_type' is missing"));
+  EXPECT_THAT(lmx({"import", path("hf"), "--output", path("bad")}),
+              Refuses("hf/config.json", "'model_type' is missing"));
 }
 
 // The tokenizer that lmx trains becomes a tokenizer.model, which lmx reads again.
@@ -112,7 +99,7 @@ TEST_F(Import, SubwordsOfLmxAreKept) {
   write("tiny.yaml", "data: {name: text, tokens: subwords, vocab_size: 300, files: [" + path("text.txt") +
                          "], valid_fraction: 0.1}\n" + std::string(kGpt).substr(std::string(kGpt).find("batcher")) +
                          "qkv_bias: true}\n");
-  ASSERT_EQ(run("a").code, 0);
+  ASSERT_THAT(run("a"), Succeeds());
   exported("a", "hf");
   EXPECT_EQ(read_file(path("hf/tokenizer.model")), read_file(path("a/subwords.model")));
   EXPECT_EQ(json("hf/tokenizer_config.json")["add_prefix_space"], false);
@@ -135,7 +122,7 @@ TEST_F(Import, ExportsThatNoLayoutHasAreRefused) {
                                              "Llama: model.activation is gelu_tanh, not swiglu", "Qwen2", "Qwen3"));
   std::filesystem::remove_all(path("a"));
   write("tiny.yaml", std::string(kGpt) + "tie: false}\n");
-  ASSERT_EQ(run("a", {"loss.bias=true"}).code, 0);
+  ASSERT_THAT(run("a", {"loss.bias=true"}), Succeeds());
   EXPECT_THAT(refused(to_huggingface), Names("softmax.bias", "no place", "Llama"));
   EXPECT_THAT(refused({"export", path("a"), "--to", "ctranslate2", "--output", path("out"), "--dtype", "bf16"}),
               Names("--dtype", "huggingface"));

@@ -2,23 +2,19 @@
 // tools/parity/huggingface.py compares the logits with those of transformers.
 #include "app/huggingface/import.h"
 
-#include <gmock/gmock.h>
-
 #include <cstring>
 
 #include "app/export/export.h"
 #include "app/huggingface/layouts.h"
 #include "lmx/config.h"
 #include "lmx/error.h"
-#include "names.h"
 #include "process/run_fixture.h"
 #include "train/fixture.h"
 
 namespace lmx::huggingface {
 namespace {
 
-using lmx_test::Names;
-using testing::HasSubstr;
+using namespace lmx_test;
 using train::message;
 
 // A model of transformers: config.json, and the tensors that it asks for.
@@ -87,7 +83,7 @@ Model llama_like(const std::string& type, int64_t size, bool tie) {
   return m;
 }
 
-void add_biases(Model& m, const std::vector<std::string>& linears) {
+void add_biases(Model& m, const Words& linears) {
   const auto all = m.tensors;
   for (const auto& [name, shape] : all)
     for (const std::string& linear : linears)
@@ -328,7 +324,7 @@ struct BadConfig {
   Model (*model)();
   const char* key;
   Json value;
-  std::vector<std::string> facts;
+  Words facts;
 };
 
 TEST_F(HuggingFace, ConfigsThatLmxCannotRepresentAreRefused) {

@@ -1,14 +1,10 @@
 // --json of the commands that print results: valid JSON, with the keys of docs/json.md and all digits.
-#include <gmock/gmock.h>
-
 #include <cmath>
 
 #include "process/sweep_fixture.h"
 
 namespace lmx_test {
 namespace {
-
-using testing::HasSubstr;
 
 class JsonOutput : public SweepTest {
  protected:
@@ -25,7 +21,7 @@ class JsonOutput : public SweepTest {
 };
 
 TEST_F(JsonOutput, Eval) {
-  ASSERT_EQ(run("r", {"train.steps=30"}).code, 0);
+  ASSERT_THAT(run("r", {"train.steps=30"}), Succeeds());
   const Json json = parsed({"eval", path("r"), "--json"});
   expect_keys(json, {"run", "checkpoint", "split", "unit", "tokens", "nll_nat", "nll_bit", "ppl", "true_ppl"});
   EXPECT_EQ(json["checkpoint"], "step-30");

@@ -1,29 +1,17 @@
 // Logistic regression compared with scikit-learn, the choice of C, the strongest unit, files of features, and errors.
 #include "app/probe/transfer.h"
 
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
-#include <fstream>
-#include <nlohmann/json.hpp>
 
-#include "errors.h"
 #include "lmx/random.h"
-#include "names.h"
-#include "paths.h"
-#include "patterns.h"
 #include "process/text_fixtures.h"
 #include "runfiles/checkpoint.h"
-#include "temp_folder.h"
 
 namespace lmx {
 namespace {
 
-using lmx_test::Names;
-using lmx_test::user_error;
+using namespace lmx_test;
 
 class Folder : public testing::Test, protected lmx_test::TempFolder {};
 
@@ -212,7 +200,7 @@ using Labelled = Folder;
 // All files of a probe use the same mapping of classes.
 TEST_F(Labelled, ClassesOfAnotherFile) {
   const LabelledTexts train = read_labelled(write("a.csv", "t,l\nx,1\ny,2\n"), "t", "l");
-  EXPECT_EQ(train.classes, (std::vector<std::string>{"1", "2"}));
+  EXPECT_EQ(train.classes, (Words{"1", "2"}));
   const std::string test = write("b.csv", "t,l\nx,1\ny,1\n");
   EXPECT_EQ(read_labelled(test, "t", "l", train.classes).labels, (std::vector<int>{0, 0}));
   EXPECT_EQ(read_labelled(write("c.csv", "t,l\nx,2\n"), "t", "l", train.classes).labels, std::vector<int>{1});
@@ -235,7 +223,7 @@ TEST_F(Labelled, FilesByTheirNames) {
 
 TEST_F(Labelled, NumbersOrTwoWords) {
   const LabelledTexts a = read_labelled(write("a.csv", "label,text\n1,\"x, y\"\n0,z\n"), "text", "label");
-  EXPECT_EQ(a.texts, (std::vector<std::string>{"x, y", "z"}));
+  EXPECT_EQ(a.texts, (Words{"x, y", "z"}));
   EXPECT_EQ(a.labels, (std::vector<int>{1, 0}));
   const LabelledTexts b = read_labelled(write("b.csv", "t,l\nx,pos\ny,neg\nz,pos\n"), "t", "l");
   EXPECT_EQ(b.labels, (std::vector<int>{1, 0, 1}));
@@ -256,9 +244,7 @@ TEST_F(Labelled, NumbersOrTwoWords) {
 namespace lmx_test {
 namespace {
 
-namespace fs = std::filesystem;
 using Json = nlohmann::json;
-using testing::HasSubstr;
 
 class ProbeCorpus : public BytesRun {
  protected:
@@ -277,7 +263,7 @@ class ProbeCorpus : public BytesRun {
              std::string(static_cast<size_t>((i * 5 + seed) % 7), 'x') + "\n";
     return csv;
   }
-  Outcome with_data(std::vector<std::string> words, int code = 0) const {
+  Outcome with_data(Words words, int code = 0) const {
     auto settings = environment();
     settings["LMX_DATA_DIR"] = path("data");
     Outcome o = run_lmx(std::move(words), settings);
@@ -287,7 +273,7 @@ class ProbeCorpus : public BytesRun {
 };
 
 TEST_F(ProbeCorpus, SplitsOfItsOwnOrDrawn) {
-  ASSERT_EQ(run("a").code, 0);
+  ASSERT_THAT(run("a"), Succeeds());
   const Outcome sst = with_data({"probe", path("a"), "--corpus", "sst2", "--save", path("s")});
   EXPECT_THAT(sst.out, HasSubstr("texts train 60, valid 20, test 30; units 12\n"));
   // The same texts given as files give the same result.
@@ -296,7 +282,7 @@ TEST_F(ProbeCorpus, SplitsOfItsOwnOrDrawn) {
                  "--test", path("data/sst2/test.csv"), "--save", path("f")});
   EXPECT_EQ(number_behind(sst.out, "l2 test_accuracy_percent"), number_behind(files.out, "l2 test_accuracy_percent"));
   EXPECT_EQ(read_file(path("s-test.safetensors")), read_file(path("f-test.safetensors")));
-  ASSERT_EQ(run_process({"/bin/bash", "-c", "gzip " + path("data/sst2/train.csv")}).code, 0);
+  ASSERT_THAT(run_process({"/bin/bash", "-c", "gzip " + path("data/sst2/train.csv")}), Succeeds());
   with_data({"features", path("a"), path("data/sst2/train.csv.gz"), "--out", path("gz.safetensors")});
   EXPECT_EQ(read_file(path("gz.safetensors")), read_file(path("s-train.safetensors")));
   EXPECT_THAT(with_data({"probe", path("a"), "--corpus", "movie_reviews"}).out,
@@ -308,7 +294,7 @@ TEST_F(ProbeCorpus, SplitsOfItsOwnOrDrawn) {
 
 // The bars of both classes together contain all training texts.
 TEST_F(ProbeCorpus, AHistogramHasEveryText) {
-  ASSERT_EQ(run("a").code, 0);
+  ASSERT_THAT(run("a"), Succeeds());
   with_data({"probe", path("a"), "--corpus", "sst2", "--histogram", path("u.svg"), "--c", "1000"});
   const std::string page = read_file(path("u.svg"));
   int sums[2] = {0, 0};

@@ -1,11 +1,8 @@
 // The parameters of runs: their averages, and parameters with a vocabulary that they were not trained with.
-#include <gmock/gmock.h>
-
 #include "app/inference/saved_run.h"
 #include "app/translation/translate.h"
 #include "data/fixture.h"
 #include "lmx/error.h"
-#include "names.h"
 #include "process/text_fixtures.h"
 #include "runfiles/checkpoint.h"
 #include "train/fixture.h"
@@ -16,8 +13,7 @@ namespace lmx::train {
 
 namespace {
 
-using lmx_test::Names;
-using testing::HasSubstr;
+using namespace lmx_test;
 
 class Average : public FolderTest {
  protected:
@@ -43,7 +39,7 @@ class Average : public FolderTest {
     return message<UserError>([&] { average_checkpoints(options, path("mean.safetensors")); });
   }
   std::string step(int n) const { return str(path("run"), "/checkpoints/step-", n); }
-  std::vector<std::string> paths_;
+  Words paths_;
 };
 
 TEST_F(Average, OfNamedCheckpointsLastAndBest) {
@@ -51,7 +47,7 @@ TEST_F(Average, OfNamedCheckpointsLastAndBest) {
   EXPECT_EQ(average({{step(10), step(20)}, "", 0, 0}), (std::vector<float>{1.5, 15}));
   EXPECT_EQ(average({{}, path("run"), 2, 0}), (std::vector<float>{4, 40}));
   EXPECT_EQ(average({{}, path("run"), 0, 2}), (std::vector<float>{3.5, 35}));
-  EXPECT_EQ(paths_, (std::vector<std::string>{step(30), step(10)}));
+  EXPECT_EQ(paths_, (Words{step(30), step(10)}));
   std::filesystem::rename(path("mean.safetensors"), path("first.safetensors"));
   EXPECT_EQ(average({{path("first.safetensors"), step(10)}, "", 0, 0}), (std::vector<float>{2.25, 22.5}));
 }
@@ -73,7 +69,7 @@ TEST_F(Average, AFullDiskLeavesWhatWasThere) {
                                              average_checkpoints({{}, path("run"), 2, 0}, path("mean.safetensors"));
                                            }),
               HasSubstr("mean.safetensors"));
-  EXPECT_EQ(read_all(path("mean.safetensors")), "the last one");
+  EXPECT_EQ(lmx_test::read_file(path("mean.safetensors")), "the last one");
   for (const auto& entry : std::filesystem::directory_iterator(folder_))
     EXPECT_EQ(entry.path().filename().string().find("tmp"), std::string::npos) << entry.path();
 }
@@ -102,11 +98,6 @@ TEST_F(Average, RefusesWhatHasNoAverage) {
 namespace lmx_test {
 namespace {
 
-namespace fs = std::filesystem;
-using testing::AllOf;
-using testing::HasSubstr;
-using testing::Not;
-
 class VocabularyTest : public LettersTest {
  protected:
   // Two runs over texts with the same number of characters; the characters of `b` differ from those of `a`.
@@ -115,7 +106,7 @@ class VocabularyTest : public LettersTest {
     train("b", "ABCDEFGHIJKLMNOPQRST");
   }
   // All commands that read parameters with a's vocabulary.
-  std::vector<std::vector<std::string>> readers(const std::string& which) const {
+  std::vector<Words> readers(const std::string& which) const {
     return {{"eval", path("a"), "--checkpoint", which},
             {"generate", path("a"), "--tokens", "3", "--checkpoint", which},
             {"features", path("a"), path("texts.csv"), "--no-labels", "--out", path("f.csv"), "--checkpoint", which},
@@ -135,9 +126,7 @@ TEST_F(VocabularyTest, OfAnotherRunIsRefused) {
   for (const auto& words : readers(checkpoint("a"))) EXPECT_EQ(lmx(words).code, words[0] == "probe" ? 2 : 0);
   // Without the other run's vocabulary the message can name no entry.
   fs::remove(path("b/vocabulary.tsv"));
-  const Outcome o = lmx(readers(checkpoint("b"))[0]);
-  EXPECT_EQ(o.code, 2);
-  EXPECT_THAT(o.err, AllOf(Names("22 entries"), Not(HasSubstr("entry "))));
+  EXPECT_THAT(lmx(readers(checkpoint("b"))[0]), Refuses(Names("22 entries"), Not(HasSubstr("entry "))));
 }
 
 TEST_F(VocabularyTest, EditedByHandIsRefused) {
@@ -146,24 +135,22 @@ TEST_F(VocabularyTest, EditedByHandIsRefused) {
   const size_t line = edited.find('\n', edited.find("</s>")) + 1;  // start of the third entry's line
   edited[line] = '#';
   write("a/vocabulary.tsv", edited);
-  const Outcome o = lmx({"generate", path("a"), "--tokens", "3"});
-  EXPECT_EQ(o.code, 2);
-  EXPECT_THAT(o.err, Names("error: [checkpoint] " + path("a") + "/vocabulary.tsv", checkpoint("a"),
-                           "22 entries (SHA-256", "22 (SHA-256"));
-  EXPECT_EQ(lmx({"eval", path("a")}).code, 0) << "eval must read the vocabulary of the data";
+  EXPECT_THAT(lmx({"generate", path("a"), "--tokens", "3"}),
+              Refuses("error: [checkpoint] " + path("a") + "/vocabulary.tsv", checkpoint("a"), "22 entries (SHA-256",
+                      "22 (SHA-256"));
+  EXPECT_THAT(lmx({"eval", path("a")}), Succeeds()) << "eval must read the vocabulary of the data";
   write("a/vocabulary.tsv", text);
-  EXPECT_EQ(lmx({"generate", path("a"), "--tokens", "3"}).code, 0);
+  EXPECT_THAT(lmx({"generate", path("a"), "--tokens", "3"}), Succeeds());
 }
 
 TEST_F(VocabularyTest, MeansCarryTheirs) {
-  ASSERT_EQ(lmx({"average", path("b.safetensors"), checkpoint("b", 2), checkpoint("b", 3)}).code, 0);
+  ASSERT_THAT(lmx({"average", path("b.safetensors"), checkpoint("b", 2), checkpoint("b", 3)}), Succeeds());
   EXPECT_THAT(lmx({"eval", path("a"), "--checkpoint", path("b.safetensors")}).err,
               Names("b.safetensors", "22 entries"));
-  EXPECT_EQ(lmx({"eval", path("b"), "--checkpoint", path("b.safetensors")}).code, 0);
+  EXPECT_THAT(lmx({"eval", path("b"), "--checkpoint", path("b.safetensors")}), Succeeds());
   for (const std::string& other : {checkpoint("b"), path("b.safetensors")}) {
-    const Outcome o = lmx({"average", path("mean.safetensors"), checkpoint("a"), other});
-    EXPECT_EQ(o.code, 2);
-    EXPECT_THAT(o.err, Names("error: [average] " + checkpoint("a"), other, "of 22 (SHA-256"));
+    EXPECT_THAT(lmx({"average", path("mean.safetensors"), checkpoint("a"), other}),
+                Refuses("error: [average] " + checkpoint("a"), other, "of 22 (SHA-256"));
     EXPECT_FALSE(fs::exists(path("mean.safetensors")));
   }
 }
@@ -173,8 +160,7 @@ TEST_F(VocabularyTest, UnrecordedIsTaken) {
   EXPECT_EQ(lmx({"eval", path("a"), "--checkpoint", checkpoint("b") + file}).code, 2)
       << "state.json in its folder records the vocabulary";
   fs::copy_file(checkpoint("b") + file, path("old.safetensors"));
-  const Outcome o = lmx({"eval", path("a"), "--checkpoint", path("old.safetensors")});
-  EXPECT_EQ(o.code, 0) << o.err;
+  EXPECT_THAT(lmx({"eval", path("a"), "--checkpoint", path("old.safetensors")}), Succeeds());
 }
 
 }  // namespace

@@ -1,22 +1,17 @@
 // lmx eval, lmx generate and lmx score for language models.
-#include <gmock/gmock.h>
-
 #include <cmath>
 
-#include "names.h"
 #include "process/run_fixture.h"
 #include "process/text_fixtures.h"
 
 namespace lmx_test {
 namespace {
 
-namespace fs = std::filesystem;
-
 class AnyText : public RunTest {
  protected:
   // Makes a run with train.txt as training text and valid.txt as validation text.
   void train(const std::string& tokens, int eval_batch = 3) {
-    const std::vector<std::string> words{"the", "old", "man", "saw", "a", "dog", "and", "sea"};
+    const Words words{"the", "old", "man", "saw", "a", "dog", "and", "sea"};
     std::string text;
     for (size_t i = 0; i < 900; ++i)
       text += words[(i * i / 3 + i / 7) % 8] + (i % 9 == 8 ? std::string("\n") : std::string(" "));
@@ -29,10 +24,8 @@ class AnyText : public RunTest {
                            "model: {name: lstm, embedding: 8, cells: 12}\nloss: {name: full_softmax}\n" +
                            "optimizer: {name: adam, lr: 0.01}\ntrain: {steps: 20, eval_batch: " +
                            std::to_string(eval_batch) + "}\nthreads: 1\n");
-    const Outcome o = run("a");
-    ASSERT_EQ(o.code, 0) << o.err;
+    ASSERT_THAT(run("a"), Succeeds());
   }
-  Outcome lmx(std::vector<std::string> words) const { return run_lmx(std::move(words), environment()); }
   static double value(const std::string& text, const std::string& key) {
     const size_t at = text.find(key + " ");
     if (at == std::string::npos) ADD_FAILURE() << "no " << key << " in " << text;
@@ -57,10 +50,10 @@ TEST_F(AnyText, EqualsTheSplitThatItWas) {
     fs::remove_all(path("a"));
     train(tokens);
     const Outcome split = lmx({"eval", path("a")});
-    ASSERT_EQ(split.code, 0) << split.err;
+    ASSERT_THAT(split, Succeeds());
     fs::remove(path("train.txt"));
     const Outcome text = lmx({"eval", path("a"), "--text", path("valid.txt")});
-    ASSERT_EQ(text.code, 0) << text.err;
+    ASSERT_THAT(text, Succeeds());
     EXPECT_EQ(value(text.out, "text nll_nat"), value(split.out, "valid nll_nat")) << tokens;
     EXPECT_EQ(value(text.out, "text ppl"), value(split.out, "valid ppl")) << tokens;
     if (tokens == "bytes") {
@@ -78,7 +71,7 @@ TEST_F(AnyText, LinesAreScoredOneByOne) {
   train("words");
   write("lines.txt", "the old man\n\nsaw a dog and the sea and the old old man\nzebra\n");
   const Outcome o = lmx({"score", path("a"), path("lines.txt")});
-  ASSERT_EQ(o.code, 0) << o.err;
+  ASSERT_THAT(o, Succeeds());
   const auto all = rows(o.out);
   ASSERT_EQ(all.size(), 4u);
   EXPECT_EQ(all[0][2], 4);  // three words and the end of the line
@@ -110,7 +103,7 @@ TEST_F(AnyText, LongLinesCarryTheirState) {
   // The same as one stretch of lmx eval, which predicts every byte except the first line end.
   write("eval.txt", "\n" + text + "\n");
   const Outcome eval = lmx({"eval", path("a"), "--text", path("eval.txt")});
-  ASSERT_EQ(eval.code, 0) << eval.err;
+  ASSERT_THAT(eval, Succeeds());
   EXPECT_EQ(value(eval.out, "text bytes"), alone[0][2]);
   EXPECT_NEAR(value(eval.out, "text nll_nat") * alone[0][2], -alone[0][1], 1e-4 * std::abs(alone[0][1]));
   const Outcome cut = lmx({"score", path("a"), path("both.txt"), "--max-length", "20"});
@@ -120,7 +113,7 @@ TEST_F(AnyText, LongLinesCarryTheirState) {
 
 TEST_F(AnyText, Mistakes) {
   train("words");
-  const auto refused = [&](const std::vector<std::string>& words, const std::vector<std::string>& parts) {
+  const auto refused = [&](const Words& words, const Words& parts) {
     const Outcome o = lmx(words);
     EXPECT_EQ(o.code, 2) << o.out;
     EXPECT_EQ(o.out, "");
@@ -137,23 +130,19 @@ TEST_F(AnyText, Mistakes) {
 
 // lmx eval and lmx generate on a tiny run.
 
-using testing::HasSubstr;
-
 class Trained : public RunTest {
  protected:
   void SetUp() override {
     const Outcome o = run("a");
-    ASSERT_EQ(o.code, 0) << o.err;
+    ASSERT_THAT(o, Succeeds());
     result_ = o.out;
   }
-  Outcome lmx(std::vector<std::string> words) const { return run_lmx(std::move(words), environment()); }
   std::string result_;
 };
 
 TEST_F(Trained, EvalAgreesWithTheRun) {
   const Outcome o = lmx({"eval", path("a")});
-  ASSERT_EQ(o.code, 0) << o.err;
-  EXPECT_THAT(o.out, Names("checkpoint step-120\n", "valid words 299\n"));
+  ASSERT_THAT(o, Prints("checkpoint step-120\n", "valid words 299\n"));
   const std::string line = result_.substr(result_.rfind("valid ppl"));  // with EMA, carried state, full softmax
   EXPECT_THAT(o.out, HasSubstr(line));
 }
@@ -162,23 +151,16 @@ TEST_F(Trained, SplitsAndCheckpoints) {
   EXPECT_THAT(lmx({"eval", path("a"), "--split", "test"}).out, HasSubstr("test words 199\n"));
   EXPECT_THAT(lmx({"eval", path("a"), "--split", "train"}).out, HasSubstr("train ppl "));
   EXPECT_THAT(lmx({"eval", path("a"), "--checkpoint", "110"}).out, HasSubstr("checkpoint step-110\n"));
-  EXPECT_EQ(lmx({"eval", path("a"), "--checkpoint", "best"}).code, 0);
-  Outcome o = lmx({"eval", path("a"), "--checkpoint", "7"});
-  EXPECT_EQ(o.code, 2);
-  EXPECT_THAT(o.err, Names("'7'", "110, 120"));
-  o = lmx({"eval", path("a"), "--split", "vaild"});
-  EXPECT_EQ(o.code, 2);
-  EXPECT_THAT(o.err, Names("'valid'?"));
-  o = lmx({"eval", path("nowhere")});
-  EXPECT_EQ(o.code, 2);
-  EXPECT_THAT(o.err, Names("run directory"));
+  EXPECT_THAT(lmx({"eval", path("a"), "--checkpoint", "best"}), Succeeds());
+  EXPECT_THAT(lmx({"eval", path("a"), "--checkpoint", "7"}), Refuses("'7'", "110, 120"));
+  EXPECT_THAT(lmx({"eval", path("a"), "--split", "vaild"}), Refuses("'valid'?"));
+  EXPECT_THAT(lmx({"eval", path("nowhere")}), Refuses("run directory"));
 }
 
 TEST_F(Trained, GenerateIsReproducible) {
-  const auto text = [&](std::vector<std::string> more) {
-    more.insert(more.begin(), {"generate", path("a"), "--tokens", "30"});
-    const Outcome o = lmx(more);
-    EXPECT_EQ(o.code, 0) << o.err;
+  const auto text = [&](const Words& more) {
+    const Outcome o = lmx(joined({"generate", path("a"), "--tokens", "30"}, more));
+    EXPECT_THAT(o, Succeeds());
     return o.out;
   };
   EXPECT_EQ(text({}), text({}));
@@ -197,19 +179,15 @@ TEST_F(Trained, GenerateNeedsTheRunAlone) {
     return line.substr(0, line.find('\t'));
   }();
   Outcome o = lmx({"generate", path("moved"), "--prompt", word, "--tokens", "1"});
-  ASSERT_EQ(o.code, 0) << o.err;
+  ASSERT_THAT(o, Succeeds());
   EXPECT_EQ(o.out.substr(0, word.size()), word);
   o = lmx({"generate", path("moved"), "--prompt", "never-seen", "--tokens", "1"});
-  EXPECT_EQ(o.code, 0);
-  EXPECT_THAT(o.err, Names("'never-seen'"));
+  EXPECT_THAT(o, Warns("'never-seen'"));
 }
 
 TEST_F(Trained, GenerateRefuses) {
-  const auto refused = [&](std::vector<std::string> more, const NamesMatcher& facts) {
-    more.insert(more.begin(), {"generate", path("a")});
-    const Outcome o = lmx(more);
-    EXPECT_EQ(o.code, 2);
-    EXPECT_THAT(o.err, facts);
+  const auto refused = [&](const Words& more, const NamesMatcher& facts) {
+    EXPECT_THAT(lmx(joined({"generate", path("a")}, more)), Refuses(facts));
   };
   refused({"--tokens", "0"}, Names("at least 1"));
   refused({"--tokens", "1000000001"}, Names("at most 1000000000"));
@@ -237,9 +215,8 @@ TEST_F(TextsTest, WhatTextsHaveBesideItIsToldOnce) {
     return lmx({"features", path("a"), path("texts.csv"), "--no-labels", "--out", path("f.csv")});
   };
   const Outcome o = features();
-  EXPECT_EQ(o.code, 0) << o.err;
-  EXPECT_THAT(o.err, Names("[features]", "46 of 124 characters", "<unk>", "10 different", "'X' 29, 'Y' 9, '!' 1,"));
-  EXPECT_THAT(o.err, Names(", ...\n"));
+  EXPECT_THAT(o,
+              Warns("[features]", "46 of 124 characters", "<unk>", "10 different", "'X' 29, 'Y' 9, '!' 1,", ", ...\n"));
   EXPECT_EQ(std::count(o.err.begin(), o.err.end(), '\n'), 1) << o.err;
   write("texts.csv", "sentence\nabXc\n");
   EXPECT_THAT(features().err, Names("[features]", "'X'", "<unk>"));
@@ -251,28 +228,23 @@ TEST_F(TextsTest, WhatTheCleanerLeavesOutIsTold) {
   for (int i = 0; i < 300; ++i)
     csv += std::string(i % 2 ? "1," : "0,") + (i < 7 ? "a caf\xE9 film\n" : "a fine film\n");
   write("r.csv", csv);
-  const std::vector<std::string> words{"data={name: text, tokens: chars, preprocess: puri, field: sentence, files: ['" +
-                                           path("r.csv") + "'], vocab_size: 10, valid_fraction: 0.2}",
-                                       "batcher.sequence_length=4"};
-  const Outcome o = run("c", words);
-  ASSERT_EQ(o.code, 0) << o.err;
-  EXPECT_THAT(o.err, Names("UTF-8", "7 strings"));
-  const Outcome f = lmx({"features", path("c"), path("r.csv"), "--out", path("f.csv")});
-  ASSERT_EQ(f.code, 0) << f.err;
-  EXPECT_THAT(f.err, Names("[features]", "UTF-8", "7 texts"));
+  const Words words{"data={name: text, tokens: chars, preprocess: puri, field: sentence, files: ['" + path("r.csv") +
+                        "'], vocab_size: 10, valid_fraction: 0.2}",
+                    "batcher.sequence_length=4"};
+  ASSERT_THAT(run("c", words), Warns("UTF-8", "7 strings"));
+  ASSERT_THAT(lmx({"features", path("c"), path("r.csv"), "--out", path("f.csv")}),
+              Warns("[features]", "UTF-8", "7 texts"));
 }
 
 TEST_F(TextsTest, TextsOfJsonLinesAndInvalidOnes) {
-  const auto features = [&](const std::string& file, std::vector<std::string> more = {}) {
-    more.insert(more.begin(), {"features", path("a"), path(file), "--out", path("f.csv")});
-    return lmx(more);
+  const auto features = [&](const std::string& file, const Words& more = {}) {
+    return lmx(joined({"features", path("a"), path(file), "--out", path("f.csv")}, more));
   };
   write("t.csv", "label,sentence\n1,abc\n0,bcd\n");
-  ASSERT_EQ(features("t.csv").code, 0);
+  ASSERT_THAT(features("t.csv"), Succeeds());
   const std::string wanted = read_file(path("f.csv"));
   write("t.jsonl", "{\"label\": 1, \"sentence\": \"abc\"}\n\n{\"label\": \"0\", \"sentence\": \"bcd\"}\n");
-  const Outcome o = features("t.jsonl");
-  ASSERT_EQ(o.code, 0) << o.err;
+  ASSERT_THAT(features("t.jsonl"), Succeeds());
   EXPECT_EQ(read_file(path("f.csv")), wanted);
   EXPECT_THAT(features("t.jsonl", {"--text-column", "text"}).err, Names("t.jsonl:1", "'text'"));
   write("none.jsonl", "\n");

@@ -1,7 +1,5 @@
 // lmx translate and lmx score on the folder of a new run with a small transformer. Its translations have no meaning,
 // but they must not depend on batching or input form.
-#include <gmock/gmock.h>
-
 #include <cmath>
 
 #include "app/datasets/open.h"
@@ -12,15 +10,12 @@
 #include "app/translation/translate.h"
 #include "data/dataset.h"
 #include "lmx/error.h"
-#include "names.h"
 #include "train/run_folder.h"
 
 namespace lmx::train {
 namespace {
 
-using lmx_test::Names;
-using testing::HasSubstr;
-namespace fs = std::filesystem;
+using namespace lmx_test;
 
 class TranslationRunTest : public RunFolderTest {
  protected:
@@ -57,7 +52,7 @@ class TranslationRunTest : public RunFolderTest {
   std::string translated(const std::string& input, const TranslateOptions& o) {
     write_all(path("in.txt"), input);
     translate_file(path("run"), o, path("in.txt"), path("out.txt"));
-    return read_all(path("out.txt"));
+    return lmx_test::read_file(path("out.txt"));
   }
   std::string refused(const std::string& run, const TranslateOptions& o) {
     return message<UserError>([&] { Translator(path(run), o); });
@@ -88,13 +83,13 @@ TEST_F(TranslationRunTest, AnOutputMayBeItsInput) {
     fs::create_hard_link(path("in.txt"), path("hard.txt"));
     fs::create_symlink("in.txt", path("soft.txt"));
     translate_file(path("run"), options(), path("in.txt"), path(name));
-    EXPECT_EQ(read_all(path(name)), wanted) << name;
+    EXPECT_EQ(lmx_test::read_file(path(name)), wanted) << name;
   }
   write_all(path("s"), "The ko.\n");
   write_all(path("t"), "Der koer.\n");
   score_files(path("run"), {}, path("s"), path("t"), path("tsv"));
   score_files(path("run"), {}, path("s"), path("t"), path("t"));
-  EXPECT_EQ(read_all(path("t")), read_all(path("tsv")));
+  EXPECT_EQ(lmx_test::read_file(path("t")), lmx_test::read_file(path("tsv")));
 }
 
 TEST_F(TranslationRunTest, AByteOrderMarkIsNoText) {
@@ -106,7 +101,7 @@ TEST_F(TranslationRunTest, AByteOrderMarkIsNoText) {
     write_all(path("t"), before + "Der koer.\n");
     score_files(path("run"), {}, path("s"), path("t"), path(before.empty() ? "without" : "with"));
   }
-  EXPECT_EQ(read_all(path("with")), read_all(path("without")));
+  EXPECT_EQ(lmx_test::read_file(path("with")), lmx_test::read_file(path("without")));
 }
 
 TEST_F(TranslationRunTest, ALeastLengthAboveTheGreatestIsRefused) {
@@ -137,7 +132,7 @@ TEST_F(TranslationRunTest, ScoreAgreesWithSearch) {
   ScorePairsOptions scoring;
   scoring.batch = 3;
   EXPECT_EQ(score_files(path("run"), scoring, path("s"), path("t"), path("tsv")), static_cast<int64_t>(all.size()));
-  std::istringstream lines(read_all(path("tsv")));
+  std::istringstream lines(lmx_test::read_file(path("tsv")));
   size_t compared = 0;
   for (const Translation& t : all) {
     double mean = 0, sum = 0;
@@ -170,7 +165,7 @@ TEST_F(TranslationRunTest, InvalidTextComesAfterWhatWasWritten) {
   write_all(path("in.txt"), "The ko.\nThe li.\nThe \xE9.\nThe mu.\n");
   const std::string text = message<UserError>([&] { translate_file(path("run"), o, path("in.txt"), path("out.txt")); });
   EXPECT_THAT(text, Names("in.txt:3:", "0xE9", "UTF-8"));
-  EXPECT_EQ(read_all(path("out.txt")), good);
+  EXPECT_EQ(lmx_test::read_file(path("out.txt")), good);
   EXPECT_THAT(message<RunError>([&] { translate_file(path("run"), o, path("a.en"), "/dev/full"); }),
               Names("No space left"));
   write_all(path("in.txt"), "The ko.\nThe li.\n");
@@ -191,7 +186,7 @@ TEST_F(TranslationRunTest, ALineOf100000Words) {
   write_all(path("s"), line + "\nThe ko.\n");
   write_all(path("t"), "Der ko.\nDer ko.\n");
   EXPECT_EQ(score_files(path("run"), {}, path("s"), path("t"), path("tsv")), 2);
-  EXPECT_THAT(read_all(path("tsv")), testing::StartsWith("-inf\t-inf\t0\n"));
+  EXPECT_THAT(lmx_test::read_file(path("tsv")), testing::StartsWith("-inf\t-inf\t0\n"));
 }
 
 TEST_F(TranslationRunTest, TokenizedAndCounted) {
@@ -201,7 +196,7 @@ TEST_F(TranslationRunTest, TokenizedAndCounted) {
   write_all(path("in.txt"), "The ko sees a li.\n\n");
   const TranslatedFile done = translate_file(path("run"), o, path("in.txt"), path("out.txt"));
   const auto found = Translator(path("run"), o).translate(Lines{"The ko sees a li."});
-  EXPECT_EQ(read_all(path("out.txt")), found[0][0].tokens + "\n\n");
+  EXPECT_EQ(lmx_test::read_file(path("out.txt")), found[0][0].tokens + "\n\n");
   EXPECT_EQ(text, found[0][0].text + "\n\n");
   EXPECT_EQ(done.lines, 2);
   EXPECT_EQ(done.tokens, found[0][0].length);
@@ -218,7 +213,7 @@ TEST_F(TranslationRunTest, ScoreRefusesAndSkips) {
   write_all(path("t"), str("a\n\n", std::string(600, 'b'), "\n"));
   o.max_length = 20;
   EXPECT_EQ(score_files(path("run"), o, path("s"), path("t"), path("tsv")), 3);
-  const std::string tsv = read_all(path("tsv"));
+  const std::string tsv = lmx_test::read_file(path("tsv"));
   EXPECT_THAT(tsv, testing::EndsWith("-inf\t-inf\t0\n"));
   EXPECT_THAT(tsv, HasSubstr("\t1\n"));  // an empty side: only </s>
   o.batch = 0;
@@ -230,7 +225,7 @@ TEST_F(TranslationRunTest, ScoreRefusesAndSkips) {
   write_all(path("t"), "a\nb\nc\nd\n");
   EXPECT_THAT(message<UserError>([&] { score_files(path("run"), {}, path("s"), path("t"), path("tsv")); }),
               Names("s:3:", "0xE9", "UTF-8"));
-  EXPECT_EQ(read_all(path("tsv")), tsv);
+  EXPECT_EQ(lmx_test::read_file(path("tsv")), tsv);
   EXPECT_THAT(message<RunError>([&] { score_files(path("run"), {}, path("a.en"), path("a.de"), "/dev/full"); }),
               Names("No space left"));
 }
@@ -248,12 +243,12 @@ TEST_F(TranslationRunTest, PairsInColumnsScoreAsPairsInTwoFiles) {
   o.batch = 2;  // several windows
   EXPECT_EQ(score_files(path("run"), o, path("a.en"), path("a.de"), path("two")), 300);
   EXPECT_EQ(score_pairs(path("run"), o, {.tsv = {path("p*.tsv")}, .columns = {3, 2}}, path("columns")), 300);
-  EXPECT_EQ(read_all(path("columns")), read_all(path("two")));
+  EXPECT_EQ(lmx_test::read_file(path("columns")), lmx_test::read_file(path("two")));
   // A line without its columns.
   write_all(path("bad.tsv"), "a\tb\nc\td\ne\n");
   EXPECT_THAT(message<UserError>([&] { score_pairs(path("run"), o, {.tsv = {path("bad.tsv")}}, path("columns")); }),
               Names("bad.tsv:3"));
-  EXPECT_EQ(read_all(path("columns")), read_all(path("two")));
+  EXPECT_EQ(lmx_test::read_file(path("columns")), lmx_test::read_file(path("two")));
 }
 
 // Prepared ids and raw lines give the same translations, and evaluation gives the same score as `lmx bleu`.

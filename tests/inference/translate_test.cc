@@ -1,20 +1,10 @@
 // A translation run from raw text to BLEU, with the commands of a user.
-#include <gmock/gmock.h>
-
 #include <cmath>
-#include <nlohmann/json.hpp>
 
-#include "names.h"
-#include "paths.h"
 #include "process/run_fixture.h"
 
 namespace lmx_test {
 namespace {
-
-namespace fs = std::filesystem;
-using Json = nlohmann::json;
-using testing::AllOf;
-using testing::HasSubstr;
 
 class TranslateCommands : public RunTest {
  protected:
@@ -36,14 +26,13 @@ class TranslateCommands : public RunTest {
               "train: {steps: 40, eval_every: 10, final_bleu: test}\ncheckpoint: {every: 10, keep_last: 4}\nthreads: "
               "1\n");
     const Outcome o = lmx({"run", path("mt.yaml"), "run.dir=" + path("mt")});
-    ASSERT_EQ(o.code, 0) << o.err;
+    ASSERT_THAT(o, Succeeds());
     result_ = o.out;
   }
   static std::string word(int i) {
     const char* parts[] = {"ba", "ko", "li", "mu", "ter", "gan", "sol"};
     return std::string(parts[i % 7]) + parts[i / 7 % 7] + parts[i / 49 % 7];
   }
-  Outcome lmx(std::vector<std::string> words) const { return run_lmx(std::move(words), environment()); }
   std::string result_;
 };
 
@@ -56,38 +45,35 @@ TEST_F(TranslateCommands, FromRawTextToBleu) {
   EXPECT_THAT(result_, AllOf(Names("  lmx report " + path("mt") + "\n", "| lmx translate " + path("mt") + "\n"),
                              testing::Not(HasSubstr("lmx generate"))));
   Outcome o = lmx({"eval", path("mt"), "--split", "test"});
-  ASSERT_EQ(o.code, 0) << o.err;
-  EXPECT_THAT(o.out, AllOf(HasSubstr("checkpoint step-40\n"), HasSubstr("test nll_nat "), HasSubstr("test ppl "),
-                           HasSubstr("test multi-bleu BLEU = "), HasSubstr("test multi-bleu-split BLEU = "),
-                           testing::ContainsRegex("\ntest word_ppl [0-9.e+]+ \\([0-9]+ words, as they were before "
-                                                  "subwords, and ends of sentences; 0 with <unk>\\)\n"),
-                           testing::EndsWith(bleu)));
+  ASSERT_THAT(o, Prints(HasSubstr("checkpoint step-40\n"), HasSubstr("test nll_nat "), HasSubstr("test ppl "),
+                        HasSubstr("test multi-bleu BLEU = "), HasSubstr("test multi-bleu-split BLEU = "),
+                        testing::ContainsRegex("\ntest word_ppl [0-9.e+]+ \\([0-9]+ words, as they were before "
+                                               "subwords, and ends of sentences; 0 with <unk>\\)\n"),
+                        testing::EndsWith(bleu)));
   o = lmx({"eval", path("mt"), "--no-bleu"});
   EXPECT_EQ(o.out.find("BLEU"), std::string::npos);
   // Averages of checkpoints are translated and evaluated like checkpoints.
   o = lmx({"average", path("mean.safetensors"), "--last", "3", path("mt")});
-  ASSERT_EQ(o.code, 0) << o.err;
-  EXPECT_THAT(o.out, Names("step-20\n", "step-40\n", "wrote"));
-  EXPECT_EQ(lmx({"average", path("best.safetensors"), "--best", "2", path("mt")}).code, 0);
+  ASSERT_THAT(o, Prints("step-20\n", "step-40\n", "wrote"));
+  EXPECT_THAT(lmx({"average", path("best.safetensors"), "--best", "2", path("mt")}), Succeeds());
   o = lmx({"eval", path("mt"), "--split", "test", "--checkpoint", path("mean.safetensors"), "--beam", "2"});
-  ASSERT_EQ(o.code, 0) << o.err;
-  EXPECT_THAT(o.out, HasSubstr("test BLEU "));
+  ASSERT_THAT(o, Prints("test BLEU "));
   write("in.txt", "The baba sees a sol.\n\nThe ko.\n");
   o = lmx({"translate", path("mt"), "--checkpoint", path("mean.safetensors"), "--input", path("in.txt"), "--max-length",
            "0,9"});
-  ASSERT_EQ(o.code, 0) << o.err;
+  ASSERT_THAT(o, Succeeds());
   EXPECT_EQ(std::count(o.out.begin(), o.out.end(), '\n'), 3);
   o = lmx({"score", path("mt"), path("a.en"), path("a.de")});
-  ASSERT_EQ(o.code, 0) << o.err;
+  ASSERT_THAT(o, Succeeds());
   EXPECT_EQ(std::count(o.out.begin(), o.out.end(), '\n'), 300);
 }
 
 TEST_F(TranslateCommands, JsonHoldsWhatTheTextDoes) {
   write("in.txt", "The baba sees a sol.\n\nThe \"ko\".\n");
-  const std::vector<std::string> words{"translate", path("mt"), "--input", path("in.txt"), "--max-length", "0,9"};
-  const auto with = [&](const std::vector<std::string>& more) {
+  const Words words{"translate", path("mt"), "--input", path("in.txt"), "--max-length", "0,9"};
+  const auto with = [&](const Words& more) {
     const Outcome o = lmx(joined(words, more));
-    EXPECT_EQ(o.code, 0) << o.err;
+    EXPECT_THAT(o, Succeeds());
     return o.out;
   };
   std::istringstream texts(with({})), objects(with({"--json", "--n-best", "2"})),
@@ -139,13 +125,10 @@ TEST_F(TranslateCommands, JsonHoldsWhatTheTextDoes) {
 // Its segmentation into subwords alone would take a minute.
 TEST_F(TranslateCommands, ALineOfMegabytesIsRefused) {
   write("long.txt", "A word.\n" + std::string(18'000'000, 'a') + "\n");
-  for (const std::vector<std::string>& words :
-       {std::vector<std::string>{"translate", path("mt"), "--input", path("long.txt")},
-        {"translate", path("mt"), "--input", path("long.txt"), "--json"},
-        {"score", path("mt"), path("long.txt"), path("long.txt")}}) {
-    const Outcome o = lmx(words);
-    EXPECT_EQ(o.code, 2);
-    EXPECT_THAT(o.err, Names(path("long.txt") + ":2: ", "18000000 bytes"));
+  for (const Words& words : {Words{"translate", path("mt"), "--input", path("long.txt")},
+                             {"translate", path("mt"), "--input", path("long.txt"), "--json"},
+                             {"score", path("mt"), path("long.txt"), path("long.txt")}}) {
+    EXPECT_THAT(lmx(words), Refuses(path("long.txt") + ":2: ", "18000000 bytes"));
   }
 }
 
@@ -162,26 +145,24 @@ TEST_F(TranslateCommands, BleuIsARecordOfTheRun) {
   std::snprintf(bleu, sizeof bleu, "test BLEU %.2f", record["BLEU"].get<double>());
   EXPECT_THAT(lmx({"eval", path("mt"), "--split", "test"}).out, HasSubstr(bleu));
   Outcome o = lmx({"report", path("mt")});
-  EXPECT_EQ(o.code, 0) << o.err;
-  EXPECT_THAT(o.out, AllOf(testing::ContainsRegex("\ntest BLEU +[0-9.e-]+ +40\n"),
-                           testing::ContainsRegex("\ntest multi-bleu +[0-9.e-]+ +40\n"),
-                           testing::ContainsRegex("\ntest multi-bleu-split +[0-9.e-]+ +40\n"),
-                           testing::ContainsRegex("\nbest valid ppl +[0-9.]+ +[1-4]0\n")));
+  EXPECT_THAT(o, Prints(testing::ContainsRegex("\ntest BLEU +[0-9.e-]+ +40\n"),
+                        testing::ContainsRegex("\ntest multi-bleu +[0-9.e-]+ +40\n"),
+                        testing::ContainsRegex("\ntest multi-bleu-split +[0-9.e-]+ +40\n"),
+                        testing::ContainsRegex("\nbest valid ppl +[0-9.]+ +[1-4]0\n")));
   const auto json = nlohmann::json::parse(lmx({"report", path("mt"), "--json"}).out);
   EXPECT_EQ(json["translation"]["BLEU"], record["BLEU"]);
   // If the completed run is started again, the record exists once.
   const std::string before = read_file(folder_ / "mt/metrics.jsonl");
   o = lmx({"run", path("mt/config.yaml"), "run.dir=" + path("mt"), "--resume", path("mt")});
-  EXPECT_EQ(o.code, 0) << o.err;
+  EXPECT_THAT(o, Succeeds());
   EXPECT_EQ(read_file(folder_ / "mt/metrics.jsonl"), before);
 }
 
 TEST_F(TranslateCommands, RunsEndWithTheMeanOfTheirLastCheckpoints) {
   const Outcome again =
       lmx({"run", path("mt/config.yaml"), "run.dir=" + path("mt"), "--resume", path("mt"), "train.final_average=3"});
-  ASSERT_EQ(again.code, 0) << again.err;
-  EXPECT_THAT(again.out, Names("last 3 checkpoints", path("mt/mean.safetensors")));
-  ASSERT_EQ(lmx({"average", path("by_hand.safetensors"), "--last", "3", path("mt")}).code, 0);
+  ASSERT_THAT(again, Prints("last 3 checkpoints", path("mt/mean.safetensors")));
+  ASSERT_THAT(lmx({"average", path("by_hand.safetensors"), "--last", "3", path("mt")}), Succeeds());
   EXPECT_TRUE(read_file(path("mt/mean.safetensors")) == read_file(path("by_hand.safetensors")));
   const std::string by_hand =
       lmx({"eval", path("mt"), "--split", "test", "--checkpoint", path("by_hand.safetensors")}).out;
@@ -215,22 +196,19 @@ TEST_F(TranslateCommands, FromACrawlToItsBestPairs) {
   for (int i = 0; i < 400; ++i) source += word(i), target += word(i + 1);
   crawl += source + "\t" + target + "\n" + target + "\tko\n";
   write("raw/part-1.tsv", crawl);
-  ASSERT_EQ(run_process({"/bin/bash", "-c", "gzip " + path("raw/part-1.tsv")}).code, 0);
+  ASSERT_THAT(run_process({"/bin/bash", "-c", "gzip " + path("raw/part-1.tsv")}), Succeeds());
   std::map<std::string, std::string> more = environment();
   more["PATH"] = build_path("/bin:") + std::getenv("PATH");
   const Outcome o = run_process({"/bin/bash", "-c", script}, more);
-  ASSERT_EQ(o.code, 0) << o.err;
-  EXPECT_THAT(o.out, Names("42 of 82 pairs", "41 of 42 pairs", "-inf\n", "2 pairs", "1 of them"));
+  ASSERT_THAT(o, Prints("42 of 82 pairs", "41 of 42 pairs", "-inf\n", "2 pairs", "1 of them"));
   EXPECT_THAT(o.err, Names("2 pairs", "50 tokens"));
   const Outcome best = run_process({"/bin/bash", "-c", "zcat " + path("best.tsv.gz") + " | wc -l"});
   EXPECT_EQ(best.out, "41\n");
 }
 
 TEST_F(TranslateCommands, RefuseWithOneMessage) {
-  const auto refused = [&](std::vector<std::string> words, const NamesMatcher& facts) {
-    const Outcome o = lmx(std::move(words));
-    EXPECT_EQ(o.code, 2) << o.out;
-    EXPECT_THAT(o.err, facts);
+  const auto refused = [&](Words words, const NamesMatcher& facts) {
+    EXPECT_THAT(lmx(std::move(words)), Refuses(facts));
   };
   refused({"translate", path("mt"), "--length-penalty", "gnmt:1"}, Names("fairseq, wu, none"));
   refused({"translate", path("mt"), "--max-length", "5"}, Names("a,b"));
@@ -239,7 +217,7 @@ TEST_F(TranslateCommands, RefuseWithOneMessage) {
   refused({"translate", path("mt"), "--checkpoint", "41"}, Names("last, best", "10, 20, 30, 40"));
   refused({"average", path("x"), "--last", "5", path("mt")}, Names("5 checkpoints", "keeps 4", "keep_last=5"));
   refused({"average", path("x"), "--last", "5", path("mt"), path("mt")}, Names("one run"));
-  ASSERT_EQ(run("lm", {"train.steps=2", "train.ema=0"}).code, 0);
+  ASSERT_THAT(run("lm", {"train.steps=2", "train.ema=0"}), Succeeds());
   refused({"translate", path("lm")}, Names("language model"));
   refused({"generate", path("mt")}, Names("lmx translate " + path("mt")));
   refused({"run", path("tiny.yaml"), "run.dir=" + path("b"), "+train.final_bleu=test"},
@@ -256,7 +234,7 @@ TEST_F(TranslateCommands, NeedTheRunAlone) {
   fs::remove(path("a.en"));
   fs::remove_all(path("cache"));
   const Outcome o = lmx({"translate", path("moved"), "--input", path("in.txt")});
-  EXPECT_EQ(o.code, 0) << o.err;
+  EXPECT_THAT(o, Succeeds());
   EXPECT_EQ(o.out, before.out);
   fs::remove(path("moved/codecs.json"));
   EXPECT_THAT(lmx({"translate", path("moved"), "--input", path("in.txt")}).err, Names("codecs.json"));

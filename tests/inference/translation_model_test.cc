@@ -4,16 +4,13 @@
 #include "app/translation/translate.h"
 #include "data/dataset.h"
 
-#include <gmock/gmock.h>
-
 #include "lmx/error.h"
-#include "names.h"
 #include "train/fixture.h"
 
 namespace lmx::train {
 namespace {
 
-using lmx_test::Names;
+using namespace lmx_test;
 
 constexpr int32_t kWords = 40;
 

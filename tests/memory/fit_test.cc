@@ -1,14 +1,9 @@
 // batch.fit: memory chooses the largest sub-batch that the estimate and a probe allow.
 #include "comm/mpi_here.h"
 #include "memory/memory_fixture.h"
-#include "paths.h"
 
 namespace lmx_test {
 namespace {
-
-using testing::AllOf;
-using testing::HasSubstr;
-using testing::Not;
 
 class Fit : public MemoryTest {
  protected:
@@ -134,11 +129,9 @@ TEST_F(Fit, NothingFits) {
 
 TEST_F(Fit, ADryRunChoosesByTheEstimate) {
   const Outcome dry = run("a", wide({"--dry-run"}));
-  EXPECT_EQ(dry.code, 0) << dry.out << dry.err;
-  EXPECT_THAT(dry.out, Names("batch.fit: one pass of 64 sequences: ", "preflight: the probe of batch.fit"));
-  const Outcome small = run("a", wide({"memory.budget=0.002", "--dry-run"}));
-  EXPECT_EQ(small.code, 0) << small.out << small.err;
-  EXPECT_THAT(small.out, AllOf(HasSubstr("batch.fit: passes of "), Not(HasSubstr("passes of 64 "))));
+  EXPECT_THAT(dry, Prints("batch.fit: one pass of 64 sequences: ", "preflight: the probe of batch.fit"));
+  EXPECT_THAT(run("a", wide({"memory.budget=0.002", "--dry-run"})),
+              Prints(HasSubstr("batch.fit: passes of "), Not(HasSubstr("passes of 64 "))));
   // How many ranks share the batch, only a launcher knows.
   EXPECT_THAT(run("a", wide({"comm={name: mpi, ranks: 0}", "--dry-run"})).out, HasSubstr("batch.fit, as one rank: "));
 }
@@ -168,9 +161,7 @@ TEST_F(Fit, TheProbeTakesThePlaceOfAPreflight) {
 }
 
 TEST_F(Fit, ZeroNeedsFit) {
-  const Outcome o = run("a", {"batch.global=0"});
-  EXPECT_EQ(o.code, 2);
-  EXPECT_THAT(o.err, Names("batch.global", "batch.fit", "memory"));
+  EXPECT_THAT(run("a", {"batch.global=0"}), Refuses("batch.global", "batch.fit", "memory"));
 }
 
 // This model takes memory that a count does not see: the first probe fails on every CPU.
@@ -198,14 +189,14 @@ TEST_F(Fit, TheMemoryOfADeviceCounts) {
   const Words words = wide({"train.steps=2", "train.eval_every=2", "checkpoint.every=2"});
   constexpr int64_t kBytes = 40'000'000;
   const Outcome o = run_on_device("fitted", words, kBytes);
-  ASSERT_EQ(o.code, 0) << o.err;
+  ASSERT_THAT(o, Succeeds());
   const auto chosen = fit("fitted");
   EXPECT_EQ(chosen["allowed_bytes"], kBytes * 9 / 10);
   EXPECT_LE(chosen["peak_bytes"], kBytes * 9 / 10);
   EXPECT_GT(chosen["probes"], 1) << o.err;
   EXPECT_THAT(o.err, Names("no room for passes of 64 sequences", "[memory] cuda:0 cannot allocate "));
   const Outcome by_hand = run_on_device("by_hand", joined(words, with_batch(chosen)), kBytes);
-  ASSERT_EQ(by_hand.code, 0) << by_hand.err;
+  ASSERT_THAT(by_hand, Succeeds());
   expect_same("fitted", "by_hand", 2);
 }
 

@@ -1,11 +1,6 @@
 // Runs whose memory is limited, on the CPU and on the emulated device.
 #pragma once
 
-#include <gmock/gmock.h>
-
-#include <nlohmann/json.hpp>
-
-#include "names.h"
 #include "process/emulated.h"
 #include "process/free_port.h"
 #include "process/run_fixture.h"

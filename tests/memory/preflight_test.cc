@@ -4,9 +4,6 @@
 namespace lmx_test {
 namespace {
 
-using testing::HasSubstr;
-using testing::Not;
-
 class Preflight : public MemoryTest {
  protected:
   // Trains with and without a preflight.
@@ -47,8 +44,8 @@ TEST_F(Preflight, ChangesNothingInAResumedRun) {
 TEST_F(Preflight, ChangesNothingOnADevice) {
   if (!has_device()) GTEST_SKIP() << "this build has no emulated device";
   for (const std::string preflight : {"true", "false"}) {
-    const Outcome o = run_on_device(preflight, {"train.steps=20", "train.preflight=" + preflight}, int64_t{1} << 33);
-    ASSERT_EQ(o.code, 0) << o.err;
+    ASSERT_THAT(run_on_device(preflight, {"train.steps=20", "train.preflight=" + preflight}, int64_t{1} << 33),
+                Succeeds());
   }
   expect_same("true", "false", 20);
 }
@@ -96,10 +93,9 @@ TEST_F(Preflight, TooLittleMemoryIsOneMessage) {
   const Words large{"train.preflight=true", "batch.micro=0", "batch.global=16", "batcher.sequence_length=64",
                     "model.cells=64"};
   const Outcome o = run_on_device("a", large, 4'000'000);
-  EXPECT_EQ(o.code, 1);
-  EXPECT_THAT(o.err, Names("error: [memory] preflight: out of memory in the largest batch of the epoch, that of step 1 "
-                           "(16 sequences of 64 words a pass)",
-                           "cannot allocate ", "parameters ", "activations ", "batch.micro", "batch.fit=memory"));
+  EXPECT_THAT(o, Fails("error: [memory] preflight: out of memory in the largest batch of the epoch, that of step 1 "
+                       "(16 sequences of 64 words a pass)",
+                       "cannot allocate ", "parameters ", "activations ", "batch.micro", "batch.fit=memory"));
   EXPECT_EQ(o.err.find("error: "), o.err.rfind("error: ")) << o.err;
   const auto status = nlohmann::json::parse(read_file(folder_ / "a/status.json"));
   EXPECT_EQ(status["state"], "failed");

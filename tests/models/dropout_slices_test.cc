@@ -6,8 +6,7 @@
 #include <map>
 
 #include "lmx/loss.h"
-#include "lmx/model.h"
-#include "lmx/plugin.h"
+#include "models/made_model.h"
 #include "ops/gradcheck.h"
 
 namespace lmx {
@@ -24,10 +23,7 @@ struct Result {
 class DropoutSlices : public ::testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
-    const Node config = parse_yaml(GetParam(), "test");
-    Registry::instance().add_default_directories();
-    model_ = create<ModelFactory>(Registry::instance().find(PluginKind::model, config, "model"), config, "model",
-                                  ModelEnv{kVocab});
+    model_ = testing::made_model(GetParam(), kVocab);
     loss_ = make_loss(parse_yaml("{name: full_softmax, bias: true}", "test"), "loss",
                       {kVocab, model_->feature_size(), nullptr});
   }

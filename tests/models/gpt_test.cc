@@ -1,18 +1,13 @@
 // The model `gpt`: gradients in f64, sequences that do not depend on each other, sizes of known models, initial values
 // and errors.
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
-#include "errors.h"
 #include "lmx/error.h"
-#include "lmx/plugin.h"
 #include "models/model_on_batches.h"
-#include "names.h"
+#include "test.h"
 
 namespace lmx::gpt {
 namespace {
 
-using lmx_test::Names;
+using namespace lmx_test;
 using testing::windows_of;
 
 constexpr int64_t kWords = 13;
@@ -26,10 +21,7 @@ const char* const kQwen3 =
     "layers: 2, d: 8, heads: 4, kv_heads: 2, head_size: 6, ffn: 10, qk_norm: true, qkv_bias: true";
 
 std::unique_ptr<Model> model_of(const std::string& fields, int64_t vocab = kWords) {
-  const Node config = parse_yaml("{name: gpt, " + fields + "}", "test");
-  Registry::instance().add_default_directories();
-  return create<ModelFactory>(Registry::instance().find(PluginKind::model, config, "model"), config, "model",
-                              ModelEnv{vocab});
+  return testing::made_model("{name: gpt, " + fields + "}", vocab);
 }
 
 class Network : public testing::ModelOnBatches {

@@ -14,6 +14,7 @@
 #include "lmx/loss.h"
 #include "lmx/model.h"
 #include "lmx/optim.h"
+#include "models/made_model.h"
 #include "ops/gradcheck.h"
 
 namespace lmx::testing {

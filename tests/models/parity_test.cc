@@ -1,19 +1,16 @@
 // A model against PyTorch: same weights, same batches. Scripts in tools/parity make the golden files. The model
 // computes on the device that LMX_TEST_DEVICE names.
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <cmath>
 
 #include "device.h"
 #include "lmx/error.h"
 #include "lmx/loss.h"
-#include "lmx/model.h"
 #include "lmx/optim.h"
-#include "lmx/plugin.h"
+#include "models/made_model.h"
 #include "ops/gradcheck.h"
-#include "paths.h"
 #include "runfiles/checkpoint.h"
+#include "test.h"
 
 namespace lmx::testing {
 
@@ -38,10 +35,7 @@ class Parity : public ::testing::TestWithParam<Golden> {
 
   // Makes the model and a full softmax, with the golden file's weights.
   void make(int64_t vocab, const char* loss) {
-    const Node config = parse_yaml(GetParam().model, "test");
-    Registry::instance().add_default_directories();
-    const PluginInfo& plugin = Registry::instance().find(PluginKind::model, config, "model");
-    model_ = create<ModelFactory>(plugin, config, "model", ModelEnv{vocab});
+    model_ = testing::made_model(GetParam().model, vocab);
     const LossEnv env{vocab, model_->feature_size(), nullptr, model_->parameters(), model_->output_table()};
     loss_ = make_loss(parse_yaml(loss, "test"), "loss", env);
     for (const ParameterSpec& spec : all_parameters(model_->parameters(), *loss_)) {

@@ -1,35 +1,25 @@
 // Recurrent language models as their plugins make them: sizes, weight normalisation, checkpoints, memory.
-#include <gtest/gtest.h>
-
 #include <map>
 
-#include "errors.h"
 #include "lmx/error.h"
 #include "lmx/loss.h"
-#include "lmx/model.h"
 #include "lmx/ops.h"
 #include "lmx/optim.h"
-#include "lmx/plugin.h"
+#include "models/made_model.h"
 #include "ops/gradcheck.h"
+#include "test.h"
 
 namespace lmx {
 namespace {
 
-std::unique_ptr<Model> make(const std::string& yaml, int64_t vocab) {
-  const Node config = parse_yaml(yaml, "test");
-  Registry::instance().add_default_directories();
-  const PluginInfo& plugin = Registry::instance().find(PluginKind::model, config, "model");
-  return create<ModelFactory>(plugin, config, "model", ModelEnv{vocab});
-}
-
 std::string problem(const std::string& yaml) {
-  return lmx_test::user_error([&] { make(yaml, 11)->parameters(); });
+  return lmx_test::user_error([&] { testing::made_model(yaml, 11)->parameters(); });
 }
 
 // A model and its loss on one batch of random ids, everything in `compute`.
 struct Trial {
   Trial(const std::string& yaml, DType compute, int64_t vocab = 11, int64_t batch = 4, int64_t steps = 7)
-      : model(make(yaml, vocab)) {
+      : model(testing::made_model(yaml, vocab)) {
     loss = make_loss(parse_yaml("{name: full_softmax, bias: true}", "test"), "loss",
                      {vocab, model->feature_size(), nullptr});
     ctx.compute = compute;
@@ -85,7 +75,7 @@ struct Trial {
 };
 
 int64_t count(const std::string& yaml, int64_t vocab) {
-  const std::unique_ptr<Model> model = make(yaml, vocab);
+  const std::unique_ptr<Model> model = testing::made_model(yaml, vocab);
   int64_t n = vocab * model->feature_size() + vocab;  // the output layer
   for (const ParameterSpec& spec : model->parameters()) n += spec.shape.numel();
   return n;
@@ -127,7 +117,8 @@ TEST(RecurrentModel, WeightNormChoosesByName) {
   const auto names = [](const std::string& pattern) {
     std::string out;
     for (const ParameterSpec& spec :
-         make(str("{name: mlstm, embedding: 6, cells: 8, weight_norm: '", pattern, "'}"), 11)->parameters())
+         testing::made_model(str("{name: mlstm, embedding: 6, cells: 8, weight_norm: '", pattern, "'}"), 11)
+             ->parameters())
       out += str(spec.name, spec.shape, ' ');
     return out;
   };

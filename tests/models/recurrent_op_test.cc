@@ -1,9 +1,6 @@
 // The sequence ops of every recurrent cell: gradients, carried state, precisions, segments, checkpoints.
-#include <gtest/gtest.h>
-
 #include <functional>
 
-#include "errors.h"
 #include "lmx/error.h"
 #include "lmx/lstm_cell.h"
 #include "lmx/matmul.h"
@@ -17,7 +14,7 @@
 
 namespace lmx::testing {
 
-using lmx_test::user_error;
+using namespace lmx_test;
 
 // y of leaves (x first), from a state that becomes the one after.
 using LayerCall = std::function<Var(Context&, const std::vector<Var>&, std::vector<Tensor>&, const SequenceOptions&)>;

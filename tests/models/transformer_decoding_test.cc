@@ -11,8 +11,7 @@
 #include "app/translation/search.h"
 #include "app/translation/translate.h"
 #include "lmx/loss.h"
-#include "lmx/model.h"
-#include "lmx/plugin.h"
+#include "models/made_model.h"
 #include "ops/gradcheck.h"
 
 namespace lmx {
@@ -31,10 +30,7 @@ struct TextModelCase {
 class TextDecoding : public ::testing::TestWithParam<TextModelCase> {
  protected:
   void make(DType compute) {
-    const Node config = parse_yaml(GetParam().model, "test");
-    Registry::instance().add_default_directories();
-    model_ = create<ModelFactory>(Registry::instance().find(PluginKind::model, config, "model"), config, "model",
-                                  ModelEnv{kTextVocab});
+    model_ = testing::made_model(GetParam().model, kTextVocab);
     ctx_.compute = compute;
     ctx_.training = false;
     const LossEnv env{kTextVocab, model_->feature_size(), nullptr, model_->parameters(), model_->output_table()};
@@ -148,10 +144,7 @@ INSTANTIATE_TEST_SUITE_P(
 #undef LMX_TRANSFORMER
 
 TEST(TextDecodingOfATranslator, IsNotOffered) {
-  const Node config = parse_yaml("{name: transformer, d: 8, heads: 2, ffn: 8}", "test");
-  Registry::instance().add_default_directories();
-  const auto model = create<ModelFactory>(Registry::instance().find(PluginKind::model, config, "model"), config,
-                                          "model", ModelEnv{kTextVocab});
+  const auto model = testing::made_model("{name: transformer, d: 8, heads: 2, ffn: 8}", kTextVocab);
   Context ctx;
   EXPECT_EQ(start_text(*model, ctx, ParameterStore(), 1), nullptr);
 }
@@ -164,11 +157,8 @@ constexpr int64_t kSearchVocab = 5, kLongest = 3;
 class TransformerSearch : public ::testing::Test {
  protected:
   void SetUp() override {
-    const Node config =
-        parse_yaml("{name: transformer, encoder_layers: 1, decoder_layers: 2, d: 8, heads: 2, ffn: 8}", "t");
-    Registry::instance().add_default_directories();
-    model_ = create<ModelFactory>(Registry::instance().find(PluginKind::model, config, "model"), config, "model",
-                                  ModelEnv{kSearchVocab});
+    model_ = testing::made_model("{name: transformer, encoder_layers: 1, decoder_layers: 2, d: 8, heads: 2, ffn: 8}",
+                                 kSearchVocab);
     loss_ = make_loss(parse_yaml("{name: full_softmax, bias: false}", "test"), "loss",
                       {kSearchVocab, model_->feature_size(), nullptr, model_->parameters(), model_->output_table()});
     for (const ParameterSpec& spec : all_parameters(model_->parameters(), *loss_)) {

@@ -1,28 +1,20 @@
 // The Transformer as a model: gradients in f64, noise and values that do not depend on how sentences are cut into
 // batches, incremental decoding, sizes, and a language model of its decoder.
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include <map>
 
-#include "errors.h"
 #include "lmx/error.h"
-#include "lmx/plugin.h"
 #include "models/model_on_batches.h"
-#include "names.h"
+#include "test.h"
 
 namespace lmx {
 namespace {
 
-using lmx_test::Names;
+using namespace lmx_test;
 
 constexpr int64_t kWords = 13;
 
 std::unique_ptr<Model> model_of(const std::string& fields, int64_t vocab = kWords) {
-  const Node config = parse_yaml("{name: transformer, " + fields + "}", "test");
-  Registry::instance().add_default_directories();
-  return create<ModelFactory>(Registry::instance().find(PluginKind::model, config, "model"), config, "model",
-                              ModelEnv{vocab});
+  return testing::made_model("{name: transformer, " + fields + "}", vocab);
 }
 
 const char* const kSmall = "encoder_layers: 2, decoder_layers: 2, d: 8, heads: 2, ffn: 10";

@@ -1,21 +1,16 @@
 // `loss:` of a recipe: parameters, candidates, evaluation under the full softmax, messages; and the samplers'
 // distributions.
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include <cmath>
 
-#include "errors.h"
 #include "lmx/loss.h"
-#include "names.h"
 #include "ops/device_values.h"
+#include "test.h"
 #include "yaml.h"
 
 namespace lmx {
 namespace {
 
-using lmx_test::Names;
-using lmx_test::yaml;
+using namespace lmx_test;
 
 constexpr int64_t kV = 40, kD = 6;
 
@@ -188,8 +183,7 @@ TEST(Loss, Errors) {
   EXPECT_EQ(message("name: sampled_sofmax"),
             "r.yaml:1:7: loss.name: expected one of full_softmax, sampled_softmax, two_stage_softmax, got "
             "'sampled_sofmax' (did you mean 'sampled_softmax'?)");
-  EXPECT_EQ(message("{name: sampled_softmax, samples: 0}"),
-            "r.yaml:1:34: loss.samples: must be in [1, 262144], got 0");
+  EXPECT_EQ(message("{name: sampled_softmax, samples: 0}"), "r.yaml:1:34: loss.samples: must be in [1, 262144], got 0");
   EXPECT_EQ(message("{name: full_softmax, samples: 3}").substr(0, 43), "r.yaml:1:22: unknown key loss.samples (allo");
   EXPECT_THAT(message("{name: sampled_softmax, proposal: log_unifrom}"), Names("'log_uniform'?"));
   EXPECT_THAT(message("{name: full_softmax, normalize: word}"), Names("token, sequence"));

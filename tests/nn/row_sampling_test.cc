@@ -1,10 +1,6 @@
 // Which rows take part in a step: sizes, edges, and that draws are functions of key and step.
 #include "lmx/row_sampling.h"
-#include "errors.h"
-#include "names.h"
-
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
+#include "test.h"
 
 #include <algorithm>
 #include <cmath>
@@ -14,10 +10,7 @@
 namespace lmx {
 namespace {
 
-using lmx_test::Names;
-using ::testing::ElementsAre;
-using ::testing::HasSubstr;
-using ::testing::IsEmpty;
+using namespace lmx_test;
 using ::testing::IsSubsetOf;
 using ::testing::IsSupersetOf;
 using Rows = std::vector<int32_t>;

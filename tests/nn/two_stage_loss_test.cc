@@ -1,24 +1,18 @@
 // `loss: two_stage_softmax`: which words it draws, those that a plan names, and the weight that it may share with the
 // model.
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include <set>
 
-#include "errors.h"
 #include "lmx/loss.h"
 #include "lmx/row_sampling.h"
-#include "names.h"
 #include "ops/gradcheck.h"
+#include "test.h"
 #include "yaml.h"
 
 namespace lmx {
 namespace {
 
-using lmx_test::Names;
-using lmx_test::yaml;
+using namespace lmx_test;
 using testing::dense_gradient;
-using ::testing::IsEmpty;
 
 constexpr int64_t kWordsInTable = 60, kHidden = 6;
 using Rows = std::vector<int32_t>;

@@ -1,19 +1,14 @@
 // Every op of lmx/array_ops.h and lmx/ops.h against central differences in f64 and against PyTorch in f32.
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <cmath>
-#include <fstream>
 #include <set>
 #include <sstream>
 
 #include "device.h"
 #include "lmx/parallel.h"
 #include "ops/array_op_cases.h"
-#include "paths.h"
-#include "patterns.h"
 #include "runfiles/checkpoint.h"
+#include "test.h"
 
 namespace lmx::testing {
 namespace {
@@ -102,11 +97,7 @@ TEST(ArrayOps, ValuesAndGradientsEqualPyTorchs) {
 
 TEST(ArrayOps, EveryOpOfTheHeaderHasACase) {
   std::set<std::string> declared, tested;
-  std::ifstream file(lmx_test::source_path("/core/include/lmx/array_ops.h"));
-  ASSERT_TRUE(file);
-  std::stringstream text;
-  text << file.rdbuf();
-  const std::string content = text.str();
+  const std::string content = lmx_test::read_file(lmx_test::source_path("/core/include/lmx/array_ops.h"));
   for (const lmx_test::Match& found : lmx_test::all_matches(content, "LMX_API (?:Var|std::vector<Var>) (\\w+)\\("))
     declared.insert(found[1]);
   for (const OpCase& c : all_cases()) tested.insert(c.op);

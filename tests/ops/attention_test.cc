@@ -1,7 +1,4 @@
 // Attention against its formula written out, in one block and in many, in every type, however sequences are cut.
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include <cmath>
 
 #include "lmx/ops.h"

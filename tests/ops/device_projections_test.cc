@@ -204,12 +204,6 @@ TEST_F(DeviceProjections, ShapeAndPrecisionDecide) {
 
 // Nothing is converted. The operands and the result are kept in 16 bits, and the sums of exponentials.
 TEST_F(DeviceProjections, AreStoredOnce) {
-  using Launches = std::map<std::string, int64_t, std::less<>>;
-  const auto launches_of = [](auto&& work) {
-    const DeviceCounts before = cuda_device(0).counts();
-    work();
-    return cuda_device(0).counts().since(before).launches;
-  };
   Place place(kDevice, DType::bf16);
   place.ctx.allocator = Allocator::counting(place.ctx.allocator);
   const Segments rows = Segments::of(std::vector<int64_t>{27, 5});

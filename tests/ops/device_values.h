@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <cstdlib>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -63,6 +64,15 @@ struct Place {
   DType type;
   int64_t shift = 0;  // elements between the begin of a leaf's memory and the leaf
 };
+
+// How often `work` launches each kernel of the device.
+using Launches = std::map<std::string, int64_t, std::less<>>;
+template <class Work>
+Launches launches_of(const Work& work) {
+  const DeviceCounts before = cuda_device(0).counts();
+  work();
+  return cuda_device(0).counts().since(before).launches;
+}
 
 // The error of each element is relative to the larger of 1 and the element. NaN is equal to NaN.
 inline void expect_close(const std::vector<Values>& got, const std::vector<Values>& want, double tolerance) {

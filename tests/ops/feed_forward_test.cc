@@ -177,7 +177,6 @@ TEST_F(DeviceFeedForward, KeepsItsUnitsOnce) {
 }
 
 TEST_F(DeviceFeedForward, IsThreeLaunchesForwardAndEightBackward) {
-  using Launches = std::map<std::string, int64_t, std::less<>>;
   for (const UnitsCase& u : kUnits) {
     for (const bool frozen : {false, true}) {
       SCOPED_TRACE(str(u.name, frozen ? ", frozen" : ""));
@@ -189,11 +188,6 @@ TEST_F(DeviceFeedForward, IsThreeLaunchesForwardAndEightBackward) {
       const FeedForwardWeights w = small_weights(leaf, u);
       (void)feed_forward(place.ctx, x, w);  // rounds the weights and x
       place.tape.clear();
-      const auto launches_of = [](auto&& work) {
-        const DeviceCounts before = cuda_device(0).counts();
-        work();
-        return cuda_device(0).counts().since(before).launches;
-      };
       Var out;
       EXPECT_EQ(launches_of([&] { out = feed_forward(place.ctx, x, w); }),
                 (Launches{{"feed_forward_units", 1}, {"gemm", 2}}));

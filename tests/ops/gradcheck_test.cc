@@ -1,24 +1,20 @@
 // Every differentiable op of lmx/ops.h against central differences: several rows, one row, size-1 dimensions.
 #include "ops/gradcheck.h"
 
-#include <gmock/gmock.h>
 #include <gtest/gtest-spi.h>
 
-#include <fstream>
 #include <set>
 #include <sstream>
 
 #include "device.h"
 #include "lmx/error.h"
 #include "lmx/ops.h"
-#include "names.h"
-#include "paths.h"
-#include "patterns.h"
+#include "test.h"
 
 namespace lmx::testing {
 namespace {
 
-using lmx_test::Names;
+using namespace lmx_test;
 
 struct Row {
   std::string op, label;
@@ -385,11 +381,7 @@ TEST(DeviceGradcheck, EveryRow) {
 }
 
 TEST(Gradcheck, EveryOpOfTheHeaderHasARow) {
-  std::ifstream file(lmx_test::source_path("/core/include/lmx/ops.h"));
-  ASSERT_TRUE(file);
-  std::stringstream text;
-  text << file.rdbuf();
-  const std::string header = text.str();
+  const std::string header = lmx_test::read_file(lmx_test::source_path("/core/include/lmx/ops.h"));
   std::set<std::string> declared, tested;
   for (const lmx_test::Match& found : lmx_test::all_matches(header, "LMX_API (?:Var|LossValue|NormedSum) (\\w+)\\("))
     declared.insert(found[1]);

@@ -2,11 +2,10 @@
 #pragma once
 
 #include <functional>
-#include <string>
 
-#include "errors.h"
 #include "lmx/error.h"
 #include "lmx/ops.h"
+#include "test.h"
 
 namespace lmx::testing {
 

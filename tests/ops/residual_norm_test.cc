@@ -162,7 +162,6 @@ TEST(ResidualNorm, SameBitsForAnyNumberOfThreads) {
 // The gradients of x from both of its uses are added without further kernels. Beside its result, its rounded copy and
 // the statistics of each row, the branch's product is kept, but neither the sum nor the mask.
 TEST_F(DeviceResidualNorm, IsTwoLaunchesForwardAndFourBackward) {
-  using Launches = std::map<std::string, int64_t, std::less<>>;
   Place place(kDevice, DType::bf16);
   place.ctx.allocator = Allocator::counting(place.ctx.allocator);
   const auto leaf = [&](const Shape& shape) { return place.leaf(f64_tensor(shape, 1)); };
@@ -172,11 +171,6 @@ TEST_F(DeviceResidualNorm, IsTwoLaunchesForwardAndFourBackward) {
                          row_ids_of({5, 64}));
   };
   const Var first = layer(x);
-  const auto launches_of = [](auto&& work) {
-    const DeviceCounts before = cuda_device(0).counts();
-    work();
-    return cuda_device(0).counts().since(before).launches;
-  };
   Var second;
   const int64_t before = place.ctx.allocator->stats().total;
   EXPECT_EQ(launches_of([&] { second = layer(first); }), (Launches{{"gemm", 1}, {"residual_norm", 1}}));
@@ -192,18 +186,12 @@ TEST_F(DeviceResidualNorm, IsTwoLaunchesForwardAndFourBackward) {
 
 // The same for a stream of sums: no gradient is added by a separate kernel. The norm exists once, in 16 bits.
 TEST_F(DeviceResidualNorm, ASumIsTwoLaunchesForwardAndFourBackward) {
-  using Launches = std::map<std::string, int64_t, std::less<>>;
   Place place(kDevice, DType::bf16);
   place.ctx.allocator = Allocator::counting(place.ctx.allocator);
   const auto leaf = [&](const Shape& shape) { return place.leaf(f64_tensor(shape, 1)); };
   const Var w = leaf({64, 64}), gain = leaf({64}), x = leaf({5, 64});
   const auto layer = [&](const NormedSum& before) {
     return residual_sum(place.ctx, {before.sum, linear_branch(place.ctx, before.norm, w, {}), gain, {}}, true);
-  };
-  const auto launches_of = [](auto&& work) {
-    const DeviceCounts before = cuda_device(0).counts();
-    work();
-    return cuda_device(0).counts().since(before).launches;
   };
   const NormedSum first = layer(residual_sum(place.ctx, {x, {}, gain, {}}, true));
   NormedSum second;

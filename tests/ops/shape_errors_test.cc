@@ -1,11 +1,7 @@
 // What an op says to operands that do not fit: every shape involved, and what would be right.
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include "lmx/array_ops.h"
 #include "lmx/loss.h"
 #include "lmx/ops.h"
-#include "names.h"
 #include "ops/messages.h"
 
 namespace lmx::testing {
@@ -186,8 +182,7 @@ TEST(OpErrors, SampledSoftmax) {
 // Array and attention ops name every shape of operands that do not fit, and the value that is wrong.
 
 using Vars = std::vector<Var>;
-using lmx_test::Names;
-using ::testing::HasSubstr;
+using namespace lmx_test;
 
 Tensor ids(Shape shape, std::vector<int32_t> v) {
   return Tensor::from<int32_t>(Allocator::cpu(), shape, v);

@@ -1,19 +1,15 @@
 // The two-stage softmax against an independent dense reference in f64 with the same sets of words, and what it is equal
 // to where the sets are all words.
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include <cmath>
 #include <set>
 
-#include "names.h"
 #include "ops/gradcheck.h"
 #include "ops/messages.h"
 
 namespace lmx::testing {
 namespace {
 
-using lmx_test::Names;
+using namespace lmx_test;
 
 constexpr int64_t kTargets = 9, kHidden = 5, kTable = 23;
 

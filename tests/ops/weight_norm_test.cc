@@ -1,10 +1,9 @@
-#include <gtest/gtest.h>
 
 #include <cmath>
 
-#include "errors.h"
 #include "lmx/ops.h"
 #include "ops/gradcheck.h"
+#include "test.h"
 
 namespace lmx::testing {
 namespace {

@@ -1,25 +1,18 @@
 // Clipping by groups of parameters, and moving averages.
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include <array>
 #include <cmath>
 #include <limits>
 #include <type_traits>
 
-#include "errors.h"
 #include "lmx/optim.h"
-#include "names.h"
 #include "optim/configs.h"
+#include "test.h"
 
 namespace lmx {
 namespace {
 
-using lmx_test::Names;
+using namespace lmx_test;
 using lmx_test::rules;
-using lmx_test::yaml;
-using testing::AllOf;
-using testing::StartsWith;
 
 // lstm.w (2) with gradient (3, 4); embedding (4, 2), rows 1 and 3 with gradient (6, 8), (0, 0); idle (1) without any.
 struct Fixture {

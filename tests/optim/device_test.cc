@@ -1,8 +1,6 @@
 // Optimizers, clipping, the moving average and parameters on a CUDA device against the CPU.
 #include "device.h"
 
-#include <gtest/gtest.h>
-
 #include <array>
 #include <limits>
 
@@ -10,7 +8,7 @@
 #include "nn/state_dict.h"
 #include "optim/configs.h"
 #include "runfiles/checkpoint.h"
-#include "temp_folder.h"
+#include "test.h"
 #include "train/loss_scale.h"
 
 namespace lmx {

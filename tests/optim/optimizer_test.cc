@@ -1,21 +1,16 @@
 // Optimizers against scalar loops of their formulas; dense against row-sparse; state that survives a restart.
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include <cmath>
 #include <functional>
 
-#include "errors.h"
 #include "lmx/optim.h"
-#include "names.h"
 #include "optim/configs.h"
+#include "test.h"
 
 namespace lmx {
 namespace {
 
-using lmx_test::Names;
+using namespace lmx_test;
 using lmx_test::optimizer;
-using lmx_test::yaml;
 
 constexpr int64_t kRows = 5, kCols = 37;
 

@@ -1,18 +1,14 @@
 // 50 updates of each optimizer against the golden values of tools/parity/optimizers.py, on the CPU and on a CUDA
 // device.
-#include <gtest/gtest.h>
-
 #include <cmath>
 #include <map>
 #include <span>
-#include <string>
-#include <vector>
 
 #include "device.h"
 #include "lmx/optim.h"
 #include "optim/configs.h"
-#include "paths.h"
 #include "runfiles/checkpoint.h"
+#include "test.h"
 
 namespace lmx {
 namespace {

@@ -1,20 +1,15 @@
 // Optimizers in rules: which parameters each one updates, with which learning rate, and what a wrong `optimizer:` says.
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
-#include "errors.h"
 #include "lmx/error.h"
 #include "lmx/optim.h"
-#include "names.h"
 #include "recipe/choices.h"
 #include "recipe/optimizer.h"
+#include "test.h"
 #include "yaml.h"
 
 namespace lmx {
 namespace {
 
-using lmx_test::Names;
-using lmx_test::yaml;
+using namespace lmx_test;
 
 std::vector<ParameterSpec> rule_specs() {
   return {{"embedding.weight", {6, 2}, {"ones", 0}, true},

@@ -1,8 +1,6 @@
 // Given counts of words as a law of words.
 #include "app/corpora/zipf.h"
 
-#include <gmock/gmock.h>
-
 #include <algorithm>
 #include <cmath>
 #include <set>
@@ -87,9 +85,8 @@ TEST_F(PlanCounts, WrongFilesNameTheLine) {
 // Five words that all occur in each step: the rows of both tables are known exactly.
 TEST_F(PlanCounts, SetTheBytesOfAPlan) {
   write("five.txt", "1\n1\n1\n1\n1\n");
-  std::vector<std::string> words{"--machine",   "h100_node",        "--ranks",      "2",
-                                 "sync=unique", "batch.global=400", "batch.micro=0"};
-  std::vector<std::string> law = words;
+  Words words{"--machine", "h100_node", "--ranks", "2", "sync=unique", "batch.global=400", "batch.micro=0"};
+  Words law = words;
   law.insert(law.end(), {"--types", "5.01,0.0000001"});
   words.insert(words.end(), {"--counts", path("five.txt")});
   EXPECT_EQ(rows(path("tiny.yaml"), words)[0]["sent_bytes"], rows(path("tiny.yaml"), law)[0]["sent_bytes"]);

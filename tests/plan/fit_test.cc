@@ -1,15 +1,10 @@
 // `lmx plan` of recipes with batch.fit=memory: the sub-batch that the planned machine's memory allows.
-#include <gmock/gmock.h>
-
 #include <set>
 
 #include "plan_command.h"
 
 namespace lmx_test {
 namespace {
-
-using testing::HasSubstr;
-using testing::Not;
 
 class PlanFit : public PlanCommand {
  protected:
@@ -118,7 +113,7 @@ TEST_F(PlanFit, TheTextShowsTheChoice) {
   const Outcome mixed = plan(path("tiny.yaml"), wide({"batch.fit=memory,none"}));
   EXPECT_THAT(mixed.out, testing::ContainsRegex("batch.fit=none +1 +64 +- +- "));
   const Outcome csv = plan(path("tiny.yaml"), wide({"batch.fit=memory", "--out", path("plan.csv")}));
-  EXPECT_EQ(csv.code, 0) << csv.err;
+  EXPECT_THAT(csv, Succeeds());
   EXPECT_THAT(read_file(path("plan.csv")), Names("micro", "passes"));
 }
 
@@ -142,9 +137,9 @@ TEST_F(PlanFit, ARunThatHasChosenIsPlannedWithItsChoice) {
 // A calibration measures the largest pass that takes half of the machine's memory; here the text limits it to 100
 // steps.
 TEST_F(PlanFit, ACalibrationMeasuresTheChosenPass) {
-  const Outcome o = plan(path("tiny.yaml"), {"batcher.sequence_length=20", "data.train_tokens=20000", "~batch.global",
-                                             "batch.fit=memory", "--calibrate", path("here.yaml")});
-  ASSERT_EQ(o.code, 0) << o.err;
+  ASSERT_THAT(plan(path("tiny.yaml"), {"batcher.sequence_length=20", "data.train_tokens=20000", "~batch.global",
+                                       "batch.fit=memory", "--calibrate", path("here.yaml")}),
+              Succeeds());
   EXPECT_THAT(read_file(path("here.yaml")), HasSubstr("tokens: " + std::to_string(9 * 20) + "\n"));
 }
 

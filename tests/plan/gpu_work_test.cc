@@ -1,6 +1,4 @@
 // The parts of a step on a GPU: products by shape, kernels of replayed loops, kernels that the host starts.
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <tuple>
 

@@ -1,14 +1,9 @@
 // The ledger of a step on a device that counts against that of the same step of virtual ranks, over random recipes. Ids
 // of words are real on both, so the bytes and the collectives must be equal.
-#include <gmock/gmock.h>
-
-#include <map>
-
 #include "app/datasets/open.h"
 #include "app/memory/counted.h"
 #include "app/plan/plan.h"
 #include "backend/counting/device.h"
-#include "paths.h"
 #include "plan_command.h"
 #include "recipe/comm_config.h"
 #include "train/fixture.h"
@@ -30,7 +25,7 @@ class Choices {
   T of(const char* purpose, const std::vector<T>& all) const {
     return all[key_.fold(purpose).below(0, all.size())];
   }
-  std::string text(const char* purpose, const std::vector<std::string>& all) const { return of(purpose, all); }
+  std::string text(const char* purpose, const Words& all) const { return of(purpose, all); }
   int64_t number(const char* purpose, int64_t first, int64_t last) const {
     return first + static_cast<int64_t>(key_.fold(purpose).below(0, static_cast<uint64_t>(last - first + 1)));
   }
@@ -161,11 +156,7 @@ TEST(PlanLedger, TheStateOfAllShardsCountsForTheUpdatesOfWorkers) {
   }
 }
 
-}  // namespace
-
 // A request that is planned at several speeds, and the steps of ranks that one computer computes in turn.
-
-namespace {
 
 using namespace lmx::plan;
 
@@ -176,7 +167,7 @@ class PlannerOfARequest : public PlanCommand {
     write("tiny.yaml",
           std::string(kTinyRecipe) + "comm: {name: self}\nsync: {rest: {params: '.*', strategy: allreduce}}\n");
   }
-  Request request(std::vector<std::string> overrides = {}) const {
+  Request request(Words overrides = {}) const {
     Request r;
     r.recipe = path("tiny.yaml");
     r.machine = source_path("/recipes/machine/desk_10gbe.yaml");

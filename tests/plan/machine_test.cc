@@ -1,12 +1,5 @@
 // A machine's measured exchanges and products.
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
-#include <filesystem>
-#include <map>
-
 #include "app/plan/machine.h"
-#include "paths.h"
 #include "plan_command.h"
 #include "recipe/sync_rules.h"
 #include "train/fixture.h"
@@ -91,11 +84,7 @@ TEST(PlanMachine, ExchangesAreCheckedWhenTheyAreRead) {
   EXPECT_THROW(device_of("[{strategy: a, ranks: 2, moved: 1, seconds: 1}]"), lmx::UserError);
 }
 
-}  // namespace
-
 // The memory of matrix products in a plan is that of the planned machine's processor.
-
-namespace {
 
 constexpr const char* kMachine = R"(
 title: a machine
@@ -135,7 +124,7 @@ class PlanProducts : public PlanCommand {
                                    path(machine + ".yaml"), "precision=" + precision, "model.projection=0",
                                    "model.cells=1024", "batch.micro=0", "batch.global=128", "--json"},
                                   all);
-    EXPECT_EQ(o.code, 0) << o.err;
+    EXPECT_THAT(o, Succeeds());
     return o.code == 0 ? Json::parse(o.out).at(0)["memory"] : Json::object();
   }
 };

@@ -1,8 +1,6 @@
 // `lmx plan RUN --memory` compares the counted memory of a rank with the memory that a run has recorded. Both steps of
 // the runs are counted over their text, so each class agrees. The total of virtual ranks depends a little on how many
 // of them compute at one time: a count lets them compute one after the other.
-#include <gmock/gmock.h>
-
 #include <cmath>
 
 #include "plan_command.h"
@@ -45,10 +43,9 @@ class PlanMemory : public PlanCommand {
     more.push_back("batch.global=" + std::to_string(16 * ranks));
     if (std::ranges::none_of(more, [](const std::string& word) { return word.starts_with("++comm="); }))
       more.insert(more.end(), {"--ranks", std::to_string(ranks)});
-    const Outcome trained = run(dir, more);
-    EXPECT_EQ(trained.code, 0) << trained.err;
+    EXPECT_THAT(run(dir, more), Succeeds());
     const Outcome o = plan(path(dir), {"--memory", "--json"});
-    EXPECT_EQ(o.code, 0) << o.err;
+    EXPECT_THAT(o, Succeeds());
     return o.code == 0 ? Json::parse(o.out) : Json::object();
   }
 
@@ -109,33 +106,26 @@ TEST_F(PlanMemory, AValidationCountsIfItIsRecorded) {
 }
 
 TEST_F(PlanMemory, ExitsWithThreeBeyondTheLimit) {
-  ASSERT_EQ(run("a", {"--ranks", "2"}).code, 0);
+  ASSERT_THAT(run("a", {"--ranks", "2"}), Succeeds());
   EXPECT_EQ(plan(path("a"), {"--memory", "--within", "0.000001"}).code, 3);
   const Outcome o = plan(path("a"), {"--memory"});
-  EXPECT_EQ(o.code, 0) << o.err;
+  EXPECT_THAT(o, Succeeds());
   for (const char* word : {"CLASS", "parameters", "communication", "total", "2 ranks, until step 2"})
     EXPECT_THAT(o.out, testing::HasSubstr(word));
 }
 
 TEST_F(PlanMemory, RefusesWhatIsNoRun) {
   for (const Words& more : {Words{"--memory"}, Words{"--memory", "train.steps=3"}, Words{"--memory", "--ranks", "2"}}) {
-    const Outcome o = plan(path("nothing"), more);
-    EXPECT_EQ(o.code, 2) << o.out;
-    EXPECT_THAT(o.err, Names("[plan]"));
+    EXPECT_THAT(plan(path("nothing"), more), Refuses("[plan]"));
   }
 }
 
-}  // namespace
-
 // Activation checkpointing in a plan. The products that it computes again: CountedProducts.
-
-namespace {
 
 class PlanRecomputation : public PlanCommand {
  protected:
-  double planned_s(std::vector<std::string> more) const {
-    more.insert(more.end(), {"--machine", "xiao_k40", "--ranks", "1"});
-    const Json all = rows(path("tiny.yaml"), more);
+  double planned_s(const Words& more) const {
+    const Json all = rows(path("tiny.yaml"), joined(more, {"--machine", "xiao_k40", "--ranks", "1"}));
     return all.at(0)["compute_s"];
   }
 };

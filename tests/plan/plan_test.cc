@@ -1,6 +1,4 @@
 // lmx plan as a command: its values against a run's ledger and the papers, and its messages.
-#include <gmock/gmock.h>
-
 #include <cmath>
 
 #include "lmx/error.h"
@@ -9,15 +7,10 @@
 namespace lmx_test {
 namespace {
 
-namespace fs = std::filesystem;
-using testing::HasSubstr;
-using testing::Not;
-
 TEST_F(PlanCommand, PrintsATableAndItsAssumptions) {
-  const Outcome o = plan(path("tiny.yaml"), {"--machine", "h100_node", "--ranks", "1,8,16", "sync=allreduce,one_bit"});
-  EXPECT_EQ(o.code, 0) << o.err;
-  EXPECT_THAT(o.out, Names("plan of tiny on h100_node", "VARIANT", "sync=allreduce", "sync=one_bit",
-                           "16 ranks: ", "not calibrated", "collectives: auto", "assumed: words follow Zipf's law"));
+  EXPECT_THAT(plan(path("tiny.yaml"), {"--machine", "h100_node", "--ranks", "1,8,16", "sync=allreduce,one_bit"}),
+              Prints("plan of tiny on h100_node", "VARIANT", "sync=allreduce", "sync=one_bit",
+                     "16 ranks: ", "not calibrated", "collectives: auto", "assumed: words follow Zipf's law"));
 }
 
 TEST_F(PlanCommand, NamesWhatMayEndTheRunEarlier) {
@@ -106,7 +99,7 @@ TEST_F(PlanCommand, APlainPlanHasTheNumbersOfTheExperiment) {
         run_process({build_path("/bin/lmx"), "experiment", "show",
                      source_path("/experiments/") + t.experiment + ".yaml", "--scale", "paper", "--json"},
                     environment());
-    ASSERT_EQ(shown.code, 0) << shown.err;
+    ASSERT_THAT(shown, Succeeds());
     std::map<std::string, Json> cells;
     const Json results = Json::parse(shown.out);
     for (const Json& cell : results["cells"]) cells[cell["id"]] = cell["planned"];
@@ -128,17 +121,15 @@ TEST_F(PlanCommand, AKnownStepSetsTheSpeedOfItsModelAndPrecision) {
   std::string machine = shipped_machine;
   machine.insert(machine.find(at), "known: [{recipe: tiny, ranks: 2, step_s: 0.5}]\n");
   write("here.yaml", machine + "  known: measured\n");
-  const std::vector<std::string> on{"--machine", path("here.yaml"), "--ranks", "1,2"};
+  const Words on{"--machine", path("here.yaml"), "--ranks", "1,2"};
   const Json all = rows(path("tiny.yaml"), on);
   EXPECT_NEAR(all[1]["step_s"], 0.5, 1e-9);
   EXPECT_GT(all[0]["speed"], 1);
   EXPECT_EQ(all[0]["speed"], all[1]["speed"]);
   EXPECT_THAT(plan(path("tiny.yaml"), on).out, Names("times as long", "known step of tiny on 2 ranks takes 0.5 s"));
   // An anchor on the command line replaces it.
-  std::vector<std::string> anchored = on;
-  anchored.insert(anchored.end(), {"--anchor", "2:0.25"});
-  EXPECT_NEAR(rows(path("tiny.yaml"), anchored)[1]["step_s"], 0.25, 1e-9);
-  std::vector<std::string> other = on;
+  EXPECT_NEAR(rows(path("tiny.yaml"), joined(on, {"--anchor", "2:0.25"}))[1]["step_s"], 0.25, 1e-9);
+  Words other = on;
   other.emplace_back("precision=bf16");
   EXPECT_EQ(rows(path("tiny.yaml"), other)[0]["speed"], 1);
   EXPECT_THAT(plan(path("tiny.yaml"), other).out, HasSubstr("not calibrated"));
@@ -158,21 +149,20 @@ TEST_F(PlanCommand, SendsTheBytesOfTheLedger) {
   std::string recipe = read_file(folder_ / "tiny.yaml");
   const std::string loss = "loss: {name: sampled_softmax, samples: 20}";
   write("tiny.yaml", recipe.replace(recipe.find(loss), loss.size(), "loss: {name: full_softmax}"));
-  const std::vector<std::string> dense{"data.vocab_size=20",     "data.classes=4", "data.branching=4",
-                                       "batch.global=256",       "batch.micro=0",  "batcher.sequence_length=40",
-                                       "data.train_tokens=20000"};
+  const Words dense{"data.vocab_size=20",     "data.classes=4", "data.branching=4",
+                    "batch.global=256",       "batch.micro=0",  "batcher.sequence_length=40",
+                    "data.train_tokens=20000"};
   for (const std::string sync : {"sync=allreduce", "sync=unique", "sync=unique_fp16", "sync=one_bit", "sync=allgather",
                                  "sync=allgather_dense"}) {
     for (const std::string ranks : {"2", "4"}) {
-      std::vector<std::string> words = dense;
+      Words words = dense;
       words.push_back(sync);
-      std::vector<std::string> planned = words;
-      planned.insert(planned.end(), {"--machine", "desk_10gbe", "--ranks", ranks, "--types", "19.01,0.000001"});
-      const Json all = rows(path("tiny.yaml"), planned);
+      const Json all = rows(path("tiny.yaml"),
+                            joined(words, {"--machine", "desk_10gbe", "--ranks", ranks, "--types", "19.01,0.000001"}));
       ASSERT_EQ(all.size(), 1u);
       words.insert(words.end(), {"--ranks", ranks, "train.steps=1", "train.log_every=1", "train.eval_tokens=50"});
       const std::string dir = "run_" + sync.substr(5) + ranks;
-      ASSERT_EQ(run(dir, words).code, 0);
+      ASSERT_THAT(run(dir, words), Succeeds());
       int64_t sent = -1;
       for (const Json& record : records(dir, "rank")) {
         if (record["rank"] != 0) continue;
@@ -187,11 +177,11 @@ TEST_F(PlanCommand, SendsTheBytesOfTheLedger) {
 }
 
 TEST_F(PlanCommand, RanksKeepTheirShareUnlessTheBatchIsSet) {
-  const std::vector<std::string> on{"--machine", "desk_10gbe", "--ranks", "1,4"};
+  const Words on{"--machine", "desk_10gbe", "--ranks", "1,4"};
   const Json weak = rows(path("tiny.yaml"), on);
   EXPECT_EQ(weak[0]["batch"], 8);
   EXPECT_EQ(weak[1]["batch"], 32);
-  std::vector<std::string> fixed = on;
+  Words fixed = on;
   fixed.push_back("batch.global=16");
   const Json strong = rows(path("tiny.yaml"), fixed);
   EXPECT_EQ(strong[0]["batch"], 16);
@@ -210,12 +200,12 @@ TEST_F(PlanCommand, APublishedSizeGivesHours) {
     auto without = environment();
     without["LMX_DATA_DIR"] = path("nothing");
     const std::string machine = std::string(recipe).starts_with("xiao") ? "xiao_k40" : "h100_node";
-    const auto planned = [&](std::vector<std::string> more) {
-      more.insert(more.begin(), {build_path("/bin/lmx"), "plan", shipped(recipe), "--machine", machine});
-      return run_process(more, without);
+    const auto planned = [&](const Words& more) {
+      return run_process(joined({build_path("/bin/lmx"), "plan", shipped(recipe), "--machine", machine}, more),
+                         without);
     };
     const Outcome o = planned({"--json"});
-    ASSERT_EQ(o.code, 0) << o.err;
+    ASSERT_THAT(o, Succeeds());
     const Json row = Json::parse(o.out)[0];
     EXPECT_NEAR(row["hours_per_epoch"].get<double>(), tokens / row["tokens_per_s"].get<double>() / 3600,
                 1e-6 * row["hours_per_epoch"].get<double>());
@@ -238,24 +228,22 @@ TEST_F(PlanCommand, AnAnchorSetsTheStepOfTheFirstVariant) {
 
 // A run of one rank on this machine sets the speed, so its own plan has its own time.
 TEST_F(PlanCommand, TakesItsTimesFromARun) {
-  ASSERT_EQ(run("one", {"train.log_every=1", "train.steps=20"}).code, 0);
+  ASSERT_THAT(run("one", {"train.log_every=1", "train.steps=20"}), Succeeds());
   std::vector<double> steps = series("one", "train", "step_s");
   ASSERT_EQ(steps.size(), 20u);
   std::sort(steps.begin() + 1, steps.end());
   const Json all = rows(path("tiny.yaml"), {"--machine", "desk_10gbe", "--ranks", "1,2", "--from", path("one")});
   EXPECT_NEAR(all[0]["step_s"].get<double>(), steps[10], 1e-9);
-  ASSERT_EQ(run("two", {"--ranks", "2", "train.steps=2"}).code, 0);
+  ASSERT_THAT(run("two", {"--ranks", "2", "train.steps=2"}), Succeeds());
   expect_refused({"--machine", "desk_10gbe", "--from", path("two")}, {"two", "2 ranks", "one process"});
   expect_refused({"--machine", "desk_10gbe", "--from", path("none")}, {"none", "config.yaml"});
 }
 
 // The values are times, so only their presence is tested.
 TEST_F(PlanCommand, CalibratesTheMachineOnWhichItRuns) {
-  std::vector<std::string> words{"--calibrate", path("here.yaml")};
+  Words words{"--calibrate", path("here.yaml")};
   if (LMX_HAS_GLOO) words.insert(words.end(), {"comm.name=gloo", "comm.ranks=2", "comm.heartbeat_s=1"});
-  const Outcome o = plan(path("tiny.yaml"), words);
-  ASSERT_EQ(o.code, 0) << o.err;
-  EXPECT_THAT(o.out, HasSubstr("here.yaml"));
+  ASSERT_THAT(plan(path("tiny.yaml"), words), Prints("here.yaml"));
   // The recurrent weight: 4 sequences, 64 gates, 8 inputs (batch.micro is a rank's whole share with two ranks).
   EXPECT_THAT(read_file(folder_ / "here.yaml"),
               Names("measured by lmx plan --calibrate", "m: 4\n      'n': 64\n      k: 8"));
@@ -281,7 +269,7 @@ TEST_F(PlanCommand, EachVariantHasItsMachineAndItsCollectives) {
                  {"machine.links.collectives", "rong", "ring"});
   expect_refused({"--machine", "a100_node", "--ranks", "8", "comm=mpi", "comm.ranks=4,8"}, {"comm.ranks", "--ranks"});
   // The command has no --ranks, which would mean something else in `lmx run`.
-  const std::vector<std::string> own{"--machine", "a100_node", "comm.ranks=4"};
+  const Words own{"--machine", "a100_node", "comm.ranks=4"};
   expect_refused(own, {"override 'comm.ranks=4'", "comm.name: virtual", "mpi"});
   EXPECT_THAT(plan(path("tiny.yaml"), own).err, Not(HasSubstr("--ranks")));
 }
@@ -308,14 +296,14 @@ TEST_F(PlanCommand, FewerBytesPayOnSlowNetworks) {
 }
 
 TEST_F(PlanCommand, WritesFilesForProgramsAndBrowsers) {
-  const std::vector<std::string> on{"--machine", "h100_node", "--ranks", "8,16", "sync=allreduce,one_bit", "--out"};
+  const Words on{"--machine", "h100_node", "--ranks", "8,16", "sync=allreduce,one_bit", "--out"};
   for (const auto& [name, fact] : {std::pair<std::string, std::string>{"p.json", "\"tokens_per_s\""},
                                    {"p.csv", "variant,ranks,"},
                                    {"p.svg", "<svg"},
                                    {"p.html", "<svg"}}) {
-    std::vector<std::string> words = on;
+    Words words = on;
     words.push_back(path(name));
-    EXPECT_EQ(plan(path("tiny.yaml"), words).code, 0);
+    EXPECT_THAT(plan(path("tiny.yaml"), words), Succeeds());
     EXPECT_THAT(read_file(folder_ / name), HasSubstr(fact)) << name;
   }
   EXPECT_EQ(Json::parse(read_file(folder_ / "p.json")).size(), 4u);
@@ -343,7 +331,7 @@ TEST_F(PlanCommand, MachinesStateTheSourceOfEachValue) {
                  {"machine.device.memory_gb=5", "--machine"});
   expect_refused({"--machine", "h100"}, {"h100", "h100_node"});
   expect_refused({"--machine", "h100_node", "machine.device.memory=5"}, {"memory_gb"});
-  EXPECT_EQ(plan(path("tiny.yaml"), {"--machine", "h100_node", "machine.device.memory_gb=5"}).code, 0);
+  EXPECT_THAT(plan(path("tiny.yaml"), {"--machine", "h100_node", "machine.device.memory_gb=5"}), Succeeds());
 }
 
 TEST_F(PlanCommand, RefusesWhatItCannotPlan) {

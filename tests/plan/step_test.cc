@@ -1,15 +1,12 @@
 // The schedule of a step: exchanges beside backward, one after the other, and the wait for the slowest rank.
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <cmath>
-#include <vector>
 
 #include "app/plan/divided.h"
 #include "app/plan/step.h"
 #include "app/plan/work.h"
 #include "lmx/error.h"
-#include "names.h"
+#include "test.h"
 
 namespace lmx_test {
 namespace {
@@ -133,11 +130,7 @@ TEST(PlanStep, WaitingIsPartOfTheComputation) {
   EXPECT_NEAR(t.compute_s, 3.5 + t.wait_s, 1e-12);
 }
 
-}  // namespace
-
 // Times of collectives, against a count of what each rank sends in each round, and against the formulas of rings.
-
-namespace {
 
 LinksConfig links_of(int64_t ranks_per_node, double node, double network, bool shared = false) {
   LinksConfig links;

@@ -1,23 +1,16 @@
 // Plans of asynchronous workers: their events, and the command.
 #include "app/plan/step.h"
 
-#include <gmock/gmock.h>
-
 #include <cmath>
 
 #include "lmx/error.h"
-#include "paths.h"
-#include "patterns.h"
 #include "plan_command.h"
 #include "sync/server/worker_clock.h"
-#include "temp_folder.h"
 
 namespace lmx_test {
 namespace {
 
 using namespace lmx::plan;
-using testing::HasSubstr;
-using testing::Not;
 
 WorkerTimes even_times(int workers, int64_t steps) {
   return {std::vector(static_cast<size_t>(workers), std::vector<double>(static_cast<size_t>(steps), 1.0)), {}};
@@ -166,8 +159,7 @@ class PlanServer : public PlanCommand {
 // Without time for messages, the order of events is that of a run's simulated clock.
 TEST_F(PlanServer, StalenessIsThatOfARun) {
   use_rule("strategy: param_server, delay: {mean: 2, spread: 0.6}");
-  const Outcome o = run("three", {"--ranks", "3", "train.ema=0", "train.steps=60", "seed=9"});
-  ASSERT_EQ(o.code, 0) << o.err;
+  ASSERT_THAT(run("three", {"--ranks", "3", "train.ema=0", "train.steps=60", "seed=9"}), Succeeds());
   const auto [mean, most] = staleness_of(read_file(folder_ / "three/log.txt"));
   lmx::ServerConfig config;
   config.delay.mean = 2;
@@ -178,11 +170,8 @@ TEST_F(PlanServer, StalenessIsThatOfARun) {
 }
 
 TEST_F(PlanServer, TheTableShowsUpdatesStalenessAndSpeedUp) {
-  const std::vector<std::string> on{"--machine", "xiao_k40",    "--ranks",
-                                    "1,4",       "train.ema=0", "sync=param_server,allreduce"};
-  const Outcome o = plan(path("tiny.yaml"), on);
-  ASSERT_EQ(o.code, 0) << o.err;
-  EXPECT_THAT(o.out, Names("UPDATES/S", "STALENESS", "SPEED-UP", "collectives: auto", "delay"));
+  const Words on{"--machine", "xiao_k40", "--ranks", "1,4", "train.ema=0", "sync=param_server,allreduce"};
+  ASSERT_THAT(plan(path("tiny.yaml"), on), Prints("UPDATES/S", "STALENESS", "SPEED-UP", "collectives: auto", "delay"));
   const Json all = rows(path("tiny.yaml"), on);
   ASSERT_EQ(all.size(), 4u);
   EXPECT_NEAR(all[0]["speedup"], 1, 1e-9);
@@ -206,21 +195,19 @@ TEST_F(PlanServer, SendsTheBytesOfTheLedger) {
     const std::string loss = "loss: {name: sampled_softmax, samples: 20}";
     use_rule(sync, recipe.replace(recipe.find(loss), loss.size(), "loss: {name: full_softmax}"));
     // Every worker uses all words of this text in each step: 19 of its 20 ids.
-    std::vector<std::string> words{"train.ema=0",
-                                   "batch.micro=0",
-                                   "batch.global=256",
-                                   "batcher.sequence_length=40",
-                                   "data.train_tokens=20000",
-                                   "data.vocab_size=20",
-                                   "data.classes=4",
-                                   "data.branching=4"};
-    std::vector<std::string> planned = words;
-    planned.insert(planned.end(), {"--machine", "xiao_k40", "--ranks", "4", "--types", "19.01,0.000001"});
-    const Json all = rows(path("tiny.yaml"), planned);
+    Words words{"train.ema=0",
+                "batch.micro=0",
+                "batch.global=256",
+                "batcher.sequence_length=40",
+                "data.train_tokens=20000",
+                "data.vocab_size=20",
+                "data.classes=4",
+                "data.branching=4"};
+    const Json all =
+        rows(path("tiny.yaml"), joined(words, {"--machine", "xiao_k40", "--ranks", "4", "--types", "19.01,0.000001"}));
     words.insert(words.end(), {"--ranks", "4", "train.steps=1", "train.log_every=1", "train.eval_tokens=50"});
     const std::string dir = "run" + std::to_string(sync.size());
-    const Outcome o = run(dir, words);
-    ASSERT_EQ(o.code, 0) << o.err;
+    ASSERT_THAT(run(dir, words), Succeeds());
     double sent = 0;
     for (const Json& record : records(dir, "rank")) {
       for (const auto& [key, value] : record.items())

@@ -2,13 +2,12 @@
 #include "fixture.h"
 #include "lmx/array_ops.h"
 #include "lmx/model.h"
-#include "names.h"
 #include "ops/gradcheck.h"
 
 namespace lmx {
 namespace {
 
-using lmx_test::Names;
+using namespace lmx_test;
 
 constexpr int64_t kVocab = 11, kLength = 5;
 

@@ -1,17 +1,8 @@
 // What the tests of the plugin layer share.
 #pragma once
 
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
-#include <filesystem>
-#include <fstream>
-#include <string>
-
-#include "errors.h"
 #include "lmx/plugin.h"
-#include "paths.h"
-#include "temp_folder.h"
+#include "test.h"
 
 namespace lmx {
 
@@ -20,7 +11,7 @@ inline std::string built(const std::string& folder) {
   return lmx_test::build_path("/tests/plugins/") + folder;
 }
 
-using lmx_test::user_error;
+using namespace lmx_test;
 
 class PluginTest : public testing::Test, protected lmx_test::TempFolder {
  protected:

@@ -5,18 +5,14 @@
 
 #include "base/files.h"
 #include "fixture.h"
-#include "names.h"
 
 namespace lmx {
 namespace {
 
-using lmx_test::Names;
-using ::testing::AllOf;
+using namespace lmx_test;
 using ::testing::EndsWith;
-using ::testing::HasSubstr;
 using RegistryTest = PluginTest;
 using LengthFactory = int64_t (*)(const Node& config, const std::string& path);
-namespace fs = std::filesystem;
 
 const PluginInfo& good() {
   Registry::instance().add_directory(built("good"));

@@ -2,20 +2,14 @@
 #pragma once
 
 #include <fcntl.h>
-#include <gtest/gtest.h>
 #include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <filesystem>
-#include <fstream>
 #include <map>
 #include <sstream>
-#include <string>
-#include <vector>
 
-#include "paths.h"
-#include "temp_folder.h"
+#include "test.h"
 
 namespace lmx_test {
 
@@ -32,20 +26,54 @@ struct Outcome {
   std::string out, err;
 };
 
-inline std::string read_file(const std::filesystem::path& path) {
-  std::ostringstream text;
-  text << std::ifstream(path, std::ios::binary).rdbuf();
-  return text.str();
+// GoogleTest prints this if an outcome is not the expected one.
+inline void PrintTo(const Outcome& o, std::ostream* out) {
+  *out << "exit code " << o.code << ", stdout:\n" << o.out << "\nstderr:\n" << o.err;
+}
+
+// Matches an outcome with this exit code whose `stream` names each of `facts`, if these are texts, or matches all of
+// them, if they are matchers.
+template <class... Facts>
+testing::Matcher<const Outcome&> ended(int code, std::string Outcome::*stream, const Facts&... facts) {
+  const auto has_code = testing::Field("code", &Outcome::code, code);
+  if constexpr (sizeof...(Facts) == 0)
+    return has_code;
+  else if constexpr ((std::is_constructible_v<std::string, const Facts&> && ...))
+    return AllOf(has_code, testing::Field("stream", stream, Names(facts...)));
+  else
+    return AllOf(has_code, testing::Field("stream", stream, AllOf(facts...)));
+}
+
+// Matchers for what a command does, such as EXPECT_THAT(run_lmx({"run", "x.yaml"}), Refuses("x.yaml:3:1", "'cells'")).
+// Succeeds(): exit code 0. Prints(), Warns(): the same, and stdout or stderr as `facts` say. Fails(): exit code 1, and
+// stderr. Refuses(): exit code 2, that of wrong input, and stderr.
+inline testing::Matcher<const Outcome&> Succeeds() {
+  return ended(0, &Outcome::out);
+}
+template <class... Facts>
+auto Prints(const Facts&... facts) {
+  return ended(0, &Outcome::out, facts...);
+}
+template <class... Facts>
+auto Warns(const Facts&... facts) {
+  return ended(0, &Outcome::err, facts...);
+}
+template <class... Facts>
+auto Fails(const Facts&... facts) {
+  return ended(1, &Outcome::err, facts...);
+}
+template <class... Facts>
+auto Refuses(const Facts&... facts) {
+  return ended(2, &Outcome::err, facts...);
 }
 
 // `environment` is added to the environment of this process.
-inline Outcome run_process(const std::vector<std::string>& command,
-                           const std::map<std::string, std::string>& environment = {}) {
+inline Outcome run_process(const Words& command, const std::map<std::string, std::string>& environment = {}) {
   const TempFolder folder;
   std::vector<char*> argv;
   for (const std::string& word : command) argv.push_back(const_cast<char*>(word.c_str()));
   argv.push_back(nullptr);
-  std::vector<std::string> settings;
+  Words settings;
   for (char** e = environ; *e; ++e) {
     const std::string setting = *e;
     if (!environment.contains(setting.substr(0, setting.find('=')))) settings.push_back(setting);
@@ -84,7 +112,7 @@ inline std::map<std::string, std::string> crashes_unhandled(std::map<std::string
   return settings;
 }
 
-inline Outcome run_lmx(std::vector<std::string> arguments, const std::map<std::string, std::string>& environment = {}) {
+inline Outcome run_lmx(Words arguments, const std::map<std::string, std::string>& environment = {}) {
   arguments.insert(arguments.begin(), build_path("/bin/lmx"));
   return run_process(arguments, environment);
 }

@@ -1,19 +1,11 @@
 // Runs that consist of records only, the page that lmx report writes for them, and that page in a browser.
 #pragma once
 
-#include <gmock/gmock.h>
-
 #include <cmath>
-#include <nlohmann/json.hpp>
-#include <string>
-#include <vector>
 
-#include "paths.h"
 #include "process/run_fixture.h"
 
 namespace lmx_test {
-
-using Json = nlohmann::json;
 
 // The first of these programs on PATH; "" if there is none.
 inline std::string browser() {
@@ -35,7 +27,7 @@ inline std::string percent_decoded(const std::string& text) {
 
 class ReportPageTest : public RunTest {
  protected:
-  Outcome report(const std::vector<std::string>& more) const {
+  Outcome report(const Words& more) const {
     return run_process(joined({build_path("/bin/lmx"), "report"}, more), environment());
   }
 
@@ -63,7 +55,7 @@ class ReportPageTest : public RunTest {
     const Outcome o = run_process({browser(), "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
                                    "--user-data-dir=" + path("profile"), "--window-size=" + size, "--dump-dom",
                                    "file://" + path(file) + "#" + link});
-    EXPECT_EQ(o.code, 0) << o.err;
+    EXPECT_THAT(o, Succeeds());
     return o.out.substr(0, o.out.find("<script id=\"data\""));
   }
 

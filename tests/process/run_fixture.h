@@ -8,13 +8,12 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
-#include "paths.h"
-#include "patterns.h"
 #include "process/lmx_process.h"
 #include "runfiles/checkpoint.h"
-#include "temp_folder.h"
 
 namespace lmx_test {
+
+using Json = nlohmann::json;
 
 // Contains every kind of state that a checkpoint must store: Adam, dropout, EMA, carried state, a sampled softmax, a
 // schedule with state.
@@ -48,12 +47,13 @@ class RunTest : public testing::Test, protected TempFolder {
   RunTest() { write("tiny.yaml", kTinyRecipe); }
 
   // lmx run tiny.yaml run.dir=<folder>/<dir> ...
-  std::vector<std::string> command(const std::string& dir, const std::vector<std::string>& more = {}) const {
+  Words command(const std::string& dir, const Words& more = {}) const {
     return joined({build_path("/bin/lmx"), "run", path("tiny.yaml"), "run.dir=" + path(dir)}, more);
   }
-  Outcome run(const std::string& dir, const std::vector<std::string>& more = {}) const {
+  Outcome run(const std::string& dir, const Words& more = {}) const {
     return run_process(command(dir, more), environment());
   }
+  Outcome lmx(Words words) const { return run_lmx(std::move(words), environment()); }
   std::map<std::string, std::string> environment() const {
     return {{"LMX_CACHE_DIR", path("cache")}, {"OMP_NUM_THREADS", "1"}};
   }
@@ -65,15 +65,15 @@ class RunTest : public testing::Test, protected TempFolder {
     return settings;
   }
   // The command lines that a run suggests after "next:".
-  static std::vector<std::string> proposed(const std::string& out) {
+  static Words proposed(const std::string& out) {
     std::istringstream lines(out.substr(out.find("next:\n") + 6));
-    std::vector<std::string> all;
+    Words all;
     for (std::string line; std::getline(lines, line) && line.starts_with("  lmx ");) all.push_back(line);
     return all;
   }
 
   // Starts the command. Its stdout goes to the file `out` if one is given; all other output is discarded.
-  pid_t start(const std::vector<std::string>& words, const std::string& out = "/dev/null") const {
+  pid_t start(const Words& words, const std::string& out = "/dev/null") const {
     const pid_t child = fork();
     if (child != 0) return child;
     for (const int stream : {0, 1, 2}) {
@@ -120,18 +120,17 @@ class RunTest : public testing::Test, protected TempFolder {
   }
 
   // The records of a run: those of `split`, or all.
-  std::vector<nlohmann::json> records(const std::string& dir, const std::string& split = "") const {
+  std::vector<Json> records(const std::string& dir, const std::string& split = "") const {
     std::istringstream lines(read_file(folder_ / dir / "metrics.jsonl"));
-    std::vector<nlohmann::json> all;
+    std::vector<Json> all;
     for (std::string line; std::getline(lines, line);)
-      if (auto record = nlohmann::json::parse(line); split.empty() || record["split"] == split)
-        all.push_back(std::move(record));
+      if (auto record = Json::parse(line); split.empty() || record["split"] == split) all.push_back(std::move(record));
     return all;
   }
   // The values of `key` in the records of `split` that have it.
   std::vector<double> series(const std::string& dir, const std::string& split, const std::string& key) const {
     std::vector<double> all;
-    for (const nlohmann::json& record : records(dir, split))
+    for (const Json& record : records(dir, split))
       if (record.contains(key)) all.push_back(record[key]);
     return all;
   }

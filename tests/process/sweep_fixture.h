@@ -1,34 +1,26 @@
 // A sweep of a tiny recipe as a process, and functions that read its results.
 #pragma once
 
-#include <gmock/gmock.h>
 #include <sched.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
-#include "paths.h"
 #include "process/run_fixture.h"
 
 namespace lmx_test {
 
 class SweepTest : public RunTest {
  protected:
-  using Json = nlohmann::json;
-
-  std::vector<std::string> words(const std::vector<std::string>& more) const {
-    return joined({build_path("/bin/lmx"), "sweep"}, more);
-  }
+  Words words(const Words& more) const { return joined({build_path("/bin/lmx"), "sweep"}, more); }
   // lmx sweep tiny.yaml --out <folder>/<out> ...
-  std::vector<std::string> sweep_words(const std::string& out, const std::vector<std::string>& more) const {
+  Words sweep_words(const std::string& out, const Words& more) const {
     return joined(words({path("tiny.yaml"), "--out", path(out)}), more);
   }
-  Outcome sweep(const std::string& out, const std::vector<std::string>& more = {}) const {
+  Outcome sweep(const std::string& out, const Words& more = {}) const {
     return run_process(sweep_words(out, more), environment());
   }
-  Outcome resume(const std::string& out, std::vector<std::string> more = {}) const {
-    more.insert(more.begin(), {"--resume", path(out)});
-    return run_process(words(more), environment());
+  Outcome resume(const std::string& out, const Words& more = {}) const {
+    return run_process(words(joined({"--resume", path(out)}, more)), environment());
   }
 
   // Two cores that this process may use, as taskset is given them; "" if there are none or no taskset.
@@ -45,7 +37,7 @@ class SweepTest : public RunTest {
     return "";
   }
 
-  Outcome refused(const std::vector<std::string>& more, const std::vector<std::string>& parts) const {
+  Outcome refused(const Words& more, const Words& parts) const {
     const Outcome o = sweep("refused", more);
     EXPECT_EQ(o.code, 2) << o.out << o.err;
     for (const std::string& part : parts) EXPECT_THAT(o.err, testing::HasSubstr(part));
@@ -55,8 +47,8 @@ class SweepTest : public RunTest {
   }
 
   Json plan(const std::string& out) const { return Json::parse(read_file(folder_ / out / "sweep.json")); }
-  std::vector<std::string> ids(const std::string& out) const {
-    std::vector<std::string> all;
+  Words ids(const std::string& out) const {
+    Words all;
     const Json whole = plan(out);
     for (const Json& point : whole["points"]) all.push_back(point["id"]);
     return all;

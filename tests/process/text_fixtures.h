@@ -2,12 +2,7 @@
 #pragma once
 
 #include <cmath>
-#include <filesystem>
-#include <fstream>
-#include <string>
-#include <vector>
 
-#include "patterns.h"
 #include "process/run_fixture.h"
 
 namespace lmx_test {
@@ -26,10 +21,8 @@ class LettersTest : public RunTest {
                            "model: {name: lstm, embedding: 8, cells: 12}\nloss: {name: full_softmax}\n" +
                            "optimizer: {name: adam, lr: 0.01}\ntrain: {steps: 3}\n" +
                            "checkpoint: {every: 1, keep_last: 2}\nthreads: 1\n");
-    const Outcome o = run(name);
-    ASSERT_EQ(o.code, 0) << o.err;
+    ASSERT_THAT(run(name), Succeeds());
   }
-  Outcome lmx(std::vector<std::string> words) const { return run_lmx(std::move(words), environment()); }
   std::string checkpoint(const std::string& run, int step = 3) const {
     return path(run) + "/checkpoints/step-" + std::to_string(step);
   }
@@ -52,10 +45,9 @@ class BytesRun : public RunTest {
                            "loss: {name: full_softmax}\noptimizer: {name: adam, lr: 0.01}\nclip: 1.0\n" +
                            "train: {steps: 60, eval_batch: 4}\nthreads: 1\n");
   }
-  Outcome lmx(std::vector<std::string> words) const { return run_lmx(std::move(words), environment()); }
-  Outcome good(std::vector<std::string> words) const {
+  Outcome good(Words words) const {
     Outcome o = lmx(std::move(words));
-    EXPECT_EQ(o.code, 0) << o.err;
+    EXPECT_THAT(o, Succeeds());
     return o;
   }
 };
@@ -65,8 +57,8 @@ class BytesRun : public RunTest {
 // Writes source.txt and target.txt: 400 sentences of one to nine words. The target's words are the source's, each spelt
 // backwards.
 inline void write_pairs(const std::filesystem::path& folder) {
-  const std::vector<std::string> words{"one",  "two", "three", "four",  "five", "six",   "seven", "eight",
-                                       "nine", "ten", "big",   "small", "red",  "green", "house", "tree"};
+  const Words words{"one",  "two", "three", "four",  "five", "six",   "seven", "eight",
+                    "nine", "ten", "big",   "small", "red",  "green", "house", "tree"};
   std::ofstream source(folder / "source.txt"), target(folder / "target.txt");
   uint64_t state = 1;
   const auto draw = [&](uint64_t n) {

@@ -1,44 +1,33 @@
 // lmx compare: the first step and tensor at which two runs differ, and curves over seeds.
-#include <gmock/gmock.h>
-
 #include <cmath>
 
 #include "app/records/half_interval.h"
 #include "app/report/sides.h"
 #include "lmx/tensor.h"
-#include "names.h"
 #include "process/report_fixture.h"
 
 namespace lmx_test {
 namespace {
 
-using testing::ElementsAre;
-using testing::HasSubstr;
-using testing::Not;
-
 class Compare : public ReportPageTest {
  protected:
-  Outcome compare(const std::vector<std::string>& more) const {
+  Outcome compare(const Words& more) const {
     return run_process(joined({build_path("/bin/lmx"), "compare"}, more), environment());
   }
   // The result as JSON. The exit code of --exit-code agrees with it.
-  Json compared(std::vector<std::string> more) const {
-    more.insert(more.end(), {"--json", "--exit-code"});
-    const Outcome o = compare(more);
+  Json compared(const Words& more) const {
+    const Outcome o = compare(joined(more, {"--json", "--exit-code"}));
     EXPECT_EQ(o.err, "");
     const Json json = Json::parse(o.out);
     EXPECT_EQ(o.code, json["differ"].get<bool>() ? 1 : 0);
     return json;
   }
-  void refused(const std::vector<std::string>& more, const std::vector<std::string>& facts) const {
-    const Outcome o = compare(more);
-    EXPECT_EQ(o.code, 2) << o.out;
-    EXPECT_THAT(o.err, NamesMatcher(facts));
+  void refused(const Words& more, const Words& facts) const {
+    EXPECT_THAT(compare(more), Refuses(NamesMatcher(facts)));
   }
-  void short_run(const std::string& dir, std::vector<std::string> more = {}) const {
-    more.insert(more.end(), {"train.eval_every=10", "checkpoint.every=10", "checkpoint.keep_last=4"});
-    const Outcome o = run(dir, more);
-    ASSERT_EQ(o.code, 0) << o.err;
+  void short_run(const std::string& dir, const Words& more = {}) const {
+    ASSERT_THAT(run(dir, joined(more, {"train.eval_every=10", "checkpoint.every=10", "checkpoint.keep_last=4"})),
+                Succeeds());
   }
   lmx::StateDict parameters(const std::string& dir, int step) const {
     return lmx::load_safetensors(path(dir) + "/checkpoints/step-" + std::to_string(step) + "/model.safetensors",
@@ -114,18 +103,18 @@ TEST_F(Compare, AnotherSeed) {
 TEST_F(Compare, ALearningRateThatAResumeChanges) {
   short_run("a", {"train.steps=30"});
   short_run("b", {"train.steps=20"});
-  const Outcome o = run_process(
-      {build_path("/bin/lmx"), "run", path("tiny.yaml"), "--resume", path("b"), "train.steps=30", "train.eval_every=10",
-       "checkpoint.every=10", "checkpoint.keep_last=4", "--change", "optimizer.lr=0.001"},
-      environment());
-  ASSERT_EQ(o.code, 0) << o.err;
+  ASSERT_THAT(run_process({build_path("/bin/lmx"), "run", path("tiny.yaml"), "--resume", path("b"), "train.steps=30",
+                           "train.eval_every=10", "checkpoint.every=10", "checkpoint.keep_last=4", "--change",
+                           "optimizer.lr=0.001"},
+                          environment()),
+              Succeeds());
   const Json c = compared({path("a"), path("b")});
   EXPECT_EQ(c["recipe"], (Json{{{"key", "optimizer.lr"}, {"a", "0.01"}, {"b", "0.01; 0.001 from step 20 on"}}}));
   EXPECT_EQ(c["provenance"], (Json{{{"key", "starts"}, {"a", "1"}, {"b", "2"}}}));
   const Json& pair = c["pairs"][0];
   EXPECT_EQ(pair["metrics"]["equal_until"], 20);
   EXPECT_EQ(pair["metrics"]["step"], 28);
-  std::vector<std::string> fields;
+  Words fields;
   for (const Json& field : pair["metrics"]["fields"]) fields.push_back(field["field"]);
   EXPECT_THAT(fields, testing::IsSupersetOf({"lr", "nll_nat"}));
   EXPECT_EQ(pair["checkpoints"]["equal"], (Json{10, 20}));
@@ -146,12 +135,10 @@ TEST_F(Compare, AResumeFromAnEarlierCheckpointDiscardsChanges) {
 
 // Four ranks add the gradients of the four sequences as one rank does, or their results differ: both is shown.
 TEST_F(Compare, AnotherNumberOfRanks) {
-  const std::vector<std::string> same{"train.steps=20", "loss.name=full_softmax", "~loss.samples", "model.dropout=0",
-                                      "batch={global: 4, micro: 1}"};
+  const Words same{"train.steps=20", "loss.name=full_softmax", "~loss.samples", "model.dropout=0",
+                   "batch={global: 4, micro: 1}"};
   short_run("a", same);
-  std::vector<std::string> four = same;
-  four.insert(four.end(), {"--ranks", "4"});
-  short_run("b", four);
+  short_run("b", joined(same, {"--ranks", "4"}));
   const Json c = compared({path("a"), path("b")});
   EXPECT_THAT(c["provenance"].dump(), HasSubstr(R"({"a":"1","b":"4","key":"ranks"})"));
   EXPECT_EQ(c["pairs"][0]["checkpoints"]["equal"] == Json({10, 20}), model("a", 20) == model("b", 20));
@@ -191,11 +178,11 @@ TEST_F(Compare, OtherModels) {
 
 // The points of a sweep as two sides of three seeds each.
 TEST_F(Compare, PointsOfASweep) {
-  const Outcome o = run_process({build_path("/bin/lmx"), "sweep", path("tiny.yaml"), "optimizer.lr=0.001,0.03",
-                                 "train.steps=20", "train.eval_every=10", "--seeds", "3", "--out", path("s")},
-                                environment());
-  ASSERT_EQ(o.code, 0) << o.err;
-  std::vector<std::string> words, to{"--to"};
+  ASSERT_THAT(run_process({build_path("/bin/lmx"), "sweep", path("tiny.yaml"), "optimizer.lr=0.001,0.03",
+                           "train.steps=20", "train.eval_every=10", "--seeds", "3", "--out", path("s")},
+                          environment()),
+              Succeeds());
+  Words words, to{"--to"};
   for (const auto& entry : std::filesystem::directory_iterator(path("s/points"))) {
     if (!entry.is_directory()) continue;
     (entry.path().string().find("0.001") != std::string::npos ? words : to).push_back(entry.path().string());
@@ -222,7 +209,7 @@ TEST_F(Compare, SeedsInPairs) {
   make_validations("2c", 3, {6.9, 2.6, 2});
   make_validations("2a", 1, {5, 3.3, 2});
   make_validations("2b", 2, {6.1, 3.4, 2});
-  const std::vector<std::string> words{path("1a"), path("1b"), path("1c"), "--to", path("2c"), path("2a"), path("2b")};
+  const Words words{path("1a"), path("1b"), path("1c"), "--to", path("2c"), path("2a"), path("2b")};
   const Json c = compared(words);
   EXPECT_EQ(c["paired"], true);
   ASSERT_EQ(c["curve"].size(), 2u);
@@ -246,7 +233,7 @@ TEST_F(Compare, SeedsWithoutPairs) {
     make_validations("1" + std::to_string(seed), seed, {3.0 + seed});
     make_validations("2" + std::to_string(seed), seed + 3, {4.0 + seed});
   }
-  const std::vector<std::string> words{path("11"), path("12"), path("13"), "--to", path("21"), path("22"), path("23")};
+  const Words words{path("11"), path("12"), path("13"), "--to", path("21"), path("22"), path("23")};
   const Json c = compared(words);
   EXPECT_EQ(c["paired"], false);
   EXPECT_EQ(c["pairs"], Json::array());
@@ -262,8 +249,7 @@ TEST_F(Compare, SeedsWithoutPairs) {
 TEST_F(Compare, ThePageHasBothSides) {
   make_validations("1a", 1, {4, 3});
   make_validations("2a", 1, {5, 3});
-  const Outcome o = compare({path("1a"), path("2a"), "--html", path("page.html")});
-  ASSERT_EQ(o.code, 0) << o.err;
+  ASSERT_THAT(compare({path("1a"), path("2a"), "--html", path("page.html")}), Succeeds());
   EXPECT_EQ(data_of("page.html")["runs"].size(), 2u);
 }
 

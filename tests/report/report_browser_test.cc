@@ -1,22 +1,13 @@
 // The page of lmx report in a browser: it must show the values of the records. Skipped without Chromium.
 #include <array>
-#include <map>
 #include <set>
-#include <sstream>
 
-#include "names.h"
-#include "paths.h"
-#include "patterns.h"
 #include "process/report_fixture.h"
 
 namespace lmx_test {
 namespace {
 
-using testing::AllOf;
-using testing::ContainsRegex;
 using testing::Each;
-using testing::HasSubstr;
-using testing::Not;
 
 class ReportBrowser : public ReportPageTest {
  protected:
@@ -35,7 +26,7 @@ std::string shown(double value) {
 TEST_F(ReportBrowser, ShowsTheValues) {
   make_run("first", falling(50, 4), "seed: 1\nlr: 0.1\n");
   make_run("second", falling(50, 3), "seed: 1\nlr: 0.2\n");
-  ASSERT_EQ(report({path("first"), path("second"), "--html", path("page.html")}).code, 0);
+  ASSERT_THAT(report({path("first"), path("second"), "--html", path("page.html")}), Succeeds());
   for (const std::string size : {"1400,1000", "500,900"}) {
     const std::string page = opened("page.html", "at=20&theme=dark&unit=nll_nat", size);
     EXPECT_THAT(page, Names("data-theme=\"dark\"", "data-curve=\"valid loss\"", "data-curve=\"train loss\""));
@@ -54,13 +45,15 @@ TEST_F(ReportBrowser, ShowsTheValues) {
 TEST_F(ReportBrowser, SeedsAreAMeanAndABand) {
   for (int seed = 1; seed <= 3; ++seed)
     make_run("base" + std::to_string(seed), falling(50, 2 + seed), "seed: " + std::to_string(seed) + "\n");
-  ASSERT_EQ(report({path("base1"), path("base2"), path("base3"), "--html", path("page.html")}).code, 0);
+  ASSERT_THAT(report({path("base1"), path("base2"), path("base3"), "--html", path("page.html")}), Succeeds());
   const Json mean = data_of("page.html")["comparison"]["groups"][0]["mean"];
-  const Json told_of = told("page.html", R"js((() => { const chart = charts.find((c) => c.name === "train loss"), [line] = chart.shownLines, at = line.x.indexOf(16);
+  const Json told_of = told(
+      "page.html",
+      R"js((() => { const chart = charts.find((c) => c.name === "train loss"), [line] = chart.shownLines, at = line.x.indexOf(16);
     return {lines: chart.shownLines.length, mean: line.y[at], low: line.low[at], high: line.high[at],
             bands: chart.svg.querySelectorAll(".band").length, headline: byId("headline-value").textContent,
             legend: [...chart.svg.querySelectorAll(".key")].map((t) => t.textContent)}; })())js",
-                            "unit=nll_nat");
+      "unit=nll_nat");
   EXPECT_EQ(told_of["lines"], 1);
   EXPECT_EQ(told_of["bands"], 1);
   EXPECT_NEAR(told_of["mean"].get<double>(), 1.0, 1e-5);  // mean of 3, 4 and 5, divided by sqrt(16)
@@ -74,8 +67,9 @@ TEST_F(ReportBrowser, SeedsAreAMeanAndABand) {
 // Events of a pointer that moves over a curve, drags over a part of it and double-clicks.
 TEST_F(ReportBrowser, APointerReadsAndZooms) {
   make_run("a", falling(101, 4));
-  ASSERT_EQ(report({path("a"), "--html", path("page.html")}).code, 0);
-  const Json saw = told("page.html", R"js((() => { const chart = charts.find((c) => c.name === "loss"), svg = chart.svg, saw = {};
+  ASSERT_THAT(report({path("a"), "--html", path("page.html")}), Succeeds());
+  const Json saw =
+      told("page.html", R"js((() => { const chart = charts.find((c) => c.name === "loss"), svg = chart.svg, saw = {};
     const at = (kind, step) => {
       const box = svg.getBoundingClientRect(), clientX = box.left + chart.left + (step - 1) / 100 * (chart.right - chart.left);
       svg.dispatchEvent(new PointerEvent(kind, {clientX, clientY: box.top + 50, bubbles: true}));
@@ -96,7 +90,7 @@ TEST_F(ReportBrowser, APointerReadsAndZooms) {
     svg.dispatchEvent(new MouseEvent("dblclick", {bubbles: true}));
     saw.whole = [chart.from, chart.to];
     return saw; })())js",
-                        "unit=nll_nat");
+           "unit=nll_nat");
   EXPECT_EQ(saw["reading"], shown(4 / std::sqrt(30) + 1) + "  0.8")
       << saw;  // the validation nearest to step 25; step 25
   EXPECT_THAT(saw["label"].get<std::string>(), ContainsRegex("Training0.8"));
@@ -111,8 +105,8 @@ TEST_F(ReportBrowser, APointerReadsAndZooms) {
 
 // Every kind of chart has titles and units inside the picture, and clips values outside its frame.
 TEST_F(ReportBrowser, EveryChartHasTitlesAndUnits) {
-  ASSERT_EQ(run("a", {"train.steps=30", "--ranks", "3", "batch.global=9", "batch.micro=0"}).code, 0);
-  ASSERT_EQ(report({path("a")}).code, 0);
+  ASSERT_THAT(run("a", {"train.steps=30", "--ranks", "3", "batch.global=9", "batch.micro=0"}), Succeeds());
+  ASSERT_THAT(report({path("a")}), Succeeds());
   const std::string look = R"js(figures.map((f) => ({name: f.name,
     title: f.svg.querySelector(".title")?.textContent, x: f.svg.querySelector(".xtitle")?.textContent,
     y: f.svg.querySelector(".ytitle")?.textContent, curve: f instanceof LineChart,
@@ -137,8 +131,8 @@ TEST_F(ReportBrowser, EveryChartHasTitlesAndUnits) {
 // A chart's table equals the run's records: every step and value, with six digits.
 TEST_F(ReportBrowser, TheTableOfAChartIsTheRecords) {
   write("tiny.yaml", replaced(kTinyRecipe, "loss: .*", "loss: {name: full_softmax}"));  // one chart for both splits
-  ASSERT_EQ(run("a", {"train.steps=30"}).code, 0);
-  ASSERT_EQ(report({path("a")}).code, 0);
+  ASSERT_THAT(run("a", {"train.steps=30"}), Succeeds());
+  ASSERT_THAT(report({path("a")}), Succeeds());
   const std::string csv = told("a/report.html", "charts.find((c) => c.name === 'loss').csv()", "unit=nll_nat");
   std::istringstream rows(csv), lines(read_file(folder_ / "a/metrics.jsonl"));
   std::string row;
@@ -167,26 +161,30 @@ TEST_F(ReportBrowser, TheTableOfAChartIsTheRecords) {
 // A saved picture does not depend on the page, and uses the colour scheme of its reader.
 TEST_F(ReportBrowser, ASavedPictureStandsAlone) {
   make_run("a", falling(50, 4));
-  ASSERT_EQ(report({path("a")}).code, 0);
+  ASSERT_THAT(report({path("a")}), Succeeds());
   const std::string svg = told("a/report.html", "charts[0].svgText()");
   EXPECT_THAT(svg, AllOf(HasSubstr("xmlns=\"http://www.w3.org/2000/svg\""), HasSubstr("prefers-color-scheme: dark"),
                          HasSubstr("#0072b2"), HasSubstr(">Training</text>"), Not(HasSubstr("var(")),
                          Not(HasSubstr("overlay")), Not(HasSubstr("http://localhost"))));
-  const Json parsed = told("a/report.html", R"js((() => { const saved = new DOMParser().parseFromString(charts[0].svgText(), "image/svg+xml");
+  const Json parsed =
+      told("a/report.html",
+           R"js((() => { const saved = new DOMParser().parseFromString(charts[0].svgText(), "image/svg+xml");
     return {error: saved.querySelector("parsererror") !== null, paths: saved.querySelectorAll("path.curve").length}; })())js");
   EXPECT_EQ(parsed, Json::parse(R"({"error": false, "paths": 2})"));
 }
 
 // All 24 runs look different, and each line is drawn as in the legend.
 TEST_F(ReportBrowser, LegendsEqualTheirLines) {
-  std::vector<std::string> arguments;
+  Words arguments;
   for (int i = 0; i < 24; ++i) {
     make_run("run" + std::to_string(i), falling(20, 3 + 0.1 * i), "lr: " + std::to_string(i) + "\n");
     arguments.push_back(path("run" + std::to_string(i)));
   }
   arguments.insert(arguments.end(), {"--html", path("page.html")});
-  ASSERT_EQ(report(arguments).code, 0);
-  const Json looks = told("page.html", R"js((() => { const svg = charts[0].svg, look = (e) => [e.getAttribute("stroke-dasharray"), e.getAttribute("class").replace(" best", "")].join();
+  ASSERT_THAT(report(arguments), Succeeds());
+  const Json looks = told(
+      "page.html",
+      R"js((() => { const svg = charts[0].svg, look = (e) => [e.getAttribute("stroke-dasharray"), e.getAttribute("class").replace(" best", "")].join();
     return {lines: [...svg.querySelectorAll("g path.curve")].map(look), legend: [...svg.querySelectorAll("line.curve")].map(look),
             names: [...svg.querySelectorAll(".key")].map((t) => t.textContent)}; })())js");
   ASSERT_EQ(looks["lines"].size(), 24u);
@@ -219,7 +217,7 @@ std::array<double, 3> lab_of_deuteranope(const std::string& hex) {
 
 TEST_F(ReportBrowser, ColoursDifferWithoutRedAndGreen) {
   make_run("a", falling(20, 4));
-  ASSERT_EQ(report({path("a")}).code, 0);
+  ASSERT_THAT(report({path("a")}), Succeeds());
   for (const std::string theme : {"light", "dark"}) {
     const Json colours =
         told("a/report.html", "Array.from({length: kColours}, (_, i) => paletteOf('" + theme + "')(`--c${i}`))");
@@ -235,7 +233,7 @@ TEST_F(ReportBrowser, ColoursDifferWithoutRedAndGreen) {
 
 TEST_F(ReportBrowser, NumbersAreReadable) {
   make_run("a", falling(20, 4));
-  ASSERT_EQ(report({path("a")}).code, 0);
+  ASSERT_THAT(report({path("a")}), Succeeds());
   EXPECT_EQ(
       told(
           "a/report.html",
@@ -255,8 +253,10 @@ TEST_F(ReportBrowser, RunsAreSortedAndFiltered) {
   make_run("b", falling(20, 2), "lr: 0.2\n");
   make_run("c", falling(20, 3), "lr: 0.3\n");
   make_run("d", {{{"step", 1}, {"split", "train"}, {"lr", 1}}}, "lr: 0.4\n");
-  ASSERT_EQ(report({path("a"), path("b"), path("c"), path("d"), "--html", path("page.html")}).code, 0);
-  const Json saw = told("page.html", R"js((() => { const rows = () => [...byId("runs").querySelectorAll("tbody tr")].filter((r) => !r.hidden).map((r) => r.querySelector(".name").textContent.trim());
+  ASSERT_THAT(report({path("a"), path("b"), path("c"), path("d"), "--html", path("page.html")}), Succeeds());
+  const Json saw = told(
+      "page.html",
+      R"js((() => { const rows = () => [...byId("runs").querySelectorAll("tbody tr")].filter((r) => !r.hidden).map((r) => r.querySelector(".name").textContent.trim());
     const head = (name) => [...byId("runs").querySelectorAll("th button")].find((b) => b.textContent === name);
     const saw = {first: rows()};
     head("best valid ppl").click();
@@ -290,8 +290,10 @@ TEST_F(ReportBrowser, MemoryBarsAreThePeak) {
                  {{"step", 9}, {"split", "train"}, {"lr", 1}, {"skipped", 0}},
                  rank(0, 770),
                  rank(1, 760)});
-  ASSERT_EQ(report({path("a")}).code, 0);
-  const Json saw = told("a/report.html", R"js(({ bars: figures.filter((f) => f.name.startsWith("memory")).map((f) => [...f.svg.querySelectorAll("rect[data-value]")].map((r) => Number(r.dataset.value))),
+  ASSERT_THAT(report({path("a")}), Succeeds());
+  const Json saw = told(
+      "a/report.html",
+      R"js(({ bars: figures.filter((f) => f.name.startsWith("memory")).map((f) => [...f.svg.querySelectorAll("rect[data-value]")].map((r) => Number(r.dataset.value))),
     zero: charts.filter((c) => c.card.closest("#zero")).map((c) => c.name), all: charts.map((c) => c.name), once: byId("once").textContent, tile: document.querySelector('[data-tile="peak memory of a rank"]')?.textContent}))js");
   EXPECT_EQ(saw["bars"], Json::parse("[[770, 760], [770, 500, 400]]")) << saw;
   EXPECT_EQ(saw["zero"], Json::parse(R"(["train skipped"])"));
@@ -309,7 +311,7 @@ TEST_F(ReportBrowser, ARunThatDiverged) {
                    {"nll_nat", step == 5 ? Json("NaN") : Json(std::pow(10, step))},
                    {"tokens", step}});
   make_run("bad", bad, "lr: 9\n", R"({"state":"failed","cause":"diverged","step":4,"reason":"the loss is NaN"})");
-  ASSERT_EQ(report({path("good"), path("bad"), "--html", path("page.html")}).code, 0);
+  ASSERT_THAT(report({path("good"), path("bad"), "--html", path("page.html")}), Succeeds());
   const Json saw = told("page.html", R"js((() => { const chart = charts.find((c) => c.name === "train loss");
     return {top: chart.bounds(view, chart.shownLines).high, note: chart.note.textContent, best: data.comparison.best_run,
             legend: [...chart.svg.querySelectorAll(".key")].map((t) => t.textContent), state: document.querySelector("td.bad").textContent}; })())js",
@@ -323,11 +325,11 @@ TEST_F(ReportBrowser, ARunThatDiverged) {
 
 // A sweep over one axis has bars of its means, and no heat map; its numbers have one format.
 TEST_F(ReportBrowser, ASweepOfOneAxis) {
-  const Outcome o = run_process({build_path("/bin/lmx"), "sweep", path("tiny.yaml"), "train.steps=6",
-                                 "optimizer.lr=3e-04,1e-2", "--seeds", "2", "--out", path("sweep")},
-                                environment());
-  ASSERT_EQ(o.code, 0) << o.err;
-  ASSERT_EQ(report({path("sweep")}).code, 0);
+  ASSERT_THAT(run_process({build_path("/bin/lmx"), "sweep", path("tiny.yaml"), "train.steps=6",
+                           "optimizer.lr=3e-04,1e-2", "--seeds", "2", "--out", path("sweep")},
+                          environment()),
+              Succeeds());
+  ASSERT_THAT(report({path("sweep")}), Succeeds());
   const Json saw = told("sweep/report.html", R"js(({maps: figures.filter((f) => f instanceof HeatMap).length,
     labels: figures.find((f) => f.name === "sweep values").rows.map((r) => r.label), controls: byId("heat-controls").children.length,
     cells: [...new Set([...document.querySelectorAll("#runs td[data-metric=lr]")].map((c) => c.textContent))].sort()}))js");
@@ -340,9 +342,10 @@ TEST_F(ReportBrowser, ASweepOfOneAxis) {
 // Every value that the pointer reads can be read with the keyboard.
 TEST_F(ReportBrowser, KeysReadTheValues) {
   make_run("a", falling(50, 4));
-  ASSERT_EQ(run("b", {"train.steps=6"}).code, 0);
-  ASSERT_EQ(report({path("a"), path("b"), "--html", path("page.html")}).code, 0);
-  const Json saw = told("page.html", R"js((() => { const saw = {focusable: figures.every((f) => f.svg.getAttribute("tabindex") === "0")};
+  ASSERT_THAT(run("b", {"train.steps=6"}), Succeeds());
+  ASSERT_THAT(report({path("a"), path("b"), "--html", path("page.html")}), Succeeds());
+  const Json saw = told(
+      "page.html", R"js((() => { const saw = {focusable: figures.every((f) => f.svg.getAttribute("tabindex") === "0")};
     const press = (figure, key) => { figure.svg.dispatchEvent(new KeyboardEvent("keydown", {key, bubbles: true, cancelable: true}));
                                      return byId("tip").hidden ? "none" : byId("tip").textContent; };
     const chart = charts.find((c) => c.name === "valid loss");
@@ -352,7 +355,7 @@ TEST_F(ReportBrowser, KeysReadTheValues) {
     saw.bars = bars.targets.map(() => press(bars, "ArrowRight"));
     saw.values = [...bars.svg.querySelectorAll("rect[data-value]")].map((r) => shownBytes(Number(r.dataset.value)));
     return saw; })())js",
-                        "unit=nll_nat");
+      "unit=nll_nat");
   EXPECT_EQ(saw["focusable"], true) << saw;
   EXPECT_EQ(saw["first"], saw["back"]);
   EXPECT_THAT(saw["second"].get<std::string>(), HasSubstr(shown(4 / std::sqrt(10) + 1)));
@@ -368,8 +371,8 @@ TEST_F(ReportBrowser, ASampledLossIsNotBesideTheValidation) {
   make_run("a", falling(50, 4), "seed: 1\nloss:\n  name: sampled_softmax\n  samples: 20\n");
   make_run("b", falling(50, 4));
   const char* look = "charts.filter((c) => /loss/.test(c.name)).map((c) => [c.name, c.title])";
-  ASSERT_EQ(report({path("a")}).code, 0);
-  ASSERT_EQ(report({path("b")}).code, 0);
+  ASSERT_THAT(report({path("a")}), Succeeds());
+  ASSERT_THAT(report({path("b")}), Succeeds());
   const Json sampled = told("a/report.html", look), full = told("b/report.html", look);
   ASSERT_EQ(sampled.size(), 2u) << sampled;
   EXPECT_EQ(sampled[0], Json::parse(R"(["valid loss", "Validation perplexity"])"));
@@ -381,14 +384,14 @@ TEST_F(ReportBrowser, ASampledLossIsNotBesideTheValidation) {
 
 // On paper, headings stay, and neither tables nor texts are clipped.
 TEST_F(ReportBrowser, APrintedPageIsWhole) {
-  std::vector<std::string> arguments;
+  Words arguments;
   for (int i = 0; i < 30; ++i) {
     make_run("run" + std::to_string(i), falling(20, 3 + 0.1 * i),
              "lr: " + std::to_string(i) + "\nclip: " + std::to_string(2 * i) + "\n");
     arguments.push_back(path("run" + std::to_string(i)));
   }
   arguments.insert(arguments.end(), {"--html", path("page.html")});
-  ASSERT_EQ(report(arguments).code, 0);
+  ASSERT_THAT(report(arguments), Succeeds());
   // The rules for paper apply to the screen if they are taken out of their condition.
   const Json saw = told("page.html", R"js((() => { const style = document.querySelector("style"), sheet = style.sheet;
     const rules = [...sheet.cssRules].filter((r) => r.conditionText === "print" || r.media?.mediaText === "print").flatMap((r) => [...r.cssRules].map((c) => c.cssText));
@@ -412,7 +415,7 @@ TEST_F(ReportBrowser, APlanFitsIntoTheWindow) {
       run_process({build_path("/bin/lmx"), "plan", source_path("/recipes/patwary_word_1b.yaml"), "--machine",
                    "h100_node", "--ranks", "8,64", "sync=allgather,unique", "--out", path("plan.html")},
                   environment());
-  ASSERT_EQ(o.code, 0) << o.err;
+  ASSERT_THAT(o, Succeeds());
   for (const std::string size : {"1200,900", "600,900"}) {
     const std::string page = opened("plan.html", "", size);
     EXPECT_TRUE(all_matches(page, ">[0-9]*\\.0*[1-9][0-9]{6,}<").empty());
@@ -422,11 +425,11 @@ TEST_F(ReportBrowser, APlanFitsIntoTheWindow) {
 }
 
 TEST_F(ReportBrowser, ASweep) {
-  const Outcome o = run_process({build_path("/bin/lmx"), "sweep", path("tiny.yaml"), "train.steps=12",
-                                 "optimizer.lr=0.001,0.02", "clip=1,2", "--out", path("sweep")},
-                                environment());
-  ASSERT_EQ(o.code, 0) << o.err;
-  ASSERT_EQ(report({path("sweep")}).code, 0);
+  ASSERT_THAT(run_process({build_path("/bin/lmx"), "sweep", path("tiny.yaml"), "train.steps=12",
+                           "optimizer.lr=0.001,0.02", "clip=1,2", "--out", path("sweep")},
+                          environment()),
+              Succeeds());
+  ASSERT_THAT(report({path("sweep")}), Succeeds());
   double best = INFINITY;
   std::string place;
   const Json data = data_of("sweep/report.html");
@@ -436,7 +439,9 @@ TEST_F(ReportBrowser, ASweep) {
     place = point["place"][0].get<std::string>() + "|" + point["place"][1].get<std::string>();
   }
   EXPECT_EQ(data["comparison"]["metric"], data["sweep"]["metric"]);
-  const Json saw = told("sweep/report.html", R"js((() => { const map = figures.find((f) => f instanceof HeatMap), best = map.svg.querySelector("[data-best]");
+  const Json saw = told(
+      "sweep/report.html",
+      R"js((() => { const map = figures.find((f) => f instanceof HeatMap), best = map.svg.querySelector("[data-best]");
     return {cells: map.svg.querySelectorAll("[data-cell]").length, best: best.textContent, place: best.dataset.cell,
             x: map.svg.querySelector(".xtitle").textContent, y: map.svg.querySelector(".ytitle").textContent,
             lines: figures.find((f) => f instanceof ParallelAxes).svg.querySelectorAll("path.curve").length,

@@ -1,23 +1,14 @@
 // The page of lmx report: one complete, small file.
-#include "names.h"
-#include "paths.h"
 #include "process/report_fixture.h"
 
 namespace lmx_test {
 namespace {
 
-using testing::AllOf;
-using testing::ContainsRegex;
-using testing::HasSubstr;
-using testing::Not;
-
 using ReportPage = ReportPageTest;
 
 TEST_F(ReportPage, IsOneFileBesideTheRun) {
-  ASSERT_EQ(run("a", {"train.steps=30", "--ranks", "3", "batch.global=9", "batch.micro=0"}).code, 0);
-  const Outcome o = report({path("a")});
-  ASSERT_EQ(o.code, 0) << o.err;
-  EXPECT_THAT(o.out, HasSubstr("report   " + path("a/report.html")));
+  ASSERT_THAT(run("a", {"train.steps=30", "--ranks", "3", "batch.global=9", "batch.micro=0"}), Succeeds());
+  ASSERT_THAT(report({path("a")}), Prints("report   " + path("a/report.html")));
   const std::string page = read_file(folder_ / "a/report.html");
   EXPECT_THAT(page, AllOf(Not(HasSubstr("src=")), Not(HasSubstr("href=")), Not(HasSubstr("@import")),
                           Not(ContainsRegex("url\\([^#]")), Not(HasSubstr("fetch(")), Not(HasSubstr("{{"))));
@@ -32,7 +23,7 @@ TEST_F(ReportPage, IsOneFileBesideTheRun) {
 TEST_F(ReportPage, CurvesAreTheRecords) {
   const std::vector<Json> records = falling(50, 4);
   make_run("a", records);
-  ASSERT_EQ(report({path("a"), "--html", path("page.html")}).code, 0);
+  ASSERT_THAT(report({path("a"), "--html", path("page.html")}), Succeeds());
   size_t compared = 0;
   const Json data = data_of("page.html");
   for (const Json& curve : data["runs"][0]["curves"]) {
@@ -58,7 +49,7 @@ TEST_F(ReportPage, AnyLengthStaysBelowTwoMegabytesAndKeepsPeaks) {
   }
   make_run("a", records);
   make_run("b", records);
-  ASSERT_EQ(report({path("a"), path("b"), "--html", path("page.html")}).code, 0);
+  ASSERT_THAT(report({path("a"), path("b"), "--html", path("page.html")}), Succeeds());
   EXPECT_LT(std::filesystem::file_size(folder_ / "page.html"), 2'000'000u);
   const Json data = data_of("page.html");
   for (const Json& curve : data["runs"][1]["curves"]) {
@@ -72,7 +63,7 @@ TEST_F(ReportPage, AnyLengthStaysBelowTwoMegabytesAndKeepsPeaks) {
 
 // If there are too many runs, only the best ones have curves, and the page says so.
 TEST_F(ReportPage, AnyNumberOfRunsStaysBelowTwoMegabytes) {
-  std::vector<std::string> arguments;
+  Words arguments;
   for (int i = 0; i < 300; ++i) {
     std::vector<Json> records;
     for (int step = 1; step <= 10; ++step) {
@@ -86,8 +77,7 @@ TEST_F(ReportPage, AnyNumberOfRunsStaysBelowTwoMegabytes) {
     arguments.push_back(path(dir));
   }
   arguments.insert(arguments.end(), {"--html", path("page.html")});
-  const Outcome o = report(arguments);
-  ASSERT_EQ(o.code, 0) << o.err;
+  ASSERT_THAT(report(arguments), Succeeds());
   EXPECT_LT(std::filesystem::file_size(folder_ / "page.html"), 2'000'000u);
   const Json data = data_of("page.html");
   ASSERT_EQ(data["runs"].size(), 300u);
@@ -112,7 +102,7 @@ std::string long_values(int keys, int run) {
 
 // If there is no space for all configurations, the best runs are listed, and the page says so.
 TEST_F(ReportPage, AnyLengthOfValuesStaysBelowTwoMegabytes) {
-  std::vector<std::string> arguments;
+  Words arguments;
   for (int i = 0; i < 120; ++i) {
     const std::string dir = "run" + std::to_string(i);
     make_run(dir, {{{"step", 10}, {"split", "valid"}, {"ppl", 500 - i}}},
@@ -120,7 +110,7 @@ TEST_F(ReportPage, AnyLengthOfValuesStaysBelowTwoMegabytes) {
     arguments.push_back(path(dir));
   }
   arguments.insert(arguments.end(), {"--html", path("page.html")});
-  ASSERT_EQ(report(arguments).code, 0);
+  ASSERT_THAT(report(arguments), Succeeds());
   EXPECT_LT(std::filesystem::file_size(folder_ / "page.html"), 2'000'000u);
   const Json data = data_of("page.html");
   const size_t listed = data["runs"].size();
@@ -134,7 +124,7 @@ TEST_F(ReportPage, AnyLengthOfValuesStaysBelowTwoMegabytes) {
 TEST_F(ReportPage, TextOfARunCannotLeaveItsPlace) {
   make_run("a", {{{"step", 1}, {"split", "valid"}, {"ppl", "NaN"}, {"nll_nat", "Infinity"}}},
            "note: \"</script><script>alert(1)</script>\"\n");
-  ASSERT_EQ(report({path("a")}).code, 0);
+  ASSERT_THAT(report({path("a")}), Succeeds());
   const Json data = data_of("a/report.html");
   EXPECT_EQ(data["config"][0]["values"][0], "</script><script>alert(1)</script>");
   EXPECT_EQ(data["runs"][0]["curves"][1]["y"][0], nullptr);
@@ -144,7 +134,7 @@ TEST_F(ReportPage, TextOfARunCannotLeaveItsPlace) {
 TEST_F(ReportPage, ConfigurationsSideBySide) {
   make_run("a", falling(3, 4), "seed: 1\noptimizer:\n  lr: 0.1\n");
   make_run("b", falling(3, 3), "seed: 1\noptimizer:\n  lr: 0.2\n  beta: 0.9\n");
-  ASSERT_EQ(report({path("a"), path("b"), "--html", path("page.html")}).code, 0);
+  ASSERT_THAT(report({path("a"), path("b"), "--html", path("page.html")}), Succeeds());
   EXPECT_EQ(data_of("page.html")["config"], Json::parse(R"([{"key": "seed", "values": ["1"]},
     {"key": "optimizer.lr", "values": ["0.1", "0.2"]}, {"key": "optimizer.beta", "values": ["", "0.9"]}])"));
 }
@@ -162,7 +152,7 @@ TEST_F(ReportPage, TheNumberIsThatOfTheBestConfiguration) {
   run("d", 21, "seed: 1\nlr: 0.2\n");
   run("e", 3, "seed: 1\nlr: 9\n", R"({"state":"failed","cause":"diverged","step":9,"reason":"the loss is NaN"})");
   const Outcome o = report({path("a"), path("b"), path("c"), path("d"), path("e"), "--html", path("page.html")});
-  ASSERT_EQ(o.code, 0) << o.err;
+  ASSERT_THAT(o, Succeeds());
   const Json data = data_of("page.html"), c = data["comparison"];
   EXPECT_EQ(c["metric"], "best valid ppl");
   EXPECT_EQ(c["values"], Json::parse("[20, 22, 24, 21, null]"));
@@ -193,7 +183,7 @@ TEST_F(ReportPage, TrafficIsThatOfAStep) {
            {train(10, 1000), rank(10, 10), train(20, 500), rank(20, 5), train(30, 1000), rank(30, 10), train(32, 200),
             rank(32, 2)},
            "comm: {name: mpi}\n");
-  ASSERT_EQ(report({path("a")}).code, 0);
+  ASSERT_THAT(report({path("a")}), Succeeds());
   const Json run = data_of("a/report.html")["runs"][0];
   size_t found = 0;
   for (const Json& curve : run["curves"]) {
@@ -211,9 +201,7 @@ TEST_F(ReportPage, ValuesOfStrategies) {
       "a",
       {{{"step", 10}, {"split", "train"}, {"tables/kept_share", 0.25}, {"rows/x", 3}, {"tables/staleness/0", 7}},
        {{"step", 20}, {"split", "train"}, {"tables/kept_share", 0.125}, {"rows/x", 3}, {"tables/staleness/0", 7}}});
-  const Outcome o = report({path("a")});
-  ASSERT_EQ(o.code, 0) << o.err;
-  EXPECT_THAT(o.out, ContainsRegex("tables/kept_share +0.125 +20"));
+  ASSERT_THAT(report({path("a")}), Prints(ContainsRegex("tables/kept_share +0.125 +20")));
   const Json run = data_of("a/report.html")["runs"][0];
   EXPECT_EQ(run["strategy"], Json::parse(R"({"tables/kept_share": 0.125})"));
   ASSERT_EQ(run["curves"].size(), 1u);
@@ -225,8 +213,8 @@ TEST_F(ReportPage, ValuesOfStrategies) {
 // At its end a run prints the perplexity of the text's source on the validation split; the report prints the same.
 TEST_F(ReportPage, OneTruePerplexity) {
   const Outcome o = run("a", {"train.steps=10"});
-  ASSERT_EQ(o.code, 0) << o.err;
-  ASSERT_EQ(report({path("a")}).code, 0);
+  ASSERT_THAT(o, Succeeds());
+  ASSERT_THAT(report({path("a")}), Succeeds());
   const Json source = data_of("a/report.html")["runs"][0]["start"]["data"];
   char text[32];
   std::snprintf(text, sizeof text, "%.2f", source["valid_true_perplexity"].get<double>());
@@ -240,12 +228,12 @@ TEST_F(ReportPage, ShowsSamples) {
   make_run("b", falling(10, 3));
   const std::string text = "it was the best of times,\n<b>it</b> was & is\n";
   write("a/samples.txt", text);
-  ASSERT_EQ(report({path("a"), path("b"), "--html", path("page.html")}).code, 0);
+  ASSERT_THAT(report({path("a"), path("b"), "--html", path("page.html")}), Succeeds());
   Json runs = data_of("page.html")["runs"];
   EXPECT_EQ(runs[0]["samples"], text);
   EXPECT_EQ(runs[1]["samples"], "");
   write("a/samples.txt", std::string(1'000'000, 'x'));
-  ASSERT_EQ(report({path("a"), path("b"), "--html", path("page.html")}).code, 0);
+  ASSERT_THAT(report({path("a"), path("b"), "--html", path("page.html")}), Succeeds());
   runs = data_of("page.html")["runs"];
   EXPECT_THAT(runs[0]["samples"].get<std::string>().size(), AllOf(testing::Gt(10'000u), testing::Lt(30'000u)));
 }
@@ -255,7 +243,7 @@ TEST_F(ReportPage, ShowsSamples) {
 TEST_F(ReportPage, WideSweepsHaveALogarithmicScale) {
   if (on_path("node").empty()) GTEST_SKIP() << "there is no Node.js, which runs the page's functions";
   make_run("a", falling(10, 4));
-  ASSERT_EQ(report({path("a")}).code, 0);
+  ASSERT_THAT(report({path("a")}), Succeeds());
   const std::string page = read_file(folder_ / "a/report.html");
   std::string script;
   for (const std::string name : {"scaled", "grade"}) {
@@ -269,7 +257,7 @@ console.log(JSON.stringify([told([2, 20, 200], true), told([2, 20, 200], false),
                             told([0, 5, 10], true), told([-9, 0, 9], true), told([7, 7], true)]));)js";
   write("scale.js", script);
   const Outcome o = run_process({"node", path("scale.js")}, environment());
-  ASSERT_EQ(o.code, 0) << o.err;
+  ASSERT_THAT(o, Succeeds());
   const Json scales = Json::parse(o.out);
   const std::vector<std::pair<bool, std::vector<double>>> expected{{true, {0, 0.5, 1}},  {true, {1, 0.5, 0}},
                                                                    {false, {0, 0.5, 1}}, {false, {0, 0.5, 1}},
@@ -290,46 +278,39 @@ TEST_F(ReportPage, AFolderOfRuns) {
   make_run("runs/broken", falling(10, 1));
   write("runs/broken/provenance.json", "{");
   const Outcome o = report({path("runs")});
-  ASSERT_EQ(o.code, 0) << o.err;
-  EXPECT_THAT(o.err, Names(path("runs/broken"), "provenance.json"));
+  ASSERT_THAT(o, Warns(path("runs/broken"), "provenance.json"));
   const Json data = data_of("runs/report.html");
   ASSERT_EQ(data["runs"].size(), 2u);
   EXPECT_EQ(data["runs"][0]["directory"], path("runs/x/one"));
   EXPECT_EQ(data["runs"][1]["directory"], path("runs/y/deep/two"));
   EXPECT_THAT(o.out, AllOf(ContainsRegex("RUN +STATE +STEP"), HasSubstr(path("runs/x/one")), Not(HasSubstr("METRIC"))));
   std::filesystem::create_directory(path("empty"));
-  const Outcome none = report({path("empty")});
-  EXPECT_EQ(none.code, 2);
-  EXPECT_THAT(none.err, Names(path("empty")));
+  EXPECT_THAT(report({path("empty")}), Refuses(path("empty")));
 }
 
 TEST_F(ReportPage, Mistakes) {
   make_run("a", falling(3, 4));
   EXPECT_THAT(report({path("a"), path("a"), "--json"}).err, Names("--json", "one run"));
   EXPECT_THAT(report({path("a"), path("b")}).err, Names(path("b")));
-  const Outcome o = report({path("a"), "--html", path("none/page.html")});
-  EXPECT_EQ(o.code, 2);
-  EXPECT_THAT(o.err, Names("none/page.html"));
+  EXPECT_THAT(report({path("a"), "--html", path("none/page.html")}), Refuses("none/page.html"));
 }
 
 // No value varies, and one point's run is damaged: the rest of the page is complete.
 TEST_F(ReportPage, ASweepOfOnePoint) {
-  const auto sweep = [&](const std::string& out, const std::vector<std::string>& more) {
+  const auto sweep = [&](const std::string& out, const Words& more) {
     return run_process(
         joined({build_path("/bin/lmx"), "sweep", path("tiny.yaml"), "train.steps=12", "--out", path(out)}, more),
         environment());
   };
-  ASSERT_EQ(sweep("one", {}).code, 0);
-  ASSERT_EQ(report({path("one")}).code, 0);
+  ASSERT_THAT(sweep("one", {}), Succeeds());
+  ASSERT_THAT(report({path("one")}), Succeeds());
   if (!browser().empty()) {
     const std::string page = opened("one/report.html", "");
     EXPECT_THAT(page, Names("id=\"sweep-section\" hidden", "class=\"curve s0"));
   }
-  ASSERT_EQ(sweep("two", {"train.max_loss=0,0.01", "--metric", "train.nll_nat"}).code, 0);
+  ASSERT_THAT(sweep("two", {"train.max_loss=0,0.01", "--metric", "train.nll_nat"}), Succeeds());
   write("two/points/0-max_loss=0/provenance.json", "{");
-  const Outcome o = report({path("two")});
-  EXPECT_EQ(o.code, 0);
-  EXPECT_THAT(o.err, Names("0-max_loss=0"));
+  EXPECT_THAT(report({path("two")}), Warns("0-max_loss=0"));
   const Json points = data_of("two/report.html")["sweep"]["points"];
   EXPECT_TRUE(points[0]["value"].is_number());
   EXPECT_EQ(points[1]["outcome"], "diverged");

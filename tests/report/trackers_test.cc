@@ -4,16 +4,13 @@
 #include <boost/crc.hpp>
 #include <cstring>
 
-#include "names.h"
 #include "process/report_fixture.h"
 
 namespace lmx_test {
 namespace {
 
-namespace fs = std::filesystem;
 using lmx_cli::reports::leveldb_log;
 using lmx_cli::reports::seconds_of;
-using testing::HasSubstr;
 using Fields = std::vector<std::pair<int, std::string>>;
 
 TEST(Trackers, TimesHaveAZone) {
@@ -32,8 +29,8 @@ T number_at(const std::string& bytes, size_t at) {
 }
 
 // The records of a log, as LevelDB's document describes them.
-std::vector<std::string> read_log(const std::string& log, size_t at) {
-  std::vector<std::string> records;
+Words read_log(const std::string& log, size_t at) {
+  Words records;
   std::string record;
   bool open = false;
   while (at < log.size()) {
@@ -60,7 +57,7 @@ std::vector<std::string> read_log(const std::string& log, size_t at) {
 
 TEST(Trackers, RecordsOfALogAreSplitAtBlocks) {
   for (const size_t size : {0, 1, 100, 32741, 32742, 32743, 32747, 32748, 32749, 32754, 32761, 40000, 200000}) {
-    const std::vector<std::string> records{std::string(size, 'a'), "b", std::string(70000, 'c'), ""};
+    const Words records{std::string(size, 'a'), "b", std::string(70000, 'c'), ""};
     const std::string log = leveldb_log("header.", records);
     EXPECT_EQ(log.substr(0, 7), "header.");
     EXPECT_EQ(read_log(log, 7), records) << size;
@@ -108,7 +105,7 @@ class TrackerFiles : public ReportPageTest {
   TrackerFiles() { fs::create_directory(folder_ / "out"); }
 
   // lmx report ... in the folder `out`.
-  Outcome exported(const std::vector<std::string>& more) const {
+  Outcome exported(const Words& more) const {
     return run_process(
         joined({"/bin/sh", "-c", "cd \"$0\" && exec \"$@\"", path("out"), build_path("/bin/lmx"), "report"}, more),
         environment());
@@ -141,7 +138,7 @@ class TrackerFiles : public ReportPageTest {
     ADD_FAILURE() << "no experiment " << name;
     return {};
   }
-  std::vector<std::string> records(const std::string& folder = "out/wandb") const {
+  Words records(const std::string& folder = "out/wandb") const {
     const fs::path run = only(folder_ / folder, "offline-run-");
     const std::string log = read_file(only(run, "run-"));
     EXPECT_EQ(log.substr(0, 7), std::string(":W&B\xE1\xBE\0", 7));
@@ -151,9 +148,7 @@ class TrackerFiles : public ReportPageTest {
 
 TEST_F(TrackerFiles, OfMlflow) {
   make("words/first", "done");
-  const Outcome o = exported({path("words/first"), "--to", "mlflow"});
-  ASSERT_EQ(o.code, 0) << o.err;
-  EXPECT_THAT(o.out, HasSubstr("mlflow   mlruns/"));
+  ASSERT_THAT(exported({path("words/first"), "--to", "mlflow"}), Prints("mlflow   mlruns/"));
   EXPECT_EQ(Json::parse(read_file(folder_ / "out/mlruns/0/meta.yaml"))["name"], "Default");
   fs::path run;
   for (const auto& entry : fs::directory_iterator(experiment("words")))
@@ -181,8 +176,8 @@ TEST_F(TrackerFiles, ASecondExportReplacesTheFirst) {
   make("words/second", "failed");
   make("other/points/0-a", "paused");
   for (int i = 0; i < 2; ++i) {
-    ASSERT_EQ(exported({path("words"), path("other"), "--to", "mlflow"}).code, 0);
-    ASSERT_EQ(exported({path("words/first"), "--to", "wandb"}).code, 0);
+    ASSERT_THAT(exported({path("words"), path("other"), "--to", "mlflow"}), Succeeds());
+    ASSERT_THAT(exported({path("words/first"), "--to", "wandb"}), Succeeds());
   }
   std::vector<int> states;
   for (const auto& entry : fs::directory_iterator(experiment("words")))
@@ -200,7 +195,7 @@ TEST_F(TrackerFiles, AnExperimentOfMlflowIsContinued) {
     fs::create_directories(folder_ / "out/mlruns/77");
     write("out/mlruns/77/meta.yaml", std::string("experiment_id: '77'\n") + name + "\nlifecycle_stage: active\n");
     make("words/first", "done");
-    ASSERT_EQ(exported({path("words/first"), "--to", "mlflow"}).code, 0);
+    ASSERT_THAT(exported({path("words/first"), "--to", "mlflow"}), Succeeds());
     EXPECT_EQ(only(folder_ / "out/mlruns").filename(), "77");
     EXPECT_EQ(std::distance(fs::directory_iterator(folder_ / "out/mlruns/77"), fs::directory_iterator()), 2) << name;
   }
@@ -208,10 +203,8 @@ TEST_F(TrackerFiles, AnExperimentOfMlflowIsContinued) {
 
 TEST_F(TrackerFiles, OfWandb) {
   make("words/first", "failed");
-  const Outcome o = exported({path("words/first"), "--to", "wandb"});
-  ASSERT_EQ(o.code, 0) << o.err;
-  EXPECT_THAT(o.out, HasSubstr("wandb   wandb/offline-run-19700101_010000-"));
-  const std::vector<std::string> all = records();
+  ASSERT_THAT(exported({path("words/first"), "--to", "wandb"}), Prints("wandb   wandb/offline-run-19700101_010000-"));
+  const Words all = records();
   ASSERT_EQ(all.size(), 6u);
   for (size_t i = 0; i < all.size(); ++i) EXPECT_EQ(field(all[i], 1), std::to_string(i + 1));
   EXPECT_THAT(field(field(field(all[0], 21), 1), 1), testing::StartsWith("lmx "));
@@ -240,13 +233,13 @@ TEST_F(TrackerFiles, OfWandb) {
   EXPECT_EQ(field(field(all[5], 18), 1), "1");
   EXPECT_EQ(field(field(all[5], 18), 2), "3");
   make("words/first", "done");
-  ASSERT_EQ(exported({path("words/first"), "--to", "wandb"}).code, 0);
+  ASSERT_THAT(exported({path("words/first"), "--to", "wandb"}), Succeeds());
   EXPECT_EQ(field(field(records().back(), 18), 1), "");
 }
 
 TEST_F(TrackerFiles, WrongUseIsRefused) {
   make("words/first", "done");
-  const auto refused = [&](const std::vector<std::string>& more, int code, const std::vector<std::string>& parts) {
+  const auto refused = [&](const Words& more, int code, const Words& parts) {
     const Outcome o = exported(more);
     EXPECT_EQ(o.code, code) << o.out;
     for (const std::string& part : parts) EXPECT_THAT(o.err, Names(part));

@@ -1,21 +1,12 @@
 // `lmx run --restarts N`: a run that loses its process or a rank ends with the bits of a run that lost nothing.
-#include <gmock/gmock.h>
-
-#include <nlohmann/json.hpp>
-
 #include "comm/job.h"
 #include "comm/mpi_here.h"
-#include "names.h"
-#include "paths.h"
 #include "process/run_fixture.h"
 
 namespace lmx_test {
 namespace {
 
-namespace fs = std::filesystem;
 using nlohmann::json;
-using testing::HasSubstr;
-using testing::Not;
 
 constexpr int kSteps = 400;
 constexpr int kGroupSteps = 70;  // each step of several processes takes longer
@@ -77,7 +68,7 @@ class RestartsTest : public RunTest {
 };
 
 TEST_F(RestartsTest, AKilledProcessLeavesNoTraceInTheResult) {
-  ASSERT_EQ(run("whole", longer({})).code, 0);
+  ASSERT_THAT(run("whole", longer({})), Succeeds());
   Job job(this->job("cut", longer({"--restarts", "2"})));
   kill(training_at(job, "cut"), SIGKILL);
   EXPECT_EQ(job.wait(), 0) << job.err();
@@ -113,7 +104,7 @@ class GroupRestarts : public RestartsTest, public testing::WithParamInterface<co
   void expect_whole(Job& job) const {
     EXPECT_EQ(job.wait(), 0) << job.err();
     const Outcome whole = run("whole", of_ranks(3));
-    ASSERT_EQ(whole.code, 0) << whole.err;
+    ASSERT_THAT(whole, Succeeds());
     ASSERT_FALSE(model("whole", kGroupSteps).empty());
     EXPECT_TRUE(model("cut", kGroupSteps) == model("whole", kGroupSteps));
     EXPECT_EQ(json_of("cut", "provenance.json")["starts"].size(), 2u);
@@ -157,7 +148,7 @@ TEST_P(GroupRestarts, FewerRanks) {
 }
 
 TEST_F(RestartsTest, FewerRanksTrainTheSameBatches) {
-  ASSERT_EQ(run("whole", longer({"--ranks", "3"})).code, 0);
+  ASSERT_THAT(run("whole", longer({"--ranks", "3"})), Succeeds());
   Job job(this->job("cut", longer({"--ranks", "3", "--restarts", "2", "--fewer-ranks"})));
   kill(training_at(job, "cut"), SIGKILL);
   EXPECT_EQ(job.wait(), 0) << job.err();
@@ -177,7 +168,7 @@ TEST_F(RestartsTest, ARunThatRefusesFewerRanksKeepsTheirNumber) {
                       "train.ema=0",
                       "--ranks",
                       "3"};
-  ASSERT_EQ(run("whole", longer(workers)).code, 0);
+  ASSERT_THAT(run("whole", longer(workers)), Succeeds());
   Job job(this->job("cut", longer(joined(workers, {"--restarts", "2", "--fewer-ranks"}))));
   kill(training_at(job, "cut"), SIGKILL);
   kill(training_at(job, "cut", 200), SIGKILL);
@@ -195,29 +186,21 @@ TEST_F(RestartsTest, ARunThatRefusesFewerRanksKeepsTheirNumber) {
 }
 
 TEST_F(RestartsTest, AFailureThatComesBackEndsTheRun) {
-  const Outcome o = crashing({"--restarts", "9"});
-  EXPECT_EQ(o.code, 1);
-  EXPECT_THAT(o.err, Names("restart 1 of 9", "restart 2 of 9", "2 restarts in a row", "step 0", "test_faulty",
-                           "--resume " + path("a")));
-  EXPECT_THAT(o.err, Not(HasSubstr("restart 3")));
+  EXPECT_THAT(crashing({"--restarts", "9"}), Fails(Names("restart 1 of 9", "restart 2 of 9", "2 restarts in a row",
+                                                         "step 0", "test_faulty", "--resume " + path("a")),
+                                                   Not(HasSubstr("restart 3"))));
   EXPECT_EQ(json_of("a", "status.json")["state"], "failed");
 }
 
 TEST_F(RestartsTest, TheNumberOfRestartsIsALimit) {
-  const Outcome o = crashing({"--restarts", "1"});
-  EXPECT_EQ(o.code, 1);
-  EXPECT_THAT(o.err, Names("restart 1 of 1", "failed again after 1 restart", "test_faulty"));
+  EXPECT_THAT(crashing({"--restarts", "1"}), Fails("restart 1 of 1", "failed again after 1 restart", "test_faulty"));
   EXPECT_EQ(json_of("a", "provenance.json")["starts"].size(), 2u);
 }
 
 TEST_F(RestartsTest, SomeFailuresAreNotRepeated) {
-  const Outcome diverged = run("d", {"train.max_loss=0.01", "--restarts", "3"});
-  EXPECT_EQ(diverged.code, 1);
-  EXPECT_THAT(diverged.err, Names("not started again", "diverge"));
+  EXPECT_THAT(run("d", {"train.max_loss=0.01", "--restarts", "3"}), Fails("not started again", "diverge"));
   EXPECT_EQ(json_of("d", "provenance.json")["starts"].size(), 1u);
-  const Outcome wrong = run("w", {"model.cells=-1", "--restarts", "3"});
-  EXPECT_EQ(wrong.code, 2);
-  EXPECT_THAT(wrong.err, Not(HasSubstr("restart")));
+  EXPECT_THAT(run("w", {"model.cells=-1", "--restarts", "3"}), Refuses(Not(HasSubstr("restart"))));
 }
 
 TEST_F(RestartsTest, AnInterruptEndsTheSupervisorAndTheRun) {
@@ -243,15 +226,12 @@ TEST_F(RestartsTest, ALauncherRestartsItsRanksItself) {
   auto settings = environment();
   settings.insert(
       {{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"LOCAL_RANK", "0"}, {"LOCAL_WORLD_SIZE", "2"}, {"GROUP_RANK", "0"}});
-  const Outcome o = run_process(command("a", {"comm=gloo", "--restarts", "3"}), settings);
-  EXPECT_EQ(o.code, 2);
-  EXPECT_THAT(o.err, Names("--restarts", "torchrun --max-restarts", "--resume auto"));
+  EXPECT_THAT(run_process(command("a", {"comm=gloo", "--restarts", "3"}), settings),
+              Refuses("--restarts", "torchrun --max-restarts", "--resume auto"));
   EXPECT_FALSE(fs::exists(path("a")));
 }
 
 // The end of a run says what it is: diverged, interrupted, done; and what a later start finds is right.
-
-using testing::IsEmpty;
 
 class Ends : public RunTest {
  protected:
@@ -269,8 +249,7 @@ TEST_F(Ends, ParametersThatAreNotFiniteHaveDiverged) {
   const Words wild{"optimizer={name: sgd, lr: 1e39}", "clip=0", "schedule={name: constant}", "train.ema=0"};
   const auto ended = [&](const std::string& dir, const Words& more) {
     const Outcome o = run(dir, joined(wild, more));
-    EXPECT_EQ(o.code, 1) << o.err;
-    EXPECT_THAT(o.err, Names("[train] step 1", "the parameter embedding.weight is not finite"));
+    EXPECT_THAT(o, Fails("[train] step 1", "the parameter embedding.weight is not finite"));
     EXPECT_EQ(o.out.find("next:"), std::string::npos) << o.out;
     EXPECT_EQ(status(dir)["state"], "failed");
     EXPECT_EQ(status(dir)["cause"], "diverged");
@@ -293,7 +272,7 @@ TEST_F(Ends, AReaderThatLeavesIsASignal) {
         run_process({"/bin/sh", "-c",
                      "(" + line(dir, joined({"train.steps=4000", "train.eval_every=20"}, more)) + ") 2>&1 | head -n 1"},
                     environment());
-    EXPECT_EQ(o.code, 0) << o.err;
+    EXPECT_THAT(o, Succeeds());
     EXPECT_EQ(status(dir)["state"], "interrupted") << dir;
     EXPECT_FALSE(lmx::list_checkpoints(path(dir)).empty()) << dir;
     EXPECT_EQ(read_file(folder_ / dir / "log.txt").find("restart 1"), std::string::npos) << dir;
@@ -304,8 +283,7 @@ TEST_F(Ends, AReaderThatLeavesIsASignal) {
 }
 
 TEST_F(Ends, ClosedStandardStreamsLeaveTheRecordsClean) {
-  const Outcome o = run_process({"/bin/sh", "-c", line("a") + " <&- >&- 2>&-"}, environment());
-  EXPECT_EQ(o.code, 0);
+  EXPECT_THAT(run_process({"/bin/sh", "-c", line("a") + " <&- >&- 2>&-"}, environment()), Succeeds());
   std::istringstream lines(read_file(folder_ / "a" / "metrics.jsonl"));
   int records = 0;
   for (std::string text; std::getline(lines, text); ++records) EXPECT_TRUE(json::accept(text)) << text;
@@ -314,14 +292,12 @@ TEST_F(Ends, ClosedStandardStreamsLeaveTheRecordsClean) {
 
 // A run could not continue from a checkpoint that another command has changed.
 TEST_F(Ends, NoCommandWritesIntoACheckpoint) {
-  ASSERT_EQ(run("a").code, 0);
+  ASSERT_THAT(run("a"), Succeeds());
   const std::string before = model("a"), file = path("a") + "/checkpoints/step-120/model.safetensors";
   for (const Words& words : {Words{"average", file, "--last", "2", path("a")},
                              {"report", path("a"), "--html", file},
                              {"report", path("a"), "--html", path("a") + "/checkpoints/step-120/page.html"}}) {
-    const Outcome o = run_lmx(words, environment());
-    EXPECT_EQ(o.code, 2) << words[0];
-    EXPECT_THAT(o.err, HasSubstr("belongs to the checkpoint"));
+    EXPECT_THAT(run_lmx(words, environment()), Refuses("belongs to the checkpoint")) << words[0];
   }
   EXPECT_TRUE(model("a") == before);
   EXPECT_FALSE(fs::exists(path("a") + "/checkpoints/step-120/page.html"));
@@ -335,31 +311,24 @@ TEST_F(Ends, DataMayMoveButNotChange) {
   const std::string recipe = kTinyRecipe;
   write("tiny.yaml", "data: {name: text, files: [" + path("here.txt") + "], valid_fraction: 0.1, vocab_size: 30}\n" +
                          recipe.substr(recipe.find("batcher:")));
-  ASSERT_EQ(run("a", {"--until", "30"}).code, 0);
-  ASSERT_EQ(run("whole").code, 0);
+  ASSERT_THAT(run("a", {"--until", "30"}), Succeeds());
+  ASSERT_THAT(run("whole"), Succeeds());
   fs::rename(path("here.txt"), path("there.txt"));
   const std::string files = "data.files=[" + path("there.txt") + "]";
-  const Outcome o = run("a", {"--resume", path("a"), files});
-  EXPECT_EQ(o.code, 0) << o.err;
+  EXPECT_THAT(run("a", {"--resume", path("a"), files}), Succeeds());
   EXPECT_EQ(model("a"), model("whole"));
   write("there.txt", text + "one more line\n");
-  const Outcome changed = run("a", {"--resume", path("a"), files, "train.steps=130"});
-  EXPECT_EQ(changed.code, 2);
-  EXPECT_THAT(changed.err, HasSubstr("the data of"));
+  EXPECT_THAT(run("a", {"--resume", path("a"), files, "train.steps=130"}), Refuses("the data of"));
 }
 
 // No user reads the message of such a start, so it takes the checkpoint before a damaged one.
 TEST_F(Ends, AnUnattendedStartTakesTheLastIntactCheckpoint) {
-  ASSERT_EQ(run("a").code, 0);
+  ASSERT_THAT(run("a"), Succeeds());
   const std::string whole = model("a"), last = path("a") + "/checkpoints/step-120/";
   for (const std::string file : {"model.safetensors", "state.json"}) {
     fs::resize_file(last + file, 0);
-    const Outcome refused = run("a", {"--resume", path("a")});
-    EXPECT_EQ(refused.code, 2) << file;
-    EXPECT_THAT(refused.err, HasSubstr(file));
-    const Outcome o = run("a", {"--resume", "auto"});
-    EXPECT_EQ(o.code, 0) << o.err;
-    EXPECT_THAT(o.err, Names("warning:", file, "the run continues from", "step-110"));
+    EXPECT_THAT(run("a", {"--resume", path("a")}), Refuses(file)) << file;
+    EXPECT_THAT(run("a", {"--resume", "auto"}), Warns("warning:", file, "the run continues from", "step-110"));
     EXPECT_TRUE(model("a") == whole) << file;
   }
 }

@@ -1,24 +1,14 @@
 // A model of bytes from training to its uses: shards, bits per character, sampled text, features, a probe, one unit.
-#include <gmock/gmock.h>
-
 #include <algorithm>
 #include <cmath>
-#include <map>
-#include <sstream>
 
 #include "app/run/dry_run.h"
-#include "names.h"
-#include "paths.h"
 #include "process/run_fixture.h"
 #include "process/terminal_process.h"
 #include "process/text_fixtures.h"
 
 namespace lmx_test {
 namespace {
-
-using testing::AllOf;
-using testing::HasSubstr;
-using testing::Not;
 
 // The largest difference between the numbers of two files of the same form.
 double farthest(const std::string& a, const std::string& b) {
@@ -42,8 +32,8 @@ bool is_control(char c) {
 
 // A model after little training samples bytes of every kind; a terminal would interpret ESC and BEL.
 TEST_F(BytesRun, ATerminalGetsNoControlCharacters) {
-  ASSERT_EQ(run("a", {"train.steps=2"}).code, 0);
-  const std::vector<std::string> words{"generate", path("a"), "--tokens", "400", "--temperature", "3"};
+  ASSERT_THAT(run("a", {"train.steps=2"}), Succeeds());
+  const Words words{"generate", path("a"), "--tokens", "400", "--temperature", "3"};
   const std::string raw = good(words).out;
   EXPECT_GT(std::count_if(raw.begin(), raw.end(), is_control), 5);
   const auto [code, shown] = run_on_terminal(words, environment());
@@ -54,15 +44,14 @@ TEST_F(BytesRun, ATerminalGetsNoControlCharacters) {
 
 TEST_F(BytesRun, TrainsEvaluatesAndResumes) {
   const Outcome trained = run("a");
-  ASSERT_EQ(trained.code, 0) << trained.err;
-  EXPECT_THAT(trained.out, HasSubstr(" report "));
+  ASSERT_THAT(trained, Prints(" report "));
   EXPECT_THAT(trained.err, Names("vocabulary 256", "tbptt: 6 shards", "% of the tokens"));
   EXPECT_THAT(read_file(path("a/metrics.jsonl")), Names("\"bpc\":", "bytes_per_s"));
   EXPECT_NEAR(number_behind(trained.out, "valid bpc"), number_behind(trained.out, "valid nll_bit"), 1e-5);
   const Outcome early = run("early", {"train.eval_every=5", "stop.when='valid.bpc <= 7.9'"});
   EXPECT_THAT(early.out, Names("stopped", "valid.bpc"));
-  ASSERT_EQ(run("b", {"--until", "23"}).code, 0);
-  ASSERT_EQ(run("b", {"--resume", path("b")}).code, 0);
+  ASSERT_THAT(run("b", {"--until", "23"}), Succeeds());
+  ASSERT_THAT(run("b", {"--resume", path("b")}), Succeeds());
   EXPECT_TRUE(model("a", 60) == model("b", 60));
   const std::string out = good({"eval", path("a"), "--split", "test", "--shards", "3"}).out;
   const double bpc = number_behind(out, "test bpc");
@@ -76,10 +65,9 @@ TEST_F(BytesRun, TrainsEvaluatesAndResumes) {
 
 // Puri 2018 validates on one shard of strings for each sequence of a batch, independent of the number of ranks.
 TEST_F(BytesRun, ValidatesOnShardsOfStrings) {
-  const auto bpc = [&](const std::string& name, std::vector<std::string> more) {
-    more.insert(more.end(), {"train.steps=6", "train.eval_shards=true"});
-    const Outcome trained = run(name, more);
-    EXPECT_EQ(trained.code, 0) << trained.err;
+  const auto bpc = [&](const std::string& name, const Words& more) {
+    const Outcome trained = run(name, joined(more, {"train.steps=6", "train.eval_shards=true"}));
+    EXPECT_THAT(trained, Succeeds());
     return number_behind(trained.out, "valid bpc");
   };
   const double one = bpc("one", {});
@@ -92,24 +80,20 @@ TEST_F(BytesRun, ValidatesOnShardsOfStrings) {
 }
 
 TEST_F(BytesRun, ShardsThatCannotBeAreToldBeforeTraining) {
-  const Outcome many = run("many", {"train.eval_shards=true", "train.eval_batch=500"});
-  EXPECT_EQ(many.code, 2);
-  EXPECT_THAT(many.err, Names("500 shards", "valid split"));
-  const Outcome words = run("words", {"train.eval_shards=true", "data.tokens=words", "data.vocab_size=20",
-                                      "~data.preprocess", "batcher.shards=0"});
-  EXPECT_EQ(words.code, 2);
-  EXPECT_THAT(words.err, Names("valid split", "chars", "bytes"));
+  EXPECT_THAT(run("many", {"train.eval_shards=true", "train.eval_batch=500"}), Refuses("500 shards", "valid split"));
+  EXPECT_THAT(run("words", {"train.eval_shards=true", "data.tokens=words", "data.vocab_size=20", "~data.preprocess",
+                            "batcher.shards=0"}),
+              Refuses("valid split", "chars", "bytes"));
 }
 
 TEST_F(BytesRun, ADryRunFindsWhatStopsARun) {
-  const std::vector<std::vector<std::string>> changes{
-      {},
-      {"batch.global=200", "batcher.shards=200"},
-      {"batcher.sequence_length=2000"},
-      {"train.eval_shards=true", "train.eval_batch=500"},
-      {"batcher.shards=150", "batcher.reshuffle=true", "batcher.sequence_length=50"},
-      {"data.valid_fraction=0"}};
-  for (std::vector<std::string> change : changes) {
+  const std::vector<Words> changes{{},
+                                   {"batch.global=200", "batcher.shards=200"},
+                                   {"batcher.sequence_length=2000"},
+                                   {"train.eval_shards=true", "train.eval_batch=500"},
+                                   {"batcher.shards=150", "batcher.reshuffle=true", "batcher.sequence_length=50"},
+                                   {"data.valid_fraction=0"}};
+  for (Words change : changes) {
     change.push_back("train.steps=2");
     const Outcome real = run("x", change);
     change.push_back("--dry-run");
@@ -126,10 +110,9 @@ TEST_F(BytesRun, ADryRunFindsWhatStopsARun) {
 }
 
 TEST_F(BytesRun, TextIsDrawnByteByByte) {
-  ASSERT_EQ(run("a").code, 0);
-  const auto text = [&](std::vector<std::string> more) {
-    more.insert(more.begin(), {"generate", path("a"), "--prompt", "a <i>bad</i> fi", "--tokens", "40"});
-    return good(more).out;
+  ASSERT_THAT(run("a"), Succeeds());
+  const auto text = [&](const Words& more) {
+    return good(joined({"generate", path("a"), "--prompt", "a <i>bad</i> fi", "--tokens", "40"}, more)).out;
   };
   EXPECT_EQ(text({}).substr(0, 8), "a bad fi");
   EXPECT_EQ(text({}).size(), 8U + 40 + 1);
@@ -139,16 +122,14 @@ TEST_F(BytesRun, TextIsDrawnByteByByte) {
   EXPECT_EQ(text({"--temperature", "0"}), text({"--top-p", "0.000001", "--seed", "9"}));
   EXPECT_NE(text({"--top-p", "0.3"}), text({}));
   EXPECT_NE(text({"--hold", "3=9"}), text({"--hold", "3=-9"}));
-  const Outcome none = lmx({"generate", path("a"), "--hold", "12=1"});
-  EXPECT_EQ(none.code, 2);
-  EXPECT_THAT(none.err, Names("lstm.1.c", "0 to 11", "12"));
+  EXPECT_THAT(lmx({"generate", path("a"), "--hold", "12=1"}), Refuses("lstm.1.c", "0 to 11", "12"));
   EXPECT_THAT(lmx({"generate", path("a"), "--hold", "x"}).err, Names("--hold", "UNIT=VALUE"));
   EXPECT_THAT(lmx({"generate", path("a"), "--state", "hidden"}).err, Names("[generate] --state", "--hold"));
   EXPECT_THAT(lmx({"generate", path("a"), "--top-p", "0"}).err, Names("[generate] top-p"));
 }
 
 TEST_F(BytesRun, FeaturesAndProbe) {
-  ASSERT_EQ(run("a").code, 0);
+  ASSERT_THAT(run("a"), Succeeds());
   const std::string csv = path("reviews.csv");
   EXPECT_THAT(good({"features", path("a"), csv, "--out", path("f.csv")}).out,
               Names("lstm.1.c", "last byte", "texts 240\nunits 12\n"));
@@ -182,8 +163,7 @@ TEST_F(BytesRun, StatesOfOtherModels) {
        {"{name: rhn, embedding: 8, cells: 12, depth: 3}", "{name: mlstm, embedding: 8, cells: 12}"}) {
     const bool rhn = model.find("rhn") != std::string::npos;
     const std::string dir = rhn ? "rhn" : "mlstm", state = rhn ? "rhn.0.s" : "mlstm.0.c";
-    const Outcome trained = run(dir, {"~model", "+model=" + model});
-    ASSERT_EQ(trained.code, 0) << trained.err;
+    ASSERT_THAT(run(dir, {"~model", "+model=" + model}), Succeeds());
     std::string text;
     for (int i = 0; i < 60; ++i) text += "good film " + std::to_string(i) + ", ";
     write("long.csv", "label,sentence\n1,\"" + text + "\"\n0,bad\n");
@@ -213,7 +193,7 @@ TEST_F(BytesRun, StatesOfOtherModels) {
 }
 
 TEST_F(BytesRun, WhatAProbeReads) {
-  ASSERT_EQ(run("a", {"train.steps=2"}).code, 0);
+  ASSERT_THAT(run("a", {"train.steps=2"}), Succeeds());
   const auto part = [&](const std::string& name, int rows, const char* bad, const char* good) {
     std::string csv = "label,sentence\n";
     for (int i = 0; i < rows; ++i)
@@ -226,7 +206,7 @@ TEST_F(BytesRun, WhatAProbeReads) {
               HasSubstr("texts train 90, valid 10, test 30;"));
   EXPECT_THAT(good({"probe", path("a"), "--train", train, "--valid", train, "--test", test}).out,
               HasSubstr("texts train 100, valid 100, test 30;"));
-  const auto error = [&](std::vector<std::string> words) {
+  const auto error = [&](Words words) {
     words.insert(words.begin(), "probe");
     const Outcome o = lmx(words);
     EXPECT_EQ(o.code, 2) << o.out;
@@ -249,9 +229,8 @@ TEST_F(BytesRun, WhatAProbeReads) {
 }
 
 TEST_F(BytesRun, OptionsOfTheOtherUseOfFeatures) {
-  const auto error = [&](std::vector<std::string> words) {
-    words.insert(words.begin(), {"features", path("a")});
-    const Outcome o = lmx(words);
+  const auto error = [&](const Words& words) {
+    const Outcome o = lmx(joined({"features", path("a")}, words));
     EXPECT_EQ(o.code, 2);
     return o.err;
   };
@@ -263,7 +242,7 @@ TEST_F(BytesRun, OptionsOfTheOtherUseOfFeatures) {
 }
 
 TEST_F(BytesRun, AUnitOverAText) {
-  ASSERT_EQ(run("a").code, 0);
+  ASSERT_THAT(run("a"), Succeeds());
   good({"features", path("a"), "--heatmap", path("m.html"), "--unit", "3", "--text", "so <b>x</b>y\xC3\xA9 & z"});
   const std::string page = read_file(path("m.html"));
   EXPECT_THAT(page, AllOf(Names("unit 3", "lstm.1.c", "&amp;"), Not(HasSubstr("<b>"))));
@@ -274,7 +253,7 @@ TEST_F(BytesRun, AUnitOverAText) {
 }
 
 TEST_F(BytesRun, MistakesAreNamed) {
-  const auto error = [&](const std::vector<std::string>& more) {
+  const auto error = [&](const Words& more) {
     const Outcome o = run("x", more);
     EXPECT_EQ(o.code, 2);
     return o.err;
@@ -285,20 +264,18 @@ TEST_F(BytesRun, MistakesAreNamed) {
   EXPECT_THAT(error({"data.tokens=words", "data.preprocess=none", "stop.when='valid.bpc <= 2'"}),
               Names("words", "valid.nll_bit"));
   EXPECT_THAT(error({"data.tokens=words", "data.preprocess=none", "++data.vocab_size=10"}), Names("keeps none"));
-  ASSERT_EQ(run("chars", {"data.tokens=chars", "++data.vocab_size=12", "train.steps=2"}).code, 0);
+  ASSERT_THAT(run("chars", {"data.tokens=chars", "++data.vocab_size=12", "train.steps=2"}), Succeeds());
   const std::string drawn = good({"generate", path("chars"), "--tokens", "200"}).out;
   EXPECT_EQ(drawn.size(), 201U) << "each of these characters has one byte";
   EXPECT_EQ(drawn.find("<unk>"), std::string::npos);
-  ASSERT_EQ(run("a", {"train.steps=2"}).code, 0);
-  const Outcome other = lmx({"eval", path("chars"), "--checkpoint", path("a/checkpoints/step-2")});
-  EXPECT_EQ(other.code, 2);
-  EXPECT_THAT(other.err, Names("256 entries"));
+  ASSERT_THAT(run("a", {"train.steps=2"}), Succeeds());
+  EXPECT_THAT(lmx({"eval", path("chars"), "--checkpoint", path("a/checkpoints/step-2")}), Refuses("256 entries"));
 }
 
 // Dry runs of the character recipes: the numbers of parameters in the papers, and desk twins that compose.
 
 // Runs without corpora: the plan does not depend on them, and the missing ones are reported.
-std::string dry_run(const std::string& recipe, std::vector<std::string> more = {}) {
+std::string dry_run(const std::string& recipe, Words more = {}) {
   const Outcome o = run_lmx(joined({"run", source_path("/recipes/") + recipe + ".yaml", "--dry-run"}, more),
                             {{"LMX_DATA_DIR", missing_path()}, {"OMP_NUM_THREADS", "1"}});
   EXPECT_EQ(o.code, 2) << recipe << ": " << o.err;  // the corpora are missing
@@ -333,7 +310,7 @@ std::string resolved(const std::string& recipe, const std::string& scale) {
 }
 
 TEST(CharacterRecipes, TwinsDifferWhereTheirRecipesDo) {
-  const std::map<std::string, std::vector<std::string>> families{
+  const std::map<std::string, Words> families{
       {"puri/scale",
        {"puri_amazon_4096", "puri_amazon_8192", "puri_mixed", "puri_width", "puri_convergence", "sentiment_transfer"}},
       {"patwary/scale", {"patwary_char_1b", "patwary_char_gutenberg", "patwary_amazon", "patwary_tieba"}}};
@@ -358,7 +335,7 @@ TEST(CharacterRecipes, TwinsKeepWhatTheirRecipesSay) {
 
 // Every point is composed and checked; then the missing corpora are reported.
 TEST(CharacterRecipes, SweepsAtThePapersSizeAndAtADesks) {
-  const auto points = [](const std::string& recipe, const std::vector<std::string>& more = {}) {
+  const auto points = [](const std::string& recipe, const Words& more = {}) {
     const Outcome o = run_lmx(joined({"sweep", source_path("/recipes/") + recipe + ".yaml", "--dry-run"}, more),
                               {{"LMX_DATA_DIR", missing_path()}, {"OMP_NUM_THREADS", "1"}});
     EXPECT_EQ(o.code, 2) << recipe << ": " << o.err;

@@ -1,19 +1,8 @@
 // Early stopping by patience, and values that are changed on purpose when a run is resumed.
-#include <gmock/gmock.h>
-
-#include <nlohmann/json.hpp>
-
-#include "names.h"
 #include "process/run_fixture.h"
 
 namespace lmx_test {
 namespace {
-
-namespace fs = std::filesystem;
-using Json = nlohmann::json;
-using testing::AllOf;
-using testing::HasSubstr;
-using testing::Not;
 
 class Change : public RunTest {
  protected:
@@ -24,34 +13,32 @@ class Change : public RunTest {
 
 // A learning rate near 0: no validation is better than the first one, so the third one ends the run.
 TEST_F(Change, PatienceEndsARun) {
-  const std::vector<std::string> still{"optimizer.lr=1e-30", "train.ema=0", "stop.patience=2", "train.eval_every=10"};
-  const Outcome o = run("whole", still);
-  ASSERT_EQ(o.code, 0) << o.err;
-  EXPECT_THAT(o.out, AllOf(Names("2 validations", "valid.ppl", "step 10"), Not(HasSubstr("time_to_target_s"))));
+  const Words still{"optimizer.lr=1e-30", "train.ema=0", "stop.patience=2", "train.eval_every=10"};
+  ASSERT_THAT(run("whole", still),
+              Prints(Names("2 validations", "valid.ppl", "step 10"), Not(HasSubstr("time_to_target_s"))));
   ASSERT_EQ(records("whole", "valid").size(), 3u);
   EXPECT_THAT(read_file(folder_ / "whole/status.json"), Names("\"done\"", "2 validations"));
   EXPECT_FALSE(model("whole", 30).empty());
   // If the run pauses between two validations, it still counts them from the best one.
-  std::vector<std::string> cut = still;
+  Words cut = still;
   cut.insert(cut.end(), {"--until", "25"});
-  ASSERT_EQ(run("cut", cut).code, 0);
-  std::vector<std::string> resume = still;
+  ASSERT_THAT(run("cut", cut), Succeeds());
+  Words resume = still;
   resume.insert(resume.end(), {"--resume", path("cut")});
-  ASSERT_EQ(run("cut", resume).code, 0);
+  ASSERT_THAT(run("cut", resume), Succeeds());
   EXPECT_EQ(model("cut", 30), model("whole", 30));
   EXPECT_EQ(metrics("cut"), metrics("whole"));
   // A run that has ended stays ended after a resume; with more patience it continues.
   resume.back() = path("whole");
   EXPECT_THAT(run("whole", resume).out, Names("2 validations"));
   resume[2] = "stop.patience=3";
-  ASSERT_EQ(run("whole", resume).code, 0);
+  ASSERT_THAT(run("whole", resume), Succeeds());
   EXPECT_EQ(records("whole", "valid").size(), 4u);
 }
 
 TEST_F(Change, ALearningRateOnPurpose) {
-  ASSERT_EQ(run("a", {"--until", "50"}).code, 0);
-  const Outcome o = run("a", {"--resume", path("a"), "--change", "optimizer.lr=0.001"});
-  ASSERT_EQ(o.code, 0) << o.err;
+  ASSERT_THAT(run("a", {"--until", "50"}), Succeeds());
+  ASSERT_THAT(run("a", {"--resume", path("a"), "--change", "optimizer.lr=0.001"}), Succeeds());
   EXPECT_THAT(read_file(folder_ / "a/config.yaml"), HasSubstr("lr: 0.001"));
   EXPECT_THAT(read_file(folder_ / "a/log.txt"), Names("optimizer.lr was 0.01", "0.001 from step 50"));
   const auto changes = records("a", "change");
@@ -63,49 +50,46 @@ TEST_F(Change, ALearningRateOnPurpose) {
   EXPECT_FALSE(starts("a")[0].contains("changes"));
   EXPECT_LT(records("a", "train").back()["lr"].get<double>(), 0.0011);
   // The old recipe now differs from the changed run, and the message names --change.
-  const Outcome other = run("a", {"--resume", path("a"), "train.steps=130"});
-  EXPECT_EQ(other.code, 2);
-  EXPECT_THAT(other.err, Names("optimizer.lr: 0.001 there", "0.01 here", "--change"));
+  EXPECT_THAT(run("a", {"--resume", path("a"), "train.steps=130"}),
+              Refuses("optimizer.lr: 0.001 there", "0.01 here", "--change"));
   // Repeating the same change has no effect.
-  ASSERT_EQ(run("a", {"--resume", path("a"), "--change", "optimizer.lr=0.001", "train.steps=130"}).code, 0);
+  ASSERT_THAT(run("a", {"--resume", path("a"), "--change", "optimizer.lr=0.001", "train.steps=130"}), Succeeds());
   EXPECT_EQ(records("a", "change").size(), 1u);
-  EXPECT_EQ(run_lmx({"report", path("a")}, environment()).code, 0);
+  EXPECT_THAT(run_lmx({"report", path("a")}, environment()), Succeeds());
 }
 
 // With twice the batch, the states belong to other sequences and are not used. Tokens are counted as they were read.
 TEST_F(Change, ABatchOnPurpose) {
-  ASSERT_EQ(run("a", {"--until", "50"}).code, 0);
-  const Outcome o = run("a", {"--resume", path("a"), "--change", "batch.global=16", "--change", "batch.micro=8"});
-  ASSERT_EQ(o.code, 0) << o.err;
+  ASSERT_THAT(run("a", {"--until", "50"}), Succeeds());
+  ASSERT_THAT(run("a", {"--resume", path("a"), "--change", "batch.global=16", "--change", "batch.micro=8"}),
+              Succeeds());
   EXPECT_EQ(records("a", "change").size(), 2u);
   EXPECT_EQ(records("a", "train").back()["tokens"], 50 * 8 * 6 + 70 * 16 * 6);
   // Resumed once more, the run continues the same count.
-  ASSERT_EQ(run("a", {"--resume", path("a"), "batch.global=16", "batch.micro=8", "train.steps=127"}).code, 0);
+  ASSERT_THAT(run("a", {"--resume", path("a"), "batch.global=16", "batch.micro=8", "train.steps=127"}), Succeeds());
   EXPECT_EQ(records("a", "train").back()["tokens"], 50 * 8 * 6 + 77 * 16 * 6);
 }
 
 // The model's plugin states by a trait that its dropout may change.
 TEST_F(Change, AKeyThatTheModelLetsChange) {
-  ASSERT_EQ(run("a", {"--until", "50"}).code, 0);
-  const Outcome o = run("a", {"--resume", path("a"), "--change", "model.dropout=0.3"});
-  ASSERT_EQ(o.code, 0) << o.err;
+  ASSERT_THAT(run("a", {"--until", "50"}), Succeeds());
+  ASSERT_THAT(run("a", {"--resume", path("a"), "--change", "model.dropout=0.3"}), Succeeds());
   ASSERT_EQ(records("a", "change").size(), 1u);
   EXPECT_EQ(records("a", "change")[0]["key"], "model.dropout");
 }
 
 TEST_F(Change, Mistakes) {
-  ASSERT_EQ(run("a", {"train.steps=20", "train.eval_every=10"}).code, 0);
+  ASSERT_THAT(run("a", {"train.steps=20", "train.eval_every=10"}), Succeeds());
   const std::string config = read_file(folder_ / "a/config.yaml");
-  const auto refused = [&](std::vector<std::string> more, const std::vector<std::string>& parts) {
-    more.insert(more.end(), {"train.steps=20", "train.eval_every=10"});
-    const Outcome o = run("a", more);
+  const auto refused = [&](const Words& more, const Words& parts) {
+    const Outcome o = run("a", joined(more, {"train.steps=20", "train.eval_every=10"}));
     EXPECT_EQ(o.code, 2) << o.out;
     for (const std::string& part : parts) EXPECT_THAT(o.err, Names(part));
     EXPECT_EQ(read_file(folder_ / "a/config.yaml"), config);
   };
-  const std::vector<std::string> resume{"--resume", path("a"), "--change"};
+  const Words resume{"--resume", path("a"), "--change"};
   const auto with = [&](const std::string& change) {
-    std::vector<std::string> words = resume;
+    Words words = resume;
     words.push_back(change);
     return words;
   };
@@ -139,15 +123,11 @@ TEST_F(RecordsResume, AWindowCountsAllOfItsSteps) {
                     "train.eval_every=40",
                     "checkpoint.every=10",
                     "batch.micro=0"};
-  const auto with = [&](Words more) {
-    more.insert(more.begin(), words.begin(), words.end());
-    return more;
-  };
-  Outcome o = run("whole", words);
-  ASSERT_EQ(o.code, 0) << o.err;
-  ASSERT_EQ(run("cut", with({"--until", "19"})).code, 0);
-  ASSERT_EQ(run("cut", with({"--until", "27", "--resume", path("cut")})).code, 0);
-  ASSERT_EQ(run("cut", with({"--resume", path("cut")})).code, 0);
+  const auto with = [&](const Words& more) { return joined(words, more); };
+  ASSERT_THAT(run("whole", words), Succeeds());
+  ASSERT_THAT(run("cut", with({"--until", "19"})), Succeeds());
+  ASSERT_THAT(run("cut", with({"--until", "27", "--resume", path("cut")})), Succeeds());
+  ASSERT_THAT(run("cut", with({"--resume", path("cut")})), Succeeds());
   const auto whole = records("whole", "train"), cut = records("cut", "train");
   ASSERT_EQ(whole.size(), 2u);
   ASSERT_EQ(cut.size(), 2u);
@@ -179,7 +159,7 @@ TEST_F(RecordsResume, CheckpointsAreNotCountedAsTraffic) {
   const auto run_with = [&](const std::string& dir, const std::string& every) {
     Words all = words;
     all.push_back("checkpoint.every=" + every);
-    ASSERT_EQ(run(dir, all).code, 0);
+    ASSERT_THAT(run(dir, all), Succeeds());
   };
   run_with("often", "1");
   run_with("once", "14");
@@ -188,7 +168,7 @@ TEST_F(RecordsResume, CheckpointsAreNotCountedAsTraffic) {
 }
 
 TEST_F(RecordsResume, DamageIsToldOf) {
-  ASSERT_EQ(run("r", {"train.steps=60"}).code, 0);
+  ASSERT_THAT(run("r", {"train.steps=60"}), Succeeds());
   fs::copy(path("r"), path("hole"), fs::copy_options::recursive);
   const Words on{"train.steps=70", "--resume"};
   // One bit of the second line is changed.
@@ -197,24 +177,18 @@ TEST_F(RecordsResume, DamageIsToldOf) {
     return text;
   });
   Outcome o = run("r", {"train.steps=70", "--resume", path("r")});
-  EXPECT_EQ(o.code, 0) << o.err;
-  EXPECT_THAT(o.err, Names("warning: ", path("r") + "/metrics.jsonl:2: "));
+  EXPECT_THAT(o, Warns("warning: ", path("r") + "/metrics.jsonl:2: "));
   // Complete lines are missing, as after a power loss.
   edit_metrics("hole", [](const std::string& text) { return text.substr(0, text.find("{\"step\":28")); });
   o = run("hole", {"train.steps=70", "--resume", path("hole")});
-  EXPECT_EQ(o.code, 0) << o.err;
-  EXPECT_THAT(o.err, Names("warning:", path("hole") + "/metrics.jsonl", "6 of 9"));
+  EXPECT_THAT(o, Warns("warning:", path("hole") + "/metrics.jsonl", "6 of 9"));
   // The warning is not repeated: the next resume accepts the file.
   o = run("hole", {"train.steps=80", "--resume", path("hole")});
-  EXPECT_EQ(o.code, 0) << o.err;
+  EXPECT_THAT(o, Succeeds());
   EXPECT_EQ(o.err.find("warning: "), std::string::npos) << o.err;
 }
 
-}  // namespace
-
 // Runs that start from the weights of other runs, and frozen parameters.
-
-namespace {
 
 class Init : public RunTest {
  protected:
@@ -232,13 +206,13 @@ class Init : public RunTest {
     return Json::parse(read_file(folder_ / dir / "provenance.json"))["starts"].back();
   }
   // Two runs of 10 steps of a tiny recipe, the second with other settings.
-  void train_source() { ASSERT_EQ(run("source", {"train.steps=10", "train.ema=0"}).code, 0); }
+  void train_source() { ASSERT_THAT(run("source", {"train.steps=10", "train.ema=0"}), Succeeds()); }
 };
 
 TEST_F(Init, StartsWithTheValuesOfAnotherRun) {
   train_source();
-  const Outcome o = run("next", {"train.steps=1", "train.ema=0", "optimizer.lr=1e-30", "init.from=" + path("source")});
-  ASSERT_EQ(o.code, 0) << o.err;
+  ASSERT_THAT(run("next", {"train.steps=1", "train.ema=0", "optimizer.lr=1e-30", "init.from=" + path("source")}),
+              Succeeds());
   for (const char* name : {"embedding.weight", "lstm.0.weight_hh", "softmax.weight"})
     EXPECT_EQ(tensor("next", 1, name), tensor("source", 10, name)) << name;
   EXPECT_THAT(read_file(folder_ / "next/log.txt"), Names("7 of 7 parameters", path("source")));
@@ -251,28 +225,26 @@ TEST_F(Init, StartsWithTheValuesOfAnotherRun) {
 // Some parameters have another shape, and init.params leaves out others.
 TEST_F(Init, ReportsWhatDoesNotFit) {
   train_source();
-  const std::vector<std::string> other{"train.steps=1", "train.ema=0", "model.cells=20",
-                                       "init.from=" + path("source") + "/checkpoints/step-10/model.safetensors"};
-  std::vector<std::string> words = other;
+  const Words other{"train.steps=1", "train.ema=0", "model.cells=20",
+                    "init.from=" + path("source") + "/checkpoints/step-10/model.safetensors"};
+  Words words = other;
   words.push_back("init.params=embedding|lstm");
-  ASSERT_EQ(run("other", words).code, 0);
+  ASSERT_THAT(run("other", words), Succeeds());
   const std::string log = read_file(folder_ / "other/log.txt");
   EXPECT_THAT(log,
               Names("1 of 7 parameters", "lstm.0.weight_ih", "(64, 12)", "(80, 12)", "softmax.weight", "init.params"));
   // A dry run reports the same and does not train.
   words = command("dry", other);
   words.push_back("--dry-run");
-  const Outcome o = run_process(words, environment());
-  EXPECT_EQ(o.code, 0) << o.err;
-  EXPECT_THAT(o.out, Names("3 of 7 parameters", "(64, 12)", "(80, 12)"));
+  EXPECT_THAT(run_process(words, environment()), Prints("3 of 7 parameters", "(64, 12)", "(80, 12)"));
 }
 
 TEST_F(Init, FrozenParametersKeepTheirBytes) {
   for (const std::string ranks : {"1", "2"}) {
     const std::string dir = "frozen" + ranks;
-    const Outcome o = run(dir, {"train.steps=20", "checkpoint.every=1", "checkpoint.keep_last=30",
-                                "init.freeze=^embedding|weight_hh", "--ranks", ranks});
-    ASSERT_EQ(o.code, 0) << o.err;
+    ASSERT_THAT(run(dir, {"train.steps=20", "checkpoint.every=1", "checkpoint.keep_last=30",
+                          "init.freeze=^embedding|weight_hh", "--ranks", ranks}),
+                Succeeds());
     for (const char* name : {"embedding.weight", "lstm.0.weight_hh"})
       EXPECT_EQ(tensor(dir, 1, name), tensor(dir, 20, name)) << name;
     for (const char* name : {"lstm.0.weight_ih", "softmax.weight"})
@@ -284,31 +256,26 @@ TEST_F(Init, FrozenParametersKeepTheirBytes) {
   }
   // With two ranks a frozen table is not exchanged.
   EXPECT_THAT(read_file(folder_ / "frozen2/metrics.jsonl"), Not(HasSubstr("rows/embedding.weight")));
-  EXPECT_EQ(run_lmx({"eval", path("frozen2")}, environment()).code, 0);
+  EXPECT_THAT(run_lmx({"eval", path("frozen2")}, environment()), Succeeds());
 }
 
 // A resumed run continues from its checkpoint, not from init.from, which may no longer exist.
 TEST_F(Init, ResumeDoesNotStartAgain) {
   train_source();
-  const std::vector<std::string> words{"init.from=" + path("source"), "init.freeze=embedding"};
-  ASSERT_EQ(run("whole", words).code, 0);
-  std::vector<std::string> until = words;
-  until.insert(until.end(), {"--until", "35"});
-  ASSERT_EQ(run("cut", until).code, 0);
+  const Words words{"init.from=" + path("source"), "init.freeze=embedding"};
+  ASSERT_THAT(run("whole", words), Succeeds());
+  ASSERT_THAT(run("cut", joined(words, {"--until", "35"})), Succeeds());
   fs::rename(path("source"), path("moved"));
-  std::vector<std::string> resume = words;
-  resume.insert(resume.end(), {"--resume", path("cut")});
-  const Outcome o = run("cut", resume);
-  ASSERT_EQ(o.code, 0) << o.err;
+  ASSERT_THAT(run("cut", joined(words, {"--resume", path("cut")})), Succeeds());
   EXPECT_EQ(model("cut"), model("whole"));
   EXPECT_EQ(metrics("cut"), metrics("whole"));
   // Evaluation and generation need only the run's files.
-  EXPECT_EQ(run_lmx({"eval", path("cut")}, environment()).code, 0);
+  EXPECT_THAT(run_lmx({"eval", path("cut")}, environment()), Succeeds());
 }
 
 TEST_F(Init, Mistakes) {
   train_source();
-  const auto refused = [&](const std::vector<std::string>& more, const std::vector<std::string>& parts) {
+  const auto refused = [&](const Words& more, const Words& parts) {
     const Outcome o = run("wrong", more);
     EXPECT_EQ(o.code, 2) << o.out;
     for (const std::string& part : parts) EXPECT_THAT(o.err, Names(part));
@@ -337,10 +304,9 @@ TEST_F(Init, TablesOfAnotherVocabularyAreTakenByWord) {
                            "optimizer: {name: sgd, lr: 0.1}\ntrain: {steps: 2}\nthreads: 1\n");
   };
   recipe("a a a b b c d");
-  ASSERT_EQ(run("first").code, 0);
+  ASSERT_THAT(run("first"), Succeeds());
   recipe("e e e e c c c a a d");  // <unk>, </s>, e, c, a, d
-  const Outcome o = run("second", {"init.from=" + path("first"), "optimizer.lr=1e-30"});
-  ASSERT_EQ(o.code, 0) << o.err;
+  ASSERT_THAT(run("second", {"init.from=" + path("first"), "optimizer.lr=1e-30"}), Succeeds());
   EXPECT_THAT(read_file(folder_ / "second/log.txt"), HasSubstr("embedding.weight: 5 of 6 rows"));
   const std::string before = tensor("first", 2, "embedding.weight"), after = tensor("second", 2, "embedding.weight");
   const auto row = [](const std::string& table, size_t i) { return table.substr(12 * i, 12); };
@@ -358,14 +324,11 @@ TEST_F(Init, ParametersThatAreNoNumbersAreRefused) {
   std::string file = model("source", 10);
   for (size_t i = file.size() - 4; i < file.size(); ++i) file[i] = '\xff';
   write("nan.safetensors", file);
-  for (const std::vector<std::string>& words :
-       {std::vector<std::string>{"eval", path("source")},
-        {"generate", path("source")},
-        {"score", path("source"), path("tiny.yaml")},
-        {"export", path("source"), "--to", "pytorch", "--output", path("out")}}) {
-    std::vector<std::string> all = words;
-    all.insert(all.end(), {"--checkpoint", path("nan.safetensors")});
-    const Outcome o = run_lmx(all, environment());
+  for (const Words& words : {Words{"eval", path("source")},
+                             {"generate", path("source")},
+                             {"score", path("source"), path("tiny.yaml")},
+                             {"export", path("source"), "--to", "pytorch", "--output", path("out")}}) {
+    const Outcome o = run_lmx(joined(words, {"--checkpoint", path("nan.safetensors")}), environment());
     EXPECT_EQ(o.code, 1) << words[0] << o.out;
     EXPECT_THAT(o.err, Names("nan.safetensors", "softmax.weight", "NaN")) << words[0];
     EXPECT_THAT(o.out, Not(HasSubstr("nan"))) << words[0];

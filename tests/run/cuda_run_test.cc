@@ -1,21 +1,11 @@
 // lmx run on a CUDA device: what it prints and records about the device, and its messages for every failure of one. The
 // tests use the emulated device.
-#include <gmock/gmock.h>
-
-#include <nlohmann/json.hpp>
-
 #include "comm/mpi_here.h"
-#include "names.h"
-#include "paths.h"
-#include "patterns.h"
 #include "process/emulated.h"
 #include "process/run_fixture.h"
 
 namespace lmx_test {
 namespace {
-
-namespace fs = std::filesystem;
-using testing::HasSubstr;
 
 class CudaRun : public RunTest {
  protected:
@@ -23,9 +13,8 @@ class CudaRun : public RunTest {
     if (!fs::exists(emulated_cuda())) GTEST_SKIP() << "this build has no emulated device";
   }
   // lmx run tiny.yaml device=cuda ..., with further variables of the environment.
-  Outcome run_on_device(const std::vector<std::string>& more,
-                        const std::map<std::string, std::string>& variables = {}) const {
-    std::vector<std::string> overrides{"device=cuda"};
+  Outcome run_on_device(const Words& more, const std::map<std::string, std::string>& variables = {}) const {
+    Words overrides{"device=cuda"};
     overrides.insert(overrides.end(), more.begin(), more.end());
     auto all = environment();
     all["LMX_CUDA_LIBRARY"] = emulated_cuda();
@@ -33,15 +22,14 @@ class CudaRun : public RunTest {
     return run_process(command("a", overrides), all);
   }
   // The number that matches in the log of a run of so many steps, which validates and saves only at its end.
-  int64_t counted(int steps, const std::string& pattern, std::vector<std::string> more,
+  int64_t counted(int steps, const std::string& pattern, Words more,
                   const std::map<std::string, std::string>& variables = {}) const {
     fs::remove_all(path("a"));
     for (const char* word : {"train.eval_every=1000", "train.log_every=1000", "checkpoint.every=1000",
                              "schedule={name: constant}", "batch.micro=8"})
       more.push_back(word);
     more.push_back("train.steps=" + std::to_string(steps));
-    const Outcome o = run_on_device(more, variables);
-    EXPECT_EQ(o.code, 0) << o.err;
+    EXPECT_THAT(run_on_device(more, variables), Succeeds());
     const Match found = first_match(read_file(path("a") + "/log.txt"), pattern);
     if (found.empty()) return -1;
     std::string digits = found[1];
@@ -60,15 +48,14 @@ class CudaRun : public RunTest {
 
 TEST_F(CudaRun, NamesTheDeviceAndItsMemory) {
   const Outcome o = run_on_device({"train.steps=5"});
-  ASSERT_EQ(o.code, 0) << o.err;
-  EXPECT_THAT(o.err, Names("device cuda:0 (Emulated CUDA device, compute capability 9.0), 1 rank, 1 thread, fp32\n"));
+  ASSERT_THAT(o, Warns("device cuda:0 (Emulated CUDA device, compute capability 9.0), 1 rank, 1 thread, fp32\n"));
   EXPECT_GT(bytes_of(o.err, "peak memory [0-9.]+ [kMG]?B: parameters"), 0);
   EXPECT_GT(bytes_of(o.err, "peak memory of the host for tensors"), 0);
   EXPECT_GT(bytes_of(o.err, "peak memory of CUDA graphs on the device"), 0);
 }
 
 TEST_F(CudaRun, RecordsTheDeviceInItsProvenance) {
-  ASSERT_EQ(run_on_device({"train.steps=5"}, {{"LMX_EMULATED_MEMORY", "4000000000"}}).code, 0);
+  ASSERT_THAT(run_on_device({"train.steps=5"}, {{"LMX_EMULATED_MEMORY", "4000000000"}}), Succeeds());
   const auto start = nlohmann::json::parse(read_file(folder_ / "a" / "provenance.json"))["starts"][0];
   EXPECT_EQ(start["compute"]["device"], "cuda:0");
   const nlohmann::json expected{{"name", "Emulated CUDA device"},
@@ -81,8 +68,7 @@ TEST_F(CudaRun, RecordsTheDeviceInItsProvenance) {
 
 TEST_F(CudaRun, ADryRunComparesTheMemoryOfTheDevice) {
   const Outcome enough = run_on_device({"--dry-run"});
-  EXPECT_EQ(enough.code, 0) << enough.out << enough.err;
-  EXPECT_THAT(enough.out, HasSubstr("device cuda:0 (Emulated CUDA device, compute capability 9.0) with 8.6 GB\n"));
+  EXPECT_THAT(enough, Prints("device cuda:0 (Emulated CUDA device, compute capability 9.0) with 8.6 GB\n"));
   const Outcome small = run_on_device({"--dry-run"}, {{"LMX_EMULATED_MEMORY", "80000"}});
   EXPECT_EQ(small.code, 2);
   EXPECT_THAT(small.out, Names("memory: not enough: ", ", and cuda:0 has 80 kB\n"));
@@ -97,11 +83,11 @@ TEST_F(CudaRun, TheMemoryOfATransformerIsWithinATenthOfTheEstimate) {
         "optimizer: {name: adam, lr: 0.01}\ntrain: {steps: 1}\nthreads: 1\n");
   std::map<std::string, double> peaks;
   for (const std::string norm : {"post", "pre"}) {
-    const std::vector<std::string> words{"precision=bf16", "model.norm=" + norm};
-    std::vector<std::string> dry = words;
+    const Words words{"precision=bf16", "model.norm=" + norm};
+    Words dry = words;
     dry.push_back("--dry-run");
     const Outcome said = run_on_device(dry), met = run_on_device(words);
-    ASSERT_EQ(met.code, 0) << met.err;
+    ASSERT_THAT(met, Succeeds());
     peaks[norm] = bytes_of(met.err, "peak memory");
     EXPECT_NEAR(bytes_of(said.out, "total"), peaks[norm], 0.1 * peaks[norm]) << norm << '\n' << said.out << met.err;
     fs::remove_all(path("a"));
@@ -136,16 +122,15 @@ TEST_F(CudaRun, AnotherArchitectureIsOneMessage) {
 TEST_F(CudaRun, TooLittleMemoryIsOneMessageWithItsUsers) {
   const Outcome o = run_on_device({"model.cells=2000", "model.projection=0", "train.preflight=false"},
                                   {{"LMX_EMULATED_MEMORY", "300000000"}});
-  EXPECT_EQ(o.code, 1);
-  EXPECT_THAT(o.err, Names("[memory] cuda:0 cannot allocate ", "are in use: parameters ", "the device has 300 MB",
-                           "The largest tensors: ", "batch.micro"));
+  EXPECT_THAT(o, Fails("[memory] cuda:0 cannot allocate ", "are in use: parameters ", "the device has 300 MB",
+                       "The largest tensors: ", "batch.micro"));
   EXPECT_EQ(o.err.find("error: "), o.err.rfind("error: ")) << o.err;
   EXPECT_EQ(status()["state"], "failed");
   EXPECT_EQ(status()["cause"], "out_of_memory");
 }
 
 TEST_F(CudaRun, ATraceHasTheTimesOfTheDevice) {
-  ASSERT_EQ(run_on_device({"train.steps=5", "--ranks", "2", "--trace", path("t.json")}).code, 0);
+  ASSERT_THAT(run_on_device({"train.steps=5", "--ranks", "2", "--trace", path("t.json")}), Succeeds());
   std::map<std::string, int> device, host;  // spans by name
   std::set<std::string> rows;
   const auto trace = nlohmann::json::parse(read_file(path("t.json")));
@@ -184,23 +169,22 @@ TEST_F(CudaRun, AMovingAverageIsOneLaunchAStep) {
 // gradients beside the backward pass.
 TEST_F(CudaRun, ComputesOnTheSecondDevice) {
   const std::map<std::string, std::string> two{{"LMX_EMULATED_DEVICES", "2"}};
-  std::vector<std::vector<std::string>> all{{}, {"--ranks", "2"}};
+  std::vector<Words> all{{}, {"--ranks", "2"}};
   if (why_no_mpi().empty())
     all.push_back({"comm.name=mpi", "++comm.ranks=2", "sync.rest.params=.*", "sync.rest.strategy=allreduce",
                    "sync.rest.codec.kind=fp16"});
   for (const auto& ranks : all) {
     SCOPED_TRACE(ranks.empty() ? "one rank" : ranks[0]);
-    std::vector<std::string> first{"train.steps=10"}, second{"train.steps=10", "device=cuda:1"};
+    Words first{"train.steps=10"}, second{"train.steps=10", "device=cuda:1"};
     first.insert(first.end(), ranks.begin(), ranks.end());
     second.insert(second.end(), ranks.begin(), ranks.end());
     fs::remove_all(path("a"));
     Outcome o = run_on_device(first, two);
-    ASSERT_EQ(o.code, 0) << o.err;
+    ASSERT_THAT(o, Succeeds());
     const auto expected = model("a", 10);
     fs::remove_all(path("a"));
     o = run_on_device(second, two);
-    ASSERT_EQ(o.code, 0) << o.err;
-    EXPECT_THAT(o.err, HasSubstr("cuda:1"));
+    ASSERT_THAT(o, Warns("cuda:1"));
     EXPECT_EQ(model("a", 10), expected);
   }
 }
@@ -217,8 +201,7 @@ TEST_F(CudaRun, ADeviceThatFailsEndsTheRunWhichCanBeResumed) {
     EXPECT_EQ(status()["state"], "failed");
     ASSERT_FALSE(fs::is_empty(path("a/checkpoints"))) << "the device failed before the first checkpoint";
   }
-  const Outcome resumed = run_on_device({"train.steps=60", "--resume", path("a")});
-  EXPECT_EQ(resumed.code, 0) << resumed.err;
+  EXPECT_THAT(run_on_device({"train.steps=60", "--resume", path("a")}), Succeeds());
 }
 
 // Processes with an emulated device each, and the emulated NCCL.
@@ -230,8 +213,7 @@ class NcclRun : public CudaRun {
     const Outcome probe = run("probe", {"comm={name: gloo, ranks: 1}", "train.steps=1"});
     if (probe.err.find("no Gloo") != std::string::npos) GTEST_SKIP() << "this build has no Gloo";
   }
-  Outcome run_nccl(const std::string& comm, std::vector<std::string> more,
-                   std::map<std::string, std::string> variables = {}) const {
+  Outcome run_nccl(const std::string& comm, Words more, std::map<std::string, std::string> variables = {}) const {
     for (const char* word : {"precision=fp16", "loss_scale.init=1e9", "train.eval_every=10"}) more.push_back(word);
     more.push_back("comm={name: " + comm + ", ranks: 2}");
     variables.insert(kNccl.begin(), kNccl.end());
@@ -251,9 +233,10 @@ TEST_F(NcclRun, TrainsAndResumesInTheBitsOfVirtualRanks) {
                                  Starts{{"nccl", "2"}, {"virtual", "4"}}}) {
       fs::remove_all(path("a"));
       for (const auto& [comm, until] : starts) {
-        const Outcome o = run_nccl(comm, {"train.steps=4", "sync.rest.params=.*", "sync.rest.strategy=" + strategy,
-                                          "--until", until, "--resume", "auto"});
-        EXPECT_EQ(o.code, 0) << comm << " until " << until << ": " << o.err;
+        EXPECT_THAT(run_nccl(comm, {"train.steps=4", "sync.rest.params=.*", "sync.rest.strategy=" + strategy, "--until",
+                                    until, "--resume", "auto"}),
+                    Succeeds())
+            << comm << " until " << until << ": ";
       }
       const std::string trained = model("a", 4) + metrics("a");
       ASSERT_FALSE(model("a", 4).empty());
@@ -279,8 +262,7 @@ TEST_F(NcclRun, AStepWaitsOnceIfTheUpdateNeedsItsResults) {
 }
 
 TEST_F(NcclRun, TheExchangeHasARowOfTheTrace) {
-  const Outcome o = run_nccl("nccl", {"train.steps=5", "train.log_every=5", "--trace", path("t.json")});
-  ASSERT_EQ(o.code, 0) << o.err;
+  ASSERT_THAT(run_nccl("nccl", {"train.steps=5", "train.log_every=5", "--trace", path("t.json")}), Succeeds());
   std::set<std::string> rows;
   std::map<int, std::set<std::string>> spans;  // by row
   const auto trace = nlohmann::json::parse(read_file(path("t.json")));
@@ -297,8 +279,7 @@ TEST_F(NcclRun, TheExchangeHasARowOfTheTrace) {
 
 // The units of the last step, in the time of the device: each is exchanged when it is ready, after the one before it.
 TEST_F(NcclRun, RecordsTheTimesOfTheDevice) {
-  const Outcome o = run_nccl("nccl", {"train.steps=5", "train.log_every=5"});
-  ASSERT_EQ(o.code, 0) << o.err;
+  ASSERT_THAT(run_nccl("nccl", {"train.steps=5", "train.log_every=5"}), Succeeds());
   int records = 0, units = 0;
   std::istringstream lines(read_file(path("a") + "/metrics.jsonl"));
   for (std::string line; std::getline(lines, line);) {

@@ -1,20 +1,11 @@
 // Runs on a CUDA device: they continue in the same bits, and on the other kind of device up to rounding.
-#include <gmock/gmock.h>
-
-#include <nlohmann/json.hpp>
-
 #include "comm/mpi_here.h"
 #include "device.h"
-#include "names.h"
-#include "paths.h"
-#include "patterns.h"
 #include "process/emulated.h"
 #include "process/run_fixture.h"
 
 namespace lmx_test {
 namespace {
-
-using Json = nlohmann::json;
 
 class DeviceRun : public RunTest {
  protected:
@@ -27,7 +18,7 @@ class DeviceRun : public RunTest {
     for (const char* word : {"train.steps=20", "train.eval_every=10", "precision=fp16", "loss_scale.init=1e9"})
       more.insert(more.begin(), word);
     Outcome o = run(dir, more);
-    EXPECT_EQ(o.code, 0) << o.err;
+    EXPECT_THAT(o, Succeeds());
     return o;
   }
   std::string file(const std::string& dir, int step, const std::string& name) const {
@@ -147,19 +138,16 @@ TEST_F(DeviceRun, KeepsItsModeOfProducts) {
   const Outcome other =
       run("cut",
           with({"train.steps=20", "train.eval_every=10", "loss_scale.init=1e9", "products=exact", "--resume", "auto"}));
-  EXPECT_EQ(other.code, 2);
-  EXPECT_THAT(other.err, Names("trained with another recipe", "products: bf16x3 there, exact here"));
+  EXPECT_THAT(other, Refuses("trained with another recipe", "products: bf16x3 there, exact here"));
   train("cut", with({"--resume", "auto"}));
   EXPECT_EQ(model("cut", 20), model("whole", 20));
   // Commands that use a saved run on the CPU multiply exactly there.
-  const Outcome eval = run_process({build_path("/bin/lmx"), "eval", path("cut"), "--device", "cpu"}, environment());
-  EXPECT_EQ(eval.code, 0) << eval.err;
+  EXPECT_THAT(run_process({build_path("/bin/lmx"), "eval", path("cut"), "--device", "cpu"}, environment()), Succeeds());
 }
 
 TEST_F(DeviceRun, RefusesADeviceThatIsMissing) {
-  const Outcome o = run("wrong", {"device=cuda:1000"});
-  EXPECT_EQ(o.code, 2);
-  EXPECT_THAT(o.err, Names("device=cuda:1000", "is not available: the devices are cuda:0 to cuda:"));
+  EXPECT_THAT(run("wrong", {"device=cuda:1000"}),
+              Refuses("device=cuda:1000", "is not available: the devices are cuda:0 to cuda:"));
   EXPECT_FALSE(std::filesystem::exists(path("wrong")));
 }
 
@@ -172,10 +160,8 @@ class DeviceRanks : public RunTest {
     const Outcome o = run_lmx({"plugins", "info", "mpi"}, environment());
     if (o.out.find("heartbeat_s") == std::string::npos) GTEST_SKIP() << "this build has no MPI";
   }
-  std::vector<double> losses(const std::string& dir, Words words) const {
-    words.insert(words.end(), {"train.steps=6", "train.log_every=1"});
-    const Outcome o = run(dir, words);
-    EXPECT_EQ(o.code, 0) << dir << ": " << o.err;
+  std::vector<double> losses(const std::string& dir, const Words& words) const {
+    EXPECT_THAT(run(dir, joined(words, {"train.steps=6", "train.log_every=1"})), Succeeds()) << dir;
     return series(dir, "train", "nll_nat");
   }
 };
@@ -185,10 +171,7 @@ TEST_F(DeviceRanks, ProcessesExchangeThroughTheHost) {
   const bool has_gloo = probe.err.find("no Gloo") == std::string::npos;
   for (const std::string strategy : {"unique", "one_bit"}) {
     const Words sync{"sync.rest.params=.*", "sync.rest.strategy=" + strategy}, mpi{"comm={name: mpi, ranks: 2}"};
-    const auto with = [](Words a, const Words& b) {
-      a.insert(a.end(), b.begin(), b.end());
-      return a;
-    };
+    const auto with = [](const Words& a, const Words& b) { return joined(a, b); };
     const std::vector<double> device = losses(strategy, with(with(sync, mpi), {"device=cuda"}));
     const std::vector<double> threads = losses(strategy + "_threads", with(sync, {"--ranks", "2", "device=cuda"}));
     const std::vector<double> cpu = losses(strategy + "_cpu", with(sync, mpi));
@@ -202,10 +185,6 @@ TEST_F(DeviceRanks, ProcessesExchangeThroughTheHost) {
 
 // lmx run with cuDNN on the emulated device, whose cuDNN is a reference (tests/cuda_emulator/cudnn): long sequences,
 // the records, and the messages if cuDNN is missing.
-
-namespace fs = std::filesystem;
-using testing::HasSubstr;
-using testing::Not;
 
 // A language model whose sequences are longer than 512 tokens.
 constexpr const char* kLongRecipe = R"(
@@ -257,11 +236,9 @@ class CudnnRun : public RunTest {
 };
 
 TEST_F(CudnnRun, TrainsLongSequencesLikeTheCpuAndTheOwnKernels) {
-  ASSERT_EQ(run_with("cpu", "cpu").code, 0);
-  const Outcome o = run_with("a", "cuda", {{"LMX_CUDNN", "1"}});
-  ASSERT_EQ(o.code, 0) << o.err;
-  EXPECT_THAT(o.err, Not(HasSubstr("[cudnn]")));
-  ASSERT_EQ(run_with("own", "cuda", {{"LMX_CUDNN", "0"}}).code, 0);
+  ASSERT_THAT(run_with("cpu", "cpu"), Succeeds());
+  ASSERT_THAT(run_with("a", "cuda", {{"LMX_CUDNN", "1"}}), Warns(Not(HasSubstr("[cudnn]"))));
+  ASSERT_THAT(run_with("own", "cuda", {{"LMX_CUDNN", "0"}}), Succeeds());
   EXPECT_EQ(start_of("a")["compute"]["cuda"]["cudnn"], "9.19.0");
   EXPECT_FALSE(start_of("own")["compute"]["cuda"].contains("cudnn"));
   const auto losses = [&](const std::string& dir) { return series(dir, "train", "nll_nat"); };
@@ -278,8 +255,8 @@ TEST_F(CudnnRun, TrainsLongSequencesLikeTheCpuAndTheOwnKernels) {
 }
 
 TEST_F(CudnnRun, TheSameBitsInEveryRun) {
-  ASSERT_EQ(run_with("a", "cuda").code, 0);
-  ASSERT_EQ(run_with("b", "cuda").code, 0);
+  ASSERT_THAT(run_with("a", "cuda"), Succeeds());
+  ASSERT_THAT(run_with("b", "cuda"), Succeeds());
   EXPECT_EQ(series("a", "train", "nll_nat"), series("b", "train", "nll_nat"));
 }
 
@@ -287,10 +264,9 @@ TEST_F(CudnnRun, WithoutCudnnOneLineSaysSo) {
   const std::string text =
       "[cudnn] lmx's own kernels compute long attention: this build of lmx has no liblmx_cudnn_emulated.so";
   const Outcome o = run_with("a", "cuda", {{"LMX_CUDA_LIBRARY", device_without_cudnn()}});
-  ASSERT_EQ(o.code, 0) << o.err;
-  EXPECT_THAT(o.err, HasSubstr(text));
+  ASSERT_THAT(o, Warns(text));
   EXPECT_EQ(o.err.find("[cudnn]"), o.err.rfind("[cudnn]"));
-  ASSERT_EQ(run_with("own", "cuda", {{"LMX_CUDNN", "0"}}).code, 0);
+  ASSERT_THAT(run_with("own", "cuda", {{"LMX_CUDNN", "0"}}), Succeeds());
   EXPECT_EQ(series("a", "train", "nll_nat"), series("own", "train", "nll_nat"));
 }
 
@@ -320,9 +296,7 @@ TEST_F(CudnnRun, AnotherValueOfTheVariableIsOneMessage) {
 }
 
 TEST_F(CudnnRun, DevicesNamesTheVersion) {
-  const Outcome o = run_process({build_path("/bin/lmx"), "devices"}, with({}));
-  EXPECT_EQ(o.code, 0) << o.err;
-  EXPECT_THAT(o.out, HasSubstr("\ncuDNN 9.19.0\n"));
+  EXPECT_THAT(run_process({build_path("/bin/lmx"), "devices"}, with({})), Prints("\ncuDNN 9.19.0\n"));
   const Outcome without =
       run_process({build_path("/bin/lmx"), "devices", "--json"}, with({{"LMX_CUDA_LIBRARY", device_without_cudnn()}}));
   EXPECT_EQ(nlohmann::json::parse(without.out)["cudnn_unavailable"],

@@ -1,21 +1,11 @@
 // lmx run --dry-run: compares its report on a recipe, its memory and its data with the actual run.
-#include <gmock/gmock.h>
-
 #include <cmath>
 
 #include "app/run/dry_run.h"
-#include "names.h"
-#include "paths.h"
-#include "patterns.h"
 #include "process/run_fixture.h"
 
 namespace lmx_test {
 namespace {
-
-namespace fs = std::filesystem;
-using testing::AllOf;
-using testing::HasSubstr;
-using testing::Not;
 
 class DryRun : public RunTest {
  protected:
@@ -28,7 +18,7 @@ class DryRun : public RunTest {
     write("tiny.yaml", "data: {name: text, files: [" + path("text.txt") +
                            "], valid_fraction: 0.1, vocab_size: " + vocab_size + "}\n" + after);
   }
-  std::string dry_run(std::vector<std::string> more) const {
+  std::string dry_run(Words more) const {
     more.push_back("--dry-run");
     const Outcome o = run("a", more);
     const bool ready =
@@ -41,9 +31,7 @@ class DryRun : public RunTest {
 };
 
 TEST_F(DryRun, TrainsNothing) {
-  const Outcome o = run("a", {"--dry-run"});
-  EXPECT_EQ(o.code, 0);
-  EXPECT_THAT(o.out, Names("parameters ", "memory (estimate)", "data: available"));
+  EXPECT_THAT(run("a", {"--dry-run"}), Prints("parameters ", "memory (estimate)", "data: available"));
   EXPECT_FALSE(fs::exists(path("a")));
 }
 
@@ -57,8 +45,7 @@ TEST_F(DryRun, FullModelOfThePaper) {
   o = run_lmx({"run", recipe, "--dry-run", "loss.bias=true"}, nowhere);
   EXPECT_THAT(o.out, HasSubstr("parameters 111,945,376\n"));
   o = run_lmx({"run", recipe, "run.dir=" + path("a")}, nowhere);
-  EXPECT_EQ(o.code, 2);
-  EXPECT_THAT(o.err, Names("one_billion_word'"));
+  EXPECT_THAT(o, Refuses("one_billion_word'"));
 }
 
 TEST_F(DryRun, EveryShippedRecipeIsRight) {
@@ -87,37 +74,30 @@ TEST_F(DryRun, MoreMemoryThanTheMachineHas) {
       words += " '" + word + "'";
     return run_process({"/bin/sh", "-c", words}, environment());
   };
-  EXPECT_EQ(limited("4000000", "16").code, 0);
+  EXPECT_THAT(limited("4000000", "16"), Succeeds());
   const Outcome small = limited("4000000", "10000");
   EXPECT_EQ(small.code, 2) << small.err;
   EXPECT_THAT(small.out, Names("memory: not enough", "ulimit -v"));
 }
 
 TEST_F(DryRun, AWideProjectionNamesItsKeys) {
-  const Outcome o = run("a", {"model.cells=4", "--dry-run"});
-  EXPECT_EQ(o.code, 2);
-  EXPECT_THAT(o.err, Names("model.projection 8", "model.cells 4", "lower it, or set it to 0"));
+  EXPECT_THAT(run("a", {"model.cells=4", "--dry-run"}),
+              Refuses("model.projection 8", "model.cells 4", "lower it, or set it to 0"));
 }
 
 TEST_F(DryRun, ARunIsWarnedOrRefusedBeforeItAllocates) {
-  const Outcome refused = run("a", {"memory.budget=0.0001"});
-  EXPECT_EQ(refused.code, 2);
-  EXPECT_THAT(refused.err, Names("memory.budget", "100 kB", "The largest items: "));
+  EXPECT_THAT(run("a", {"memory.budget=0.0001"}), Refuses("memory.budget", "100 kB", "The largest items: "));
   EXPECT_FALSE(fs::exists(path("a")));
   const Outcome ranks = run("a", {"memory.budget=0.00005", "--ranks", "3"});
-  EXPECT_EQ(ranks.code, 2);
-  EXPECT_THAT(ranks.err, Names("memory.budget", "of each rank"));
+  EXPECT_THAT(ranks, Refuses("memory.budget", "of each rank"));
   EXPECT_EQ(ranks.err.find("error:", ranks.err.find("error:") + 1), std::string::npos) << ranks.err;
-  const Outcome enough = run("a", {"memory.budget=1", "train.steps=2"});
-  EXPECT_EQ(enough.code, 0) << enough.err;
-  EXPECT_THAT(enough.err, Not(HasSubstr("[memory]")));
+  EXPECT_THAT(run("a", {"memory.budget=1", "train.steps=2"}), Warns(Not(HasSubstr("[memory]"))));
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   GTEST_SKIP() << "a sanitizer ends a process that asks for terabytes";
 #endif
   // Terabytes: the warning comes first, then the allocation fails.
-  const Outcome warned = run("b", {"model.cells=1000000", "model.projection=0"});
-  EXPECT_EQ(warned.code, 1);
-  EXPECT_THAT(warned.err, Names("warning: [memory] the estimate is ", "this machine has", "The largest items: "));
+  EXPECT_THAT(run("b", {"model.cells=1000000", "model.projection=0"}),
+              Fails("warning: [memory] the estimate is ", "this machine has", "The largest items: "));
 }
 
 // With unequal shares of a batch, the rank with the larger one decides.
@@ -125,7 +105,7 @@ TEST_F(DryRun, MemoryOfTheLargestShare) {
   const auto activations = [&](const std::string& global) {
     const Outcome o = run("a", {"batch.global=" + global, "batch.micro=0", "train.eval_batch=1",
                                 "comm={name: mpi, ranks: 2}", "--dry-run"});
-    EXPECT_EQ(o.code, 0) << o.err;
+    EXPECT_THAT(o, Succeeds());
     const Match found = first_match(o.out, "activations ([0-9.]+ [kM]?B)");
     return found.empty() ? "none in " + o.out : found[1];
   };
@@ -148,10 +128,9 @@ TEST_F(DryRun, MemoryOfRanksThatComputeAtTheSameTime) {
 
 // Ranks of one process share parameters, but not gradients.
 TEST_F(DryRun, MemoryOfAllRanks) {
-  const Outcome one = run("a", {"model.cells=3000", "--dry-run"}),
-                many = run("a", {"model.cells=3000", "--ranks", "60000", "--dry-run"});
-  EXPECT_EQ(one.code, 0) << one.out;
-  EXPECT_EQ(many.code, 2) << many.out;
+  EXPECT_THAT(run("a", {"model.cells=3000", "--dry-run"}), Succeeds());
+  const Outcome many = run("a", {"model.cells=3000", "--ranks", "60000", "--dry-run"});
+  EXPECT_EQ(many.code, 2);
   EXPECT_THAT(many.out, HasSubstr("for 60000 ranks"));
   // Only messages of a codec need memory for each pair of ranks.
   const std::string pairs = " of it for the messages between pairs of ranks\n";
@@ -169,11 +148,10 @@ TEST_F(DryRun, ProcessesCanBeOnOtherMachines) {
                                      "model.cells=" + cells, "--dry-run"}),
                        settings);
   };
-  const Outcome cluster = planned("300");
-  EXPECT_EQ(cluster.code, 0) << cluster.out << cluster.err;
-  EXPECT_THAT(cluster.out, testing::ContainsRegex(
-                               "\nmemory of a machine that holds k ranks: k times [0-9.]+ MB; .* (has|allows) [0-9.]+ "
-                               "[MGT]B, enough for [0-9]+ of the 100000 ranks\n"));
+  EXPECT_THAT(planned("300"),
+              Prints(testing::ContainsRegex(
+                  "\nmemory of a machine that holds k ranks: k times [0-9.]+ MB; .* (has|allows) [0-9.]+ "
+                  "[MGT]B, enough for [0-9]+ of the 100000 ranks\n")));
   const Outcome few = run("a", {"comm.name=mpi", "++comm.ranks=2", "--dry-run"});
   EXPECT_THAT(few.out, HasSubstr(", enough for all 2 ranks\n"));
   const Outcome large = planned("1000000");
@@ -206,11 +184,9 @@ TEST_F(DryRun, VocabularyAboveTheTypes) {
 // The dry run and the run come to the same result on both sides of the limits.
 TEST_F(DryRun, AgreesWithTheRun) {
   use_text(300, "6");
-  for (const std::vector<std::string>& change : {std::vector<std::string>{},
-                                                 {"data.vocab_size=7"},
-                                                 {"batch.global=300", "batch.micro=0"},
-                                                 {"batcher.sequence_length=2000"}}) {
-    std::vector<std::string> words{"train.steps=2", "loss.samples=3"};
+  for (const Words& change :
+       {Words{}, {"data.vocab_size=7"}, {"batch.global=300", "batch.micro=0"}, {"batcher.sequence_length=2000"}}) {
+    Words words{"train.steps=2", "loss.samples=3"};
     words.insert(words.end(), change.begin(), change.end());
     const bool ready = dry_run(words).find("data: available\n") != std::string::npos;
     EXPECT_EQ(run("a", words).code, ready ? 0 : 2) << testing::PrintToString(change);
@@ -250,7 +226,7 @@ TEST_F(DryRun, MemoryEstimateIsNearTheMeasuredPeak) {
     for (const std::string precision : {"precision=fp32", "precision=bf16", "precision=fp16"}) {
       const double estimate = bytes_of(dry_run({precision}), "total");
       const Outcome o = run("a", {precision});
-      ASSERT_EQ(o.code, 0) << o.err;
+      ASSERT_THAT(o, Succeeds());
       const double peak = bytes_of(o.err, "peak memory");
       EXPECT_LT(std::abs(std::log(estimate / peak)), std::log(c.factor))
           << c.components << precision << ", estimate " << estimate << ", peak " << peak << "\n"
@@ -274,13 +250,13 @@ TEST_F(DryRun, MemoryOfOneOfSeveralRanks) {
       "run: {tensorboard: false}\nthreads: 1\n");
   for (const std::string strategy : {"allreduce", "unique", "allgather", "allgather_dense"}) {
     for (const std::string ranks : {"2", "7"}) {
-      const std::vector<std::string> words{"sync.all.strategy=" + strategy, "comm.ranks=" + ranks};
+      const Words words{"sync.all.strategy=" + strategy, "comm.ranks=" + ranks};
       const std::string text = dry_run(words);
       EXPECT_THAT(text, Names("one of " + ranks, std::string(ranks == "2" ? "15" : "5") + " of the 30"));
       EXPECT_THAT(text, HasSubstr("  not counted: "));
       const double estimate = bytes_of(text, "total"), communication = bytes_of(text, "communication");
       const Outcome o = run("a", words);
-      ASSERT_EQ(o.code, 0) << o.err;
+      ASSERT_THAT(o, Succeeds());
       EXPECT_LT(std::abs(std::log(estimate / bytes_of(o.err, "most of any rank"))), std::log(kFactor)) << text << o.err;
       EXPECT_LT(std::abs(std::log(communication / bytes_of(o.err, "communication"))), std::log(2.5))
           << strategy << text << o.err;

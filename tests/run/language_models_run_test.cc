@@ -1,11 +1,6 @@
 // Whole runs of language models: recurrent ones, Transformers, and losses and strategies that use rows of tables.
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include <cmath>
 
-#include "names.h"
-#include "paths.h"
 #include "process/run_fixture.h"
 
 namespace lmx_test {
@@ -14,9 +9,6 @@ namespace lmx_test {
 // activation checkpointing and resuming.
 
 namespace {
-
-using testing::HasSubstr;
-namespace fs = std::filesystem;
 
 const char* const kMlstm = "{name: mlstm, embedding: 12, cells: 16, dropout: 0.1, weight_norm: 'mlstm\\..*'}";
 const char* const kRhn = "{name: rhn, layers: 2, embedding: 12, cells: 16, depth: 3, dropout: 0.1}";
@@ -29,23 +21,19 @@ class ModelRun : public RunTest {
     return at == std::string::npos ? 0 : std::stod(out.substr(at + 10));
   }
   // Expects that a run of two halves ends with the bits of a run without a pause.
-  void expect_same_bits_resumed(const std::vector<std::string>& words = {}) const {
-    const auto with = [&](std::vector<std::string> more) {
-      more.insert(more.begin(), words.begin(), words.end());
-      return more;
-    };
-    ASSERT_EQ(run("whole", words).code, 0);
-    ASSERT_EQ(run("halves", with({"train.steps=60"})).code, 0);
-    const Outcome o = run("halves", with({"--resume", "auto", "train.steps=120"}));
-    ASSERT_EQ(o.code, 0) << o.err;
+  void expect_same_bits_resumed(const Words& words = {}) const {
+    const auto with = [&](const Words& more) { return joined(words, more); };
+    ASSERT_THAT(run("whole", words), Succeeds());
+    ASSERT_THAT(run("halves", with({"train.steps=60"})), Succeeds());
+    ASSERT_THAT(run("halves", with({"--resume", "auto", "train.steps=120"})), Succeeds());
     EXPECT_EQ(model("halves"), model("whole"));
   }
   // The same, and the run's model continues a text in the same way each time.
   void expect_resumes_and_generates() const {
     ASSERT_NO_FATAL_FAILURE(expect_same_bits_resumed());
-    const std::vector<std::string> words{"generate", path("whole"), "--tokens", "12"};
+    const Words words{"generate", path("whole"), "--tokens", "12"};
     const Outcome text = run_lmx(words, environment());
-    EXPECT_EQ(text.code, 0) << text.err;
+    EXPECT_THAT(text, Succeeds());
     EXPECT_EQ(text.out, run_lmx(words, environment()).out);
   }
 };
@@ -66,7 +54,7 @@ TEST_F(RecurrentRun, MixedPrecisionIsNearFp32) {
     double fp32 = 0;
     for (const std::string precision : {"fp32", "bf16", "fp16"}) {
       const Outcome o = run("a", {"precision=" + precision, "loss_scale={preset: puri}", "train.steps=200"});
-      ASSERT_EQ(o.code, 0) << o.err;
+      ASSERT_THAT(o, Succeeds());
       const double ppl = perplexity(o.out);
       if (precision == "fp32") fp32 = ppl;
       EXPECT_GT(ppl, 1) << o.out;
@@ -90,9 +78,8 @@ TEST_F(RecurrentRun, ResumesToTheBit) {
 TEST_F(RecurrentRun, CheckpointingChangesNothing) {
   for (const std::string model : {kMlstm, kRhn}) {
     use(model);
-    ASSERT_EQ(run("plain", {"train.steps=40", "model.segment=2"}).code, 0);
-    const Outcome o = run("less", {"train.steps=40", "model.segment=2", "model.checkpoint=true"});
-    ASSERT_EQ(o.code, 0) << o.err;
+    ASSERT_THAT(run("plain", {"train.steps=40", "model.segment=2"}), Succeeds());
+    ASSERT_THAT(run("less", {"train.steps=40", "model.segment=2", "model.checkpoint=true"}), Succeeds());
     EXPECT_EQ(this->model("less", 40), this->model("plain", 40)) << model;
     fs::remove_all(path("plain"));
     fs::remove_all(path("less"));
@@ -102,7 +89,7 @@ TEST_F(RecurrentRun, CheckpointingChangesNothing) {
 TEST_F(RecurrentRun, ACheckpointOfOnePieceIsTold) {
   use(kMlstm);  // 6 steps of 4 sequences
   const auto told = Names("warning: [model] checkpoint", "6 steps", "4 sequences", "model.segment=2");
-  const std::vector<std::string> words{"model.checkpoint=true", "train.steps=2"};
+  const Words words{"model.checkpoint=true", "train.steps=2"};
   EXPECT_THAT(run("a", words).err, told);
   EXPECT_THAT(run("b", {words[0], "--dry-run"}).out, told);
   for (const char* other : {"model.segment=2", "model.checkpoint=false", "model.layers=2"})
@@ -113,16 +100,12 @@ TEST_F(RecurrentRun, DryRunCountsGains) {
   use("{name: mlstm, weight_norm: 'mlstm\\..*'}");
   const Outcome o =
       run("a", {"--dry-run", "data.vocab_size=256", "loss={name: full_softmax, bias: true}", "~loss.samples"});
-  EXPECT_EQ(o.code, 0) << o.err;
-  EXPECT_THAT(o.out, HasSubstr("parameters 86,319,360\n"));
-  EXPECT_THAT(o.out, Names("40,960", "86,278,400"));
+  EXPECT_THAT(o, Prints("parameters 86,319,360\n", "40,960", "86,278,400"));
 }
 
 TEST_F(RecurrentRun, PatternsThatFitNothing) {
   use("{name: mlstm, weight_norm: 'rhn.*'}");
-  const Outcome o = run("a");
-  EXPECT_EQ(o.code, 2);
-  EXPECT_THAT(o.err, Names("weight_norm:", "'rhn.*'"));
+  EXPECT_THAT(run("a"), Refuses("weight_norm:", "'rhn.*'"));
 }
 
 // Whole runs of a language model that is a Transformer's decoder: tbptt, windows, every softmax, checkpoints, text.
@@ -162,16 +145,14 @@ TEST_F(TransformerRun, ResumesAndGenerates) {
 TEST_F(TransformerRun, TakesRandomWindowsAndRanks) {
   use("name: sampled_softmax, samples: 20", "none");
   Outcome o = run("windows", {"batcher={name: random_windows, sequence_length: 6}", "train.steps=20"});
-  EXPECT_EQ(o.code, 0) << o.err;
+  EXPECT_THAT(o, Succeeds());
   o = run("ranks", {"--ranks", "2", "train.steps=20"});
-  EXPECT_EQ(o.code, 0) << o.err;
+  EXPECT_THAT(o, Succeeds());
 }
 
 TEST_F(TransformerRun, ALanguageModelHasNoSource) {
   use("name: full_softmax");
-  const Outcome o = run("pairs", {"model.encoder_layers=1"});
-  EXPECT_EQ(o.code, 2);
-  EXPECT_THAT(o.err, Names("transformer", "synthetic", "one language"));
+  EXPECT_THAT(run("pairs", {"model.encoder_layers=1"}), Refuses("transformer", "synthetic", "one language"));
 }
 
 // Whole runs of the model `gpt`. Llama's layers with grouped queries, and GPT-2's.
@@ -186,7 +167,7 @@ TEST_P(GptRun, LearnsInEveryPrecision) {
   use_model(GetParam(), "name: full_softmax, bias: false");
   for (const std::string precision : {"fp32", "bf16", "fp16"}) {
     const Outcome o = run("lm_" + precision, {"precision=" + precision});
-    ASSERT_EQ(o.code, 0) << o.err;
+    ASSERT_THAT(o, Succeeds());
     EXPECT_GT(perplexity(o.out), 1) << o.out;
     EXPECT_LT(perplexity(o.out), 16) << precision << '\n' << o.out;
   }
@@ -201,31 +182,27 @@ TEST_P(GptRun, TrainsOnPackedWindowsAndVirtualRanks) {
   use_model(GetParam(), "name: full_softmax");
   const std::string batcher = "batcher={name: packed_windows, sequence_length: 6}";
   const Outcome one = run("one", {batcher, "train.steps=20"});
-  EXPECT_EQ(one.code, 0) << one.err;
+  EXPECT_THAT(one, Succeeds());
   const Outcome two = run("two", {batcher, "--ranks", "2", "train.steps=20"});
-  EXPECT_EQ(two.code, 0) << two.err;
+  EXPECT_THAT(two, Succeeds());
   EXPECT_NEAR(perplexity(two.out) / perplexity(one.out), 1, 1e-3);
 }
 
 TEST_P(GptRun, SeparatesDocuments) {
   use_model(GetParam(), "name: full_softmax");
   const std::string windows = "batcher={name: packed_windows, sequence_length: 24, documents: ";
-  const std::vector<std::string> words{windows + "separate}", "train.steps=20"};
-  const auto with = [&](std::vector<std::string> more) {
-    more.insert(more.begin(), words.begin(), words.end());
-    return more;
-  };
+  const Words words{windows + "separate}", "train.steps=20"};
+  const auto with = [&](const Words& more) { return joined(words, more); };
   const Outcome one = run("one", words);
-  ASSERT_EQ(one.code, 0) << one.err;
-  ASSERT_EQ(run("joined", {windows + "join}", "train.steps=20"}).code, 0);
+  ASSERT_THAT(one, Succeeds());
+  ASSERT_THAT(run("joined", {windows + "join}", "train.steps=20"}), Succeeds());
   EXPECT_NE(model("joined", 20), model("one", 20));
   EXPECT_NEAR(perplexity(run("two", with({"--ranks", "3"})).out) / perplexity(one.out), 1, 1e-3);
-  ASSERT_EQ(run("halves", with({"--until", "9"})).code, 0);
-  ASSERT_EQ(run("halves", with({"--resume", "auto"})).code, 0);
+  ASSERT_THAT(run("halves", with({"--until", "9"})), Succeeds());
+  ASSERT_THAT(run("halves", with({"--resume", "auto"})), Succeeds());
   EXPECT_EQ(model("halves", 20), model("one", 20));
   // A plan has no text; it counts windows of one document each.
-  const Outcome dry = run("dry", with({"--dry-run"}));
-  EXPECT_EQ(dry.code, 0) << dry.err;
+  EXPECT_THAT(run("dry", with({"--dry-run"})), Succeeds());
 }
 
 TEST_P(GptRun, SequencesBeyondTheContextAreNamed) {
@@ -241,9 +218,8 @@ TEST_P(GptRun, SequencesBeyondTheContextAreNamed) {
 // A recurrent state is carried over a window.
 TEST_F(RecurrentRun, SeparateDocumentsAreRefused) {
   for (const char* more : {"threads=1", "--dry-run"}) {
-    const Outcome o = run("a", {"batcher={name: packed_windows, sequence_length: 6, documents: separate}", more});
-    EXPECT_EQ(o.code, 2);
-    EXPECT_THAT(o.err, Names("packed_windows", "separates documents", "lstm", "gpt"));
+    EXPECT_THAT(run("a", {"batcher={name: packed_windows, sequence_length: 6, documents: separate}", more}),
+                Refuses("packed_windows", "separates documents", "lstm", "gpt"));
   }
 }
 
@@ -263,8 +239,7 @@ TEST_F(RowsRun, EveryShippedGroupIsRight) {
   for (const char* kind : {"sync", "loss"}) {
     for (const auto& entry : fs::directory_iterator(source_path("/recipes/") + std::string(kind))) {
       const std::string choice = kind + ("=" + entry.path().stem().string());
-      std::vector<std::string> words{"run", source_path("/recipes/quickstart.yaml"), "--ranks", "4", "--dry-run",
-                                     choice};
+      Words words{"run", source_path("/recipes/quickstart.yaml"), "--ranks", "4", "--dry-run", choice};
       // For groups that set its seeds, and those whose results are directions, which must not be clipped.
       if (kind == std::string("sync")) words.insert(words.end(), {"loss=sampled_softmax", "clip=0"});
       const Outcome o = run_lmx(words, environment());
@@ -288,16 +263,14 @@ TEST_F(RowsRun, ATiedTableTrainsAndGenerates) {
     EXPECT_THAT(read_file(path("tied/log.txt")), HasSubstr("2,572 parameters"));
     EXPECT_THAT(o.out, HasSubstr("valid ppl"));
     o = run_lmx({"generate", path("tied"), "--tokens", "5"}, environment());
-    EXPECT_EQ(o.code, 0) << o.err;
+    EXPECT_THAT(o, Succeeds());
     fs::remove_all(path("tied"));
   }
 }
 
 TEST_F(RowsRun, TiedTablesOfOtherSizesAreRefused) {
   use("name: full_softmax, tie: embedding.weight");
-  const Outcome o = run("tied");
-  EXPECT_EQ(o.code, 2);
-  EXPECT_THAT(o.err, Names("loss.tie:", "embedding.weight", "(60, 12)", "(60, 8)", "features, 8"));
+  EXPECT_THAT(run("tied"), Refuses("loss.tie:", "embedding.weight", "(60, 12)", "(60, 8)", "features, 8"));
   EXPECT_FALSE(fs::exists(path("tied")));
 }
 
@@ -306,11 +279,11 @@ TEST_F(RowsRun, ResumedRunsDrawTheSameRows) {
   for (const std::string sync :
        {"strategy: sampled_rows", "strategy: sampled_rows, p: 25, q: 25, codec: {kind: one_bit}", "strategy: unique"}) {
     use("name: two_stage_softmax", sync);
-    const std::vector<std::string> ranks{"--ranks", "3"};
-    ASSERT_EQ(run("whole", ranks).code, 0) << sync;
-    ASSERT_EQ(run("parts", {"--ranks", "3", "train.steps=50"}).code, 0) << sync;
-    const Outcome o = run_process(command("parts", {"--ranks", "3", "--resume", path("parts")}), environment());
-    ASSERT_EQ(o.code, 0) << sync << o.err;
+    const Words ranks{"--ranks", "3"};
+    ASSERT_THAT(run("whole", ranks), Succeeds()) << sync;
+    ASSERT_THAT(run("parts", {"--ranks", "3", "train.steps=50"}), Succeeds()) << sync;
+    ASSERT_THAT(run_process(command("parts", {"--ranks", "3", "--resume", path("parts")}), environment()), Succeeds())
+        << sync;
     EXPECT_EQ(model("parts"), model("whole")) << sync;
     EXPECT_FALSE(model("whole").empty());
     for (const char* name : {"whole", "parts"}) fs::remove_all(path(name));
@@ -319,10 +292,9 @@ TEST_F(RowsRun, ResumedRunsDrawTheSameRows) {
 
 TEST_F(RowsRun, WorkersOfAServerTakeRows) {
   use("name: two_stage_softmax", "strategy: sampled_rows, transport: param_server, codec: {kind: one_bit}", "");
-  const std::vector<std::string> words{"--ranks", "4", "train.steps=60", "train.ema=0", "schedule.name=constant"};
+  const Words words{"--ranks", "4", "train.steps=60", "train.ema=0", "schedule.name=constant"};
   for (const char* name : {"a", "b"}) {
-    const Outcome o = run(name, words);
-    ASSERT_EQ(o.code, 0) << o.err;
+    ASSERT_THAT(run(name, words), Succeeds());
   }
   EXPECT_THAT(read_file(path("a/log.txt")), Names("asynchronous", "4 workers", "90 %", "lstm"));
   EXPECT_EQ(model("a", 60), model("b", 60));

@@ -1,17 +1,12 @@
 // Processes that mpirun has started with different command lines or builds: one message reports the difference, before
 // a run folder is made.
-#include <gmock/gmock.h>
-
 #include "comm/mpi_here.h"
 #include "lmx/error.h"
-#include "names.h"
-#include "paths.h"
 #include "process/run_fixture.h"
 
 namespace lmx_test {
 namespace {
 
-namespace fs = std::filesystem;
 using lmx::str;
 
 class MismatchTest : public RunTest {
@@ -20,12 +15,12 @@ class MismatchTest : public RunTest {
     if (const std::string why = why_no_mpi(); !why.empty()) GTEST_SKIP() << why;
     const Outcome o = run("probe", {"comm={name: mpi, ranks: 1}", "train.steps=1"});
     if (o.code == 2 && o.err.find("no MPI") != std::string::npos) GTEST_SKIP() << o.err;
-    ASSERT_EQ(o.code, 0) << o.err;
+    ASSERT_THAT(o, Succeeds());
   }
 
   // Rank 0 runs `first`, rank 1 `second`.
-  Outcome run_both(const std::vector<std::string>& first, const std::vector<std::string>& second) const {
-    std::vector<std::string> words{"mpirun"};
+  Outcome run_both(const Words& first, const Words& second) const {
+    Words words{"mpirun"};
     if (geteuid() == 0) words.push_back("--allow-run-as-root");
     words.insert(words.end(), {"--oversubscribe", "--bind-to", "none", "-q", "--mca", "btl_tcp_if_include", "lo",
                                "--mca", "oob_tcp_if_include", "lo", "-n", "1"});
@@ -51,12 +46,12 @@ class MismatchTest : public RunTest {
     std::ofstream(copy / file, std::ios::binary | std::ios::app) << '\0';
     return copy / "bin" / "lmx";
   }
-  std::vector<std::string> of_build(const std::string& lmx, std::vector<std::string> words) const {
+  Words of_build(const std::string& lmx, Words words) const {
     words[0] = lmx;
     return words;
   }
 
-  const std::vector<std::string> mpi_{"comm={name: mpi}"};
+  const Words mpi_{"comm={name: mpi}"};
 };
 
 TEST_F(MismatchTest, Recipes) {
@@ -88,7 +83,7 @@ TEST_F(MismatchTest, Data) {
     std::string text;
     for (int i = 0; i < words; ++i) text += str("word", i * i % 101, i % 9 == 0 ? "\n" : " ");
     write(host + "/a.txt", text);
-    std::vector<std::string> line{"bash", "-c", "cd \"$0\" && exec \"$@\"", path(host)};
+    Words line{"bash", "-c", "cd \"$0\" && exec \"$@\"", path(host)};
     const auto own = command("m", {"comm={name: mpi}"});
     line.insert(line.end(), own.begin(), own.end());
     return line;
@@ -122,11 +117,11 @@ TEST_F(MismatchTest, NoLibraryOfMpi) {
   std::ofstream(folder_ / "build" / plugin, std::ios::binary) << library.replace(at, 9, "libnil.so");
   const Outcome o = run_process(of_build(lmx, command("m", {"comm={name: mpi, ranks: 2}"})), environment());
   expect_one_message(o, 2, Names("mpi.so:", "libnil.so", "openmpi-bin"));
-  EXPECT_EQ(run_process(of_build(lmx, command("m", {"train.steps=1"})), environment()).code, 0) << "needs no MPI";
+  EXPECT_THAT(run_process(of_build(lmx, command("m", {"train.steps=1"})), environment()), Succeeds()) << "needs no MPI";
 }
 
 TEST_F(MismatchTest, AFileThatOneRankLacks) {
-  std::vector<std::string> second = command("m", mpi_);
+  Words second = command("m", mpi_);
   second[2] = path("absent.yaml");
   expect_one_message(run_both(command("m", mpi_), second), 2, Names("rank 1 of 2:", "absent.yaml"));
 }

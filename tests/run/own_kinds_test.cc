@@ -1,26 +1,32 @@
 // A loss, an optimizer and a schedule outside of lmx, whose fields have names that no component of lmx uses, together
 // with a batcher and a model outside of lmx: dry run, run, resume, evaluation, sweep, and errors in their functions.
-#include <gmock/gmock.h>
-
-#include <nlohmann/json.hpp>
-
 #include "base/text.h"
-#include "names.h"
-#include "paths.h"
 #include "process/run_fixture.h"
 
 namespace lmx_test {
 namespace {
 
-using Json = nlohmann::json;
-using testing::HasSubstr;
-using testing::Not;
-
-const std::string kKindPlugins = build_path("/tests/plugins");
-
-class OwnKinds : public RunTest {
+// Runs with plugins of these folders of tests/plugins.
+class WithPlugins : public RunTest {
  protected:
-  OwnKinds() {
+  explicit WithPlugins(Words folders) : folders_(std::move(folders)) {}
+  Words with_plugins(Words words) const {
+    for (const std::string& folder : folders_)
+      words = joined(words, {"--plugin-dir", build_path("/tests/plugins/") + folder});
+    return words;
+  }
+  Outcome train(const std::string& dir, const Words& more = {}) const {
+    return run_process(with_plugins(command(dir, more)), environment());
+  }
+  Outcome lmx(const Words& words) const { return run_lmx(with_plugins(words), environment()); }
+
+ private:
+  const Words folders_;
+};
+
+class OwnKinds : public WithPlugins {
+ protected:
+  OwnKinds() : WithPlugins({"own_names", "own_kinds", "composed"}) {
     write("tiny.yaml",
           "data: {name: synthetic, vocab_size: 60, train_tokens: 3000, valid_tokens: 300, test_tokens: 0}\n"
           "batcher: {name: spans, span: 9}\nbatch: {global: 8, micro: 3}\n"
@@ -29,25 +35,11 @@ class OwnKinds : public RunTest {
           "schedule: {name: test_schedule, share: 0.5, ramp: 2}\n"
           "train: {steps: 6, eval_every: 2, log_every: 1}\ncheckpoint: {every: 2}\nthreads: 1\n");
   }
-  std::vector<std::string> with_plugins(std::vector<std::string> words) const {
-    for (const char* folder : {"/own_names", "/own_kinds", "/composed"}) {
-      words.emplace_back("--plugin-dir");
-      words.push_back(kKindPlugins + folder);
-    }
-    return words;
-  }
-  Outcome train(const std::string& dir, const std::vector<std::string>& more = {}) const {
-    return run_process(with_plugins(command(dir, more)), environment());
-  }
-  Outcome lmx(std::vector<std::string> words) const {
-    words.insert(words.begin(), build_path("/bin/lmx"));
-    return run_process(with_plugins(words), environment());
-  }
 };
 
 TEST_F(OwnKinds, ADryRunCountsTheStateOfTheOptimizer) {
   const Outcome o = train("a", {"--dry-run"});
-  ASSERT_EQ(o.code, 0) << o.err;
+  ASSERT_THAT(o, Succeeds());
   std::string count = o.out.substr(o.out.find("\nparameters ") + 12);
   count.resize(count.find('\n'));
   std::erase(count, ',');
@@ -57,10 +49,9 @@ TEST_F(OwnKinds, ADryRunCountsTheStateOfTheOptimizer) {
 
 TEST_F(OwnKinds, TrainsResumesAndEvaluatesBitExactly) {
   const Outcome whole = train("whole");
-  ASSERT_EQ(whole.code, 0) << whole.err;
-  ASSERT_EQ(train("parts", {"--until", "3"}).code, 0);
-  const Outcome rest = train("parts", {"--resume", path("parts")});
-  ASSERT_EQ(rest.code, 0) << rest.err;
+  ASSERT_THAT(whole, Succeeds());
+  ASSERT_THAT(train("parts", {"--until", "3"}), Succeeds());
+  ASSERT_THAT(train("parts", {"--resume", path("parts")}), Succeeds());
   EXPECT_EQ(model("whole", 6), model("parts", 6));
   const auto rates = [&](const char* dir) {
     std::vector<double> all;
@@ -73,7 +64,7 @@ TEST_F(OwnKinds, TrainsResumesAndEvaluatesBitExactly) {
   EXPECT_EQ(rates("whole"), rates("parts"));
   const std::vector<Json> valid = records("whole", "valid");
   const Outcome eval = lmx({"eval", path("whole"), "--json"});
-  ASSERT_EQ(eval.code, 0) << eval.err;
+  ASSERT_THAT(eval, Succeeds());
   EXPECT_DOUBLE_EQ(Json::parse(eval.out)["nll_nat"].get<double>(), valid.back()["nll_nat"].get<double>());
   const Json plugins = Json::parse(read_file(path("whole/provenance.json")))["starts"][0]["plugins"];
   for (const char* name : {"loss/test_loss", "optimizer/test_optimizer", "schedule/test_schedule"}) {
@@ -84,25 +75,23 @@ TEST_F(OwnKinds, TrainsResumesAndEvaluatesBitExactly) {
 
 // The sum over virtual ranks is that of one rank up to rounding, although the ranks divide the batch.
 TEST_F(OwnKinds, RanksTrainTheSameModel) {
-  ASSERT_EQ(train("one").code, 0);
+  ASSERT_THAT(train("one"), Succeeds());
   const Outcome four = train("four", {"--ranks", "4"});
-  ASSERT_EQ(four.code, 0) << four.err;
+  ASSERT_THAT(four, Succeeds());
   EXPECT_NEAR(records("one", "valid").back()["nll_nat"], records("four", "valid").back()["nll_nat"], 1e-4);
 }
 
 TEST_F(OwnKinds, AResumedRunMayChangeWhatTheComponentsAllow) {
-  ASSERT_EQ(train("a", {"--until", "2"}).code, 0);
+  ASSERT_THAT(train("a", {"--until", "2"}), Succeeds());
   const auto resume = [&](const std::string& change) {
     return train("a", {"--resume", path("a"), "--until", "4", "--change", change});
   };
-  const Outcome fixed = resume("loss.spread=0.2");
-  EXPECT_EQ(fixed.code, 2);
-  EXPECT_THAT(fixed.err, Names("--change loss.spread", "loss.sharpness"));
+  EXPECT_THAT(resume("loss.spread=0.2"), Refuses("--change loss.spread", "loss.sharpness"));
   const Outcome loss = resume("loss.sharpness=2");
-  EXPECT_EQ(loss.code, 0) << loss.err;
-  const Outcome rate = train("a", {"--resume", path("a"), "--change", "optimizer.pace=0.125", "--change",
-                                   "loss.sharpness=2", "--change", "schedule.share=1"});
-  EXPECT_EQ(rate.code, 0) << rate.err;
+  EXPECT_THAT(loss, Succeeds());
+  EXPECT_THAT(train("a", {"--resume", path("a"), "--change", "optimizer.pace=0.125", "--change", "loss.sharpness=2",
+                          "--change", "schedule.share=1"}),
+              Succeeds());
   // With the share 1, no validation has lowered the rate: it is the new pace.
   EXPECT_EQ(records("a", "train").back()["lr"], 0.125);
 }
@@ -110,7 +99,7 @@ TEST_F(OwnKinds, AResumedRunMayChangeWhatTheComponentsAllow) {
 TEST_F(OwnKinds, AreSwept) {
   const Outcome sweep = lmx({"sweep", path("tiny.yaml"), "--out", path("sweep"), "optimizer.pace=0.1,0.2",
                              "loss.sharpness=1,2", "schedule.ramp=2", "train.steps=2"});
-  EXPECT_EQ(sweep.code, 0) << sweep.err;
+  EXPECT_THAT(sweep, Succeeds());
   EXPECT_THAT(read_file(folder_ / "sweep/table.csv"), Names("optimizer.pace", "loss.sharpness", "0.2"));
 }
 
@@ -134,60 +123,38 @@ TEST_F(OwnKinds, ErrorsNameThePluginAndTheFunction) {
 }
 
 TEST_F(OwnKinds, AnOptimizerWithoutALearningRateIsRefused) {
-  const Outcome o = train("a", {"--dry-run", "optimizer.fault=2"});
-  EXPECT_EQ(o.code, 2);
-  EXPECT_THAT(o.err, Names("test_optimizer.so", "states no learning rate", "lmx::trait::kLearningRate"));
+  EXPECT_THAT(train("a", {"--dry-run", "optimizer.fault=2"}),
+              Refuses("test_optimizer.so", "states no learning rate", "lmx::trait::kLearningRate"));
 }
 
 TEST_F(OwnKinds, AnUnknownNameIsComparedWithPluginsToo) {
-  const Outcome o = train("a", {"--dry-run", "loss.name=test_los"});
-  EXPECT_EQ(o.code, 2);
-  EXPECT_THAT(o.err, Names("full_softmax, sampled_softmax, two_stage_softmax, test_loss", "did you mean 'test_loss'?"));
-  const Outcome key = train("a", {"--dry-run", "schedule.shar=1"});
-  EXPECT_EQ(key.code, 2);
-  EXPECT_THAT(key.err, Names("schedule.shar", "'share'?"));
+  EXPECT_THAT(train("a", {"--dry-run", "loss.name=test_los"}),
+              Refuses("full_softmax, sampled_softmax, two_stage_softmax, test_loss", "did you mean 'test_loss'?"));
+  EXPECT_THAT(train("a", {"--dry-run", "schedule.shar=1"}), Refuses("schedule.shar", "'share'?"));
 }
 
 TEST_F(OwnKinds, TheirFieldsAreInTheSchema) {
   const Outcome schema = lmx({"config", path("tiny.yaml"), "--schema"});
-  ASSERT_EQ(schema.code, 0) << schema.err;
+  ASSERT_THAT(schema, Succeeds());
   for (const char* field : {"sharpness", "pace", "share"}) EXPECT_THAT(schema.out, HasSubstr(field));
 }
 
 // Plugins whose fields have names that no component of lmx uses. Dry run, run, resume, evaluation and sweep ask a
 // component for what they need, so they must work with any names.
 
-const std::string kNamePlugins = build_path("/tests/plugins");
-
-class OwnNames : public RunTest {
+class OwnNames : public WithPlugins {
  protected:
-  OwnNames() {
+  OwnNames() : WithPlugins({"own_names", "own_names_pairs", "composed"}) {
     write("tiny.yaml",
           "data: {name: synthetic, vocab_size: 60, train_tokens: 3000, valid_tokens: 300, test_tokens: 0}\n"
           "batcher: {name: spans, span: 9}\nbatch: {global: 8}\n"
           "model: {name: composed_decoder, layers: 1, d: 16, ffn: 24}\nloss: {name: full_softmax}\n"
           "optimizer: {name: adam, lr: 0.01}\ntrain: {steps: 6, eval_every: 3}\nthreads: 1\n");
   }
-  std::vector<std::string> with_plugins(std::vector<std::string> words) const {
-    for (const char* folder : {"/own_names", "/own_names_pairs", "/composed"}) {
-      words.emplace_back("--plugin-dir");
-      words.push_back(kNamePlugins + folder);
-    }
-    return words;
-  }
-  Outcome train(const std::string& dir, const std::vector<std::string>& more = {}) const {
-    return run_process(with_plugins(command(dir, more)), environment());
-  }
-  Outcome lmx(std::vector<std::string> words) const {
-    words.insert(words.begin(), build_path("/bin/lmx"));
-    return run_process(with_plugins(words), environment());
-  }
 };
 
 TEST_F(OwnNames, DryRunKnowsTheBatch) {
-  const Outcome spans = train("a", {"--dry-run"});
-  EXPECT_EQ(spans.code, 0) << spans.err;
-  EXPECT_THAT(spans.out, HasSubstr("batch 8 sequences = 72 tokens, vocabulary 60\n"));
+  EXPECT_THAT(train("a", {"--dry-run"}), Prints("batch 8 sequences = 72 tokens, vocabulary 60\n"));
   EXPECT_THAT(train("a", {"--dry-run", "batcher.span=11"}).out, HasSubstr("batch 8 sequences = 88 tokens"));
 }
 
@@ -201,19 +168,19 @@ TEST_F(OwnNames, DryRunKnowsTheBudgetOfSubBatches) {
 }
 
 TEST_F(OwnNames, TrainsResumesAndEvaluates) {
-  ASSERT_EQ(train("whole").code, 0);
-  ASSERT_EQ(train("parts", {"--until", "3"}).code, 0);
-  ASSERT_EQ(train("parts", {"--resume", path("parts")}).code, 0);
+  ASSERT_THAT(train("whole"), Succeeds());
+  ASSERT_THAT(train("parts", {"--until", "3"}), Succeeds());
+  ASSERT_THAT(train("parts", {"--resume", path("parts")}), Succeeds());
   EXPECT_EQ(model("whole", 6), model("parts", 6));
   // Positions see the earlier tokens of their window only, so that windows of another length would give another loss.
   const Outcome own = lmx({"eval", path("whole"), "--json"});
-  ASSERT_EQ(own.code, 0) << own.err;
+  ASSERT_THAT(own, Succeeds());
   EXPECT_DOUBLE_EQ(Json::parse(own.out)["nll_nat"].get<double>(), series("whole", "valid", "nll_nat").back());
 }
 
 TEST_F(OwnNames, IsSwept) {
   const Outcome sweep = lmx({"sweep", path("tiny.yaml"), "--out", path("sweep"), "batcher.span=5,9", "train.steps=2"});
-  EXPECT_EQ(sweep.code, 0) << sweep.err;
+  EXPECT_THAT(sweep, Succeeds());
   EXPECT_THAT(read_file(folder_ / "sweep/table.csv"), Names("batcher.span", "9"));
 }
 

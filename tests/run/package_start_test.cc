@@ -1,16 +1,10 @@
 // The start script of packages that contain their libraries (tools/start.in), on a machine whose own libraries are new
 // enough and on one whose loader refuses the program. In the second case this lmx is an argument of another loader, but
 // starts ranks and checks plugins as usual.
-#include <gmock/gmock.h>
-
-#include "names.h"
 #include "process/run_fixture.h"
 
 namespace lmx_test {
 namespace {
-
-namespace fs = std::filesystem;
-using testing::HasSubstr;
 
 // The folder of a package, with this build in it.
 class PackageStart : public RunTest {
@@ -27,7 +21,7 @@ class PackageStart : public RunTest {
     GTEST_SKIP() << "a sanitizer must be the first library of its program";
   }
 #endif
-  Outcome start(const std::string& loader_of_machine, const std::vector<std::string>& words) const {
+  Outcome start(const std::string& loader_of_machine, const Words& words) const {
     const std::string known = "/lib64/ld-linux-x86-64.so.2";
     std::string script = read_file(build_path("/share/start"));
     script.replace(script.find(known), known.size(), loader_of_machine);
@@ -41,7 +35,7 @@ class PackageStart : public RunTest {
   std::string loss_with(const std::string& loader, const std::string& dir) const {
     const Outcome o = start(
         loader, {"run", path("tiny.yaml"), "run.dir=" + path(dir), "train.steps=3", "comm={name: gloo, ranks: 2}"});
-    EXPECT_EQ(o.code, 0) << o.err;
+    EXPECT_THAT(o, Succeeds());
     const Match loss = first_match(o.out, "valid nll_nat ([0-9.]+)");
     return loss.empty() ? "no loss with " + loader : loss[1];
   }
@@ -53,18 +47,17 @@ TEST_F(PackageStart, BothLoadersStartRanksWithEqualResults) {
 
 TEST_F(PackageStart, AMachineWithOlderLibrariesGetsTheLoaderOfThePackage) {
   // The words of the loader are no part of this command's own.
-  const Outcome o = start("/none/ld-linux-x86-64.so.2", {"plugins", "new", "schedule", "mine", "--dir", path("mine")});
-  EXPECT_EQ(o.code, 0) << o.err;
-  EXPECT_THAT(o.out, HasSubstr("-DCMAKE_PREFIX_PATH=" + path("p") + "\n"));
+  EXPECT_THAT(start("/none/ld-linux-x86-64.so.2", {"plugins", "new", "schedule", "mine", "--dir", path("mine")}),
+              Prints("-DCMAKE_PREFIX_PATH=" + path("p") + "\n"));
   const Outcome check =
       start("/none/ld-linux-x86-64.so.2",
             {"plugins", "check", build_path("/lib/lmx/plugins/batcher/random_windows/random_windows.so")});
-  EXPECT_EQ(check.code, 0) << check.out << check.err;
+  EXPECT_THAT(check, Succeeds());
 }
 
 TEST_F(PackageStart, AMachineWithNewEnoughLibrariesUsesThem) {
   const Outcome o = start("/lib64/ld-linux-x86-64.so.2", {"plugins", "new", "schedule", "mine", "--dir", path("mine")});
-  EXPECT_EQ(o.code, 0) << o.err;
+  EXPECT_THAT(o, Succeeds());
   EXPECT_THAT(o.out, HasSubstr("cmake --install " + build_path() + " "));  // the program itself, which is a link here
 }
 

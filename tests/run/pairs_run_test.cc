@@ -1,20 +1,9 @@
 // Runs on parallel text as a user starts them: training, ranks, a resume, the report's charts, and errors.
-#include <gmock/gmock.h>
-
-#include <nlohmann/json.hpp>
-
 #include "comm/mpi_here.h"
-#include "names.h"
-#include "paths.h"
 #include "process/run_fixture.h"
 
 namespace lmx_test {
 namespace {
-
-using Json = nlohmann::json;
-using testing::AllOf;
-using testing::HasSubstr;
-using testing::Not;
 
 constexpr const char* kPairs = R"(
 batcher: {name: token_budget, max_tokens: 60}
@@ -75,8 +64,7 @@ class PairsRun : public RunTest {
 
 TEST_F(PairsRun, TrainsTellsAndReports) {
   const Outcome o = run("a", {"--ranks", "2"});
-  ASSERT_EQ(o.code, 0) << o.err;
-  EXPECT_THAT(o.err, Names("4 sub-batches", "2 a rank", "target tokens", "60", "padding"));
+  ASSERT_THAT(o, Warns("4 sub-batches", "2 a rank", "target tokens", "60", "padding"));
   EXPECT_THAT(o.out, Names("valid nll_nat ", "valid nll_bit ", "valid ppl "));
   EXPECT_THAT(read_file(folder_ / "a" / "log.txt"), Names(" padding ", " step_spread "));
   const auto valid = records("a", "valid");
@@ -90,8 +78,7 @@ TEST_F(PairsRun, TrainsTellsAndReports) {
 
   const Outcome r =
       run_process({build_path("/bin/lmx"), "report", path("a"), "--charts", path("charts")}, environment());
-  ASSERT_EQ(r.code, 0) << r.err;
-  EXPECT_THAT(r.out, Names("SUB-BATCHES", "padding", "slowest rank"));
+  ASSERT_THAT(r, Prints("SUB-BATCHES", "padding", "slowest rank"));
   EXPECT_THAT(read_file(folder_ / "charts" / "sub_batch_times.svg"), Names("<svg", "90 % within"));
   EXPECT_THAT(read_file(folder_ / "charts" / "timeline.svg"), Names("rank 1", "target tokens"));
   const Json trace = Json::parse(read_file(folder_ / "charts" / "timeline.json"));
@@ -103,12 +90,11 @@ TEST_F(PairsRun, TrainsTellsAndReports) {
 TEST_F(PairsRun, AResumedRunIsTheRun) {
   for (const std::string batcher : {"token_budget", "time_balanced"}) {
     const std::string dir = batcher.substr(0, 4), name = "batcher.name=" + batcher;
-    ASSERT_EQ(run(dir, {name, "train.steps=13"}).code, 0);
-    const Outcome o = run(dir, {name, "--resume", path(dir)});
-    ASSERT_EQ(o.code, 0) << o.err;
+    ASSERT_THAT(run(dir, {name, "train.steps=13"}), Succeeds());
+    ASSERT_THAT(run(dir, {name, "--resume", path(dir)}), Succeeds());
     EXPECT_TRUE(std::filesystem::exists(folder_ / dir / "sub_batch_times.json") == (dir == "time"));
     if (dir == "time") continue;  // another run would measure other times
-    ASSERT_EQ(run("whole", {name}).code, 0);
+    ASSERT_THAT(run("whole", {name}), Succeeds());
     EXPECT_EQ(read_file(folder_ / dir / "checkpoints/step-24/model.safetensors"),
               read_file(folder_ / "whole" / "checkpoints/step-24/model.safetensors"));
   }
@@ -117,13 +103,10 @@ TEST_F(PairsRun, AResumedRunIsTheRun) {
 // A step has 16 sub-batches in turn, and an epoch has about three steps. So nearly every kill interrupts an
 // accumulation, and no checkpoint is at the end of an epoch.
 TEST_F(PairsRun, KilledInMidAccumulationItEndsInTheSameBits) {
-  const std::vector<std::string> words{"batch.global=16", "train.steps=41", "train.eval_every=41", "checkpoint.every=5",
-                                       "train.log_every=1"};
-  const auto with = [&](std::vector<std::string> more) {
-    more.insert(more.end(), words.begin(), words.end());
-    return more;
-  };
-  ASSERT_EQ(run("whole", words).code, 0);
+  const Words words{"batch.global=16", "train.steps=41", "train.eval_every=41", "checkpoint.every=5",
+                    "train.log_every=1"};
+  const auto with = [&](const Words& more) { return joined(more, words); };
+  ASSERT_THAT(run("whole", words), Succeeds());
   for (const int64_t records : {2, 9, 23}) {
     const pid_t child = start(command("cut", with({"--resume", "auto"})));
     const auto lines = [&] {
@@ -134,8 +117,7 @@ TEST_F(PairsRun, KilledInMidAccumulationItEndsInTheSameBits) {
     kill(child, SIGKILL);
     wait_for(child);
   }
-  const Outcome o = run("cut", with({"--resume", "auto"}));
-  ASSERT_EQ(o.code, 0) << o.err;
+  ASSERT_THAT(run("cut", with({"--resume", "auto"})), Succeeds());
   EXPECT_TRUE(model("cut", 41) == model("whole", 41));
   EXPECT_FALSE(model("cut", 41).empty());
   EXPECT_EQ(curve("cut"), curve("whole"));
@@ -152,23 +134,18 @@ class PairsOfProcesses : public PairsRun {
 
 // Two processes use the same sub-batches as two threads, so that their results are bit-equal, also after a resume.
 TEST_F(PairsOfProcesses, EqualThreadsAndGoOn) {
-  const std::vector<std::string> budget{"batcher.name=token_budget"},
-      balanced{"batcher.name=time_balanced", "+batcher.cost=flops"};
+  const Words budget{"batcher.name=token_budget"}, balanced{"batcher.name=time_balanced", "+batcher.cost=flops"};
   for (const auto& words : {budget, balanced}) {
     const std::string m = "m" + words[0].substr(13, 4), v = "v" + m;
-    const auto with = [&](std::vector<std::string> more) {
-      more.insert(more.end(), words.begin(), words.end());
-      return more;
-    };
-    const Outcome processes = run(m, with({"comm={name: mpi, ranks: 2}"}));
-    ASSERT_EQ(processes.code, 0) << processes.err;
-    ASSERT_EQ(run(v, with({"--ranks", "2"})).code, 0);
+    const auto with = [&](const Words& more) { return joined(more, words); };
+    ASSERT_THAT(run(m, with({"comm={name: mpi, ranks: 2}"})), Succeeds());
+    ASSERT_THAT(run(v, with({"--ranks", "2"})), Succeeds());
     EXPECT_FALSE(model(m, 24).empty());
     EXPECT_TRUE(model(m, 24) == model(v, 24));
     EXPECT_EQ(curve(m), curve(v));
     cut(m, m + "rest", 6);
     const Outcome rest = run(m + "rest", with({"comm={name: mpi, ranks: 2}", "--resume", path(m + "rest")}));
-    ASSERT_EQ(rest.code, 0) << rest.err;
+    ASSERT_THAT(rest, Succeeds());
     EXPECT_TRUE(model(m + "rest", 24) == model(m, 24));
   }
 }
@@ -176,26 +153,24 @@ TEST_F(PairsOfProcesses, EqualThreadsAndGoOn) {
 // Rank 0 measures for all: with separate measurements the ranks would make, and train on, different sub-batches.
 // Threads that resume with the run's table use it once for both ranks.
 TEST_F(PairsOfProcesses, OneMeasuresForAll) {
-  const std::vector<std::string> words{"batcher.name=time_balanced", "comm={name: mpi, ranks: 2}"};
-  const Outcome whole = run("m", words);
-  ASSERT_EQ(whole.code, 0) << whole.err;
+  const Words words{"batcher.name=time_balanced", "comm={name: mpi, ranks: 2}"};
+  ASSERT_THAT(run("m", words), Succeeds());
   EXPECT_FALSE(read_file(folder_ / "m" / "sub_batch_times.json").empty());
   cut("m", "threads", 6);
   cut("m", "processes", 12);
   Outcome rest = run("threads", {words[0], "--ranks", "2", "--resume", path("threads")});
-  ASSERT_EQ(rest.code, 0) << rest.err;
+  ASSERT_THAT(rest, Succeeds());
   EXPECT_TRUE(model("threads", 24) == model("m", 24));
   EXPECT_EQ(curve("threads"), curve("m"));
   rest = run("processes", {words[0], words[1], "--resume", path("processes")});
-  ASSERT_EQ(rest.code, 0) << rest.err;
+  ASSERT_THAT(rest, Succeeds());
   EXPECT_TRUE(model("processes", 24) == model("m", 24));
   // A rank uses the times of the file and does not measure: this file lacks a time, and the message reports it.
   std::filesystem::remove_all(path("threads"));
   cut("m", "threads", 6);
   write("threads/sub_batch_times.json", "{\"seconds\": [[1, 2, 3, 0.5]]}");
   rest = run("threads", {words[0], words[1], "--resume", path("threads")});
-  EXPECT_EQ(rest.code, 2);
-  EXPECT_THAT(rest.err, Names("order of sub-batches"));
+  EXPECT_THAT(rest, Refuses("order of sub-batches"));
   EXPECT_EQ(rest.err.find("error: "), rest.err.rfind("error: ")) << rest.err;
 }
 
@@ -206,10 +181,9 @@ TEST_F(PairsRun, AMixedRunResumesAndNamesItsMistakes) {
           "], pairs: [1, 300], wrong_targets: 0.2}}, ratio: {crawl: 0.5}}";
   use("");
   const Outcome whole = run("whole");
-  ASSERT_EQ(whole.code, 0) << whole.err;
-  EXPECT_THAT(whole.err, Names("part main:", "part crawl: 300 sentences"));
-  ASSERT_EQ(run("split", {"train.steps=13"}).code, 0);
-  ASSERT_EQ(run("split", {"--resume", path("split")}).code, 0);
+  ASSERT_THAT(whole, Warns("part main:", "part crawl: 300 sentences"));
+  ASSERT_THAT(run("split", {"train.steps=13"}), Succeeds());
+  ASSERT_THAT(run("split", {"--resume", path("split")}), Succeeds());
   EXPECT_EQ(read_file(folder_ / "split/checkpoints/step-24/model.safetensors"),
             read_file(folder_ / "whole/checkpoints/step-24/model.safetensors"));
   EXPECT_EQ(run("other", {"--resume", path("split"), "data.ratio.crawl=2"}).code, 2);  // another training text
@@ -227,8 +201,7 @@ TEST_F(PairsRun, AMixedRunResumesAndNamesItsMistakes) {
 
 TEST_F(PairsRun, HalfPrecisionTellsItsOverflows) {
   const Outcome o = run("a", {"precision=fp16", "+loss_scale.init=1e9", "+stop.when=\"valid.nll_bit <= 99\""});
-  ASSERT_EQ(o.code, 0) << o.err;
-  EXPECT_THAT(o.err, Names("loss scale now", "step", "embedding.weight"));
+  ASSERT_THAT(o, Warns("loss scale now", "step", "embedding.weight"));
   EXPECT_THAT(o.out, Names("stopped at valid.nll_bit", "time_to_target_s "));
   EXPECT_THAT(o.err, Names("of training"));
   const auto train = records("a", "train");
@@ -277,10 +250,10 @@ checks:
   - {claim: overflows, class: exact, value: "overflows[fp16]", at_least: 1}
   - {claim: bleu, class: exact, value: "bleu[fp32] + mean_bleu[fp32]", at_least: 0}
 )yaml");
-  const std::vector<std::string> command{build_path("/bin/lmx"),         "experiment", "run",
-                                         path("experiments/pairs.yaml"), "--out",      path("out")};
+  const Words command{build_path("/bin/lmx"),         "experiment", "run",
+                      path("experiments/pairs.yaml"), "--out",      path("out")};
   const Outcome o = run_process(command, environment());
-  ASSERT_EQ(o.code, 0) << o.err;
+  ASSERT_THAT(o, Succeeds());
   const Json results = Json::parse(read_file(folder_ / "out/results.json"));
   for (const Json& v : results["verdicts"]) EXPECT_EQ(v["verdict"], "reproduced") << v;
   EXPECT_FALSE(std::filesystem::exists(folder_ / "out/cells/fp32/mean.safetensors"));
@@ -288,21 +261,14 @@ checks:
 }
 
 TEST_F(PairsRun, MistakesAreOneMessage) {
-  Outcome o = run("a", {"batcher.max_tokens=3"});
-  EXPECT_EQ(o.code, 2);
-  EXPECT_THAT(o.err, Names("[token_budget] sentence", "batcher.max_tokens, 3", "too_long=skip"));
+  EXPECT_THAT(run("a", {"batcher.max_tokens=3"}),
+              Refuses("[token_budget] sentence", "batcher.max_tokens, 3", "too_long=skip"));
   use("model: {name: lstm, embedding: 8, cells: 8}");
-  o = run("a");
-  EXPECT_EQ(o.code, 2);
-  EXPECT_THAT(o.err, Names("lstm", "translate: transformer"));
+  EXPECT_THAT(run("a"), Refuses("lstm", "translate: transformer"));
   use("batcher: {name: tbptt, sequence_length: 5}");
-  o = run("a");
-  EXPECT_EQ(o.code, 2);
-  EXPECT_THAT(o.err, Names("same_shape, time_balanced, token_budget"));
+  EXPECT_THAT(run("a"), Refuses("same_shape, time_balanced, token_budget"));
   use("data: {name: synthetic, vocab_size: 60, train_tokens: 3000, valid_tokens: 300, test_tokens: 0, classes: 6}");
-  o = run("a");
-  EXPECT_EQ(o.code, 2);
-  EXPECT_THAT(o.err, Names("transformer", "synthetic", "one language"));
+  EXPECT_THAT(run("a"), Refuses("transformer", "synthetic", "one language"));
   EXPECT_FALSE(std::filesystem::exists(folder_ / "a"));
 }
 
@@ -310,7 +276,7 @@ TEST_F(PairsRun, MistakesAreOneMessage) {
 TEST_F(PairsRun, AMissingCorpusSaysWhatCanBeDone) {
   auto nowhere = environment();
   nowhere["LMX_DATA_DIR"] = path("nowhere");
-  const auto message = [&](const std::string& recipe, const std::string& advice, std::vector<std::string> more = {}) {
+  const auto message = [&](const std::string& recipe, const std::string& advice, Words more = {}) {
     const Outcome o = run_process(
         joined({build_path("/bin/lmx"), "run", source_path("/recipes/") + recipe + ".yaml", "run.dir=" + path("a")},
                more),
@@ -320,8 +286,7 @@ TEST_F(PairsRun, AMissingCorpusSaysWhatCanBeDone) {
     EXPECT_FALSE(std::filesystem::exists(folder_ / "a"));
     return o.err;
   };
-  for (const std::vector<std::string>& ranks :
-       {std::vector<std::string>{}, {"comm=self", "comm.ranks=1"}, {"comm.ranks=2"}})
+  for (const Words& ranks : {Words{}, {"comm=self", "comm.ranks=1"}, {"comm.ranks=2"}})
     EXPECT_THAT(message("ott_wmt", "scale=desk", ranks), Names("wmt16_en_de", "lmx data fetch"));
   EXPECT_THAT(message("puri_amazon_4096", "puri/scale=desk"), Names("amazon_reviews"));
 }

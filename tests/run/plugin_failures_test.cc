@@ -1,22 +1,16 @@
 // The output and the records of a run whose plugin fails, or whose plugin's build changes.
 #include <fcntl.h>
-#include <gmock/gmock.h>
 #include <sys/stat.h>
 
 #include <cmath>
 #include <cstdlib>
-#include <nlohmann/json.hpp>
 
-#include "names.h"
-#include "paths.h"
 #include "process/run_fixture.h"
 
 namespace lmx_test {
 namespace {
 
 using nlohmann::json;
-using testing::HasSubstr;
-using testing::Not;
 
 class PluginFailures : public RunTest {
  protected:
@@ -35,11 +29,8 @@ threads: 1
 )");
   }
   static std::string folder_of(int fault) { return build_path("/tests/plugins/model_") + std::to_string(fault); }
-  Outcome train(int fault, const std::vector<std::string>& more = {}) const {
-    return train_with(folder_of(fault), "plugin.yaml", more);
-  }
-  Outcome train_with(const std::string& plugins, const std::string& recipe,
-                     const std::vector<std::string>& more) const {
+  Outcome train(int fault, const Words& more = {}) const { return train_with(folder_of(fault), "plugin.yaml", more); }
+  Outcome train_with(const std::string& plugins, const std::string& recipe, const Words& more) const {
     return run_process(
         joined({build_path("/bin/lmx"), "run", path(recipe), "run.dir=" + path("a"), "--plugin-dir", plugins}, more),
         crashes_unhandled(environment()));
@@ -48,9 +39,8 @@ threads: 1
 };
 
 TEST_F(PluginFailures, AnExceptionNamesThePluginAndTheFunction) {
-  const Outcome o = train(4);
-  EXPECT_EQ(o.code, 1);
-  EXPECT_THAT(o.err, Names("forward()", "model plugin 'test_model'", "/model_4/test_model/test_model.so", "map::at"));
+  EXPECT_THAT(train(4),
+              Fails("forward()", "model plugin 'test_model'", "/model_4/test_model/test_model.so", "map::at"));
   EXPECT_EQ(status()["state"], "failed");
   EXPECT_THAT(status()["reason"].get<std::string>(), HasSubstr("test_model"));
 }
@@ -96,7 +86,7 @@ TEST_F(PluginFailures, ARankThatCrashesFirstWaitsForTheStatus) {
 struct FailingCall {
   std::string function, folder, kind, name;
   bool crashes;
-  std::vector<std::string> overrides;  // choose the plugin
+  Words overrides;  // choose the plugin
 };
 class FailingCalls : public PluginFailures, public testing::WithParamInterface<FailingCall> {};
 
@@ -113,8 +103,8 @@ TEST_P(FailingCalls, NameThePluginAndTheFunction) {
 }
 
 // One rank: with more of them, another rank may crash before rank 0 has made the run's files.
-const std::vector<std::string> kFaultyBatcher{"~batcher", "+batcher={name: test_faulty, sequence_length: 6}"};
-const std::vector<std::string> kFaultySync{"++sync={rest: {params: '.*', strategy: test_top_k}}", "--ranks", "1"};
+const Words kFaultyBatcher{"~batcher", "+batcher={name: test_faulty, sequence_length: 6}"};
+const Words kFaultySync{"++sync={rest: {params: '.*', strategy: test_top_k}}", "--ranks", "1"};
 INSTANTIATE_TEST_SUITE_P(
     All, FailingCalls,
     testing::Values(FailingCall{"batch()", "throwing_batch", "batcher", "test_faulty", false, kFaultyBatcher},
@@ -124,8 +114,7 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& one) { return one.param.folder; });
 
 TEST_F(PluginFailures, ProvenanceNamesFoldersAndPluginsAndAResumeTellsOfAnotherBuild) {
-  const Outcome first = train(0, {"--until", "3", "--config-dir", path("")});
-  ASSERT_EQ(first.code, 0) << first.err;
+  ASSERT_THAT(train(0, {"--until", "3", "--config-dir", path("")}), Succeeds());
   const json start = json::parse(read_file(path("a/provenance.json")))["starts"][0];
   const std::string words = start["command_line"].dump();
   EXPECT_THAT(words, Names("\"--plugin-dir\",\"" + folder_of(0), "--config-dir"));
@@ -136,7 +125,7 @@ TEST_F(PluginFailures, ProvenanceNamesFoldersAndPluginsAndAResumeTellsOfAnotherB
 
   const auto resumed = [&](int fault, const char* until) {
     const Outcome o = train(fault, {"--resume", path("a"), "--until", until});
-    EXPECT_EQ(o.code, 0) << o.err;
+    EXPECT_THAT(o, Succeeds());
     return o.err;
   };
   EXPECT_THAT(resumed(0, "4"), Not(HasSubstr("another build")));
@@ -149,16 +138,14 @@ TEST_F(PluginFailures, ProvenanceNamesFoldersAndPluginsAndAResumeTellsOfAnotherB
 TEST_F(PluginFailures, TheMemoryPlanCountsTheCarriedState) {
   const std::string window = "model.window=64000";
   const Outcome planned = train(0, {"--dry-run", window}), trained = train(0, {window});
-  EXPECT_EQ(planned.code, 0) << planned.err;
-  EXPECT_EQ(trained.code, 0) << trained.err;
+  EXPECT_THAT(planned, Succeeds());
+  EXPECT_THAT(trained, Succeeds());
   const double bytes = bytes_of(planned.out, "activations");
   EXPECT_GT(bytes, 8.0 * 64000 * 8 * 4);
   EXPECT_NEAR(bytes, bytes_of(trained.err, "activations"), 0.02 * bytes);
 }
 
 // Runs of a plugin's decoder that consists of public ops and adds a term to the loss: checks, records, ranks, text.
-
-using testing::AllOf;
 
 const std::string kPlugins = build_path("/tests/plugins/composed");
 
@@ -174,13 +161,9 @@ class ComposedRun : public RunTest {
           "loss: {name: full_softmax}\noptimizer: {name: sgd, lr: 0.5}\nclip: 1.0\n"
           "train: {steps: 12, log_every: 3, eval_every: 12}\nthreads: 1\n");
   }
-  Outcome lmx(std::vector<std::string> words) const {
-    words.insert(words.end(), {"--plugin-dir", kPlugins});
-    return run_lmx(std::move(words), environment());
-  }
-  Outcome train(const std::string& name, std::vector<std::string> more = {}) const {
-    more.insert(more.end(), {"--plugin-dir", kPlugins});
-    return run(name, more);
+  Outcome lmx(const Words& words) const { return run_lmx(joined(words, {"--plugin-dir", kPlugins}), environment()); }
+  Outcome train(const std::string& name, const Words& more = {}) const {
+    return run(name, joined(more, {"--plugin-dir", kPlugins}));
   }
   static void expect_near(const std::vector<double>& a, const std::vector<double>& b, double relative) {
     ASSERT_EQ(a.size(), b.size());
@@ -190,23 +173,21 @@ class ComposedRun : public RunTest {
 
 TEST_F(ComposedRun, PassesItsKindsChecks) {
   const std::string library = kPlugins + "/composed_decoder/composed_decoder.so";
-  const Outcome o = run_lmx(
-      {"plugins", "check", library, "--config", "{layers: 2, d: 16, heads: 4, kv_heads: 2, ffn: 8}"}, environment());
-  EXPECT_EQ(o.code, 0) << o.out << o.err;
-  EXPECT_THAT(o.out, AllOf(HasSubstr("ok    decoding "), HasSubstr("ok    gradients "), HasSubstr(" 0 failed\n")));
+  EXPECT_THAT(run_lmx({"plugins", "check", library, "--config", "{layers: 2, d: 16, heads: 4, kv_heads: 2, ffn: 8}"},
+                      environment()),
+              Prints("ok    decoding ", "ok    gradients ", " 0 failed\n"));
 }
 
 // A loss term is divided like the likelihood: the gradients of ranks and micro-batches sum to that of one process, and
 // they record the same term.
 TEST_F(ComposedRun, TermsAreThoseOfOneProcess) {
-  ASSERT_EQ(train("one").code, 0);
+  ASSERT_THAT(train("one"), Succeeds());
   const std::vector<double> terms = series("one", "train", "loss/activation");
   ASSERT_EQ(terms.size(), 4u);
   EXPECT_GT(terms[0], 0);
-  for (const auto& [name, more] : std::vector<std::pair<std::string, std::vector<std::string>>>{
+  for (const auto& [name, more] : std::vector<std::pair<std::string, Words>>{
            {"ranks", {"--ranks", "2"}}, {"micro", {"batch.micro=2"}}, {"uneven", {"--ranks", "3", "batch.micro=1"}}}) {
-    const Outcome o = train(name, more);
-    ASSERT_EQ(o.code, 0) << o.err;
+    ASSERT_THAT(train(name, more), Succeeds());
     expect_near(series(name, "train", "loss/activation"), terms, 1e-5);
     expect_near(series(name, "train", "nll_nat"), series("one", "train", "nll_nat"), 1e-5);
     expect_near(series(name, "valid", "ppl"), series("one", "valid", "ppl"), 1e-5);
@@ -215,9 +196,9 @@ TEST_F(ComposedRun, TermsAreThoseOfOneProcess) {
 
 // Before the first update both runs have the same likelihood. Then the term reduces the features.
 TEST_F(ComposedRun, PerplexityLeavesTermsOut) {
-  const std::vector<std::string> each{"train.log_every=1"};
-  ASSERT_EQ(train("with", each).code, 0);
-  ASSERT_EQ(train("without", {"train.log_every=1", "model.activation=0"}).code, 0);
+  const Words each{"train.log_every=1"};
+  ASSERT_THAT(train("with", each), Succeeds());
+  ASSERT_THAT(train("without", {"train.log_every=1", "model.activation=0"}), Succeeds());
   const std::vector<double> with = series("with", "train", "nll_nat"), without = series("without", "train", "nll_nat");
   EXPECT_EQ(with.at(0), without.at(0));
   EXPECT_NE(with.at(5), without.at(5));
@@ -227,17 +208,17 @@ TEST_F(ComposedRun, PerplexityLeavesTermsOut) {
 }
 
 TEST_F(ComposedRun, AResumedRunRecordsTheSameTerms) {
-  const std::vector<std::string> often{"train.log_every=5", "checkpoint.every=1"};
-  ASSERT_EQ(train("whole", often).code, 0);
-  ASSERT_EQ(train("halves", {"train.log_every=5", "checkpoint.every=1", "--until", "3"}).code, 0);
-  ASSERT_EQ(train("halves", {"train.log_every=5", "checkpoint.every=1", "--resume", "auto"}).code, 0);
+  const Words often{"train.log_every=5", "checkpoint.every=1"};
+  ASSERT_THAT(train("whole", often), Succeeds());
+  ASSERT_THAT(train("halves", {"train.log_every=5", "checkpoint.every=1", "--until", "3"}), Succeeds());
+  ASSERT_THAT(train("halves", {"train.log_every=5", "checkpoint.every=1", "--resume", "auto"}), Succeeds());
   EXPECT_EQ(series("halves", "train", "loss/activation"), series("whole", "train", "loss/activation"));
 }
 
 TEST_F(ComposedRun, Generates) {
-  ASSERT_EQ(train("a").code, 0);
+  ASSERT_THAT(train("a"), Succeeds());
   const Outcome o = lmx({"generate", path("a"), "--tokens", "30"});
-  ASSERT_EQ(o.code, 0) << o.err;
+  ASSERT_THAT(o, Succeeds());
   EXPECT_EQ(o.out, lmx({"generate", path("a"), "--tokens", "30"}).out);
   EXPECT_NE(o.out, lmx({"generate", path("a"), "--tokens", "30", "--seed", "2"}).out);
 }

@@ -1,21 +1,13 @@
 // `lmx run` with several ranks: threads of one process or separate processes give the same bits, and errors appear
 // once.
-#include <gmock/gmock.h>
-
-#include <nlohmann/json.hpp>
 #include <random>
 
 #include "app/jobs/launcher.h"
 #include "comm/mpi_here.h"
-#include "names.h"
-#include "patterns.h"
 #include "process/run_fixture.h"
 
 namespace lmx_test {
 namespace {
-
-namespace fs = std::filesystem;
-using testing::HasSubstr;
 
 class RanksTest : public RunTest {
  protected:
@@ -26,8 +18,7 @@ class RanksTest : public RunTest {
 
 TEST_F(RanksTest, VirtualRanksSayWhatTravelled) {
   const Outcome o = run("v", {"--ranks", "3"});
-  ASSERT_EQ(o.code, 0) << o.err;
-  EXPECT_THAT(o.err, Names("3 virtual ranks", "all ranks sent", "control", "all_gather"));
+  ASSERT_THAT(o, Warns("3 virtual ranks", "all ranks sent", "control", "all_gather"));
   EXPECT_EQ(count_of(o.out, "valid ppl"), count_of(o.out, "\nvalid ppl") + count_of(o.out, "best valid ppl"));
 }
 
@@ -35,9 +26,7 @@ TEST_F(RanksTest, AHostHasAtMostSoManyProcesses) {
   for (const auto& [ranks, limit] : {std::pair{"4097", "4096 ranks on a host"},
                                      {"1048577", "[0, 1048576]"},
                                      {"4294967297", "[0, 1048576]"}}) {  // the last one is 1 in 32 bits
-    const Outcome o = run("a", {"comm={name: gloo, ranks: " + std::string(ranks) + "}"});
-    EXPECT_EQ(o.code, 2) << o.err;
-    EXPECT_THAT(o.err, Names("comm", ranks, limit));
+    EXPECT_THAT(run("a", {"comm={name: gloo, ranks: " + std::string(ranks) + "}"}), Refuses("comm", ranks, limit));
     EXPECT_FALSE(fs::exists(path("a")));
   }
 }
@@ -51,7 +40,7 @@ TEST_F(RanksTest, EqualRunsSendEqualBytes) {
     return all;
   };
   for (const char* dir : {"a", "a_longer_name"})
-    ASSERT_EQ(run(dir, {"--ranks", "2", "train.log_every=1"}).code, 0) << dir;
+    ASSERT_THAT(run(dir, {"--ranks", "2", "train.log_every=1"}), Succeeds()) << dir;
   EXPECT_GT(bytes("a").size(), 4u);
   EXPECT_EQ(bytes("a"), bytes("a_longer_name"));
 }
@@ -59,9 +48,8 @@ TEST_F(RanksTest, EqualRunsSendEqualBytes) {
 TEST_F(RanksTest, ProcessesThatGlooConnectsAndThreadsGiveTheSameBits) {
   const Outcome processes = run("g", {"comm={name: gloo, ranks: 3}"});
   if (processes.err.find("no Gloo") != std::string::npos) GTEST_SKIP() << processes.err;
-  ASSERT_EQ(processes.code, 0) << processes.err;
-  const Outcome threads = run("v", {"--ranks", "3"});
-  ASSERT_EQ(threads.code, 0) << threads.err;
+  ASSERT_THAT(processes, Succeeds());
+  ASSERT_THAT(run("v", {"--ranks", "3"}), Succeeds());
   EXPECT_EQ(model("g"), model("v"));
   EXPECT_EQ(metrics("g"), metrics("v"));
   EXPECT_EQ(count_of(processes.out, "\nvalid ppl"), 1u) << processes.out;
@@ -69,25 +57,24 @@ TEST_F(RanksTest, ProcessesThatGlooConnectsAndThreadsGiveTheSameBits) {
 
 // Processes exchange in parallel with steps, threads do not; the last exchange ends with the run.
 TEST_F(RanksTest, ExchangesBesideStepsGiveTheSameBits) {
-  const std::vector<std::string> streaming{
-      "sync={all: {params: .*, strategy: diloco, every: 4, fragments: 2, delay: 3, mix: 0.5}}", "train.ema=0",
-      "train.steps=24"};
+  const Words streaming{"sync={all: {params: .*, strategy: diloco, every: 4, fragments: 2, delay: 3, mix: 0.5}}",
+                        "train.ema=0", "train.steps=24"};
   const auto with = [&](const std::string& group) {
-    std::vector<std::string> all = streaming;
+    Words all = streaming;
     all.push_back(group);
     return all;
   };
   const Outcome processes = run("g", with("comm={name: gloo, ranks: 2}"));
   if (processes.err.find("no Gloo") != std::string::npos) GTEST_SKIP() << processes.err;
-  ASSERT_EQ(processes.code, 0) << processes.err;
-  ASSERT_EQ(run("v", with("comm={name: virtual, ranks: 2}")).code, 0);
+  ASSERT_THAT(processes, Succeeds());
+  ASSERT_THAT(run("v", with("comm={name: virtual, ranks: 2}")), Succeeds());
   EXPECT_EQ(model("g"), model("v"));
   EXPECT_EQ(metrics("g"), metrics("v"));
 }
 
 // The tables are summed in each step, beside which nothing is exchanged. Step 12 is in the middle of a period.
 TEST_F(RanksTest, RulesOfBothKindsGiveTheSameBits) {
-  const auto with = [](const std::string& group) -> std::vector<std::string> {
+  const auto with = [](const std::string& group) -> Words {
     return {
         "sync={tables: {params: embedding|softmax, strategy: unique}, rest: {params: .*, strategy: diloco, "
         "every: 5, fragments: 2, delay: 2, mix: 0.5}}",
@@ -102,28 +89,27 @@ TEST_F(RanksTest, RulesOfBothKindsGiveTheSameBits) {
     for (const int rank : {0, 1, 2}) EXPECT_EQ(of_rank(dir, rank), of_rank("v", rank)) << rank;
     EXPECT_NE(of_rank(dir, 0), of_rank(dir, 1));
   };
-  ASSERT_EQ(run("v", with("comm={name: virtual, ranks: 3}")).code, 0);
+  ASSERT_THAT(run("v", with("comm={name: virtual, ranks: 3}")), Succeeds());
   const Outcome gloo = run("g", with("comm={name: gloo, ranks: 3}"));
   if (gloo.err.find("no Gloo") == std::string::npos) {
-    ASSERT_EQ(gloo.code, 0) << gloo.err;
+    ASSERT_THAT(gloo, Succeeds());
     expect_threads("g");
   }
   need_mpi();
   if (IsSkipped()) return;
   const Outcome mpi = run("m", with("comm={name: mpi, ranks: 3}"));
   if (mpi.code == 2 && mpi.err.find("no MPI") != std::string::npos) GTEST_SKIP() << mpi.err;
-  ASSERT_EQ(mpi.code, 0) << mpi.err;
+  ASSERT_THAT(mpi, Succeeds());
   expect_threads("m");
 }
 
 TEST_F(RanksTest, ProcessesAndThreadsGiveTheSameBits) {
   need_mpi();
   if (IsSkipped()) return;
-  const Outcome threads = run("v", {"--ranks", "3"});
-  ASSERT_EQ(threads.code, 0) << threads.err;
+  ASSERT_THAT(run("v", {"--ranks", "3"}), Succeeds());
   const Outcome processes = run("m", {"comm={name: mpi, ranks: 3}"});
   if (processes.code == 2 && processes.err.find("no MPI") != std::string::npos) GTEST_SKIP() << processes.err;
-  ASSERT_EQ(processes.code, 0) << processes.err;
+  ASSERT_THAT(processes, Succeeds());
   EXPECT_EQ(model("m"), model("v"));
   EXPECT_EQ(metrics("m"), metrics("v"));
   EXPECT_EQ(count_of(processes.out, "\nvalid ppl"), 1u) << processes.out;
@@ -134,7 +120,7 @@ TEST_F(RanksTest, ProcessesAndThreadsGiveTheSameBits) {
 TEST_F(RanksTest, BitsDoNotDependOnTheMachineWhereTheRecipeSaysNoThreads) {
   need_mpi();
   if (IsSkipped()) return;
-  const auto with = [](std::vector<std::string> more) {
+  const auto with = [](Words more) {
     more.insert(more.end(),
                 {"threads=0", "model={name: lstm, embedding: 96, cells: 200, projection: 96}", "train.steps=8",
                  "batch={global: 16, micro: 0}", "data.vocab_size=3000", "data.train_tokens=6000"});
@@ -144,17 +130,17 @@ TEST_F(RanksTest, BitsDoNotDependOnTheMachineWhereTheRecipeSaysNoThreads) {
     return nlohmann::json::parse(read_file(folder_ / dir / "provenance.json"))["starts"][0]["compute"]["threads"];
   };
   const Outcome threads = run("v", with({"--ranks", "1"}));
-  ASSERT_EQ(threads.code, 0) << threads.err;
+  ASSERT_THAT(threads, Succeeds());
   const Outcome processes = run("m", with({"comm={name: mpi, ranks: 1}"}));
   if (processes.code == 2 && processes.err.find("no MPI") != std::string::npos) GTEST_SKIP() << processes.err;
-  ASSERT_EQ(processes.code, 0) << processes.err;
+  ASSERT_THAT(processes, Succeeds());
   EXPECT_FALSE(model("m", 8).empty());
   EXPECT_TRUE(model("m", 8) == model("v", 8));
   EXPECT_EQ(threads_of("m"), 1);
   EXPECT_EQ(threads_of("v"), 1);
   if (lmx_cli::jobs::own_core_count() < 2) return;
   EXPECT_THAT(processes.err, Names("cores", "threads="));
-  ASSERT_EQ(run("d", with({"comm={name: mpi, ranks: 1}", "deterministic=false"})).code, 0);
+  ASSERT_THAT(run("d", with({"comm={name: mpi, ranks: 1}", "deterministic=false"})), Succeeds());
   EXPECT_GT(threads_of("d"), 1);
 }
 
@@ -164,26 +150,20 @@ TEST_F(RanksTest, MoreThreadsThanTheSystemAllows) {
   GTEST_SKIP() << "a sanitizer's shadow memory needs more addresses than this test's limit";
 #endif
   if (on_path("prlimit").empty()) GTEST_SKIP() << "there is no prlimit (Debian: util-linux)";
-  std::vector<std::string> words{"prlimit", "--as=4000000000"};
+  Words words{"prlimit", "--as=4000000000"};
   for (const std::string& word : command("v", {"--ranks", "5000"})) words.push_back(word);
-  const Outcome o = run_process(words, environment());
-  EXPECT_EQ(o.code, 1) << o.err;
-  EXPECT_THAT(o.err, Names("[virtual]", "5000", "3814 MiB", "ulimit -v"));
+  EXPECT_THAT(run_process(words, environment()), Fails("[virtual]", "5000", "3814 MiB", "ulimit -v"));
   EXPECT_FALSE(fs::exists(path("v")));
 }
 
 TEST_F(RanksTest, ASignalToAJobSavesAndOtherNumbersOfRanksGoOn) {
   need_mpi();
   if (IsSkipped()) return;
-  const std::vector<std::string> longer{"train.steps=240", "checkpoint.every=240", "train.eval_every=240",
-                                        "train.log_every=10"};
-  const auto with = [&](std::vector<std::string> more) {
-    more.insert(more.end(), longer.begin(), longer.end());
-    return more;
-  };
+  const Words longer{"train.steps=240", "checkpoint.every=240", "train.eval_every=240", "train.log_every=10"};
+  const auto with = [&](const Words& more) { return joined(more, longer); };
   const Outcome whole = run("whole", with({"comm={name: mpi, ranks: 2}"}));
   if (whole.code == 2 && whole.err.find("no MPI") != std::string::npos) GTEST_SKIP() << whole.err;
-  ASSERT_EQ(whole.code, 0) << whole.err;
+  ASSERT_THAT(whole, Succeeds());
   const pid_t child = start(command("cut", with({"comm={name: mpi, ranks: 2}"})));
   ASSERT_TRUE(wait_for_records(child, "cut"));
   kill(child, SIGTERM);
@@ -191,8 +171,7 @@ TEST_F(RanksTest, ASignalToAJobSavesAndOtherNumbersOfRanksGoOn) {
   EXPECT_THAT(read_file(folder_ / "cut" / "status.json"), HasSubstr("\"interrupted\""));
   for (const char* copy : {"three", "threads", "one"}) fs::copy(path("cut"), path(copy), fs::copy_options::recursive);
   const auto go_on = [&](const std::string& dir, const std::string& comm) {
-    const Outcome rest = run(dir, with({"comm=" + comm, "--resume", path(dir)}));
-    EXPECT_EQ(rest.code, 0) << rest.err;
+    EXPECT_THAT(run(dir, with({"comm=" + comm, "--resume", path(dir)})), Succeeds());
     return model(dir, 240);
   };
   EXPECT_EQ(go_on("cut", "{name: mpi, ranks: 2}"), model("whole", 240));
@@ -219,10 +198,9 @@ TEST_F(RanksTest, OneErrorForAllRanks) {
 class Workers : public RunTest {
  protected:
   // Small steps, so that a kill can interrupt any part: between steps, in a meeting, in a checkpoint.
-  std::vector<std::string> words(const std::string& dir, const std::vector<std::string>& more) const {
-    std::vector<std::string> all =
-        command(dir, {"--ranks", "4", "sync.rest.params=.*", "sync.rest.strategy=param_server",
-                      "sync.rest.codec.kind=one_bit", "train.ema=0"});
+  Words words(const std::string& dir, const Words& more) const {
+    Words all = command(dir, {"--ranks", "4", "sync.rest.params=.*", "sync.rest.strategy=param_server",
+                              "sync.rest.codec.kind=one_bit", "train.ema=0"});
     all.insert(all.end(), more.begin(), more.end());
     return all;
   }
@@ -230,7 +208,7 @@ class Workers : public RunTest {
 
 TEST_F(Workers, KilledAtRandomMomentsEndInTheSameBits) {
   const auto begin = std::chrono::steady_clock::now();
-  ASSERT_EQ(run_process(words("whole", {}), environment()).code, 0);
+  ASSERT_THAT(run_process(words("whole", {}), environment()), Succeeds());
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   const std::string expected = model("whole");
   ASSERT_FALSE(expected.empty());
@@ -244,15 +222,13 @@ TEST_F(Workers, KilledAtRandomMomentsEndInTheSameBits) {
     const int code = wait_for(child);
     ASSERT_TRUE(code == 0 || code == 128 + SIGKILL) << code;
   }
-  const Outcome o = run_process(words("killed", {"--resume", "auto"}), environment());
-  ASSERT_EQ(o.code, 0) << o.err;
+  ASSERT_THAT(run_process(words("killed", {"--resume", "auto"}), environment()), Succeeds());
   EXPECT_EQ(model("killed"), expected);
 }
 
 TEST_F(Workers, SignalsEndThemAtOnceAndLoseNothing) {
-  const std::vector<std::string> longer{"train.steps=800", "checkpoint.every=800", "train.eval_every=800",
-                                        "train.log_every=10"};
-  ASSERT_EQ(run_process(words("whole", longer), environment()).code, 0);
+  const Words longer{"train.steps=800", "checkpoint.every=800", "train.eval_every=800", "train.log_every=10"};
+  ASSERT_THAT(run_process(words("whole", longer), environment()), Succeeds());
   for (const auto& [signal, code] : {std::pair{SIGTERM, 143}, std::pair{SIGINT, 130}}) {
     const std::string dir = "signal" + std::to_string(signal);
     const pid_t child = start(words(dir, longer));
@@ -260,10 +236,7 @@ TEST_F(Workers, SignalsEndThemAtOnceAndLoseNothing) {
     kill(child, signal);
     ASSERT_EQ(wait_for(child), code);
     EXPECT_THAT(read_file(folder_ / dir / "status.json"), HasSubstr("\"interrupted\""));
-    std::vector<std::string> again = longer;
-    again.insert(again.end(), {"--resume", path(dir)});
-    const Outcome o = run_process(words(dir, again), environment());
-    ASSERT_EQ(o.code, 0) << o.err;
+    ASSERT_THAT(run_process(words(dir, joined(longer, {"--resume", path(dir)})), environment()), Succeeds());
     EXPECT_EQ(model(dir, 800), model("whole", 800));
   }
 }

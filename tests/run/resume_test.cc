@@ -1,26 +1,18 @@
 // Runs that are killed or receive a signal, and continue bit-exactly.
-#include <gmock/gmock.h>
-
 #include <random>
 
-#include "names.h"
-#include "paths.h"
 #include "process/run_fixture.h"
 
 namespace lmx_test {
 namespace {
 
-namespace fs = std::filesystem;
-using testing::HasSubstr;
-using testing::Not;
-
 class Resume : public RunTest {
  protected:
   // lmx eval or lmx generate on run `a`.
-  std::vector<std::string> lmx(const std::string& verb) const { return {build_path("/bin/lmx"), verb, path("a")}; }
+  Words lmx(const std::string& verb) const { return {build_path("/bin/lmx"), verb, path("a")}; }
 
   // Each command ends with exit code 2 and one message.
-  void refused(const std::vector<std::vector<std::string>>& commands, const std::vector<std::string>& parts) const {
+  void refused(const std::vector<Words>& commands, const Words& parts) const {
     for (const auto& words : commands) {
       const Outcome o = run_process(words, environment());
       EXPECT_EQ(o.code, 2) << words[1] << ": " << o.err;
@@ -31,7 +23,7 @@ class Resume : public RunTest {
   }
 
   // Runs as this user; if this user is root, as a user without root's permissions.
-  Outcome run_as_other(std::vector<std::string> words) const {
+  Outcome run_as_other(Words words) const {
     if (geteuid() == 0) words.insert(words.begin(), {"setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"});
     return run_process(words, environment());
   }
@@ -42,9 +34,9 @@ class Killed : public Resume, public testing::WithParamInterface<const char*> {}
 INSTANTIATE_TEST_SUITE_P(Ranks, Killed, testing::Values("1", "3"));
 
 TEST_P(Killed, AtRandomMomentsEndsInTheSameBits) {
-  const std::vector<std::string> ranks{"--ranks", GetParam()};
+  const Words ranks{"--ranks", GetParam()};
   const auto begin = std::chrono::steady_clock::now();
-  ASSERT_EQ(run("whole", ranks).code, 0);
+  ASSERT_THAT(run("whole", ranks), Succeeds());
   double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   const std::string expected = model("whole");
   ASSERT_FALSE(expected.empty());
@@ -72,8 +64,7 @@ TEST_P(Killed, AtRandomMomentsEndsInTheSameBits) {
     seconds *= 0.9;
   }
   const std::string last = "killed" + std::to_string(finished);
-  const Outcome o = run(last, {"--resume", "auto", ranks[0], ranks[1]});
-  ASSERT_EQ(o.code, 0) << o.err;
+  ASSERT_THAT(run(last, {"--resume", "auto", ranks[0], ranks[1]}), Succeeds());
   EXPECT_EQ(model(last), expected);
   EXPECT_EQ(metrics(last), metrics("whole"));
   for (const auto& entry : fs::directory_iterator(folder_ / last / "checkpoints"))
@@ -83,28 +74,24 @@ TEST_P(Killed, AtRandomMomentsEndsInTheSameBits) {
 // Pauses between validations, at one, and at the last step, which is no pause; the schedule depends on every
 // validation.
 TEST_F(Resume, PausesLeaveNoTrace) {
-  ASSERT_EQ(run("whole").code, 0);
+  ASSERT_THAT(run("whole"), Succeeds());
   for (const std::string until : {"1", "35", "60"}) {
-    const Outcome o = run("paused", {"--until", until, "--resume", "auto"});
-    ASSERT_EQ(o.code, 0) << o.err;
-    EXPECT_THAT(o.out, Names("paused after step " + until + "\n", "valid ppl ", " --resume "));
+    ASSERT_THAT(run("paused", {"--until", until, "--resume", "auto"}),
+                Prints("paused after step " + until + "\n", "valid ppl ", " --resume "));
     EXPECT_THAT(read_file(folder_ / "paused/status.json"), Names("\"paused\"", "\"step\": " + until + ","));
     const std::string records = read_file(folder_ / "paused/metrics.jsonl");
     EXPECT_THAT(records, HasSubstr("{\"step\":" + until + ",\"split\":\"valid\""));
     EXPECT_THAT(records, Not(HasSubstr("{\"step\":" + std::to_string(std::stoi(until) + 1))));
   }
-  const Outcome o = run("paused", {"--until", "120", "--resume", "auto"});
-  ASSERT_EQ(o.code, 0) << o.err;
-  EXPECT_THAT(o.out, Not(HasSubstr("paused after")));
+  ASSERT_THAT(run("paused", {"--until", "120", "--resume", "auto"}), Prints(Not(HasSubstr("paused after"))));
   EXPECT_THAT(read_file(folder_ / "paused/status.json"), HasSubstr("\"done\""));
   EXPECT_EQ(model("paused"), model("whole"));
   EXPECT_EQ(metrics("paused"), metrics("whole"));
 }
 
 TEST_F(Resume, SignalsFinishTheStepAndSaveIt) {
-  const std::vector<std::string> longer{"train.steps=1500", "checkpoint.every=1500", "train.eval_every=1500",
-                                        "train.log_every=10"};
-  ASSERT_EQ(run("whole", longer).code, 0);
+  const Words longer{"train.steps=1500", "checkpoint.every=1500", "train.eval_every=1500", "train.log_every=10"};
+  ASSERT_THAT(run("whole", longer), Succeeds());
   for (const auto& [signal, code] : {std::pair{SIGTERM, 143}, std::pair{SIGINT, 130}}) {
     const std::string dir = "signal" + std::to_string(signal);
     const pid_t child = start(command(dir, longer));
@@ -125,27 +112,26 @@ TEST_F(Resume, SignalsFinishTheStepAndSaveIt) {
 TEST_F(Resume, TheHintAfterASignalIsACommandThatWorks) {
   const std::string plugins = build_path("/tests/plugins/good"), dir = "cut off at $5";
   fs::create_directory(path("more groups"));
-  const std::vector<std::string> more{"train.steps=1500",
-                                      "train.eval_every=1500",
-                                      "checkpoint.every=1500",
-                                      "clip=[]",
-                                      "train.log_every=10",
-                                      "--plugin-dir",
-                                      plugins,
-                                      "--config-dir",
-                                      path("more groups")};
-  ASSERT_EQ(run("whole", more).code, 0);
+  const Words more{"train.steps=1500",
+                   "train.eval_every=1500",
+                   "checkpoint.every=1500",
+                   "clip=[]",
+                   "train.log_every=10",
+                   "--plugin-dir",
+                   plugins,
+                   "--config-dir",
+                   path("more groups")};
+  ASSERT_THAT(run("whole", more), Succeeds());
   const pid_t child = start(command(dir, more), path("out.txt"));
   ASSERT_TRUE(wait_for_records(child, dir));
   kill(child, SIGTERM);
   ASSERT_EQ(wait_for(child), 143);
   const std::string out = read_file(path("out.txt"));
-  const std::vector<std::string> hints = proposed(out);
+  const Words hints = proposed(out);
   ASSERT_EQ(hints.size(), 3u) << out;
   EXPECT_THAT(hints.back(), Names(" run ", "--plugin-dir " + plugins, "--resume "));
   for (auto hint = hints.rbegin(); hint != hints.rend(); ++hint) {  // the best one exists when the run has ended
-    const Outcome o = run_process({"/bin/sh", "-c", *hint}, environment_with_lmx());
-    EXPECT_EQ(o.code, 0) << *hint << "\n" << o.err;
+    EXPECT_THAT(run_process({"/bin/sh", "-c", *hint}, environment_with_lmx()), Succeeds()) << *hint;
   }
   EXPECT_EQ(model(dir, 1500), model("whole", 1500));
 }
@@ -157,7 +143,7 @@ TEST_F(Resume, FinishedRunSaysItsResultAgain) {
 }
 
 TEST_F(Resume, AnotherModelShape) {
-  ASSERT_EQ(run("a", {"train.steps=10"}).code, 0);
+  ASSERT_THAT(run("a", {"train.steps=10"}), Succeeds());
   const Outcome o = run("a", {"train.steps=10", "--resume", path("a"), "model.cells=24"});
   EXPECT_EQ(o.code, 2);
   EXPECT_THAT(o.err,
@@ -165,42 +151,34 @@ TEST_F(Resume, AnotherModelShape) {
 }
 
 TEST_F(Resume, AnotherRecipeOfTheSameShape) {
-  ASSERT_EQ(run("a", {"train.steps=10"}).code, 0);
+  ASSERT_THAT(run("a", {"train.steps=10"}), Succeeds());
   const Outcome o =
       run("a", {"train.steps=10", "--resume", path("a"), "seed=2", "optimizer.lr=0.5", "model.dropout=0"});
-  EXPECT_EQ(o.code, 2);
-  EXPECT_THAT(o.err, Names("seed: 1 there, 2 here", "optimizer.lr: 0.01 there, 0.5 here", "model.dropout: 0.1 there"));
+  EXPECT_THAT(o, Refuses("seed: 1 there, 2 here", "optimizer.lr: 0.01 there, 0.5 here", "model.dropout: 0.1 there"));
 }
 
 TEST_F(Resume, LongerIsAllowed) {
-  ASSERT_EQ(run("a", {"train.steps=10"}).code, 0);
-  ASSERT_EQ(run("a", {"train.steps=20", "--resume", path("a")}).code, 0);
-  ASSERT_EQ(run("b", {"train.steps=20"}).code, 0);
+  ASSERT_THAT(run("a", {"train.steps=10"}), Succeeds());
+  ASSERT_THAT(run("a", {"train.steps=20", "--resume", path("a")}), Succeeds());
+  ASSERT_THAT(run("b", {"train.steps=20"}), Succeeds());
   EXPECT_FALSE(model("b", 20).empty());
 }
 
 TEST_F(Resume, UnreadableRunDirectories) {
-  Outcome o = run("a", {"--resume", path("nowhere")});
-  EXPECT_EQ(o.code, 2);
-  EXPECT_THAT(o.err, Names(path("nowhere")));
-  o = run("a", {"--resume", path("tiny.yaml")});
-  EXPECT_EQ(o.code, 2);
-  EXPECT_THAT(o.err, Names("no directory"));
+  EXPECT_THAT(run("a", {"--resume", path("nowhere")}), Refuses(path("nowhere")));
+  EXPECT_THAT(run("a", {"--resume", path("tiny.yaml")}), Refuses("no directory"));
   fs::create_directory(path("other"));
   write("other/notes.txt", "x");
-  o = run("a", {"--resume", path("other")});
-  EXPECT_EQ(o.code, 2);
-  EXPECT_THAT(o.err, Names("config.yaml"));
+  EXPECT_THAT(run("a", {"--resume", path("other")}), Refuses("config.yaml"));
   EXPECT_FALSE(fs::exists(path("other/log.txt")));
 }
 
 TEST_F(Resume, DamagedCheckpoints) {
-  ASSERT_EQ(run("a", {"train.steps=10"}).code, 0);
+  ASSERT_THAT(run("a", {"train.steps=10"}), Succeeds());
   const std::string file = path("a/checkpoints/step-10/train_state.safetensors"), good = read_file(file);
   const auto refused = [&](const std::string& message) {
-    const Outcome o = run("a", {"train.steps=20", "--resume", path("a")});
-    EXPECT_EQ(o.code, 2);
-    EXPECT_THAT(o.err, Names("step-10/train_state.safetensors", message));
+    EXPECT_THAT(run("a", {"train.steps=20", "--resume", path("a")}),
+                Refuses("step-10/train_state.safetensors", message));
   };
   write("a/checkpoints/step-10/train_state.safetensors", good.substr(0, good.size() - 9));
   refused("damaged");
@@ -214,8 +192,8 @@ TEST_F(Resume, DamagedCheckpoints) {
 
 // A checkpoint that is complete, but belongs to another model.
 TEST_F(Resume, CheckpointOfAnotherShape) {
-  ASSERT_EQ(run("a", {"train.steps=10"}).code, 0);
-  ASSERT_EQ(run("b", {"train.steps=10", "model.cells=24"}).code, 0);
+  ASSERT_THAT(run("a", {"train.steps=10"}), Succeeds());
+  ASSERT_THAT(run("b", {"train.steps=10", "model.cells=24"}), Succeeds());
   fs::remove_all(path("a/checkpoints"));
   fs::copy(path("b/checkpoints"), path("a/checkpoints"), fs::copy_options::recursive);
   const std::string before = read_file(path("a/metrics.jsonl"));
@@ -227,23 +205,22 @@ TEST_F(Resume, CheckpointOfAnotherShape) {
 
 // A run that an earlier build began has no value of a key that is newer. It used what is the default now.
 TEST_F(Resume, KeysThatAreNewerThanTheRunHaveTheirDefaults) {
-  ASSERT_EQ(run("whole", {"train.steps=20"}).code, 0);
-  ASSERT_EQ(run("a", {"train.steps=20", "--until", "10"}).code, 0);
+  ASSERT_THAT(run("whole", {"train.steps=20"}), Succeeds());
+  ASSERT_THAT(run("a", {"train.steps=20", "--until", "10"}), Succeeds());
   std::string config = read_file(path("a/config.yaml"));
   const std::string key = "deterministic: true\n";
   ASSERT_NE(config.find(key), std::string::npos);
   write("a/config.yaml", config.erase(config.find(key), key.size()));
   refused({command("a", {"train.steps=20", "--resume", "auto", "deterministic=false"})},
           {"another recipe", "deterministic: true there, false here"});
-  const Outcome o = run("a", {"train.steps=20", "--resume", "auto"});
-  ASSERT_EQ(o.code, 0) << o.err;
+  ASSERT_THAT(run("a", {"train.steps=20", "--resume", "auto"}), Succeeds());
   EXPECT_EQ(model("a", 20), model("whole", 20));
 }
 
 TEST_F(Resume, DamagedConfig) {
-  ASSERT_EQ(run("a", {"train.steps=10"}).code, 0);
-  const std::vector<std::vector<std::string>> commands{command("a", {"train.steps=20", "--resume", path("a")}),
-                                                       lmx("eval"), lmx("generate")};
+  ASSERT_THAT(run("a", {"train.steps=10"}), Succeeds());
+  const std::vector<Words> commands{command("a", {"train.steps=20", "--resume", path("a")}), lmx("eval"),
+                                    lmx("generate")};
   const std::string good = read_file(path("a/config.yaml"));
   write("a/config.yaml", "model: {name: lstm\n" + good);
   refused(commands, {path("a/config.yaml") + ":", "'{'", "'}'"});
@@ -257,16 +234,14 @@ TEST_F(Resume, DamagedConfig) {
 
 // Root can read everything, so as root the commands run as another user.
 TEST_F(Resume, DirectoryWithoutPermission) {
-  ASSERT_EQ(run("a", {"train.steps=10"}).code, 0);
+  ASSERT_THAT(run("a", {"train.steps=10"}), Succeeds());
   fs::permissions(folder_, fs::perms::owner_all | fs::perms::others_read | fs::perms::others_exec);
   if (geteuid() == 0 && on_path("setpriv").empty()) GTEST_SKIP() << "there is no setpriv (Debian: util-linux)";
   if (run_as_other({build_path("/bin/lmx"), "config", path("tiny.yaml")}).code != 0)
     GTEST_SKIP() << "this is root, and another user cannot run " << build_path("/bin/lmx") << " or read " << folder_;
   fs::permissions(path("a"), fs::perms::none);
   for (const auto& words : {command("a", {"train.steps=20", "--resume", path("a")}), lmx("eval"), lmx("generate")}) {
-    const Outcome o = run_as_other(words);
-    EXPECT_EQ(o.code, 2) << o.err;
-    EXPECT_THAT(o.err, Names("[run]", path("a"), "Permission denied"));
+    EXPECT_THAT(run_as_other(words), Refuses("[run]", path("a"), "Permission denied"));
   }
   fs::permissions(path("a"), fs::perms::owner_all);
 }
@@ -277,13 +252,11 @@ TEST_F(Resume, TwoProcessesInOneRun) {
   const Outcome o = run("a", {"train.steps=1000000", "--resume", path("a")});
   kill(child, SIGKILL);
   wait_for(child);
-  EXPECT_EQ(o.code, 2);
-  EXPECT_THAT(o.err, Names("another process"));
+  EXPECT_THAT(o, Refuses("another process"));
 }
 
 TEST_F(Resume, AutoStartsWhereThereIsNothing) {
-  const Outcome o = run("fresh", {"train.steps=10", "--resume", "auto"});
-  EXPECT_EQ(o.code, 0) << o.err;
+  EXPECT_THAT(run("fresh", {"train.steps=10", "--resume", "auto"}), Succeeds());
   EXPECT_FALSE(model("fresh", 10).empty());
 }
 

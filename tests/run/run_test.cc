@@ -1,25 +1,15 @@
 // lmx run: its output and files, and the message for each wrong input.
-#include <gmock/gmock.h>
 #include <sys/mount.h>
-
-#include <nlohmann/json.hpp>
 
 #include "backend/cuda.h"
 #include "lmx/matmul.h"
-#include "names.h"
-#include "paths.h"
-#include "patterns.h"
 #include "process/run_fixture.h"
 
 namespace lmx_test {
 namespace {
 
-namespace fs = std::filesystem;
-using testing::AllOf;
 using testing::EndsWith;
-using testing::HasSubstr;
 using testing::MatchesRegex;
-using testing::Not;
 
 using RunCommand = RunTest;
 
@@ -29,7 +19,7 @@ constexpr const char* kRecordedLoss = "\"valid\",\"nll_nat\":([0-9.e+]+)";
 class BadInput : public RunTest {
  protected:
   // Expects exit code 2, one message, and no run folder.
-  void refused(const std::vector<std::string>& overrides, const std::vector<std::string>& parts) const {
+  void refused(const Words& overrides, const Words& parts) const {
     const Outcome o = run("bad", overrides);
     EXPECT_EQ(o.code, 2) << o.err;
     EXPECT_EQ(o.out, "");
@@ -38,8 +28,7 @@ class BadInput : public RunTest {
     EXPECT_FALSE(fs::exists(path("bad"))) << "an incomplete run folder is left";
   }
   // The same for a text file.
-  void refused_text(const std::string& file, const std::string& vocab_size,
-                    const std::vector<std::string>& parts) const {
+  void refused_text(const std::string& file, const std::string& vocab_size, const Words& parts) const {
     const std::string recipe = kTinyRecipe, after = recipe.substr(recipe.find("batcher:"));
     write("tiny.yaml", "data: {name: text, files: [" + path(file) +
                            "], valid_fraction: 0.1, vocab_size: " + vocab_size + "}\n" + after);
@@ -56,12 +45,13 @@ TEST_F(RunCommand, WhatItProposesNextWorks) {
                                                 "optimizer.lr=0.05", "schedule={name: constant}", "train.ema=0",
                                                 "model.dropout=0", "train.steps=600", "train.eval_every=60"}),
                                   with_lmx);
-    ASSERT_EQ(o.code, 0) << o.err;
+    ASSERT_THAT(o, Succeeds());
     EXPECT_THAT(o.out,
                 Names("next:\n  lmx eval " + path(dir) + (kept ? " --checkpoint best\n" : "\n"), "\nbest valid ppl "));
-    const std::vector<std::string> hints = proposed(o.out);
+    const Words hints = proposed(o.out);
     EXPECT_EQ(hints.size(), 2U);
-    for (const std::string& line : hints) EXPECT_EQ(run_process({"/bin/sh", "-c", line}, with_lmx).code, 0) << line;
+    for (const std::string& line : hints)
+      EXPECT_THAT(run_process({"/bin/sh", "-c", line}, with_lmx), Succeeds()) << line;
   }
 }
 
@@ -72,25 +62,23 @@ TEST_F(RunCommand, ARecipesOwnLinesArePrintedWithTheirWords) {
   write("with lines.yaml", own);
   write("lines.yaml", own);
   write("derived.yaml", "defaults: [lines]\n");
-  const auto run_two_steps = [&](const std::string& recipe, const std::vector<std::string>& overrides = {}) {
+  const auto run_two_steps = [&](const std::string& recipe, const Words& overrides = {}) {
     return run_lmx(joined({"run", path(recipe), "train.steps=2",
                            "run.dir=" + path("runs " + recipe + (overrides.empty() ? "" : " given"))},
                           overrides),
                    environment());
   };
   Outcome o = run_two_steps("with lines.yaml");
-  ASSERT_EQ(o.code, 0) << o.err;
-  EXPECT_THAT(o.out, HasSubstr("\n  lmx config '" + path("with lines.yaml") + "' --files\n  echo " + path("tiny.yaml") +
-                               " '" + path("runs with lines.yaml") + "' RUNS\n"));
+  ASSERT_THAT(o, Prints("\n  lmx config '" + path("with lines.yaml") + "' --files\n  echo " + path("tiny.yaml") + " '" +
+                        path("runs with lines.yaml") + "' RUNS\n"));
   EXPECT_EQ(o.out.find("absent.yaml"), std::string::npos);
   o = run_two_steps("derived.yaml");
-  ASSERT_EQ(o.code, 0) << o.err;
+  ASSERT_THAT(o, Succeeds());
   EXPECT_EQ(o.out.find("RUNS"), std::string::npos) << "the lines belong to the other recipe";
   o = run_two_steps("derived.yaml", {"provenance.next=[echo given]"});
   EXPECT_THAT(o.out, HasSubstr("\n  echo given\n"));
   o = run_two_steps("derived.yaml", {"provenance.next=echo"});
-  EXPECT_EQ(o.code, 2);
-  EXPECT_THAT(o.err, Names("provenance.next=echo", "a list of lines", "'echo'"));
+  EXPECT_THAT(o, Refuses("provenance.next=echo", "a list of lines", "'echo'"));
 }
 
 // The shipped recipes' own lines are commands that work.
@@ -99,8 +87,8 @@ TEST_F(RunCommand, ShippedRecipesProposeCommandsThatWork) {
   const std::string quickstart = source_path("/recipes/quickstart.yaml");
   const Outcome o =
       run_lmx({"run", quickstart, "run.dir=" + path("q"), "train.steps=2", "model.cells=4"}, environment());
-  ASSERT_EQ(o.code, 0) << o.err;
-  const std::vector<std::string> hints = proposed(o.out);
+  ASSERT_THAT(o, Succeeds());
+  const Words hints = proposed(o.out);
   ASSERT_EQ(hints.size(), 3U);
   EXPECT_THAT(hints.back(), EndsWith("/recipes/word_lm_gutenberg.yaml --dry-run"));
   // The books may be missing, which ends the dry run with 2 and without an error of the recipe.
@@ -110,7 +98,7 @@ TEST_F(RunCommand, ShippedRecipesProposeCommandsThatWork) {
 
 TEST_F(RunCommand, WritesItsFilesAndPrintsItsResultLast) {
   const Outcome o = run("a");
-  ASSERT_EQ(o.code, 0) << o.err;
+  ASSERT_THAT(o, Succeeds());
   const std::string last = o.out.substr(o.out.rfind('\n', o.out.size() - 2) + 1);
   EXPECT_THAT(last, MatchesRegex("valid ppl [0-9.]+ \\(best possible: [0-9.]+\\)\n"));
   EXPECT_THAT(o.out, Names("run " + path("a"), "next:\n  lmx eval"));
@@ -124,7 +112,7 @@ TEST_F(RunCommand, WritesItsFilesAndPrintsItsResultLast) {
 }
 
 TEST_F(RunCommand, MetricsAndProvenanceAreJson) {
-  ASSERT_EQ(run("a").code, 0);
+  ASSERT_THAT(run("a"), Succeeds());
   int train = 0, valid = 0, rank = 0;
   for (const auto& record : records("a")) {
     if (record["split"] == "rank") {
@@ -146,24 +134,23 @@ TEST_F(RunCommand, MetricsAndProvenanceAreJson) {
 }
 
 TEST_F(RunCommand, EqualRunsAreEqualBytes) {
-  ASSERT_EQ(run("a").code, 0);
-  ASSERT_EQ(run("b").code, 0);
-  ASSERT_EQ(run("c", {"seed=2"}).code, 0);
+  ASSERT_THAT(run("a"), Succeeds());
+  ASSERT_THAT(run("b"), Succeeds());
+  ASSERT_THAT(run("c", {"seed=2"}), Succeeds());
   EXPECT_EQ(model("a"), model("b"));
   EXPECT_NE(model("a"), model("c"));
 }
 
 TEST_F(RunCommand, ItsConfigIsARecipe) {
-  ASSERT_EQ(run("a", {"train.steps=20"}).code, 0);
-  const Outcome o = run_lmx({"run", path("a/config.yaml"), "run.dir=" + path("b")}, environment());
-  ASSERT_EQ(o.code, 0) << o.err;
+  ASSERT_THAT(run("a", {"train.steps=20"}), Succeeds());
+  ASSERT_THAT(run_lmx({"run", path("a/config.yaml"), "run.dir=" + path("b")}, environment()), Succeeds());
   EXPECT_EQ(model("a", 20), model("b", 20));
 }
 
 TEST_F(RunCommand, KeepsTheLastAndTheBest) {
   ASSERT_EQ(run("a", {"optimizer.lr=0.5", "clip=[]"}).code,
             0);  // the first validation is the best one
-  std::vector<std::string> names;
+  Words names;
   for (const auto& entry : fs::directory_iterator(folder_ / "a" / "checkpoints"))
     names.push_back(entry.path().filename());
   EXPECT_GE(names.size(), 2u);
@@ -173,41 +160,31 @@ TEST_F(RunCommand, KeepsTheLastAndTheBest) {
 }
 
 TEST_F(RunCommand, DivergencePolicies) {
-  const std::vector<std::string> wild{"optimizer={name: sgd, lr: 1e30}", "clip=[]", "train.ema=0"};
+  const Words wild{"optimizer={name: sgd, lr: 1e30}", "clip=[]", "train.ema=0"};
   const auto with = [&](const std::string& more) {
-    std::vector<std::string> all = wild;
+    Words all = wild;
     all.push_back(more);
     return all;
   };
-  Outcome o = run("stop", wild);
-  EXPECT_EQ(o.code, 1);
-  EXPECT_THAT(o.err, Names("[train] step ", "on_divergence: stop"));
+  EXPECT_THAT(run("stop", wild), Fails("[train] step ", "on_divergence: stop"));
   EXPECT_THAT(read_file(folder_ / "stop" / "status.json"),
               Names("\"failed\"", "\"cause\": \"diverged\"", "on_divergence"));
-  o = run("limit", {"train.max_loss=0.01"});
-  EXPECT_EQ(o.code, 1);
-  EXPECT_THAT(o.err, Names("train.max_loss, 0.01"));
-  o = run("skip", with("train.on_divergence=skip"));
-  EXPECT_EQ(o.code, 1);
-  EXPECT_THAT(o.err, Names("20 updates"));
-  o = run("lower", {"train.max_loss=0.5", "train.on_divergence=lower_lr", "train.steps=15"});
-  EXPECT_EQ(o.code, 0) << o.err;
-  EXPECT_THAT(o.err, Names("update", "left out", "0.005"));
+  EXPECT_THAT(run("limit", {"train.max_loss=0.01"}), Fails("train.max_loss, 0.01"));
+  EXPECT_THAT(run("skip", with("train.on_divergence=skip")), Fails("20 updates"));
+  EXPECT_THAT(run("lower", {"train.max_loss=0.5", "train.on_divergence=lower_lr", "train.steps=15"}),
+              Warns("update", "left out", "0.005"));
 }
 
 // A finite but much too large loss. The default limit depends on the vocabulary, here 60 words.
 TEST_F(RunCommand, AnAbsurdLossIsADivergence) {
-  const std::vector<std::string> wild{"optimizer={name: sgd, lr: 1e6}", "clip=[]", "train.ema=0", "train.steps=3",
-                                      "train.eval_every=3"};
-  const Outcome stopped = run("stop", wild);
-  EXPECT_EQ(stopped.code, 1);
-  EXPECT_THAT(stopped.err, Names("[train] step ", "train.max_loss", "54.0943"));
+  const Words wild{"optimizer={name: sgd, lr: 1e6}", "clip=[]", "train.ema=0", "train.steps=3", "train.eval_every=3"};
+  EXPECT_THAT(run("stop", wild), Fails("[train] step ", "train.max_loss", "54.0943"));
   EXPECT_THAT(read_file(folder_ / "stop" / "status.json"), HasSubstr("\"cause\": \"diverged\""));
   // Without the limit the run ends normally, and the last lines contain the recorded loss; its perplexity is infinite.
-  std::vector<std::string> unlimited = wild;
+  Words unlimited = wild;
   unlimited.push_back("train.max_loss=inf");
   const Outcome ended = run("end", unlimited);
-  ASSERT_EQ(ended.code, 0) << ended.err;
+  ASSERT_THAT(ended, Succeeds());
   const double printed = number_in(ended.out, "valid nll_nat ([0-9.e+]+)\n");
   const double recorded = number_in(read_file(folder_ / "end" / "metrics.jsonl"), kRecordedLoss);
   EXPECT_GT(recorded, 710) << "the loss is too small: its perplexity is finite";
@@ -217,12 +194,10 @@ TEST_F(RunCommand, AnAbsurdLossIsADivergence) {
 // The option for tensor cores is an error where it has no effect. A device that is chosen here is one as well, also for
 // a dry run.
 TEST_F(RunCommand, ProductsNeedAGpuAndFp32) {
-  const auto refused = [&](std::vector<std::string> words, const NamesMatcher& facts) {
+  const auto refused = [&](Words words, const NamesMatcher& facts) {
     for (const bool dry : {false, true}) {
       if (dry) words.push_back("--dry-run");
-      const Outcome o = run("a", words);
-      EXPECT_EQ(o.code, 2) << o.err;
-      EXPECT_THAT(o.err, facts);
+      EXPECT_THAT(run("a", words), Refuses(facts));
       EXPECT_FALSE(std::filesystem::exists(path("a")));
     }
   };
@@ -236,7 +211,7 @@ TEST_F(RunCommand, ProductsNeedAGpuAndFp32) {
 
 TEST_F(RunCommand, Bf16SaysWhereItIsSlow) {
   const Outcome o = run("a", {"precision=bf16", "train.steps=2"});
-  EXPECT_EQ(o.code, 0) << o.err;
+  EXPECT_THAT(o, Succeeds());
   const bool slow = o.err.find("this CPU multiplies bf16 no faster") != std::string::npos;
   EXPECT_EQ(slow, lmx::multiplies_in_f32(lmx::DType::bf16)) << o.err;
 }
@@ -248,7 +223,7 @@ TEST_F(RunCommand, Bf16InHardwareAndThroughFp32Agree) {
     settings["LMX_BF16"] = way;
     const Outcome o = run_process(command(way, {"precision=bf16", "train.steps=2"}), settings);
     if (o.code == 2 && o.err.find("this CPU has no instructions for bf16") != std::string::npos) return {};
-    EXPECT_EQ(o.code, 0) << o.err;
+    EXPECT_THAT(o, Succeeds());
     EXPECT_EQ(o.err.find("this CPU multiplies bf16 no faster") != std::string::npos, way == "fp32") << o.err;
     return number_in(read_file(folder_ / way / "metrics.jsonl"), kRecordedLoss);
   };
@@ -263,11 +238,10 @@ TEST_F(RunCommand, FullDisk) {
   if (mount("tmpfs", path("disk").c_str(), "tmpfs", 0, "size=100k") != 0)
     GTEST_SKIP() << "needs the right to mount a tmpfs";
   const Outcome o = run("disk/a", {"model.cells=64", "run.tensorboard=false"});
-  std::vector<std::string> left;
+  Words left;
   for (const auto& entry : fs::recursive_directory_iterator(path("disk"))) left.push_back(entry.path().filename());
   umount(path("disk").c_str());
-  EXPECT_EQ(o.code, 1) << o.err;
-  EXPECT_THAT(o.err, Names("No space left on device"));
+  EXPECT_THAT(o, Fails("No space left on device"));
   for (const std::string& name : left) {
     EXPECT_EQ(name.find("safetensors"), std::string::npos) << "an incomplete checkpoint is left";
     EXPECT_EQ(name.find(".tmp"), std::string::npos);
@@ -275,7 +249,7 @@ TEST_F(RunCommand, FullDisk) {
 }
 
 TEST_F(RunCommand, TraceOfItsPhases) {
-  ASSERT_EQ(run("a", {"train.steps=5", "--trace", path("t.json")}).code, 0);
+  ASSERT_THAT(run("a", {"train.steps=5", "--trace", path("t.json")}), Succeeds());
   const std::string trace = read_file(path("t.json"));
   for (const char* name : {"\"forward\"", "\"backward\"", "\"update\"", "\"validate\"", "\"checkpoint\""})
     EXPECT_THAT(trace, HasSubstr(name));
@@ -284,7 +258,7 @@ TEST_F(RunCommand, TraceOfItsPhases) {
 
 // In a trace viewer each rank is a group of rows with its name.
 TEST_F(RunCommand, TraceOfEveryRank) {
-  ASSERT_EQ(run("a", {"train.steps=5", "--ranks", "3", "--trace", path("t.json")}).code, 0);
+  ASSERT_THAT(run("a", {"train.steps=5", "--ranks", "3", "--trace", path("t.json")}), Succeeds());
   const auto trace = nlohmann::json::parse(read_file(path("t.json")));
   std::map<int, std::string> processes, rows;
   std::map<int, int> steps;
@@ -387,23 +361,19 @@ TEST_F(BadInput, CorpusThatVanished) {
   const std::string recipe = kTinyRecipe, after = recipe.substr(recipe.find("batcher:"));
   write("tiny.yaml",
         "data: {name: text, files: [" + path("small.txt") + "], valid_fraction: 0.1, vocab_size: 6}\n" + after);
-  ASSERT_EQ(run("a", {"train.steps=10", "loss.samples=3"}).code, 0);
+  ASSERT_THAT(run("a", {"train.steps=10", "loss.samples=3"}), Succeeds());
   fs::remove(path("small.txt"));
-  for (const auto& words_of : {std::vector<std::string>{"eval", path("a")},
-                               std::vector<std::string>{"run", path("tiny.yaml"), "train.steps=10", "loss.samples=3",
-                                                        "run.dir=" + path("a"), "--resume", path("a")}}) {
-    const Outcome o = run_lmx(words_of, environment());
-    EXPECT_EQ(o.code, 2);
-    EXPECT_THAT(o.err, Names("small.txt"));
+  for (const auto& words_of :
+       {Words{"eval", path("a")}, Words{"run", path("tiny.yaml"), "train.steps=10", "loss.samples=3",
+                                        "run.dir=" + path("a"), "--resume", path("a")}}) {
+    EXPECT_THAT(run_lmx(words_of, environment()), Refuses("small.txt"));
   }
 }
 
 TEST_F(BadInput, DirectoryInUse) {
   fs::create_directory(path("used"));
   write("used/notes.txt", "x");
-  const Outcome o = run("used");
-  EXPECT_EQ(o.code, 2);
-  EXPECT_THAT(o.err, Names("not empty", "--resume"));
+  EXPECT_THAT(run("used"), Refuses("not empty", "--resume"));
 }
 
 }  // namespace

@@ -1,19 +1,12 @@
 // A language model of subwords from documents to its uses: bits per byte, sampled text, likelihoods.
-#include <gmock/gmock.h>
-
 #include <cmath>
-#include <nlohmann/json.hpp>
 
-#include "names.h"
 #include "packed.h"
-#include "patterns.h"
 #include "process/run_fixture.h"
 #include "runfiles/checkpoint.h"
 
 namespace lmx_test {
 namespace {
-
-using Json = nlohmann::json;
 
 class SubwordsRun : public RunTest {
  protected:
@@ -32,16 +25,16 @@ class SubwordsRun : public RunTest {
                            "model: {name: lstm, embedding: 8, cells: 12}\nloss: {name: full_softmax}\n" +
                            "optimizer: {name: adam, lr: 0.01}\ntrain: {steps: 40, eval_batch: 4}\nthreads: 1\n");
   }
-  Outcome good(std::vector<std::string> words) const {
+  Outcome good(Words words) const {
     Outcome o = run_lmx(std::move(words), environment());
-    EXPECT_EQ(o.code, 0) << o.err;
+    EXPECT_THAT(o, Succeeds());
     return o;
   }
 };
 
 TEST_F(SubwordsRun, BitsPerByteAreExact) {
   const Outcome trained = run("a");
-  ASSERT_EQ(trained.code, 0) << trained.err;
+  ASSERT_THAT(trained, Succeeds());
   const double bpb = number_behind(trained.out, "valid bpb");
   EXPECT_THAT(read_file(path("a/metrics.jsonl")), Names("\"bpb\":", "subwords_per_s"));
   EXPECT_NEAR(number_behind(good({"eval", path("a"), "--split", "valid"}).out, "valid bpb"), bpb, 1e-4);
@@ -59,12 +52,12 @@ TEST_F(SubwordsRun, BitsPerByteAreExact) {
 
   // Ranks and a resume see the same text.
   EXPECT_NEAR(number_behind(run("two", {"comm={name: virtual, ranks: 3}"}).out, "valid bpb"), bpb, 1e-4);
-  ASSERT_EQ(run("b", {"--until", "23"}).code, 0);
+  ASSERT_THAT(run("b", {"--until", "23"}), Succeeds());
   EXPECT_EQ(number_behind(run("b", {"--resume", path("b")}).out, "valid bpb"), bpb);
 }
 
 TEST_F(SubwordsRun, ARunNeedsNeitherItsDataNorTheCache) {
-  ASSERT_EQ(run("a").code, 0);
+  ASSERT_THAT(run("a"), Succeeds());
   std::filesystem::remove_all(path("cache"));
   std::filesystem::remove(path("a.jsonl.zst"));
   write("new.txt", "The cat 7 sat on the m\xC3\xA4t.\n\nIt slept.\n");
@@ -86,9 +79,7 @@ TEST_F(SubwordsRun, ARunNeedsNeitherItsDataNorTheCache) {
   const std::string scores = good({"score", path("a"), path("lines.txt")}).out;
   EXPECT_EQ(std::count(scores.begin(), scores.end(), '\n'), 3);
   std::filesystem::remove(path("a/codecs.json"));
-  const Outcome broken = run_lmx({"generate", path("a")}, environment());
-  EXPECT_EQ(broken.code, 2);
-  EXPECT_THAT(broken.err, Names("codecs.json", "missing"));
+  EXPECT_THAT(run_lmx({"generate", path("a")}, environment()), Refuses("codecs.json", "missing"));
 }
 
 // Files of ids need no text, and without a tokenizer there is none.
@@ -99,13 +90,10 @@ TEST_F(SubwordsRun, FilesOfIdsAreTrainedOnAsTheyAre) {
   write_recipe("{name: tokens, format: raw16, train: ['" + path("ids.bin") + "'], valid: ['" + path("ids.bin") +
                "'], vocab_size: 400}");
   const Outcome trained = run("ids");
-  ASSERT_EQ(trained.code, 0) << trained.err;
-  EXPECT_THAT(trained.out, testing::Not(testing::HasSubstr("bpb")));
+  ASSERT_THAT(trained, Prints(testing::Not(testing::HasSubstr("bpb"))));
   EXPECT_EQ(number_behind(good({"eval", path("ids"), "--split", "valid"}).out, "valid ppl"),
             number_behind(trained.out, "valid ppl"));
-  const Outcome generated = run_lmx({"generate", path("ids")}, environment());
-  EXPECT_EQ(generated.code, 2);
-  EXPECT_THAT(generated.err, Names("tokenizer_file"));
+  EXPECT_THAT(run_lmx({"generate", path("ids")}, environment()), Refuses("tokenizer_file"));
 }
 
 TEST_F(SubwordsRun, SeparateDocumentsNeedATokenBetweenThem) {
@@ -113,8 +101,7 @@ TEST_F(SubwordsRun, SeparateDocumentsNeedATokenBetweenThem) {
       replaced(read_file(path("tiny.yaml")), "model: .*", "model: {name: gpt, layers: 1, d: 8, heads: 2}");
   write("tiny.yaml",
         replaced(recipe, "batcher: .*", "batcher: {name: packed_windows, sequence_length: 32, documents: separate}"));
-  const Outcome trained = run("a");
-  ASSERT_EQ(trained.code, 0) << trained.err;
+  ASSERT_THAT(run("a"), Succeeds());
   const Json valid = Json::parse(good({"eval", path("a"), "--split", "valid", "--json"}).out);
   EXPECT_NEAR(valid["nll_nat"].get<double>(),
               number_in(read_file(path("a/metrics.jsonl")), R"("split": ?"valid".*"nll_nat": ?([0-9.]+))"), 1e-6);
@@ -132,12 +119,9 @@ TEST_F(SubwordsRun, SeparateDocumentsNeedATokenBetweenThem) {
 }
 
 TEST_F(SubwordsRun, BitsPerByteEndARun) {
-  const Outcome early = run("early", {"train.eval_every=5", "stop.when='valid.bpb <= 6'"});
-  EXPECT_EQ(early.code, 0) << early.err;
-  EXPECT_THAT(early.out, Names("stopped at valid.bpb"));
-  const Outcome words = run("words", {"data.tokens=words", "stop.when='valid.bpb <= 6'"});
-  EXPECT_EQ(words.code, 2);
-  EXPECT_THAT(words.err, Names("stop.when", "valid.bpb", "subwords", "valid.nll_bit"));
+  EXPECT_THAT(run("early", {"train.eval_every=5", "stop.when='valid.bpb <= 6'"}), Prints("stopped at valid.bpb"));
+  EXPECT_THAT(run("words", {"data.tokens=words", "stop.when='valid.bpb <= 6'"}),
+              Refuses("stop.when", "valid.bpb", "subwords", "valid.nll_bit"));
 }
 
 }  // namespace

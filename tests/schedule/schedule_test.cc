@@ -1,9 +1,7 @@
 // Learning rates step by step against their formulas; rules; what a wrong `schedule:` says.
 #include "schedule/schedule.h"
-#include "errors.h"
+#include "test.h"
 #include "yaml.h"
-
-#include <gtest/gtest.h>
 
 #include <cmath>
 #include <limits>

@@ -1,35 +1,21 @@
 // Documents: every link between the project's pages has its target, every path that a page names exists, every page is
 // short and listed, and the version is the same wherever it is written.
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <cctype>
-#include <filesystem>
-#include <fstream>
 #include <map>
 #include <regex>
 #include <set>
 #include <sstream>
-#include <string>
 #include <string_view>
-#include <vector>
 
 #include "lmx/api.h"
-#include "paths.h"
 #include "source_files.h"
-#include "temp_folder.h"
+#include "test.h"
 
 namespace lmx_style {
 namespace {
 
 const fs::path kRoot = lmx_test::source_path();
-
-std::string text_of(const fs::path& path) {
-  std::ifstream in(path);
-  std::ostringstream text;
-  text << in.rdbuf();
-  return text.str();
-}
 
 std::vector<fs::path> pages() {
   std::vector<fs::path> found;
@@ -56,7 +42,7 @@ std::string anchor_of(const std::string& heading) {
 
 std::set<std::string> anchors(const fs::path& page) {
   std::set<std::string> found;
-  std::istringstream lines(text_of(page));
+  std::istringstream lines(lmx_test::read_file(page));
   for (std::string line; std::getline(lines, line);) {
     const size_t level = line.find_first_not_of('#');
     if (level != 0 && level != std::string::npos && line[level] == ' ') found.insert(anchor_of(line.substr(level + 1)));
@@ -72,7 +58,7 @@ std::string prose(const std::string& text) {
 
 std::vector<std::string> broken_links(const fs::path& page) {
   static const std::regex link(R"(\]\(([^)\s]+)\))");
-  const std::string text = prose(text_of(page));
+  const std::string text = prose(lmx_test::read_file(page));
   std::vector<std::string> broken;
   for (std::sregex_iterator it(text.begin(), text.end(), link), end; it != end; ++it) {
     const std::string target = (*it)[1];
@@ -114,8 +100,8 @@ std::vector<std::string> documents() {
 }
 
 TEST(Documents, TheOverviewListsEveryPage) {
-  EXPECT_NE(text_of(kRoot / "README.md").find("(docs/README.md)"), std::string::npos);
-  const std::string overview = text_of(kRoot / "docs/README.md");
+  EXPECT_NE(lmx_test::read_file(kRoot / "README.md").find("(docs/README.md)"), std::string::npos);
+  const std::string overview = lmx_test::read_file(kRoot / "docs/README.md");
   for (const std::string& page : documents()) {
     if (page == "README.md") continue;
     EXPECT_NE(overview.find("(" + page + ")"), std::string::npos) << "docs/README.md does not link to " << page;
@@ -128,7 +114,7 @@ const std::map<std::string, std::string> kLongPages{{"errors.md", "a list that i
 TEST(Documents, PagesAreShort) {
   EXPECT_GT(documents().size(), 40u);
   for (const std::string& page : documents()) {
-    const std::string text = text_of(kRoot / "docs" / page);
+    const std::string text = lmx_test::read_file(kRoot / "docs" / page);
     if (!kLongPages.contains(page)) {
       EXPECT_LE(std::count(text.begin(), text.end(), '\n'), kPageLines) << "docs/" << page;
     }
@@ -251,7 +237,8 @@ std::vector<std::string> lines_after(const std::string& text, const std::vector<
 
 // Podman and Apptainer build the same image: from the same base, with the same commands in the same order.
 TEST(Documents, BothImagesHaveTheSameSteps) {
-  const std::string container = text_of(kRoot / "tools/Containerfile"), apptainer = text_of(kRoot / "tools/lmx.def");
+  const std::string container = lmx_test::read_file(kRoot / "tools/Containerfile"),
+                    apptainer = lmx_test::read_file(kRoot / "tools/lmx.def");
   const std::vector<std::string> commands = lines_after(container, {"RUN "});
   EXPECT_EQ(commands.size(), 2u);
   EXPECT_EQ(lines_after(apptainer, {"    cd ", "    apt-get "}).size(), commands.size());
@@ -267,10 +254,10 @@ TEST(Documents, BothImagesHaveTheSameSteps) {
 TEST(Documents, TheVersionIsTheSameEverywhere) {
   const std::string version = lmx::kVersion;
   std::smatch first;
-  const std::string changes = text_of(kRoot / "CHANGELOG.md");
+  const std::string changes = lmx_test::read_file(kRoot / "CHANGELOG.md");
   ASSERT_TRUE(std::regex_search(changes, first, std::regex(R"(\n## (\d+\.\d+\.\d+))")));
   EXPECT_EQ(first[1], version) << "the newest heading of CHANGELOG.md";
-  EXPECT_NE(text_of(kRoot / "CITATION.cff").find("\nversion: " + version + "\n"), std::string::npos);
+  EXPECT_NE(lmx_test::read_file(kRoot / "CITATION.cff").find("\nversion: " + version + "\n"), std::string::npos);
 }
 
 }  // namespace

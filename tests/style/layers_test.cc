@@ -7,12 +7,10 @@
 //          < {inference, huggingface} < {run, restart, probe, export, bench, new} < report < sweep < plan <
 //          {calibration, experiment} < conformance < cli
 // The application in tools/ may include every header of the core, and the core none of the application.
-#include <gtest/gtest.h>
-
 #include <map>
 
-#include "paths.h"
 #include "source_files.h"
+#include "test.h"
 
 namespace lmx_style {
 namespace {

@@ -12,14 +12,15 @@
 namespace lmx_style {
 namespace {
 
-const std::set<std::string> kTypes{"array", "atomic", "bad_alloc", "byte", "function", "initializer_list", "map",
-                                   "numeric_limits", "optional", "ostream", "pair", "runtime_error", "set",
-                                   "shared_ptr", "span", "string", "string_view", "type_info", "unique_ptr", "vector",
-                                   // Functions and traits, which have no layout.
-                                   "abs", "accumulate", "as_bytes", "bit_cast", "conditional_t", "convertible_to",
-                                   "copy_n", "forward", "index_sequence", "is_same_v", "is_trivially_copyable_v",
-                                   "isfinite", "make_index_sequence", "make_shared", "max", "memory_order_relaxed",
-                                   "min", "move", "pow", "remove_pointer_t", "sqrt", "static_pointer_cast"};
+const std::set<std::string> kTypes{
+    "array", "atomic", "bad_alloc", "byte", "function", "initializer_list", "map", "numeric_limits", "optional",
+    "ostream", "pair", "runtime_error", "set", "shared_ptr", "span", "string", "string_view", "type_info", "unique_ptr",
+    "variant", "vector",
+    // Functions and traits, which have no layout.
+    "abs", "accumulate", "as_bytes", "bit_cast", "conditional_t", "convertible_to", "copy_n", "forward",
+    "index_sequence", "is_constructible_v", "is_same_v", "is_trivially_copyable_v", "isfinite", "make_index_sequence",
+    "make_shared", "make_unique", "max", "memory_order_relaxed", "min", "move", "pow", "remove_pointer_t", "sqrt",
+    "static_pointer_cast"};
 
 TEST(PublicTypes, HaveOneLayoutInEveryReleaseOfTheCppLibrary) {
   static const std::regex kName(R"(\bstd::(\w+))");

@@ -1,14 +1,8 @@
 // Sweeps, and points of sweeps, that are killed or receive a signal.
-#include <gmock/gmock.h>
-
-#include "names.h"
-#include "paths.h"
 #include "process/sweep_fixture.h"
 
 namespace lmx_test {
 namespace {
-
-namespace fs = std::filesystem;
 
 class KilledSweep : public SweepTest {
  protected:
@@ -47,11 +41,10 @@ class KilledSweep : public SweepTest {
 
 // Killed in the first point, between points, and towards the end; each time the running points are lost.
 TEST_F(KilledSweep, TwentyPointsKilledFiveTimesRunOnceEach) {
-  const std::vector<std::string> more{"train.steps=30", "optimizer.lr=0.001,0.003,0.01,0.03",
-                                      "model.cells=8,12,16,20,24", "--jobs", "2"};
-  ASSERT_EQ(sweep("whole", more).code, 0);
+  const Words more{"train.steps=30", "optimizer.lr=0.001,0.003,0.01,0.03", "model.cells=8,12,16,20,24", "--jobs", "2"};
+  ASSERT_THAT(sweep("whole", more), Succeeds());
   ASSERT_EQ(ids("whole").size(), 20u);
-  std::vector<std::string> command = sweep_words("killed", more);
+  Words command = sweep_words("killed", more);
   command.insert(command.end(), {"--resume", "auto"});
   const std::vector<size_t> moments{0, 3, 7, 12, 16};
   for (const size_t moment : moments) {
@@ -61,9 +54,7 @@ TEST_F(KilledSweep, TwentyPointsKilledFiveTimesRunOnceEach) {
     ASSERT_EQ(wait_for(child), 128 + SIGKILL);
   }
   EXPECT_FALSE(fs::exists(path("killed/table.csv")));
-  const Outcome o = run_process(command, environment());
-  ASSERT_EQ(o.code, 0) << o.err;
-  EXPECT_THAT(o.err, Names("20 points"));
+  ASSERT_THAT(run_process(command, environment()), Warns("20 points"));
   EXPECT_EQ(count_ends("killed", "done"), 20u);
   expect_as_whole("killed", 30);
 }
@@ -71,27 +62,24 @@ TEST_F(KilledSweep, TwentyPointsKilledFiveTimesRunOnceEach) {
 // Killed between the end of a run and its entry in the sweep's journal, and before the first point: written results are
 // read again.
 TEST_F(KilledSweep, WhatHasEndedUnnoticedIsNotRunAgain) {
-  const std::vector<std::string> more{"train.steps=10", "seed=1,2"};
-  ASSERT_EQ(sweep("whole", more).code, 0);
+  const Words more{"train.steps=10", "seed=1,2"};
+  ASSERT_THAT(sweep("whole", more), Succeeds());
   fs::copy(folder_ / "whole", folder_ / "cut", fs::copy_options::recursive);
   std::string journal = read_file(folder_ / "cut/journal.jsonl");
   journal.resize(journal.rfind("{\"time\"") + 20);  // the entry of the second point's end is incomplete
   write("cut/journal.jsonl", journal);
   const std::string starts = read_file(folder_ / "cut/points/1-seed=2/provenance.json");
-  const Outcome o = resume("cut");
-  ASSERT_EQ(o.code, 0) << o.err;
+  ASSERT_THAT(resume("cut"), Succeeds());
   EXPECT_EQ(read_file(folder_ / "cut/points/1-seed=2/provenance.json"), starts);
   EXPECT_EQ(count_ends("cut", "done"), 2u);
   EXPECT_EQ(read_file(folder_ / "cut/table.csv"), read_file(folder_ / "whole/table.csv"));
 }
 
 TEST_F(KilledSweep, APointThatIsKilledGoesOn) {
-  const std::vector<std::string> more{"train.steps=600", "train.eval_every=600", "checkpoint.every=20", "seed=1,2"};
-  ASSERT_EQ(sweep("whole", more).code, 0);
-  const auto kill_first = [&](const std::string& out, const std::vector<std::string>& options, int signal) {
-    std::vector<std::string> all = more;
-    all.insert(all.end(), options.begin(), options.end());
-    const pid_t child = start(sweep_words(out, all));
+  const Words more{"train.steps=600", "train.eval_every=600", "checkpoint.every=20", "seed=1,2"};
+  ASSERT_THAT(sweep("whole", more), Succeeds());
+  const auto kill_first = [&](const std::string& out, const Words& options, int signal) {
+    const pid_t child = start(sweep_words(out, joined(more, options)));
     EXPECT_TRUE(wait_for_checkpoint(child, out + "/points/0-seed=1", 40));
     for (const pid_t trainer : trainers(out)) kill(trainer, signal);
     return wait_for(child);
@@ -100,16 +88,15 @@ TEST_F(KilledSweep, APointThatIsKilledGoesOn) {
   ASSERT_EQ(kill_first("once", {}, SIGKILL), 0);
   EXPECT_EQ(ends("once").at("0-seed=1")["outcome"], "preempted");
   EXPECT_EQ(ends("once").at("1-seed=2")["outcome"], "done");
-  ASSERT_EQ(resume("once").code, 0);
+  ASSERT_THAT(resume("once"), Succeeds());
   expect_as_whole("once", 600);
   ASSERT_EQ(kill_first("retried", {"--retry", "1"}, SIGTERM), 0);
   expect_as_whole("retried", 600);
 }
 
 TEST_F(KilledSweep, SignalsEndItAfterCheckpoints) {
-  const std::vector<std::string> more{
-      "train.steps=600", "train.eval_every=600", "checkpoint.every=600", "seed=1,2,3", "--jobs", "2"};
-  ASSERT_EQ(sweep("whole", more).code, 0);
+  const Words more{"train.steps=600", "train.eval_every=600", "checkpoint.every=600", "seed=1,2,3", "--jobs", "2"};
+  ASSERT_THAT(sweep("whole", more), Succeeds());
   int interrupted = 0;
   for (const auto& [signal, code] : {std::pair{SIGTERM, 143}, std::pair{SIGINT, 130}}) {
     const std::string out = "signal" + std::to_string(signal);
@@ -124,17 +111,16 @@ TEST_F(KilledSweep, SignalsEndItAfterCheckpoints) {
       interrupted += state == "interrupted";
     }
     EXPECT_TRUE(trainers(out).empty());
-    ASSERT_EQ(resume(out).code, 0);
+    ASSERT_THAT(resume(out), Succeeds());
     expect_as_whole(out, 600);
   }
   EXPECT_GT(interrupted, 0);
 }
 
 TEST_F(KilledSweep, HalvingGoesOnWhereItWas) {
-  const std::vector<std::string> more{"train.steps=60", "optimizer.lr=0.0001,0.001,0.01,0.1", "--halving",
-                                      "eta=2,min=10"};
-  ASSERT_EQ(sweep("whole", more).code, 0);
-  std::vector<std::string> command = sweep_words("killed", more);
+  const Words more{"train.steps=60", "optimizer.lr=0.0001,0.001,0.01,0.1", "--halving", "eta=2,min=10"};
+  ASSERT_THAT(sweep("whole", more), Succeeds());
+  Words command = sweep_words("killed", more);
   command.insert(command.end(), {"--resume", "auto"});
   for (const size_t moment : {1, 4, 5}) {
     const pid_t child = start(command);
@@ -142,8 +128,7 @@ TEST_F(KilledSweep, HalvingGoesOnWhereItWas) {
     kill(child, SIGKILL);
     ASSERT_EQ(wait_for(child), 128 + SIGKILL);
   }
-  const Outcome o = run_process(command, environment());
-  ASSERT_EQ(o.code, 0) << o.err;
+  ASSERT_THAT(run_process(command, environment()), Succeeds());
   EXPECT_EQ(read_file(folder_ / "killed/table.csv"), read_file(folder_ / "whole/table.csv"));
   for (const std::string& id : ids("whole"))
     EXPECT_EQ(metrics("killed/points/" + id), metrics("whole/points/" + id)) << id;
@@ -155,13 +140,10 @@ TEST_F(KilledSweep, OneProcessAtATime) {
   const Outcome o = resume("out");
   kill(child, SIGKILL);
   wait_for(child);
-  EXPECT_EQ(o.code, 2);
-  EXPECT_THAT(o.err, Names("another process"));
+  EXPECT_THAT(o, Refuses("another process"));
 }
 
 // Signals that end a run early: a closed terminal, Slurm's warning, a limit on file sizes.
-
-using testing::HasSubstr;
 
 class EndSignals : public SweepTest {
  protected:
@@ -209,14 +191,12 @@ TEST_F(EndSignals, ASweepsPointsWriteCheckpoints) {
 TEST_F(EndSignals, ALimitOnFileSizesIsAnError) {
   std::string words = "ulimit -f 4; exec";
   for (const std::string& word : command("f")) words += " '" + word + "'";
-  const Outcome o = run_process({"/bin/sh", "-c", words}, environment());
-  EXPECT_EQ(o.code, 1) << o.err;
-  EXPECT_THAT(o.err, Names("error: ", "File too large"));
+  EXPECT_THAT(run_process({"/bin/sh", "-c", words}, environment()), Fails("error: ", "File too large"));
 }
 
 // Commands print to a file on a full disk. None of them may report success.
 TEST_F(EndSignals, AFullDiskBehindStdoutIsAnError) {
-  ASSERT_EQ(run("r", {"train.steps=10"}).code, 0);
+  ASSERT_THAT(run("r", {"train.steps=10"}), Succeeds());
   write("text", "a b c\n");
   const std::string recipe = path("tiny.yaml"), folder = path("r");
   for (const Words& words : {Words{"config", recipe},
@@ -244,10 +224,10 @@ TEST_F(EndSignals, AFullDiskBehindStdoutIsAnError) {
 
 // An earlier error determines the exit code.
 TEST_F(EndSignals, AFullDiskHidesNoOtherError) {
-  const Outcome o = run_process(
-      {"/bin/sh", "-c", "exec " + build_path("/bin/lmx") + " config " + path("none") + " > /dev/full"}, environment());
-  EXPECT_EQ(o.code, 2);
-  EXPECT_THAT(o.err, Names(path("none")));
+  EXPECT_THAT(
+      run_process({"/bin/sh", "-c", "exec " + build_path("/bin/lmx") + " config " + path("none") + " > /dev/full"},
+                  environment()),
+      Refuses(path("none")));
 }
 
 // Without a terminal, a log gets a progress line every LMX_PROGRESS_S seconds, by default 30.
@@ -256,8 +236,7 @@ TEST_F(EndSignals, ProgressWithoutATerminal) {
   EXPECT_EQ(run_process(command("quiet"), often).err.find("loss"), std::string::npos);
   often["LMX_PROGRESS_S"] = "0.001";
   const Outcome o = run_process(command("often"), often);
-  EXPECT_EQ(o.code, 0);
-  EXPECT_THAT(o.err, testing::ContainsRegex("\nstep [0-9]+/120  ETA [0-9a-z]+  sampled loss [0-9.]+  "));
+  EXPECT_THAT(o, Warns(testing::ContainsRegex("\nstep [0-9]+/120  ETA [0-9a-z]+  sampled loss [0-9.]+  ")));
   EXPECT_EQ(o.err.find('\r'), std::string::npos);
   EXPECT_EQ(o.err.find('\033'), std::string::npos);
   often["LMX_PROGRESS_S"] = "0";

@@ -1,20 +1,13 @@
 // What points of a sweep use of a machine. Points are killed because memory is exhausted: by the kernel, in a cgroup of
 // this test, by Slurm, or by a program that reports it. Points share cores, and become jobs of Slurm.
-#include <filesystem>
-
 #include "app/jobs/process.h"
-#include "names.h"
-#include "paths.h"
 #include "process/sweep_fixture.h"
 
 namespace lmx_test {
 namespace {
 
-namespace fs = std::filesystem;
 using lmx_cli::jobs::kills_counted;
 using lmx_cli::jobs::memory_counters;
-using testing::ElementsAre;
-using testing::HasSubstr;
 
 class SweepMemory : public SweepTest {
  protected:
@@ -25,7 +18,7 @@ class SweepMemory : public SweepTest {
     return path("bin/" + name);
   }
   // The second point's recurrent matrix takes 144 MB; its gradient, moments and EMA take the same size each.
-  static std::vector<std::string> small_and_large() {
+  static Words small_and_large() {
     return {"train.steps=2", "model.projection=0", "model.cells=16,3000,8", "--jobs", "1"};
   }
 };
@@ -64,12 +57,12 @@ TEST_F(SweepMemory, KilledByTheKernelIsAnOutcome) {
     GTEST_SKIP() << "cgroups here do not limit memory";
   }
   std::ofstream(group + "/memory.swap.max") << 0;
-  std::vector<std::string> words{"bash", "-c", "echo $$ > \"$0\" && exec \"$@\"", group + "/cgroup.procs"};
-  const std::vector<std::string> sweep = sweep_words("out", small_and_large());
+  Words words{"bash", "-c", "echo $$ > \"$0\" && exec \"$@\"", group + "/cgroup.procs"};
+  const Words sweep = sweep_words("out", small_and_large());
   words.insert(words.end(), sweep.begin(), sweep.end());
   const Outcome o = run_process(words, environment());
   fs::remove(group, error);
-  EXPECT_EQ(o.code, 0) << o.err;
+  EXPECT_THAT(o, Succeeds());
   EXPECT_EQ(count_ends("out", "done"), 2u) << o.err;
   EXPECT_EQ(count_ends("out", "out_of_memory"), 1u) << o.out;
   for (const auto& [id, event] : ends("out")) {
@@ -89,10 +82,11 @@ TEST_F(SweepMemory, SlurmsStateIsAnOutcome) {
   auto settings = environment();
   settings["PATH"] = path("bin") + ":" + std::getenv("PATH");
   const Outcome o = run_process(sweep_words("out", {"train.steps=2", "seed=1,2", "--launcher", "slurm"}), settings);
-  EXPECT_EQ(o.code, 0) << o.err;
+  EXPECT_THAT(o, Succeeds());
   EXPECT_EQ(count_ends("out", "out_of_memory"), 2u) << o.out << o.err;  // one left its exit code, one did not
   executable("scontrol", "echo \"JobId=17 JobState=NODE_FAIL Reason=None\"\n");
-  EXPECT_EQ(run_process(sweep_words("other", {"train.steps=2", "seed=1,2", "--launcher", "slurm"}), settings).code, 0);
+  EXPECT_THAT(run_process(sweep_words("other", {"train.steps=2", "seed=1,2", "--launcher", "slurm"}), settings),
+              Succeeds());
   EXPECT_EQ(count_ends("other", "out_of_memory"), 0u);
   EXPECT_EQ(count_ends("other", "preempted"), 2u);
 }
@@ -122,7 +116,7 @@ echo asked >> "$QUEUE/asked"
   settings["PATH"] = path("bin") + ":" + std::getenv("PATH");
   settings["QUEUE"] = path("queue");
   std::string command = "'" + build_path("/bin/lmx") + "'";
-  const std::vector<std::string> words = sweep_words("out", {"train.steps=20", "seed=1,2,3", "--launcher", "slurm"});
+  const Words words = sweep_words("out", {"train.steps=20", "seed=1,2,3", "--launcher", "slurm"});
   for (size_t i = 1; i < words.size(); ++i) command += " '" + words[i] + "'";
   const std::string script = command + R"sh( &
 watcher=$!
@@ -134,7 +128,7 @@ rm "$QUEUE/asked"
 exec )sh" + "'" + build_path("/bin/lmx") +
                              "' sweep --resume '" + path("out") + "'";
   const Outcome o = run_process({"timeout", "120", "bash", "-c", script}, settings);
-  ASSERT_EQ(o.code, 0) << o.err;
+  ASSERT_THAT(o, Succeeds());
   EXPECT_EQ(count_ends("out", "done"), 3u);
   const std::string submitted = read_file(folder_ / "queue/submitted");
   EXPECT_EQ(std::count(submitted.begin(), submitted.end(), '\n'), 1);
@@ -157,12 +151,11 @@ class SharedCores : public SweepTest {
   }
 
   // The threads of each run below `folder`, in the order of their names.
-  std::vector<int64_t> threads(std::vector<std::string> command, const std::string& folder) const {
+  std::vector<int64_t> threads(Words command, const std::string& folder) const {
     command.insert(command.begin(), {"taskset", "-c", two_cores()});
     auto free = environment();
     free["OMP_NUM_THREADS"] = "";
-    const Outcome o = run_process(command, free);
-    EXPECT_EQ(o.code, 0) << o.err;
+    EXPECT_THAT(run_process(command, free), Succeeds());
     std::map<std::string, int64_t> all;
     for (const auto& entry : fs::directory_iterator(path(folder))) {
       if (!entry.is_directory()) continue;
@@ -178,9 +171,9 @@ class SharedCores : public SweepTest {
     return threads(sweep_words(out, {"train.steps=2", "seed=" + seeds, "--jobs", jobs, "threads=" + asked}),
                    out + "/points");
   }
-  std::vector<int64_t> of_experiment(const std::string& out, const std::vector<std::string>& cells,
-                                     const std::string& jobs, const std::string& asked = "0") const {
-    std::vector<std::string> command{
+  std::vector<int64_t> of_experiment(const std::string& out, const Words& cells, const std::string& jobs,
+                                     const std::string& asked = "0") const {
+    Words command{
         build_path("/bin/lmx"), "experiment", "run", path("experiments/seeds.yaml"), "--out", path(out), "--jobs", jobs,
         "threads=" + asked};
     for (const std::string& cell : cells) command.insert(command.end(), {"--only", cell});
@@ -208,9 +201,6 @@ TEST_F(SharedCores, OfCells) {
 
 // lmx sweep --launcher slurm, on a Slurm of one node that runs as long as the test.
 
-using testing::AllOf;
-using testing::Not;
-
 class SlurmSweep : public SweepTest {
  protected:
   // Runs a script in the cluster, with the variables $LMX, $RECIPE and $OUT.
@@ -236,7 +226,7 @@ TEST_F(SlurmSweep, AnArrayThatOutlivesItsWatcher) {
     "$LMX" sweep --resume "$OUT" --launcher slurm
   )sh");
   if (o.code == kNoSlurm) GTEST_SKIP() << o.err;
-  ASSERT_EQ(o.code, 0) << o.err;
+  ASSERT_THAT(o, Succeeds());
   EXPECT_EQ(count_ends("out", "done"), 3u);
   int submissions = 0;
   for (const Json& event : events("out")) submissions += event["event"] == "submitted";
@@ -260,7 +250,7 @@ TEST_F(SlurmSweep, OutcomesAndWhatIsCancelled) {
     "$LMX" sweep --resume "$OUT" --launcher slurm --retry 1
   )sh");
   if (o.code == kNoSlurm) GTEST_SKIP() << o.err;
-  ASSERT_EQ(o.code, 0) << o.err;
+  ASSERT_THAT(o, Succeeds());
   EXPECT_THAT(read_file(folder_ / "out/before"), HasSubstr("\"preempted\""));
   EXPECT_EQ(count_ends("out", "done"), 2u);
   EXPECT_EQ(count_ends("out", "diverged"), 2u);
@@ -273,9 +263,8 @@ TEST_F(SlurmSweep, OutcomesAndWhatIsCancelled) {
 TEST_F(SlurmSweep, WithoutSlurm) {
   auto settings = environment();
   settings["PATH"] = missing_path();
-  const Outcome o = run_process(sweep_words("out", {"seed=1,2", "train.steps=2", "--launcher", "slurm"}), settings);
-  EXPECT_EQ(o.code, 2);
-  EXPECT_THAT(o.err, AllOf(Names("--launcher slurm", "sbatch"), Not(HasSubstr("terminate"))));
+  EXPECT_THAT(run_process(sweep_words("out", {"seed=1,2", "train.steps=2", "--launcher", "slurm"}), settings),
+              Refuses(Names("--launcher slurm", "sbatch"), Not(HasSubstr("terminate"))));
 }
 
 }  // namespace

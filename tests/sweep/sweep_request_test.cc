@@ -1,28 +1,19 @@
 // The inputs of a sweep: errors in a recipe's own `sweep:`, advice on options, cores divided among ranks.
-#include <gmock/gmock.h>
-
 #include <cmath>
 #include <iterator>
 
 #include "app/records/half_interval.h"
 #include "app/sweep/table.h"
 #include "comm/mpi_here.h"
-#include "names.h"
-#include "patterns.h"
 #include "process/sweep_fixture.h"
 
 namespace lmx_test {
 namespace {
 
-namespace fs = std::filesystem;
-using testing::AllOf;
-using testing::HasSubstr;
-using testing::Not;
-
 class SweepRequest : public SweepTest {
  protected:
   void recipe(const std::string& section) const { write("tiny.yaml", std::string(kTinyRecipe) + section); }
-  std::string refused(const std::vector<std::string>& more = {}) const {
+  std::string refused(const Words& more = {}) const {
     const Outcome o = sweep("refused", more);
     EXPECT_EQ(o.code, 2) << o.out << o.err;
     EXPECT_FALSE(fs::exists(path("refused")));
@@ -34,8 +25,8 @@ class SweepRequest : public SweepTest {
 TEST_F(SweepRequest, VirtualRanksAsInARun) {
   recipe("");
   const Outcome one = sweep("one", {"--ranks", "2", "seed=1,2"}), several = sweep("several", {"--ranks", "1,2"});
-  ASSERT_EQ(one.code, 0) << one.err;
-  ASSERT_EQ(several.code, 0) << several.err;
+  ASSERT_THAT(one, Succeeds());
+  ASSERT_THAT(several, Succeeds());
   EXPECT_THAT(read_file(folder_ / "one/points/0-seed=1.yaml"), HasSubstr("comm:\n  name: virtual\n  ranks: 2\n"));
   EXPECT_THAT(read_file(folder_ / "one/points/1-seed=2.yaml"), HasSubstr("comm:\n  name: virtual\n  ranks: 2\n"));
   EXPECT_THAT(read_file(folder_ / "several/points/0-ranks=1.yaml"), HasSubstr("comm:\n  name: virtual\n  ranks: 1\n"));
@@ -51,9 +42,7 @@ TEST_F(SweepRequest, ProgressWhilePointsAreChecked) {
   recipe("");
   auto often = environment();
   often["LMX_PROGRESS_S"] = "0.0001";
-  const Outcome o = run_process(sweep_words("none", {"seed=1,2,3", "--dry-run"}), often);
-  EXPECT_EQ(o.code, 0) << o.err;
-  EXPECT_THAT(o.err, HasSubstr("checked 2 of 3 points"));
+  EXPECT_THAT(run_process(sweep_words("none", {"seed=1,2,3", "--dry-run"}), often), Warns("checked 2 of 3 points"));
 }
 
 TEST_F(SweepRequest, ValuesOfTheEnvironmentAreReported) {
@@ -118,10 +107,10 @@ TEST_F(SweepRequest, ADryRunListsThePointsThatAreRight) {
 }
 
 TEST_F(SweepRequest, HalvingThatStopsNothingIsWarnedOf) {
-  const auto warning = [&](std::vector<std::string> more) {
+  const auto warning = [&](Words more) {
     more.push_back("--dry-run");
     const Outcome o = sweep("refused", more);
-    EXPECT_EQ(o.code, 0) << o.err;
+    EXPECT_THAT(o, Succeeds());
     return o.err;
   };
   EXPECT_THAT(warning({"model.cells=8,16", "--halving", "min=120"}),
@@ -134,22 +123,20 @@ TEST_F(SweepRequest, OptionsOfSlurmNeedSlurm) {
   const auto told = Names("[sweep] --slurm=--partition=gpu", "sbatch", "this machine");
   EXPECT_THAT(refused({"seed=1,2", "--slurm=--partition=gpu"}), told);
   EXPECT_THAT(refused({"seed=1,2", "--launcher", "local", "--slurm=--partition=gpu", "--dry-run"}), told);
-  ASSERT_EQ(sweep("out", {"seed=1,2", "train.steps=2"}).code, 0);
-  const Outcome resumed = resume("out", {"--slurm=--partition=gpu"});
-  EXPECT_EQ(resumed.code, 2);
-  EXPECT_THAT(resumed.err, told);
+  ASSERT_THAT(sweep("out", {"seed=1,2", "train.steps=2"}), Succeeds());
+  EXPECT_THAT(resume("out", {"--slurm=--partition=gpu"}), Refuses(told));
 }
 
 // With two cores, two jobs of one process have one core each; a point of two ranks has both.
 TEST_F(SweepRequest, RanksOfMpiCount) {
   if (const std::string why = why_no_mpi(); !why.empty()) GTEST_SKIP() << why;
   if (two_cores().empty()) GTEST_SKIP() << "needs two cores and taskset (Debian: util-linux)";
-  const auto order = [&](const std::string& out, std::vector<std::string> more) {
-    std::vector<std::string> command = sweep_words(out, {"train.steps=2", "seed=1,2", "--jobs", "2"});
+  const auto order = [&](const std::string& out, Words more) {
+    Words command = sweep_words(out, {"train.steps=2", "seed=1,2", "--jobs", "2"});
     command.insert(command.end(), more.begin(), more.end());
     command.insert(command.begin(), {"taskset", "-c", two_cores()});
     const Outcome o = run_process(command, environment());
-    EXPECT_EQ(o.code, 0) << o.err;
+    EXPECT_THAT(o, Succeeds());
     std::string text;
     for (const Json& event : events(out)) text += event["event"].get<std::string>() + " ";
     return o.err.find("no MPI") == std::string::npos ? text : "no MPI";
@@ -167,14 +154,14 @@ using SweepPoints = SweepTest;
 // The list shows points in the order in which they were sampled; the grid shows them at their position.
 TEST_F(SweepPoints, AGridOfDrawnPoints) {
   const Outcome o = sweep("out", {"train.steps=4", "optimizer.lr=0.001,0.02,0.3", "model.cells=8,16", "--random", "6"});
-  ASSERT_EQ(o.code, 0) << o.err;
+  ASSERT_THAT(o, Succeeds());
   std::map<std::string, std::string> listed;
   std::istringstream lines(o.out);
   bool in_grid = false;
-  std::vector<std::string> across;
+  Words across;
   for (std::string line; std::getline(lines, line);) {
     std::istringstream words(line);
-    std::vector<std::string> cells{std::istream_iterator<std::string>(words), {}};
+    Words cells{std::istream_iterator<std::string>(words), {}};
     if (cells.empty()) continue;
     if (line.find("\\ model.cells") != std::string::npos) {
       in_grid = true;
@@ -191,31 +178,26 @@ TEST_F(SweepPoints, AGridOfDrawnPoints) {
 
 // The points of a sweep that an earlier build has begun lack the keys that are newer.
 TEST_F(SweepPoints, RecordedPointsLackNewerKeys) {
-  ASSERT_EQ(sweep("out", {"train.steps=2", "seed=1,2"}).code, 0);
+  ASSERT_THAT(sweep("out", {"train.steps=2", "seed=1,2"}), Succeeds());
   const std::string point = "out/points/0-seed=1.yaml", key = "deterministic: true\n";
   std::string older = read_file(path(point));
   ASSERT_NE(older.find(key), std::string::npos);
   write(point, older.erase(older.find(key), key.size()));
-  const std::vector<std::string> words{"train.steps=2", "seed=1,2", "--resume", "auto"};
-  EXPECT_EQ(sweep("out", words).code, 0);
+  const Words words{"train.steps=2", "seed=1,2", "--resume", "auto"};
+  EXPECT_THAT(sweep("out", words), Succeeds());
   write("tiny.yaml", read_file(path("tiny.yaml")) + "deterministic: false\n");
-  const Outcome o = sweep("out", words);
-  EXPECT_EQ(o.code, 2);
-  EXPECT_THAT(o.err, Names("point 0-seed=1", "--resume " + path("out")));
+  EXPECT_THAT(sweep("out", words), Refuses("point 0-seed=1", "--resume " + path("out")));
 }
 
 TEST_F(SweepPoints, ARecipeThatHasChangedIsTold) {
-  ASSERT_EQ(sweep("out", {"train.steps=2", "seed=1,2"}).code, 0);
+  ASSERT_THAT(sweep("out", {"train.steps=2", "seed=1,2"}), Succeeds());
   std::string text = read_file(folder_ / "tiny.yaml");
   write("tiny.yaml", text.replace(text.find("lr: 0.01"), 8, "lr: 0.02"));
-  const Outcome o = sweep("out", {"train.steps=2", "seed=1,2", "--resume", "auto"});
-  EXPECT_EQ(o.code, 2);
-  EXPECT_THAT(o.err, Names("point 0-seed=1", "--resume " + path("out")));
-  EXPECT_EQ(resume("out").code, 0);
-  for (const std::vector<std::string>& option : {std::vector<std::string>{"--seeds", "3"},
-                                                 {"--random", "7"},
-                                                 {"--halving", "eta=3,min=4"},
-                                                 {"--config-dir", path("none")}})
+  EXPECT_THAT(sweep("out", {"train.steps=2", "seed=1,2", "--resume", "auto"}),
+              Refuses("point 0-seed=1", "--resume " + path("out")));
+  EXPECT_THAT(resume("out"), Succeeds());
+  for (const Words& option :
+       {Words{"--seeds", "3"}, {"--random", "7"}, {"--halving", "eta=3,min=4"}, {"--config-dir", path("none")}})
     EXPECT_THAT(resume("out", option).err, Names(option[0], "--resume"));
   EXPECT_THAT(resume("out", {"--maximize"}).err, Names("--maximize", "--metric"));
 }
@@ -237,19 +219,17 @@ TEST_F(SweepPoints, OneKeyByTwoNames) {
 }
 
 TEST_F(SweepPoints, RandomPointsAreTheSameForASeed) {
-  const std::vector<std::string> axes{"optimizer.lr=tag(log,interval(0.0001,0.1))", "model.cells=8,16",
-                                      "train.steps=2"};
-  const auto points = [&](const std::vector<std::string>& more) {
+  const Words axes{"optimizer.lr=tag(log,interval(0.0001,0.1))", "model.cells=8,16", "train.steps=2"};
+  const auto points = [&](const Words& more) {
     const Outcome o = sweep("none", joined(axes, more));
-    EXPECT_EQ(o.code, 0) << o.err;
+    EXPECT_THAT(o, Succeeds());
     return o.out;
   };
   const std::string five = points({"--random", "5", "--dry-run"});
   EXPECT_EQ(points({"--random", "5", "--dry-run"}), five);
   EXPECT_NE(points({"--random", "5", "--random-seed", "1", "--dry-run"}), five);
   EXPECT_THAT(five, HasSubstr("5 points"));
-  const Outcome o = sweep("out", {axes[0], axes[1], axes[2], "--random", "3", "--seeds", "4,9"});
-  ASSERT_EQ(o.code, 0) << o.err;
+  ASSERT_THAT(sweep("out", {axes[0], axes[1], axes[2], "--random", "3", "--seeds", "4,9"}), Succeeds());
   const auto all = plan("out")["points"];
   ASSERT_EQ(all.size(), 6u);
   for (size_t i = 0; i < 6; i += 2) {
@@ -277,7 +257,7 @@ namespace lmx_cli::sweeps {
 
 namespace {
 
-using lmx_test::Names;
+using namespace lmx_test;
 
 // Two samples of three values with the standard deviation 1: the standard error of the difference is sqrt(2/3), and
 // t(0.975, 4) is 2.7764, so that 2.2669 is the least difference that is significant.

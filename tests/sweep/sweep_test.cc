@@ -1,20 +1,11 @@
 // lmx sweep: points, outcomes, tables, errors.
 #include <cmath>
 
-#include "names.h"
-#include "paths.h"
 #include "process/sweep_fixture.h"
 #include "process/terminal_process.h"
 
 namespace lmx_test {
 namespace {
-
-namespace fs = std::filesystem;
-using testing::AllOf;
-using testing::ElementsAre;
-using testing::HasSubstr;
-using testing::Not;
-using testing::StartsWith;
 
 class Sweep : public SweepTest {
  protected:
@@ -24,7 +15,7 @@ class Sweep : public SweepTest {
 TEST_F(Sweep, GridWithSeedsEndsInATable) {
   const Outcome o =
       sweep("out", {kShort, "optimizer.lr=0.001,0.02", "model.cells=8,16", "--seeds", "2", "--jobs", "2"});
-  ASSERT_EQ(o.code, 0) << o.err;
+  ASSERT_THAT(o, Succeeds());
   // The last axis varies fastest, and seeds fastest of all.
   EXPECT_THAT(ids("out"),
               ElementsAre("0-lr=0.001-cells=8-seed=1", "1-lr=0.001-cells=8-seed=2", "2-lr=0.001-cells=16-seed=1",
@@ -69,36 +60,30 @@ TEST_F(Sweep, AReportKnowsItsPlugins) {
   ASSERT_EQ(
       sweep("out", {"train.steps=3", "optimizer.lr=0.001,0.02", "--seeds", "2", "comm={name: virtual, ranks: 2}"}).code,
       0);
-  const Outcome page = run_lmx({"report", path("out")}, environment());
-  EXPECT_EQ(page.code, 0) << page.err;
+  EXPECT_THAT(run_lmx({"report", path("out")}, environment()), Succeeds());
   const Outcome latex = run_lmx({"report", path("out"), "--format", "latex"}, environment());
-  EXPECT_EQ(latex.code, 0) << latex.err;
+  EXPECT_THAT(latex, Succeeds());
   EXPECT_THAT(latex.out,
               AllOf(testing::StartsWith("\\begin{tabular}"), HasSubstr("(2)"), Not(HasSubstr("report.html"))));
 }
 
 TEST_F(Sweep, AReportShowsIt) {
-  ASSERT_EQ(sweep("out", {"train.steps=12", "optimizer.lr=0.001,0.02", "train.max_loss=0,0.01"}).code, 0);
-  const Outcome o = run_lmx({"report", path("out")}, environment());
-  ASSERT_EQ(o.code, 0) << o.err;
-  EXPECT_THAT(o.out, Names("optimizer.lr", "diverged", "out/report.html"));
+  ASSERT_THAT(sweep("out", {"train.steps=12", "optimizer.lr=0.001,0.02", "train.max_loss=0,0.01"}), Succeeds());
+  ASSERT_THAT(run_lmx({"report", path("out")}, environment()), Prints("optimizer.lr", "diverged", "out/report.html"));
   const std::string page = read_file(folder_ / "out/report.html");
   EXPECT_THAT(page, Names("\"metric\":\"valid ppl\"", "\"lower\":true", "\"name\":\"train.max_loss\"",
                           "\"outcome\":\"diverged\"", "\"outcome\":\"done\""));
-  const Outcome both = run_lmx({"report", path("out"), "--json", "--format", "csv"}, environment());
-  EXPECT_EQ(both.code, 2);
-  EXPECT_THAT(both.err, Names("--format", "--json"));
-  const Outcome charts = run_lmx({"report", path("out"), "--charts", path("charts")}, environment());
-  EXPECT_EQ(charts.code, 2);
-  EXPECT_THAT(charts.err, Names("is a sweep"));
+  EXPECT_THAT(run_lmx({"report", path("out"), "--json", "--format", "csv"}, environment()),
+              Refuses("--format", "--json"));
+  EXPECT_THAT(run_lmx({"report", path("out"), "--charts", path("charts")}, environment()), Refuses("is a sweep"));
 }
 
 // `lmx report SWEEP --json` prints the table with every digit, as `lmx sweep --json` does at the end.
 TEST_F(Sweep, AReportPrintsItsTableAsJson) {
   const Outcome swept = sweep("out", {"train.steps=12", "optimizer.lr=0.001,0.02", "--seeds", "2", "--json"});
-  ASSERT_EQ(swept.code, 0) << swept.err;
+  ASSERT_THAT(swept, Succeeds());
   const Outcome o = run_lmx({"report", path("out"), "--json"}, environment());
-  ASSERT_EQ(o.code, 0) << o.err;
+  ASSERT_THAT(o, Succeeds());
   EXPECT_EQ(o.out, swept.out);
   EXPECT_FALSE(fs::exists(path("out/report.html")));
   const Json json = Json::parse(o.out);
@@ -113,7 +98,7 @@ TEST_F(Sweep, AReportPrintsItsTableAsJson) {
 }
 
 TEST_F(Sweep, ARateThatIsTooHighIsADivergence) {
-  ASSERT_EQ(sweep("out", {kShort, "optimizer={name: sgd}", "optimizer.lr=0.1,1e30"}).code, 0);
+  ASSERT_THAT(sweep("out", {kShort, "optimizer={name: sgd}", "optimizer.lr=0.1,1e30"}), Succeeds());
   EXPECT_EQ(ends("out").at("0-lr=0.1")["outcome"], "done");
   const auto diverged = ends("out").at("1-lr=1e30");
   EXPECT_EQ(diverged["outcome"], "diverged");
@@ -122,7 +107,7 @@ TEST_F(Sweep, ARateThatIsTooHighIsADivergence) {
 
 TEST_F(Sweep, OutcomesAreResults) {
   const Outcome o = sweep("out", {kShort, "train.max_loss=0,0.01", "--metric", "train.nll_nat"});
-  ASSERT_EQ(o.code, 0) << o.err;
+  ASSERT_THAT(o, Succeeds());
   EXPECT_EQ(ends("out").at("0-max_loss=0")["outcome"], "done");
   const auto diverged = ends("out").at("1-max_loss=0.01");
   EXPECT_EQ(diverged["outcome"], "diverged");
@@ -132,7 +117,7 @@ TEST_F(Sweep, OutcomesAreResults) {
   EXPECT_THAT(read_file(folder_ / "out/table.csv"), HasSubstr("0.01,,,,,0,0,0,,diverged\n"));
   // A diverged point is a result and is not tried again.
   const size_t before = events("out").size();
-  ASSERT_EQ(resume("out", {"--retry", "3"}).code, 0);
+  ASSERT_THAT(resume("out", {"--retry", "3"}), Succeeds());
   EXPECT_EQ(events("out").size(), before);
 }
 
@@ -141,11 +126,11 @@ TEST_F(Sweep, WantOfMemoryIsAnOutcome) {
   GTEST_SKIP() << "a sanitizer's shadow memory needs more addresses than this test's limit";
 #endif
   if (on_path("prlimit").empty()) GTEST_SKIP() << "there is no prlimit (Debian: util-linux)";
-  std::vector<std::string> limited{"prlimit", "--as=3000000000"};
+  Words limited{"prlimit", "--as=3000000000"};
   for (const std::string& word : sweep_words("out", {"train.steps=5", "model.projection=0", "model.cells=16,20000"}))
     limited.push_back(word);
   const Outcome o = run_process(limited, environment());
-  ASSERT_EQ(o.code, 0) << o.err;
+  ASSERT_THAT(o, Succeeds());
   EXPECT_EQ(ends("out").at("0-cells=16")["outcome"], "done");
   EXPECT_EQ(ends("out").at("1-cells=20000")["outcome"], "out_of_memory");
   EXPECT_THAT(o.out, HasSubstr("out_of_memory"));
@@ -153,7 +138,7 @@ TEST_F(Sweep, WantOfMemoryIsAnOutcome) {
 
 // A folder with the name of a checkpoint causes a failure that can be removed.
 TEST_F(Sweep, FailuresAreTriedAgain) {
-  const std::vector<std::string> more{kShort, "seed=1,2,3", "checkpoint.every=5"};
+  const Words more{kShort, "seed=1,2,3", "checkpoint.every=5"};
   const std::string bad = "out/points/1-seed=2/checkpoints";
   const auto block = [&] {
     fs::create_directories(folder_ / "out/points/1-seed=2");
@@ -161,22 +146,21 @@ TEST_F(Sweep, FailuresAreTriedAgain) {
   };
   block();
   Outcome o = sweep("out", more);
-  ASSERT_EQ(o.code, 0) << o.err;
+  ASSERT_THAT(o, Succeeds());
   EXPECT_EQ(ends("out").at("1-seed=2")["outcome"], "failed");
   EXPECT_THAT(o.err, Names("1-seed=2:", "1 point", "--retry 1"));
   EXPECT_EQ(count_ends("out", "done"), 2u);
   EXPECT_THAT(o.out, HasSubstr("failed"));
   const size_t before = events("out").size();
-  ASSERT_EQ(resume("out").code, 0);
+  ASSERT_THAT(resume("out"), Succeeds());
   EXPECT_EQ(events("out").size(), before);
   o = resume("out", {"--retry", "2"});  // the second and the third attempt fail
-  EXPECT_EQ(o.code, 0) << o.err;
-  EXPECT_THAT(o.err, Names("--retry 3"));
+  EXPECT_THAT(o, Warns("--retry 3"));
   EXPECT_EQ(ends("out").at("1-seed=2")["outcome"], "failed");
   EXPECT_EQ(events("out").size(), before + 4);
   fs::remove(folder_ / bad);
   o = resume("out", {"--retry", "3"});
-  EXPECT_EQ(o.code, 0) << o.err;
+  EXPECT_THAT(o, Succeeds());
   EXPECT_EQ(count_ends("out", "done"), 3u);
   EXPECT_EQ(events("out").back()["point"], "1-seed=2");
 }
@@ -184,13 +168,11 @@ TEST_F(Sweep, FailuresAreTriedAgain) {
 TEST_F(Sweep, FailFastEndsAtTheFirst) {
   fs::create_directories(folder_ / "out/points/1-seed=2");
   write("out/points/1-seed=2/checkpoints", "a file where a folder is wanted");
-  const Outcome o = sweep("out", {kShort, "seed=1,2,3,4", "checkpoint.every=5", "--fail-fast"});
-  EXPECT_EQ(o.code, 1) << o.err;
-  EXPECT_THAT(o.err, Names("error: [sweep]", "--fail-fast: 1-seed=2:"));
+  EXPECT_THAT(sweep("out", {kShort, "seed=1,2,3,4", "checkpoint.every=5", "--fail-fast"}),
+              Fails("error: [sweep]", "--fail-fast: 1-seed=2:"));
   EXPECT_EQ(count_ends("out", "done"), 1u);
   EXPECT_EQ(ends("out").size(), 2u);
-  const Outcome rest = resume("out");
-  EXPECT_EQ(rest.code, 0) << rest.err;
+  EXPECT_THAT(resume("out"), Succeeds());
   EXPECT_EQ(count_ends("out", "done"), 3u);
 }
 
@@ -198,7 +180,7 @@ TEST_F(Sweep, FailFastEndsAtTheFirst) {
 TEST_F(Sweep, HalvingStopsTheWorseOnes) {
   const std::string rates = "optimizer.lr=0.00001,0.00003,0.0001,0.0003,0.001,0.003,0.01,0.03,0.1";
   const Outcome o = sweep("out", {"train.steps=40", rates, "--halving", "eta=3,min=6", "--jobs", "2"});
-  ASSERT_EQ(o.code, 0) << o.err;
+  ASSERT_THAT(o, Succeeds());
   const auto all = ends("out");
   std::map<std::string, int64_t> last;
   std::map<int64_t, int> at;
@@ -232,41 +214,38 @@ TEST_F(Sweep, HalvingStopsTheWorseOnes) {
 
   ASSERT_FALSE(best.empty());
   const std::string rate = best.substr(best.find('=') + 1);
-  ASSERT_EQ(run("alone", {"train.steps=40", "optimizer.lr=" + rate}).code, 0);
+  ASSERT_THAT(run("alone", {"train.steps=40", "optimizer.lr=" + rate}), Succeeds());
   EXPECT_EQ(read_file(folder_ / "out/points" / best / "checkpoints/step-40/model.safetensors"), model("alone", 40));
   EXPECT_EQ(metrics("out/points/" + best), metrics("alone"));
 }
 
 // A metric that these runs do not record: halving would stop the last ones, whatever their quality.
 TEST_F(Sweep, HalvingWithoutAValueStopsNothing) {
-  const Outcome o = sweep("out", {"train.steps=20", "train.eval_every=3", "seed=1,2,3", "--metric", "rank.steps_s",
-                                  "--halving", "eta=3,min=4"});
-  EXPECT_EQ(o.code, 2);
-  EXPECT_THAT(o.err, Names("4 steps", "'rank steps_s'"));
+  EXPECT_THAT(sweep("out", {"train.steps=20", "train.eval_every=3", "seed=1,2,3", "--metric", "rank.steps_s",
+                            "--halving", "eta=3,min=4"}),
+              Refuses("4 steps", "'rank steps_s'"));
   for (const auto& event : events("out")) EXPECT_NE(event["event"], "rung");
 }
 
 TEST_F(Sweep, EndsByAnotherMetricOnResume) {
-  ASSERT_EQ(sweep("out", {kShort, "optimizer.lr=0.001,0.01"}).code, 0);
+  ASSERT_THAT(sweep("out", {kShort, "optimizer.lr=0.001,0.01"}), Succeeds());
   const auto before = ends("out");
   Outcome o = resume("out", {"--metric", "train.lr", "--maximize"});
-  ASSERT_EQ(o.code, 0) << o.err;
-  EXPECT_THAT(o.out, HasSubstr("train lr"));
+  ASSERT_THAT(o, Prints("train lr"));
   EXPECT_EQ(ends("out"), before);  // no point ran again
   o = resume("out");               // the metric is kept
   EXPECT_THAT(o.out, HasSubstr("train lr"));
   EXPECT_EQ(resume("out", {"--metric", "train.lrr"}).code, 2);
-  ASSERT_EQ(sweep("halved", {"train.steps=8", "train.eval_every=2", "seed=1,2,3", "--halving", "eta=3,min=4"}).code, 0);
+  ASSERT_THAT(sweep("halved", {"train.steps=8", "train.eval_every=2", "seed=1,2,3", "--halving", "eta=3,min=4"}),
+              Succeeds());
   o = resume("halved", {"--metric", "train.lr"});
-  EXPECT_EQ(o.code, 2);
-  EXPECT_THAT(o.err, Names("'valid ppl'"));
+  EXPECT_THAT(o, Refuses("'valid ppl'"));
 }
 
 // For each point, the values that `lmx run --dry-run` reports.
 TEST_F(Sweep, ADryRunTellsParametersAndMemory) {
   const Outcome o = sweep("none", {"model.cells=16,512", "--dry-run"});
-  ASSERT_EQ(o.code, 0) << o.err;
-  EXPECT_THAT(o.out, testing::ContainsRegex("POINT +model.cells +STEPS +PARAMETERS +MEMORY\n"));
+  ASSERT_THAT(o, Prints(testing::ContainsRegex("POINT +model.cells +STEPS +PARAMETERS +MEMORY\n")));
   for (const std::string cells : {"16", "512"}) {
     const std::string one = run("one", {"model.cells=" + cells, "--dry-run"}).out, key = "  total ";
     const size_t at = one.find(key) + key.size();
@@ -279,14 +258,13 @@ TEST_F(Sweep, ARecipeMaySayWhatItVaries) {
                          "sweep:\n  params: {optimizer.lr: [0.001, 0.01], train.steps: 3}\n"
                          "  seeds: 2\n  metric: train.nll_nat\n");
   const Outcome o = sweep("out");
-  ASSERT_EQ(o.code, 0) << o.err;
+  ASSERT_THAT(o, Succeeds());
   EXPECT_EQ(ids("out").size(), 4u);
   EXPECT_THAT(o.out, HasSubstr("train nll_nat"));
   EXPECT_EQ(ends("out").begin()->second["step"], 3);
-  ASSERT_EQ(run("one", {"train.steps=2"}).code, 0);  // a single run does not use it
-  const Outcome more = sweep("more", {"optimizer.lr=0.1,0.2,0.3", "--seeds", "7,", "--metric", "ppl", "--dry-run"});
-  ASSERT_EQ(more.code, 0) << more.err;
-  EXPECT_THAT(more.out, Names("3 points, lowest valid ppl", "0-lr=0.1-seed=7"));
+  ASSERT_THAT(run("one", {"train.steps=2"}), Succeeds());  // a single run does not use it
+  ASSERT_THAT(sweep("more", {"optimizer.lr=0.1,0.2,0.3", "--seeds", "7,", "--metric", "ppl", "--dry-run"}),
+              Prints("3 points, lowest valid ppl", "0-lr=0.1-seed=7"));
   write("tiny.yaml", std::string(kTinyRecipe) + "sweep: {parms: {seed: [1, 2]}}\n");
   refused({}, {path("tiny.yaml") + ":", "sweep.parms", "'params'?"});
   write("tiny.yaml", std::string(kTinyRecipe) + "sweep: {params: {seed: [1, 2]}, halving: {eta: 1, min: 3}}\n");
@@ -324,36 +302,20 @@ TEST_F(Sweep, EverythingIsCheckedBeforeTheFirstStarts) {
 }
 
 TEST_F(Sweep, Folders) {
-  Outcome o = run_process(words({}), environment());
-  EXPECT_EQ(o.code, 2);
-  EXPECT_THAT(o.err, Names("lmx sweep RECIPE", "--resume DIR"));
-  o = resume("nowhere");
-  EXPECT_EQ(o.code, 2);
-  EXPECT_THAT(o.err, Names("no sweep"));
-  ASSERT_EQ(sweep("out", {"train.steps=2", "seed=1,2"}).code, 0);
-  o = sweep("out", {"train.steps=2", "seed=1,2"});
-  EXPECT_EQ(o.code, 2);
-  EXPECT_THAT(o.err, Names("sweep already", "--resume"));
+  EXPECT_THAT(run_process(words({}), environment()), Refuses("lmx sweep RECIPE", "--resume DIR"));
+  EXPECT_THAT(resume("nowhere"), Refuses("no sweep"));
+  ASSERT_THAT(sweep("out", {"train.steps=2", "seed=1,2"}), Succeeds());
+  EXPECT_THAT(sweep("out", {"train.steps=2", "seed=1,2"}), Refuses("sweep already", "--resume"));
   // The same command with --resume auto continues; another command is rejected.
-  o = sweep("out", {"train.steps=2", "seed=1,2", "--resume", "auto"});
-  EXPECT_EQ(o.code, 0) << o.err;
-  EXPECT_THAT(o.err, Names("2 of 2 points"));
-  o = sweep("out", {"train.steps=2", "seed=1,3", "--resume", "auto"});
-  EXPECT_EQ(o.code, 2);
-  EXPECT_THAT(o.err, Names("overrides", "seed=1,3"));
+  EXPECT_THAT(sweep("out", {"train.steps=2", "seed=1,2", "--resume", "auto"}), Warns("2 of 2 points"));
+  EXPECT_THAT(sweep("out", {"train.steps=2", "seed=1,3", "--resume", "auto"}), Refuses("overrides", "seed=1,3"));
   fs::create_directories(folder_ / "other");
   write("other/file", "");
-  o = sweep("other", {"seed=1,2"});
-  EXPECT_EQ(o.code, 2);
-  EXPECT_THAT(o.err, Names("not empty", "file"));
+  EXPECT_THAT(sweep("other", {"seed=1,2"}), Refuses("not empty", "file"));
   const std::string line =
       "cd '" + path("") + "' && '" + build_path("/bin/lmx' sweep tiny.yaml train.steps=2 seed=1,2");
-  o = run_process({"/bin/sh", "-c", line}, environment());
-  ASSERT_EQ(o.code, 0) << o.err;
-  EXPECT_THAT(o.out, HasSubstr("sweep runs/sweeps/tiny/"));
-  o = run_process({"/bin/sh", "-c", line + " --resume auto"}, environment());
-  EXPECT_EQ(o.code, 0) << o.err;
-  EXPECT_THAT(o.err, Names("2 of 2 points"));
+  ASSERT_THAT(run_process({"/bin/sh", "-c", line}, environment()), Prints("sweep runs/sweeps/tiny/"));
+  EXPECT_THAT(run_process({"/bin/sh", "-c", line + " --resume auto"}, environment()), Warns("2 of 2 points"));
   size_t sweeps = 0;
   for (const auto& entry : fs::directory_iterator(folder_ / "runs/sweeps/tiny")) sweeps += entry.is_directory();
   EXPECT_EQ(sweeps, 1u);

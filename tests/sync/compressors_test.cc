@@ -1,25 +1,21 @@
 // Compressors of gradients against plain loops over all ranks, over several steps with residuals; their bytes in closed
 // form; their units; and resuming with another number of ranks. The conformance suite checks the rest.
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include <cmath>
 #include <functional>
 #include <numeric>
 
 #include "lmx/error.h"
-#include "names.h"
 #include "recipe/sync_rules.h"
 #include "sync/group.h"
 #include "sync/shipped_strategies.h"
+#include "test.h"
 
 namespace lmx::sync_test {
 namespace {
 
 using lmx_cli::check::own_of;
-using lmx_test::Names;
+using namespace lmx_test;
 using testing::Contains;
-using testing::ElementsAre;
 
 using Floats = std::vector<float>;
 using ByRank = std::vector<Floats>;  // of one parameter

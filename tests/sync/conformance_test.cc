@@ -1,14 +1,10 @@
 // The conformance suite with virtual ranks, and between processes.
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include <mutex>
 #include <tuple>
 #include <utility>
 
 #include "comm/process_jobs.h"
 #include "device.h"
-#include "paths.h"
 #include "process/emulated.h"
 #include "sync/group.h"
 #include "sync/shipped_strategies.h"

@@ -1,14 +1,12 @@
 // Jobs of a UnitQueue on a CUDA device: the exchange stream beside that of the thread that computes. An emulated device
 // runs work late, so each missing wait gives wrong data in every run.
-#include <gmock/gmock.h>
-
 #include <future>
 
 #include "autograd/gradient_sums.h"
 #include "device.h"
 #include "lmx/error.h"
-#include "names.h"
 #include "sync/unit_queue.h"
+#include "test.h"
 
 namespace lmx::train {
 namespace {

@@ -4,6 +4,7 @@
 #include <mutex>
 
 #include "lmx/comm.h"
+#include "lmx/context.h"
 #include "lmx/plugin.h"
 
 namespace lmx::sync_test {
@@ -17,6 +18,16 @@ inline std::unique_ptr<CommGroup> make_group(int ranks, int per_node = 0) {
   Node config = parse_yaml(str("name: virtual\nranks: ", ranks, "\nranks_per_node: ", per_node), "group.yaml");
   const PluginInfo& plugin = Registry::instance().find(PluginKind::comm, config, "comm");
   return create<CommFactory>(plugin, config, "comm", CommEnv{});
+}
+
+// The context of a rank of such a group.
+inline Context context_of(Communicator& comm) {
+  Context ctx;
+  ctx.rank = comm.rank();
+  ctx.ranks = comm.size();
+  ctx.allocator = comm.allocator();
+  ctx.comm = &comm;
+  return ctx;
 }
 
 }  // namespace lmx::sync_test

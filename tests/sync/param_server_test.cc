@@ -2,16 +2,13 @@
 // tests whole runs.
 #include "lmx/param_server.h"
 
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include <cstring>
 
 #include "conformance/sync.h"
 #include "lmx/row_sync.h"
-#include "names.h"
 #include "sync/group.h"
 #include "sync/server/server_link.h"
+#include "test.h"
 
 namespace lmx::sync_test {
 namespace {
@@ -22,8 +19,7 @@ using lmx_cli::check::Own;
 using lmx_cli::check::own_of;
 using lmx_cli::check::parameters;
 
-using lmx_test::Names;
-using testing::IsEmpty;
+using namespace lmx_test;
 using Rows = std::map<std::string, std::vector<int32_t>>;
 
 // Workers that choose rows of two parameters with dense and with row-sparse gradients, as sampled transmission does.
@@ -47,11 +43,8 @@ class SomeRows final : public ServerStrategy {
 // The worker of one rank, and a server whose update is p <- p - lr g.
 class Worker {
  public:
-  Worker(Communicator& comm, const std::string& yaml, bool some_rows) : comm_(comm), specs_(parameters()) {
-    ctx_.rank = comm.rank();
-    ctx_.ranks = comm.size();
-    ctx_.allocator = comm.allocator();
-    ctx_.comm = &comm;
+  Worker(Communicator& comm, const std::string& yaml, bool some_rows)
+      : comm_(comm), ctx_(context_of(comm)), specs_(parameters()) {
     store_ = comm.once<std::shared_ptr<ParameterStore>>([&] {
       auto made = std::make_shared<ParameterStore>();
       for (const ParameterSpec& spec : specs_) made->add(ctx_, spec, RandomKey(1));

@@ -1,17 +1,13 @@
 // Strategies whose ranks have their own values, against plain loops over all ranks; and their bytes.
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <cmath>
 #include <mutex>
 #include <set>
 
 #include "conformance/sync.h"
-#include "errors.h"
 #include "lmx/replica_strategy.h"
-#include "names.h"
 #include "sync/group.h"
+#include "test.h"
 #include "train/replicas.h"
 
 namespace lmx::sync_test {

@@ -1,23 +1,18 @@
 // Requirements for `sampled_rows` beyond the conformance suite: the selected rows, also for losses, and the treatment
 // of the other rows.
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
-#include "errors.h"
 #include "lmx/error.h"
 #include "lmx/loss.h"
 #include "lmx/ops.h"
 #include "lmx/param_server.h"
 #include "lmx/row_sampling.h"
-#include "names.h"
 #include "recipe/sync_rules.h"
 #include "sync/group.h"
+#include "test.h"
 
 namespace lmx::sync_test {
 namespace {
 
-using lmx_test::Names;
-using testing::HasSubstr;
+using namespace lmx_test;
 using RowsOf = std::vector<int32_t>;
 
 constexpr int64_t kV = 80, kD = 5, kT = 3;
@@ -42,11 +37,7 @@ class SampledWorker {
  public:
   SampledWorker(Communicator& comm, const std::string& rule, const std::string& loss, int64_t words = kV,
                 int64_t width = kD)
-      : comm_(comm) {
-    ctx_.rank = comm.rank();
-    ctx_.ranks = comm.size();
-    ctx_.allocator = comm.allocator();
-    ctx_.comm = &comm;
+      : comm_(comm), ctx_(context_of(comm)) {
     const std::vector<ParameterSpec> model{{"embedding.weight", {words, width}, {"normal", 0.5}, true},
                                            {"hidden.weight", {width, width}, {"normal", 0.5}, false},
                                            {"hidden.bias", {width}, {"normal", 0.5}, false}};
@@ -219,11 +210,7 @@ TEST(SampledRows, RanksWithoutSequences) {
 
 TEST(SampledRows, AVocabularyOfFewerWordsThanRanks) {
   make_group(8)->run([&](Communicator& comm) {
-    Context ctx;
-    ctx.rank = comm.rank();
-    ctx.ranks = comm.size();
-    ctx.allocator = comm.allocator();
-    ctx.comm = &comm;
+    Context ctx = context_of(comm);
     const std::vector<ParameterSpec> params{{"softmax.weight", {3, 2}, {}, true}, {"w", {2, 2}, {}, false}};
     const auto sync = make_exchanger(parse_yaml(rule("p: 90, q: 90, hidden_q: 50"), "r.yaml"), "sync",
                                      SyncEnv{"", params, ctx.rank, 8, RandomKey(2)});
@@ -286,11 +273,7 @@ TEST(SampledRows, OverAServerRowsArePulledAndPushed) {
   std::mutex mutex;
   std::map<std::string, std::set<RowsOf>> chosen;
   make_group(2)->run([&](Communicator& comm) {
-    Context ctx;
-    ctx.rank = comm.rank();
-    ctx.ranks = comm.size();
-    ctx.allocator = comm.allocator();
-    ctx.comm = &comm;
+    Context ctx = context_of(comm);
     const std::vector<ParameterSpec> specs{
         {"softmax.weight", {40, 2}, {}, true}, {"w", {10, 2}, {}, false}, {"b", {4}, {}, false}};
     const auto store = comm.once<std::shared_ptr<ParameterStore>>([&] {

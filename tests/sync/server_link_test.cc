@@ -2,26 +2,22 @@
 // through a `Hall` in memory.
 #include "sync/server/server_link.h"
 
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include <array>
 #include <barrier>
 #include <chrono>
 #include <cstring>
 
 #include "lmx/error.h"
-#include "names.h"
+#include "test.h"
 
 namespace lmx::sync_test {
 namespace {
 
-using lmx_test::Names;
+using namespace lmx_test;
 using server::Event;
 using server::Link;
 using server::Request;
 using server::Stand;
-using testing::ElementsAre;
 
 // Messages by sender, receiver and tag.
 struct Hall {

@@ -1,5 +1,4 @@
 // Checkpoint folders: complete or absent, verified on reading; pruning keeps the best one.
-#include <gmock/gmock.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -9,15 +8,13 @@
 
 #include "base/files.h"
 #include "base/output_file.h"
-#include "names.h"
 #include "runfiles/checkpoint.h"
 #include "train/fixture.h"
 
 namespace lmx::train {
 namespace {
 
-namespace fs = std::filesystem;
-using lmx_test::Names;
+using namespace lmx_test;
 using Json = nlohmann::json;
 
 TrainState small_state(float first) {
@@ -122,7 +119,7 @@ TEST_F(Checkpoint, EqualStatesAreEqualBytes) {
   const std::string a = save_checkpoint(path("a"), 1, small_state(1)),
                     b = save_checkpoint(path("b"), 1, small_state(1));
   for (const char* name : {"/model.safetensors", "/train_state.safetensors", "/state.json"})
-    EXPECT_EQ(read_all(a + name), read_all(b + name)) << name;
+    EXPECT_EQ(lmx_test::read_file(a + name), lmx_test::read_file(b + name)) << name;
 }
 
 TEST_F(Checkpoint, AnExistingStepIsReplaced) {
@@ -155,7 +152,7 @@ TEST_F(Checkpoint, PruneKeepsTheLastAndTheProtected) {
 TEST_F(Checkpoint, EveryFlippedBitIsFound) {
   const std::string folder = save_checkpoint(run(), 7, small_state(1));
   for (const char* name : {"/model.safetensors", "/train_state.safetensors", "/state.json"}) {
-    const std::string good = read_all(folder + name);
+    const std::string good = lmx_test::read_file(folder + name);
     for (size_t i = 0; i < good.size(); ++i) {
       std::string bad = good;
       bad[i] = static_cast<char>(bad[i] ^ (1 << (i % 8)));
@@ -175,7 +172,7 @@ TEST_F(Checkpoint, EveryFlippedBitIsFound) {
 TEST_F(Checkpoint, TruncatedAndMissingFiles) {
   const std::string folder = save_checkpoint(run(), 7, small_state(1));
   for (const char* name : {"/model.safetensors", "/train_state.safetensors", "/state.json"}) {
-    const std::string good = read_all(folder + name);
+    const std::string good = lmx_test::read_file(folder + name);
     write_all(folder + name, good.substr(0, good.size() / 2));
     EXPECT_THAT(load_error(folder), Names(folder + name, "damaged")) << name;
     write_all(folder + name, "");
@@ -213,7 +210,7 @@ int full_disk_outcome(const std::string& run) {
 TEST_F(Checkpoint, AStateThatIsNoneOfOurs) {
   const std::string folder = save_checkpoint(run(), 1, small_state(1));
   const auto error_of = [&](const std::function<void(Json&)>& change) {
-    Json json = Json::parse(read_all(folder + "/state.json"));
+    Json json = Json::parse(lmx_test::read_file(folder + "/state.json"));
     const std::string before = json.dump();
     json.erase("sha256");
     change(json);
@@ -265,7 +262,7 @@ TEST_F(Checkpoint, ReadOnlyFolder) {
 TEST_F(Checkpoint, AtomicFileIsReplacedWhole) {
   write_file(path("f"), "one");
   write_file(path("f"), "two");
-  EXPECT_EQ(read_all(path("f")), "two");
+  EXPECT_EQ(lmx_test::read_file(path("f")), "two");
   EXPECT_EQ(std::distance(fs::directory_iterator(folder_), {}), 1);
   EXPECT_THAT(message<RunError>([&] { write_file(path("no/such/f"), "x"); }), Names("no/such/f"));
 }

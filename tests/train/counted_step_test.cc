@@ -1,6 +1,4 @@
 // A step on a device that counts has the memory and the exchange of the same step with values.
-#include <gtest/gtest.h>
-
 #include <map>
 
 #include "backend/counting/device.h"

@@ -1,27 +1,14 @@
 // A separate folder for each test, and small tensors.
 #pragma once
 
-#include <gtest/gtest.h>
-
-#include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
-#include <string>
-#include <vector>
 
 #include "lmx/plugin.h"
 #include "runfiles/checkpoint.h"
-#include "temp_folder.h"
+#include "test.h"
 
 namespace lmx::train {
-
-inline std::string read_all(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
-  text << file.rdbuf();
-  return text.str();
-}
 
 inline void load_plugins() {
   static const bool once = [] {
@@ -37,7 +24,7 @@ class FolderTest : public testing::Test {
   // The records of `split` in the metrics of the run in folder `dir`.
   std::vector<nlohmann::json> records(const std::string& dir, const std::string& split) const {
     std::vector<nlohmann::json> found;
-    std::istringstream lines(read_all(path(dir) + "/metrics.jsonl"));
+    std::istringstream lines(lmx_test::read_file(path(dir) + "/metrics.jsonl"));
     for (std::string line; std::getline(lines, line);) {
       const auto json = nlohmann::json::parse(line);
       if (json["split"] == split) found.push_back(json);

@@ -1,5 +1,4 @@
 // The training loop in one process: accumulation, carried state, evaluation, folders, comparison at a resume.
-#include <gmock/gmock.h>
 #include <signal.h>
 
 #include <cmath>
@@ -10,7 +9,6 @@
 #include "autograd/gradient_sums.h"
 #include "base/text.h"
 #include "lmx/parallel.h"
-#include "names.h"
 #include "runfiles/checkpoint.h"
 #include "train/loop/trainer.h"
 #include "train/run_folder.h"
@@ -19,8 +17,7 @@
 namespace lmx::train {
 namespace {
 
-using lmx_test::Names;
-using testing::ElementsAre;
+using namespace lmx_test;
 
 // Appended to kWordRecipe.
 constexpr const char* kTraining = R"(
@@ -185,8 +182,8 @@ TEST_F(Loop, PackedStateComesBack) {
   ASSERT_EQ(again.train.size(), packed.train.size());
   save_checkpoint(path("a"), 1, packed);
   save_checkpoint(path("b"), 1, again);
-  EXPECT_EQ(read_all(path("a/checkpoints/step-1/state.json")),
-            read_all(path("b/checkpoints/step-1/state.json")));  // its hashes
+  EXPECT_EQ(lmx_test::read_file(path("a/checkpoints/step-1/state.json")),
+            lmx_test::read_file(path("b/checkpoints/step-1/state.json")));  // its hashes
   // Version 0.1.0 stored none of these numbers; its updates were the steps.
   TrainState old = packed;
   for (const char* name : {"updates", "counted.steps", "counted.tokens"})

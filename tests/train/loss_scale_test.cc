@@ -1,16 +1,13 @@
 // Half precision: gradients overflow, the scale falls and rises, and a run reaches the same result as in fp32.
-#include <gmock/gmock.h>
-
 #include <cmath>
 
-#include "names.h"
 #include "runfiles/checkpoint.h"
 #include "train/pairs_fixture.h"
 
 namespace lmx::train {
 namespace {
 
-using lmx_test::Names;
+using namespace lmx_test;
 using testing::Contains;
 
 TEST(LossScale, PresetsAreThoseOfThePapers) {

@@ -1,14 +1,12 @@
 // The memory that a process may use, from files in Linux's format.
 #include "app/memory/memory_check.h"
 
-#include <gmock/gmock.h>
-
 #include "train/fixture.h"
 
 namespace lmx::train {
 namespace {
 
-using testing::HasSubstr;
+using namespace lmx_test;
 
 class MachineMemoryTest : public FolderTest {
  protected:

@@ -1,6 +1,4 @@
 // The metrics of a recipe: their values against a plain loop, over batches and ranks, and that they change nothing.
-#include <gmock/gmock.h>
-
 #include <algorithm>
 #include <array>
 #include <nlohmann/json.hpp>
@@ -8,8 +6,6 @@
 #include "app/inference/evaluate_run.h"
 #include "app/run/run.h"
 #include "backend/counting/device.h"
-#include "names.h"
-#include "paths.h"
 #include "runfiles/checkpoint.h"
 #include "train/evaluate.h"
 #include "train/loop/validator.h"
@@ -19,7 +15,7 @@
 namespace lmx::train {
 namespace {
 
-using lmx_test::Names;
+using namespace lmx_test;
 
 constexpr const char* kMetricRun = R"(
 model: {name: lstm, embedding: 8, cells: 10}

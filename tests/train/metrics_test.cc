@@ -1,5 +1,4 @@
 // metrics.jsonl, and the TensorBoard events in the same folder.
-#include <gmock/gmock.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -9,13 +8,11 @@
 #include <cmath>
 #include <csignal>
 #include <cstring>
-#include <filesystem>
 #include <limits>
 #include <mutex>
 
 #include "app/run/run.h"
 #include "base/text.h"
-#include "names.h"
 #include "runfiles/metrics.h"
 #include "runfiles/open_window.h"
 #include "runfiles/tensorboard.h"
@@ -26,8 +23,7 @@
 namespace lmx::train {
 namespace {
 
-using lmx_test::Names;
-using testing::HasSubstr;
+using namespace lmx_test;
 
 std::string hex(const std::string& bytes) {
   std::string out;
@@ -63,12 +59,12 @@ TEST_F(MetricsFolder, ResumeKeepsLinesUpToItsStep) {
     MetricsFile file(path("m"), 0);
     for (int64_t step = 1; step <= 4; ++step) file.write({step, "train", {{"x", static_cast<double>(step)}}});
   }
-  write_all(path("m"), read_all(path("m")) + "{\"step\":1,\"half");
+  write_all(path("m"), lmx_test::read_file(path("m")) + "{\"step\":1,\"half");
   {
     MetricsFile file(path("m"), 2);
     file.write({3, "train", {{"x", 30}}});
   }
-  EXPECT_EQ(read_all(path("m")),
+  EXPECT_EQ(lmx_test::read_file(path("m")),
             "{\"step\":1,\"split\":\"train\",\"x\":1}\n{\"step\":2,\"split\":\"train\",\"x\":2}\n"
             "{\"step\":3,\"split\":\"train\",\"x\":30}\n");
 }
@@ -86,7 +82,7 @@ TEST_F(MetricsFolder, DamagedLinesAreCounted) {
   const MetricsFile file(path("m"), 4);
   EXPECT_EQ(file.kept().damaged, (std::vector<int64_t>{2, 4, 5}));
   EXPECT_EQ(file.kept().train, 2);
-  EXPECT_EQ(read_all(path("m")),
+  EXPECT_EQ(lmx_test::read_file(path("m")),
             "{\"step\":1,\"split\":\"train\",\"x\":1}\n{\"step\":2,\"split\":\"valid\"}\n"
             "{\"step\":4,\"split\":\"train\"}\n");
 }
@@ -177,7 +173,7 @@ TEST_F(MetricsFolder, EventFileIsFramedRecords) {
   std::string name;
   for (const auto& entry : std::filesystem::directory_iterator(folder_)) name = entry.path().string();
   EXPECT_THAT(name, HasSubstr("events.out.tfevents."));
-  const std::string text = read_all(name);
+  const std::string text = lmx_test::read_file(name);
   size_t records = 0, at = 0;
   for (; at < text.size(); ++records) {
     uint64_t length = 0;

@@ -1,12 +1,9 @@
 // Steps of ranks that sum the gradients of some parameters and have their own values of the others. The ranks share
 // nothing, as processes do.
-#include <gmock/gmock.h>
-
 #include <cmath>
 #include <mutex>
 
 #include "lmx/model.h"
-#include "names.h"
 #include "recipe/comm_config.h"
 #include "train/loop/update.h"
 #include "train/run_folder.h"
@@ -14,8 +11,7 @@
 namespace lmx::train {
 namespace {
 
-using lmx_test::Names;
-using testing::ElementsAre;
+using namespace lmx_test;
 using Doubles = std::vector<double>;
 using Values = std::map<std::string, Doubles>;  // by parameter
 

@@ -1,18 +1,15 @@
 // Runs with 1-bit Adam, whose strategy has the moments: against runs with the optimizer adamw, and resumed.
 // tests/sync/published_methods_test.cc compares its steps with a plain loop.
-#include <gmock/gmock.h>
-
 #include <nlohmann/json.hpp>
 
 #include "app/run/run.h"
-#include "names.h"
 #include "runfiles/checkpoint.h"
 #include "train/run_folder.h"
 
 namespace lmx::train {
 namespace {
 
-using lmx_test::Names;
+using namespace lmx_test;
 
 constexpr const char* kGptTraining = R"(
 model: {name: gpt, layers: 1, d: 24, heads: 2, ffn: 40, positions: learned}

@@ -5,7 +5,6 @@
 #include <sstream>
 
 #include "lmx/parallel.h"
-#include "paths.h"
 #include "recipe/comm_config.h"
 #include "train/loop/trainer.h"
 #include "train/run_folder.h"

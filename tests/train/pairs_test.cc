@@ -1,18 +1,14 @@
 // Training on parallel text: sub-batches, accumulation, ranks, resume, validation, times.
-#include <gmock/gmock.h>
-
 #include <cmath>
 #include <numbers>
 
 #include "base/text.h"
-#include "names.h"
 #include "train/pairs_fixture.h"
 
 namespace lmx::train {
 namespace {
 
-using lmx_test::Names;
-using testing::HasSubstr;
+using namespace lmx_test;
 
 class Pairs : public PairsTest {};
 
@@ -119,7 +115,7 @@ TEST_F(Pairs, PartsThatDoNotFitAreNamedBeforeAnythingRuns) {
 TEST_F(Pairs, MeasuredTimesStayWithTheRun) {
   const Changes all{{"batcher", "{name: time_balanced, max_tokens: 60}"}, {"train.steps", "9"}};
   const auto whole = train("run", all);
-  const std::string times = read_all(path("run/") + kCostsFile);
+  const std::string times = lmx_test::read_file(path("run/") + kCostsFile);
   EXPECT_THAT(times, Names("\"columns\"", "sentences"));
   std::filesystem::create_directories(folder_ / "half" / "checkpoints");
   write_all(path("half/") + kCostsFile, times);

@@ -1,12 +1,9 @@
 // Runs of several ranks: N ranks equal one, checkpoints can be resumed with other numbers of ranks, and the ledger
 // counts the traffic.
-#include <gmock/gmock.h>
-
 #include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "app/run/run.h"
-#include "names.h"
 #include "nn/state_dict.h"
 #include "runfiles/checkpoint.h"
 #include "train/run_folder.h"
@@ -14,8 +11,7 @@
 namespace lmx::train {
 namespace {
 
-using lmx_test::Names;
-using testing::HasSubstr;
+using namespace lmx_test;
 
 // Appended to kWordRecipe.
 constexpr const char* kRanksTraining = R"(
@@ -133,7 +129,7 @@ TEST_F(Ranks, EachRankHasARecordOfItsTrafficAndMemory) {
 TEST_F(Ranks, AnErrorOfOneRankEndsTheRunOnce) {
   const auto text = message<RunError>([&] { run("d", 4, {{"train.max_loss", "0.01"}}); });
   EXPECT_THAT(text, Names("train.max_loss"));
-  EXPECT_THAT(read_all(path("d/status.json")), HasSubstr("failed"));
+  EXPECT_THAT(lmx_test::read_file(path("d/status.json")), HasSubstr("failed"));
   run("s", 4, {{"train.max_loss", "0.01"}, {"train.on_divergence", "skip"}});
   EXPECT_EQ(records("s", "train").back()["skipped"], 4);
 }

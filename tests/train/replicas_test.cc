@@ -1,18 +1,15 @@
 // Runs of ranks that have their own values between synchronisations: of all parameters, or of some, beside rules that
 // sum gradients (mixed_rules_test.cc has their single steps).
-#include <gmock/gmock.h>
-
 #include <nlohmann/json.hpp>
 
 #include "app/run/run.h"
-#include "names.h"
 #include "runfiles/checkpoint.h"
 #include "train/run_folder.h"
 
 namespace lmx::train {
 namespace {
 
-using lmx_test::Names;
+using namespace lmx_test;
 
 // Appended to kWordRecipe.
 constexpr const char* kReplicaTraining = R"(
@@ -219,7 +216,7 @@ TEST_F(ReplicaRuns, RecordsCountTheTimeOfExchanges) {
     recorded += record["comm_s"].get<double>();
   }
   int64_t spans = 0;
-  const auto trace = nlohmann::json::parse(read_all(path("trace.json")));
+  const auto trace = nlohmann::json::parse(lmx_test::read_file(path("trace.json")));
   for (const auto& span : trace["traceEvents"]) {
     if (span["name"] != "sync" || span["pid"] != 0 || span["tid"] == Tracer::kDeviceRow) continue;
     traced += 1e-6 * span["dur"].get<double>();

@@ -1,7 +1,5 @@
 // On a device the update is enqueued before the host knows the loss and the norm, and the next step before the host
 // reads them. Results, records and messages are those of a run that waits in every step.
-#include <gmock/gmock.h>
-
 #include <algorithm>
 #include <csignal>
 #include <mutex>
@@ -11,7 +9,6 @@
 #include "app/run/run.h"
 #include "data/dataset.h"
 #include "lmx/parallel.h"
-#include "names.h"
 #include "recipe/comm_config.h"
 #include "runfiles/checkpoint.h"
 #include "train/loop/trainer.h"
@@ -21,10 +18,9 @@
 namespace lmx::train {
 namespace {
 
-using lmx_test::Names;
+using namespace lmx_test;
 using testing::Contains;
 using testing::Each;
-using testing::ElementsAre;
 
 // Appended to kWordRecipe. Two groups are clipped, of which one changes rows of a table, and bias and all else are not.
 constexpr const char* kAhead = R"(

@@ -1,16 +1,13 @@
 // safetensors files: written files are read back, and every malformed file is rejected with one message.
-#include <gmock/gmock.h>
-
 #include <cstring>
 
-#include "names.h"
 #include "runfiles/checkpoint.h"
 #include "train/fixture.h"
 
 namespace lmx::train {
 namespace {
 
-using lmx_test::Names;
+using namespace lmx_test;
 
 class Safetensors : public FolderTest {
  protected:
@@ -48,7 +45,7 @@ TEST_F(Safetensors, EveryTypeAndShapeComesBack) {
 
 TEST_F(Safetensors, BytesAreTheFormats) {
   save_safetensors(path("t"), {{"a", floats({1}, {1})}});
-  const std::string text = read_all(path("t"));
+  const std::string text = lmx_test::read_file(path("t"));
   const std::string header = R"({"__metadata__":{"format":"pt"},"a":{"data_offsets":[0,4],"dtype":"F32","shape":[1]}})";
   uint64_t length = 0;
   std::memcpy(&length, text.data(), 8);
@@ -79,7 +76,7 @@ TEST_F(Safetensors, MissingAndTruncated) {
   write_all(path("t"), "1234567");
   EXPECT_THAT(message<UserError>([&] { load_safetensors(path("t"), Allocator::cpu()); }), Names("7 bytes"));
   save_safetensors(path("t"), {{"a", floats({4}, {1, 2, 3, 4})}, {"b", floats({2}, {5, 6})}});
-  const std::string whole = read_all(path("t"));
+  const std::string whole = lmx_test::read_file(path("t"));
   for (size_t n = 0; n < whole.size(); ++n) {
     write_all(path("t"), whole.substr(0, n));
     EXPECT_NE(message<UserError>([&] { load_safetensors(path("t"), Allocator::cpu()); }), "") << n << " bytes";

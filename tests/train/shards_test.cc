@@ -1,18 +1,15 @@
 // Runs whose ranks divide the update (lmx/shard_strategy.h), against runs in which every rank makes it.
-#include <gmock/gmock.h>
-
 #include <nlohmann/json.hpp>
 
 #include "app/run/run.h"
 #include "lmx/optim.h"
-#include "names.h"
 #include "runfiles/checkpoint.h"
 #include "train/run_folder.h"
 
 namespace lmx::train {
 namespace {
 
-using lmx_test::Names;
+using namespace lmx_test;
 
 // Appended to kWordRecipe. Some parameters have several blocks of kSumBlock elements, the last of which is smaller.
 constexpr const char* kTraining = R"(

@@ -1,7 +1,5 @@
 // The rules of `sync:` and the order in which their units are exchanged; the group of one rank. tests/sync tests the
 // results of strategies.
-#include <gmock/gmock.h>
-
 #include <cmath>
 
 #include "app/inference/evaluate_run.h"
@@ -9,8 +7,6 @@
 #include "app/run/run.h"
 #include "lmx/row_sampling.h"
 #include "lmx/sync.h"
-#include "names.h"
-#include "paths.h"
 #include "recipe/comm_config.h"
 #include "recipe/sync_rules.h"
 #include "runfiles/checkpoint.h"
@@ -20,8 +16,7 @@
 namespace lmx::train {
 namespace {
 
-using lmx_test::Names;
-using testing::ElementsAre;
+using namespace lmx_test;
 
 class Sync : public testing::Test {
  protected:
@@ -171,8 +166,6 @@ TEST_F(Sync, FullConfigKeepsParamsFirst) {
 // Batchers whose steps have sequences shorter than sequence_length(): gradients are the mean over the tokens of the
 // step, records count these tokens, and contradictory sizes are rejected.
 
-using testing::HasSubstr;
-
 constexpr const char* kLengthsRecipe = R"(
 data: {name: synthetic, vocab_size: 40, train_tokens: 3000, valid_tokens: 600, test_tokens: 0, branching: 6, classes: 4}
 batch: {global: 8}
@@ -196,7 +189,7 @@ class Lengths : public RunFolderTest {
     return run_recipe(recipe(dir, batcher, more), "lengths", {});
   }
   std::string model(const std::string& dir) const {
-    return read_all(path(dir) + "/checkpoints/step-6/model.safetensors");
+    return lmx_test::read_file(path(dir) + "/checkpoints/step-6/model.safetensors");
   }
   std::string refused(const std::string& batcher, const std::string& more = "") const {
     return message<UserError>([&] { run("refused", batcher, more); });

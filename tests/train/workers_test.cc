@@ -1,6 +1,4 @@
 // Runs whose ranks are workers of a parameter server.
-#include <gmock/gmock.h>
-
 #include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -8,16 +6,13 @@
 
 #include "app/inference/evaluate_run.h"
 #include "app/run/run.h"
-#include "names.h"
 #include "runfiles/checkpoint.h"
 #include "train/run_folder.h"
 
 namespace lmx::train {
 namespace {
 
-namespace fs = std::filesystem;
-using lmx_test::Names;
-using testing::HasSubstr;
+using namespace lmx_test;
 
 // Appended to kWordRecipe.
 constexpr const char* kWorkersTraining = R"(
@@ -42,7 +37,7 @@ class Workers : public RunFolderTest {
     return model(dir, result_.steps);
   }
   std::string model(const std::string& dir, int64_t step) const {
-    return read_all(str(path(dir), "/checkpoints/step-", step, "/model.safetensors"));
+    return lmx_test::read_file(str(path(dir), "/checkpoints/step-", step, "/model.safetensors"));
   }
   std::string refused(int64_t ranks, const Changes& changes, const std::string& dir = "refused",
                       const std::string& resume = "") {
@@ -151,17 +146,17 @@ TEST_F(Workers, ResumedFromAnyCheckpointEndsInTheSameBits) {
     for (size_t at = sync.find("CODEC"); at != std::string::npos; at = sync.find("CODEC"))
       sync.replace(at, 5, str(codec, ", schedule: ", path(whole + ".txt")));
     const Changes changes{{"sync", sync}, {"checkpoint", "{every: 4, keep_last: 20}"}};
-    const std::string expected = run(whole, 3, changes), schedule = read_all(path(whole + ".txt"));
+    const std::string expected = run(whole, 3, changes), schedule = lmx_test::read_file(path(whole + ".txt"));
     for (const int64_t step : {4, 6, 12, 20}) {
       const std::string dir = str(whole, step);
       cut(whole, dir, step);
       write_all(path(whole + ".txt"), "");
       EXPECT_EQ(run(dir, 3, changes, path(dir)), expected) << sync << " from step " << step;
       EXPECT_EQ(curve(dir), curve(whole));
-      EXPECT_EQ(read_all(path(whole + ".txt")), schedule);
+      EXPECT_EQ(lmx_test::read_file(path(whole + ".txt")), schedule);
       for (const char* file : {"rank-0.safetensors", "rank-1.safetensors", "rank-2.safetensors"})
-        EXPECT_EQ(read_all(str(path(dir), "/checkpoints/step-24/", file)),
-                  read_all(str(path(whole), "/checkpoints/step-24/", file)));
+        EXPECT_EQ(lmx_test::read_file(str(path(dir), "/checkpoints/step-24/", file)),
+                  lmx_test::read_file(str(path(whole), "/checkpoints/step-24/", file)));
     }
   }
 }
@@ -185,10 +180,10 @@ TEST_F(Workers, PausesLeaveNoTrace) {
 TEST_F(Workers, AReplayGivesTheSameBits) {
   const std::string file = path("order.txt"), again = path("again.txt");
   const std::string expected = run("a", 4, {{"sync.rest.schedule", file}});
-  EXPECT_THAT(read_all(file), testing::StartsWith("lmx schedule 1: 4 workers\npull 0\n"));
+  EXPECT_THAT(lmx_test::read_file(file), testing::StartsWith("lmx schedule 1: 4 workers\npull 0\n"));
   const Changes replay{{"sync.rest.replay", file}, {"sync.rest.schedule", again}, {"sync.rest.delay", "{kind: fixed}"}};
   EXPECT_EQ(run("b", 4, replay), expected);
-  EXPECT_EQ(read_all(again), read_all(file));
+  EXPECT_EQ(lmx_test::read_file(again), lmx_test::read_file(file));
   // Another order gives another result.
   const std::string other = path("other.txt");
   EXPECT_NE(run("c", 4, {{"sync.rest.delay", "{kind: fixed}"}, {"sync.rest.schedule", other}}), expected);
@@ -307,7 +302,7 @@ TEST_F(Workers, SeveralRulesAreOneServer) {
 TEST_F(Workers, Divergence) {
   const Changes low{{"train.max_loss", "0.1"}, {"train.on_divergence", "stop"}};
   EXPECT_THAT(message<RunError>([&] { run("stop", 3, low); }), Names("[train] worker", "step 1", "train.max_loss"));
-  EXPECT_THAT(read_all(path("stop/status.json")), Names("train.max_loss", "\"cause\": \"diverged\""));
+  EXPECT_THAT(lmx_test::read_file(path("stop/status.json")), Names("train.max_loss", "\"cause\": \"diverged\""));
   EXPECT_THAT(message<RunError>([&] {
                 run("skip", 3, {low[0], {"train.on_divergence", "skip"}});
               }),

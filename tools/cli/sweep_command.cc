@@ -74,7 +74,7 @@ void print_plan(const Plan& plan) {
     for (const std::string& said : {point.parameters, point.memory}) row.push_back(said.empty() ? "-" : said);
     rows.push_back(std::move(row));
   }
-  std::cout << fit(str(plan.name, ": ", plan.points.size(), plan.points.size() == 1 ? " point, " : " points, ",
+  std::cout << fit(str(plan.name, ": ", lmx::plural(plan.points.size(), "point"), ", ",
                        plan.request.metric.maximize ? "highest " : "lowest ", plan.request.metric.text(), "\n"))
             << table(rows);
 }
@@ -250,8 +250,7 @@ void finish(const Plan& plan, const Journal& journal, const Folder& folder, cons
     lmx::log_info(
         str(preempted, preempted == 1 ? " point was" : " points were", " preempted; ", again, " continues them"));
   if (failed > 0)
-    lmx::log_info(
-        str(failed, failed == 1 ? " point" : " points", " failed; ", again, " --retry ", attempts, " tries again"));
+    lmx::log_info(str(lmx::plural(failed, "point"), " failed; ", again, " --retry ", attempts, " tries again"));
   if (!result.failed.empty()) throw lmx::RunError("[sweep] ended by --fail-fast: " + result.failed);
 }
 
@@ -292,7 +291,7 @@ void run(Command command, const SweepFlags& o) {
   if (fresh || measure) write_plan(plan, folder);
   if (!plan.environment.empty())
     lmx::log_info("the files of this sweep contain the values of environment variables: " + joined(plan.environment));
-  lmx::log_info(str("sweep ", folder.path, ": ", plan.points.size(), plan.points.size() == 1 ? " point" : " points"));
+  lmx::log_info(str("sweep ", folder.path, ": ", lmx::plural(plan.points.size(), "point")));
   Journal journal(plan, folder.path);
   if (measure) measure_again(plan, folder, journal);
   Result result;

@@ -68,6 +68,8 @@ struct BatchPlan {
 // one forward pass of a rank. Immutable after construction and thread-safe. A checkpoint needs the step only.
 class LMX_API Batcher {
  public:
+  using Factory = std::unique_ptr<Batcher> (*)(const Node& config, const std::string& path, const BatcherEnv& env);
+
   virtual ~Batcher();
   // Items [first, first + count) of the global batch of `step` (0-based and unlimited: epochs follow each other). In
   // the last step of an epoch of sub-batches, some items may be empty. REQUIRES: 0 <= first, first + count <= global
@@ -160,6 +162,6 @@ class LMX_API EvalPlan {
   int64_t windows_ = 0, extra_ = 0;  // batches over all slots; batches of the remaining tokens
 };
 
-using BatcherFactory = std::unique_ptr<Batcher> (*)(const Node& config, const std::string& path, const BatcherEnv& env);
+using BatcherFactory = Batcher::Factory;
 
 }  // namespace lmx

@@ -105,6 +105,8 @@ LMX_API std::unique_ptr<Codec> make_codec(const CodecConfig& config);
 // thread-safe.
 class LMX_API VectorCodec {
  public:
+  using Factory = std::unique_ptr<VectorCodec> (*)(const Node& config, const std::string& path);
+
   virtual ~VectorCodec();
   virtual int64_t bytes(int64_t n) const = 0;  // size of n encoded values; 0 for n = 0
   // values: f32 (n). encoded: u8 (bytes(n)), in memory that is aligned for any type; all bytes must be written.
@@ -129,7 +131,7 @@ class LMX_API LevelCodec final : public VectorCodec {
   double feedback_;
 };
 // `config`: the fields of the plugin, with `name`. `path`: their place in the recipe.
-using CodecFactory = std::unique_ptr<VectorCodec> (*)(const Node& config, const std::string& path);
+using CodecFactory = VectorCodec::Factory;
 
 // The sum over ranks of encoded blocks. Part r of a block is sent to rank r, which sums it in rank order from +0 and
 // encodes the sum; the encoded sums are gathered. A part is a range of elements, except with one_bit, which stores

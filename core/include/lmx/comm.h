@@ -262,9 +262,13 @@ class LMX_API Communicator {
   std::unique_ptr<Communicator> in_node_, between_nodes_;        // null: not used so far
 };
 
+struct CommEnv;
+
 // All ranks of a run, including those of this process. A plugin of kind comm creates it.
 class LMX_API CommGroup {
  public:
+  using Factory = std::unique_ptr<CommGroup> (*)(const Node& config, const std::string& path, const CommEnv& env);
+
   virtual ~CommGroup();
   virtual int size() const = 0;
   // Runs `body` for each rank of this process, each with its own communicator, and returns when all have returned. An
@@ -280,7 +284,7 @@ struct CommEnv {
   std::vector<std::string> command_line = {};  // of this process, for groups that start further processes like it
   bool deterministic = true;                   // of the recipe: every group and machine gives equal bits
 };
-using CommFactory = std::unique_ptr<CommGroup> (*)(const Node& config, const std::string& path, const CommEnv& env);
+using CommFactory = CommGroup::Factory;
 
 // The group of one rank; built in as `self`.
 LMX_API std::unique_ptr<CommGroup> make_self_group(int threads);

@@ -11,6 +11,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "lmx/api.h"
@@ -96,21 +97,44 @@ inline constexpr Range kLayers{1, 10'000};
 // and that list is used to read, check, print and document it. The member's initial value is the default.
 class LMX_API Fields {
  public:
+  // A field as a config states it, with the address of its value.
+  struct Field {
+    const char* name;
+    std::variant<int64_t*, double*, bool*, std::string*, std::vector<int64_t>*, std::vector<double>*,
+                 std::vector<std::string>*, Node*>
+        value;
+    const char* help;
+    Range range = {};                                   // of a number, or of each number of a list
+    bool required = false;                              // has no default: `???` and a missing key are errors
+    const std::vector<std::string>* choices = nullptr;  // of a text; null: any text
+  };
+
   virtual ~Fields();
-  virtual void field(const char* name, int64_t& value, const char* help, Range range = {}) = 0;
-  virtual void field(const char* name, double& value, const char* help, Range range = {}) = 0;
-  virtual void field(const char* name, bool& value, const char* help) = 0;
-  virtual void field(const char* name, std::string& value, const char* help) = 0;
-  // A path or name without a default. It must be given: `???` and a missing key are errors.
-  virtual void required(const char* name, std::string& value, const char* help) = 0;
-  virtual void required(const char* name, int64_t& value, const char* help, Range range = {}) = 0;
-  virtual void choice(const char* name, std::string& value, const std::vector<std::string>& allowed,
-                      const char* help) = 0;
-  virtual void field(const char* name, std::vector<int64_t>& value, const char* help, Range range = {}) = 0;
-  virtual void field(const char* name, std::vector<double>& value, const char* help, Range range = {}) = 0;
-  virtual void field(const char* name, std::vector<std::string>& value, const char* help) = 0;
+  void field(const char* name, int64_t& value, const char* help, Range range = {}) {
+    visit({name, &value, help, range});
+  }
+  void field(const char* name, double& value, const char* help, Range range = {}) {
+    visit({name, &value, help, range});
+  }
+  void field(const char* name, bool& value, const char* help) { visit({name, &value, help}); }
+  void field(const char* name, std::string& value, const char* help) { visit({name, &value, help}); }
+  // A path or name without a default.
+  void required(const char* name, std::string& value, const char* help) { visit({name, &value, help, {}, true}); }
+  void required(const char* name, int64_t& value, const char* help, Range range = {}) {
+    visit({name, &value, help, range, true});
+  }
+  void choice(const char* name, std::string& value, const std::vector<std::string>& allowed, const char* help) {
+    visit({name, &value, help, {}, false, &allowed});
+  }
+  void field(const char* name, std::vector<int64_t>& value, const char* help, Range range = {}) {
+    visit({name, &value, help, range});
+  }
+  void field(const char* name, std::vector<double>& value, const char* help, Range range = {}) {
+    visit({name, &value, help, range});
+  }
+  void field(const char* name, std::vector<std::string>& value, const char* help) { visit({name, &value, help}); }
   // A subtree that another component reads (its `name` key chooses the component); it is stored unchanged.
-  virtual void subtree(const char* name, Node& value, const char* help) = 0;
+  void subtree(const char* name, Node& value, const char* help) { visit({name, &value, help}); }
   // The fields of a component that another key of this map names: all keys that were not visited before. `complete`
   // gets the map without changes, those keys over the ones of `value`, and the map's place; it checks them, and
   // returns them with all defaults.
@@ -118,14 +142,15 @@ class LMX_API Fields {
   virtual void rest(Node& value, const Complete& complete) = 0;
   // A group of fields under one key: f.group("batch", batch, "...") visits batch.fields(f).
   template <class Config>
-  void group(const char* name, Config& config, const char* help) {
-    enter(name, help);
+  void group(const char* name, Config& config, const char*) {
+    enter(name);
     config.fields(*this);
     leave();
   }
 
  protected:
-  virtual void enter(const char* name, const char* help) = 0;
+  virtual void visit(const Field& field) = 0;
+  virtual void enter(const char* name) = 0;
   virtual void leave() = 0;
 };
 

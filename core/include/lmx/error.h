@@ -69,6 +69,12 @@ std::string str(const Args&... args) {
   return joined_text({Streamed(args)...});
 }
 
+// A number with its noun: plural(1, "step") is "1 step", plural(3, "step") is "3 steps".
+template <class Number>
+std::string plural(Number n, const char* noun) {
+  return str(n, " ", noun, n == 1 ? "" : "s");
+}
+
 [[noreturn]] LMX_API void check_failed(const char* expression, const char* file, int line, const std::string& text);
 
 // The candidate nearest to `name` (edit distance), or "" if none is near enough.

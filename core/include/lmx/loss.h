@@ -42,6 +42,8 @@ struct LossPlan {
 
 class LMX_API Loss {
  public:
+  using Factory = std::unique_ptr<Loss> (*)(const Node& config, const std::string& path, const LossEnv& env);
+
   virtual ~Loss();
   // "softmax.weight" (V, D), "softmax.bias" (V); a tied weight has the name of the model's parameter.
   virtual std::vector<ParameterSpec> parameters() const = 0;
@@ -103,7 +105,7 @@ class LMX_API OutputLoss : public Loss {
   std::string normalize_;
 };
 
-using LossFactory = std::unique_ptr<Loss> (*)(const Node& config, const std::string& path, const LossEnv& env);
+using LossFactory = Loss::Factory;
 
 // From `loss:` by its key `name`: full_softmax, sampled_softmax, two_stage_softmax, or a plugin. Errors of a plugin
 // name it.

@@ -30,6 +30,8 @@ struct Prediction {
 // Stateless and thread-safe.
 class LMX_API Metric {
  public:
+  using Factory = std::unique_ptr<Metric> (*)(const Node& config, const std::string& path);
+
   virtual ~Metric();
   virtual int64_t words() const = 0;  // how many of the most probable words it needs, at least 0
   virtual int64_t sums() const = 0;   // how many numbers it adds up, at least 1
@@ -40,6 +42,6 @@ class LMX_API Metric {
   // the number of predictions that were added, at least 1.
   virtual std::vector<std::pair<std::string, double>> values(std::span<const double> sums, int64_t targets) const = 0;
 };
-using MetricFactory = std::unique_ptr<Metric> (*)(const Node& config, const std::string& path);
+using MetricFactory = Metric::Factory;
 
 }  // namespace lmx

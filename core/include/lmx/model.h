@@ -41,6 +41,8 @@ class LMX_API Decoding {
 
 class LMX_API Model {
  public:
+  using Factory = std::unique_ptr<Model> (*)(const Node& config, const std::string& path, const ModelEnv& env);
+
   virtual ~Model();
   virtual std::vector<ParameterSpec> parameters() const = 0;
   // True: an encoder-decoder, which needs batch.source.
@@ -67,7 +69,7 @@ class LMX_API Model {
   virtual int64_t macs_per_pair(int64_t source, int64_t target) const;
 };
 
-using ModelFactory = std::unique_ptr<Model> (*)(const Node& config, const std::string& path, const ModelEnv& env);
+using ModelFactory = Model::Factory;
 
 // Optional interfaces of models. A model derives from Model and from each interface that it supports:
 //

@@ -42,6 +42,8 @@ enum class Grain : uint8_t { element, parameter };
 // lmx/slot_optimizer.h implements this interface for optimizers that compute each element separately.
 class LMX_API Optimizer {
  public:
+  using Factory = std::unique_ptr<Optimizer> (*)(const Node& config, const std::string& path);
+
   virtual ~Optimizer();
   // The grain of this parameter's update. A parameter server updates rows of a parameter on different ranks, so it
   // needs Grain::element. A ShardStrategy gives blocks of kSumBlock elements to different ranks if the grain is
@@ -73,7 +75,7 @@ class LMX_API Optimizer {
 };
 
 // The config of an optimizer plugin states its learning rate as the trait kLearningRate (lmx/config.h).
-using OptimizerFactory = std::unique_ptr<Optimizer> (*)(const Node& config, const std::string& path);
+using OptimizerFactory = Optimizer::Factory;
 
 // One optimizer by its key `name`: built in, or a plugin. A UserError suggests the nearest name. Errors of a plugin
 // name it.

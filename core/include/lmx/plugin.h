@@ -1,14 +1,19 @@
 // Plugins: shared libraries that add models, sync strategies, batchers, communicators, losses, optimizers,
 // schedules, codecs and metrics.
 //
-// A plugin's source ends with one line, for example
+// A plugin's source ends with one line, which names its class or a function of the kind's type Factory, for example
+//     LMX_PLUGIN(batcher, random_windows, RandomWindowsConfig, RandomWindows)
 //     LMX_PLUGIN(batcher, tbptt, TbpttConfig, make_tbptt)
+// A class is constructed from its config, the config's path if the constructor takes a string there, and the arguments
+// that the kind's Factory has after the path.
 // The file plugin.toml is located beside it (name, kind, version, licence, summary). The line exports one C symbol,
 // `lmx_plugin`.
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -184,6 +189,26 @@ Traits traits_of(const Node& given, const std::string& path) {
   return {};
 }
 
+template <class Component, class Config, class Base, class... Rest>
+AnyFactory constructor_of(std::unique_ptr<Base> (*)(const Node&, const std::string&, Rest...)) {
+  const typename Component::Factory make = [](const Node& config, const std::string& path, Rest... rest) {
+    if constexpr (std::is_constructible_v<Component, Config, const std::string&, Rest...>)
+      return std::unique_ptr<Base>(std::make_unique<Component>(read_config<Config>(config, path), path, rest...));
+    else
+      return std::unique_ptr<Base>(std::make_unique<Component>(read_config<Config>(config, path), rest...));
+  };
+  return reinterpret_cast<AnyFactory>(make);
+}
+// The factory that LMX_PLUGIN exports for a class, and for a function.
+template <class Component, class Config>
+AnyFactory exported_factory() {
+  return constructor_of<Component, Config>(typename Component::Factory{});
+}
+template <auto function, class Config>
+AnyFactory exported_factory() {
+  return reinterpret_cast<AnyFactory>(function);
+}
+
 }  // namespace lmx
 
 // ABI and build id are also stored in a section of the library, so that an incompatible library is detected before any
@@ -204,7 +229,7 @@ Traits traits_of(const Node& given, const std::string& path) {
         [](const ::lmx::Node& given, const std::string& path) {                 \
           return ::lmx::write_config(::lmx::read_config<Config_>(given, path)); \
         },                                                                      \
-        reinterpret_cast<::lmx::AnyFactory>(factory_),                          \
+        ::lmx::exported_factory<factory_, Config_>(),                           \
         ::lmx::traits_of<Config_>};                                             \
     return &descriptor;                                                         \
   }

@@ -21,6 +21,8 @@ struct ScheduleState {
 // Each rank has its own object, and all of them must give equal rates.
 class LMX_API Schedule {
  public:
+  using Factory = std::unique_ptr<Schedule> (*)(const Node& config, const std::string& path, double base_lr);
+
   virtual ~Schedule();
   // The learning rate of an update: finite, not negative, and a function of `s` and of what state() returns. Updates
   // may be asked for in any order.
@@ -35,7 +37,7 @@ class LMX_API Schedule {
 };
 
 // `base_lr`: the learning rate of the optimizer (trait kLearningRate) times the factor of `lr_rule`.
-using ScheduleFactory = std::unique_ptr<Schedule> (*)(const Node& config, const std::string& path, double base_lr);
+using ScheduleFactory = Schedule::Factory;
 
 // From `schedule:` of a recipe, by its key `name`: built in, or a plugin. Errors of a plugin name it.
 LMX_API std::unique_ptr<Schedule> make_schedule(const Node& config, const std::string& path, double base_lr);

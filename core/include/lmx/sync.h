@@ -55,12 +55,16 @@ class LMX_API SyncReport {
   virtual std::string summary() const;
 };
 
+struct SyncEnv;
+
 // The work of one rule of `sync:` on the parameters that it matches. Each rank has its own object. It is either a
 // SyncStrategy, whose ranks are in step, a ReplicaStrategy, whose ranks have values of their own
 // (lmx/replica_strategy.h), or a ServerStrategy (lmx/param_server.h). A SyncStrategy may be a ShardStrategy, whose
 // ranks divide the update (lmx/shard_strategy.h).
 class LMX_API SyncRule : public SyncReport {
  public:
+  using Factory = std::unique_ptr<SyncRule> (*)(const Node& config, const std::string& path, const SyncEnv& env);
+
   // Called before the forward pass with this rank's share of the step's batch, to choose candidates, rows, and
   // parameters to pull.
   virtual void begin_step(Context& ctx, std::span<const Batch> share, StepPlan& plan);
@@ -115,6 +119,6 @@ struct SyncEnv {
   RandomKey key;               // of the run, specific to this rule
   int ranks_per_node = ranks;  // 0: nodes have different numbers of ranks
 };
-using SyncFactory = std::unique_ptr<SyncRule> (*)(const Node& config, const std::string& path, const SyncEnv& env);
+using SyncFactory = SyncRule::Factory;
 
 }  // namespace lmx

@@ -271,10 +271,9 @@ StateDict ServerStrategy::state() const {
 void ServerStrategy::load(Context& ctx, const std::vector<StateDict>& ranks) {
   Impl& s = *impl_;
   if (static_cast<int>(ranks.size()) != ctx.ranks)
-    throw UserError(
-        str("[sync] sync.", s.env.group, ": the checkpoint is of ", ranks.size(),
-            ranks.size() == 1 ? " worker" : " workers", ", each at another step and with a replica of another age; ",
-            ctx.ranks, " cannot continue from it. Resume with ", ranks.size(), ranks.size() == 1 ? " rank" : " ranks"));
+    throw UserError(str("[sync] sync.", s.env.group, ": the checkpoint is of ", plural(ranks.size(), "worker"),
+                        ", each at another step and with a replica of another age; ", ctx.ranks,
+                        " cannot continue from it. Resume with ", plural(ranks.size(), "rank")));
   const StateDict& own = ranks[static_cast<size_t>(ctx.rank)];
   s.own_shard().load(own);
   std::vector<StateDict> residuals;
@@ -303,7 +302,7 @@ std::string ServerStrategy::describe(int ranks) const {
   if (delay.kind == "trace") how = str("take the times of ", delay.file);
   if (delay.spread > 0) how += str(", workers differ by ", delay.spread);
   if (!impl_->config.replay.empty()) how = "happen in the order of " + impl_->config.replay;
-  const std::string workers = str("asynchronous, ", ranks, ranks == 1 ? " worker" : " workers");
+  const std::string workers = str("asynchronous, ", plural(ranks, "worker"));
   if (!impl_->remote) return str(workers, "; on the simulated clock steps ", how);
   if (impl_->config.replay.empty()) how = "take real time";
   return str(workers, " in separate processes; steps ", how);

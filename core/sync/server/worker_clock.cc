@@ -39,8 +39,8 @@ std::vector<std::vector<double>> read_durations(const std::string& path, int ran
     }
     if (row.empty()) continue;
     if (row.size() != 1 && row.size() != static_cast<size_t>(ranks))
-      throw UserError(str(place(path, number), row.size(), " columns; expected 1, or one for each of ", ranks,
-                          ranks == 1 ? " worker" : " workers"));
+      throw UserError(
+          str(place(path, number), row.size(), " columns; expected 1, or one for each of ", plural(ranks, "worker")));
     if (!lines.empty() && row.size() != lines[0].size())
       throw UserError(str(place(path, number), row.size(), " columns, where lines before have ", lines[0].size()));
     lines.push_back(std::move(row));
@@ -65,7 +65,7 @@ std::vector<int32_t> read_schedule(const std::string& path, int ranks) {
         str(place(path, 1), "no schedule of pulls and pushes: it would begin with '", kTitle, "N workers'"));
   if (workers != ranks)
     throw UserError(str(place(path, 1), "a schedule of ", workers, " workers; this run has ", ranks,
-                        ". Replay it with ", workers, workers == 1 ? " rank" : " ranks"));
+                        ". Replay it with ", plural(workers, "rank")));
   std::vector<int32_t> events;
   std::vector<bool> pulled(static_cast<size_t>(ranks));
   for (size_t number = 2; std::getline(file, text); ++number) {
@@ -92,7 +92,7 @@ ClockFiles::ClockFiles(const ServerConfig& config, int ranks) {
 }
 
 void write_schedule(const std::string& path, const std::vector<int32_t>& events, int ranks) {
-  std::string text = str(kTitle, ranks, ranks == 1 ? " worker\n" : " workers\n");
+  std::string text = str(kTitle, plural(ranks, "worker"), "\n");
   for (const int32_t event : events) text += str(event % 2 ? "push " : "pull ", event / 2, '\n');
   write_file(path, text);
 }

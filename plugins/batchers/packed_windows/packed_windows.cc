@@ -62,10 +62,6 @@ class PackedWindows : public Batcher {
   int64_t steps_;
 };
 
-std::unique_ptr<Batcher> make_packed_windows(const Node& config, const std::string& path, const BatcherEnv& env) {
-  return std::make_unique<PackedWindows>(read_config<PackedWindowsConfig>(config, path), path, env);
-}
-
 }  // namespace
 
-LMX_PLUGIN(batcher, packed_windows, PackedWindowsConfig, make_packed_windows)
+LMX_PLUGIN(batcher, packed_windows, PackedWindowsConfig, PackedWindows)

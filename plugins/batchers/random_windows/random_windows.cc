@@ -69,10 +69,6 @@ class RandomWindows : public Batcher {
   int64_t steps_;
 };
 
-std::unique_ptr<Batcher> make_random_windows(const Node& config, const std::string& path, const BatcherEnv& env) {
-  return std::make_unique<RandomWindows>(read_config<RandomWindowsConfig>(config, path), path, env);
-}
-
 }  // namespace
 
-LMX_PLUGIN(batcher, random_windows, RandomWindowsConfig, make_random_windows)
+LMX_PLUGIN(batcher, random_windows, RandomWindowsConfig, RandomWindows)

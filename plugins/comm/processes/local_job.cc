@@ -255,8 +255,8 @@ void warn_of_crowd(int ranks, const std::string& launchers) {
   if (sched_getaffinity(0, sizeof own, &own) != 0) return;
   const int cores = CPU_COUNT(&own);
   if (ranks > kRanksPerCore * cores)
-    log_warn(str(ranks, " processes on ", cores, cores == 1 ? " core" : " cores",
-                 " of this host: start them over several by ", launchers,
+    log_warn(str(ranks, " processes on ", plural(cores, "core"), " of this host: start them over several by ",
+                 launchers,
                  ", or train the same batches with fewer, "
                  "comm.ranks=",
                  cores));

@@ -261,8 +261,8 @@ class VirtualGroup final : public CommGroup {
   }
   int size() const override { return ranks_; }
   std::string describe() const override {
-    return str(ranks_, ranks_ == 1 ? " virtual rank" : " virtual ranks",
-               nodes_->count() > 1 ? str(" in ", nodes_->count(), " nodes") : "", ", ", at_once_, " at a time");
+    return str(plural(ranks_, "virtual rank"), nodes_->count() > 1 ? str(" in ", nodes_->count(), " nodes") : "", ", ",
+               at_once_, " at a time");
   }
   void run(const std::function<void(Communicator&)>& body) override {
     Hall hall(ranks_, at_once_, nodes_);
@@ -309,11 +309,7 @@ class VirtualGroup final : public CommGroup {
   std::shared_ptr<const RankNodes> nodes_;
 };
 
-std::unique_ptr<CommGroup> make_virtual(const Node& config, const std::string& path, const CommEnv& env) {
-  return std::make_unique<VirtualGroup>(read_config<VirtualConfig>(config, path), env);
-}
-
 }  // namespace
 }  // namespace lmx::virtual_ranks
 
-LMX_PLUGIN(comm, virtual, lmx::virtual_ranks::VirtualConfig, lmx::virtual_ranks::make_virtual)
+LMX_PLUGIN(comm, virtual, lmx::virtual_ranks::VirtualConfig, lmx::virtual_ranks::VirtualGroup)

@@ -41,10 +41,6 @@ class TopWords final : public Metric {
   TopWordsConfig c_;
 };
 
-std::unique_ptr<Metric> make_top_words(const Node& config, const std::string& path) {
-  return std::make_unique<TopWords>(read_config<TopWordsConfig>(config, path));
-}
-
 }  // namespace
 
-LMX_PLUGIN(metric, top_words, TopWordsConfig, make_top_words)
+LMX_PLUGIN(metric, top_words, TopWordsConfig, TopWords)

@@ -93,11 +93,7 @@ class Gpt final : public Model, public TextModel {
   int64_t vocab_;
 };
 
-std::unique_ptr<Model> make_gpt(const Node& config, const std::string& path, const ModelEnv& env) {
-  return std::make_unique<Gpt>(read_config<GptConfig>(config, path), env);
-}
-
 }  // namespace
 }  // namespace lmx::gpt
 
-LMX_PLUGIN(model, gpt, lmx::gpt::GptConfig, lmx::gpt::make_gpt)
+LMX_PLUGIN(model, gpt, lmx::gpt::GptConfig, lmx::gpt::Gpt)

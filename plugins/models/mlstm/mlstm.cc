@@ -61,11 +61,7 @@ class Mlstm final : public RecurrentModel {
   MlstmConfig config_;
 };
 
-std::unique_ptr<Model> make_mlstm(const Node& config, const std::string& path, const ModelEnv& env) {
-  return std::make_unique<Mlstm>(read_config<MlstmConfig>(config, path), env);
-}
-
 }  // namespace
 }  // namespace lmx::mlstm
 
-LMX_PLUGIN(model, mlstm, lmx::mlstm::MlstmConfig, lmx::mlstm::make_mlstm)
+LMX_PLUGIN(model, mlstm, lmx::mlstm::MlstmConfig, lmx::mlstm::Mlstm)

@@ -73,11 +73,7 @@ class Rhn final : public RecurrentModel {
   RhnConfig config_;
 };
 
-std::unique_ptr<Model> make_rhn(const Node& config, const std::string& path, const ModelEnv& env) {
-  return std::make_unique<Rhn>(read_config<RhnConfig>(config, path), env);
-}
-
 }  // namespace
 }  // namespace lmx::rhn
 
-LMX_PLUGIN(model, rhn, lmx::rhn::RhnConfig, lmx::rhn::make_rhn)
+LMX_PLUGIN(model, rhn, lmx::rhn::RhnConfig, lmx::rhn::Rhn)

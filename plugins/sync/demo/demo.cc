@@ -100,10 +100,6 @@ class Demo final : public FeedbackStrategy {
   std::map<int64_t, Tensor> bases_;
 };
 
-std::unique_ptr<SyncRule> make_demo(const Node& config, const std::string& path, const SyncEnv& env) {
-  return std::make_unique<Demo>(read_config<DemoConfig>(config, path), env);
-}
-
 }  // namespace
 
-LMX_PLUGIN(sync, demo, DemoConfig, make_demo)
+LMX_PLUGIN(sync, demo, DemoConfig, Demo)

@@ -66,10 +66,6 @@ class Dgc final : public FeedbackStrategy {
   DgcConfig c_;
 };
 
-std::unique_ptr<SyncRule> make_dgc(const Node& config, const std::string& path, const SyncEnv& env) {
-  return std::make_unique<Dgc>(read_config<DgcConfig>(config, path), env);
-}
-
 }  // namespace
 
-LMX_PLUGIN(sync, dgc, DgcConfig, make_dgc)
+LMX_PLUGIN(sync, dgc, DgcConfig, Dgc)

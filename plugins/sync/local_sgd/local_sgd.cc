@@ -34,10 +34,6 @@ class LocalSgd final : public ReplicaStrategy {
   int64_t every_;
 };
 
-std::unique_ptr<SyncRule> make_local_sgd(const Node& config, const std::string& path, const SyncEnv& env) {
-  return std::make_unique<LocalSgd>(read_config<LocalSgdConfig>(config, path), env);
-}
-
 }  // namespace
 
-LMX_PLUGIN(sync, local_sgd, LocalSgdConfig, make_local_sgd)
+LMX_PLUGIN(sync, local_sgd, LocalSgdConfig, LocalSgd)

@@ -93,7 +93,7 @@ class Noloco final : public ReplicaStrategy {
 
   std::string describe(int ranks) const override {
     return str(ranks, ranks == 1 ? " rank has its own values" : " ranks have their own values",
-               ", exchanged in pairs every ", c_.every, c_.every == 1 ? " step" : " steps");
+               ", exchanged in pairs every ", plural(c_.every, "step"));
   }
 
  private:
@@ -114,10 +114,6 @@ class Noloco final : public ReplicaStrategy {
   int64_t round_ = 0;  // exchanges
 };
 
-std::unique_ptr<SyncRule> make_noloco(const Node& config, const std::string& path, const SyncEnv& env) {
-  return std::make_unique<Noloco>(read_config<NolocoConfig>(config, path), env);
-}
-
 }  // namespace
 
-LMX_PLUGIN(sync, noloco, NolocoConfig, make_noloco)
+LMX_PLUGIN(sync, noloco, NolocoConfig, Noloco)

@@ -252,10 +252,6 @@ class OneBitAdam final : public SumStrategy {
   double unscale_ = 1;
 };
 
-std::unique_ptr<SyncRule> make_one_bit_adam(const Node& config, const std::string& path, const SyncEnv& env) {
-  return std::make_unique<OneBitAdam>(read_config<OneBitAdamConfig>(config, path), env);
-}
-
 }  // namespace
 
-LMX_PLUGIN(sync, one_bit_adam, OneBitAdamConfig, make_one_bit_adam)
+LMX_PLUGIN(sync, one_bit_adam, OneBitAdamConfig, OneBitAdam)

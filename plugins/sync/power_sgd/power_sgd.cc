@@ -110,10 +110,6 @@ class PowerSgd final : public FeedbackStrategy {
   std::map<std::string, Factor> factors_;  // by parameter
 };
 
-std::unique_ptr<SyncRule> make_power_sgd(const Node& config, const std::string& path, const SyncEnv& env) {
-  return std::make_unique<PowerSgd>(read_config<PowerSgdConfig>(config, path), env);
-}
-
 }  // namespace
 
-LMX_PLUGIN(sync, power_sgd, PowerSgdConfig, make_power_sgd)
+LMX_PLUGIN(sync, power_sgd, PowerSgdConfig, PowerSgd)

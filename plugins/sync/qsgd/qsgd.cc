@@ -35,10 +35,6 @@ class Qsgd final : public FeedbackStrategy {
   QuantiserConfig config_;
 };
 
-std::unique_ptr<SyncRule> make_qsgd(const Node& config, const std::string& path, const SyncEnv& env) {
-  return std::make_unique<Qsgd>(read_config<QsgdConfig>(config, path), env);
-}
-
 }  // namespace
 
-LMX_PLUGIN(sync, qsgd, QsgdConfig, make_qsgd)
+LMX_PLUGIN(sync, qsgd, QsgdConfig, Qsgd)

@@ -34,10 +34,6 @@ class RandomK final : public FeedbackStrategy {
   double keep_;
 };
 
-std::unique_ptr<SyncRule> make_random_k(const Node& config, const std::string& path, const SyncEnv& env) {
-  return std::make_unique<RandomK>(read_config<RandomKConfig>(config, path), env);
-}
-
 }  // namespace
 
-LMX_PLUGIN(sync, random_k, RandomKConfig, make_random_k)
+LMX_PLUGIN(sync, random_k, RandomKConfig, RandomK)

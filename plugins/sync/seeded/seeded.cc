@@ -61,8 +61,8 @@ class Seeded final : public SumStrategy {
       table += str(table.empty() ? "" : ", ", m.front());
       if (m.size() > 1) table += config_.placement == "block" ? str("-", m.back()) : str("+", n, "..", m.back());
     }
-    return str(n, n == 1 ? " seed for " : " seeds for ", ranks, ranks == 1 ? " rank" : " ranks", " (", config_.seeds,
-               ", ", config_.rounding, ", ", config_.placement, config_.rotation ? ", rotating" : "", "): ", table);
+    return str(plural(n, "seed"), " for ", plural(ranks, "rank"), " (", config_.seeds, ", ", config_.rounding, ", ",
+               config_.placement, config_.rotation ? ", rotating" : "", "): ", table);
   }
 
  private:
@@ -81,10 +81,6 @@ class Seeded final : public SumStrategy {
   SeededConfig config_;
 };
 
-std::unique_ptr<SyncRule> make_seeded(const Node& config, const std::string& path, const SyncEnv& env) {
-  return std::make_unique<Seeded>(read_config<SeededConfig>(config, path), env);
-}
-
 }  // namespace
 
-LMX_PLUGIN(sync, seeded, SeededConfig, make_seeded)
+LMX_PLUGIN(sync, seeded, SeededConfig, Seeded)

@@ -36,10 +36,6 @@ class SignMajority final : public FeedbackStrategy {
   float scale_;
 };
 
-std::unique_ptr<SyncRule> make_sign_majority(const Node& config, const std::string& path, const SyncEnv& env) {
-  return std::make_unique<SignMajority>(read_config<SignMajorityConfig>(config, path), env);
-}
-
 }  // namespace
 
-LMX_PLUGIN(sync, sign_majority, SignMajorityConfig, make_sign_majority)
+LMX_PLUGIN(sync, sign_majority, SignMajorityConfig, SignMajority)

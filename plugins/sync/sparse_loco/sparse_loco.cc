@@ -98,10 +98,6 @@ class SparseLoco final : public OuterStrategy {
   std::map<int64_t, Tensor> residuals_;  // by fragment
 };
 
-std::unique_ptr<SyncRule> make_sparse_loco(const Node& config, const std::string& path, const SyncEnv& env) {
-  return std::make_unique<SparseLoco>(read_config<SparseLocoConfig>(config, path), env);
-}
-
 }  // namespace
 
-LMX_PLUGIN(sync, sparse_loco, SparseLocoConfig, make_sparse_loco)
+LMX_PLUGIN(sync, sparse_loco, SparseLocoConfig, SparseLoco)

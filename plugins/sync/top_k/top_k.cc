@@ -40,10 +40,6 @@ class TopK final : public FeedbackStrategy {
   TopKConfig c_;
 };
 
-std::unique_ptr<SyncRule> make_top_k(const Node& config, const std::string& path, const SyncEnv& env) {
-  return std::make_unique<TopK>(read_config<TopKConfig>(config, path), env);
-}
-
 }  // namespace
 
-LMX_PLUGIN(sync, top_k, TopKConfig, make_top_k)
+LMX_PLUGIN(sync, top_k, TopKConfig, TopK)

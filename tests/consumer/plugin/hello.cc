@@ -38,10 +38,6 @@ class Hello : public lmx::Batcher {
   lmx::BatcherEnv env_;
 };
 
-std::unique_ptr<lmx::Batcher> make_hello(const lmx::Node& config, const std::string& path, const lmx::BatcherEnv& env) {
-  return std::make_unique<Hello>(lmx::read_config<HelloConfig>(config, path), env);
-}
-
 }  // namespace
 
-LMX_PLUGIN(batcher, hello, HelloConfig, make_hello)
+LMX_PLUGIN(batcher, hello, HelloConfig, Hello)

@@ -61,16 +61,12 @@ class Renamed final : public RecurrentModel {
   RenamedConfig config_;
 };
 
-std::unique_ptr<Model> make(const Node& config, const std::string& path, const ModelEnv& env) {
-  return std::make_unique<Renamed>(read_config<RenamedConfig>(config, path), env);
-}
-
 }  // namespace
 
 #if TEST_TRAITS == 0
-LMX_PLUGIN(model, silent_lstm, RenamedConfig, make)
+LMX_PLUGIN(model, silent_lstm, RenamedConfig, Renamed)
 #elif TEST_TRAITS == 1
-LMX_PLUGIN(model, renamed_lstm, RenamedConfig, make)
+LMX_PLUGIN(model, renamed_lstm, RenamedConfig, Renamed)
 #else
-LMX_PLUGIN(model, partial_lstm, RenamedConfig, make)
+LMX_PLUGIN(model, partial_lstm, RenamedConfig, Renamed)
 #endif

@@ -42,10 +42,6 @@ class Faulty : public lmx::Batcher {
   mutable int64_t calls_ = 0;
 };
 
-std::unique_ptr<lmx::Batcher> make(const lmx::Node& config, const std::string& path, const lmx::BatcherEnv& env) {
-  return std::make_unique<Faulty>(lmx::read_config<Config>(config, path), env);
-}
-
 }  // namespace
 
-LMX_PLUGIN(batcher, test_faulty, Config, make)
+LMX_PLUGIN(batcher, test_faulty, Config, Faulty)

@@ -58,10 +58,6 @@ class TestCodec final : public VectorCodec {
   Config c_;
 };
 
-std::unique_ptr<VectorCodec> make(const Node& config, const std::string& path) {
-  return std::make_unique<TestCodec>(read_config<Config>(config, path));
-}
-
 }  // namespace
 
-LMX_PLUGIN(codec, test_codec, Config, make)
+LMX_PLUGIN(codec, test_codec, Config, TestCodec)

@@ -44,10 +44,6 @@ class TestMetric final : public Metric {
   Config c_;
 };
 
-std::unique_ptr<Metric> make(const Node& config, const std::string& path) {
-  return std::make_unique<TestMetric>(read_config<Config>(config, path));
-}
-
 }  // namespace
 
-LMX_PLUGIN(metric, test_metric, Config, make)
+LMX_PLUGIN(metric, test_metric, Config, TestMetric)

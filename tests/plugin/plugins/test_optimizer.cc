@@ -104,10 +104,6 @@ class TestOptimizer final : public Optimizer {
   Tensor hidden_;  // is not part of state()
 };
 
-std::unique_ptr<Optimizer> make(const Node& config, const std::string& path) {
-  return std::make_unique<TestOptimizer>(read_config<Config>(config, path));
-}
-
 }  // namespace
 
-LMX_PLUGIN(optimizer, test_optimizer, Config, make)
+LMX_PLUGIN(optimizer, test_optimizer, Config, TestOptimizer)

@@ -60,10 +60,6 @@ class TestSchedule final : public Schedule {
   mutable int64_t last_ = 0;  // fault 3: the update that was asked for before
 };
 
-std::unique_ptr<Schedule> make(const Node& config, const std::string& path, double base) {
-  return std::make_unique<TestSchedule>(read_config<Config>(config, path), base);
-}
-
 }  // namespace
 
-LMX_PLUGIN(schedule, test_schedule, Config, make)
+LMX_PLUGIN(schedule, test_schedule, Config, TestSchedule)

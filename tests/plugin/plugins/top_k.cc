@@ -89,10 +89,6 @@ class TopK : public lmx::SyncStrategy {
   std::map<std::string, std::vector<float>> kept_, before_;  // by parameter; `before_`: as this step found it
 };
 
-std::unique_ptr<lmx::SyncRule> make(const lmx::Node& config, const std::string& path, const lmx::SyncEnv& env) {
-  return std::make_unique<TopK>(lmx::read_config<Config>(config, path), env);
-}
-
 }  // namespace
 
-LMX_PLUGIN(sync, test_top_k, Config, make)
+LMX_PLUGIN(sync, test_top_k, Config, TopK)

@@ -51,10 +51,6 @@ class Growing final : public Batcher {
   BatcherEnv env_;
 };
 
-std::unique_ptr<Batcher> make_growing(const Node& config, const std::string& path, const BatcherEnv& env) {
-  return std::make_unique<Growing>(read_config<GrowingConfig>(config, path), env);
-}
-
 }  // namespace
 
-LMX_PLUGIN(batcher, growing, GrowingConfig, make_growing)
+LMX_PLUGIN(batcher, growing, GrowingConfig, Growing)

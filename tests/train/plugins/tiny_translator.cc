@@ -90,10 +90,6 @@ class TinyTranslator final : public Model {
   int64_t vocab_;
 };
 
-std::unique_ptr<Model> make_tiny(const Node& config, const std::string& path, const ModelEnv& env) {
-  return std::make_unique<TinyTranslator>(read_config<TinyConfig>(config, path), env);
-}
-
 }  // namespace
 
-LMX_PLUGIN(model, tiny_translator, TinyConfig, make_tiny)
+LMX_PLUGIN(model, tiny_translator, TinyConfig, TinyTranslator)

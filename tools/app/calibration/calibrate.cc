@@ -293,8 +293,7 @@ Machine calibrate(const std::vector<Recipe>& given, Communicator& comm, int rank
                         " ranks: set comm=self, or device=cpu"));
   const int nodes = (comm.size() + ranks_per_node - 1) / ranks_per_node, own_node = comm.rank() / ranks_per_node;
   Machine m;
-  m.name = str("measured: ", comm.size(), comm.size() == 1 ? " rank" : " ranks", " on ", nodes,
-               nodes == 1 ? " node" : " nodes");
+  m.name = str("measured: ", plural(comm.size(), "rank"), " on ", plural(nodes, "node"));
   comm.barrier();
   const int ranks_here = std::min(ranks_per_node, comm.size());
   std::vector<Recipe> recipes;
@@ -412,8 +411,8 @@ std::string text_of(const ComparedMemory& c) {
     rows.push_back(
         {one.name, bytes_text(one.planned), bytes_text(one.measured), format("%+.1f %%", 100 * one.error())});
   }
-  return lmx_cli::fit(str("memory of a rank of ", c.recipe, ", ", c.ranks, c.ranks == 1 ? " rank, " : " ranks, ",
-                          "until step ", c.steps, "\n", lmx_cli::table(rows)));
+  return lmx_cli::fit(str("memory of a rank of ", c.recipe, ", ", plural(c.ranks, "rank"), ", until step ", c.steps,
+                          "\n", lmx_cli::table(rows)));
 }
 
 lmx_cli::Json json_of(const ComparedMemory& c) {

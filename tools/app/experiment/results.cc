@@ -46,7 +46,7 @@ void judge_formula(const Measure& m, Results& results) {
   results.verdicts.push_back(
       {m.title + " is what its formula says, in every cell that " + (planned ? "is planned" : "ran"), m.kind, "",
        "off by at most " + percent_text(worst), limit, worst <= m.tolerance() ? kByConstruction : kRefuted,
-       str(cells, cells == 1 ? " cell" : " cells")});
+       lmx::plural(cells, "cell")});
   results.verdicts.back().planned = planned;
 }
 
@@ -152,7 +152,7 @@ void judge_paper(const Measure& m, Results& results) {
   } else {
     v.measured = "off by at most " + percent_text(d.worst);
     v.expected = "at most " + percent_text(m.tolerance());
-    v.reason = str(d.cells, d.cells == 1 ? " cell" : " cells");
+    v.reason = lmx::plural(d.cells, "cell");
     if (d.refuted > 0) v.reason += str(", ", d.refuted, " of them off by more than that");
     v.verdict = d.refuted + d.one_sided > 0 ? kRefuted : d.open + d.single > 0 ? kUndecided : kReproduced;
     if (d.one_sided > 0)
@@ -163,8 +163,8 @@ void judge_paper(const Measure& m, Results& results) {
                       d.fixed == 1 ? "does" : "do", " not count");
     if (d.dependent > 0) v.reason += str("; ", d.dependent, " more depend on ", d.setting);
     if (d.open > 0)
-      v.reason += str(", ", d.open, " of them not significant after correction for ", results.comparisons,
-                      results.comparisons == 1 ? " comparison" : " comparisons");
+      v.reason += str(", ", d.open, " of them not significant after correction for ",
+                      lmx::plural(results.comparisons, "comparison"));
     if (d.single > 0) v.reason += str(", ", d.single, " of them of one run: spread not measured");
   }
   v.planned = all_planned(results, m);

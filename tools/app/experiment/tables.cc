@@ -155,7 +155,7 @@ std::string verdict_table(const Results& r, const Style& style) {
   return style.table(lines) +
          (errors ? str("In the column measured ± is the standard error over runs. Verdicts follow Student's t at 5 %, "
                        "corrected by Holm's method for ",
-                       r.comparisons, r.comparisons == 1 ? " comparison" : " comparisons", " of this table.\n\n")
+                       lmx::plural(r.comparisons, "comparison"), " of this table.\n\n")
                  : "");
 }
 
@@ -193,7 +193,7 @@ std::string break_even_table(const Results& r, const Style& style) {
              "Steps are planned for ", style.code(b.recipe.substr(b.recipe.rfind('/') + 1)), " on ", b.ranks,
              " ranks of ", b.machine, ", relative to ", b.base,
              ", by the bandwidth between nodes. Intervals: Student's t at 5 %, by Bonferroni's method for ",
-             r.break_even.size(), r.break_even.size() == 1 ? " row.\n\n" : " rows.\n\n");
+             lmx::plural(r.break_even.size(), "row"), ".\n\n");
 }
 
 std::string note_of_plan(const Results& r, const Style& style) {
@@ -217,7 +217,7 @@ std::string note_of_plan(const Results& r, const Style& style) {
   }
   if (based) note += " Efficiency is relative to the cells where it is marked " + style.set() + ".";
   if (const Explained e = explained_times(r); e.cells > 0)
-    note += str(" Of ", e.cells, e.cells == 1 ? " number" : " numbers",
+    note += str(" Of ", lmx::plural(e.cells, "number"),
                 " of the paper that depend on time, the planner is close enough to ", e.by_planner,
                 "; without any communication, and with the same calibration, it would be to ", e.without_network, ".");
   return note + "\n\n";

@@ -201,11 +201,8 @@ EvalResult evaluate_run(const std::string& directory, const EvalOptions& options
   return r;
 }
 
-}  // namespace lmx
-
 // lmx score for a language model: the likelihood of each line of a text, independent of the other lines.
 
-namespace lmx {
 namespace {
 
 using namespace train;

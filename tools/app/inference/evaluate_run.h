@@ -74,11 +74,7 @@ struct EvalResult {
 // checkpoint, missing data.
 EvalResult evaluate_run(const std::string& directory, const EvalOptions& options);
 
-}  // namespace lmx
-
 // Likelihoods of lines of text and of given translations: `lmx score`.
-
-namespace lmx {
 
 struct ScoreLinesOptions {
   std::string checkpoint = "last";

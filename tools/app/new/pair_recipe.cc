@@ -179,10 +179,9 @@ Written write_pair_recipe(const PairRequest& request) {
   w.yaml = heading(lmx::str("A model that translates ", request.source_language, " into ", request.target_language),
                    request.name, counts, request.budget) +
            kDefaults + data_section(request, s, c) + model_section(c) + train_section(c, request.budget);
-  w.summary = {counts,
-               lmx::str("The model is a Transformer of ", c.size.layers, " + ", c.size.layers, " layers of ", c.size.d,
-                        " with ", lmx::count_text(c.vocab), " subwords; training takes ", duration(c.seconds), " on ",
-                        request.budget.cores, request.budget.cores == 1 ? " core." : " cores.")};
+  w.summary = {counts, lmx::str("The model is a Transformer of ", c.size.layers, " + ", c.size.layers, " layers of ",
+                                c.size.d, " with ", lmx::count_text(c.vocab), " subwords; training takes ",
+                                duration(c.seconds), " on ", lmx::plural(request.budget.cores, "core"), ".")};
   return w;
 }
 

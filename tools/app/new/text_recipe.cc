@@ -258,11 +258,11 @@ Written write_text_recipe(const TextRequest& request) {
   const lmx::TextSurvey s = survey(request, valid);
   const Reading r = read_as(request.tokens, s);
   const ModelChoice c = choose(r, request.budget);
-  const std::string counts = lmx::str(
-      "The text has ", s.files, s.files == 1 ? " file" : " files", " with ", lmx::bytes_text(s.bytes), ": ",
-      lmx::count_text(s.lines), " lines, ", lmx::count_text(s.words), " words (",
-      lmx::count_text(static_cast<int64_t>(s.word_counts.size())), " different), ", lmx::count_text(s.characters),
-      " characters (", lmx::count_text(static_cast<int64_t>(s.character_counts.size())), " different).");
+  const std::string counts = lmx::str("The text has ", lmx::plural(s.files, "file"), " with ", lmx::bytes_text(s.bytes),
+                                      ": ", lmx::count_text(s.lines), " lines, ", lmx::count_text(s.words), " words (",
+                                      lmx::count_text(static_cast<int64_t>(s.word_counts.size())), " different), ",
+                                      lmx::count_text(s.characters), " characters (",
+                                      lmx::count_text(static_cast<int64_t>(s.character_counts.size())), " different).");
   const auto valid_tokens = static_cast<int64_t>(valid * static_cast<double>(r.train_tokens) / (1 - valid));
   Written w;
   w.yaml = heading("A language model of the text that `data.files` names", request.name, counts, request.budget) +
@@ -271,7 +271,7 @@ Written write_text_recipe(const TextRequest& request) {
   w.summary = {counts, r.reason,
                lmx::str("The model is an LSTM of ", lmx::count_text(c.size.cells), " cells with a vocabulary of ",
                         lmx::count_text(r.vocab), "; training takes ", duration(c.seconds), " on ",
-                        request.budget.cores, request.budget.cores == 1 ? " core." : " cores.")};
+                        lmx::plural(request.budget.cores, "core"), ".")};
   return w;
 }
 

@@ -81,10 +81,9 @@ std::string heading(const std::string& what, const std::string& name, const std:
   return comment(lmx::str(what, ", written by `lmx new`. Every value can be changed here or on the command line; ",
                           "`lmx config ", name, ".yaml` prints the values that are not written here.")) +
          "#\n" + comment(text) +
-         comment(lmx::str("The machine has ", budget.cores, budget.cores == 1 ? " core" : " cores", " and ",
-                          lmx::bytes_text(budget.memory),
-                          " of memory. Times are estimates for 8 to 50 GFLOP/s on each core; ",
-                          "`lmx run` logs the true speed."));
+         comment(lmx::str(
+             "The machine has ", lmx::plural(budget.cores, "core"), " and ", lmx::bytes_text(budget.memory),
+             " of memory. Times are estimates for 8 to 50 GFLOP/s on each core; ", "`lmx run` logs the true speed."));
 }
 
 }  // namespace lmx_cli::new_recipe

@@ -148,8 +148,7 @@ std::string text_of(const Plan& plan, bool terminal) {
   for (const Row& row : plan.rows) rows.push_back(cells_of(row, columns));
   std::string text = title_of(plan) + (terminal ? lmx_cli::table(rows) : lmx_cli::table(rows, 0));
   for (const Winner& w : plan.winners)
-    text +=
-        str(w.ranks, w.ranks == 1 ? " rank: " : " ranks: ", w.variant, w.variant.empty() ? "" : ": ", w.reason, "\n");
+    text += str(plural(w.ranks, "rank"), ": ", w.variant, w.variant.empty() ? "" : ": ", w.reason, "\n");
   for (const Crossing& c : plan.crossings)
     text += str("on ", c.ranks, " ranks ", c.below, " pays below ", bandwidth_text(c.gb_s), " between nodes, ", c.above,
                 " above\n");

@@ -279,9 +279,8 @@ struct Planner::Impl {
     as.ranks = static_cast<int>(s.ranks);
     as.batch = s.batch;
     return str("computation takes ", speed_text(s.speed), " times as long as the machine's file says",
-               ": the known step of ", match.step->step.recipe, " on ", s.ranks, s.ranks == 1 ? " rank" : " ranks",
-               " takes ", seconds_text(s.step_s),
-               match.kind < KnownSpeeds::Match::model ? ", of another model of this kind" : "");
+               ": the known step of ", match.step->step.recipe, " on ", plural(s.ranks, "rank"), " takes ",
+               seconds_text(s.step_s), match.kind < KnownSpeeds::Match::model ? ", of another model of this kind" : "");
   }
   const Case& of(size_t variant, int64_t n) {
     const auto found = cases.find({variant, n});

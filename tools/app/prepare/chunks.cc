@@ -224,9 +224,8 @@ void visit_csv(const SourceFile& file, const Chunk& chunk, const std::function<v
                           ": a record of CSV begins here whose quoted field does not end; is a quotation mark "
                           "unbalanced?"));
     if (static_cast<int64_t>(fields.size()) <= file.column)
-      throw UserError(str("[data] ", place(file, chunk, reader.line()), ": a record of ", fields.size(),
-                          fields.size() == 1 ? " field" : " fields", "; '", file.field, "' is column ",
-                          file.column + 1));
+      throw UserError(str("[data] ", place(file, chunk, reader.line()), ": a record of ",
+                          plural(fields.size(), "field"), "; '", file.field, "' is column ", file.column + 1));
     visit({fields[static_cast<size_t>(file.column)], reader.raw(), reader.line()});
   }
 }

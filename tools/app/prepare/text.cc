@@ -289,7 +289,7 @@ TextSources find_text(const TextConfig& config, const std::string& place) {
   const auto plain = [](const SourceFile& f) { return f.format == Format::lines; };
   if (!field.empty() && std::all_of(sources.files.begin(), sources.files.end(), plain))
     throw UserError(str(place, "field '", field, "' is of .csv, .jsonl or .ndjson files; none is among the ",
-                        sources.files.size(), sources.files.size() == 1 ? " file" : " files"));
+                        plural(sources.files.size(), "file")));
   if (config.tokens == "subwords") set_documents(sources.files, config);
   return sources;
 }

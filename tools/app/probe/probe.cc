@@ -151,10 +151,6 @@ LabelledTexts read_labelled(const std::string& path, const std::string& text, co
   return out;
 }
 
-}  // namespace lmx
-
-namespace lmx {
-
 // lmx probe: linear classifiers over features, and the most informative single unit.
 
 namespace {

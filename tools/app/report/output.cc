@@ -70,7 +70,7 @@ void print_run(const Report& r) {
             {"state", str(state_text(r), r.status.reason.empty() ? "" : ": ", r.status.reason)},
             {"host", str(start_text(r, "/host/name"), ", ", start_text(r, "/host/cpu"))},
             {"compute", str(start_text(r, "/compute/device"), " (", start_text(r, "/compute/isa"), "), ",
-                            precision_text(r), ", ", r.ranks, r.ranks == 1 ? " rank" : " ranks")},
+                            precision_text(r), ", ", lmx::plural(r.ranks, "rank"))},
             {"data", start_text(r, "/data/source")},
             {"parameters", start_text(r, "/parameters")},
             {"step", std::to_string(r.step)}};

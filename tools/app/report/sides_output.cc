@@ -42,8 +42,7 @@ std::string records_line(const RecordDivergence& r) {
   if (r.compared == 0) return "metrics: no record of one run covers the same steps as a record of the other";
   if (r.fields.empty()) return str("metrics: ", r.compared, " records cover equal steps, and all are equal");
   return str("metrics: ", r.equal_until ? str("equal up to step ", *r.equal_until) : "no equal record before",
-             ", first difference at step ", r.step, " (", r.split, ", ", r.fields.size(),
-             r.fields.size() == 1 ? " field)" : " fields)");
+             ", first difference at step ", r.step, " (", r.split, ", ", lmx::plural(r.fields.size(), "field"), ")");
 }
 
 std::string checkpoints_line(const CheckpointDivergence& c) {

@@ -181,8 +181,8 @@ class Supervisor {
     best_ = {std::max(best_.saved, now.saved), std::max(best_.reached, now.reached)};
     const std::string rest = str(": ", end.reason, run_.empty() ? "" : str("; --resume ", run_, " continues it"));
     if (restart > options_.restarts)
-      throw lmx::RunError(str("[run] the run has failed again after ", options_.restarts,
-                              options_.restarts == 1 ? " restart" : " restarts", " (--restarts)", rest));
+      throw lmx::RunError(str("[run] the run has failed again after ", lmx::plural(options_.restarts, "restart"),
+                              " (--restarts)", rest));
     if (stalled_ >= kStalledRestarts)
       throw lmx::RunError(str("[run] ", kStalledRestarts, " restarts in a row have not come further than step ",
                               std::max<int64_t>(best_.reached, 0),

@@ -178,7 +178,7 @@ std::vector<std::string> describe(const InitReport& report) {
     for (const InitReport::Kept& kept : report.kept)
       lines.push_back(str("init: ", kept.name, " ", kept.why, "; it keeps its own first values"));
     if (!report.unused.empty())
-      lines.push_back(str("init: ", report.unused.size(), report.unused.size() == 1 ? " tensor" : " tensors",
+      lines.push_back(str("init: ", plural(report.unused.size(), "tensor"),
                           " there without a parameter here: ", some_of(report.unused)));
   }
   if (!report.frozen.empty())

@@ -53,8 +53,8 @@ std::string device_text(Device device) {
 
 void announce(const Session& s, const InitReport& init, const CommGroup& group, const std::string& directory) {
   log_info(str("run ", directory));
-  log_info(str("device ", device_text(s.ctx.device), ", ", group.describe(), ", ", s.comm.threads(),
-               s.comm.threads() == 1 ? " thread" : " threads", group.size() == 1 ? ", " : " each, ", s.recipe.precision,
+  log_info(str("device ", device_text(s.ctx.device), ", ", group.describe(), ", ", plural(s.comm.threads(), "thread"),
+               group.size() == 1 ? ", " : " each, ", s.recipe.precision,
                s.recipe.products == "exact" ? "" : str(", products ", s.recipe.products)));
   if (s.ctx.device.kind == Device::Kind::cpu && s.recipe.precision == "bf16" && multiplies_in_f32(DType::bf16))
     log_warn(
@@ -82,10 +82,6 @@ std::string work_text(const DeviceCounts& counts) {
              count_text(counts.downloads.times), " downloads (", bytes_text(counts.downloads.bytes),
              "); the host waited for it ", count_text(counts.waits), " times");
 }
-
-}  // namespace
-
-namespace {
 
 // Writes the peaks of each rank until the end of the run. The records contain those until the last step: the validation
 // and the checkpoint after it may need more.

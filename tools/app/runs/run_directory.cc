@@ -132,10 +132,6 @@ std::string json_text(const Json& json) {
   return json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
-}  // namespace
-
-namespace {
-
 Json init_json(const InitReport& init) {
   Json json = Json::object();
   if (!init.path.empty()) {

@@ -295,7 +295,7 @@ std::string finding(const Plan& plan, const std::string& message, const std::vec
         std::all_of(points.begin(), points.end(), [&](size_t p) { return plan.points[p].place[a] == value; });
     if (same) where += (where.empty() ? "" : " ") + plan.axes[a].name + "=" + value;
   }
-  return str(where, where.empty() ? "" : ", ", points.size(), points.size() == 1 ? " point: " : " points: ", message);
+  return str(where, where.empty() ? "" : ", ", lmx::plural(points.size(), "point"), ": ", message);
 }
 
 }  // namespace

@@ -295,8 +295,7 @@ class ArrayLauncher final : public jobs::SlurmLauncher {
     words.push_back(base(batch.number) + ".sh");
     const std::string job = slurm::submit(std::move(words));
     journal_.submitted(batch.number, job);
-    say(lmx::LogLevel::info,
-        str("submitted ", tasks.size(), tasks.size() == 1 ? " point" : " points", " as array job ", job));
+    say(lmx::LogLevel::info, str("submitted ", lmx::plural(tasks.size(), "point"), " as array job ", job));
     for (size_t t = 0; t < tasks.size(); ++t) watch(tasks[t]->id, str(job, "_", t), exit_file(batch.number, t));
   }
 

@@ -70,7 +70,7 @@ std::string hours_text(double hours) {
 std::string time_text(const Needs& n) {
   if (n.runs == 0) return "seconds";
   if (n.unknown == 0) return hours_text(n.hours);
-  const std::string unknown = str(n.unknown, n.unknown == 1 ? " cell" : " cells", " unknown");
+  const std::string unknown = str(lmx::plural(n.unknown, "cell"), " unknown");
   return n.hours > 0 ? hours_text(n.hours) + " + " + unknown : unknown;
 }
 

@@ -222,8 +222,7 @@ void run(const ExperimentFlags& o) {
   if (ending.failed.empty()) return o.check ? check(r) : void();
   std::string text;
   for (const auto& [cell, why] : ending.failed) text += str("\n  ", cell, ": ", why);
-  throw lmx::RunError(
-      str("[experiment] ", ending.failed.size(), ending.failed.size() == 1 ? " cell" : " cells", " failed:", text));
+  throw lmx::RunError(str("[experiment] ", lmx::plural(ending.failed.size(), "cell"), " failed:", text));
 }
 
 void show(const ExperimentFlags& o) {

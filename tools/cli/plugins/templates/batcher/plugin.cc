@@ -44,11 +44,6 @@ class @Name@ : public lmx::Batcher {
   int64_t length_, steps_ = 0;
 };
 
-std::unique_ptr<lmx::Batcher> make_@name@(const lmx::Node& config, const std::string& path,
-                                          const lmx::BatcherEnv& env) {
-  return std::make_unique<@Name@>(lmx::read_config<@Name@Config>(config, path), path, env);
-}
-
 }  // namespace
 
-LMX_PLUGIN(batcher, @name@, @Name@Config, make_@name@)
+LMX_PLUGIN(batcher, @name@, @Name@Config, @Name@)

@@ -32,10 +32,6 @@ class @Name@ : public lmx::VectorCodec {
   lmx::LevelCoder coder_;
 };
 
-std::unique_ptr<lmx::VectorCodec> make_@name@(const lmx::Node& config, const std::string& path) {
-  return std::make_unique<@Name@>(lmx::read_config<@Name@Config>(config, path));
-}
-
 }  // namespace
 
-LMX_PLUGIN(codec, @name@, @Name@Config, make_@name@)
+LMX_PLUGIN(codec, @name@, @Name@Config, @Name@)

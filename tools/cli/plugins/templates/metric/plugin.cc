@@ -28,10 +28,6 @@ class @Name@ : public lmx::Metric {
   @Name@Config c_;
 };
 
-std::unique_ptr<lmx::Metric> make_@name@(const lmx::Node& config, const std::string& path) {
-  return std::make_unique<@Name@>(lmx::read_config<@Name@Config>(config, path));
-}
-
 }  // namespace
 
-LMX_PLUGIN(metric, @name@, @Name@Config, make_@name@)
+LMX_PLUGIN(metric, @name@, @Name@Config, @Name@)

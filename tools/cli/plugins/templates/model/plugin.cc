@@ -42,7 +42,7 @@ struct @Name@Config {
 
 class @Name@ : public lmx::Model {
  public:
-  @Name@(const @Name@Config& config, int64_t vocabulary) : c_(config), vocabulary_(vocabulary) {}
+  @Name@(const @Name@Config& config, const lmx::ModelEnv& env) : c_(config), vocabulary_(env.vocab_size) {}
 
   std::vector<lmx::ParameterSpec> parameters() const override {
     // The last word: its gradient is row-sparse, so that a large vocabulary costs what a batch touches.
@@ -69,10 +69,6 @@ class @Name@ : public lmx::Model {
   int64_t vocabulary_;
 };
 
-std::unique_ptr<lmx::Model> make_@name@(const lmx::Node& config, const std::string& path, const lmx::ModelEnv& env) {
-  return std::make_unique<@Name@>(lmx::read_config<@Name@Config>(config, path), env.vocab_size);
-}
-
 }  // namespace
 
-LMX_PLUGIN(model, @name@, @Name@Config, make_@name@)
+LMX_PLUGIN(model, @name@, @Name@Config, @Name@)

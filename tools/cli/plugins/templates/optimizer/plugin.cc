@@ -51,10 +51,6 @@ class @Name@ : public lmx::optim::SlotOptimizer {
   @Name@Config c_;
 };
 
-std::unique_ptr<lmx::Optimizer> make_@name@(const lmx::Node& config, const std::string& path) {
-  return std::make_unique<@Name@>(lmx::read_config<@Name@Config>(config, path));
-}
-
 }  // namespace
 
-LMX_PLUGIN(optimizer, @name@, @Name@Config, make_@name@)
+LMX_PLUGIN(optimizer, @name@, @Name@Config, @Name@)

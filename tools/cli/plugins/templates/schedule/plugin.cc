@@ -41,10 +41,6 @@ class @Name@ : public lmx::Schedule {
   double base_;
 };
 
-std::unique_ptr<lmx::Schedule> make_@name@(const lmx::Node& config, const std::string& path, double base_lr) {
-  return std::make_unique<@Name@>(lmx::read_config<@Name@Config>(config, path), base_lr);
-}
-
 }  // namespace
 
-LMX_PLUGIN(schedule, @name@, @Name@Config, make_@name@)
+LMX_PLUGIN(schedule, @name@, @Name@Config, @Name@)

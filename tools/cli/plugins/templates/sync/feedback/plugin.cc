@@ -29,9 +29,4 @@ class @Name@ : public lmx::FeedbackStrategy {
   double keep_;
 };
 
-std::unique_ptr<lmx::SyncRule> make_@name@(const lmx::Node& config, const std::string& path,
-                                           const lmx::SyncEnv& env) {
-  return std::make_unique<@Name@>(lmx::read_config<@Name@Config>(config, path), env);
-}
-
-LMX_PLUGIN(sync, @name@, @Name@Config, make_@name@)
+LMX_PLUGIN(sync, @name@, @Name@Config, @Name@)

@@ -56,11 +56,6 @@ class @Name@ : public lmx::SyncStrategy {
   std::set<std::string> tables_;  // parameters whose gradients are row-sparse
 };
 
-std::unique_ptr<lmx::SyncRule> make_@name@(const lmx::Node& config, const std::string& path,
-                                           const lmx::SyncEnv& env) {
-  return std::make_unique<@Name@>(lmx::read_config<@Name@Config>(config, path), env);
-}
-
 }  // namespace
 
-LMX_PLUGIN(sync, @name@, @Name@Config, make_@name@)
+LMX_PLUGIN(sync, @name@, @Name@Config, @Name@)

@@ -20,9 +20,4 @@ class @Name@ : public lmx::SumStrategy {
       : SumStrategy(lmx::SumConfig{.codec = c.codec, .bucket_mb = c.bucket_mb}, env) {}
 };
 
-std::unique_ptr<lmx::SyncRule> make_@name@(const lmx::Node& config, const std::string& path,
-                                           const lmx::SyncEnv& env) {
-  return std::make_unique<@Name@>(lmx::read_config<@Name@Config>(config, path), env);
-}
-
-LMX_PLUGIN(sync, @name@, @Name@Config, make_@name@)
+LMX_PLUGIN(sync, @name@, @Name@Config, @Name@)

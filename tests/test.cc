@@ -1,6 +1,5 @@
-#include "patterns.h"
-
-#include <gtest/gtest.h>
+// The functions on regular expressions that test.h declares.
+#include "test.h"
 
 #include <limits>
 #include <regex>
