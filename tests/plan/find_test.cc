@@ -218,7 +218,7 @@ sync: {all: {params: '.*', strategy: zero, bucket_mb: 1}}
     const Outcome run =
         run_process({build_path("/bin/lmx"), "run", path("gpt.yaml"), "sync.all.stage=3", option}, environment());
     EXPECT_EQ(run.code, 2) << option;
-    EXPECT_THAT(run.err, Names("gpt.yaml:9:", "sync.all: stage: 3 can only be planned (lmx plan)", "stage 1 or 2"));
+    EXPECT_THAT(run.err, Names("override 'sync.all.stage=3': stage 3 can only be planned (lmx plan)", "stage 1 or 2"));
   }
 }
 
