@@ -318,8 +318,8 @@ TEST_F(PluginsNew, RefusesNamesThatAreNoIdentifiers) {
 
 }  // namespace
 
-// lmx plugins check on losses, optimizers, schedules, codecs and metrics: each broken promise fails the check that is
-// made for it.
+// lmx plugins check on losses, optimizers, schedules, codecs, metrics and ranks with separate values: each broken
+// promise fails the check that is made for it.
 
 namespace {
 
@@ -368,7 +368,9 @@ INSTANTIATE_TEST_SUITE_P(
         Fault{"metric", 2, "words", "words() is -1"}, Fault{"metric", 3, "addition", "sums[0]"},
         Fault{"metric", 4, "bounds", "behind"}, Fault{"metric", 5, "values", "'Mean'"},
         Fault{"metric", 6, "values", "is nan"}, Fault{"metric", 7, "values", "other names"},
-        Fault{"metric", 8, "values", "twice"}, Fault{"metric", 9, "few words", "a metric without its map"}),
+        Fault{"metric", 8, "values", "twice"}, Fault{"metric", 9, "few words", "a metric without its map"},
+        Fault{"sync", 1, "construction", "lmx::trait::kReplicas"},
+        Fault{"sync", 2, "state", "a run that loads a saved state"}),
     [](const auto& one) { return str(one.param.kind, '_', one.param.fault); });
 
 TEST(PluginsCheckKinds, PluginsWithoutFaultsPass) {
@@ -389,6 +391,8 @@ TEST(PluginsCheckKinds, PluginsWithoutFaultsPass) {
   const Outcome metric = check("metric", "{}");
   EXPECT_EQ(metric.code, 0) << metric.out << metric.err;
   EXPECT_THAT(metric.out, Names("ok    words", "the 2 most probable words", "mean, largest", " passed, 0 failed"));
+  const Outcome sync = check("sync", "{}");
+  EXPECT_EQ(sync.code, 0) << sync.out << sync.err;
 }
 
 TEST(PluginsCheckKinds, AGradientMayBeApproximateOnPurpose) {
