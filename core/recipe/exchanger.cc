@@ -309,6 +309,13 @@ void Exchanger::check_run(const Node& sync) const {
   }
 }
 
+void Exchanger::check_batch(int64_t sequences) const {
+  if (!replicas_.empty() && sequences < ranks_)
+    throw UserError(str("[sync] ", ranks_,
+                        " ranks have their own values, so each one needs a part of every batch, and batch.global is ",
+                        sequences, "; choose a larger batch or fewer ranks"));
+}
+
 const std::vector<ServerStrategy*>& Exchanger::servers() const {
   return servers_;
 }

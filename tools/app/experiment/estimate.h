@@ -44,7 +44,7 @@ struct TTest {
   double t = 0, freedom = INFINITY;  // of p
   size_t runs = 0;                   // of a row (Estimate::runs)
   Standing standing() const;
-  // About how many runs each row needs for an adjusted p of 5 %, if mean and spread stay as they are; 0: unknown, or
+  // About how many runs each row needs for an adjusted p of 5 %, if mean and spread do not change; 0: unknown, or
   // more than kMostRuns. `comparisons`: of the table.
   size_t runs_needed(size_t comparisons) const;
   static constexpr size_t kMostRuns = 1000;
