@@ -91,7 +91,7 @@ size_t TTest::runs_needed(size_t comparisons) const {
 
 TTest test_of(const Estimate& margin) {
   TTest test{.fails = !(margin.value >= 0), .freedom = margin.freedom, .runs = margin.runs};
-  if (std::isnan(margin.value) || margin.error <= 0) return test;
+  if (std::isnan(margin.value) || !(margin.error > 0)) return test;  // the error may be NaN
   test.t = margin.value / margin.error;
   test.p = students_p(test.t, test.freedom);
   return test;
