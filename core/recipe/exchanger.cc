@@ -301,10 +301,19 @@ void Exchanger::check_directions(const std::vector<ClipRule>& clip, bool loss_sc
 void Exchanger::check_run(const Node& sync) const {
   for (const ShardStrategy* shard : shards_) {
     if (shard->stage() != 3) continue;
-    const Node* rule = sync.find(shard->env().group);
-    throw UserError(str(config::at(rule ? rule->mark : sync.mark, config::join_path(path_, shard->env().group)),
-                        "stage: 3 can only be planned (lmx plan); a run needs stage 1 or 2"));
+    const std::string& rule = shard->env().group;
+    const Node* keys = sync.find(rule);
+    const Node* stage = keys ? keys->find("stage") : nullptr;
+    throw UserError(str(config::at(stage ? stage->mark : sync.mark, str(config::join_path(path_, rule), ".stage")),
+                        "stage 3 can only be planned (lmx plan); a run needs stage 1 or 2"));
   }
+}
+
+void Exchanger::check_batch(int64_t sequences) const {
+  if (!replicas_.empty() && sequences < ranks_)
+    throw UserError(str("[sync] ", ranks_,
+                        " ranks have their own values, so each one needs a part of every batch, and batch.global is ",
+                        sequences, "; choose a larger batch or fewer ranks"));
 }
 
 const std::vector<ServerStrategy*>& Exchanger::servers() const {

@@ -69,6 +69,8 @@ class Exchanger {
   void check_directions(const std::vector<ClipRule>& clip, bool loss_scaled, const Optimizer& optimizer) const;
   // UserError: a rule of `sync`, the recipe's, can only be planned (ShardStrategy::stage()).
   void check_run(const Node& sync) const;
+  // UserError: ranks with their own values, more than the sequences of a batch.
+  void check_batch(int64_t sequences) const;
   // The servers of all rules, the rules of ranks with own values, and the rules of ranks that divide the update; empty
   // if there are none.
   const std::vector<ServerStrategy*>& servers() const;

@@ -269,7 +269,8 @@ void check_values(const Recipe& r, const Node& tree) {
 // `servers`: ranks are asynchronous; otherwise they have their own values between synchronisations.
 void check_average(const Recipe& r, bool servers) {
   if (r.train.ema > 0)
-    throw UserError(str("train.ema: ", r.train.ema, " averages the parameters after each step of all ranks, and under ",
+    throw UserError(str(r.train.ema_place, r.train.ema,
+                        " averages the parameters after each step of all ranks, and under ",
                         servers ? "an asynchronous rule of sync there is no such step"
                                 : "this rule of sync ranks have their own values",
                         "; set train.ema to 0"));
@@ -338,6 +339,7 @@ ReadRecipe read_and_check(const Node& composed, const std::string& name) {
   r.given.init.from_place = place("init.from");
   r.given.init.params_place = place("init.params");
   r.given.init.freeze_place = place("init.freeze");
+  r.given.train.ema_place = place("train.ema");
   r.given.train.ema_params_place = place("train.ema_params");
   fill_defaults(r.given);
   if (r.given.batch.fit == "memory" && !composed.at_path("batch.global")) r.given.batch.global = 0;

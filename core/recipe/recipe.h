@@ -39,6 +39,7 @@ struct TrainConfig {
   std::string preflight = "auto";      // auto, true, false: the largest batch of the epoch is computed before training
   double ema = 0;                      // decay of the parameters' moving average; 0: none
   std::string ema_params = ".*";       // pattern (lmx/config.h) of the averaged parameters
+  std::string ema_place = {};          // prefix of messages about `ema`: "my.yaml:4:11: train.ema: "; not a key
   std::string ema_params_place = {};   // prefix of messages about it: "my.yaml:4:11: train.ema_params: "; not a key
   std::string final_bleu = "none";     // none, valid, test: the split that the last parameters translate after training
   int64_t final_average = 1;           // number of last checkpoints whose mean translates it

@@ -54,6 +54,22 @@ void check_dense(const ParamRule& rule, SyncRule& made, const std::vector<Parame
 
 }  // namespace
 
+std::unique_ptr<SyncRule> make_sync_rule(const PluginInfo& plugin, const Node& config, const std::string& path,
+                                         const SyncEnv& env) {
+  std::unique_ptr<SyncRule> made = create<SyncFactory>(plugin, config, path, env);
+  const Traits traits = plugin.descriptor->traits(config, path);
+  const auto check = [&](bool is, const char* base, const char* trait, const char* constant) {
+    if (traits.contains(trait) != is)
+      throw UserError(str("[plugin] ", plugin.path, ": strategy ", plugin.name, is ? " is a " : " is no ", base,
+                          ", so the traits() of its config must ", is ? "" : "not ", "contain lmx::trait::", constant,
+                          " (lmx/config.h)"));
+  };
+  check(made->replica(), "ReplicaStrategy", trait::kReplicas, "kReplicas");
+  check(made->shard(), "ShardStrategy", trait::kShards, "kShards");
+  check(made->server(), "ServerStrategy", trait::kWorkerClock, "kWorkerClock");
+  return made;
+}
+
 std::unique_ptr<Exchanger> make_exchanger(const Node& sync, const std::string& path, const SyncEnv& all) {
   const std::vector<ParamRule> rules = read_param_rules(sync, path, kSyncForm);
   const std::vector<std::vector<ParameterSpec>> assigned = params_of_rules(rules, all.params, path, kSyncForm);
@@ -64,7 +80,7 @@ std::unique_ptr<Exchanger> make_exchanger(const Node& sync, const std::string& p
     std::erase_if(env.params, [](const ParameterSpec& spec) { return spec.frozen; });
     if (env.params.empty()) continue;  // all parameters of the rule are frozen: there is nothing to exchange
     const PluginInfo& plugin = Registry::instance().find(PluginKind::sync, rule.config, rule.path);
-    bound.push_back({rule.name, env.params, &plugin, create<SyncFactory>(plugin, rule.config, rule.path, env)});
+    bound.push_back({rule.name, env.params, &plugin, make_sync_rule(plugin, rule.config, rule.path, env)});
     check_dense(rule, *bound.back().rule, env.params);
   }
   return std::make_unique<Exchanger>(std::move(bound), all.params, all.ranks, path);

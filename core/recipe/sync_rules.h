@@ -8,6 +8,11 @@
 
 namespace lmx {
 
+// A rule of the plugin. `config`: its keys, with `name`. UserError: its config lacks the trait of its kind, such as
+// trait::kReplicas, by which recipes are checked before a rule exists.
+std::unique_ptr<SyncRule> make_sync_rule(const PluginInfo& plugin, const Node& config, const std::string& path,
+                                         const SyncEnv& env);
+
 // `sync:` of a recipe has named rules {params: pattern, strategy: name, ...}. A parameter belongs to the first rule
 // that matches it. `all`: all parameters, and the key of all rules. UserError: a parameter without a rule, a rule
 // without parameters, two rules that set the key of the candidates.

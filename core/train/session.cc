@@ -163,11 +163,7 @@ void Session::make_workers() {
 }
 
 void Session::make_replicas() {
-  if (recipe.batch.global < comm.size())
-    throw UserError(str("[sync] ", comm.size(),
-                        " ranks have their own values, so each one needs a part of every batch, "
-                        "and batch.global is ",
-                        recipe.batch.global, "; choose a larger batch or fewer ranks"));
+  sync->check_batch(recipe.batch.global);
   params = shared->params.copy(ctx, params_of(sync->replicas()));
   replicas = std::make_unique<Replicas>(sync->replicas(), shared->params, params,
                                         make_optimizer(recipe.optimizer, "optimizer", network.specs), !sync->sums());

@@ -287,8 +287,8 @@ TEST_F(PluginsNew, RefusesNamesThatAreNoIdentifiers) {
   EXPECT_THAT(run_lmx({"plugins", "new", "model", "test", "--dir", folder_ / "x"}), Refuses("'test'", "CMake's"));
 }
 
-// lmx plugins check on losses, optimizers, schedules, codecs and metrics: each broken promise fails the check that is
-// made for it.
+// lmx plugins check on losses, optimizers, schedules, codecs, metrics and ranks with separate values: each broken
+// promise fails the check that is made for it.
 
 Outcome check(const std::string& kind, const std::string& config, const Words& more = {}) {
   const std::string file = str(build_path("/tests/plugins/own_kinds/test_"), kind, "/test_", kind, ".so");
@@ -335,7 +335,9 @@ INSTANTIATE_TEST_SUITE_P(
         Fault{"metric", 2, "words", "words() is -1"}, Fault{"metric", 3, "addition", "sums[0]"},
         Fault{"metric", 4, "bounds", "behind"}, Fault{"metric", 5, "values", "'Mean'"},
         Fault{"metric", 6, "values", "is nan"}, Fault{"metric", 7, "values", "other names"},
-        Fault{"metric", 8, "values", "twice"}, Fault{"metric", 9, "few words", "a metric without its map"}),
+        Fault{"metric", 8, "values", "twice"}, Fault{"metric", 9, "few words", "a metric without its map"},
+        Fault{"sync", 1, "construction", "lmx::trait::kReplicas"},
+        Fault{"sync", 2, "state", "a run that loads a saved state"}),
     [](const auto& one) { return str(one.param.kind, '_', one.param.fault); });
 
 TEST(PluginsCheckKinds, PluginsWithoutFaultsPass) {
@@ -351,6 +353,7 @@ TEST(PluginsCheckKinds, PluginsWithoutFaultsPass) {
               Prints("16 bits for each of many values", "ok    round trip", "stay finite"));
   EXPECT_THAT(check("metric", "{}"),
               Prints("ok    words", "the 2 most probable words", "mean, largest", " passed, 0 failed"));
+  EXPECT_THAT(check("sync", "{}"), Succeeds());
 }
 
 TEST(PluginsCheckKinds, AGradientMayBeApproximateOnPurpose) {

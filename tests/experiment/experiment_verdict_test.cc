@@ -94,7 +94,9 @@ TEST_F(Verdicts, NeedSignificanceAndSeveralRuns) {
   // 2 standard errors of 3 runs: t(2) = 2 has p = 0.18.
   EXPECT_EQ(verdict("two errors")["verdict"], "undecided");
   EXPECT_NEAR(verdict("two errors")["p"].get<double>(), 0.1835, 1e-3);
-  EXPECT_THAT(verdict("two errors")["reason"], HasSubstr("after correction for 12 comparisons"));
+  EXPECT_THAT(verdict("two errors")["reason"],
+              testing::AllOf(HasSubstr("after correction for 12 comparisons"), HasSubstr("; needs about "),
+                             HasSubstr(" in place of 3, if")));
   EXPECT_EQ(verdict("nearly")["verdict"], "undecided");
   EXPECT_EQ(verdict("alone")["verdict"], "undecided");
   EXPECT_THAT(verdict("alone")["reason"], HasSubstr("one run of a-1"));

@@ -60,6 +60,23 @@ TEST(TestOfMean, TwoStandardErrorsOfThreeRunsAreNotSignificant) {
   EXPECT_EQ(clear.standing(), Standing::open) << "significant alone, and not as one of two comparisons";
 }
 
+// With n runs, t is 2 sqrt(n / 3) with n - 1 degrees of freedom: p is 0.061 with 5 runs and 0.037 with 6.
+TEST(TestOfMean, SaysHowManyRunsWouldDecide) {
+  TTest two = tested({1, 2, 3}, 2 - 2 / std::sqrt(3)), equal = tested({1, 2, 3}, 2);
+  adjust({&two});
+  adjust({&equal});
+  EXPECT_EQ(two.runs_needed(1), 6);
+  two.adjusted = 2 * two.p;  // p is 0.022 with 7 runs
+  EXPECT_EQ(two.runs_needed(9), 7);
+  two.adjusted = 1;  // cut off, so the number of comparisons counts: p times 9 is 0.077 with 9 runs and 0.048 with 10
+  EXPECT_EQ(two.runs_needed(9), 10);
+  EXPECT_EQ(equal.runs_needed(1), 0);
+  EXPECT_EQ(TTest{.p = 1}.runs_needed(1), 0);
+  EXPECT_EQ(test_of({.value = 1, .error = NAN, .runs = 3}).p, 0) << "a spread that is not known";
+  EXPECT_EQ(joined_test({two, {.p = 0.01}}).runs_needed(9), 10);
+  EXPECT_EQ(joined_test({two, {.p = 0.01, .fails = true}}).runs, 0);
+}
+
 TEST(TestOfMean, EqualRunsAreCertain) {
   TTest above = tested({2, 2}, 1), below = tested({2, 2}, 3);
   EXPECT_EQ(adjust({&above, &below}), 0);

@@ -209,7 +209,7 @@ sync: {all: {params: '.*', strategy: zero, bucket_mb: 1}}
   for (const char* option : {"--ranks=2", "--dry-run"}) {
     const Outcome run =
         run_process({build_path("/bin/lmx"), "run", path("gpt.yaml"), "sync.all.stage=3", option}, environment());
-    EXPECT_THAT(run, Refuses("gpt.yaml:9:", "sync.all: stage: 3 can only be planned (lmx plan)", "stage 1 or 2"))
+    EXPECT_THAT(run, Refuses("override 'sync.all.stage=3': stage 3 can only be planned (lmx plan)", "stage 1 or 2"))
         << option;
   }
 }

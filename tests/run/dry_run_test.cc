@@ -306,6 +306,15 @@ TEST_F(DryRun, RanksThatNobodyHasCounted) {
   EXPECT_THAT(dry_run({"--ranks", "4"}), Names("one of 4", process));
 }
 
+TEST_F(DryRun, RanksWithSeparateValuesNeedAPartOfEveryBatch) {
+  for (const char* ema : {"train.ema=0", "train.ema=0.5"}) {
+    const Outcome o = run("a", {"--ranks", "9", "sync={all: {params: '.*', strategy: local_sgd}}", ema, "--dry-run"});
+    EXPECT_EQ(o.code, 2);
+    EXPECT_THAT(o.err, ema == std::string("train.ema=0") ? Names("9 ranks", "batch.global is 8")
+                                                         : Names("error: override 'train.ema=0.5': 0.5 averages"));
+  }
+}
+
 TEST_F(DryRun, WorkersWithAServer) {
   const std::string text =
       dry_run({"--ranks", "4", "sync={all: {params: '.*', strategy: param_server}}", "train.ema=0"});

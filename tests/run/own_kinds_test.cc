@@ -81,6 +81,17 @@ TEST_F(OwnKinds, RanksTrainTheSameModel) {
   EXPECT_NEAR(records("one", "valid").back()["nll_nat"], records("four", "valid").back()["nll_nat"], 1e-4);
 }
 
+// Ranks with separate values that share a core make their steps one after the other; a step lasts as long as all of
+// them. The schedule sleeps for 5 ms in the step of each rank.
+TEST_F(OwnKinds, AStepOfSeparateRanksIsThatOfAllRanks) {
+  const Outcome o = train("slow", {"sync={all: {params: .*, strategy: local_sgd, every: 4}}", "schedule.fault=7",
+                                   "comm={name: virtual, ranks: 4, at_once: 1}", "train.eval_every=0"});
+  ASSERT_EQ(o.code, 0) << o.err;
+  const std::vector<Json> steps = records("slow", "train");
+  ASSERT_EQ(steps.size(), 6u);
+  for (const Json& record : steps) EXPECT_GE(record["step_s"].get<double>(), 0.02);
+}
+
 TEST_F(OwnKinds, AResumedRunMayChangeWhatTheComponentsAllow) {
   ASSERT_THAT(train("a", {"--until", "2"}), Succeeds());
   const auto resume = [&](const std::string& change) {

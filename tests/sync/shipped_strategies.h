@@ -94,6 +94,11 @@ inline std::vector<Case> conformance_cases() {
   cases.push_back({"zero", "codec: {kind: fp16, reduce: fp32}"});
   cases.push_back({"zero", "{bucket_mb: 0, codec: {kind: quantised, bits: 4, feedback: 1}}"});
   cases.push_back({"diloco", "{every: 4, codec: {kind: quantised, bits: 4, levels: e3m0}}"});
+  for (const char* codec : {"{kind: fp16, reduce: fp32}", "{kind: bf16}", "{kind: sign, feedback: 1}",
+                            "{kind: quantised, bits: 2, levels: statistical, block: 64, feedback: 0.9}"})
+    cases.push_back({"diloco", str("{every: 4, codec: ", codec, "}")});
+  for (const char* codec : {"{kind: bf16}", "{kind: one_bit}", "{kind: sign, feedback: 1}"})
+    cases.push_back({"zero", str("{bucket_mb: 0.03, codec: ", codec, "}")});
   cases.push_back({"noloco", "every: 3"});
   cases.push_back({"sparse_loco", "{every: 4, fragments: 2, delay: 1, top: 8, chunk: 64}"});
   const std::string selected = "{p: 20, q: 30, hidden_q: 50, embedding: 'emb|tiny', codec: ";  // row_rule()

@@ -4,6 +4,7 @@
 #include <functional>
 
 #include "backend/counting/device.h"
+#include "recipe/sync_rules.h"
 
 namespace lmx_cli::check {
 namespace {
@@ -148,7 +149,7 @@ void check_sync(Report& report, const Subject& subject) {
     });
   report.run("construction", [&] {
     const SyncEnv env{"check", parameters(), 0, 1, RandomKey(3)};
-    create<SyncFactory>(subject.plugin, subject.config, "sync.check", env);
+    make_sync_rule(subject.plugin, subject.config, "sync.check", env);
     return std::string("for tables and matrices");
   });
   if (report.failures() > 0) return;

@@ -37,8 +37,7 @@ void end_failed(Communicator& comm, const std::string& failure) {
     if (!text.empty()) throw Diverged(text);
 }
 
-Lap Meetings::gather(const std::string& failure) {
-  end_failed(s_.comm, failure);
+Lap Meetings::gather() {
   const std::vector<std::string>& params = s_.params.names();
   std::vector<double> own{static_cast<double>(run_.at.worker.step), run_.at.lr_scale,
                           static_cast<double>(SignalGuard::received())};

@@ -14,9 +14,9 @@ class Meetings {
   Meetings(RunState& run, RunLog& log, std::function<void()> validate_and_save);
   int64_t next() const { return next_; }  // the step at which the ranks meet next
   // Collective. Sets at.step to the number of steps that all ranks have completed (Worker::step) and, if that is next()
-  // and is logged, at.window to the sum over ranks. Finds signals. Returns the lap of all ranks. Throws Diverged if a
-  // rank has a `failure`, its error.
-  Lap gather(const std::string& failure);
+  // and is logged, at.window to the sum over ranks. Finds signals. Returns the lap of all ranks. To be called
+  // after end_failed().
+  Lap gather();
   // Collective: writes the record of the step next() and does what else is due after it.
   void hold(const Lap& lap);
 

@@ -21,8 +21,11 @@ void ReplicaLoop::run() {
   while (own.step < run_.last_step() && !run_.ending()) {
     make_step();
     if (own.step < meetings_.next()) continue;
+    log_.start_clock();  // a rank waits here while others that share its core make their steps
     s_.replicas->finish_exchanges();
-    const Lap lap = meetings_.gather(failure_);
+    end_failed(s_.comm, failure_);
+    log_.stop_clock();
+    const Lap lap = meetings_.gather();
     if (run_.whole_due(run_.at.step)) s_.replicas->publish(s_.ctx);
     log_.count_traffic();
     meetings_.hold(lap);

@@ -122,7 +122,8 @@ bool WorkerLoop::meeting_due() const {
 
 // Collective.
 void WorkerLoop::meet() {
-  const Lap lap = meetings_.gather(failure_);
+  end_failed(s_.comm, failure_);
+  const Lap lap = meetings_.gather();
   const bool early = run_.at.step < meetings_.next();  // because of a signal
   count_served();
   if (s_.link && s_.leads()) {

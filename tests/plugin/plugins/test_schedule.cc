@@ -1,9 +1,11 @@
 // A rate that falls with each validation that brings no new lowest perplexity. Its fields have names that no schedule
 // of lmx uses. The field `fault` breaks one promise.
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <limits>
 #include <stdexcept>
+#include <thread>
 
 #include "lmx/error.h"
 #include "lmx/plugin.h"
@@ -28,6 +30,7 @@ class TestSchedule final : public Schedule {
  public:
   TestSchedule(const Config& c, double base) : c_(c), base_(base) {}
   double rate(const ScheduleState& s) const override {
+    if (c_.fault == 7) std::this_thread::sleep_for(std::chrono::milliseconds(5));
     if (c_.fault == 5) throw std::out_of_range("a schedule without its map");
     if (c_.fault == 6 && s.update == 2) return std::numeric_limits<double>::quiet_NaN();
     const double risen = std::min(1.0, static_cast<double>(s.update + 1) / static_cast<double>(c_.ramp));

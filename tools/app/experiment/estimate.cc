@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <map>
 #include <optional>
 #include <set>
@@ -49,6 +50,7 @@ Estimate estimate(const ResultScope& scope, const std::function<double(const Sco
     for (const auto& [place, cells] : groups) without.push_back({0, formula(scope.without(cells))});
     const double n = static_cast<double>(groups.size()), deviation = spread(without);
     const double part = deviation * deviation * (n - 1) * (n - 1) / n;
+    if (n > 1) e.runs = e.runs == 0 ? groups.size() : std::min(e.runs, groups.size());
     variance += part;
     if (n > 1) quotient += part * part / (n - 1);
   }
@@ -62,7 +64,7 @@ Estimate estimate_of_mean(const std::vector<Sample>& samples) {
   Estimate e;
   e.value = mean(samples);
   e.error = n > 1 ? spread(samples) / std::sqrt(n) : 0;
-  if (e.error > 0) e.freedom = n - 1;
+  if (e.error > 0) e.freedom = n - 1, e.runs = samples.size();
   return e;
 }
 
@@ -76,21 +78,32 @@ Standing TTest::standing() const {
   return fails ? Standing::fails : Standing::holds;
 }
 
+size_t TTest::runs_needed(size_t comparisons) const {
+  if (runs < 2 || p <= 0) return 0;
+  const double correction = adjusted < 1 ? adjusted / p : static_cast<double>(comparisons);
+  for (size_t n = runs + 1; n <= kMostRuns; ++n) {
+    const double more = static_cast<double>(n) / static_cast<double>(runs),
+                 freer = static_cast<double>(n - 1) / static_cast<double>(runs - 1);
+    if (correction * students_p(t * std::sqrt(more), freedom * freer) <= kSignificant) return n;
+  }
+  return 0;
+}
+
 TTest test_of(const Estimate& margin) {
-  TTest test{.fails = !(margin.value >= 0)};
-  if (!std::isnan(margin.value) && margin.error > 0) test.p = students_p(margin.value / margin.error, margin.freedom);
+  TTest test{.fails = !(margin.value >= 0), .freedom = margin.freedom, .runs = margin.runs};
+  if (std::isnan(margin.value) || !(margin.error > 0)) return test;  // the error may be NaN
+  test.t = margin.value / margin.error;
+  test.p = students_p(test.t, test.freedom);
   return test;
 }
 
 TTest joined_test(const std::vector<TTest>& parts) {
-  TTest all;
-  double largest = 0, least = 1;
-  for (const TTest& part : parts) {
-    all.fails |= part.fails;
-    largest = std::max(largest, part.p);
-    if (part.fails) least = std::min(least, part.p);
-  }
-  all.p = all.fails ? std::min(1.0, least * static_cast<double>(parts.size())) : largest;
+  const auto below = [](const TTest& a, const TTest& b) { return a.p < b.p; };
+  std::vector<TTest> failing;
+  std::copy_if(parts.begin(), parts.end(), std::back_inserter(failing), [](const TTest& t) { return t.fails; });
+  if (failing.empty()) return *std::max_element(parts.begin(), parts.end(), below);
+  TTest all = *std::min_element(failing.begin(), failing.end(), below);
+  all.p = std::min(1.0, all.p * static_cast<double>(parts.size()));
   return all;
 }
 

@@ -18,6 +18,7 @@ struct Estimate {
   // 0: nothing varies, or no row has several runs.
   double error = 0;
   double freedom = INFINITY;  // degrees of freedom of `error`, by Welch and Satterthwaite
+  size_t runs = 0;            // of the row with the fewest, of those with several; 0: none
   // Cells that are the only run in their row, for a measure that depends on chance. `error` lacks their contribution.
   std::vector<std::string> single;
   bool planned = false;  // a number of the planner is part of it
@@ -37,10 +38,16 @@ enum class Standing { holds, open, fails };
 
 // A statistical test of a claim or of a cell: Student's t at 5 %, two-sided, corrected for all tests of a table.
 struct TTest {
-  double p = 0;         // of what the numbers say; 0: they do not vary. 1: their spread is not known
-  bool fails = false;   // what they say: the claim does not hold
-  double adjusted = 0;  // by Holm's method
+  double p = 0;                      // of what the numbers say; 0: they do not vary. 1: their spread is not known
+  bool fails = false;                // what they say: the claim does not hold
+  double adjusted = 0;               // by Holm's method
+  double t = 0, freedom = INFINITY;  // of p
+  size_t runs = 0;                   // of a row (Estimate::runs)
   Standing standing() const;
+  // About how many runs each row needs for an adjusted p of 5 %, if mean and spread do not change; 0: unknown, or
+  // more than kMostRuns. `comparisons`: of the table.
+  size_t runs_needed(size_t comparisons) const;
+  static constexpr size_t kMostRuns = 1000;
 };
 
 // Tests the distance to a bound, which is below 0 on the wrong side.

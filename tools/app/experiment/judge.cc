@@ -170,8 +170,10 @@ void conclude(Verdict& v, const Check& check, size_t comparisons) {
 }
 
 std::string significance_text(const TTest& test, size_t comparisons) {
+  const size_t needed = test.runs_needed(comparisons);
   return "p = " + number_text(test.adjusted, 2) +
-         (comparisons > 1 ? str(" after correction for ", comparisons, " comparisons") : "");
+         (comparisons > 1 ? str(" after correction for ", comparisons, " comparisons") : "") +
+         (needed > 0 ? str("; needs about ", needed, " runs in place of ", test.runs, ", if these vary alike") : "");
 }
 
 std::string percent_text(double fraction) {

@@ -189,6 +189,7 @@ void judge(const Recipe& r, const MemoryCheck& check, bool warns) {
 MemoryPlanner::MemoryPlanner(const Recipe& recipe, int ranks, int ranks_per_node)
     : recipe_(recipe), per_node_(ranks_per_node), outline_(outline_of(recipe, ranks, ranks_per_node)) {
   outline_.sync->check_run(recipe.sync);
+  if (recipe.batch.global > 0) outline_.sync->check_batch(recipe.batch.global);  // 0: batch.fit chooses it
 }
 
 Shares MemoryPlanner::shares(const BatchConfig& batch) const {
