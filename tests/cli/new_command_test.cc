@@ -111,6 +111,24 @@ TEST_F(NewCommand, ATextBecomesAModelOfSubwords) {
   EXPECT_EQ(counted.code, 0) << counted.err;
 }
 
+TEST_F(NewCommand, TheFieldOfJsonLinesBecomesAModel) {
+  fs::create_directories(folder_ / "web");
+  std::string records;
+  for (int i = 0; i < 400; ++i)
+    records += "{\"id\": " + std::to_string(i) + ", \"body text\": \"" + sentences(1).substr(0, 20) + " " +
+               std::to_string(i) + "\"}\n";
+  write("web/part.jsonl", records);
+  const Outcome o = make("web-model --text web --field 'body text' --tokens subwords");
+  ASSERT_EQ(o.code, 0) << o.err;
+  EXPECT_THAT(o.out, HasSubstr("400 documents"));
+  EXPECT_THAT(recipe("web-model"), Names("\n  field: body text\n", "the 400 documents"));
+  const Outcome run = shell("lmx run web-model/web-model.yaml train.steps=1 run.dir=r");
+  EXPECT_EQ(run.code, 0) << run.err;
+  for (const std::string text : {"web", "web/part.jsonl"})
+    EXPECT_THAT(make("raw --text " + text).err, Names(text, "data.field", "--field")) << text;
+  EXPECT_THAT(make("x --pairs a.en b.de --field text").err, HasSubstr("--field is of --text"));
+}
+
 TEST_F(NewCommand, LittleTextBecomesASmallModelAndTooLittleIsAnError) {
   write("little.txt", sentences(80));
   ASSERT_EQ(make("little --text little.txt").code, 0);
@@ -225,9 +243,14 @@ TEST_F(NewCommand, AShippedRecipeIsNamedAsInTheSources) {
   EXPECT_EQ(shipped.code, 0) << shipped.err;
   EXPECT_THAT(shipped.out, HasSubstr(source_path("/recipes/quickstart.yaml")));
   EXPECT_EQ(shell("lmx sweep recipes/quickstart.yaml optimizer.lr=1,2 --dry-run").code, 0);
-  const Outcome none = shell("lmx config recipes/quickstrat.yaml");
-  EXPECT_EQ(none.code, 2);
-  EXPECT_THAT(none.err, HasSubstr("error: recipes/quickstrat.yaml: cannot be read"));
+  for (const std::string name : {"quickstart", "quickstrat.yaml", "recipes/quickstrat.yaml"}) {
+    const Outcome similar = shell("lmx config " + name);
+    EXPECT_EQ(similar.code, 2);
+    EXPECT_EQ(similar.err, "error: there is no recipe " + name + " (did you mean 'recipes/quickstart.yaml'?)\n");
+  }
+  EXPECT_THAT(shell("lmx config other/quickstart.yaml").err, HasSubstr("other/quickstart.yaml: cannot be read"));
+  const Outcome run = shell("lmx run recipes/quickstart.yaml train.steps=1 data.train_tokens=5000 run.dir=r");
+  EXPECT_THAT(run.out, HasSubstr("\n  lmx run recipes/word_lm_gutenberg.yaml --dry-run\n")) << run.err;
   fs::create_directories(folder_ / "recipes");
   write("recipes/quickstart.yaml", "{own: 1}\n");
   EXPECT_THAT(shell("lmx config recipes/quickstart.yaml").err,
