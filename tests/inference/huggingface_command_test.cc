@@ -115,6 +115,7 @@ TEST_F(Import, SubwordsOfLmxAreKept) {
   ASSERT_EQ(run("a").code, 0);
   exported("a", "hf");
   EXPECT_EQ(read_file(path("hf/tokenizer.model")), read_file(path("a/subwords.model")));
+  EXPECT_THAT(read_file(path("hf/README.txt")), Names("sentencepiece and protobuf"));
   EXPECT_EQ(json("hf/tokenizer_config.json")["add_prefix_space"], false);
   EXPECT_EQ(json("hf/config.json")["architectures"], Json{"Qwen2ForCausalLM"});
   EXPECT_THAT(out({"import", path("hf"), "--output", path("b")}), HasSubstr("subwords.model"));

@@ -362,6 +362,7 @@ constexpr const char* kGptReadMe = R"(A language model for Hugging Face's transf
     tokenizer = transformers.AutoTokenizer.from_pretrained(".")  # needs tokenizer.json or tokenizer.model
     logits = model(**tokenizer("the old man", return_tensors="pt")).logits
 
+transformers reads a tokenizer.model only with the packages sentencepiece and protobuf; without them it fails in tiktoken.
 A model of words, characters or bytes has vocabulary.tsv instead of a tokenizer: the line i is the entry of id i (a
 comment at the start, "# lmx vocabulary", is no line). `lmx import` reads this folder.
 )";
