@@ -140,6 +140,14 @@ bool Unpacker::whole(std::string_view first) {
   return first.starts_with(kGzip) || zstd;
 }
 
+// Whether a file is the text that Git stores instead of a large file. A pipe is none, and nothing is taken from it.
+bool is_pointer(int descriptor) {
+  constexpr std::string_view kPointer = "version https://git-lfs.github.com/spec/";
+  char first[kPointer.size()];
+  return pread(descriptor, first, sizeof first, 0) == std::ssize(kPointer) &&
+         kPointer == std::string_view(first, sizeof first);
+}
+
 std::unique_ptr<Unpacker> Unpacker::make(std::string_view first, Source source, const std::string& path) {
   if (first.starts_with(kGzip)) return std::make_unique<Gzip>(std::move(source), path);
   return std::make_unique<Zstd>(std::move(source), path);
@@ -169,6 +177,9 @@ InputFile::InputFile(const std::string& path, Content content) : impl_(std::make
   impl_->marked = content == Content::text;
   impl_->descriptor = path == "-" ? fcntl(0, F_DUPFD_CLOEXEC, 0) : open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (impl_->descriptor < 0) throw UserError(str("[data] cannot read ", path, ": ", std::strerror(errno)));
+  if (is_pointer(impl_->descriptor))
+    throw UserError(
+        str("[data] ", path, " is a pointer of Git LFS, not the file itself; `git lfs pull` fetches the file"));
 }
 
 InputFile::~InputFile() {

@@ -16,7 +16,8 @@ enum class Content { bytes, unpacked, text };
 // Reads a file from its start to its end. `-` is standard input.
 class InputFile {
  public:
-  InputFile(const std::string& path, Content content);  // UserError if it cannot be opened
+  // UserError if it cannot be opened, or is the pointer that Git LFS leaves in place of a file.
+  InputFile(const std::string& path, Content content);
   ~InputFile();
   InputFile(const InputFile&) = delete;
   InputFile& operator=(const InputFile&) = delete;

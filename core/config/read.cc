@@ -180,13 +180,15 @@ struct ConfigReader::Impl : Fields {
     return {};
   }
 
-  // If only a component's `name` is replaced (model.name=gru), its other keys stay. Returns a hint for a key that was
-  // written in a group's file, <kind>/NAME.yaml, if `name` was not written there.
+  // If only a component's `name` is replaced (model.name=gru), its other keys stay. Returns a hint for a key that
+  // another file than that of `name` has given: a group's file, <kind>/NAME.yaml, or a recipe.
   std::string left_by_group(const Level& level, const std::string& key, const Node& value) const {
     const Node* name = level.node->find("name");
     const std::string kind = level.path.substr(0, level.path.find('.'));
     const auto folder = std::filesystem::path(value.mark.file).parent_path().filename();
-    if (!name || name->mark.file == value.mark.file || folder != kind) return "";
+    if (!name || name->mark.file == value.mark.file) return "";
+    const bool similar = !did_you_mean(key, level.known).empty(), given = value.mark.line == 0;  // on the command line
+    if (folder != kind) return similar || given ? "" : str("; ~", join_path(level.path, key), " leaves it out");
     return str("; the group ", value.mark.file, " gave it, and ", name->text, " has replaced the group's name: choose ",
                kind, '=', name->text, " if ", kind, '/', name->text, ".yaml exists, or leave the key out (~",
                join_path(level.path, key), ")");

@@ -36,7 +36,8 @@ ParamRule read_rule(const std::string& name, const Node& node, const std::string
   check_name(name, node, path);
   const std::string rule_path = config::join_path(path, name);
   if (node.kind != Node::Kind::map)
-    throw UserError(str(config::at(node.mark, rule_path), "expected a rule, such as ", form.example));
+    throw UserError(str(config::at(node.mark, rule_path), "expected a rule, such as ", form.example,
+                        ", because other keys of ", path, " are rules; ~", rule_path, " leaves this key out"));
   if (const Node* wrong = node.find("name"); wrong && std::string_view(form.key) != "name")
     throw UserError(str(config::at(config::key_place(*wrong)), "unknown key ", rule_path, ".name (did you mean '",
                         form.key, "'?)"));

@@ -398,5 +398,15 @@ TEST(ConfigCommand, OneThingAtATime) {
   EXPECT_THAT(run_lmx({"config", "/" + std::string(5000, 'x') + "/r.yaml"}), Refuses("File name too long"));
 }
 
+// A recipe's keys stay if another option of the group is chosen.
+TEST(ConfigCommand, AKeyOfAnotherOptimizerIsLeftOut) {
+  const std::string recipe = kRecipes + "gpt_tinyshakespeare.yaml";
+  const Outcome o = run_lmx({"config", recipe, "optimizer=lars"});
+  EXPECT_EQ(o.code, 2);
+  EXPECT_THAT(o.err, Names("unknown key optimizer.betas", "; ~optimizer.betas leaves it out\n"));
+  EXPECT_EQ(run_lmx({"config", recipe, "optimizer=lars", "~optimizer.betas"}).code, 0);
+  EXPECT_THAT(run_lmx({"config", recipe, "optimizer.betaz=1"}).err, Not(HasSubstr("leaves it out")));
+}
+
 }  // namespace
 }  // namespace lmx_test

@@ -93,6 +93,21 @@ TEST_F(NewCommand, ATextBecomesAModelOfSubwords) {
   EXPECT_THAT(shell("lmx run numbers/numbers.yaml train.steps=1 run.dir=s"), Succeeds());
 }
 
+TEST_F(NewCommand, TheFieldOfJsonLinesBecomesAModel) {
+  fs::create_directories(folder_ / "web");
+  std::string records;
+  for (int i = 0; i < 400; ++i)
+    records += "{\"id\": " + std::to_string(i) + ", \"body text\": \"" + sentences(1).substr(0, 20) + " " +
+               std::to_string(i) + "\"}\n";
+  write("web/part.jsonl", records);
+  ASSERT_THAT(make("web-model --text web --field 'body text' --tokens subwords"), Prints("400 documents"));
+  EXPECT_THAT(recipe("web-model"), Names("\n  field: body text\n", "the 400 documents"));
+  EXPECT_THAT(shell("lmx run web-model/web-model.yaml train.steps=1 run.dir=r"), Succeeds());
+  for (const std::string text : {"web", "web/part.jsonl"})
+    EXPECT_THAT(make("raw --text " + text).err, Names(text, "data.field", "--field")) << text;
+  EXPECT_THAT(make("x --pairs a.en b.de --field text").err, HasSubstr("--field is of --text"));
+}
+
 TEST_F(NewCommand, LittleTextBecomesASmallModelAndTooLittleIsAnError) {
   write("little.txt", sentences(80));
   ASSERT_THAT(make("little --text little.txt"), Succeeds());
@@ -195,7 +210,12 @@ TEST_F(NewCommand, ShippedRecipesAreFoundLast) {
 TEST_F(NewCommand, AShippedRecipeIsNamedAsInTheSources) {
   EXPECT_THAT(shell("lmx config recipes/quickstart.yaml --files"), Prints(source_path("/recipes/quickstart.yaml")));
   EXPECT_THAT(shell("lmx sweep recipes/quickstart.yaml optimizer.lr=1,2 --dry-run"), Succeeds());
-  EXPECT_THAT(shell("lmx config recipes/quickstrat.yaml"), Refuses("error: recipes/quickstrat.yaml: cannot be read"));
+  for (const std::string name : {"quickstart", "quickstrat.yaml", "recipes/quickstrat.yaml"})
+    EXPECT_THAT(shell("lmx config " + name),
+                Refuses("error: there is no recipe " + name + " (did you mean 'recipes/quickstart.yaml'?)\n"));
+  EXPECT_THAT(shell("lmx config other/quickstart.yaml"), Refuses("other/quickstart.yaml: cannot be read"));
+  EXPECT_THAT(shell("lmx run recipes/quickstart.yaml train.steps=1 data.train_tokens=5000 run.dir=r"),
+              Prints("\n  lmx run recipes/word_lm_gutenberg.yaml --dry-run\n"));
   fs::create_directories(folder_ / "recipes");
   write("recipes/quickstart.yaml", "{own: 1}\n");
   EXPECT_THAT(shell("lmx config recipes/quickstart.yaml").err,

@@ -64,6 +64,8 @@ TEST_F(Sources, Errors) {
   EXPECT_THAT(user_error([&] { names({path("*.txt")}); }), Names(path("*.txt")));
   write("d/image.png", "x");
   EXPECT_THAT(user_error([&] { names({path("d")}); }), Names(path("d"), "1 other files"));
+  write("d/records.jsonl.gz", "x");
+  EXPECT_THAT(user_error([&] { names({path("d")}); }), Names(path("d"), "data.field"));
   write("empty.txt", "");
   EXPECT_THAT(user_error([&] { names({path("empty.txt")}); }), Names("empty.txt is empty"));
   write("a.txt", "a");

@@ -99,6 +99,7 @@ TEST_F(Units, ColumnsOfCsvWithQuotesCommasAndLineEnds) {
   write("a.csv", "label,text\r\n1,\"a, \"\"b\"\"\nc\"\r\n0,plain \"x\"\r\n\r\n1,\n");
   EXPECT_EQ(bytes_of(open(quoted("a.csv"), "tokens: bytes\nfield: text").train), "a, \"b\"\nc\nplain \"x\"\n");
   EXPECT_EQ(bytes_of(open(quoted("a.csv"), "tokens: bytes\nfield: label").train), "1\n0\n1\n");
+  EXPECT_THAT(user_error([&] { open(quoted("a.csv"), "tokens: bytes"); }), Names("a.csv", "data.field"));
   EXPECT_THAT(user_error([&] { open(quoted("a.csv"), "tokens: bytes\nfield: txt"); }),
               Names("a.csv", "'txt'", "'text'?", "label, text"));
   write("short.csv", "a,b\n1,2\n3\n");

@@ -102,6 +102,7 @@ TEST_F(Import, SubwordsOfLmxAreKept) {
   ASSERT_THAT(run("a"), Succeeds());
   exported("a", "hf");
   EXPECT_EQ(read_file(path("hf/tokenizer.model")), read_file(path("a/subwords.model")));
+  EXPECT_THAT(read_file(path("hf/README.txt")), Names("sentencepiece and protobuf"));
   EXPECT_EQ(json("hf/tokenizer_config.json")["add_prefix_space"], false);
   EXPECT_EQ(json("hf/config.json")["architectures"], Json{"Qwen2ForCausalLM"});
   EXPECT_THAT(out({"import", path("hf"), "--output", path("b")}), HasSubstr("subwords.model"));

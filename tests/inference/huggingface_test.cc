@@ -209,6 +209,21 @@ TEST_F(HuggingFace, AnExportOfAnImportHasTheSameTensors) {
     }
 }
 
+// A vocabulary of lmx has one token for both ends of a text; Llama 3 has two.
+TEST_F(HuggingFace, AnExportKeepsTheSpecialIdsOfTheImport) {
+  Model m = llama();
+  m.config["bos_token_id"] = 3;
+  m.config["eos_token_id"] = {4, 5};
+  m.config["pad_token_id"] = 6;
+  save("in", m);
+  import("in", "run");
+  export_to("run", "out", "f32");
+  const Json after = config("out");
+  EXPECT_EQ(after.at("bos_token_id"), 3);
+  EXPECT_EQ(after.at("eos_token_id"), Json({4, 5}));
+  EXPECT_EQ(after.at("pad_token_id"), 6);
+}
+
 TEST_F(HuggingFace, AnImportOfAnExportIsTheSameRun) {
   int number = 0;
   for (const Model& m : all_models()) {
@@ -343,6 +358,8 @@ TEST_F(HuggingFace, ConfigsThatLmxCannotRepresentAreRefused) {
       {gpt2, "n_layer", 1.5, {"n_layer is 1.5", "integer"}},
       {gpt2, "n_embd", nullptr, {"'n_embd' is missing"}},
       {gpt2, "vocab_size", "16", {"vocab_size is \"16\"", "integer"}},
+      {gpt2, "bos_token_id", "x", {"bos_token_id is \"x\"", "integer"}},
+      {gpt2, "bos_token_id", {1, 2}, {"bos_token_id is [1,2]", "integer"}},
       {gpt2, "quantization_config", {{"bits", 4}}, {"quantization_config is {\"bits\":4}"}},
       {llama, "attention_bias", true, {"attention_bias is true", "mlp_bias is false"}},
       {llama, "hidden_act", "gelu", {"hidden_act is \"gelu\"", "silu"}},
@@ -370,7 +387,7 @@ TEST_F(HuggingFace, ConfigsThatLmxCannotRepresentAreRefused) {
 }
 
 TEST_F(HuggingFace, BadFilesAreRefused) {
-  EXPECT_THAT(refused("nowhere"), Names("no folder", "nowhere"));
+  EXPECT_THAT(refused("nowhere"), Names("no folder", "nowhere", "hf download"));
   save("bad", gpt2());
   for (const auto& [text, why] : std::vector<std::pair<std::string, std::string>>{
            {"{", "no JSON"},
@@ -386,7 +403,12 @@ TEST_F(HuggingFace, BadFilesAreRefused) {
   const std::string whole = lmx_test::read_file(path("bad/model.safetensors"));
   write("bad/model.safetensors", whole.substr(0, whole.size() - 5));
   EXPECT_THAT(refused("bad"), Names("bad/model.safetensors", "truncated"));
+  const std::string pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 5\n";
+  write("bad/model.safetensors", pointer);
+  EXPECT_THAT(refused("bad"), Names("bad/model.safetensors", "Git LFS", "`git lfs pull`"));
   write("bad/model.safetensors", whole);
+  write("bad/tokenizer.json", "<html>");
+  EXPECT_THAT(refused("bad"), Names("bad/tokenizer.json: this is no JSON"));
   write("bad/tokenizer.json", "{}");
   EXPECT_THAT(refused("bad"), Names("bad/tokenizer.json", "'model'"));
   const Json golden = Json::parse(lmx_test::read_file(lmx_test::source_path("/tests/data/golden/tokenizer_json.json")));

@@ -159,7 +159,7 @@ TEST(OptimizerRules, Mistakes) {
               Names("r.yaml:1:34: unknown key optimizer.rest.rate"));
   EXPECT_THAT(full("{rest: {params: '.*', name: sgd, lr: -1}}"), Names("r.yaml:1:38: optimizer.rest.lr", ">= 0"));
   EXPECT_THAT(full("{rest: {params: '.*', name: sgd}, lr: 0.1}"),
-              Names("r.yaml:1:39: optimizer.lr", "expected a rule"));
+              Names("r.yaml:1:39: optimizer.lr", "expected a rule", "~optimizer.lr leaves"));
   EXPECT_THAT(full("{1st: {params: '.*', name: sgd}}"), Names("'1st' is no name of a rule"));
   EXPECT_THAT(full("{name: adam, rest: {params: '.*', name: sgd}}"),
               Names("r.yaml:1:20: optimizer.rest", "r.yaml:1:8", "adam", "- override optimizer: null"));

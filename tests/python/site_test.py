@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -47,6 +48,12 @@ class Site(unittest.TestCase):
             self.assertNotRegex(text, r"(?m)^```\w+ [\w.]+$", place)
         self.assertIn('```cpp title="cube.cc"\n', "".join(self.pages.values()))
         self.assertIn("\n# 2 x 2 configurations, 3 seeds each\nlmx sweep recipes/quickstart.yaml", self.pages["sweeps.md"])
+
+    @unittest.skipUnless(shutil.which("doxygen"), "doxygen is not installed")
+    def test_doxygen_warns_of_no_public_header(self):
+        settings = (SOURCES / "tools/site/Doxyfile").read_text() + f"OUTPUT_DIRECTORY = {self.out}\n"
+        made = subprocess.run(["doxygen", "-q", "-"], input=settings, cwd=SOURCES, capture_output=True, text=True)
+        self.assertEqual((made.returncode, made.stderr), (0, ""))
 
 
 if __name__ == "__main__":

@@ -91,9 +91,31 @@ TEST_F(SubwordsRun, FilesOfIdsAreTrainedOnAsTheyAre) {
                "'], vocab_size: 400}");
   const Outcome trained = run("ids");
   ASSERT_THAT(trained, Prints(testing::Not(testing::HasSubstr("bpb"))));
+  EXPECT_THAT(trained.out, testing::Not(testing::HasSubstr("lmx generate"))) << "it has no text";
+  const std::string sizes = good({"data", "stats", path("tiny.yaml")}).out;
+  EXPECT_THAT(sizes, testing::ContainsRegex("train +- +4000 +- +- +-\n"));
   EXPECT_EQ(number_behind(good({"eval", path("ids"), "--split", "valid"}).out, "valid ppl"),
             number_behind(trained.out, "valid ppl"));
   EXPECT_THAT(run_lmx({"generate", path("ids")}, environment()), Refuses("tokenizer_file"));
+}
+
+TEST_F(SubwordsRun, StatisticsOfIdsAreThoseOfTheirText) {
+  const auto row = [&] {
+    const std::string out = good({"data", "stats", path("tiny.yaml")}).out;
+    const size_t at = out.find("\nvalid ");
+    return out.substr(at, out.find('\n', at + 1) - at);
+  };
+  const std::string text = row();
+  ASSERT_EQ(run("a", {"train.steps=1"}).code, 0);
+  std::filesystem::path prepared;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(path("")))
+    if (entry.path().filename() == "valid.bin") prepared = entry.path();
+  constexpr size_t kHeader = 64;
+  write("ids.bin", read_file(prepared).substr(kHeader));
+  const std::string model = (prepared.parent_path() / "subwords.model").string();
+  write_recipe("{name: tokens, format: raw32, train: ['" + path("ids.bin") + "'], valid: ['" + path("ids.bin") +
+               "'], tokenizer_file: '" + model + "'}");
+  EXPECT_EQ(row(), text);
 }
 
 TEST_F(SubwordsRun, SeparateDocumentsNeedATokenBetweenThem) {

@@ -95,16 +95,6 @@ std::string positive_problem(std::string& text) {
   return value < 9.2e18 ? "" : "'" + text + "' is too large";
 }
 
-// The file of a recipe: `given`, or if there is no such file, the shipped recipe of this name.
-std::string recipe_file(const std::string& given) {
-  constexpr std::string_view kFolder = "recipes/";
-  const auto shipped = shipped_folder("recipes");
-  std::error_code error;
-  if (!shipped || !given.starts_with(kFolder) || std::filesystem::exists(given, error)) return given;
-  const std::filesystem::path file = *shipped / given.substr(kFolder.size());
-  return std::filesystem::is_regular_file(file, error) ? file.string() : given;
-}
-
 // The ranges of CLI11 accept NaN.
 std::string finite_problem(const std::string& text) {
   const auto value = lmx::parse_double(text);

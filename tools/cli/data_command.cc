@@ -1,9 +1,11 @@
 // lmx data list | fetch | prepare | stats (filter and top: pairs_command.cc)
+#include <algorithm>
 #include <cmath>
 #include <iomanip>
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <span>
 
 #include "app/compose/compose.h"
 #include "app/corpora/corpora.h"
@@ -161,6 +163,27 @@ std::string records_of(const Dataset& dataset, int64_t types, const std::vector<
          "\n";
 }
 
+struct SplitSize {
+  int64_t documents = 0, bytes = 0;  // 0: unknown
+};
+
+// Counts files of ids, which have no lengths of documents: their separators, and the bytes of their tokens.
+SplitSize size_of_ids(const Dataset& dataset, const TokenArray& tokens) {
+  constexpr int64_t kBlock = 1 << 16;
+  std::vector<int32_t> block(kBlock);
+  SplitSize size;
+  double bytes = 0;  // NaN: of an unknown token
+  for (int64_t at = 0; at < tokens.size(); at += kBlock) {
+    const std::span<int32_t> ids(block.data(), static_cast<size_t>(std::min(kBlock, tokens.size() - at)));
+    tokens.copy(at, ids);
+    size.documents += std::count(ids.begin(), ids.end(), dataset.separator);
+    if (dataset.token_bytes.empty()) continue;
+    for (const int32_t id : ids) bytes += dataset.token_bytes[static_cast<size_t>(id)];
+  }
+  if (!std::isnan(bytes)) size.bytes = std::llround(bytes);
+  return size;
+}
+
 // Documents, tokens and bytes of each split.
 void print_subword_statistics(const Dataset& dataset) {
   std::vector<std::vector<std::string>> rows{
@@ -168,14 +191,19 @@ void print_subword_statistics(const Dataset& dataset) {
   const auto row = [&](const char* split, const TextStrings& documents, const TokenArray& tokens, int64_t bytes) {
     if (tokens.size() == 0) return;
     const auto n = static_cast<double>(tokens.size());
-    rows.push_back({split, std::to_string(documents.size()), std::to_string(tokens.size()), std::to_string(bytes),
-                    fixed(static_cast<double>(bytes) / n, 3), fixed(n / static_cast<double>(documents.size()), 1)});
+    const SplitSize size = documents.size() > 0 ? SplitSize{documents.size(), bytes} : size_of_ids(dataset, tokens);
+    const auto known = [](int64_t number, const std::string& text) { return number > 0 ? text : "-"; };
+    rows.push_back({split, known(size.documents, std::to_string(size.documents)), std::to_string(tokens.size()),
+                    known(size.bytes, std::to_string(size.bytes)),
+                    known(size.bytes, fixed(static_cast<double>(size.bytes) / n, 3)),
+                    known(size.documents, fixed(n / static_cast<double>(size.documents), 1))});
   };
   row("train", dataset.train_strings, dataset.train, dataset.train_bytes);
   row("valid", dataset.valid_strings, dataset.valid, dataset.valid_bytes);
   row("test", dataset.test_strings, dataset.test, dataset.test_bytes);
   std::cout << dataset.source_note << "\n"
-            << dataset.vocabulary.size() << " subwords, " << dataset.types << " of them in the training split\n\n"
+            << dataset.vocabulary.size() << " subwords"
+            << (dataset.types > 0 ? str(", ", dataset.types, " of them in the training split") : "") << "\n\n"
             << table(rows);
 }
 
@@ -185,7 +213,8 @@ void stats(const DataFlags& options) {
   require_no_loss("--records", options.records, data, "data");
   const Node *kind = data.find("name"), *tokens = data.find("tokens");
   if (kind && kind->text == "parallel") return print_pair_statistics(open_dataset(data));
-  if (tokens && tokens->text == "subwords") return print_subword_statistics(open_dataset(data));
+  if ((tokens && tokens->text == "subwords") || (kind && kind->text == "tokens"))
+    return print_subword_statistics(open_dataset(data));
   const Dataset dataset = open_all_types(data);
   const std::vector<TypesAtTokens> points = count_types(dataset.train, options.zipf);
   const PowerLaw fit = fit_power_law(points);

@@ -20,7 +20,7 @@ namespace {
 namespace fs = std::filesystem;
 
 struct NewFlags {
-  std::string folder, tokens;
+  std::string folder, field, tokens;
   std::vector<std::string> text, pairs, languages;
   double minutes = 15;
 };
@@ -68,7 +68,7 @@ std::vector<std::string> languages_of(const NewFlags& o) {
 new_recipe::Written written(const NewFlags& o, const std::string& name) {
   const new_recipe::Budget budget = new_recipe::budget_of_this_machine(o.minutes);
   if (!o.text.empty()) {
-    new_recipe::TextRequest request{name, {}, o.tokens, budget};
+    new_recipe::TextRequest request{name, {}, o.field, o.tokens, budget};
     for (const std::string& file : o.text) request.files.push_back(absolute(file));
     return new_recipe::write_text_recipe(request);
   }
@@ -109,6 +109,8 @@ void make(const NewFlags& o) {
         "[new] name your text: --text FILES for a language model, or --pairs SOURCE TARGET for translation");
   if (!o.pairs.empty() && !o.tokens.empty())
     throw lmx::UserError("[new] --tokens is of --text; parallel text is cut into subwords");
+  if (!o.pairs.empty() && !o.field.empty())
+    throw lmx::UserError("[new] --field is of --text; files of pairs have no fields");
   if (!o.text.empty() && !o.languages.empty())
     throw lmx::UserError("[new] --languages is of --pairs; a language model needs none");
   const std::string name = name_of(o.folder);
@@ -131,12 +133,14 @@ void add_new(Command app) {
       app.add_subcommand("new", "write a recipe for your own text, fitted to the text and this machine");
   set_examples(command,
                {{"lmx new novels --text books/*.txt", "a language model; writes novels/novels.yaml"},
+                {"lmx new web --text web/ --field text", "the field `text` of the JSON lines (.jsonl.zst) in a folder"},
                 {"lmx new letters --text notes.txt --tokens chars", "a model of characters instead of words"},
                 {"lmx new en-de --pairs text.en text.de", "translation; line i of one file translates the other's"},
                 {"lmx new big --text book.txt --minutes 600", "a larger model that trains longer"}});
   const auto o = std::make_shared<NewFlags>();
   command.add_option("FOLDER", o->folder, "a new folder; its name is the recipe's").required().writes();
   command.add_option("--text FILES", o->text, "text files, folders or globs, .gz and .zst too, for a language model");
+  command.add_option("--field NAME", o->field, "the field of .jsonl, or column of .csv files, that holds the text");
   command.add_option("--pairs FILE", o->pairs, "two files (or globs), for translation from the first into the second")
       .takes(2);
   command

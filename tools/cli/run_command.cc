@@ -58,9 +58,10 @@ void print_next(const lmx::RunResult& r, const RunFlags& o, const NextLines& sta
   if (r.translates)
     std::cout << "  echo " << shell_quoted(r.sentence) << " |" << lmx.substr(1) << " translate " << run << plugins
               << "\n";
-  else
+  else if (r.text)
     std::cout << lmx << " generate " << run << " --tokens 40" << plugins << "\n";
-  const std::string recipe = shell_quoted(o.recipe), folders = repeated("--config-dir", o.compose.search_path);
+  const std::string recipe = shell_quoted(recipe_name(o.recipe)),
+                    folders = repeated("--config-dir", o.compose.search_path);
   if (r.exit_code != 0 || r.paused) {
     std::cout << lmx << " run " << recipe;
     for (const std::string& word : o.compose.overrides)
@@ -70,7 +71,7 @@ void print_next(const lmx::RunResult& r, const RunFlags& o, const NextLines& sta
     return;
   }
   for (const std::string& line : stated.lines({command_name(), recipe + folders + plugins, run}))
-    std::cout << "  " << line << "\n";
+    if (r.text || !line.starts_with(command_name() + " generate ")) std::cout << "  " << line << "\n";
   if (r.translates || lmx::is_character(r.unit)) std::cout << lmx << " report " << run << "\n";
 }
 

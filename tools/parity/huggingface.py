@@ -5,7 +5,7 @@ Each model of transformers is imported, exported again and loaded again: its log
 log-likelihoods of lines by `lmx score` must agree. Then a model that lmx has trained on subwords is exported, and transformers
 must read the same log-likelihoods with the exported tokenizer.
 
-usage: tools/parity/huggingface.py        (needs torch, transformers, tokenizers and sentencepiece, and build/bin/lmx)
+usage: tools/parity/huggingface.py        (needs torch, transformers, tokenizers, sentencepiece and protobuf, and build/bin/lmx)
 """
 import pathlib
 import subprocess

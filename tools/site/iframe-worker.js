@@ -29,3 +29,10 @@ if (location.protocol === "file:") {
     }
   };
 }
+
+// The theme repeats "top-k" for each of its two words, and its search then finds nothing but words that begin with k.
+const post = window.Worker.prototype.postMessage;
+window.Worker.prototype.postMessage = function (message) {
+  const query = typeof message.data === "string"; // the only message with a text
+  post.call(this, query ? {...message, data: message.data.replace(/(\w)-(?=\w)/g, "$1 ")} : message);
+};

@@ -38,8 +38,8 @@ class LMX_API Metric {
   // Adds the numbers of a prediction to `sums` (sums()), which begin with 0. The result of a validation must not depend
   // on the order of predictions, nor on how they are divided among ranks.
   virtual void add(const Prediction& prediction, std::span<double> sums) const = 0;
-  // The results of a validation: names of small letters, digits, `_` and `.`, always the same, and numbers. `targets`:
-  // the number of predictions that were added, at least 1.
+  // The results of a validation: names of small letters, digits, underscores and points, always the same, and numbers.
+  // `targets`: the number of predictions that were added, at least 1.
   virtual std::vector<std::pair<std::string, double>> values(std::span<const double> sums, int64_t targets) const = 0;
 };
 using MetricFactory = Metric::Factory;

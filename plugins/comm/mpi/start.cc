@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <chrono>
 #include <csignal>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -45,8 +46,26 @@ std::string find_program(const std::vector<std::string>& names) {
 const std::vector<std::string> kPrograms{"mpirun.openmpi", "mpirun"};
 constexpr const char* kPackage = "openmpi-bin";
 
+// The version of the library that this process has loaded, "Open MPI v5.0.7, ..."; mpirun is of the same one.
+int major_version() {
+  char text[MPI_MAX_LIBRARY_VERSION_STRING];
+  int length = 0, version = 0;
+  if (MPI_Get_library_version(text, &length) != MPI_SUCCESS) return 0;
+  return std::sscanf(text, "Open MPI v%d", &version) == 1 ? version : 0;
+}
+
 std::vector<std::string> mpirun_options(const std::string& folder) {
-  std::vector<std::string> options{"--oversubscribe", "--bind-to", "none", "-q", "--mca", "mpi_yield_when_idle", "1"};
+  std::vector<std::string> options{"--oversubscribe", "--bind-to", "none", "--mca", "mpi_yield_when_idle", "1"};
+  // From version 5 on, mpirun is PRRTE, which refuses -q and has no separate network (oob).
+  if (major_version() >= 5) {
+    if (std::getenv("SLURM_JOB_ID")) return options;
+    options.insert(options.end(), {"--mca", "btl_tcp_if_include", "lo"});
+    if (!folder.empty())
+      options.insert(options.end(),
+                     {"--mca", "btl_sm_backing_directory", folder, "--prtemca", "prte_tmpdir_base", folder});
+    return options;
+  }
+  options.push_back("-q");
   // Without these options mpirun needs eight minutes to detect that a host is disconnected.
   for (const char* option : {"oob_tcp_keepalive_time=3", "oob_tcp_keepalive_intvl=1", "oob_tcp_keepalive_probes=4"}) {
     const std::string text = option;

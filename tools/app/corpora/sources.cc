@@ -77,7 +77,7 @@ bool is_text_name(const std::string& name, bool fields) {
 
 std::vector<std::string> text_files_below(const std::string& directory, bool fields) {
   std::vector<std::string> paths;
-  int64_t others = 0;
+  int64_t records = 0, others = 0;
   std::error_code error;
   fs::recursive_directory_iterator it(directory, fs::directory_options::follow_directory_symlink, error);
   for (; !error && it != fs::recursive_directory_iterator(); it.increment(error)) {
@@ -89,13 +89,14 @@ std::vector<std::string> text_files_below(const std::string& directory, bool fie
     if (is_text_name(it->path().filename().string(), fields))
       paths.push_back(it->path().string());
     else
-      ++others;
+      ++(format_of(it->path().filename().string()) == Format::lines ? others : records);
   }
   if (error) throw UserError(str("[data] cannot list ", directory, ": ", error.message()));
   if (paths.empty()) {
     throw UserError(str("[data] directory ", directory, " holds no text file (.txt, .text, ",
-                        fields ? ".csv, .jsonl, .ndjson, " : "", "also with .gz and .zst); ", others,
-                        " other files there; name them in `files` to read them as text"));
+                        fields ? ".csv, .jsonl, .ndjson, " : "", "also with .gz and .zst); ",
+                        records > 0 ? str("it has .csv or .jsonl files: ", kNameField)
+                                    : str(others, " other files there; name them in `files` to read them as text")));
   }
   std::sort(paths.begin(), paths.end());
   return paths;

@@ -21,6 +21,8 @@ enum class Format : int { lines = 0, csv = 1, jsonl = 2, paragraphs = 3, whole =
 
 // Determines the format from a file's name, also with .gz or .zst.
 Format format_of(const std::string& name);
+// The end of errors about files of records whose field is not known.
+inline constexpr const char* kNameField = "data.field (`lmx new --field`) names the field that holds the text";
 
 struct SourceFile {
   std::string path;

@@ -9,6 +9,7 @@
 #include "app/huggingface/layouts.h"
 #include "app/text/subword_tokenizer.h"
 #include "app/text/subwords.h"
+#include "base/files.h"
 #include "lmx/error.h"
 
 namespace lmx::train {
@@ -305,10 +306,25 @@ Json id_or_null(int32_t id) {
   return id < 0 ? Json() : Json(id);
 }
 
+std::string carried(const ExportSource& source, const char* name) {
+  return str(source.directory, "/", kCarriedFolder, "/", name);
+}
+
+// The special ids of the model that was imported, otherwise those of the vocabulary, which has one for both ends.
+void put_special_ids(const ExportSource& source, Json& config) {
+  config["bos_token_id"] = config["eos_token_id"] = id_or_null(source.vocabulary.eos());
+  const std::string path = carried(source, "config.json");
+  std::error_code error;
+  if (!std::filesystem::exists(path, error)) return;
+  const Json imported = huggingface::parse_object(read_file(path), "[export] " + path);
+  for (const char* key : {"bos_token_id", "eos_token_id", "pad_token_id"})
+    if (const auto found = imported.find(key); found != imported.end()) config[key] = *found;
+}
+
 Json model_config(const ExportSource& source, const huggingface::Layout& layout, const GptFields& fields) {
   Json config = huggingface::config_of(layout, fields);
   config["vocab_size"] = source.vocabulary.size();
-  config["bos_token_id"] = config["eos_token_id"] = id_or_null(source.vocabulary.eos());
+  put_special_ids(source, config);
   config["torch_dtype"] = torch_type(source);
   return config;
 }
@@ -328,15 +344,14 @@ Json tokenizer_config(const ExportSource& source, const data::SubwordTokenizer& 
 // those that lmx would write.
 void write_tokenizer(const ExportSource& source, NewFolder& folder) {
   std::error_code error;
-  const auto carried = [&](const char* name) { return str(source.directory, "/", kCarriedFolder, "/", name); };
   for (const char* name : kCarriedFiles)
-    if (std::filesystem::exists(carried(name), error)) folder.copy(carried(name), name);
+    if (std::filesystem::exists(carried(source, name), error)) folder.copy(carried(source, name), name);
   if (!std::filesystem::exists(source.directory + "/" + data::kCodecFile, error))
     return folder.copy(source.directory + "/vocabulary.tsv", "vocabulary.tsv");
   const auto tokenizer = load_text_tokenizer(source.directory);
   const bool pieces = tokenizer->file_name() == std::string_view(data::kSubwordFile);
   folder.write(pieces ? "tokenizer.model" : tokenizer->file_name(), std::string_view(tokenizer->file()));
-  if (!std::filesystem::exists(carried("tokenizer_config.json"), error))
+  if (!std::filesystem::exists(carried(source, "tokenizer_config.json"), error))
     folder.write("tokenizer_config.json", tokenizer_config(source, *tokenizer));
 }
 
@@ -347,6 +362,7 @@ constexpr const char* kGptReadMe = R"(A language model for Hugging Face's transf
     tokenizer = transformers.AutoTokenizer.from_pretrained(".")  # needs tokenizer.json or tokenizer.model
     logits = model(**tokenizer("the old man", return_tensors="pt")).logits
 
+transformers reads a tokenizer.model only with the packages sentencepiece and protobuf; without them it fails in tiktoken.
 A model of words, characters or bytes has vocabulary.tsv instead of a tokenizer: the line i is the entry of id i (a
 comment at the start, "# lmx vocabulary", is no line). `lmx import` reads this folder.
 )";

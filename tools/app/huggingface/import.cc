@@ -71,7 +71,9 @@ struct Source {
 Source read_source(const std::string& directory) {
   std::error_code error;
   const std::string file = directory + "/config.json";
-  if (!fs::is_directory(directory, error)) throw UserError(str("[import] there is no folder ", directory));
+  if (!fs::is_directory(directory, error))
+    throw UserError(str("[import] there is no folder ", directory, "; lmx downloads no models (`hf download ",
+                        "OWNER/NAME --local-dir FOLDER` of the package huggingface_hub does)"));
   if (!fs::exists(file, error))
     throw UserError(str("[import] ", directory, " has no config.json, so it is no model of Hugging Face"));
   Source source{directory, "[import] " + file, {}, nullptr, {}, 0};
@@ -105,10 +107,13 @@ Vocabulary vocabulary_of(const Source& source, const Tokenizer& tokenizer) {
     entries.push_back({known ? tokenizer->name(static_cast<int32_t>(id)) : str("<no token ", id, ">"), 1});
   }
   Vocabulary::Special special{tokenizer ? tokenizer->unk() : -1, tokenizer ? tokenizer->eos() : -1};
-  // The token before a text, which is not always the one that the tokenizer's file suggests.
+  // The token before a text, which is not always the one that the tokenizer's file suggests. Small models of tests have
+  // the id of the large ones, which is not in their vocabulary.
   const auto begin = source.config.find("bos_token_id");
-  if (begin != source.config.end() && begin->is_number_integer() && *begin >= 0 && *begin < source.words)
-    special.eos = begin->get<int32_t>();
+  if (begin != source.config.end() && !begin->is_null()) {
+    const int64_t id = integer_of(source.config, "bos_token_id", 0, source.path);
+    if (id < source.words) special.eos = static_cast<int32_t>(id);
+  }
   return Vocabulary(std::move(entries), special);
 }
 
@@ -161,9 +166,12 @@ StateDict read_parameters(const Source& source, const std::vector<ParameterSpec>
 void carry(const std::string& directory, train::NewFolder& folder) {
   std::error_code error;
   fs::create_directory(str(folder.draft(), "/", train::kCarriedFolder), error);
-  for (const char* name : train::kCarriedFiles)
+  const auto copy = [&](const char* name) {
     if (const std::string path = str(directory, "/", name); fs::exists(path, error))
       folder.copy(path, str(train::kCarriedFolder, "/", name));
+  };
+  copy("config.json");
+  for (const char* name : train::kCarriedFiles) copy(name);
 }
 
 }  // namespace

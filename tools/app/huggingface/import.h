@@ -20,7 +20,7 @@ ImportReport import_huggingface(const std::string& directory, const std::string&
 namespace train {
 
 // The files of a Hugging Face folder that an import keeps unread in the folder kCarriedFolder of the run, and an export
-// of this run writes again.
+// of this run writes again. The folder also has config.json, from which an export takes the special ids.
 inline constexpr const char* kCarriedFolder = "huggingface";
 inline constexpr const char* kCarriedFiles[] = {"generation_config.json", "tokenizer_config.json",
                                                 "special_tokens_map.json", "chat_template.jinja"};

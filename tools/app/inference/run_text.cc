@@ -34,11 +34,15 @@ TextRules text_rules(const Node& data) {
           data::document_token_of(config)};
 }
 
+bool has_text(const Node& data) {
+  const Node *name = data.find("name"), *file = data.find("tokenizer_file");
+  return !name || name->text != "tokens" || (file && !file->text.empty());
+}
+
 RunText::RunText(const Recipe& recipe, const Vocabulary& vocabulary, const std::string& directory)
     : vocabulary_(vocabulary), text_(text_rules(recipe.data)), tokenizer_(text_.rules), cleaner_(text_.puri) {
   if (!subwords()) return;
-  const Node* file = recipe.data.find("tokenizer_file");
-  if (recipe.data.find("name")->text == "tokens" && (!file || file->text.empty()))
+  if (!has_text(recipe.data))
     throw UserError(str("[text] ", directory,
                         " was trained on files of ids without a tokenizer (data.tokenizer_file), so it ",
                         "neither reads nor writes text"));

@@ -26,6 +26,7 @@ struct TextRules {
   data::DocumentToken document_token = data::DocumentToken::begin;  // for subwords
 };
 TextRules text_rules(const Node& data);
+bool has_text(const Node& data);  // false: files of ids without a tokenizer
 
 // Contains buffers, so each thread needs its own object.
 class RunText {

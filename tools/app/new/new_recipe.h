@@ -27,8 +27,10 @@ struct Written {
 struct TextRequest {
   std::string name;                // of the recipe's file, without .yaml
   std::vector<std::string> files;  // absolute paths of files or folders, or absolute globs
+  std::string field;               // that holds the text of .csv and .jsonl files; "": the files are plain text
   std::string tokens;              // words, chars, bytes or subwords; "": chosen from the text
   Budget budget;
+  const char* record() const { return field.empty() ? "line" : "document"; }
 };
 // UserError: too little text, a text without enough lines for a validation split.
 Written write_text_recipe(const TextRequest& request);

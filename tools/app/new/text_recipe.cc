@@ -56,12 +56,13 @@ struct ModelChoice {
   int64_t steps_of_a_pass(const Reading& r) const { return r.train_tokens / (sequence * batch); }
 };
 
-lmx::Node data_of(const std::vector<std::string>& files, double valid_fraction) {
+lmx::Node data_of(const TextRequest& request, double valid_fraction) {
   const lmx::Mark mark{"command line", 0, 0};
   lmx::Node data = lmx::Node::map(mark);
   std::vector<lmx::Node> items;
-  for (const std::string& file : files) items.push_back(lmx::Node::string(file, mark));
+  for (const std::string& file : request.files) items.push_back(lmx::Node::string(file, mark));
   data.set("files", lmx::Node::list(std::move(items), mark));
+  if (!request.field.empty()) data.set("field", lmx::Node::string(request.field, mark));
   data.set("valid_fraction", lmx::Node::scalar(lmx::str(valid_fraction), mark));
   data.set("lower_case", lmx::Node::scalar("false", mark));
   return data;
@@ -72,7 +73,7 @@ lmx::TextSurvey survey(const TextRequest& request, double& valid_fraction) {
   lmx::TextSurvey s;
   for (const double fraction : {0.05, 0.1, 0.2, 0.3}) {
     valid_fraction = fraction;
-    s = lmx::survey_text(data_of(request.files, fraction));
+    s = lmx::survey_text(data_of(request, fraction));
     if (s.valid_characters >= kFewestValid || s.characters - s.valid_characters < kFewestCharacters) break;
   }
   const std::string file = std::filesystem::path(request.files[0]).lexically_proximate(std::filesystem::current_path());
@@ -82,10 +83,10 @@ lmx::TextSurvey survey(const TextRequest& request, double& valid_fraction) {
                                   " characters are too few to train and to validate a ", "model with; at least ",
                                   lmx::count_text(kFewestCharacters + kFewestValid), " are needed"));
   if (s.valid_characters < kFewestValid || s.characters - s.valid_characters < kFewestCharacters)
-    throw lmx::UserError(
-        lmx::str(where, "the text has ", lmx::count_text(s.lines), s.lines == 1 ? " line" : " lines",
-                 ", which are too few to take some of them for validation; write a sentence or a paragraph a line ",
-                 "(`fold -s` breaks long lines)"));
+    throw lmx::UserError(lmx::str(
+        where, "the text has ", lmx::count_text(s.lines), " ", request.record(), s.lines == 1 ? "" : "s",
+        ", which are too few to take some of them for validation",
+        request.field.empty() ? "; write a sentence or a paragraph a line (`fold -s` breaks long lines)" : ""));
   if (s.characters > kMuchText) valid_fraction = 0.01;  // these lines are a subset of those of the larger fraction
   return s;
 }
@@ -168,10 +169,11 @@ ModelChoice choose(const Reading& r, const Budget& budget) {
 }
 
 std::string data_section(const TextRequest& request, const lmx::TextSurvey& s, const Reading& r, double valid) {
-  std::string text =
-      "data:\n  files: " + inline_list(request.files) + "\n" + comment(r.reason, 2) + "  tokens: " + r.tokens + "\n";
+  std::string text = "data:\n  files: " + inline_list(request.files) + "\n" +
+                     (request.field.empty() ? "" : "  field: " + lmx::to_yaml(lmx::Node::string(request.field))) +
+                     comment(r.reason, 2) + "  tokens: " + r.tokens + "\n";
   if (r.subwords())
-    text += comment("Subwords that lmx learns from the text; each line is a document.", 2) +
+    text += comment(lmx::str("Subwords that lmx learns from the text; each ", request.record(), " is a document."), 2) +
             lmx::str("  vocab_size: ", r.vocab, "\n  document: string\n");
   else if (r.tokens != "bytes") {
     const std::string signs = r.words() ? " Punctuation is cut off the words; `lmx generate` joins it again." : "";
@@ -191,10 +193,10 @@ std::string data_section(const TextRequest& request, const lmx::TextSurvey& s, c
             lmx::str("  vocab_size: ", r.vocab, "\n");
   }
   return text +
-         comment(lmx::str("This share of the ", lmx::count_text(s.lines),
-                          " lines is not trained on. It measures how well the model predicts text that it has not ",
-                          "seen."),
-                 2) +
+         comment(
+             lmx::str("This share of the ", lmx::count_text(s.lines), " ", request.record(),
+                      "s is not trained on. It measures how well the model predicts text that it has not ", "seen."),
+             2) +
          lmx::str("  valid_fraction: ", valid, "\n\n");
 }
 
@@ -258,11 +260,11 @@ Written write_text_recipe(const TextRequest& request) {
   const lmx::TextSurvey s = survey(request, valid);
   const Reading r = read_as(request.tokens, s);
   const ModelChoice c = choose(r, request.budget);
-  const std::string counts = lmx::str("The text has ", lmx::plural(s.files, "file"), " with ", lmx::bytes_text(s.bytes),
-                                      ": ", lmx::count_text(s.lines), " lines, ", lmx::count_text(s.words), " words (",
-                                      lmx::count_text(static_cast<int64_t>(s.word_counts.size())), " different), ",
-                                      lmx::count_text(s.characters), " characters (",
-                                      lmx::count_text(static_cast<int64_t>(s.character_counts.size())), " different).");
+  const std::string counts = lmx::str(
+      "The text has ", lmx::plural(s.files, "file"), " with ", lmx::bytes_text(s.bytes), ": ", lmx::count_text(s.lines),
+      " ", request.record(), "s, ", lmx::count_text(s.words), " words (",
+      lmx::count_text(static_cast<int64_t>(s.word_counts.size())), " different), ", lmx::count_text(s.characters),
+      " characters (", lmx::count_text(static_cast<int64_t>(s.character_counts.size())), " different).");
   const auto valid_tokens = static_cast<int64_t>(valid * static_cast<double>(r.train_tokens) / (1 - valid));
   Written w;
   w.yaml = heading("A language model of the text that `data.files` names", request.name, counts, request.budget) +

@@ -159,7 +159,9 @@ void check_keys(const ParallelConfig& config, const std::string& place,
   if (config.corpus.empty() && !files)
     throw UserError(
         str(place, "needs `corpus` (see `lmx data list`), `source_files` and `target_files`, or TSV `files`"));
-  if (!config.corpus.empty() && files) throw UserError(str(place, "has both `corpus` and files; give one of them"));
+  if (!config.corpus.empty() && files)
+    throw UserError(
+        str(place, "has both `corpus` and files; give one of them (`~data.corpus` removes the corpus of a recipe)"));
   for (const SplitPatterns& s : splits) {
     if (!s.tsv.empty() && (!s.source.empty() || !s.target.empty()))
       throw UserError(str(place, s.prefix, "files (TSV) cannot be given beside ", s.prefix, "source_files and ",

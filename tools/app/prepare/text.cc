@@ -255,8 +255,11 @@ void set_documents(std::vector<SourceFile>& files, const TextConfig& config) {
 
 TextSources find_text(const TextConfig& config, const std::string& place) {
   if (config.corpus.empty() == config.files.empty()) {
-    throw UserError(str(place, config.corpus.empty() ? "needs `corpus` (see `lmx data list`) or `files`"
-                                                     : "has both `corpus` and `files`; give one of them"));
+    throw UserError(
+        str(place,
+            config.corpus.empty()
+                ? "needs `corpus` (see `lmx data list`) or `files`"
+                : "has both `corpus` and `files`; give one of them (`~data.corpus` removes the corpus of a recipe)"));
   }
   check_entries(config.tokenizer_file, config.vocab_size, place);
   if (config.valid_fraction + config.test_fraction >= 1) {
@@ -286,6 +289,9 @@ TextSources find_text(const TextConfig& config, const std::string& place) {
     auto files = find_sources(patterns[s], s == 0 ? Split::drawn : static_cast<Split>(s), field);
     sources.files.insert(sources.files.end(), files.begin(), files.end());
   }
+  for (const SourceFile& file : sources.files)
+    if (field.empty() && format_of(file.path) != Format::lines)
+      throw UserError(str("[data] ", file.path, " is a file of records: ", kNameField));
   const auto plain = [](const SourceFile& f) { return f.format == Format::lines; };
   if (!field.empty() && std::all_of(sources.files.begin(), sources.files.end(), plain))
     throw UserError(str(place, "field '", field, "' is of .csv, .jsonl or .ndjson files; none is among the ",

@@ -4,6 +4,7 @@
 
 #include "app/compose/compose.h"
 #include "app/run/schema.h"
+#include "lmx/error.h"
 #include "lmx/launch.h"
 #include "lmx/plugin.h"
 
@@ -20,6 +21,46 @@ std::optional<fs::path> shipped_folder(const std::string& name) {
   if (!fs::exists(root / "CMakeCache.txt", error)) return std::nullopt;
   const fs::path source = root.parent_path() / name;
   return fs::is_directory(source, error) ? std::optional(source) : std::nullopt;
+}
+
+namespace {
+
+constexpr std::string_view kRecipes = "recipes/";
+
+// "recipes/NAME.yaml" of the shipped recipe whose name is most similar to `given`, with or without folder and ending;
+// "" if none is similar.
+std::string similar_recipe(const fs::path& given, const fs::path& shipped) {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(shipped, error))
+    if (entry.is_regular_file(error)) names.push_back(entry.path().stem().string());
+  const std::string near = lmx::nearest(given.stem().string(), names);
+  return near.empty() ? "" : lmx::str(kRecipes, near, ".yaml");
+}
+
+}  // namespace
+
+std::string recipe_file(const std::string& given) {
+  const auto shipped = shipped_folder("recipes");
+  std::error_code error;
+  if (!shipped || fs::exists(given, error)) return given;
+  const bool in_recipes = given.starts_with(kRecipes);
+  if (in_recipes)
+    if (const fs::path file = *shipped / given.substr(kRecipes.size()); fs::is_regular_file(file, error))
+      return file.string();
+  // A folder that exists may have a file of a similar name, which the error of a missing file states.
+  const bool own_folder = in_recipes ? fs::exists("recipes", error) : given.find('/') != std::string::npos;
+  const std::string near = own_folder ? "" : similar_recipe(given, *shipped);
+  if (near.empty()) return given;
+  throw lmx::UserError(lmx::str("there is no recipe ", given, " (did you mean '", near, "'?)"));
+}
+
+std::string recipe_name(const std::string& file) {
+  const auto shipped = shipped_folder("recipes");
+  const fs::path inside = shipped ? fs::path(file).lexically_relative(*shipped) : fs::path();
+  if (inside.empty() || *inside.begin() == "..") return file;
+  const std::string name = lmx::str(kRecipes, inside.string());
+  return recipe_file(name) == file ? name : file;
 }
 
 lmx::ComposeOptions with_plugins(lmx::ComposeOptions options) {

@@ -14,6 +14,13 @@ namespace lmx_cli {
 // prefix that it is installed in. nullopt: lmx was installed without it.
 std::optional<std::filesystem::path> shipped_folder(const std::string& name);
 
+// The file of a recipe: `given`, or if there is no such file, the shipped recipe of this name. UserError: there is
+// neither, and a shipped recipe has a similar name.
+std::string recipe_file(const std::string& given);
+// The inverse: the name by which commands find the recipe in any folder, "recipes/NAME" for a shipped one; otherwise
+// `file`.
+std::string recipe_name(const std::string& file);
+
 // Adds the settings of lmx and its plugins to `options`: the search path gets the folders `recipes` beside plugins and,
 // last, the recipes that lmx ships; `${key}` may refer to the default of a field. REQUIRES: the registry has been
 // filled.

@@ -158,7 +158,8 @@ std::string train_text_subwords(const WordTable& pieces, int64_t vocab_size) {
 
 std::shared_ptr<const SubwordTokenizer> make_tokenizer(TokenizerFile file) {
   const size_t first = file.content.find_first_not_of(" \t\r\n");
-  if (first != std::string::npos && file.content[first] == '{') return make_json_tokenizer(std::move(file));
+  const bool json = first != std::string::npos && file.content[first] == '{';
+  if (json || file.path.ends_with(".json")) return make_json_tokenizer(std::move(file));
   if (file.special != "text")
     throw UserError(str("[data] data.special_text ", file.special, " is of a tokenizer.json; ", file.path,
                         " is a model of SentencePiece, which reads no text as a special token"));

@@ -207,7 +207,7 @@ std::vector<std::string> words_of(const std::string& line, const fs::path& folde
       const fs::path file = folder / word.substr(kFolder.size());
       std::error_code error;
       if (!fs::exists(file, error)) return {};
-      word = shell_quoted(file.string());
+      word = shell_quoted(recipe_name(file.string()));
     }
     words.push_back(word);
   }
