@@ -94,8 +94,8 @@ void multiply(Context& ctx, const Factor& left, const Factor& right, Tensor& c, 
     mismatch(a, trans_a, b, trans_b,
              str("types must be equal and the output ", name_of(out), ", not ", name_of(c.dtype())));
   }
-  LMX_CHECK(c.dtype() == out || (!add.bias && (add.beta == 0 || ctx.device.kind == Device::Kind::cuda)),
-            "an addition to ", describe(c));
+  const bool adds_rounded = ctx.device.kind == Device::Kind::cuda || !multiplies_in_f32(type);
+  LMX_CHECK(c.dtype() == out || (!add.bias && (add.beta == 0 || adds_rounded)), "an addition to ", describe(c));
   if (m == 0 || n == 0) return;
   if (add.bias) {
     LMX_CHECK(gemm_adds_bias(a.dtype()) && k > 0 && add.bias->dtype() == out && add.bias->numel() == n, "bias ",

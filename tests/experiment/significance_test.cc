@@ -72,7 +72,11 @@ TEST(TestOfMean, SaysHowManyRunsWouldDecide) {
   EXPECT_EQ(two.runs_needed(9), 10);
   EXPECT_EQ(equal.runs_needed(1), 0);
   EXPECT_EQ(TTest{.p = 1}.runs_needed(1), 0);
-  EXPECT_EQ(test_of({.value = 1, .error = NAN, .runs = 3}).p, 0) << "a spread that is not known";
+  Estimate unknown;
+  unknown.value = 1;
+  unknown.error = NAN;
+  unknown.runs = 3;
+  EXPECT_EQ(test_of(unknown).p, 0) << "a spread that is not known";
   EXPECT_EQ(joined_test({two, {.p = 0.01}}).runs_needed(9), 10);
   EXPECT_EQ(joined_test({two, {.p = 0.01, .fails = true}}).runs, 0);
 }

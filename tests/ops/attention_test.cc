@@ -206,21 +206,28 @@ TEST(Attention, SameBitsForAnyNumberOfThreads) {
   set_num_threads(before);
 }
 
-// A row that is a query of one sequence and a key of another has one gradient, and one thread at a time adds to it.
-TEST(Attention, SharedRowsHaveTheSameBitsForAnyNumberOfThreads) {
+// Queries and keys are one variable: a row is a query of one sequence and a key of another, or a column belongs to one
+// head of queries and to another one of keys. One thread at a time adds to its gradient.
+TEST(Attention, SharedElementsHaveTheSameBitsForAnyNumberOfThreads) {
   const int before = num_threads();
   const Segments queries = Segments::of(Lengths{60, 7, 50, 9}), keys = Segments::of(Lengths{9, 50, 7, 60});
-  const auto gradient = [&](int threads) {
-    set_num_threads(threads);
-    Tape tape;
-    Context ctx;
-    ctx.tape = &tape;
-    const Var x(f64_tensor({126, 32}, 1).to(DType::f32), true, "x");
-    tape.backward(ctx, sum(ctx, attention(ctx, {x, x, x, queries, keys}, with(2))));
-    return dense_gradient(x);
-  };
-  const std::vector<double> one = gradient(1);
-  for (int i = 0; i < 20; ++i) EXPECT_EQ(gradient(3), one);
+  AttentionOptions grouped = with(4);
+  grouped.kv_heads = 2;
+  for (const bool of_rows : {true, false}) {
+    const auto gradient = [&](int threads) {
+      set_num_threads(threads);
+      Tape tape;
+      Context ctx;
+      ctx.tape = &tape;
+      const Var x(f64_tensor({126, 32}, 1).to(DType::f32), true, "x");
+      const Var y =
+          of_rows ? attention(ctx, {x, x, x, queries, keys}, with(2)) : attention(ctx, x, x, queries, queries, grouped);
+      tape.backward(ctx, sum(ctx, multiply(ctx, y, Var(f64_tensor(y.shape(), 2).to(DType::f32)))));
+      return dense_gradient(x);
+    };
+    const std::vector<double> one = gradient(1);
+    for (int i = 0; i < 20; ++i) EXPECT_EQ(gradient(3), one) << of_rows;
+  }
   set_num_threads(before);
 }
 

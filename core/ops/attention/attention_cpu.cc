@@ -2,8 +2,6 @@
 // the queries in blocks whose weights stay in the cache, so that only the weights of one block are stored at a time.
 #include "ops/attention/attention.h"
 
-#include <immintrin.h>
-
 #include <cmath>
 #include <deque>
 #include <limits>
@@ -111,38 +109,6 @@ LMX_SIMD void round_bf16(HeadColumns<const float> from, HeadColumns<float> to, i
 }
 LMX_SIMD void round_f16(HeadColumns<const float> from, HeadColumns<float> to, int64_t rows, int64_t columns) {
   round<float16>(from, to, rows, columns);
-}
-
-// ---- operands of pairs of bf16
-
-// These run on processors with AVX512-BF16 only, whose conversions take the place of a dozen instructions.
-#define LMX_BF16_PAIRS __attribute__((target("arch=x86-64-v4,avx512bf16")))
-
-// The first `n` of 16 numbers, and zeros. The number of bits of the mask is that of the numbers.
-LMX_BF16_PAIRS inline __m512 numbers(const float* x, int64_t n) {
-  return n >= 16 ? _mm512_loadu_ps(x)
-                 : _mm512_maskz_loadu_ps(static_cast<__mmask16>((1 << std::max<int64_t>(n, 0)) - 1), x);
-}
-LMX_BF16_PAIRS inline void store_pairs(Bf16Pair* to, __m512bh pairs, int64_t n) {
-  const auto words = (__m512i)pairs;
-  n >= 16 ? _mm512_storeu_si512(to, words) : _mm512_mask_storeu_epi32(to, static_cast<__mmask16>((1 << n) - 1), words);
-}
-
-// `to`: the pairs (x[0], x[1]), (x[2], x[3]), ... of n numbers. The last one has a zero if n is odd.
-LMX_BF16_PAIRS void pairs_of_row(const float* x, Bf16Pair* to, int64_t n) {
-  for (int64_t i = 0; i < n; i += 32)
-    store_pairs(to + i / 2, _mm512_cvtne2ps_pbh(numbers(x + i + 16, n - i - 16), numbers(x + i, n - i)),
-                elements_of<Bf16Pair>(n - i));
-}
-// `to`: the n pairs (x[0], y[0]), (x[1], y[1]), ... A null y is zeros.
-LMX_BF16_PAIRS void pairs_of_rows(const float* x, const float* y, Bf16Pair* to, int64_t n) {
-  alignas(64) static constexpr uint16_t kOrder[32] = {0, 16, 1, 17, 2,  18, 3,  19, 4,  20, 5,  21, 6,  22, 7,  23,
-                                                      8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
-  const __m512i order = _mm512_load_si512(kOrder);
-  for (int64_t i = 0; i < n; i += 16) {
-    const __m512bh both = _mm512_cvtne2ps_pbh(y ? numbers(y + i, n - i) : _mm512_setzero_ps(), numbers(x + i, n - i));
-    store_pairs(to + i, (__m512bh)_mm512_permutexvar_epi16(order, (__m512i)both), n - i);
-  }
 }
 
 // ---- a pair
@@ -454,16 +420,18 @@ void run_backward(Context& ctx, const AttentionBackward<T>& a) {
   const AttentionPlan& plan = a.in.plan;
   const int64_t pairs = plan.sequences * plan.kv_heads;
   if (ctx.device.counts) return count_workers<T, E>(ctx, a.in, true, pairs);
-  // Whether a row is a query of one sequence and a key of another, and has one gradient.
-  const bool crosses = a.in.query_begin != a.in.key_begin && (a.dq.same(a.dk) || a.dq.same(a.dv));
+  // Whether several pairs add to one element of a gradient: if the columns of q are those of k or v, and a column
+  // belongs to different heads of both, or a row to different sequences.
+  const bool shares = a.dq.same(a.dk) || a.dq.same(a.dv), mixes = shares && plan.heads != plan.kv_heads,
+             crosses = shares && (mixes || a.in.query_begin != a.in.key_begin);
   if (!a.dbias && !crosses) {
     return parallel_for(pairs, 1, [&](int64_t begin, int64_t end) {
       Worker<T, E> worker(ctx, a.in, true);
       for (int64_t i = begin; i < end; ++i) worker.backward(a, i);
     });
   }
-  // If sequences or heads share a bias or rows, one thread processes all pairs that share them, in order.
-  const int64_t heads = !a.dbias || plan.bias.heads > 1 ? plan.kv_heads : 1,
+  // One thread processes all pairs that share elements or a bias, in order.
+  const int64_t heads = !mixes && (!a.dbias || plan.bias.heads > 1) ? plan.kv_heads : 1,
                 sequences = !crosses && plan.bias.sequences > 1 ? plan.sequences : 1;
   parallel_for(sequences * heads, 1, [&](int64_t begin, int64_t end) {
     Worker<T, E> worker(ctx, a.in, true);

@@ -6,6 +6,8 @@
 // pairs of bf16 for AVX512-BF16.
 #pragma once
 
+#include <immintrin.h>
+
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
@@ -38,6 +40,39 @@ template <class E>
 int64_t elements_of(int64_t n) {
   return (n + kNumbersOf<E> - 1) / kNumbersOf<E>;
 }
+
+// These run on processors with AVX512-BF16 only, whose conversions take the place of a dozen instructions.
+#define LMX_BF16_PAIRS __attribute__((target("arch=x86-64-v4,avx512bf16")))
+
+// The first `n` of 16 numbers, and zeros in the place of the others.
+LMX_BF16_PAIRS inline __m512 first_numbers(const float* x, int64_t n) {
+  return n >= 16 ? _mm512_loadu_ps(x)
+                 : _mm512_maskz_loadu_ps(static_cast<__mmask16>((1 << std::max<int64_t>(n, 0)) - 1), x);
+}
+LMX_BF16_PAIRS inline void store_pairs(Bf16Pair* to, __m512bh pairs, int64_t n) {
+  const auto words = (__m512i)pairs;
+  n >= 16 ? _mm512_storeu_si512(to, words) : _mm512_mask_storeu_epi32(to, static_cast<__mmask16>((1 << n) - 1), words);
+}
+
+// `to`: the pairs (x[0], x[1]), (x[2], x[3]), ... of n numbers. The last one has a zero if n is odd.
+LMX_BF16_PAIRS inline void pairs_of_row(const float* x, Bf16Pair* to, int64_t n) {
+  for (int64_t i = 0; i < n; i += 32)
+    store_pairs(to + i / 2, _mm512_cvtne2ps_pbh(first_numbers(x + i + 16, n - i - 16), first_numbers(x + i, n - i)),
+                elements_of<Bf16Pair>(n - i));
+}
+// `to`: the n pairs (x[0], y[0]), (x[1], y[1]), ... A null y is zeros.
+LMX_BF16_PAIRS inline void pairs_of_rows(const float* x, const float* y, Bf16Pair* to, int64_t n) {
+  alignas(64) static constexpr uint16_t kOrder[32] = {0, 16, 1, 17, 2,  18, 3,  19, 4,  20, 5,  21, 6,  22, 7,  23,
+                                                      8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
+  const __m512i order = _mm512_load_si512(kOrder);
+  for (int64_t i = 0; i < n; i += 16) {
+    const __m512bh both =
+        _mm512_cvtne2ps_pbh(y ? first_numbers(y + i, n - i) : _mm512_setzero_ps(), first_numbers(x + i, n - i));
+    store_pairs(to + i, (__m512bh)_mm512_permutexvar_epi16(order, (__m512i)both), n - i);
+  }
+}
+
+#undef LMX_BF16_PAIRS
 
 // Packs `from` (depth, columns), whose rows are `stride` elements apart.
 template <class T>

@@ -1,4 +1,4 @@
-// On CPUs that multiply bf16 faster than f32. A row stays in the first-level cache.
+// On CPUs that multiply bf16 faster than f32. Rows of up to about 2,000 columns stay in the first-level cache.
 #include <cmath>
 #include <vector>
 

@@ -249,7 +249,7 @@ Var Network::norm_heads(const std::string& name, const Var& x, int64_t heads) co
 
 Branch Network::feed_forward(const std::string& name, const Var& x) const {
   const std::string in = name + ".in", out = name + ".out";
-  if (packed(x)) {
+  if (decodes_on_cpu()) {
     const Var z = linear(in, x);
     return {linear(out, config_.gated() ? swiglu(ctx_, z) : gelu_tanh(ctx_, z))};
   }
@@ -263,18 +263,18 @@ Var Network::bias_of(const std::string& layer) const {
   return params_.contains(name) ? params_.at(name) : Var();
 }
 
-bool Network::packed(const Var& x) const {
-  return step_ && packs(ctx_, x.value().dim(0));
+bool Network::decodes_on_cpu() const {
+  return step_ && ctx_.device.kind == Device::Kind::cpu;
 }
 
 Var Network::linear(const std::string& name, const Var& x) const {
   const Var& w = params_.at(name + ".weight");
   const Var b = bias_of(name);
-  return packed(x) ? linear_packed(ctx_, x, w, b) : lmx::linear(ctx_, x, w, b);
+  return step_ && packs(ctx_, x.value().dim(0)) ? linear_packed(ctx_, x, w, b) : lmx::linear(ctx_, x, w, b);
 }
 
 Branch Network::branch(const std::string& name, const Var& x) const {
-  if (packed(x)) return {linear(name, x)};
+  if (decodes_on_cpu()) return {linear(name, x)};
   return linear_branch(ctx_, x, params_.at(name + ".weight"), bias_of(name));
 }
 

@@ -92,7 +92,8 @@ class Network {
   // The same, for a result that sum() adds.
   Branch branch(const std::string& name, const Var& x) const;
   Var bias_of(const std::string& layer) const;
-  bool packed(const Var& x) const;
+  // Then no product is rounded, so a result does not depend on which products use packed weights.
+  bool decodes_on_cpu() const;
   bool drops() const;
   Context& ctx_;
   const ParameterStore& params_;

@@ -181,13 +181,13 @@ Var Network::embed(const std::string& side, const std::string& table, const Tens
   return noisy(side + ".embedding", config_.dropout, embed(table, ids, positions_of(rows.segments)), rows);
 }
 
-bool Network::packs(const Var& x) const {
-  return pack_ && lmx::packs(ctx_, x.value().dim(0));
+bool Network::decodes_on_cpu() const {
+  return pack_ && ctx_.device.kind == Device::Kind::cpu;
 }
 
 Var Network::linear(const std::string& name, const Var& x) const {
   const Var &w = params_.at(name + ".weight"), &b = params_.at(name + ".bias");
-  return packs(x) ? linear_packed(ctx_, x, w, b) : lmx::linear(ctx_, x, w, b);
+  return pack_ && packs(ctx_, x.value().dim(0)) ? linear_packed(ctx_, x, w, b) : lmx::linear(ctx_, x, w, b);
 }
 
 Projection Network::projection(const std::string& name, const Var& x) const {
@@ -203,12 +203,12 @@ Var Network::noisy(const std::string& name, double p, const Var& x, const Rows& 
 }
 
 Branch Network::branch(const std::string& name, const Var& x) const {
-  if (config_.pre() || packs(x)) return {linear(name, x)};
+  if (config_.pre() || decodes_on_cpu()) return {linear(name, x)};
   return linear_branch(ctx_, x, params_.at(name + ".weight"), params_.at(name + ".bias"));
 }
 
 Branch Network::feed_forward(const std::string& name, const Var& x, const Rows& rows) const {
-  if (packs(x)) return {linear(name + ".out", relu(ctx_, linear(name + ".in", x)))};
+  if (decodes_on_cpu()) return {linear(name + ".out", relu(ctx_, linear(name + ".in", x)))};
   const FeedForwardWeights weights{params_.at(name + ".in.weight"), params_.at(name + ".in.bias"),
                                    params_.at(name + ".out.weight"), params_.at(name + ".out.bias")};
   const RandomKey key = key_.fold(name + ".relu");

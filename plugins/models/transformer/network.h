@@ -75,8 +75,8 @@ class Network {
  private:
   // Options of the attention `name`, whose queries are `rows`.
   AttentionOptions options(const std::string& name, const Rows& rows, bool causal) const;
-  // Whether the products of x use packed weights.
-  bool packs(const Var& x) const;
+  // Then values between products are rounded nowhere, so a result does not depend on which products use packed weights.
+  bool decodes_on_cpu() const;
   Var noisy(const std::string& name, double p, const Var& x, const Rows& rows) const;
 
   Context& ctx_;
