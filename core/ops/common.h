@@ -23,6 +23,11 @@ inline bool has_avx512() {
   return has;
 }
 
+// Whether products of this type are made by instructions for bf16 on this CPU.
+inline bool multiplies_bf16(DType compute) {
+  return compute == DType::bf16 && !multiplies_in_f32(compute);
+}
+
 template <class T>
 struct Scale {
   static constexpr const char* kName = "scale";

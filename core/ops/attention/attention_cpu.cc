@@ -145,7 +145,8 @@ class Worker {
     const int64_t rows = room_.rows, size = elements_of<E>(plan_.size), d = whole_panels(plan_.size);
     const int64_t keys = panel_size(size, room_.keys), by_key = elements_of<E>(room_.keys) * d;
     const int64_t block = rows * room_.row, left = rows * size, packed = elements_of<E>(rows) * d;
-    const int64_t longest = std::max(room_.keys, rows) * plan_.size, pairs = kPairs ? half(rows) * room_.row : 0;
+    const int64_t longest = std::max(room_.keys, rows) * plan_.size,
+                  pairs = kPairs ? elements_of<E>(rows) * room_.row : 0;
     const int64_t twice = backward ? 2 : 1;
     memory_ = ctx.empty(
         {twice * (keys + block + left) + by_key + longest + pairs + (backward ? 2 * packed + room_.row + rows : 0)},
@@ -191,7 +192,6 @@ class Worker {
 
  private:
   static constexpr bool kPairs = !std::is_same_v<T, E>;
-  static int64_t half(int64_t rows) { return (rows + 1) / 2; }
 
   // Forward for the queries of one head, with the pair's packed keys and values.
   void forward_head(const AttentionForward<T>& a, const Pair& pair, int64_t head) {
@@ -342,7 +342,7 @@ class Worker {
   void pack(const Rows& from, int64_t rows, E* to) {
     if constexpr (kPairs) {
       pair_rows(from.data, from.stride, rows, plan_.size, {copy_, plan_.size});
-      pack_panels<E>(copy_, plan_.size, half(rows), plan_.size, to);
+      pack_panels<E>(copy_, plan_.size, elements_of<E>(rows), plan_.size, to);
     } else {
       const HeadColumns<const E> elements = along_rows(from, rows, copy_);
       pack_panels(elements.data, elements.stride, rows, plan_.size, to);
@@ -443,22 +443,21 @@ void run_backward(Context& ctx, const AttentionBackward<T>& a) {
   });
 }
 
-bool multiplies_pairs(const AttentionPlan& plan) {
-  return plan.compute == DType::bf16 && !multiplies_in_f32(DType::bf16);
+// Calls f(E{}) for the elements of operands.
+template <class T, class F>
+void with_elements(const AttentionPlan& plan, const F& f) {
+  if constexpr (std::is_same_v<T, float>) {
+    if (multiplies_bf16(plan.compute)) return f(Bf16Pair());
+  }
+  f(T());
 }
 template <class T>
 void forward(Context& ctx, const AttentionForward<T>& a) {
-  if constexpr (std::is_same_v<T, float>) {
-    if (multiplies_pairs(a.in.plan)) return run_forward<T, Bf16Pair>(ctx, a);
-  }
-  run_forward<T, T>(ctx, a);
+  with_elements<T>(a.in.plan, [&](auto element) { run_forward<T, decltype(element)>(ctx, a); });
 }
 template <class T>
 void backward(Context& ctx, const AttentionBackward<T>& a) {
-  if constexpr (std::is_same_v<T, float>) {
-    if (multiplies_pairs(a.in.plan)) return run_backward<T, Bf16Pair>(ctx, a);
-  }
-  run_backward<T, T>(ctx, a);
+  with_elements<T>(a.in.plan, [&](auto element) { run_backward<T, decltype(element)>(ctx, a); });
 }
 
 const KernelAdder adder(Device::Kind::cpu, forward<float>, forward<double>, backward<float>, backward<double>);

@@ -40,6 +40,8 @@ template <class T>
 struct RowStats {
   T mean, r;
 };
+// Those of a row x (n) on the CPU. `rms`: the mean is taken to be 0, as in root mean square normalisation.
+RowStats<float> row_stats(const float* x, bool rms, float eps, int64_t n);
 // y of one element.
 template <class T>
 LMX_HD inline T layer_norm_value(T x, T gain, T bias, RowStats<T> s) {

@@ -8,16 +8,19 @@ namespace lmx::ops {
 namespace {
 
 template <class T>
-LMX_SIMD RowStats<T> forward_row(const T* x, const T* gain, const T* bias, T* y, T eps, int64_t d) {
+LMX_SIMD RowStats<T> stats_of(const T* x, bool rms, T eps, int64_t n) {
   T sum = 0, squares = 0;
 #pragma omp simd reduction(+ : sum)
-  for (int64_t i = 0; i < d; ++i) sum += x[i];
-  const T mean = sum / static_cast<T>(d);
+  for (int64_t i = 0; i < n; ++i) sum += x[i];
+  const T mean = rms ? T(0) : sum / static_cast<T>(n);
 #pragma omp simd reduction(+ : squares)
-  for (int64_t i = 0; i < d; ++i) squares += (x[i] - mean) * (x[i] - mean);
-  const RowStats<T> s{mean, T(1) / std::sqrt(squares / static_cast<T>(d) + eps)};
+  for (int64_t i = 0; i < n; ++i) squares += (x[i] - mean) * (x[i] - mean);
+  return {mean, T(1) / std::sqrt(squares / static_cast<T>(n) + eps)};
+}
+
+template <class T>
+LMX_SIMD void forward_row(const T* x, const T* gain, const T* bias, T* y, RowStats<T> s, int64_t d) {
   for (int64_t i = 0; i < d; ++i) y[i] = layer_norm_value(x[i], gain[i], bias[i], s);
-  return s;
 }
 
 template <class T>
@@ -47,7 +50,8 @@ void forward(Context&, const LayerNormForward<T>& a) {
   parallel_for(a.rows, row_grain(a.cols), [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r) {
       const int64_t at = r * a.cols;
-      const RowStats<T> s = forward_row<T>(a.x + at, a.gain, a.bias, a.y + at, a.eps, a.cols);
+      const RowStats<T> s = stats_of<T>(a.x + at, false, a.eps, a.cols);
+      forward_row<T>(a.x + at, a.gain, a.bias, a.y + at, s, a.cols);
       a.stats[2 * r] = s.mean;
       a.stats[2 * r + 1] = s.r;
     }
@@ -81,4 +85,9 @@ const KernelAdder adder(Device::Kind::cpu, forward<float>, forward<double>, back
                         weights<float>, weights<double>);
 
 }  // namespace
+
+RowStats<float> row_stats(const float* x, bool rms, float eps, int64_t n) {
+  return stats_of(x, rms, eps, n);
+}
+
 }  // namespace lmx::ops

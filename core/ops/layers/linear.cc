@@ -23,8 +23,7 @@ namespace {
 
 // Whether ops store values that only linear layers read in the type of products.
 bool stores_inputs(Device::Kind device, DType compute) {
-  if (device == Device::Kind::cpu) return compute == DType::bf16 && !multiplies_in_f32(compute);
-  return stores_operands(device, compute);
+  return device == Device::Kind::cpu ? multiplies_bf16(compute) : stores_operands(device, compute);
 }
 
 }  // namespace

@@ -1,5 +1,4 @@
 // On CPUs that multiply bf16 faster than f32. Rows of up to about 2,000 columns stay in the first-level cache.
-#include <cmath>
 #include <vector>
 
 #include "ops/common.h"
@@ -28,16 +27,6 @@ LMX_SIMD void add_row(const float* x, float* y, int64_t n) {
   for (int64_t i = 0; i < n; ++i) y[i] += x[i];
 }
 
-// The mean of a row is 0 for the root mean square.
-LMX_SIMD RowStats<float> stats_of_row(const float* x, bool rms, float eps, int64_t n) {
-  float sum = 0, squares = 0;
-#pragma omp simd reduction(+ : sum)
-  for (int64_t i = 0; i < n; ++i) sum += x[i];
-  const float mean = rms ? 0.0f : sum / static_cast<float>(n);
-#pragma omp simd reduction(+ : squares)
-  for (int64_t i = 0; i < n; ++i) squares += (x[i] - mean) * (x[i] - mean);
-  return {mean, 1.0f / std::sqrt(squares / static_cast<float>(n) + eps)};
-}
 LMX_SIMD void norm_row(const float* x, const float* gain, const float* bias, float* y, RowStats<float> stats,
                        int64_t n) {
   for (int64_t i = 0; i < n; ++i) y[i] = layer_norm_value(x[i], gain[i], bias ? bias[i] : 0.0f, stats);
@@ -86,7 +75,7 @@ void forward_row(const ResidualNormForward<S>& a, int64_t row, float* room_s, fl
   const float* s = sum_of_row(a.sum, row, a.s ? a.s + at : room_s);
   if (!a.gain) return;
   float* y = a.y ? a.y + at : room_y;
-  const RowStats<float> stats = stats_of_row(s, a.rms, a.eps, n);
+  const RowStats<float> stats = row_stats(s, a.rms, a.eps, n);
   norm_row(s, a.gain, a.bias, y, stats, n);
   round_row(y, static_cast<S*>(a.operand.to) + at, n);
   a.stats[2 * row] = stats.mean;
