@@ -50,10 +50,14 @@ class Site(unittest.TestCase):
         self.assertIn("\n# 2 x 2 configurations, 3 seeds each\nlmx sweep recipes/quickstart.yaml", self.pages["sweeps.md"])
 
     @unittest.skipUnless(shutil.which("doxygen"), "doxygen is not installed")
-    def test_doxygen_warns_of_no_public_header(self):
+    def test_doxygen_describes_each_public_header(self):
         settings = (SOURCES / "tools/site/Doxyfile").read_text() + f"OUTPUT_DIRECTORY = {self.out}\n"
         made = subprocess.run(["doxygen", "-q", "-"], input=settings, cwd=SOURCES, capture_output=True, text=True)
         self.assertEqual((made.returncode, made.stderr), (0, ""))
+        pages = {name: re.sub("<.*?>", "", (self.out / f"api/{name}.html").read_text()) for name in ("files", "namespaces")}
+        self.assertIn("(Dean et al. 2012", pages["files"])  # the whole first sentence
+        self.assertNotRegex(pages["namespaces"], "&lt; *namespace")  # the comment behind the end of one
+        self.assertEqual([p.name for p in self.out.glob("api/*.html") if str(SOURCES) in p.read_text(errors="replace")], [])
 
 
 if __name__ == "__main__":

@@ -12,8 +12,9 @@ from urllib.parse import quote, unquote, urlsplit
 
 SITE = Path(sys.argv[1]).resolve()
 # What a new user types, and the page with the answer, which has to be among the first three.
-QUESTIONS = {"resume an interrupted run": "faq.html", "out of memory": "memory.html", "train on my own text": "tutorial.html",
-             "several seeds": "sweeps.html", "write a model plugin": "plugins-model.html", "top-k": "compressors.html"}
+QUESTIONS = {"resume an interrupted run": "training.html", "out of memory": "memory.html", "train on my own text": "tutorial.html",
+             "several seeds": "sweeps.html", "write a model plugin": "plugins-model.html", "top-k": "compressors.html",
+             "how do I translate a file?": "translation.html"}
 
 
 class Page(HTMLParser):

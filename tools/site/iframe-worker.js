@@ -30,9 +30,13 @@ if (location.protocol === "file:") {
   };
 }
 
-// The theme repeats "top-k" for each of its two words, and its search then finds nothing but words that begin with k.
+// The theme searches for the words that begin with a word of the query: for "I" it finds "installation", and for "translate" no
+// "translation". It repeats "top-k" for each of its two words, and then finds nothing but words that begin with k.
+const common = /(?<!\S)(an?|and|are|can|does?|for|how|i|if|in|is|it|my|of|on|or|the|to|what|when|where|which|why|with)(?!\S)/gi;
+const simple = (query) =>
+  query.replace(/[?!.,]+(?!\S)/g, "").replace(common, "").replace(/(\w{4,}?)(ing|ed|es?|s)(?!\S)/g, "$1").replace(/(\w)-(?=\w)/g, "$1 ");
 const post = window.Worker.prototype.postMessage;
 window.Worker.prototype.postMessage = function (message) {
   const query = typeof message.data === "string"; // the only message with a text
-  post.call(this, query ? {...message, data: message.data.replace(/(\w)-(?=\w)/g, "$1 ")} : message);
+  post.call(this, query ? {...message, data: simple(message.data)} : message);
 };
