@@ -24,11 +24,11 @@ constexpr std::string_view kKept[] = {
 // The beginnings of those that are removed: other settings of lmx, the numbers that a launcher gives to a rank, and
 // what shells, terminals and curl obey.
 constexpr std::string_view kRemoved[] = {
-    "LMX_",        "RANK=",   "WORLD_SIZE=",   "LOCAL_RANK=",      "LOCAL_WORLD_SIZE=",
-    "GROUP_RANK=", "MASTER_", "TORCHELASTIC_", "OMPI_COMM_WORLD_", "MPI_LOCAL",
-    "PMI_",        "PMIX_",   "SLURM_",        "COLUMNS=",         "NO_COLOR=",
-    "BASH_ENV=",   "ENV=",    "CDPATH=",       "http_proxy=",      "all_proxy=",
-    "ALL_PROXY="};
+    "LMX_",        "RANK=",         "WORLD_SIZE=",   "LOCAL_RANK=",      "LOCAL_WORLD_SIZE=",
+    "GROUP_RANK=", "MASTER_",       "TORCHELASTIC_", "OMPI_COMM_WORLD_", "MPI_LOCAL",
+    "PMI_",        "PMIX_",         "SLURM_",        "COLUMNS=",         "NO_COLOR=",
+    "BASH_ENV=",   "ENV=",          "CDPATH=",       "http_proxy=",      "all_proxy=",
+    "ALL_PROXY=",  "SSL_CERT_FILE="};
 
 void set_environment() {
   const auto begins = [](const std::string& setting, const auto& names) {

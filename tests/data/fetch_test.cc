@@ -320,6 +320,22 @@ TEST_F(Fetch, RedirectionsAndEmptyFiles) {
 }
 
 // A file-size limit stands for a full disk: the write fails in the same place.
+TEST_F(Fetch, CertificatesAreThoseOfTheMachine) {
+  EXPECT_EQ(lmx::data::certificates(path("root")), "");
+  for (const char* file :
+       {"root/etc/ssl/cert.pem", "root/etc/pki/tls/certs/ca-bundle.crt", "root/etc/ssl/certs/ca-certificates.crt"})
+    EXPECT_EQ(lmx::data::certificates(path("root")), write(file, "certificates"));
+  HttpServer server([&](const HttpRequest& r, int64_t) { return http_file(r, body_); });
+  setenv("SSL_CERT_FILE", path("none.pem").c_str(), 1);
+  const std::string url = server.url("/data.bin");
+  EXPECT_THAT(run_error([&] {
+                download({"https" + url.substr(4), "data.bin"});
+              }),
+              Names("none.pem", "SSL_CERT_FILE names"));
+  unsetenv("SSL_CERT_FILE");
+  EXPECT_LE(server.requests().size(), 1u);  // no further attempt
+}
+
 TEST_F(Fetch, AFullDiskKeepsThePart) {
   HttpServer server([&](const HttpRequest& r, int64_t) { return http_file(r, body_); });
   rlimit before{};

@@ -75,7 +75,12 @@ struct Request {
 };
 
 // Continues at `offset` if the server supports it and the file has not changed, otherwise starts from the beginning.
-// Follows redirections.
+// Follows redirections. RunError: no certificate that this machine trusts, which another attempt would not change.
 Transfer transfer(const Request& request);
+
+// Returns the file of the certificates that this machine trusts: SSL_CERT_FILE, or the first that exists of the files
+// of Debian, Fedora and RHEL, SUSE, and Arch and Alpine. A libcurl that comes with lmx knows Debian's alone. Returns ""
+// if there is none. The files are searched below `root`.
+std::string certificates(const std::string& root = "");
 
 }  // namespace lmx::data

@@ -6,6 +6,7 @@
 
 #include <cerrno>
 #include <charconv>
+#include <cstdlib>
 #include <cstring>
 #include <exception>
 #include <memory>
@@ -139,6 +140,7 @@ void configure(CURL* curl, const Request& request, Listener& listener, const cur
   curl_easy_setopt(curl, CURLOPT_LOW_SPEED_TIME, static_cast<long>(request.stall_s < 1 ? 1 : request.stall_s));
   curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
   curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, why);
+  if (const std::string file = certificates(); !file.empty()) curl_easy_setopt(curl, CURLOPT_CAINFO, file.c_str());
   curl_easy_setopt(curl, CURLOPT_HTTPHEADER, headers);
   curl_easy_setopt(curl, CURLOPT_HEADERFUNCTION, on_header);
   curl_easy_setopt(curl, CURLOPT_HEADERDATA, &listener);
@@ -147,6 +149,14 @@ void configure(CURL* curl, const Request& request, Listener& listener, const cur
 }
 
 }  // namespace
+
+std::string certificates(const std::string& root) {
+  if (const char* chosen = std::getenv("SSL_CERT_FILE"); chosen && *chosen) return chosen;
+  for (const char* file : {"/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt",
+                           "/etc/ssl/ca-bundle.pem", "/etc/ssl/cert.pem"})
+    if (access((root + file).c_str(), R_OK) == 0) return root + file;
+  return "";
+}
 
 Transfer transfer(const Request& request) {
   Listener l;
@@ -169,6 +179,10 @@ Transfer transfer(const Request& request) {
   configure(curl.get(), request, l, headers.get(), why);
   const CURLcode code = curl_easy_perform(curl.get());
   if (l.state.thrown) std::rethrow_exception(l.state.thrown);
+  if (code == CURLE_SSL_CACERT_BADFILE || code == CURLE_PEER_FAILED_VERIFICATION)
+    throw RunError(str("[fetch] ", request.url, ": ", why,
+                       "; SSL_CERT_FILE names the file of trusted certificates "
+                       "(Debian: apt-get install ca-certificates)"));
   Transfer& r = l.state.result;
   curl_easy_getinfo(curl.get(), CURLINFO_RESPONSE_CODE, &r.status);
   // An empty file has no body. If the file was already complete, the answer is 416 with its length.
