@@ -243,7 +243,7 @@ TEST(Documents, BothImagesHaveTheSameSteps) {
   EXPECT_EQ(commands.size(), 2u);
   EXPECT_EQ(lines_after(apptainer, {"    cd ", "    apt-get "}).size(), commands.size());
   for (const std::string& command : commands)
-    EXPECT_NE(apptainer.find("%post\n    " + command + "\n"), std::string::npos) << command;
+    EXPECT_NE(apptainer.find("\n    " + command + "\n"), std::string::npos) << command;
   std::vector<std::string> bases = lines_after(container, {"FROM "});
   ASSERT_EQ(bases.size(), 2u);
   bases[0] = bases[0].substr(0, bases[0].find(" AS "));
