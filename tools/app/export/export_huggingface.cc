@@ -1,5 +1,6 @@
 // Writes models in layouts of Hugging Face's transformers: an encoder-decoder like Marian, a decoder like GPT-2, and
 // the model `gpt` in one of the layouts GPT-2, Llama, Qwen2 and Qwen3.
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -306,6 +307,14 @@ Json id_or_null(int32_t id) {
   return id < 0 ? Json() : Json(id);
 }
 
+// False: an id, or one of a list, is that of a row that this model does not have. Fine-tuning leaves out rows of a
+// table without a token.
+bool names_entries(const Json& ids, int32_t entries) {
+  if (ids.is_array())
+    return std::all_of(ids.begin(), ids.end(), [&](const Json& id) { return names_entries(id, entries); });
+  return !ids.is_number() || ids < entries;
+}
+
 std::string carried(const ExportSource& source, const char* name) {
   return str(source.directory, "/", kCarriedFolder, "/", name);
 }
@@ -317,8 +326,11 @@ void put_special_ids(const ExportSource& source, Json& config) {
   std::error_code error;
   if (!std::filesystem::exists(path, error)) return;
   const Json imported = huggingface::parse_object(read_file(path), "[export] " + path);
-  for (const char* key : {"bos_token_id", "eos_token_id", "pad_token_id"})
-    if (const auto found = imported.find(key); found != imported.end()) config[key] = *found;
+  for (const char* key : {"bos_token_id", "eos_token_id", "pad_token_id"}) {
+    const auto found = imported.find(key);
+    if (found == imported.end() || !names_entries(*found, source.vocabulary.size())) continue;
+    config[key] = *found;
+  }
 }
 
 Json model_config(const ExportSource& source, const huggingface::Layout& layout, const GptFields& fields) {
