@@ -26,7 +26,7 @@ size_t bytes_apart(std::string_view text) {
   return text.starts_with(kMarkedSpace) || text.starts_with(kReserved) ? kMarkedSpace.size() : 0;
 }
 
-// Cuts a text where no subword of train_text_subwords() extends over the cut: before a space that follows another
+// Cuts a text where no subword that lmx trains on text extends over the cut: before a space that follows another
 // character, and around bytes_apart(). Calls piece(text) for the parts and byte(value) for the bytes.
 template <class Piece, class Byte>
 void for_each_piece(std::string_view text, Piece&& piece, Byte&& byte) {
@@ -150,10 +150,6 @@ void count_pieces(std::string_view text, WordTable& pieces) {
     }
   };
   for_each_piece(text, count, [](unsigned char) {});
-}
-
-std::string train_text_subwords(const WordTable& pieces, int64_t vocab_size) {
-  return train_subwords(pieces, {.vocab_size = vocab_size, .text = true});
 }
 
 std::shared_ptr<const SubwordTokenizer> make_tokenizer(TokenizerFile file) {
