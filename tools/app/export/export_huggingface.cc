@@ -11,6 +11,7 @@
 #include "app/text/subword_tokenizer.h"
 #include "app/text/subwords.h"
 #include "base/files.h"
+#include "config/messages.h"
 #include "lmx/error.h"
 
 namespace lmx::train {
@@ -252,31 +253,13 @@ namespace {
 
 using huggingface::GptFields;
 
-constexpr const char* kFields[] = {"layers",
-                                   "d",
-                                   "heads",
-                                   "kv_heads",
-                                   "head_size",
-                                   "ffn",
-                                   "context",
-                                   "norm",
-                                   "norm_eps",
-                                   "rope_base",
-                                   "activation",
-                                   "rope_scaling.factor",
-                                   "positions",
-                                   "bias",
-                                   "qkv_bias",
-                                   "qk_norm",
-                                   "tie",
-                                   "rope_scaling.low",
-                                   "dropout",
-                                   "rope_scaling.high",
-                                   "rope_scaling.original"};
+constexpr const char* kFields =
+    "layers d heads kv_heads head_size ffn context positions norm norm_eps activation bias qkv_bias qk_norm tie "
+    "dropout rope_base rope_scaling.factor rope_scaling.low rope_scaling.high rope_scaling.original";
 
 GptFields fields_of(const ModelTraits& traits) {
   GptFields fields;
-  for (const char* field : kFields) fields[field] = traits.text(field);
+  for (const std::string& field : config::split(kFields, ' ')) fields[field] = traits.text(field.c_str());
   return fields;
 }
 
