@@ -140,7 +140,11 @@ TEST_F(Import, SubwordsOfLmxAreKept) {
   EXPECT_THAT(read_file(path("hf/README.txt")), Names("sentencepiece and protobuf"));
   EXPECT_EQ(json("hf/tokenizer_config.json")["add_prefix_space"], false);
   EXPECT_EQ(json("hf/config.json")["architectures"], Json{"Qwen2ForCausalLM"});
+  write("hf/tokenizer.json", "{}");  // of a kind that lmx does not read, but transformers does
   EXPECT_THAT(out({"import", path("hf"), "--output", path("b")}), HasSubstr("subwords.model"));
+  exported("b", "hf_b");
+  EXPECT_EQ(read_file(path("hf_b/tokenizer.model")), read_file(path("a/subwords.model")));
+  EXPECT_EQ(read_file(path("hf_b/tokenizer.json")), "{}");
   const auto score = [&](const std::string& run) { return out({"score", path(run), path("text.txt")}); };
   EXPECT_EQ(score("b"), score("a"));
 }

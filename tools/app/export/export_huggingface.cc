@@ -339,15 +339,16 @@ Json tokenizer_config(const ExportSource& source, const data::SubwordTokenizer& 
 // those that lmx would write.
 void write_tokenizer(const ExportSource& source, NewFolder& folder) {
   std::error_code error;
+  const auto is_carried = [&](const char* name) { return std::filesystem::exists(carried(source, name), error); };
   for (const char* name : kCarriedFiles)
-    if (std::filesystem::exists(carried(source, name), error)) folder.copy(carried(source, name), name);
+    if (is_carried(name)) folder.copy(carried(source, name), name);
   if (!std::filesystem::exists(source.directory + "/" + data::kCodecFile, error))
     return folder.copy(source.directory + "/vocabulary.tsv", "vocabulary.tsv");
   const auto tokenizer = load_text_tokenizer(source.directory);
   const bool pieces = tokenizer->file_name() == std::string_view(data::kSubwordFile);
-  folder.write(pieces ? "tokenizer.model" : tokenizer->file_name(), std::string_view(tokenizer->file()));
-  if (!std::filesystem::exists(carried(source, "tokenizer_config.json"), error))
-    folder.write("tokenizer_config.json", tokenizer_config(source, *tokenizer));
+  const char* name = pieces ? "tokenizer.model" : tokenizer->file_name();
+  if (!is_carried(name)) folder.write(name, std::string_view(tokenizer->file()));
+  if (!is_carried("tokenizer_config.json")) folder.write("tokenizer_config.json", tokenizer_config(source, *tokenizer));
 }
 
 constexpr const char* kGptReadMe = R"(A language model for Hugging Face's transformers.

@@ -26,8 +26,14 @@ namespace train {
 // of this run, or of a run that starts from it, writes again. The folder also has config.json, from which an export
 // takes the special ids.
 inline constexpr const char* kCarriedFolder = "huggingface";
-inline constexpr const char* kCarriedFiles[] = {"generation_config.json", "tokenizer_config.json",
-                                                "special_tokens_map.json", "chat_template.jinja"};
+inline constexpr const char* kCarriedFiles[] = {"generation_config.json",
+                                                "tokenizer_config.json",
+                                                "special_tokens_map.json",
+                                                "chat_template.jinja",
+                                                "tokenizer.json",
+                                                "added_tokens.json",
+                                                "vocab.json",
+                                                "merges.txt"};
 // Copies these files from the run of `checkpoint`, if it has them, to the run in `directory`, which starts from this
 // checkpoint. Copies nothing if the other run has another tokenizer than `tokenizer`.
 void carry_files(const std::string& checkpoint, const data::SubwordTokenizer& tokenizer, const std::string& directory);
