@@ -64,6 +64,18 @@ TEST_F(Import, ItsModelIsUsedLikeARun) {
   // Some of the 300 tokens are rows without a token.
   EXPECT_THAT(out({"generate", path("llama"), "--prompt", "It's", "--tokens", "300"}), HasSubstr("It's"));
 
+  // Text that spells a special token is ordinary text, unless the run's config says otherwise.
+  write("special.txt", "<|endoftext|>\n");
+  const auto scored = [&] {
+    const std::string line = out({"score", path("llama"), path("special.txt")});
+    return std::stoi(line.substr(line.rfind('\t')));
+  };
+  EXPECT_GT(scored(), 2);
+  const std::string recipe = read_file(path("llama/config.yaml"));
+  write("llama/config.yaml", replaced(recipe, "special_text: text", "special_text: token"));
+  EXPECT_EQ(scored(), 2);  // the second one is the end of the line
+  write("llama/config.yaml", recipe);
+
   const auto tune = [&](const std::string& run, const Words& more) {
     out(joined(
         {"run", path("llama") + "/config.yaml", "data.files=[" + path("text.txt") + "]", "data.valid_fraction=0.2",

@@ -35,8 +35,7 @@ class SubwordTokenizer : public TextCodec {
   virtual std::string description() const = 0;     // for people: "byte-pair encoding of SentencePiece"
   virtual const std::string& file() const = 0;     // the content of the tokenizer's file
   virtual const char* file_name() const = 0;       // its name in a run's folder
-  virtual bool own() const { return false; }       // TokenizerFile::own and special
-  virtual const std::string& special() const = 0;
+  virtual bool own() const { return false; }       // TokenizerFile::own
 
   // Bytes of text that each id stands for: 0 for special ids, NaN for the unknown piece.
   std::vector<double> token_bytes() const;

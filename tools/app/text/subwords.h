@@ -107,7 +107,8 @@ TextCodecs load_text_codecs(const std::string& directory);
 namespace data {
 class SubwordTokenizer;
 }
-// The tokenizer of a language model of subwords. UserError: as load_text_codecs().
-std::shared_ptr<const data::SubwordTokenizer> load_text_tokenizer(const std::string& directory);
+// The tokenizer of a language model of subwords. `special_text`: data.special_text. UserError: as load_text_codecs().
+std::shared_ptr<const data::SubwordTokenizer> load_text_tokenizer(const std::string& directory,
+                                                                  const std::string& special_text = "text");
 
 }  // namespace lmx

@@ -77,7 +77,6 @@ class SentencePieceTokenizer : public SubwordTokenizer {
   const std::string& file() const override { return file_.content; }
   const char* file_name() const override { return kSubwordFile; }
   bool own() const override { return file_.own; }
-  const std::string& special() const override { return file_.special; }
   std::string description() const override { return "subwords of SentencePiece"; }
 
   std::unique_ptr<Encoder> encoder() const override;

@@ -330,7 +330,6 @@ class JsonTokenizer : public SubwordTokenizer {
   }
   const std::string& file() const override { return file_.content; }
   const char* file_name() const override { return "tokenizer.json"; }
-  const std::string& special() const override { return file_.special; }
 
   const Definition& definition() const { return d_; }
   // Calls text(part) and token(t) as AddedTokens::cut(), for tokens that are searched for before or after composition.
