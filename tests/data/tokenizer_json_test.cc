@@ -235,7 +235,7 @@ Words cut(const std::vector<PreTokenizerStep>& steps, const std::string& text) {
 }
 
 PreTokenizerStep step(const std::string& pattern, PreTokenizerStep::Behaviour behaviour, bool literal = false) {
-  return {std::make_shared<const Pattern>(pattern, literal, ""), behaviour};
+  return {Pattern(pattern, literal, ""), behaviour};
 }
 
 // As pre_tokenizers.Split of tokenizers 0.23.3 cuts the same text.
@@ -248,7 +248,7 @@ TEST(PreTokenizer, BehavioursAreThoseOfTokenizers) {
   EXPECT_EQ(cut({step("-", with_next)}, "-a--b-c"), (Pieces{"-a", "-", "-b", "-c"}));
   EXPECT_EQ(cut({step("a.", isolated, true)}, "a.ab"), (Pieces{"a.", "ab"}));
   EXPECT_EQ(cut({step(" ", removed), step("\\p{N}", isolated)}, "a1 2b"), (Pieces{"a", "1", "2", "b"}));
-  PreTokenizerStep prefix{nullptr, isolated, true};
+  PreTokenizerStep prefix{std::nullopt, isolated, true};
   EXPECT_EQ(cut({step(",", isolated), prefix}, "a, b"), (Pieces{" a", " ,", " b"}));
   EXPECT_EQ(cut({step("\\s+", isolated)},
                 "a\xE1\xA0\x8E"

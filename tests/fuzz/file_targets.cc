@@ -9,10 +9,12 @@
 #include "app/experiment/journal.h"
 #include "app/huggingface/layouts.h"
 #include "app/huggingface/weights.h"
+#include "app/prepare/token_file.h"
 #include "app/records/records.h"
 #include "app/sweep/journal.h"
 #include "app/text/subword_tokenizer.h"
 #include "base/files.h"
+#include "data/tokenizer_file.h"
 #include "lmx/error.h"
 #include "plugin/manifest.h"
 #include "runfiles/checkpoint.h"
@@ -63,6 +65,25 @@ void tokenizer_json(std::string_view input) {
         if (id < 0 || id >= tokenizer->size()) throw std::logic_error("an id that no token has");
       static_cast<void>(tokenizer->decode(tokenizer->encode(text)));
     }
+  } catch (const UserError&) {
+  }
+}
+
+// Files that open_dataset() maps, and of which a recipe is only checked (lmx config).
+void tokens(std::string_view input) {
+  static const Scratch scratch;
+  const std::string path = scratch.path("ids.bin");
+  scratch.write("ids.bin", input);
+  for (const char* format : {"llmc", "raw16", "raw32"}) {
+    try {
+      const auto part = data::token_part(path, std::ssize(input), format);
+      static_cast<void>(data::token_hash(part));
+      data::check_ids(part, 50'257, true);
+    } catch (const UserError&) {
+    }
+  }
+  try {
+    if (data::tokenizer_entries(path) < 1) throw std::logic_error("a tokenizer without entries");
   } catch (const UserError&) {
   }
 }
@@ -212,6 +233,7 @@ const std::vector<Target>& targets() {
                                        {"checkpoint", checkpoint},
                                        {"journal", journal},
                                        {"tokenizer", tokenizer_json},
+                                       {"tokens", tokens},
                                        {"huggingface", huggingface}};
   return all;
 }

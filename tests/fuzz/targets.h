@@ -26,6 +26,7 @@ void metrics(std::string_view input);        // metrics.jsonl, as read by report
 // added.
 void checkpoint(std::string_view input);
 void tokenizer_json(std::string_view input);  // the tokenizer.json of a model
+void tokens(std::string_view input);          // a file of ids; the pieces of a tokenizer's file
 void huggingface(std::string_view input);     // config.json and model.safetensors.index.json of a model
 void journal(std::string_view input);         // journal.jsonl of a sweep and of an experiment, status.json of a run
 

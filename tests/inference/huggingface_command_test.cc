@@ -46,9 +46,12 @@ TEST_F(Import, ItsModelIsUsedLikeARun) {
   Json config = json("hf/config.json");
   EXPECT_EQ(config["architectures"], Json{"LlamaForCausalLM"});
   config["bos_token_id"] = 400;
+  config["eos_token_id"] = {401, 7};
+  config["pad_token_id"] = 405;
   write("hf/config.json", config.dump());
   write("hf/tokenizer.json", tokenizer().dump());
   write("hf/generation_config.json", "{\"eos_token_id\": 7}\n");
+  write("hf/chat_template.jinja", "{{ messages }}");
   EXPECT_THAT(out({"import", path("hf"), "--output", path("llama")}),
               Names("wrote " + path("llama"), "Llama", "vocabulary 410", "tokenizer.json"));
   EXPECT_EQ(model("llama", 0), model("trained", 3));
@@ -61,9 +64,25 @@ TEST_F(Import, ItsModelIsUsedLikeARun) {
   // Some of the 300 tokens are rows without a token.
   EXPECT_THAT(out({"generate", path("llama"), "--prompt", "It's", "--tokens", "300"}), HasSubstr("It's"));
 
-  const std::string tuned = out({"run", path("llama") + "/config.yaml", "init.from=" + path("llama"),
-                                 "data.files=[" + path("text.txt") + "]", "data.valid_fraction=0.2", "train.steps=2",
-                                 "run.dir=" + path("tuned"), "batch.global=2", "batcher.sequence_length=8"});
+  // Text that spells a special token is ordinary text, unless the run's config says otherwise.
+  write("special.txt", "<|endoftext|>\n");
+  const auto scored = [&] {
+    const std::string line = out({"score", path("llama"), path("special.txt")});
+    return std::stoi(line.substr(line.rfind('\t')));
+  };
+  EXPECT_GT(scored(), 2);
+  const std::string recipe = read_file(path("llama/config.yaml"));
+  write("llama/config.yaml", replaced(recipe, "special_text: text", "special_text: token"));
+  EXPECT_EQ(scored(), 2);  // the second one is the end of the line
+  write("llama/config.yaml", recipe);
+
+  const auto tune = [&](const std::string& run, const Words& more) {
+    out(joined(
+        {"run", path("llama") + "/config.yaml", "data.files=[" + path("text.txt") + "]", "data.valid_fraction=0.2",
+         "train.steps=2", "run.dir=" + path(run), "batch.global=2", "batcher.sequence_length=8"},
+        more));
+  };
+  tune("tuned", {"init.from=" + path("llama")});
   const Json init = json("tuned/provenance.json")["starts"][0]["init"];
   EXPECT_EQ(init["partly"], (Json{"embedding.weight: 403 of 403 rows", "softmax.weight: 403 of 403 rows"}));
   EXPECT_EQ(init["kept"], Json::object());
@@ -71,8 +90,18 @@ TEST_F(Import, ItsModelIsUsedLikeARun) {
   exported("tuned", "hf_tuned");
   EXPECT_EQ(json("hf_tuned/tokenizer.json"), tokenizer());
   EXPECT_EQ(json("hf_tuned/tokenizer_config.json")["bos_token"], "<|endoftext|>");
-  EXPECT_EQ(json("hf_tuned/config.json")["vocab_size"], 403);
-  EXPECT_EQ(json("hf_tuned/config.json")["eos_token_id"], 400);
+  config = json("hf_tuned/config.json");
+  EXPECT_EQ(config["vocab_size"], 403);
+  EXPECT_EQ(config["eos_token_id"], (Json{401, 7}));
+  EXPECT_FALSE(config.contains("pad_token_id"));  // its row has no token
+  for (const char* file : {"generation_config.json", "chat_template.jinja"})
+    EXPECT_EQ(read_file(path("hf_tuned/") + file), read_file(path("hf/") + file));
+  // So are those of a run that starts from a checkpoint of that run, but not those for another tokenizer.
+  tune("again", {"init.from=" + path("tuned/checkpoints/step-2")});
+  EXPECT_EQ(read_file(path("again/huggingface/chat_template.jinja")), "{{ messages }}");
+  write("other.json", tokenizer().dump(1));
+  tune("other", {"init.from=" + path("llama"), "data.tokenizer_file=" + path("other.json")});
+  EXPECT_FALSE(std::filesystem::exists(path("other/huggingface")));
   // The export of the import has the files of the original.
   exported("llama", "hf_again");
   EXPECT_EQ(read_file(path("hf_again/generation_config.json")), "{\"eos_token_id\": 7}\n");
@@ -91,6 +120,24 @@ TEST_F(Import, WithoutATokenizerThereIsNoText) {
               Refuses("hf/config.json", "'model_type' is missing"));
 }
 
+// A text that begins with </s> and is continued by 32 tokens has 32 tokens that the model reads, and one that it does
+// not read.
+TEST_F(Import, PositionsThatTheModelLacksAreRefused) {
+  train("a", "positions: learned");
+  const auto generated = [&](const char* tokens) { return lmx({"generate", path("a"), "--tokens", tokens}); };
+  EXPECT_THAT(generated("32"), Succeeds());
+  EXPECT_THAT(generated("33"), Refuses("positions for 32 tokens", "--tokens must be at most 32"));
+  EXPECT_EQ(generated("33").out, "");
+  std::string line = "a";
+  for (int i = 1; i < 31; ++i) line += " a";
+  write("text.txt", line + "\n" + line + " a\n");
+  const Outcome scores = lmx({"score", path("a"), path("text.txt")});
+  EXPECT_THAT(scores, Warns("1 lines have more than 32 tokens", "no more positions"));
+  EXPECT_THAT(scores.out, testing::EndsWith("\t32\n-inf\t-inf\t0\n"));
+  train("b", "positions: rope");
+  EXPECT_THAT(lmx({"generate", path("b"), "--tokens", "33"}), Succeeds());
+}
+
 // The tokenizer that lmx trains becomes a tokenizer.model, which lmx reads again.
 TEST_F(Import, SubwordsOfLmxAreKept) {
   std::string text;
@@ -105,7 +152,11 @@ TEST_F(Import, SubwordsOfLmxAreKept) {
   EXPECT_THAT(read_file(path("hf/README.txt")), Names("sentencepiece and protobuf"));
   EXPECT_EQ(json("hf/tokenizer_config.json")["add_prefix_space"], false);
   EXPECT_EQ(json("hf/config.json")["architectures"], Json{"Qwen2ForCausalLM"});
+  write("hf/tokenizer.json", "{}");  // of a kind that lmx does not read, but transformers does
   EXPECT_THAT(out({"import", path("hf"), "--output", path("b")}), HasSubstr("subwords.model"));
+  exported("b", "hf_b");
+  EXPECT_EQ(read_file(path("hf_b/tokenizer.model")), read_file(path("a/subwords.model")));
+  EXPECT_EQ(read_file(path("hf_b/tokenizer.json")), "{}");
   const auto score = [&](const std::string& run) { return out({"score", path(run), path("text.txt")}); };
   EXPECT_EQ(score("b"), score("a"));
 }

@@ -1,5 +1,6 @@
 // Writes models in layouts of Hugging Face's transformers: an encoder-decoder like Marian, a decoder like GPT-2, and
 // the model `gpt` in one of the layouts GPT-2, Llama, Qwen2 and Qwen3.
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -10,6 +11,7 @@
 #include "app/text/subword_tokenizer.h"
 #include "app/text/subwords.h"
 #include "base/files.h"
+#include "config/messages.h"
 #include "lmx/error.h"
 
 namespace lmx::train {
@@ -251,31 +253,13 @@ namespace {
 
 using huggingface::GptFields;
 
-constexpr const char* kFields[] = {"layers",
-                                   "d",
-                                   "heads",
-                                   "kv_heads",
-                                   "head_size",
-                                   "ffn",
-                                   "context",
-                                   "norm",
-                                   "norm_eps",
-                                   "rope_base",
-                                   "activation",
-                                   "rope_scaling.factor",
-                                   "positions",
-                                   "bias",
-                                   "qkv_bias",
-                                   "qk_norm",
-                                   "tie",
-                                   "rope_scaling.low",
-                                   "dropout",
-                                   "rope_scaling.high",
-                                   "rope_scaling.original"};
+constexpr const char* kFields =
+    "layers d heads kv_heads head_size ffn context positions norm norm_eps activation bias qkv_bias qk_norm tie "
+    "dropout rope_base rope_scaling.factor rope_scaling.low rope_scaling.high rope_scaling.original";
 
 GptFields fields_of(const ModelTraits& traits) {
   GptFields fields;
-  for (const char* field : kFields) fields[field] = traits.text(field);
+  for (const std::string& field : config::split(kFields, ' ')) fields[field] = traits.text(field.c_str());
   return fields;
 }
 
@@ -306,6 +290,14 @@ Json id_or_null(int32_t id) {
   return id < 0 ? Json() : Json(id);
 }
 
+// False: an id, or one of a list, is that of a row that this model does not have. Fine-tuning leaves out rows of a
+// table without a token.
+bool names_entries(const Json& ids, int32_t entries) {
+  if (ids.is_array())
+    return std::all_of(ids.begin(), ids.end(), [&](const Json& id) { return names_entries(id, entries); });
+  return !ids.is_number() || ids < entries;
+}
+
 std::string carried(const ExportSource& source, const char* name) {
   return str(source.directory, "/", kCarriedFolder, "/", name);
 }
@@ -317,8 +309,11 @@ void put_special_ids(const ExportSource& source, Json& config) {
   std::error_code error;
   if (!std::filesystem::exists(path, error)) return;
   const Json imported = huggingface::parse_object(read_file(path), "[export] " + path);
-  for (const char* key : {"bos_token_id", "eos_token_id", "pad_token_id"})
-    if (const auto found = imported.find(key); found != imported.end()) config[key] = *found;
+  for (const char* key : {"bos_token_id", "eos_token_id", "pad_token_id"}) {
+    const auto found = imported.find(key);
+    if (found == imported.end() || !names_entries(*found, source.vocabulary.size())) continue;
+    config[key] = *found;
+  }
 }
 
 Json model_config(const ExportSource& source, const huggingface::Layout& layout, const GptFields& fields) {
@@ -344,15 +339,16 @@ Json tokenizer_config(const ExportSource& source, const data::SubwordTokenizer& 
 // those that lmx would write.
 void write_tokenizer(const ExportSource& source, NewFolder& folder) {
   std::error_code error;
+  const auto is_carried = [&](const char* name) { return std::filesystem::exists(carried(source, name), error); };
   for (const char* name : kCarriedFiles)
-    if (std::filesystem::exists(carried(source, name), error)) folder.copy(carried(source, name), name);
+    if (is_carried(name)) folder.copy(carried(source, name), name);
   if (!std::filesystem::exists(source.directory + "/" + data::kCodecFile, error))
     return folder.copy(source.directory + "/vocabulary.tsv", "vocabulary.tsv");
   const auto tokenizer = load_text_tokenizer(source.directory);
   const bool pieces = tokenizer->file_name() == std::string_view(data::kSubwordFile);
-  folder.write(pieces ? "tokenizer.model" : tokenizer->file_name(), std::string_view(tokenizer->file()));
-  if (!std::filesystem::exists(carried(source, "tokenizer_config.json"), error))
-    folder.write("tokenizer_config.json", tokenizer_config(source, *tokenizer));
+  const char* name = pieces ? "tokenizer.model" : tokenizer->file_name();
+  if (!is_carried(name)) folder.write(name, std::string_view(tokenizer->file()));
+  if (!is_carried("tokenizer_config.json")) folder.write("tokenizer_config.json", tokenizer_config(source, *tokenizer));
 }
 
 constexpr const char* kGptReadMe = R"(A language model for Hugging Face's transformers.

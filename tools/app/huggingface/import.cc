@@ -7,6 +7,7 @@
 #include "app/huggingface/layouts.h"
 #include "app/huggingface/weights.h"
 #include "app/runs/run_directory.h"
+#include "app/runs/stored_parameters.h"
 #include "app/text/subword_tokenizer.h"
 #include "app/text/subwords.h"
 #include "backend/convert.h"
@@ -163,12 +164,12 @@ StateDict read_parameters(const Source& source, const std::vector<ParameterSpec>
   return parameters;
 }
 
-void carry(const std::string& directory, train::NewFolder& folder) {
-  std::error_code error;
-  fs::create_directory(str(folder.draft(), "/", train::kCarriedFolder), error);
+// Copies the carried files of the folder `from` to the run `to`.
+void carry(const fs::path& from, const fs::path& to) {
+  fs::create_directory(to / train::kCarriedFolder);
   const auto copy = [&](const char* name) {
-    if (const std::string path = str(directory, "/", name); fs::exists(path, error))
-      folder.copy(path, str(train::kCarriedFolder, "/", name));
+    if (fs::exists(from / name))
+      fs::copy_file(from / name, to / train::kCarriedFolder / name, fs::copy_options::overwrite_existing);
   };
   copy("config.json");
   for (const char* name : train::kCarriedFiles) copy(name);
@@ -192,13 +193,21 @@ ImportReport import_huggingface(const std::string& directory, const std::string&
   folder.write("config.yaml", std::string_view(to_yaml(recipe.full)));
   train::save_vocabulary(folder.draft(), vocabulary);
   if (tokenizer) save_text_codecs({nullptr, tokenizer}, folder.draft());
-  carry(directory, folder);
+  carry(directory, folder.draft());
   train::write_status(folder.draft(), "done", 0, "imported from " + directory);
   save_checkpoint(folder.draft(), 0, state);
   ImportReport report{source.layout->name, tokenizer ? tokenizer->file_name() : "", 0, source.words};
   for (const auto& [name, value] : state.model) report.parameters += value.numel();
   folder.finish();
   return report;
+}
+
+void train::carry_files(const std::string& checkpoint, const data::SubwordTokenizer& tokenizer,
+                        const std::string& directory) {
+  namespace fs = std::filesystem;
+  const fs::path from = run_of(checkpoint), file = from / tokenizer.file_name();
+  if (fs::exists(from / kCarriedFolder) && fs::exists(file) && read_file(file.string()) == tokenizer.file())
+    huggingface::carry(from / kCarriedFolder, directory);
 }
 
 }  // namespace lmx

@@ -5,6 +5,9 @@
 #include <string>
 
 namespace lmx {
+namespace data {
+class SubwordTokenizer;
+}
 
 struct ImportReport {
   std::string layout;     // "Llama"
@@ -20,10 +23,20 @@ ImportReport import_huggingface(const std::string& directory, const std::string&
 namespace train {
 
 // The files of a Hugging Face folder that an import keeps unread in the folder kCarriedFolder of the run, and an export
-// of this run writes again. The folder also has config.json, from which an export takes the special ids.
+// of this run, or of a run that starts from it, writes again. The folder also has config.json, from which an export
+// takes the special ids.
 inline constexpr const char* kCarriedFolder = "huggingface";
-inline constexpr const char* kCarriedFiles[] = {"generation_config.json", "tokenizer_config.json",
-                                                "special_tokens_map.json", "chat_template.jinja"};
+inline constexpr const char* kCarriedFiles[] = {"generation_config.json",
+                                                "tokenizer_config.json",
+                                                "special_tokens_map.json",
+                                                "chat_template.jinja",
+                                                "tokenizer.json",
+                                                "added_tokens.json",
+                                                "vocab.json",
+                                                "merges.txt"};
+// Copies these files from the run of `checkpoint`, if it has them, to the run in `directory`, which starts from this
+// checkpoint. Copies nothing if the other run has another tokenizer than `tokenizer`.
+void carry_files(const std::string& checkpoint, const data::SubwordTokenizer& tokenizer, const std::string& directory);
 
 }  // namespace train
 }  // namespace lmx

@@ -218,14 +218,16 @@ int64_t targets_of(const Ids& line) {
 
 class LineScorer {
  public:
-  LineScorer(SavedRun& run, const ScoreLinesOptions& options) : run_(run), options_(options) {}
+  LineScorer(SavedRun& run, const ScoreLinesOptions& options)
+      : run_(run), options_(options), max_length_(std::min(options.max_length, run.longest)) {}
+  int64_t max_length() const { return max_length_; }
 
   // Returns the log-likelihoods of the lines in nats; -inf for a line that is too long.
   std::vector<double> score(const std::vector<Ids>& lines) {
     std::vector<double> sums(lines.size(), 0);
     std::vector<size_t> order;
     for (size_t i = 0; i < lines.size(); ++i) {
-      if (targets_of(lines[i]) > options_.max_length)
+      if (targets_of(lines[i]) > max_length_)
         sums[i] = -INFINITY;
       else if (targets_of(lines[i]) > 0)
         order.push_back(i);
@@ -287,6 +289,7 @@ class LineScorer {
 
   SavedRun& run_;
   const ScoreLinesOptions& options_;
+  int64_t max_length_;
 };
 
 void check(const ScoreLinesOptions& o) {
@@ -340,8 +343,10 @@ LineScores score_lines(const std::string& directory, const ScoreLinesOptions& op
   text.warn_of_losses("[score] the text");
   total.unknown = text.unknown();
   if (total.too_long > 0)
-    log_warn(str("[score] ", total.too_long, " lines have more than ", options.max_length,
-                 " tokens and are not scored (-inf); --max-length raises the limit"));
+    log_warn(str("[score] ", total.too_long, " lines have more than ", scorer.max_length(),
+                 " tokens and are not scored (-inf); ",
+                 scorer.max_length() < options.max_length ? "the model has no more positions"
+                                                          : "--max-length raises the limit"));
   return total;
 }
 

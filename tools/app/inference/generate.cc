@@ -40,6 +40,16 @@ void check(const GenerateOptions& o) {
     throw UserError(str("[generate] a unit can be held at a finite value, not at ", o.held_value));
 }
 
+// UserError: the prompt, its first token included, and the tokens to draw are longer than the model's positions. The
+// last token that is drawn is not read.
+void check_length(const SavedRun& run, int64_t prompt, int64_t tokens) {
+  const int64_t most = run.longest - prompt + 1;
+  if (tokens <= most) return;
+  const std::string remedy = most > 0 ? str("--tokens must be at most ", most) : "the prompt must be shorter";
+  throw UserError(str("[generate] the model has positions for ", run.longest, " tokens, and a prompt of ", prompt,
+                      " tokens with ", tokens, " more is longer: ", remedy));
+}
+
 // Feeds tokens to the model. A held unit is set to its value before each token. A model with a decoding cache reads one
 // token after the other. Other models use forward(): with the carried state if the model has one, otherwise with the
 // whole text each time.
@@ -103,6 +113,7 @@ std::string generate_text(const std::string& directory, const GenerateOptions& o
     throw UserError(str("[generate] ", directory, " holds a translation model, which writes nothing without a source: ",
                         "use lmx translate ", directory));
   }
+  check_length(run, std::ssize(ids), options.tokens);
   Reader reader(run, options);
   const RandomKey key = RandomKey(static_cast<uint64_t>(options.seed)).fold("generate");
   std::vector<int32_t> input = ids;

@@ -31,7 +31,8 @@ TextRules text_rules(const Node& data) {
   return {{config.lower_case, tokenized, data::unit_of_tokens(config.tokens)},
           config.preprocess == "puri",
           config.end_of_line,
-          data::document_token_of(config)};
+          data::document_token_of(config),
+          config.special_text};
 }
 
 bool has_text(const Node& data) {
@@ -46,7 +47,7 @@ RunText::RunText(const Recipe& recipe, const Vocabulary& vocabulary, const std::
     throw UserError(str("[text] ", directory,
                         " was trained on files of ids without a tokenizer (data.tokenizer_file), so it ",
                         "neither reads nor writes text"));
-  subwords_ = load_text_tokenizer(directory);
+  subwords_ = load_text_tokenizer(directory, text_.special_text);
   if (subwords_->eos() < 0) text_.document_token = data::DocumentToken::none;
   encoder_ = subwords_->encoder();
 }

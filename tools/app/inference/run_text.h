@@ -24,6 +24,7 @@ struct TextRules {
   data::TokenizerRules rules;
   bool puri = false, end_of_line = true;
   data::DocumentToken document_token = data::DocumentToken::begin;  // for subwords
+  std::string special_text = "text";                                // the same
 };
 TextRules text_rules(const Node& data);
 bool has_text(const Node& data);  // false: files of ids without a tokenizer

@@ -52,6 +52,13 @@ void check_rows(const Network& network, const StateDict& values, int64_t words, 
   }
 }
 
+// The architecture `gpt` with learned positions has vectors for `context` positions; all others read any length.
+int64_t longest_of(const Node& model) {
+  const auto value = [&](const char* trait) { return trait_of(PluginKind::model, model, "model", trait); };
+  const bool limited = value(trait::kArchitecture) == "gpt" && value("positions") == "learned";
+  return limited ? parse_int(value("context")).value() : std::numeric_limits<int64_t>::max();
+}
+
 }  // namespace
 
 SavedRun::SavedRun(const std::string& directory, const Recipe& recipe, const Vocabulary& vocabulary,
@@ -75,6 +82,7 @@ SavedRun::SavedRun(const std::string& directory, const Recipe& recipe, const Voc
   }
   require_finite(stored.values, checkpoint);
   step = stored.step;
+  longest = longest_of(recipe.model);
 }
 
 }  // namespace train

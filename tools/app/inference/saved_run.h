@@ -25,6 +25,7 @@ struct SavedRun {
   ParameterStore params;   // the EMA parameters if the run keeps them
   int64_t step = 0;        // 0 if only a file of parameters was loaded
   std::string checkpoint;  // its folder or file
+  int64_t longest;         // tokens of the longest sequence that the model reads
 };
 
 // Returns the recipe in config.yaml of `directory`. `device`: where to compute instead of on the run's own device; "":

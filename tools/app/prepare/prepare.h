@@ -32,6 +32,7 @@ struct PrepareSettings {
   double train_fraction = 1;  // of the training split's lines; the other lines only count for the vocabulary
   std::shared_ptr<const SubwordTokenizer> tokenizer = nullptr;  // for subwords; null: trained with vocab_size entries
   DocumentToken document_token = DocumentToken::begin;          // for subwords
+  std::string special_text = "text";                            // the same
   uint64_t split_seed = 0;
   int threads = 1;
   size_t chunk_bytes = 4 << 20;

@@ -174,7 +174,8 @@ std::shared_ptr<const SubwordTokenizer> trained_tokenizer(const Text& text) {
   std::array<SplitCounts, kSplits> documents;
   const WordTable pieces = count_training_pieces(text, documents);
   check_splits(text.settings, documents, documents[0].lines);  // before the training, with bytes in place of tokens
-  return make_tokenizer({train_text_subwords(pieces, text.settings.vocab_size), "the trained model", true});
+  return make_tokenizer(
+      {train_subwords(pieces, {.vocab_size = text.settings.vocab_size, .text = true}), "the trained model", true});
 }
 
 // Encodes documents, and counts the ids of the training split.

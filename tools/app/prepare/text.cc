@@ -42,6 +42,7 @@ PrepareSettings settings_of(const TextConfig& config, const TextSources& sources
   s.threads = preparing_threads(config.threads);
   if (s.rules.unit != Unit::subword) return s;
   s.document_token = document_token_of(config);
+  s.special_text = config.special_text;
   if (!config.tokenizer_file.empty())
     s.tokenizer = make_tokenizer({read_file(config.tokenizer_file), config.tokenizer_file, false, config.special_text});
   return s;
@@ -69,7 +70,7 @@ Json identity(const PrepareSettings& s, const std::vector<SourceFile>& files) {
   if (s.rules.unit == Unit::subword) {
     id["document_token"] = static_cast<int>(s.document_token);
     id["tokenizer"] = s.tokenizer ? hash_text(s.tokenizer->file()) : "trained";
-    if (s.tokenizer && s.tokenizer->special() != "text") id["special_text"] = s.tokenizer->special();
+    if (s.special_text != "text") id["special_text"] = s.special_text;
     for (size_t i = 0; i < files.size(); ++i)
       if (files[i].format != Format::csv && files[i].format != Format::jsonl)
         id["files"][i]["document"] = static_cast<int>(files[i].format);
@@ -172,7 +173,7 @@ Dataset load(const std::string& directory, const TextConfig& config) {
   dataset.valid = TokenArray::map(directory + "/valid.bin");
   dataset.test = TokenArray::map(directory + "/test.bin");
   if (report.unit == Unit::subword) {
-    const auto tokenizer = load_text_tokenizer(directory);
+    const auto tokenizer = load_text_tokenizer(directory, config.special_text);
     dataset.token_bytes = tokenizer->token_bytes();
     dataset.codecs.target = tokenizer;
   }

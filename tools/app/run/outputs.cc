@@ -44,7 +44,8 @@ bool is_name_of_checkpoint(const std::string& name) {
 }
 
 bool is_name_of_sweep(const std::string& name) {
-  return is_one_of(name, std::array{"sweep.json", "journal.jsonl", "results.json", "table.csv", "table.md", "table.html", ".lock"});
+  return is_one_of(
+      name, std::array{"sweep.json", "journal.jsonl", "results.json", "table.csv", "table.md", "table.html", ".lock"});
 }
 
 // A folder of the cache, or one that `lmx data` made for it elsewhere.
@@ -140,7 +141,7 @@ bool is_name_of_run(const std::string& name) {
   return name.starts_with("events.out.tfevents.") ||
          is_one_of(name, std::array{"config.yaml", "provenance.json", "status.json", "metrics.jsonl", "log.txt",
                                     "memory.json", "vocabulary.tsv", "subwords.model", "tokenizer.json", "codecs.json",
-                                    "sub_batch_times.json", "mean.safetensors", "checkpoints", ".lock"});
+                                    "sub_batch_times.json", "mean.safetensors", "checkpoints", "huggingface", ".lock"});
 }
 
 std::string loss_by_output(const std::string& output, const std::vector<NamedInput>& inputs) {

@@ -9,6 +9,7 @@
 
 #include "app/corpora/corpora.h"
 #include "app/datasets/open.h"
+#include "app/huggingface/import.h"
 #include "app/inference/run_text.h"
 #include "app/inference/saved_run.h"
 #include "app/memory/batch_fit.h"
@@ -17,6 +18,7 @@
 #include "app/run/outputs.h"
 #include "app/runs/run_directory.h"
 #include "app/runs/supervision.h"
+#include "app/text/subword_tokenizer.h"
 #include "app/text/subwords.h"
 #include "app/translation/translate.h"
 #include "backend/cuda.h"
@@ -396,6 +398,9 @@ RunResult run_session(const RunPlan& plan, Session& session, const RunPlace& pla
     write_file(directory + "/config.yaml", to_yaml(plan.full));
     save_vocabulary(directory, session.data.vocabulary);
     if (session.data.codecs.target) save_text_codecs(session.data.codecs, directory);
+    if (const auto* text = dynamic_cast<const data::SubwordTokenizer*>(session.data.codecs.target.get());
+        text && !plan.init.path.empty())
+      carry_files(plan.init.path, *text, directory);
     if (!session.shared->costs->empty()) write_file(directory + "/" + kCostsFile, session.shared->costs->to_json());
     Provenance provenance = provenance_of(session, plan.init, plan.options);
     provenance.changes = changes_of(resumed);

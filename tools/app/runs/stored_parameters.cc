@@ -80,22 +80,20 @@ void require_finite(const StateDict& values, const std::string& from) {
   }
 }
 
+std::filesystem::path run_of(const std::string& checkpoint) {
+  std::error_code error;
+  const auto path = std::filesystem::weakly_canonical(checkpoint, error);
+  for (auto folder = path; folder.has_relative_path(); folder = folder.parent_path())
+    if (folder.filename() == "checkpoints") return folder.parent_path();
+  return path.parent_path();
+}
+
 namespace {
 
 namespace fs = std::filesystem;
 
 std::string shown(const VocabularyMark& mark) {
   return "SHA-256 " + mark.sha256.substr(0, 12);
-}
-
-// Returns the run that parameters belong to, according to their path: RUN/checkpoints/step-N, a file in it, or a file
-// in RUN.
-fs::path run_of(const std::string& checkpoint) {
-  std::error_code error;
-  const fs::path path = fs::weakly_canonical(checkpoint, error);
-  for (fs::path folder = path; folder.has_relative_path(); folder = folder.parent_path())
-    if (folder.filename() == "checkpoints") return folder.parent_path();
-  return path.parent_path();
 }
 
 // Example: ": entry 7 is 'a' there, 'b' here".

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
@@ -29,6 +30,10 @@ StoredParameters load_stored(const std::string& path, const std::shared_ptr<Allo
 
 // RunError: a value is NaN or infinite, so the model cannot be used. `from` names the file or checkpoint.
 void require_finite(const StateDict& values, const std::string& from);
+
+// Returns the run that parameters belong to, according to their path: RUN/checkpoints/step-N, a file in it, or a file
+// in RUN.
+std::filesystem::path run_of(const std::string& checkpoint);
 
 // Checks whether parameters were trained with the vocabulary that they are used with.
 

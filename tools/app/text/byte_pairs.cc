@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <array>
 #include <queue>
-#include <utility>
 
 #include "app/text/utf8.h"
 #include "lmx/error.h"
@@ -249,7 +248,7 @@ using Owned = std::unique_ptr<T, Free<T, free>>;
 
 struct Pattern::Impl {
   std::string text, place;
-  Owned<pcre2_code, pcre2_code_free> code;
+  Owned<pcre2_code, pcre2_code_free> code = {};
   bool jit = false;
 };
 
@@ -257,9 +256,7 @@ std::string Pattern::translated(const std::string& pattern, const std::string& p
   return Translator(pattern, place).run();
 }
 
-Pattern::Pattern(const std::string& pattern, bool literal, const std::string& place) : impl_(std::make_unique<Impl>()) {
-  impl_->text = pattern;
-  impl_->place = place;
+Pattern::Pattern(const std::string& pattern, bool literal, const std::string& place) {
   const std::string text = literal ? pattern : translated(pattern, place);
   const Owned<pcre2_compile_context, pcre2_compile_context_free> context(pcre2_compile_context_create(nullptr));
   pcre2_set_newline(context.get(), PCRE2_NEWLINE_LF);
@@ -267,53 +264,39 @@ Pattern::Pattern(const std::string& pattern, bool literal, const std::string& pl
       PCRE2_UTF | (literal ? PCRE2_LITERAL : PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C);
   int error = 0;
   PCRE2_SIZE offset = 0;
-  impl_->code.reset(pcre2_compile(bytes_of(text), text.size(), options, &error, &offset, context.get()));
-  if (!impl_->code) throw UserError(str(place, "'", pattern, "' is no pattern: ", message_of(error)));
+  Impl impl{pattern, place};
+  impl.code.reset(pcre2_compile(bytes_of(text), text.size(), options, &error, &offset, context.get()));
+  if (!impl.code) throw UserError(str(place, "'", pattern, "' is no pattern: ", message_of(error)));
   uint32_t empty = 0;
-  pcre2_pattern_info(impl_->code.get(), PCRE2_INFO_MATCHEMPTY, &empty);
+  pcre2_pattern_info(impl.code.get(), PCRE2_INFO_MATCHEMPTY, &empty);
   if (empty || text.empty()) throw UserError(str(place, "the pattern '", pattern, "' matches the empty text"));
-  impl_->jit = pcre2_jit_compile(impl_->code.get(), PCRE2_JIT_COMPLETE) == 0;  // without JIT, matching is only slower
+  impl.jit = pcre2_jit_compile(impl.code.get(), PCRE2_JIT_COMPLETE) == 0;  // without JIT, matching is only slower
+  impl_ = std::make_shared<const Impl>(std::move(impl));
 }
 
-Pattern::~Pattern() = default;
-
-namespace {
-
-struct MatchMemory {
+struct Pattern::Matcher::Memory {
   Owned<pcre2_match_data, pcre2_match_data_free> match;
   Owned<pcre2_match_context, pcre2_match_context_free> context;
   Owned<pcre2_jit_stack, pcre2_jit_stack_free> stack;
 };
 
-}  // namespace
-
-Pattern::Matcher::Matcher(const Pattern& pattern) : pattern_(&pattern) {
-  auto memory = std::make_unique<MatchMemory>();
-  memory->match.reset(pcre2_match_data_create_from_pattern(pattern.impl_->code.get(), nullptr));
-  memory->context.reset(pcre2_match_context_create(nullptr));
-  memory->stack.reset(pcre2_jit_stack_create(kLeastStack, kMostStack, nullptr));
-  pcre2_set_match_limit(memory->context.get(), kMatchLimit);
-  pcre2_jit_stack_assign(memory->context.get(), nullptr, memory->stack.get());
-  data_ = memory.release();
+Pattern::Matcher::Matcher(const Pattern& pattern) : pattern_(pattern.impl_), memory_(std::make_shared<Memory>()) {
+  memory_->match.reset(pcre2_match_data_create_from_pattern(pattern_->code.get(), nullptr));
+  memory_->context.reset(pcre2_match_context_create(nullptr));
+  memory_->stack.reset(pcre2_jit_stack_create(kLeastStack, kMostStack, nullptr));
+  pcre2_set_match_limit(memory_->context.get(), kMatchLimit);
+  pcre2_jit_stack_assign(memory_->context.get(), nullptr, memory_->stack.get());
 }
-
-Pattern::Matcher::~Matcher() {
-  delete static_cast<MatchMemory*>(data_);
-}
-
-Pattern::Matcher::Matcher(Matcher&& other) noexcept
-    : pattern_(other.pattern_), data_(std::exchange(other.data_, nullptr)) {}
 
 bool Pattern::Matcher::find(std::string_view text, size_t from, size_t& begin, size_t& end) {
-  const auto* memory = static_cast<MatchMemory*>(data_);
-  const auto match = pattern_->impl_->jit ? pcre2_jit_match : pcre2_match;
-  const int code = match(pattern_->impl_->code.get(), bytes_of(text), text.size(), from, PCRE2_NO_UTF_CHECK,
-                         memory->match.get(), memory->context.get());
+  const auto match = pattern_->jit ? pcre2_jit_match : pcre2_match;
+  const int code = match(pattern_->code.get(), bytes_of(text), text.size(), from, PCRE2_NO_UTF_CHECK,
+                         memory_->match.get(), memory_->context.get());
   if (code == PCRE2_ERROR_NOMATCH) return false;
   if (code < 0)
-    throw UserError(str(pattern_->impl_->place, "the pattern '", pattern_->impl_->text,
-                        "' cannot be matched to a text of ", text.size(), " bytes: ", message_of(code)));
-  const PCRE2_SIZE* range = pcre2_get_ovector_pointer(memory->match.get());
+    throw UserError(str(pattern_->place, "the pattern '", pattern_->text, "' cannot be matched to a text of ",
+                        text.size(), " bytes: ", message_of(code)));
+  const PCRE2_SIZE* range = pcre2_get_ovector_pointer(memory_->match.get());
   begin = range[0];
   end = range[1];
   return end > begin;
@@ -346,8 +329,8 @@ std::vector<Part> merged(std::vector<Part> parts, bool next) {
 
 PreTokenizer::PreTokenizer(const std::vector<PreTokenizerStep>& steps) {
   for (const PreTokenizerStep& rule : steps) {
-    steps_.push_back({rule, {}, {}});
-    if (rule.pattern) steps_.back().matcher.emplace_back(*rule.pattern);
+    Step& step = steps_.emplace_back(Step{rule, {}, {}});
+    if (rule.pattern) step.matcher.emplace(*rule.pattern);
   }
 }
 
@@ -363,12 +346,12 @@ void PreTokenizer::cut_from(size_t index, std::string_view text, const Visit& pi
   const auto next = [&](size_t begin, size_t end) {
     if (end > begin) cut_from(index + 1, text.substr(begin, end - begin), piece);
   };
-  if (!step.rule.pattern) return next(0, text.size());
+  if (!step.matcher) return next(0, text.size());
   using Behaviour = PreTokenizerStep::Behaviour;
   const Behaviour behaviour = step.rule.behaviour;
   std::vector<Part> parts;
   size_t at = 0, begin = 0, end = 0;
-  while (at < text.size() && step.matcher[0].find(text, at, begin, end)) {
+  while (at < text.size() && step.matcher->find(text, at, begin, end)) {
     if (behaviour == Behaviour::with_previous || behaviour == Behaviour::with_next) {
       if (begin > at) parts.push_back({at, begin, false});
       parts.push_back({begin, end, true});

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -148,42 +149,38 @@ bool bytes_of_characters(std::string_view text, std::string& bytes);
 
 // A regular expression of a tokenizer.json, which is written for Oniguruma, matched by PCRE2 with JIT. Thread-safe.
 class Pattern {
+  struct Impl;
+
  public:
   // UserError, beginning with `place`: no regular expression, one that matches nothing at some place (the empty text),
   // or one with a part that PCRE2 reads differently.
   Pattern(const std::string& pattern, bool literal, const std::string& place);
-  ~Pattern();
-  Pattern(const Pattern&) = delete;
-  Pattern& operator=(const Pattern&) = delete;
 
   // Memory of a thread for matching.
   class Matcher {
    public:
     explicit Matcher(const Pattern& pattern);
-    ~Matcher();
-    Matcher(Matcher&&) noexcept;
     // Finds the first match at or after `from`; false if there is none. UserError: the pattern needs more steps than
     // the limit. REQUIRES: `text` is UTF-8.
     bool find(std::string_view text, size_t from, size_t& begin, size_t& end);
 
    private:
-    const Pattern* pattern_;
-    void* data_;
+    struct Memory;
+    std::shared_ptr<const Impl> pattern_;
+    std::shared_ptr<Memory> memory_;
   };
 
   // `pattern` in the syntax of PCRE2; UserError as above.
   static std::string translated(const std::string& pattern, const std::string& place);
 
  private:
-  friend class Matcher;
-  struct Impl;
-  std::unique_ptr<Impl> impl_;
+  std::shared_ptr<const Impl> impl_;
 };
 
 // One step of a pre-tokenizer.
 struct PreTokenizerStep {
   enum class Behaviour { isolated, removed, with_previous, with_next };
-  std::shared_ptr<const Pattern> pattern;  // null: cuts nothing
+  std::optional<Pattern> pattern = {};  // none: cuts nothing
   Behaviour behaviour = Behaviour::isolated;
   bool prefix_space = false;  // puts a space before each piece that has none
 };
@@ -200,7 +197,7 @@ class PreTokenizer {
   void cut_from(size_t index, std::string_view text, const Visit& piece);
   struct Step {
     PreTokenizerStep rule;
-    std::vector<Pattern::Matcher> matcher;  // one, or none
+    std::optional<Pattern::Matcher> matcher;
     std::string prefixed;
   };
   std::vector<Step> steps_;

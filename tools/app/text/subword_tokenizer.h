@@ -35,8 +35,7 @@ class SubwordTokenizer : public TextCodec {
   virtual std::string description() const = 0;     // for people: "byte-pair encoding of SentencePiece"
   virtual const std::string& file() const = 0;     // the content of the tokenizer's file
   virtual const char* file_name() const = 0;       // its name in a run's folder
-  virtual bool own() const { return false; }       // TokenizerFile::own and special
-  virtual const std::string& special() const = 0;
+  virtual bool own() const { return false; }       // TokenizerFile::own
 
   // Bytes of text that each id stands for: 0 for special ids, NaN for the unknown piece.
   std::vector<double> token_bytes() const;
@@ -52,7 +51,7 @@ class SubwordTokenizer : public TextCodec {
 
 struct TokenizerFile {
   std::string content, path;     // path: for messages
-  bool own = false;              // a `.model` that train_text_subwords() wrote: its pieces end where words do
+  bool own = false;              // a `.model` that lmx trained on text: its pieces end where words do
   std::string special = "text";  // data.special_text
 };
 
@@ -63,11 +62,7 @@ std::shared_ptr<const SubwordTokenizer> make_tokenizer(TokenizerFile file);
 // beginning with the file's path: no JSON, or a part that lmx does not read; the message names the part.
 std::shared_ptr<const SubwordTokenizer> make_json_tokenizer(TokenizerFile file);
 
-// Adds the pieces of a text to `pieces`, on whose counts train_text_subwords() is trained.
+// Adds the pieces of a text to `pieces`, on whose counts train_subwords() with SubwordTraining::text trains.
 void count_pieces(std::string_view text, WordTable& pieces);
-// Trains byte-pair encoding on pieces and their counts: bytes for unknown characters, digits one by one, white space
-// kept. The result is the same for any order of `pieces`. Returns the content of the model's file. UserError:
-// vocab_size is too small for the characters of the text, or larger than the number of subwords that it can give.
-std::string train_text_subwords(const WordTable& pieces, int64_t vocab_size);
 
 }  // namespace lmx::data

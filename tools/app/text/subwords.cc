@@ -350,8 +350,7 @@ void save_tokenizer(const data::SubwordTokenizer& tokenizer, const std::string& 
   const data::Json json = {{"format", 1},
                            {"tokenizer", tokenizer.file_name()},
                            {"xxh3", hash_text(tokenizer.file())},
-                           {"own", tokenizer.own()},
-                           {"special_text", tokenizer.special()}};
+                           {"own", tokenizer.own()}};
   write_file(directory + "/" + data::kCodecFile, json.dump(1) + "\n");
 }
 
@@ -385,11 +384,12 @@ TextCodecs load_text_codecs(const std::string& directory) {
   });
 }
 
-std::shared_ptr<const data::SubwordTokenizer> load_text_tokenizer(const std::string& directory) {
+std::shared_ptr<const data::SubwordTokenizer> load_text_tokenizer(const std::string& directory,
+                                                                  const std::string& special_text) {
   require_file(directory, data::kCodecFile, "run of subwords");
   return read_codecs(directory, [&](const data::Json& json) {
     const std::string path = str(directory, "/", json.at("tokenizer").get<std::string>());
-    data::TokenizerFile file{read_file(path), path, json.at("own"), json.value("special_text", "text")};
+    data::TokenizerFile file{read_file(path), path, json.at("own"), special_text};
     if (json.at("xxh3") != hash_text(file.content))
       throw UserError(str(path, " is not the one that it was written for"));
     return data::make_tokenizer(std::move(file));

@@ -20,7 +20,8 @@ namespace lmx::data {
 struct SubwordTraining {
   int64_t vocab_size = 0;      // with <unk> and </s>
   bool split_scripts = false;  // no subword contains characters of two scripts, or digits and letters
-  bool text = false;           // for train_text_subwords() of subword_tokenizer.h
+  // The words are the pieces of count_pieces(): bytes for unknown characters, digits one by one, white space kept.
+  bool text = false;
 };
 
 // Trains on words and their counts; the result is the same for any order of `words`. Returns the model's bytes.
@@ -106,7 +107,8 @@ TextCodecs load_text_codecs(const std::string& directory);
 namespace data {
 class SubwordTokenizer;
 }
-// The tokenizer of a language model of subwords. UserError: as load_text_codecs().
-std::shared_ptr<const data::SubwordTokenizer> load_text_tokenizer(const std::string& directory);
+// The tokenizer of a language model of subwords. `special_text`: data.special_text. UserError: as load_text_codecs().
+std::shared_ptr<const data::SubwordTokenizer> load_text_tokenizer(const std::string& directory,
+                                                                  const std::string& special_text = "text");
 
 }  // namespace lmx

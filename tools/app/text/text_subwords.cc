@@ -26,7 +26,7 @@ size_t bytes_apart(std::string_view text) {
   return text.starts_with(kMarkedSpace) || text.starts_with(kReserved) ? kMarkedSpace.size() : 0;
 }
 
-// Cuts a text where no subword of train_text_subwords() extends over the cut: before a space that follows another
+// Cuts a text where no subword that lmx trains on text extends over the cut: before a space that follows another
 // character, and around bytes_apart(). Calls piece(text) for the parts and byte(value) for the bytes.
 template <class Piece, class Byte>
 void for_each_piece(std::string_view text, Piece&& piece, Byte&& byte) {
@@ -77,7 +77,6 @@ class SentencePieceTokenizer : public SubwordTokenizer {
   const std::string& file() const override { return file_.content; }
   const char* file_name() const override { return kSubwordFile; }
   bool own() const override { return file_.own; }
-  const std::string& special() const override { return file_.special; }
   std::string description() const override { return "subwords of SentencePiece"; }
 
   std::unique_ptr<Encoder> encoder() const override;
@@ -150,10 +149,6 @@ void count_pieces(std::string_view text, WordTable& pieces) {
     }
   };
   for_each_piece(text, count, [](unsigned char) {});
-}
-
-std::string train_text_subwords(const WordTable& pieces, int64_t vocab_size) {
-  return train_subwords(pieces, {.vocab_size = vocab_size, .text = true});
 }
 
 std::shared_ptr<const SubwordTokenizer> make_tokenizer(TokenizerFile file) {

@@ -234,12 +234,12 @@ class FileReader {
     } else if (type == "ByteLevel") {
       byte_level_ = true;
       const bool pattern = flag(step, "use_regex", true, "pre_tokenizer ByteLevel");
-      d_.steps.push_back({pattern ? std::make_shared<const Pattern>(kGpt2, false, place_) : nullptr,
+      d_.steps.push_back({pattern ? std::optional(Pattern(kGpt2, false, place_)) : std::nullopt,
                           PreTokenizerStep::Behaviour::isolated,
                           flag(step, "add_prefix_space", true, "pre_tokenizer ByteLevel")});
     } else if (type == "Digits") {
       const bool each = flag(step, "individual_digits", false, "pre_tokenizer Digits");
-      d_.steps.push_back({std::make_shared<const Pattern>(each ? "\\p{N}" : "\\p{N}+", false, place_)});
+      d_.steps.push_back({Pattern(each ? "\\p{N}" : "\\p{N}+", false, place_)});
     } else if (type == "Split") {
       read_split(step);
     } else {
@@ -262,9 +262,8 @@ class FileReader {
     for (const auto& [word, value] : known) {
       if (behaviour != word) continue;
       const bool literal = !regex.is_string();
-      d_.steps.push_back({std::make_shared<const Pattern>((literal ? text : regex).get<std::string>(), literal,
-                                                          str(place_, where, ": ")),
-                          value});
+      d_.steps.push_back(
+          {Pattern((literal ? text : regex).get<std::string>(), literal, str(place_, where, ": ")), value});
       return;
     }
     unknown("the behavior of pre_tokenizer Split", behaviour.dump(),
@@ -331,7 +330,6 @@ class JsonTokenizer : public SubwordTokenizer {
   }
   const std::string& file() const override { return file_.content; }
   const char* file_name() const override { return "tokenizer.json"; }
-  const std::string& special() const override { return file_.special; }
 
   const Definition& definition() const { return d_; }
   // Calls text(part) and token(t) as AddedTokens::cut(), for tokens that are searched for before or after composition.

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
 #include <memory>
 
 #include "base/text.h"
@@ -28,50 +29,18 @@ void append_utf8(std::string& out, char32_t code) {
 }
 
 Category category_of(char32_t c) {
-  switch (utf8proc_category(static_cast<utf8proc_int32_t>(c))) {
-    case UTF8PROC_CATEGORY_LL:
-      return Category::small_letter;
-    case UTF8PROC_CATEGORY_LU:
-    case UTF8PROC_CATEGORY_LT:
-    case UTF8PROC_CATEGORY_LM:
-    case UTF8PROC_CATEGORY_LO:
-      return Category::letter;
-    case UTF8PROC_CATEGORY_NL:
-      return Category::letter_number;
-    case UTF8PROC_CATEGORY_ND:
-      return Category::digit;
-    case UTF8PROC_CATEGORY_NO:
-      return Category::other_number;
-    case UTF8PROC_CATEGORY_MN:
-    case UTF8PROC_CATEGORY_MC:
-      return Category::mark;
-    case UTF8PROC_CATEGORY_ME:
-      return Category::enclosing_mark;
-    case UTF8PROC_CATEGORY_ZS:
-    case UTF8PROC_CATEGORY_ZL:
-    case UTF8PROC_CATEGORY_ZP:
-      return Category::space;
-    case UTF8PROC_CATEGORY_CC:
-      return Category::control;
-    case UTF8PROC_CATEGORY_CF:
-      return Category::format;
-    case UTF8PROC_CATEGORY_PC:
-    case UTF8PROC_CATEGORY_PD:
-    case UTF8PROC_CATEGORY_PS:
-    case UTF8PROC_CATEGORY_PE:
-    case UTF8PROC_CATEGORY_PI:
-    case UTF8PROC_CATEGORY_PF:
-    case UTF8PROC_CATEGORY_PO:
-      return Category::punctuation;
-    case UTF8PROC_CATEGORY_SC:
-      return Category::currency;
-    case UTF8PROC_CATEGORY_SM:
-    case UTF8PROC_CATEGORY_SK:
-    case UTF8PROC_CATEGORY_SO:
-      return Category::symbol;
-    default:
-      return Category::other;
-  }
+  using enum Category;
+  // In the order of utf8proc_category_t: Cn; Lu, Ll, Lt, Lm, Lo; Mn, Mc, Me; Nd, Nl, No; Pc, Pd, Ps, Pe, Pi, Pf, Po;
+  // Sm, Sc, Sk, So; Zs, Zl, Zp; Cc, Cf, Cs, Co.
+  static constexpr Category kAll[] = {
+      other,          letter,      small_letter,  letter,       letter,      letter,      mark,        mark,
+      enclosing_mark, digit,       letter_number, other_number, punctuation, punctuation, punctuation, punctuation,
+      punctuation,    punctuation, punctuation,   symbol,       currency,    symbol,      symbol,      space,
+      space,          space,       control,       format,       other,       other};
+  static_assert(UTF8PROC_CATEGORY_LL == 2 && UTF8PROC_CATEGORY_ME == 8 && UTF8PROC_CATEGORY_NO == 11 &&
+                UTF8PROC_CATEGORY_SC == 20 && UTF8PROC_CATEGORY_CF == 27 &&
+                std::size(kAll) == UTF8PROC_CATEGORY_CO + 1);
+  return kAll[utf8proc_category(static_cast<utf8proc_int32_t>(c))];
 }
 
 std::u32string code_points(std::string_view text) {
