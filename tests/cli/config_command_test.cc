@@ -209,6 +209,14 @@ TEST_F(InAFolder, ATiedTableHasTheRuleOfTheModels) {
   EXPECT_THAT(run_lmx(right), Succeeds());
 }
 
+TEST_F(InAFolder, AnEmptyPartIsNamed) {
+  for (const char* part : {"data", "batcher", "model", "optimizer"}) {
+    const std::string path = write(lmx::str("defaults: [quickstart, _self_]\n", part, ":\n"));
+    EXPECT_THAT(run_lmx({"config", path}), Refuses(lmx::str("x.yaml:2:1: ", part, ": is empty"))) << part;
+  }
+  EXPECT_THAT(run_lmx({"config", write("seed: 1\nmodle: {}\n")}), Refuses("'model'?"));
+}
+
 // If an override makes an inherited pair of values illegal, the message names the override, not the file of the other
 // value.
 TEST_F(InAFolder, AnIllegalPairNamesItsOverrides) {
