@@ -1,5 +1,7 @@
 // lmx config: origins, schema, files; the line that an error shows; completion and the manual page.
 #include <nlohmann/json.hpp>
+#include <regex>
+#include <set>
 
 #include "process/lmx_process.h"
 
@@ -141,6 +143,30 @@ TEST(ConfigCommand, SchemaAsJsonSchema) {
   const auto& betas = schema.at("properties").at("optimizer").at("properties").at("betas");
   EXPECT_EQ(betas.at("type"), "array");
   EXPECT_EQ(betas.at("items").at("type"), "number");
+}
+
+void add_keys(const nlohmann::json& schema, std::set<std::string>& keys) {
+  if (!schema.contains("properties")) return;
+  for (const auto& [key, value] : schema.at("properties").items()) {
+    keys.insert(key);
+    add_keys(value, keys);
+  }
+}
+
+TEST(ConfigCommand, EachKeyIsOnAPage) {
+  std::set<std::string> words;
+  const std::regex word("\\w+");
+  for (const auto& page : fs::directory_iterator(source_path("/docs"))) {
+    if (page.path().extension() != ".md") continue;
+    const std::string text = read_file(page.path());
+    for (auto it = std::sregex_iterator(text.begin(), text.end(), word); it != std::sregex_iterator(); ++it)
+      words.insert(it->str());
+  }
+  std::set<std::string> keys;
+  for (const std::string& recipe : {kQuickstart, kRecipes + "word_lm_gutenberg.yaml"})
+    add_keys(nlohmann::json::parse(run_lmx({"config", recipe, "--schema", "--json"}).out), keys);
+  EXPECT_TRUE(keys.contains("reference_batch"));
+  for (const std::string& key : keys) EXPECT_TRUE(words.contains(key)) << "no page names the key " << key;
 }
 
 TEST(ConfigCommand, FilesInTheirOrder) {
