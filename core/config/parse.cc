@@ -108,8 +108,7 @@ class TreeBuilder : public YAML::EventHandler {
       if (frame.flow && frame.node.kind == Node::Kind::list)
         source_.fail(pos, "an empty list item (two commas in a row?)");
       if (frame.key && !source_.colon_follows(frame.key_pos, *frame.key))
-        source_.fail(frame.key_pos,
-                     str("key '", *frame.key, "' has no value: write '", suggested_key(*frame.key), "'"));
+        source_.fail(frame.key_pos, str("key '", *frame.key, "' has no value: ", suggested_key(*frame.key)));
     }
     Node node;
     // The mark of an empty value points to the token after it, so the place of its key is used.
@@ -177,8 +176,11 @@ class TreeBuilder : public YAML::EventHandler {
   }
 
   static std::string suggested_key(const std::string& key) {
+    if (key.find_first_not_of("0123456789") == std::string::npos)  // {lr: 0,004}
+      return "a decimal number has a point and no comma";
     const size_t colon = key.find(':');
-    return colon == std::string::npos ? key + ": value" : str(key.substr(0, colon), ": ", key.substr(colon + 1));
+    return str("write '", key.substr(0, colon), ": ", colon == std::string::npos ? "value" : key.substr(colon + 1),
+               "'");
   }
 
   void check_tag(const std::string& tag, size_t pos) const {

@@ -31,6 +31,14 @@ constexpr const char* kNumber = "a number";
 constexpr const char* kUnquote =
     ", a text; remove its quotes (an environment variable is a number as ${oc.decode:${oc.env:NAME}})";
 
+// The hint about a number with a comma in place of its point; "" for other texts.
+std::string decimal_comma(std::string text) {
+  const size_t comma = text.find(',');
+  if (comma == std::string::npos) return "";
+  text[comma] = '.';
+  return parse_double(text) ? "; the decimal point is written '.', as " + text : "";
+}
+
 void check_range(const Node& node, const std::string& path, double value, const Range& range) {
   const bool above = range.open_min ? value > range.min : value >= range.min;
   if (above && value <= range.max) return;
@@ -55,7 +63,8 @@ int64_t read_int(const Node& node, const std::string& path, const Range& range) 
 double read_double(const Node& node, const std::string& path, const Range& range) {
   if (node.kind != Node::Kind::scalar) fail_type(node, path, kNumber);
   const auto value = parse_double(node.text);
-  if (!value || *value != *value || (std::isinf(*value) && !range.infinite)) fail_type(node, path, kNumber);
+  if (!value || *value != *value || (std::isinf(*value) && !range.infinite))
+    fail_type(node, path, kNumber, decimal_comma(node.text));
   if (node.quoted) fail_type(node, path, kNumber, kUnquote);
   check_range(node, path, *value, range);
   return *value;

@@ -140,10 +140,18 @@ std::string nearest_file(const std::string& missing) {
   return near.empty() ? "" : str(" (did you mean '", (path.parent_path() / near).string(), "'?)");
 }
 
+// The recipe of a folder that `lmx new` has written; "" if it has none.
+std::string own_recipe(const std::string& folder) {
+  std::error_code error;
+  const std::filesystem::path path = (std::filesystem::path(folder) / "").parent_path();
+  const std::filesystem::path file = path / (path.filename().string() + ".yaml");
+  return std::filesystem::exists(file, error) ? str(" (did you mean '", file.string(), "'?)") : "";
+}
+
 }  // namespace
 
 std::string read_text(const std::string& path) {
-  if (std::filesystem::is_directory(path)) throw UserError(str(path, ": is a folder, not a recipe"));
+  if (std::filesystem::is_directory(path)) throw UserError(str(path, ": is a folder, not a recipe", own_recipe(path)));
   std::ifstream in(path, std::ios::binary);
   const std::string why = in ? "" : std::strerror(errno);
   if (!in) throw UserError(str(path, ": cannot be read: ", why, nearest_file(path)));

@@ -29,7 +29,7 @@ double number(const Node& node, const std::string& path) {
   const auto value = node.quoted ? std::nullopt : parse_double(node.text);
   if (value && *value >= 0 && std::isfinite(*value)) return *value;
   throw UserError(str(config::at(node.mark, path), "expected a norm >= 0 or a list of {params, norm}, got ",
-                      config::describe_value(node)));
+                      config::describe_value(node), node.quoted ? ", a text; remove its quotes" : ""));
 }
 
 const Tensor& values(const Gradient& g, const std::string& name) {

@@ -180,13 +180,23 @@ void fill_defaults(Recipe& r) {
 }
 
 // Names of the required components that the recipe does not have; "" if it has all.
-std::string missing_parts(const Recipe& r) {
+// UserError: a part that every recipe has is absent, or empty (`model:` with nothing below it). The errors that were
+// found before come first, because a misspelt key may be the cause.
+void require_parts(const Recipe& r, const Node& composed, ErrorCollector& errors) {
   const std::pair<const char*, const Node*> parts[] = {
       {"data", &r.data}, {"batcher", &r.batcher}, {"model", &r.model}, {"optimizer", &r.optimizer}};
   std::string missing;
-  for (const auto& [name, node] : parts)
-    if (node->kind == Node::Kind::null) missing += (missing.empty() ? "" : ", ") + std::string(name);
-  return missing;
+  for (const auto& [name, node] : parts) {
+    if (node->kind != Node::Kind::null) continue;
+    errors.throw_any();
+    if (const Node* empty = composed.find(name))
+      throw UserError(str(config::at(empty->mark, name),
+                          "is empty, which removes the part; write its keys below it, or "
+                          "leave this line out"));
+    missing += (missing.empty() ? "" : ", ") + std::string(name);
+  }
+  if (!missing.empty())
+    throw UserError(str(config::at(composed.mark), "the recipe has no ", missing, "; each is a map with a `name`"));
 }
 
 // Single invalid values are reported by the fields; this checks values that contradict each other.
@@ -343,10 +353,7 @@ ReadRecipe read_and_check(const Node& composed, const std::string& name) {
   r.given.train.ema_params_place = place("train.ema_params");
   fill_defaults(r.given);
   if (r.given.batch.fit == "memory" && !composed.at_path("batch.global")) r.given.batch.global = 0;
-  if (const std::string missing = missing_parts(r.given); !missing.empty()) {
-    errors.throw_any();  // a misspelt key may be the cause
-    throw UserError(str(config::at(composed.mark), "the recipe has no ", missing, "; each is a map with a `name`"));
-  }
+  require_parts(r.given, composed, errors);
   // After an unknown key, the defaults would be checked instead of the intended values.
   if (known) errors.keep([&] { check_values(r.given, composed); });
   r.full = full_components(r.given, errors);

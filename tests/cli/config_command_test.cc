@@ -1,5 +1,7 @@
 // lmx config: origins, schema, files; the line that an error shows; completion and the manual page.
 #include <nlohmann/json.hpp>
+#include <regex>
+#include <set>
 
 #include "process/lmx_process.h"
 
@@ -143,6 +145,30 @@ TEST(ConfigCommand, SchemaAsJsonSchema) {
   EXPECT_EQ(betas.at("items").at("type"), "number");
 }
 
+void add_keys(const nlohmann::json& schema, std::set<std::string>& keys) {
+  if (!schema.contains("properties")) return;
+  for (const auto& [key, value] : schema.at("properties").items()) {
+    keys.insert(key);
+    add_keys(value, keys);
+  }
+}
+
+TEST(ConfigCommand, EachKeyIsOnAPage) {
+  std::set<std::string> words;
+  const std::regex word("\\w+");
+  for (const auto& page : fs::directory_iterator(source_path("/docs"))) {
+    if (page.path().extension() != ".md") continue;
+    const std::string text = read_file(page.path());
+    for (auto it = std::sregex_iterator(text.begin(), text.end(), word); it != std::sregex_iterator(); ++it)
+      words.insert(it->str());
+  }
+  std::set<std::string> keys;
+  for (const std::string& recipe : {kQuickstart, kRecipes + "word_lm_gutenberg.yaml"})
+    add_keys(nlohmann::json::parse(run_lmx({"config", recipe, "--schema", "--json"}).out), keys);
+  EXPECT_TRUE(keys.contains("reference_batch"));
+  for (const std::string& key : keys) EXPECT_TRUE(words.contains(key)) << "no page names the key " << key;
+}
+
 TEST(ConfigCommand, FilesInTheirOrder) {
   const Outcome o = run_lmx({"config", kRecipes + "ott_wmt.yaml", "--files", "scale=desk"});
   EXPECT_THAT(o, Succeeds());
@@ -207,6 +233,14 @@ TEST_F(InAFolder, ATiedTableHasTheRuleOfTheModels) {
   right.insert(right.end() - 1,
                {"~sync.tables_output", "sync.tables_input.strategy=seeded", "sync.tables_input.seeds=all"});
   EXPECT_THAT(run_lmx(right), Succeeds());
+}
+
+TEST_F(InAFolder, AnEmptyPartIsNamed) {
+  for (const char* part : {"data", "batcher", "model", "optimizer"}) {
+    const std::string path = write(lmx::str("defaults: [quickstart, _self_]\n", part, ":\n"));
+    EXPECT_THAT(run_lmx({"config", path}), Refuses(lmx::str("x.yaml:2:1: ", part, ": is empty"))) << part;
+  }
+  EXPECT_THAT(run_lmx({"config", write("seed: 1\nmodle: {}\n")}), Refuses("'model'?"));
 }
 
 // If an override makes an inherited pair of values illegal, the message names the override, not the file of the other

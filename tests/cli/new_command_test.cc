@@ -45,6 +45,8 @@ TEST_F(NewCommand, EnglishTextBecomesAModelOfWordsThatTrains) {
   EXPECT_THAT(yaml, Names("\n  tokens: words\n", "[" + path("book.txt") + "]", "20,000 lines"));
   EXPECT_THAT(o.out, HasSubstr("lmx run book/book.yaml --dry-run\n"));
   EXPECT_THAT(shell("lmx run book/book.yaml --dry-run"), Prints("data: available"));
+  for (const char* folder : {"book", "book/"})
+    EXPECT_THAT(shell(lmx::str("lmx run ", folder)), Refuses("is a folder", "'book/book.yaml'?"));
   EXPECT_THAT(shell("lmx run book/book.yaml train.steps=5 run.dir=r"), Prints("valid ppl "));
 }
 

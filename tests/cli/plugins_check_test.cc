@@ -169,7 +169,9 @@ INSTANTIATE_TEST_SUITE_P(
                     Mutant{"top_k_4", "test_top_k", "discard", false, 2},
                     Mutant{"top_k_5", "test_top_k", "rescale", false, 2}, Mutant{"model_0", "test_model", ""},
                     Mutant{"model_3", "test_model", "noise"}, Mutant{"model_7", "test_model", "documents"},
-                    Mutant{"keyless", "test_faulty", "seed"}, Mutant{"stateless", "test_faulty", "state"}),
+                    Mutant{"keyless", "test_faulty", "seed"}, Mutant{"stateless", "test_faulty", "state"},
+                    Mutant{"one_batch", "test_faulty", "steps"}, Mutant{"never_fresh", "test_faulty", "state"},
+                    Mutant{"short_text", "test_faulty", "short text"}),
     [](const auto& one) { return std::string(one.param.folder); });
 
 TEST(PluginsCheck, WhatCannotBeLoadedIsExitCodeTwo) {
@@ -327,6 +329,9 @@ INSTANTIATE_TEST_SUITE_P(
         Fault{"optimizer", 7, "memory", "bytes, and update() has allocated"},
         Fault{"optimizer", 8, "update", "changed()"}, Fault{"optimizer", 9, "gradient", "which ranks share"},
         Fault{"optimizer", 10, "wrong state", "table.no_such_slot"}, Fault{"optimizer", 11, "precision", "f32 and f64"},
+        Fault{"optimizer", 14, "direction", "moves table along its gradient"},
+        Fault{"optimizer", 15, "zeros", "after an update with gradients of 0"},
+        Fault{"optimizer", 16, "scale", "gives another state "},
         Fault{"schedule", 1, "state", "all that validated() changes"}, Fault{"schedule", 2, "rates", "of update 1001"},
         Fault{"schedule", 3, "purity", "depends on the updates"}, Fault{"schedule", 4, "wrong state", "3 numbers"},
         Fault{"codec", 1, "bytes", "bytes(0) is 4"}, Fault{"codec", 2, "bytes", "bytes(6) is 1000"},

@@ -1,4 +1,7 @@
 // lmx plugins list and info, for the plugins that tests/plugin builds.
+#include <set>
+#include <sstream>
+
 #include "process/lmx_process.h"
 
 namespace lmx_test {
@@ -23,6 +26,22 @@ TEST(PluginsCommand, WhatIsBuiltInIsShown) {
   EXPECT_THAT(adam, Prints(testing::ContainsRegex("\nlr +float +[0-9.]+ +>= 0 +learning rate")));
   EXPECT_EQ(run_lmx({"plugins", "info", "adam", "--kind", "loss"}).code, 2);
   EXPECT_THAT(run_lmx({"plugins", "info", "adagard"}).err, HasSubstr("adagrad"));
+}
+
+// Without a group, `optimizer=NAME` is an error, although the component exists.
+TEST(PluginsCommand, WhatIsBuiltInHasAGroup) {
+  std::istringstream lines(run_lmx({"plugins", "list"}).out);
+  std::set<std::string> groups;
+  for (std::string line; std::getline(lines, line);) {
+    if (!line.ends_with("built in")) continue;
+    std::istringstream words(line);
+    std::string kind, name;
+    words >> kind >> name;
+    if (kind == "optimizer" || kind == "loss" || kind == "schedule")
+      groups.insert(lmx::str("/recipes/", kind, "/", name, ".yaml"));
+  }
+  EXPECT_GT(groups.size(), 15u);
+  for (const std::string& group : groups) EXPECT_TRUE(fs::exists(source_path(group))) << group;
 }
 
 TEST(PluginsCommand, ListShowsPluginPath) {

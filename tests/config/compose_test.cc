@@ -180,6 +180,11 @@ TEST_F(Compose, AMistakeInAnIncludedFileNamesThatFile) {
   EXPECT_EQ(error(), "recipes/model/lstm.yaml:2:1: key 'cells:8' has no value: write 'cells: 8'");
 }
 
+TEST_F(Compose, ADecimalCommaInAFlowMapIsNamed) {
+  folder.write("recipes/model/lstm.yaml", "{name: lstm, cells: 0,5}\n");
+  EXPECT_EQ(error(), "recipes/model/lstm.yaml:1:23: key '5' has no value: a decimal number has a point and no comma");
+}
+
 TEST_F(Compose, GroupsOnTheCommandLine) {
   EXPECT_EQ(json({"model=rhn"}), R"({"model": {"name": "rhn", "depth": 3, "cells": 16}, "seed": 7})");
   EXPECT_EQ(json({"+sync=unique", "model.cells=1"}),
@@ -268,7 +273,9 @@ TEST_F(Compose, ValueTypesOfOverrides) {
 
 TEST_F(Compose, MistakesInOverrides) {
   const std::pair<const char*, const char*> cases[] = {
-      {"seed", "override 'seed': expected key=value, such as seed=1"},
+      {"seed", "override 'seed': expected key=value without blanks, such as seed=1"},
+      {"0.2", "override '0.2': expected key=value without blanks, such as optimizer.lr=0.1"},
+      {"a/b.yaml", "override 'a/b.yaml': expected key=value without blanks, such as optimizer.lr=0.1"},
       {"=3", "override '=3': the key is missing: expected key=value"},
       {"seed =3", "override 'seed =3': the key contains a blank; expected key=value"},
       {"a..b=3", "override 'a..b=3': the key 'a..b' has an empty part"},

@@ -102,6 +102,7 @@ TEST(ConfigReader, EachMistakeHasItsMessage) {
       {"cells: [1]", "x.yaml:1:8: model.cells: expected an integer, got a list"},
       {"cells:", "x.yaml:1:1: model.cells: expected an integer, got null"},
       {"rate: fast", "x.yaml:1:7: model.rate: expected a number, got 'fast'"},
+      {"rate: 0,5", "x.yaml:1:7: model.rate: expected a number, got '0,5'; the decimal point is written '.', as 0.5"},
       {"rate: '1'",
        "x.yaml:1:7: model.rate: expected a number, got '1', a text; remove its quotes (an environment variable is a "
        "number as ${oc.decode:${oc.env:NAME}})"},

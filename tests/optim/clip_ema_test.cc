@@ -142,6 +142,8 @@ TEST(Clip, Errors) {
   const auto message = [](const std::string& text) { return lmx_test::user_error([&] { rules(text); }); };
   EXPECT_EQ(message("-1"), "r.yaml:1:7: clip: expected a norm >= 0 or a list of {params, norm}, got '-1'");
   EXPECT_EQ(message("{norm: 1}"), "r.yaml:1:7: clip: expected a norm >= 0 or a list of {params, norm}, got a map");
+  EXPECT_EQ(message("'1.0'"),
+            "r.yaml:1:7: clip: expected a norm >= 0 or a list of {params, norm}, got '1.0', a text; remove its quotes");
   EXPECT_EQ(message(".nan").substr(0, 35), "r.yaml:1:7: clip: expected a norm >");
   EXPECT_THAT(message("[{params: '[', norm: 1}]"), Names("clip.0.params: '['"));
   EXPECT_THAT(message("[{norm: 1}]"), Names("clip.0.params:", "required"));

@@ -27,6 +27,8 @@ TEST(PlanMachine, TheNearestExchangeOfTheStrategySetsTheRate) {
   EXPECT_NEAR(device.exchange_s("a", 2, 1000), 100e-6, 1e-15);  // as many ranks come first
   EXPECT_NEAR(device.exchange_s("a", 8, 5000), 500e-6, 1e-15);
   EXPECT_NEAR(device.exchange_s("c", 4, 1'000'000), 1e6 / 10e9, 1e-15);
+  EXPECT_TRUE(device.measures_exchange("b"));
+  EXPECT_FALSE(device.measures_exchange("c"));
 }
 
 // The text names every option, so that the exchanges of two codecs have different texts.

@@ -13,6 +13,16 @@ TEST_F(PlanCommand, PrintsATableAndItsAssumptions) {
                      "16 ranks: ", "not calibrated", "collectives: auto", "assumed: words follow Zipf's law"));
 }
 
+// A plan that does not know the time of choosing and packing values must not hide that.
+TEST_F(PlanCommand, AnExchangeThatIsNotMeasuredIsAnAssumption) {
+  const auto planned = [&](const char* machine, const char* ranks) {
+    return plan(path("tiny.yaml"), {"--machine", machine, "--ranks", ranks, "sync=allreduce,top_k"}).out;
+  };
+  const char* const note = "assumed: a rank's own work on an exchange";
+  EXPECT_THAT(planned("desk_10gbe", "2"), AllOf(HasSubstr(note), HasSubstr("less for the exchange of gradients")));
+  EXPECT_THAT(planned("desk_10gbe", "1"), Not(HasSubstr(note)));
+}
+
 TEST_F(PlanCommand, NamesWhatMayEndTheRunEarlier) {
   const auto planned = [&](const std::string& more) {
     return plan(path("tiny.yaml"), {"--machine", "h100_node", "--ranks", "2", more}).out;

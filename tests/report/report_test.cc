@@ -1,7 +1,9 @@
 // lmx report: the tables of a run are sums over its records.
 #include <cmath>
+#include <fstream>
 
 #include "app/report/compare.h"
+#include "app/runs/run_directory.h"
 #include "base/text.h"
 #include "comm/mpi_here.h"
 #include "process/run_fixture.h"
@@ -26,6 +28,22 @@ TEST_F(Report, OneRank) {
   std::snprintf(ppl, sizeof ppl, "%.6g", last["ppl"].get<double>());
   EXPECT_THAT(o.out, AllOf(Names("valid ppl", ppl, "1 rank", "embedding.weight", "MEMORY, PEAK"),
                            Not(HasSubstr("MOST OF A RANK")), Not(HasSubstr("COLLECTIVE"))));
+}
+
+// status.json of a process that was killed says "running" for ever.
+TEST_F(Report, ARunWhoseProcessIsGoneIsKilled) {
+  ASSERT_THAT(run("a", {"train.steps=5"}), Succeeds());
+  lmx::train::write_status(path("a"), "running", 5, "");
+  EXPECT_THAT(report("a").out, HasSubstr("state       running\n"));
+  const std::string file = path("a") + "/status.json";
+  Json status = Json::parse(lmx::read_file(file));
+  status["pid"] = 1 << 30;  // above the largest number of a process
+  std::ofstream(file) << status;
+  EXPECT_THAT(report("a").out, HasSubstr("state       killed: its process has ended"));
+  EXPECT_EQ(Json::parse(report("a", {"--json"}).out)["state"], "killed");
+  status["host"] = "another-machine";
+  std::ofstream(file) << status;
+  EXPECT_THAT(report("a").out, HasSubstr("state       running\n"));
 }
 
 TEST_F(Report, MetricsOfTheRecipe) {

@@ -33,8 +33,12 @@ TokenArray running_text() {
   return TokenArray::of(std::move(ids));
 }
 
+BatcherEnv environment(TokenArray tokens, uint64_t seed = 5) {
+  return {std::move(tokens), kGlobal, RandomKey(seed), Allocator::cpu(), "train"};
+}
+
 std::unique_ptr<Batcher> make(const Subject& s, bool pairs, uint64_t seed = 5) {
-  BatcherEnv env{pairs ? sentences(2) : running_text(), kGlobal, RandomKey(seed), Allocator::cpu(), "train"};
+  BatcherEnv env = environment(pairs ? sentences(2) : running_text(), seed);
   if (pairs) {
     env.pairs = PairArray(sentences(1), sentences(2));
     const auto work = [](int64_t n, int64_t source, int64_t target) {
@@ -67,12 +71,14 @@ class BatcherCheck {
   void run(Report& report) {
     report.run("epoch", [&] { return epoch(); });
     report.run("shapes", [&] { return shapes(); });
+    report.run("steps", [&] { return steps(); });
     if (!pairs_) report.run("targets", [&] { return targets(); });
     report.run("determinism", [&] { return determinism(); });
     report.run("seed", [&] { return seed(); });
     report.run("slices", [&] { return slices(); });
     report.run("step size", [&] { return step_size(); });
     report.run("state", [&] { return state(); });
+    if (!pairs_) report.run("short text", [&] { return short_text(); });
   }
 
  private:
@@ -115,6 +121,18 @@ class BatcherCheck {
       }
     }
     return str(tokens, " tokens in ", steps_.size(), " steps");
+  }
+
+  std::string steps() const {
+    const int64_t most = std::min<int64_t>(batcher_->steps_per_epoch(), 40);
+    if (most < 2) throw Skipped("an epoch has one step");
+    const std::vector<Batch> first = whole(0);
+    const auto equal = [](const Batch& a, const Batch& b) { return ids_of(a.targets) == ids_of(b.targets); };
+    for (int64_t step = 1; step < most; ++step) {
+      const std::vector<Batch> other = whole(step);
+      if (!std::equal(first.begin(), first.end(), other.begin(), other.end(), equal)) return "have other tokens";
+    }
+    fail("steps 0 to ", most - 1, " have the same batch; batch() must depend on the step");
   }
 
   std::string targets() const {
@@ -223,15 +241,36 @@ class BatcherCheck {
             fail("step ", step, ": carries_state() is false, but a sequence is not fresh");
       return "every sequence starts fresh";
     }
-    const Batch first = part(0, 0, kGlobal), second = part(1, 0, kGlobal);
+    const int64_t epoch = batcher_->steps_per_epoch();
+    const std::vector<uint8_t> fresh = part(1, 0, kGlobal).fresh;
+    if (epoch > 1 && std::find(fresh.begin(), fresh.end(), 0) == fresh.end())
+      fail("carries_state() is true, but every sequence of step 1 is fresh: no state would be carried");
+    for (const int64_t step : {int64_t{1}, epoch, epoch + 1}) continues(step);
+    return "sequences continue where the step before ended";
+  }
+  // Checks that each sequence of the step is fresh, or begins with the last target of its slot.
+  void continues(int64_t step) const {
+    const Batch first = part(step - 1, 0, kGlobal), second = part(step, 0, kGlobal);
     const std::vector<int32_t> before = ids_of(first.targets), after = ids_of(second.inputs);
     const auto here = static_cast<size_t>(first.inputs.dim(1)), next = static_cast<size_t>(second.inputs.dim(1));
-    if (batcher_->steps_per_epoch() > 1 && std::find(second.fresh.begin(), second.fresh.end(), 0) == second.fresh.end())
-      fail("carries_state() is true, but every sequence of step 1 is fresh: no state would be carried");
     for (size_t i = 0; i < static_cast<size_t>(kGlobal); ++i)
       if (!second.fresh[i] && before[(i + 1) * here - 1] != after[i * next])
-        fail("slot ", i, " of step 1 is not fresh, but does not continue where step 0 ended");
-    return "sequences continue where the step before ended";
+        fail("slot ", i, " of step ", step, " is not fresh, but does not continue where step ", step - 1, " ended");
+  }
+
+  // A text of fewer tokens than a step has sequences.
+  std::string short_text() const {
+    std::unique_ptr<Batcher> batcher;
+    try {
+      batcher = create<BatcherFactory>(s_.plugin, s_.config, "batcher", environment(TokenArray::of({2, 3, 4})));
+    } catch (const UserError&) {
+      return "refused";
+    }
+    if (batcher->steps_per_epoch() < 1)
+      fail("steps_per_epoch() is ", batcher->steps_per_epoch(), " with a text of 3 tokens and a batch of ", kGlobal,
+           " sequences; throw a UserError that names the tokens that are needed");
+    batcher->batch(0, 0, kGlobal);
+    return "has a batch";
   }
 
   const Subject& s_;

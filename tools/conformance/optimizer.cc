@@ -96,6 +96,14 @@ std::string differing(Run& a, Run& b, double most) {
   return "";
 }
 
+// The same for the states, where an error can be one that no parameter shows yet.
+std::string differing_state(Run& a, Run& b, double most) {
+  const StateDict other = b.own().state();
+  for (const auto& [name, t] : a.own().state())
+    if (!other.contains(name) || !(difference(t, other.at(name)) <= most)) return "state " + name;
+  return "";
+}
+
 StateDict copy_of(const StateDict& state) {
   StateDict copy;
   for (const auto& [name, t] : state) copy.emplace(name, t.clone());
@@ -109,6 +117,8 @@ class OptimizerCheck {
   void run(Report& report) {
     report.run("rate", [&] { return rate(); });
     report.run("update", [&] { return update(); });
+    report.run("direction", [&] { return direction(); });
+    report.run("zeros", [&] { return zeros(); });
     report.run("gradient", [&] { return gradient(); });
     report.run("scale", [&] { return scale(); });
     report.run("dense rows", [&] { return dense_rows(); });
@@ -147,15 +157,47 @@ class OptimizerCheck {
     std::map<std::string, uint64_t> versions;
     for (const std::string& name : run.params().names()) versions[name] = run.at(name).version();
     run.step(1);
+    expect_finite(run, "an update");
     for (const std::string& name : run.params().names()) {
       const Tensor& value = run.at(name).value();
-      for (int64_t i = 0; i < value.numel(); ++i)
-        if (!std::isfinite(at(value, i))) fail(name, "[", i, "] is ", at(value, i), " after an update");
       if (difference(value, before.at(name).value()) == 0) fail("update() does not change ", name);
       if (run.at(name).version() == versions[name])
         fail("update() does not call changed() of ", name, "; packed copies of the earlier values would be used");
     }
     return "changes parameters that have a gradient, and no others";
+  }
+
+  static void expect_finite(Run& run, const char* after) {
+    for (const std::string& name : run.params().names()) {
+      const Tensor& value = run.at(name).value();
+      for (int64_t i = 0; i < value.numel(); ++i)
+        if (!std::isfinite(at(value, i))) fail(name, "[", i, "] is ", at(value, i), " after ", after);
+    }
+  }
+
+  // A first update with a gradient g, and one with -g, which has the same decay: their difference is against g.
+  std::string direction() const {
+    Run along(s_), against(s_);
+    along.give(1);
+    against.give(1, -1);
+    for (Run* run : {&along, &against}) run->update(1);
+    for (const std::string& name : along.params().names()) {
+      const Tensor &p = along.at(name).value(), &q = against.at(name).value(), &g = along.at(name).grad().dense;
+      double product = 0;
+      for (int64_t i = 0; i < g.numel(); ++i) product += (at(p, i) - at(q, i)) * at(g, i);
+      if (!(product < 0)) fail("the first update moves ", name, " along its gradient: the loss would rise");
+    }
+    return "the first update is against the gradient";
+  }
+
+  std::string zeros() const {
+    Run run(s_);
+    run.give(1, 0);
+    run.update(1);
+    expect_finite(run, "an update with gradients of 0");
+    run.step(2);
+    expect_finite(run, "an update that follows one with gradients of 0");
+    return "gradients of 0 leave finite parameters";
   }
 
   std::string gradient() const {
@@ -176,7 +218,9 @@ class OptimizerCheck {
       scaled.update(number, kRate, 0.25);
       plain.step(number);
     }
-    if (const std::string name = differing(scaled, plain, kSameUpdate); !name.empty())
+    std::string name = differing(scaled, plain, kSameUpdate);
+    if (name.empty()) name = differing_state(scaled, plain, kSameUpdate);
+    if (!name.empty())
       fail("grad_scale 0.25 with gradients that are 4 times as large gives another ", name,
            "; clipping and loss scales are applied by grad_scale");
     return "grad_scale multiplies the gradient";
@@ -190,8 +234,9 @@ class OptimizerCheck {
       sparse.update(number);
       dense.step(number);
     }
-    if (const std::string name = differing(sparse, dense, kSameUpdate); !name.empty())
-      fail("a row-sparse gradient of all rows gives another ", name, " than the dense gradient");
+    std::string name = differing(sparse, dense, kSameUpdate);
+    if (name.empty()) name = differing_state(sparse, dense, kSameUpdate);
+    if (!name.empty()) fail("a row-sparse gradient of all rows gives another ", name, " than the dense gradient");
     return "a row-sparse gradient of all rows is the dense one";
   }
 

@@ -15,15 +15,17 @@ struct Update {
   static constexpr const char* kName = "test_optimizer";
   optim::Elements<T, 3> of;
   T rate, keep;
-  bool unscaled;  // fault 3
+  int64_t fault;
   T grad = 1;
-  LMX_HD void scale(double factor) { grad = unscaled ? T(1) : static_cast<T>(factor); }
+  LMX_HD void scale(double factor) { grad = is(3) ? T(1) : static_cast<T>(factor); }
+  LMX_HD bool is(int64_t number) const { return fault == number; }
   LMX_HD static void apply(T& p, T gradient, T& momentum, T& count, T& size, const Update& c) {
     const T g = c.grad * gradient;
     momentum = c.keep * momentum + g;
     count += T(1);
-    size += std::abs(g);
-    p -= c.rate * momentum / (T(1) + size / count);
+    size += std::abs(c.is(16) ? gradient : g);
+    const T least = c.is(15) ? T(0) : T(1);  // 15: no number for a gradient of 0
+    p -= (c.is(14) ? -c.rate : c.rate) * momentum / (least + (c.is(16) ? T(1) : size / count));
   }
 };
 
@@ -66,7 +68,7 @@ class Own final : public optim::SlotOptimizer {
     static int noise = 0;  // shared by all objects
     if (c_.fault == 13) rate *= 1 + 0.1 * ++noise;
     optim::run_updates(ctx, all, [&](const optim::Change<T>& change) {
-      return Update<T>{change, static_cast<T>(rate), static_cast<T>(c_.inertia), c_.fault == 3};
+      return Update<T>{change, static_cast<T>(rate), static_cast<T>(c_.inertia), c_.fault};
     });
   }
 

@@ -307,6 +307,16 @@ void Override::put_at(const OverridePlace& place) {
   value->key_mark = place.key;
 }
 
+namespace {
+
+// Returns an override of this key; of another one if the word is rather a value or a file.
+std::string example_of(std::string_view key) {
+  const bool value = (key[0] >= '0' && key[0] <= '9') || key[0] == '-' || key[0] == '.';
+  return value || key.find('/') != std::string_view::npos ? "optimizer.lr=0.1" : str(key, "=1");
+}
+
+}  // namespace
+
 Override parse_override(const std::string& text) {
   Override result;
   result.text = text;
@@ -336,7 +346,7 @@ Override parse_override(const std::string& text) {
       throw UserError(str(at(result.mark), "a key of ", part.size(), " bytes; at most ", kMaxKey));
   if (key.empty()) throw UserError(at(result.mark) + "the key is missing: expected key=value");
   if (equals == std::string_view::npos && result.kind != Override::Kind::remove)
-    throw UserError(str(at(result.mark), "expected key=value, such as ", key, "=1"));
+    throw UserError(str(at(result.mark), "expected key=value without blanks, such as ", example_of(key)));
   const size_t sign = key.find('@');
   if (sign != std::string_view::npos) result.package = key.substr(sign + 1);
   result.key = key.substr(0, sign);

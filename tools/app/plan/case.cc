@@ -141,6 +141,13 @@ void Case::add_workers(Row& row, const Work& work, const LinksConfig& links, dou
   row.workers = {time.updates_s, time.staleness, time.most_stale, row.ranks * alone.step_s / time.step_s};
 }
 
+bool Case::exchange_is_measured() const {
+  return served_ || shares_.ranks == 1 ||
+         std::all_of(count_.units.begin(), count_.units.end(), [&](const UnitTime& unit) {
+           return machine_.device.measures_exchange(strategies_.at(unit.rule));
+         });
+}
+
 Row Case::row(double speed, double network_gb_s) const {
   LinksConfig links = machine_.links;
   if (network_gb_s > 0) links.network.gb_s = network_gb_s;

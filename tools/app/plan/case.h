@@ -28,6 +28,9 @@ class Case {
   const Shares& shares() const { return shares_; }
   const std::optional<ChosenPass>& fit() const { return fit_; }
   bool divides_values() const { return !divided_.empty(); }
+  // Returns whether the machine's file has measured exchanges of each strategy that exchanges gradients here. Workers
+  // of a server are not planned by them.
+  bool exchange_is_measured() const;
 
  private:
   void plan_workers(const Exchanger& sync, const train::Network& network);

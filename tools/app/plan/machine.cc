@@ -174,6 +174,11 @@ double DeviceConfig::pack_s(int64_t m, int64_t n, int64_t k, DType compute) cons
   return p ? p->pack_us * 1e-6 : 0;
 }
 
+bool DeviceConfig::measures_exchange(const std::string& strategy) const {
+  return std::any_of(measured_exchanges_.begin(), measured_exchanges_.end(),
+                     [&](const MeasuredExchange& e) { return e.strategy == strategy; });
+}
+
 double DeviceConfig::exchange_s(const std::string& strategy, int64_t ranks, int64_t moved) const {
   const MeasuredExchange* best = nullptr;
   const auto distance = [&](const MeasuredExchange& e) { return std::pair(e.ranks != ranks, factor(moved, e.moved)); };

@@ -89,6 +89,7 @@ struct DeviceConfig {
   // Seconds of a rank's own work on the exchange of a unit. From the measured exchange of the same strategy whose size
   // is nearest, in proportion to `moved`; exchanges of as many ranks come first. Without one: memory_s(moved).
   double exchange_s(const std::string& strategy, int64_t ranks, int64_t moved) const;
+  bool measures_exchange(const std::string& strategy) const;
   // The measured pass of the same network and length over the nearest number of tokens, in proportion to `tokens`. A
   // pass with the same rules comes before one that does not depend on rules. Empty: none was measured.
   std::optional<MeasuredPass> pass(const std::string& network, const std::string& rules, int64_t tokens,

@@ -87,7 +87,7 @@ std::string reason_of(const Row& best, const Row& next) {
   const std::string factor = format("%.4g", best.tokens_s() / next.tokens_s());
   std::string why = str("computes ", seconds_text(compute), " less");
   if (exposed >= compute && exposed >= wait)
-    why = str("waits ", seconds_text(exposed), " less for the network");
+    why = str("waits ", seconds_text(exposed), " less for the exchange of gradients");
   else if (wait >= compute)
     why = str("waits ", seconds_text(wait), " less for the slowest rank");
   return str(factor, " times as fast as ", next.variant, ": each step ", why);
@@ -320,6 +320,13 @@ Plan Planner::rows(std::optional<double> speed) {
   bool divides = false;
   for (size_t v = 0; v < p.variants.size(); ++v) divides = divides || p.of(v, p.ranks[0]).divides_values();
   if (divides) plan.notes.push_back("stage: 3 gathers the values of a unit before each use; no run of lmx does that");
+  bool measured = true;
+  for (size_t v = 0; v < p.variants.size(); ++v) measured = measured && p.of(v, p.ranks.back()).exchange_is_measured();
+  if (!measured)
+    plan.notes.push_back(
+        "a rank's own work on an exchange, such as choosing, packing and adding values, takes as long as its bytes "
+        "need "
+        "in memory, and often more; --calibrate measures it");
   if (p.swept) plan.notes.push_back("the recipe's own values: the axes of its sweep are not planned");
   std::vector<std::pair<std::string, std::string>> lines;  // by variant
   for (size_t v = 0; v < p.variants.size(); ++v) {

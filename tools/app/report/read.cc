@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "app/runs/run_directory.h"
 #include "lmx/config.h"
 #include "lmx/error.h"
 #include "lmx/log.h"
@@ -205,6 +206,11 @@ Report read_report(const std::string& directory) {
   const std::vector<RunRecord>& records = report.records;
   const Json provenance = read_provenance(report);
   report.status = jobs::read_status(directory);
+  if (lmx::train::has_lost_process(directory)) {
+    report.status.state = "killed";
+    report.status.reason = "its process has ended without a last record; --resume continues the run";
+    report.status.time = "";
+  }
   flatten(lmx::parse_yaml_file(directory + "/config.yaml"), "", report.config);
   add_changes(report, provenance);
   report.samples = text_of(directory + "/samples.txt");

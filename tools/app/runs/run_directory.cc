@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <csignal>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -163,12 +164,30 @@ void write_status(const std::string& directory, const std::string& state, int64_
   write_file(directory + "/status.json", json_text(status));
 }
 
-bool says_running(const std::string& directory) {
+namespace {
+
+// Returns status.json if it says "running", otherwise null.
+Json running_status(const std::string& directory) {
   const std::string path = directory + "/status.json";
   std::error_code error;
-  if (!fs::exists(path, error)) return false;
-  const Json status = Json::parse(read_file(path), nullptr, false);
-  return status.is_object() && status.value("state", Json()) == "running";
+  if (!fs::exists(path, error)) return {};
+  Json status = Json::parse(read_file(path), nullptr, false);
+  return status.is_object() && status.value("state", Json()) == "running" ? status : Json();
+}
+
+}  // namespace
+
+bool says_running(const std::string& directory) {
+  return !running_status(directory).is_null();
+}
+
+bool has_lost_process(const std::string& directory) {
+  const Json status = running_status(directory);
+  if (status.is_null() || status.value("host", Json()) != host_name()) return false;
+  const Json pid = status.value("pid", Json());
+  if (!pid.is_number_integer() || pid.get<int64_t>() <= 0) return false;
+  const bool ended = kill(pid.get<pid_t>(), 0) != 0 && errno == ESRCH;
+  return ended && !FileLock::is_held(directory + "/.lock");
 }
 
 void note_lost_run(const std::string& directory, fs::file_time_type begin, const std::string& reason) {

@@ -59,6 +59,10 @@ void write_status(const std::string& directory, const std::string& state, int64_
 // Returns whether status.json exists and says "running".
 bool says_running(const std::string& directory);
 
+// Returns whether status.json says "running", and its process on this machine has ended without another status, for
+// example because it was killed. False if the run was started on another machine.
+bool has_lost_process(const std::string& directory);
+
 // Records that the run in `directory` has failed, for ranks that could not do so. Does nothing unless its status.json
 // says "running", was written after `begin`, and no process holds the folder any more. Errors of the disk are ignored.
 void note_lost_run(const std::string& directory, std::filesystem::file_time_type begin, const std::string& reason);
