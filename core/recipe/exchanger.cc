@@ -205,6 +205,19 @@ void Exchanger::load(Context& ctx, const std::vector<StateDict>& ranks) {
   }
 }
 
+StateDict Exchanger::common_state() const {
+  StateDict all;
+  for (const BoundRule& rule : rules_)
+    train::add_with_prefix(all, rule.name + "/",
+                           call(rule, "common_state()", [](SyncRule& s) { return s.common_state(); }));
+  return all;
+}
+
+void Exchanger::load_common(Context& ctx, const StateDict& state) {
+  for (const BoundRule& rule : rules_)
+    call(rule, "load_common()", [&](SyncRule& s) { s.load_common(ctx, train::with_prefix(state, rule.name + "/")); });
+}
+
 std::vector<UnitTime> Exchanger::timeline() const {
   std::vector<UnitTime> all;
   const auto add = [&](const Unit& unit, bool after) {

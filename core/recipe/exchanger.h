@@ -50,6 +50,8 @@ class Exchanger {
   RandomKey candidate_key(int rank, int64_t step, RandomKey otherwise) const;
   StateDict state() const;
   void load(Context& ctx, const std::vector<StateDict>& ranks);
+  StateDict common_state() const;  // equal on all ranks
+  void load_common(Context& ctx, const StateDict& state);
   // On a device with a stream for exchanges, times are those of the device. They are complete when the host has waited
   // for the device after finish().
   CommTimes take_times();                  // since the last call

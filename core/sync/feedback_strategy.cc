@@ -7,6 +7,7 @@
 #include "comm/vectors/vectors.h"
 #include "lmx/error.h"
 #include "lmx/row_sync.h"
+#include "lmx/vectors.h"
 
 namespace lmx {
 namespace {
@@ -52,12 +53,21 @@ void FeedbackStrategy::begin_step(Context&, std::span<const Batch>, StepPlan& pl
 
 void FeedbackStrategy::reduce(Context& ctx, std::span<Var> unit) {
   const ParameterSpec& first = impl_->params.at(unit[0].name());
-  if (first.sparse) return SumStrategy::reduce(ctx, unit);
+  if (first.sparse) return reduce_exactly(ctx, unit);
   const std::vector<Tensor> velocities = config_.momentum > 0 ? accelerate(ctx, unit) : std::vector<Tensor>();
   if (compresses(first))
     reduce_block(ctx, unit, velocities);
   else
-    SumStrategy::reduce(ctx, unit);
+    reduce_exactly(ctx, unit);
+}
+
+void FeedbackStrategy::reduce_exactly(Context& ctx, std::span<Var> unit) {
+  SumStrategy::reduce(ctx, unit);
+  if (result() != SyncResult::direction) return;
+  for (Var& p : unit) {
+    if (p.grad().dense.defined()) p.grad().dense = signs(ctx, p.grad().dense);
+    for (RowSparse& piece : p.grad().pieces) piece.rows = signs(ctx, piece.rows);
+  }
 }
 
 namespace {
@@ -135,10 +145,12 @@ void FeedbackStrategy::reduce_block(Context& ctx, std::span<Var> unit, std::span
   }
 }
 
-void FeedbackStrategy::after_step(Context&) {
+void FeedbackStrategy::after_step(Context& ctx) {
+  SumStrategy::after_step(ctx);
   impl_->residuals.commit();
 }
 void FeedbackStrategy::discard() {
+  SumStrategy::discard();
   impl_->residuals.discard();
 }
 void FeedbackStrategy::rescale(double factor) {

@@ -14,13 +14,15 @@ std::vector<std::vector<std::string>> ReplicaStrategy::fragments() const {
   for (const ParameterSpec& spec : env_.params) all.push_back(spec.name);
   return {all};
 }
-StateDict ReplicaStrategy::common_state() const {
-  return {};
-}
-void ReplicaStrategy::load_common(Context&, const StateDict& state) {
-  if (!state.empty())
-    throw UserError(str("[sync] the checkpoint has a common state '", state.begin()->first, "', which strategy sync.",
-                        env_.group, " does not keep"));
+
+std::string ReplicaStrategy::describe(int ranks) const {
+  const Rhythm r = rhythm(0);
+  const size_t parts = fragments().size();
+  std::string text = str(ranks, ranks == 1 ? " rank has its own values" : " ranks have their own values",
+                         gossips() ? " and anchors" : "", ", exchanged every ", plural(r.period, "step"));
+  if (parts > 1) text += str(" in ", parts, " parts");
+  if (r.delay > 0) text += str(", used ", plural(r.delay, "step"), " later");
+  return text;
 }
 
 void OuterConfig::fields(Fields& f) {
@@ -108,7 +110,7 @@ Tensor OuterStrategy::exchange(Context& ctx, Fragment& f) {
   return sum_of_changes(ctx, f, f.own);
 }
 
-Tensor OuterStrategy::sum_of_changes(Context& ctx, const Fragment& f, Tensor change) {
+Tensor OuterStrategy::sum_of_changes(Context& ctx, Fragment& f, Tensor change) {
   Tensor sum = impl_->reducer.reduce(ctx, name_of(f.index), change);
   impl_->reducer.commit();
   return sum;
@@ -134,15 +136,18 @@ StateDict OuterStrategy::common_state() const {
 }
 
 void OuterStrategy::load_common(Context& ctx, const StateDict& state) {
-  ParameterStore shapes;
-  for (size_t i = 0; i < impl_->fragments.size(); ++i) {
-    int64_t size = 0;
-    for (const ParameterSpec& p : env().params)
-      if (std::find(impl_->fragments[i].begin(), impl_->fragments[i].end(), p.name) != impl_->fragments[i].end())
-        size += p.shape.numel();
-    shapes.add(ctx, {name_of(static_cast<int64_t>(i)), {size}, {"zeros"}}, RandomKey());
-  }
-  impl_->outer->load(ctx, shapes, state);
+  ctx.comm->once<int>([&] {
+    ParameterStore shapes;
+    for (size_t i = 0; i < impl_->fragments.size(); ++i) {
+      int64_t size = 0;
+      for (const ParameterSpec& p : env().params)
+        if (std::find(impl_->fragments[i].begin(), impl_->fragments[i].end(), p.name) != impl_->fragments[i].end())
+          size += p.shape.numel();
+      shapes.add(ctx, {name_of(static_cast<int64_t>(i)), {size}, {"zeros"}}, RandomKey());
+    }
+    impl_->outer->load(ctx, shapes, state);
+    return 0;
+  });
 }
 
 StateDict OuterStrategy::state() const {
@@ -155,16 +160,6 @@ void OuterStrategy::load(Context& ctx, const std::vector<StateDict>& ranks) {
 
 std::vector<std::string> OuterStrategy::warnings(bool) const {
   return config_.codec.warnings(str("sync.", env().group, ".codec"), false);
-}
-
-std::string OuterStrategy::describe(int ranks) const {
-  const size_t parts = impl_->fragments.size();
-  std::string text =
-      str(ranks, ranks == 1 ? " rank has its own values, exchanged" : " ranks have their own values, exchanged");
-  text += str(" every ", plural(config_.every, "step"));
-  if (parts > 1) text += str(" in ", parts, " parts");
-  if (config_.delay > 0) text += str(", used ", plural(config_.delay, "step"), " later");
-  return text;
 }
 
 std::map<std::string, CodecHealth> OuterStrategy::take_health() {

@@ -29,6 +29,14 @@ void SyncRule::load(Context&, const std::vector<StateDict>& ranks) {
       throw UserError(
           str("[sync] the checkpoint has a state '", state.begin()->first, "', which this strategy does not keep"));
 }
+StateDict SyncRule::common_state() const {
+  return {};
+}
+void SyncRule::load_common(Context&, const StateDict& state) {
+  if (!state.empty())
+    throw UserError(str("[sync] the checkpoint has a state '", state.begin()->first,
+                        "' of all ranks, which this strategy does not keep"));
+}
 std::vector<std::string> SyncReport::warnings(bool) const {
   return {};
 }

@@ -14,7 +14,7 @@
 namespace lmx::train {
 namespace {
 
-constexpr const char *kOptimizer = "optimizer/", *kReplicas = "replicas/";  // of train_state.safetensors
+constexpr const char* kOptimizer = "optimizer/";  // of train_state.safetensors
 
 // Numbers of state.json by name. A missing or malformed one means that another version of lmx wrote the checkpoint.
 class Numbers {
@@ -98,7 +98,7 @@ TrainState pack_state(const Session& s, const Position& at) {
   add_with_prefix(out.train, kOptimizer, s.shared->optimizer->state());
   add_with_prefix(out.train, "ema/",
                   s.shared->ema ? s.shared->ema->state(ctx, s.shared->params) : averages_of(ctx, *s.shared, out.model));
-  if (s.replicas) add_with_prefix(out.train, kReplicas, s.replicas->common_state());
+  add_with_prefix(out.train, kCommonState, s.sync->common_state());
   const auto put = [&](const std::string& name, double value) { out.numbers[name] = number_text(value); };
   // Counts are never written as 1e+05, since `best_step` is part of a folder's name.
   const auto count = [&](const std::string& name, int64_t value) { out.numbers[name] = std::to_string(value); };
@@ -165,11 +165,8 @@ Position unpack_state(Session& s, const TrainState& state, const std::string& fr
   });
   for (ShardStrategy* shard : s.sync->shards()) shard->load_optimizer(s.ctx, optimizer_of(s, state.train, shard));
   s.sync->load(s.ctx, state.ranks);
-  if (s.replicas) {
-    const StateDict common = with_prefix(state.train, kReplicas);
-    if (s.leads() || !s.comm.shares_memory()) s.replicas->load_common(s.ctx, common);
-    s.replicas->load(s.ctx, state.ranks);
-  }
+  s.sync->load_common(s.ctx, with_prefix(state.train, kCommonState));
+  if (s.replicas) s.replicas->load(s.ctx, state.ranks);
   if (s.carried && same_batch) s.carried->load(with_prefix(state.train, "carried/"), s.recipe.batch.global, from);
   const Numbers n(state.numbers, from);
   Position at;

@@ -12,6 +12,10 @@
 
 namespace lmx::train {
 
+// Begins the names of what the rules of `sync` keep alike on all ranks (SyncRule::common_state()), in
+// train_state.safetensors.
+inline constexpr const char* kCommonState = "sync/";
+
 // Progress of one worker of a parameter server.
 struct Worker {
   int64_t step = 0;     // steps that the worker has completed

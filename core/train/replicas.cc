@@ -16,7 +16,7 @@ namespace {
 
 // No rule of `sync` can have such a name.
 constexpr const char *kValue = "@value/", *kOptimizer = "@optimizer/", *kReceived = "@received/",
-                     *kMergeAt = "@merge_at/", *kAnchor = "@anchor/";
+                     *kMergeAt = "@merge_at/", *kAnchor = "@anchor/", *kKept = "@kept/";
 
 // The values of some parameters one after the other. A copy.
 Tensor joined(Context& ctx, const ParameterStore& params, const Fragment& f) {
@@ -42,7 +42,7 @@ std::vector<Fragment> fragments_of(const BoundRule& rule, const ReplicaStrategy&
   for (const ParameterSpec& spec : rule.params) left.emplace(spec.name, spec.shape.numel());
   std::vector<Fragment> all;
   for (std::vector<std::string>& names : in_plugin(*rule.plugin, "fragments()", [&] { return strategy.fragments(); })) {
-    Fragment f{static_cast<int64_t>(all.size()), 0, std::move(names), {}, {}};
+    Fragment f{.index = static_cast<int64_t>(all.size()), .names = std::move(names)};
     for (const std::string& name : f.names) {
       const auto found = left.find(name);
       LMX_CHECK(found != left.end(), "a strategy's fragments hold '", name, "', not its own or twice");
@@ -123,7 +123,7 @@ void Replicas::after_step(Context& ctx, int64_t step, int64_t last, const std::f
     if (merges(part, step, last)) merge(ctx, part);
   for (Part& part : parts_) {
     if (!exchanges(part, step)) continue;
-    exchange(ctx, part);
+    exchange(ctx, part, (step - part.rhythm.offset) / part.rhythm.period - 1);
     part.merge_at = step + part.rhythm.delay;
     if (merges(part, step, last)) merge(ctx, part);
   }
@@ -133,7 +133,7 @@ std::vector<UnitTime> Replicas::synchronise(Context& ctx) {
   std::vector<UnitTime> all;
   for (Part& part : parts_) {
     const size_t entered = ctx.comm->ledger().size();
-    exchange(ctx, part);
+    exchange(ctx, part, 0);
     finish_exchanges();
     UnitTime unit{.rule = part.rule->name, .params = part.fragment.names};
     unit.bytes.add(ctx.comm->ledger(), entered);
@@ -188,15 +188,18 @@ UnitQueue& Replicas::queue(const Context& ctx) {
   return *queue_;
 }
 
-void Replicas::exchange(Context& ctx, Part& part) {
+void Replicas::exchange(Context& ctx, Part& part, int64_t round) {
+  part.fragment.round = round;
   Fragment f = with_values(ctx, part);
   part.exchanged = true;
   UnitQueue& jobs = queue(ctx);
   std::vector<Tensor> used{f.own, f.anchor};
+  if (f.kept.defined()) used.push_back(f.kept);
   auto job = [this, &part, own = ctx, f = std::move(f)]() mutable {
     use_stream_of_thread(own);
     const Span span(own.tracer, "sync");
     part.received = call(part, "exchange()", [&](ReplicaStrategy& s) { return s.exchange(own, f); });
+    part.fragment.kept = f.kept;
   };
   jobs.post(jobs.now(), std::move(job), std::move(used));
   if (!beside(ctx, part)) jobs.drain();
@@ -209,6 +212,7 @@ void Replicas::merge(Context& ctx, Part& part) {
   part.exchanged = false;
   const auto merged =
       call(part, "merge()", [&](ReplicaStrategy& s) { return s.merge(ctx, f, std::exchange(part.received, {})); });
+  part.fragment.kept = f.kept;
   if (part.rule->rule->replica()->gossips()) {
     part.anchor = merged.anchor;
     part.published = false;
@@ -231,25 +235,12 @@ void Replicas::publish(Context& ctx) {
     if (part.published) continue;
     Tensor mean = ctx.comm->all_reduce(part.anchor, "publish");
     if (ctx.comm->size() > 1) {
-      mean = ctx.comm->once_tensor(MemClass::communication, [&] {
-        const Tensor all = ctx.zeros(mean.shape(), DType::f32, MemClass::communication);
-        add_scaled(ctx, all, 1.0f / static_cast<float>(ctx.comm->size()), mean);
-        return all;
-      });
+      mean = ctx.comm->once_tensor(MemClass::communication,
+                                   [&] { return scaled(ctx, mean, 1.0f / static_cast<float>(ctx.comm->size())); });
     }
     share(ctx, mean, part.fragment);
     part.published = true;
   }
-}
-
-StateDict Replicas::common_state() const {
-  StateDict all;
-  for (const BoundRule* rule : rules_) add_with_prefix(all, rule->name + "/", rule->rule->replica()->common_state());
-  return all;
-}
-
-void Replicas::load_common(Context& ctx, const StateDict& state) {
-  for (const BoundRule* rule : rules_) rule->rule->replica()->load_common(ctx, with_prefix(state, rule->name + "/"));
 }
 
 StateDict Replicas::state() const {
@@ -259,6 +250,7 @@ StateDict Replicas::state() const {
     if (!part.at_anchor)
       for (const std::string& name : part.fragment.names) all.emplace(kValue + name, own_.at(name).value());
     if (part.anchor.defined()) all.emplace(kAnchor + name_of(part), part.anchor);
+    if (part.fragment.kept.defined()) all.emplace(kKept + name_of(part), part.fragment.kept);
     if (!part.exchanged) continue;
     const auto at = static_cast<double>(part.merge_at);
     all.emplace(kReceived + name_of(part), part.received);
@@ -280,7 +272,28 @@ void Replicas::load(Context& ctx, const std::vector<StateDict>& ranks) {
   static const StateDict none;
   const StateDict& own = saved == 0 ? none : ranks[saved_rank(ctx.rank, ranks.size(), ctx.ranks)];
   optimizer_->load(ctx, own_, with_prefix(own, kOptimizer));
-  for (Part& part : parts_) load_values(ctx, part, own);
+  for (Part& part : parts_) {
+    load_values(ctx, part, own);
+    load_kept(ctx, part, ranks);
+  }
+}
+
+void Replicas::load_kept(Context& ctx, Part& part, const std::vector<StateDict>& ranks) {
+  const bool same = static_cast<int>(ranks.size()) == ctx.ranks;
+  const float share = 1.0f / static_cast<float>(ctx.ranks);
+  Tensor kept;
+  for (size_t r = 0; r < ranks.size(); ++r) {
+    const auto found = ranks[r].find(kKept + name_of(part));
+    if (found == ranks[r].end() || (same && static_cast<int>(r) != ctx.rank)) continue;
+    const Tensor saved = ctx.upload(found->second);
+    if (same)
+      kept = saved.clone(MemClass::communication);
+    else if (kept.defined())
+      add_scaled(ctx, kept, share, saved);
+    else
+      kept = scaled(ctx, saved, share);
+  }
+  part.fragment.kept = kept;
 }
 
 void Replicas::load_values(Context& ctx, Part& part, const StateDict& own) {

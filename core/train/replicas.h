@@ -54,10 +54,8 @@ class Replicas {
   // The steps after the last exchange of any fragment, of a run of `last` steps: they do not change its result.
   int64_t unused_steps(int64_t last) const;
 
-  // For checkpoints: the state that is equal on all ranks, and the state of this rank: its optimizer, its values where
-  // they differ from the anchors, and results that are not merged.
-  StateDict common_state() const;
-  void load_common(Context& ctx, const StateDict& state);
+  // For checkpoints: the state of this rank: its optimizer, its values where they differ from the anchors, what the
+  // strategies keep for each fragment, and results that are not merged.
   StateDict state() const;
   // After the anchors were loaded. `ranks`: the states of all ranks that saved; the optimizer is that of saved_rank().
   // UserError: their number has changed, and their values differed.
@@ -66,7 +64,7 @@ class Replicas {
  private:
   struct Part {
     const BoundRule* rule;
-    Fragment fragment;  // without values
+    Fragment fragment;  // without values; with its round and with what the strategy keeps
     Rhythm rhythm;
     bool exchanged = false;  // an exchange has begun whose result is not merged yet
     Tensor received = {};    // its result
@@ -83,10 +81,11 @@ class Replicas {
   UnitQueue& queue(const Context& ctx);
   std::string name_of(const Part& part) const;
   Fragment with_values(Context& ctx, const Part& part) const;
-  void exchange(Context& ctx, Part& part);
+  void exchange(Context& ctx, Part& part, int64_t round);
   void merge(Context& ctx, Part& part);
   void share(Context& ctx, const Tensor& anchor, const Fragment& f);
   void load_values(Context& ctx, Part& part, const StateDict& own);
+  void load_kept(Context& ctx, Part& part, const std::vector<StateDict>& ranks);
 
   std::vector<const BoundRule*> rules_;
   std::vector<Part> parts_;

@@ -240,6 +240,7 @@ TEST_F(PluginsNew, WritesASyncPluginOnEachBase) {
   for (const auto& [base, type] : {std::pair{"plain", "SyncStrategy"},
                                    {"sum", "SumStrategy"},
                                    {"feedback", "FeedbackStrategy"},
+                                  {"replica", "ReplicaStrategy"},
                                    {"outer", "OuterStrategy"}}) {
     const fs::path to = folder_ / base;
     EXPECT_THAT(run_lmx({"plugins", "new", "sync", "mine", "--base", base, "--dir", to}), Succeeds());

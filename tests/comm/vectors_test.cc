@@ -226,9 +226,18 @@ TEST_P(Vectors, ColumnsBecomeOrthonormal) {
   }
 }
 
+TEST_P(Vectors, ScaledAndProductMakeNewTensors) {
+  const Tensor x = tensor({1, -2, 3, 0.5f, 0, 4}), y = scaled(ctx_, x, -2);
+  EXPECT_EQ(list<float>(y), (Floats{-2, 4, -6, -1, 0, -8}));
+  EXPECT_EQ(list<float>(x)[1], -2);
+  const Tensor a = x.reshape({2, 3}), b = x.reshape({3, 2});
+  EXPECT_EQ(list<float>(product(ctx_, a, false, b, false)), (Floats{-5, 9, 0.5f, 15}));
+  EXPECT_EQ(list<float>(product(ctx_, b, true, a, true)), (Floats{-5, 0.5f, 9, 15}));
+}
+
 TEST_P(Vectors, SignsKeepZerosAndNaN) {
-  const Floats got = list<float>(signs(ctx_, tensor({3, -0.5f, 0, std::nanf("")}), 0.25f));
-  EXPECT_EQ((Floats{got[0], got[1], got[2]}), (Floats{0.25f, -0.25f, 0}));
+  const Floats got = list<float>(signs(ctx_, tensor({3, -0.5f, 0, std::nanf("")})));
+  EXPECT_EQ((Floats{got[0], got[1], got[2]}), (Floats{1, -1, 0}));
   EXPECT_TRUE(std::isnan(got[3]));
 }
 

@@ -94,8 +94,8 @@ Method qsgd(int bits, size_t bucket, bool largest_value, bool feedback) {
   };
 }
 
-Method sign_majority(float scale) {
-  return [=](ByRank& v, const RandomKey&, const ParameterSpec&) {
+Method sign_majority() {
+  return [](ByRank& v, const RandomKey&, const ParameterSpec&) {
     Floats sum(v[0].size());
     for (size_t i = 0; i < sum.size(); ++i) {
       int votes = 0;
@@ -103,7 +103,7 @@ Method sign_majority(float scale) {
         const bool any = std::any_of(own.begin(), own.end(), [](float x) { return x != 0; });
         votes += any ? own[i] >= 0 ? 1 : -1 : 0;
       }
-      sum[i] = votes >= 0 ? scale : -scale;
+      sum[i] = votes >= 0 ? 1 : -1;
     }
     for (Floats& own : v) std::fill(own.begin(), own.end(), 0.0f);
     return sum;
@@ -205,7 +205,7 @@ std::vector<Compressor> compressors() {
       {"qsgd", "{min_size: 0, feedback: true}", qsgd(4, 512, false, true), qsgd4, 2},
       {"qsgd", "{min_size: 20, feedback: true, bits: 3, bucket: 100, norm: max}", qsgd(3, 100, true, true),
        [](int64_t n, int ranks, int) { return (4 * ((n + 99) / 100) + (n * 3 + 7) / 8) * (ranks - 1); }, 2, 20},
-      {"sign_majority", "{scale: 0.5, bucket_mb: 0}", sign_majority(0.5f),
+      {"sign_majority", "bucket_mb: 0", sign_majority(),
        [](int64_t n, int ranks, int r) {
          const int64_t bytes = (n + 7) / 8, own = part(bytes, ranks, r);
          return 8 * (ranks - 1) + bytes - own + (ranks - 1) * own;
@@ -242,7 +242,7 @@ class Reference {
     const Sum sum = sum_of(ranks_, step, p, {});
     Floats values(sum.sum.begin(), sum.sum.end());
     if (c_.name == "sign_majority")
-      for (float& v : values) v = std::abs(v) < 1e-7f ? 0 : std::copysign(0.5f, v);
+      for (float& v : values) v = std::abs(v) < 1e-7f ? 0 : std::copysign(1.0f, v);
     return values;
   }
   const Compressor& c_;

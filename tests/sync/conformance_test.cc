@@ -3,11 +3,13 @@
 #include <tuple>
 #include <utility>
 
+#include "comm/codec/codecs.h"
 #include "comm/process_jobs.h"
 #include "device.h"
 #include "process/emulated.h"
 #include "sync/group.h"
 #include "sync/shipped_strategies.h"
+#include "test.h"
 
 namespace lmx::sync_test {
 namespace {
@@ -50,6 +52,36 @@ INSTANTIATE_TEST_SUITE_P(All, Strategies, testing::ValuesIn(every_case()), [](co
   const std::string nodes = one.param.per_node ? str("_nodes_of_", one.param.per_node) : "";
   return str(text(one.param.c), "_", one.param.ranks, nodes);
 });
+
+// A strategy that accepts a codec is checked with it. Those of a parameter server are in param_server_test.cc.
+TEST(ConformanceCases, HaveEveryStrategyWithEveryCodecThatItAccepts) {
+  make_group(1);  // finds the plugins
+  const auto codec_of = [](const PluginInfo& plugin, const Node& config) {
+    const Node full = plugin.descriptor->full_config(config, "rule");
+    const Node* kind = full.at_path("codec.kind");
+    return kind ? kind->text : std::string();
+  };
+  std::set<std::pair<std::string, std::string>> checked;
+  for (const Case& c : conformance_cases()) {
+    const Subject subject = c.subject();
+    checked.emplace(c.strategy, codec_of(subject.plugin, subject.config));
+  }
+  std::vector<std::string> codecs = comm::built_in_codecs(), missing;
+  for (const PluginInfo& plugin : Registry::instance().list())
+    if (plugin.kind == "codec") codecs.push_back(plugin.name);
+  for (const PluginInfo& listed : Registry::instance().list()) {
+    if (listed.kind != "sync" || listed.name == "param_server") continue;
+    const PluginInfo& plugin = Registry::instance().find(PluginKind::sync, listed.name);
+    const bool has_codec = !codec_of(plugin, Node::map()).empty();
+    for (const std::string& codec : has_codec ? codecs : std::vector<std::string>{""}) {
+      const std::string yaml = has_codec ? str("codec: {kind: ", codec, "}") : "{}";
+      if (lmx_test::user_error([&] { plugin.descriptor->full_config(parse_yaml(yaml, "rule"), "rule"); }) != "no error")
+        continue;
+      if (!checked.contains({listed.name, codec})) missing.push_back(str(listed.name, ' ', codec));
+    }
+  }
+  EXPECT_THAT(missing, testing::IsEmpty());
+}
 
 // The same on a device, where ranks pass their tensors by reference. Coalesced rows have the bits of the CPU. Rows that
 // are added to a dense gradient may be rounded in another way, because a device first adds the repeated rows of a

@@ -146,13 +146,13 @@ Step demo(double decay, size_t top, int64_t most) {
 class MethodRun {
  public:
   MethodRun(Communicator& comm, const Case& c, Step method)
-      : comm_(comm), case_(c), subject_(c.subject()), run_(comm, subject_), method_(std::move(method)) {}
+      : case_(c), subject_(c.subject()), run_(comm, subject_), method_(std::move(method)) {}
 
   // `sent`: the bytes that a rank sends for a parameter in a step.
   void check(const std::function<int64_t(int step, const ParameterSpec& p)>& sent) {
     std::unique_ptr<RankRun> resumed;
     for (int step = 0; step < kManySteps; ++step) {
-      if (step == kSaved) resumed = resume();
+      if (step == kSaved) resumed = run_.resumed(subject_);
       run_.reduce(step);
       size_t i = 0;
       for (const ParameterSpec& p : parameters()) compare(step, p, run_.values()[i++]);
@@ -172,12 +172,6 @@ class MethodRun {
   }
 
  private:
-  std::unique_ptr<RankRun> resume() {
-    auto resumed = std::make_unique<RankRun>(comm_, subject_);
-    resumed->strategy().load(resumed->ctx(), run_.gather_states());
-    return resumed;
-  }
-
   void compare(int step, const ParameterSpec& p, const std::vector<float>& got) {
     if (p.sparse) return;
     const auto n = static_cast<size_t>(p.shape.numel());
@@ -200,7 +194,6 @@ class MethodRun {
     if (step == kSkipped) state = before;
   }
 
-  Communicator& comm_;
   Case case_;
   Subject subject_;
   RankRun run_;
@@ -346,10 +339,7 @@ void expect_one_bit_adam(Communicator& comm, OneBitAdamLoop loop) {
   std::unique_ptr<RankRun> resumed;
   std::map<std::string, OneBitAdamLoop::Of> states;
   for (int step = 0; step < kAll; ++step) {
-    if (saved.contains(step)) {
-      resumed = std::make_unique<RankRun>(comm, subject);
-      resumed->strategy().load(resumed->ctx(), run.gather_states());
-    }
+    if (saved.contains(step)) resumed = run.resumed(subject);
     run.reduce(step);
     int64_t sent = 0;
     for (const lmx_cli::check::UnitExchange& unit : run.exchanged()) sent += unit.bytes.sent;

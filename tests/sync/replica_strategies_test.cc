@@ -160,7 +160,7 @@ TEST(OuterSteps, ARateOfOneIsTheMeanOfTheRanks) {
   make_group(kFour)->run([&](Communicator& comm) {
     Context ctx = lmx_cli::check::context_of(comm, {});
     const auto rule = make_rule("{name: diloco, every: 1, outer_lr: 1, outer_momentum: 0}", ctx.rank, kFour);
-    Fragment f{0, kSize, {"matrix", "vector"}, ctx.empty({kSize}), ctx.empty({kSize})};
+    Fragment f{.size = kSize, .own = ctx.empty({kSize}), .anchor = ctx.empty({kSize})};
     for (int64_t i = 0; i < kSize; ++i) {
       f.anchor.values<float>()[static_cast<size_t>(i)] = static_cast<float>(i) / 64;
       f.own.values<float>()[static_cast<size_t>(i)] = static_cast<float>(i * (ctx.rank + 2) - 7) / 64;
@@ -267,32 +267,43 @@ TEST(SparseLoco, FollowsTheFormulaAndSendsItsBytes) {
   }
 }
 
-// The residuals of four ranks are divided among two; a single rank adds them once and sends nothing.
-TEST(SparseLoco, AnotherNumberOfRanksSharesTheResiduals) {
-  const std::string config = "{name: sparse_loco, every: 1, top: 2, chunk: 6}";
+// Two ranks divide the tensors that four ranks keep for a fragment; four ranks load them unchanged.
+TEST(Replicas, AnotherNumberOfRanksSharesWhatIsKept) {
   std::vector<StateDict> saved(4);
-  Context host;
-  for (StateDict& state : saved) {
-    state.emplace("residual.0", host.empty({kSize}));
-    for (float& x : state.at("residual.0").values<float>()) x = 3;
+  for (size_t r = 0; r < 4; ++r) {
+    const std::vector<float> own(static_cast<size_t>(kSize), static_cast<float>(r));
+    saved[r].emplace("@kept/all/0", Tensor::from<float>(Allocator::cpu(), {kSize}, own));
   }
-  const auto exchanged = [&](int ranks) {
-    Doubles got;
+  for (const int ranks : {2, 4})
     make_group(ranks)->run([&](Communicator& comm) {
       Context ctx = lmx_cli::check::context_of(comm, {});
-      const auto rule = make_rule(config, ctx.rank, ranks);
-      rule->load(ctx, saved);
-      for (const float x : rule->state().at("residual.0").values<float>())
-        EXPECT_EQ(x, 12.0f / static_cast<float>(ranks));
-      Fragment f{0, kSize, {"matrix", "vector"}, ctx.zeros({kSize}), ctx.zeros({kSize})};
-      const Tensor sum = rule->replica()->exchange(ctx, f);
-      if (ctx.rank == 0)
-        for (const float x : sum.values<float>()) got.push_back(static_cast<double>(x));
+      ParameterStore anchors;
+      for (const ParameterSpec& spec : kSpecs) anchors.add(ctx, spec, RandomKey(4));
+      const PluginInfo& plugin = Registry::instance().find(PluginKind::sync, "sparse_loco");
+      const BoundRule rule{"all", kSpecs, &plugin, make_rule("name: sparse_loco", ctx.rank, ranks)};
+      train::Replicas replicas({&rule}, anchors, anchors.copy(ctx),
+                               make_optimizer(parse_yaml("name: sgd", "optimizer"), "optimizer"), true);
+      replicas.load(ctx, saved);
+      EXPECT_THAT(std::as_const(replicas.state().at("@kept/all/0")).values<float>(),
+                  testing::Each(ranks == 4 ? static_cast<float>(ctx.rank) : 3.0f));
     });
-    return got;
-  };
-  EXPECT_EQ(exchanged(1), Doubles(static_cast<size_t>(kSize), 12));
-  EXPECT_EQ(exchanged(2).size(), static_cast<size_t>(kSize));
+}
+
+// A single rank adds the residual of the ranks before it once, and sends nothing.
+TEST(SparseLoco, ASingleRankAddsTheResidualOnce) {
+  make_group(1)->run([&](Communicator& comm) {
+    Context ctx = lmx_cli::check::context_of(comm, {});
+    const auto rule = make_rule("{name: sparse_loco, every: 1, top: 2, chunk: 6}", 0, 1);
+    const std::vector<float> twelve(static_cast<size_t>(kSize), 12);
+    Fragment f{.size = kSize,
+               .own = ctx.zeros({kSize}),
+               .anchor = ctx.zeros({kSize}),
+               .kept = Tensor::from<float>(ctx.allocator, {kSize}, twelve)};
+    const Tensor sum = rule->replica()->exchange(ctx, f);
+    EXPECT_THAT(sum.values<float>(), testing::Each(12));
+    EXPECT_FALSE(f.kept.defined());
+    EXPECT_TRUE(comm.ledger().empty());
+  });
 }
 
 // Kolehmainen et al. 2025, in double precision, with an exchange after each step. The pairs are 2 i and 2 i + 1 of a

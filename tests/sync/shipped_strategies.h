@@ -37,8 +37,9 @@ struct Case {
   }
   // Whether the residuals of a parameter contain what is missing in its sums.
   bool feedback() const {
-    return one_bit() || has("feedback: true") || has("feedback: 1") || strategy == "top_k" || strategy == "random_k" ||
-           strategy == "power_sgd" || strategy == "dgc";
+    if (strategy == "one_bit_adam") return false;
+    return one_bit() || has("kind: sign") || has("feedback: true") || has("feedback: 1") || strategy == "top_k" ||
+           strategy == "random_k" || strategy == "power_sgd" || strategy == "dgc";
   }
   bool approximate() const {
     return feedback() || strategy == "qsgd" || has("quantised") || (strategy == "zero" && has("codec"));
@@ -84,7 +85,8 @@ inline std::vector<Case> conformance_cases() {
   cases.push_back({"one_bit_adam", "{freeze: 3, bias_correction: false, bucket_mb: 0}"});
   for (const char* strategy : {"allgather", "allgather_dense"}) cases.push_back({strategy, "codec: {kind: quantised}"});
   cases.push_back({"allreduce", "levels: 2\ncodec: {kind: quantised, bits: 4}"});
-  cases.push_back({"unique", "codec: {kind: quantised, bits: 2, feedback: 1}"});
+  for (const char* codec : {"{kind: quantised, bits: 2, feedback: 1}", "{kind: sign}"})
+    for (const char* strategy : {"allreduce", "unique", "seeded"}) cases.push_back({strategy, str("codec: ", codec)});
   cases.push_back({"local_sgd", "every: 3"});
   cases.push_back({"diloco", "every: 4"});
   cases.push_back({"diloco", "{every: 4, codec: {kind: one_bit}}"});
@@ -99,10 +101,14 @@ inline std::vector<Case> conformance_cases() {
     cases.push_back({"diloco", str("{every: 4, codec: ", codec, "}")});
   for (const char* codec : {"{kind: bf16}", "{kind: one_bit}", "{kind: sign, feedback: 1}"})
     cases.push_back({"zero", str("{bucket_mb: 0.03, codec: ", codec, "}")});
+  cases.push_back({"one_bit_adam", "{freeze: 2, codec: {kind: one_bit}}"});
   cases.push_back({"noloco", "every: 3"});
   cases.push_back({"sparse_loco", "{every: 4, fragments: 2, delay: 1, top: 8, chunk: 64}"});
+  for (const char* codec : {"none", "fp16", "bf16"})
+    cases.push_back({"sparse_loco", str("{every: 3, top: 8, chunk: 64, codec: {kind: ", codec, "}}")});
   const std::string selected = "{p: 20, q: 30, hidden_q: 50, embedding: 'emb|tiny', codec: ";  // row_rule()
-  for (const std::vector<std::string>& list : {codecs, one_bit})
+  const std::vector<std::string> plugins{"{kind: quantised, bits: 4}", "{kind: sign}"};
+  for (const std::vector<std::string>& list : {codecs, one_bit, plugins})
     for (const std::string& c : list) cases.push_back({"sampled_rows", selected + c + "}"});
   return cases;
 }
@@ -213,21 +219,19 @@ class ShippedCheck {
     }
   }
 
-  // The residuals of a rank's own values are whole rows; those of sums are its part of the rows.
+  // The residual of a rank's own values is a block, of which that of its sums is the rank's part. A codec of vectors
+  // has blocks of one column, so their shape is that of the parameter for tables only.
   void subtract_residual(const StateDict& state, const ParameterSpec& p, const std::string& what, int rank,
                          std::vector<double>& owed) const {
     const auto found = state.find(p.name + what), index = state.find(p.name + what + ".rows");
     if (found == state.end()) return;
     const bool table = index != state.end();
-    const int64_t width = row_width(p.shape);
-    comm::Part part{0, p.shape[0], 0, width};
-    const bool vector = case_.has("quantised");  // its residuals of dense parameters are those of a vector
-    if (what == ".sum" && table) part = comm::table_part(1, width, rank, comm_.size());
-    if (what == ".sum" && !table && !vector) part = comm::part_of(p.shape[0], width, rank, comm_.size());
-    if (what == ".sum" && !table && vector) {
-      part = comm::part_of(p.shape.numel(), 1, rank, comm_.size());
-      part = {0, part.rows, part.row, part.rows};
-    }
+    const Shape block = table ? Shape{p.shape[0], row_width(p.shape)} : state.at(p.name + ".push").shape();
+    const int64_t width = block[1];
+    comm::Part part{0, block[0], 0, width};
+    if (what == ".sum")
+      part =
+          table ? comm::table_part(1, width, rank, comm_.size()) : comm::part_of(block[0], width, rank, comm_.size());
     const auto kept = found->second.values<float>();
     for (int64_t i = 0; i < static_cast<int64_t>(kept.size()); ++i) {
       const int64_t row = table ? index->second.data<int32_t>()[i / part.columns] : part.row + i / part.columns;
@@ -287,7 +291,7 @@ inline std::vector<std::string> check_equal_bits(Communicator& comm, Device devi
 // of bits. Everything else is computed before a message is sent, and conformance_test.cc checks it with virtual ranks.
 inline bool has_own_messages(const Case& c) {
   if (c.has("kind: fp16}")) return c.strategy == "unique" || c.has("levels");
-  return !c.has("fp16") && !c.has("bf16") && !c.has("quantised") && !c.forgets();
+  return !c.has("fp16") && !c.has("bf16") && !c.has("quantised") && !c.has("kind: sign") && !c.forgets();
 }
 
 struct Conformance {

@@ -152,6 +152,16 @@ std::vector<StateDict> gather_states(Context& ctx, const StateDict& own) {
   return states;
 }
 
+std::unique_ptr<RankRun> RankRun::resumed(const Subject& s) {
+  std::vector<StateDict> states = gather_states();
+  for (size_t r = 0; r < states.size(); ++r)
+    if (static_cast<int>(r) != ctx_.rank) states[r].clear();
+  auto other = std::make_unique<RankRun>(comm_, s);
+  other->rule_->load(ctx_, states);
+  other->rule_->load_common(ctx_, check::gather_states(ctx_, rule_->common_state())[0]);
+  return other;
+}
+
 std::vector<float> RankRun::dense(const ParameterSpec& p) {
   Var& var = vars_.at(p.name);
   const Tensor all = dense_of(ctx_, var.grad(), var.value());

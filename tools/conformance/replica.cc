@@ -77,8 +77,7 @@ class ReplicaRun {
         other->anchors_->at(spec.name).value().copy_from(anchors_->at(spec.name).value());
       return 0;
     });
-    if (ctx_.rank == 0 || !comm_.shares_memory())
-      other->replicas_->load_common(other->ctx_, on_host(replicas_->common_state()));
+    other->rule_.rule->load_common(other->ctx_, on_host(rule_.rule->common_state()));
     std::vector<StateDict> all(static_cast<size_t>(ctx_.ranks));
     all[static_cast<size_t>(ctx_.rank)] = on_host(state);
     other->replicas_->load(other->ctx_, all);

@@ -156,6 +156,10 @@ class RankRun {
 
   // Returns the states of all ranks, as load() receives them from a checkpoint. Collective.
   std::vector<lmx::StateDict> gather_states() { return check::gather_states(ctx_, rule_->state()); }
+  // A run that continues from the state of this one, of which a rank gets its own part, as ranks that are processes.
+  // Collective.
+  std::unique_ptr<RankRun> resumed(const Subject& s);
+  size_t kept() const { return rule_->state().size() + rule_->common_state().size(); }  // tensors
 
  private:
   void post_unit(const Given& given, const std::vector<std::string>& names);

@@ -181,13 +181,8 @@ class StepCheck {
   }
 
   std::unique_ptr<RankRun> resume() {
-    std::vector<StateDict> states = run_.gather_states();
-    seen_.kept = states[0].size();
-    for (size_t r = 0; r < states.size(); ++r)
-      if (static_cast<int>(r) != comm_.rank()) states[r].clear();  // as for ranks that are processes
-    auto resumed = std::make_unique<RankRun>(comm_, s_);
-    resumed->strategy().load(resumed->ctx(), states);
-    return resumed;
+    seen_.kept = run_.kept();
+    return run_.resumed(s_);
   }
 
   void check_step() {

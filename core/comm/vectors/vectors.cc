@@ -10,6 +10,7 @@
 #include "comm/vectors/vectors.h"
 #include "lmx/codec.h"
 #include "lmx/error.h"
+#include "lmx/matmul.h"
 
 namespace lmx {
 namespace {
@@ -173,6 +174,13 @@ Tensor gather_chunks(Context& ctx, const ChunkGather& how, Entries& own, const s
   });
 }
 
+Tensor scaled(Context& ctx, const Tensor& x, float factor) {
+  Tensor y = x.clone(kClass);
+  const comm::Rows all(y.reshape({y.numel(), 1}));
+  run_kernel(ctx, comm::ScaleRows<float>{all.from(), y.numel(), 1, factor});
+  return y;
+}
+
 void add_scaled(Context& ctx, Tensor v, float factor, const Tensor& x) {
   const int64_t n = v.numel();
   LMX_CHECK(x.numel() == n, describe(x), " is added to ", describe(v));
@@ -180,14 +188,20 @@ void add_scaled(Context& ctx, Tensor v, float factor, const Tensor& x) {
   run_kernel(ctx, comm::CopyRows<float>{to, comm::Rows(x.reshape({n, 1})).from(), to, n, 1, factor});
 }
 
+Tensor product(Context& ctx, const Tensor& a, bool trans_a, const Tensor& b, bool trans_b) {
+  Tensor c = ctx.empty({a.dim(trans_a ? 1 : 0), b.dim(trans_b ? 0 : 1)}, DType::f32, kClass);
+  gemm(ctx, a, trans_a, b, trans_b, c);
+  return c;
+}
+
 void orthonormalise(Context& ctx, Tensor m) {
   LMX_CHECK(m.rank() == 2 && m.dim(1) <= m.dim(0), "columns of ", describe(m));
   run_kernel(ctx, comm::Orthonormalise<float>{m.data<float>(), m.dim(0), m.dim(1)});
 }
 
-Tensor signs(Context& ctx, const Tensor& x, float factor) {
+Tensor signs(Context& ctx, const Tensor& x) {
   Tensor y = ctx.empty(x.shape(), DType::f32, kClass);
-  run_kernel(ctx, comm::Signs<float>{x.data<float>(), x.numel(), y.data<float>(), factor});
+  run_kernel(ctx, comm::Signs<float>{x.data<float>(), x.numel(), y.data<float>()});
   return y;
 }
 
@@ -208,7 +222,7 @@ Tensor gather_squares(Context& ctx, const Tensor& v, const std::string& group) {
 
 }  // namespace
 
-Tensor vote_signs(Context& ctx, const Tensor& v, float factor, const std::string& group) {
+Tensor vote_signs(Context& ctx, const Tensor& v, const std::string& group) {
   const int64_t n = v.numel(), ranks = ctx.comm->size();
   const RankRows parts = RankRows::divided(ctx.comm->size(), packed_bytes(n, 1));
   const int64_t own = parts[ctx.comm->rank()];
@@ -225,8 +239,7 @@ Tensor vote_signs(Context& ctx, const Tensor& v, float factor, const std::string
   return ctx.comm->once_tensor(kClass, [&] {
     const Tensor codes = unpack_bits(ctx, majority, 1, n);
     Tensor y = ctx.empty({n}, DType::f32, kClass);
-    run_kernel(
-        ctx, comm::SignValues<float>{codes.data<uint8_t>(), squares.data<double>(), n, ranks, y.data<float>(), factor});
+    run_kernel(ctx, comm::SignValues<float>{codes.data<uint8_t>(), squares.data<double>(), n, ranks, y.data<float>()});
     return y;
   });
 }

@@ -96,8 +96,7 @@ struct Signs {
   const T* x;
   int64_t n;
   T* y;
-  T factor;
-  LMX_HD void set(int64_t i) const { y[i] = x[i] > 0 ? factor : x[i] < 0 ? -factor : x[i]; }
+  LMX_HD void set(int64_t i) const { y[i] = x[i] > 0 ? T(1) : x[i] < 0 ? T(-1) : x[i]; }
 };
 // codes[i]: 1 if v[i] is not negative, else 0.
 template <class T>
@@ -120,7 +119,7 @@ struct AddVotes {
     if (*squares != 0) votes[i] += codes[i] ? T(1) : T(-1);
   }
 };
-// y[i] = factor or -factor by its code; NaN if one of the ranks' sums of squares is not finite.
+// y[i] = 1 or -1 by its code; NaN if one of the ranks' sums of squares is not finite.
 template <class T>
 struct SignValues {
   static constexpr const char* kName = "sign_values";
@@ -128,11 +127,10 @@ struct SignValues {
   const double* squares;  // (ranks)
   int64_t n, ranks;
   T* y;
-  T factor;
   LMX_HD void set(int64_t i) const {
     double nothing = 0;
     for (int64_t r = 0; r < ranks; ++r) nothing += 0 * squares[r];
-    y[i] = (codes[i] ? factor : -factor) + static_cast<T>(nothing);
+    y[i] = (codes[i] ? T(1) : T(-1)) + static_cast<T>(nothing);
   }
 };
 

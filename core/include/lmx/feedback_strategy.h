@@ -20,8 +20,9 @@ struct LMX_API FeedbackConfig {
 };
 
 // Dense gradients are compressed by exchange(); those with fewer than `min_size` elements are summed exactly, in
-// buckets of 150 MB, and row-sparse ones exactly over the rows of any rank, as SumStrategy does without a codec. With
-// one rank, gradients are not exchanged, and not compressed unless result() is a direction.
+// buckets of 150 MB, and row-sparse ones exactly over the rows of any rank, as SumStrategy does without a codec. If
+// result() is a direction, the signs of these sums are taken. With one rank, gradients are not exchanged, and not
+// compressed unless result() is a direction.
 //
 // With feedback, a rank adds the residual of earlier steps to its gradient before it is compressed. If an update is
 // skipped, the residual before that step is restored. A checkpoint of the same number of ranks continues bit-exactly;
@@ -66,6 +67,7 @@ class LMX_API FeedbackStrategy : public SumStrategy {
  private:
   struct Impl;
   std::vector<Tensor> accelerate(Context& ctx, std::span<Var> unit);
+  void reduce_exactly(Context& ctx, std::span<Var> unit);
   void reduce_block(Context& ctx, std::span<Var> unit, std::span<const Tensor> velocities);
   FeedbackConfig config_;
   int64_t step_ = 0;

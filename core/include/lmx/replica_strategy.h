@@ -28,6 +28,10 @@ struct Fragment {
   Tensor own = {};  // f32: a copy of this rank's values, which exchange() and merge() may overwrite
   // f32: the values after the last synchronisation, equal on all ranks unless they gossip. Not to be written to.
   Tensor anchor = {};
+  int64_t round = 0;  // number of earlier exchanges of the fragment
+  // f32: a tensor that exchange() or merge() leaves for the fragment's next exchange; undefined at first. It differs
+  // between ranks. Checkpoints contain it; another number of ranks shares the sum over ranks equally.
+  Tensor kept = {};
 };
 
 class LMX_API ReplicaStrategy : public SyncRule {
@@ -50,10 +54,7 @@ class LMX_API ReplicaStrategy : public SyncRule {
   // Whether the anchors of ranks differ. Then each rank keeps its own, and the mean over ranks is used for validations,
   // checkpoints and the end of a run: one all_reduce of each fragment, in the ledger's group "publish".
   virtual bool gossips() const { return false; }
-  // State that is equal on all ranks, for a checkpoint. In a group that shares memory only rank 0 has it, and only rank
-  // 0 gets it back.
-  virtual StateDict common_state() const;
-  virtual void load_common(Context& ctx, const StateDict& state);
+  std::string describe(int ranks) const override;
   ReplicaStrategy* replica() final { return this; }
 
  private:
@@ -92,12 +93,11 @@ class LMX_API OuterStrategy : public ReplicaStrategy {
   StateDict state() const override;
   void load(Context& ctx, const std::vector<StateDict>& ranks) override;
   std::vector<std::string> warnings(bool loss_scaled) const override;
-  std::string describe(int ranks) const override;
   std::map<std::string, CodecHealth> take_health() override;
 
  protected:
   // Collective. The sum over ranks of their changes p_r - a (size). Default: with the codec.
-  virtual Tensor sum_of_changes(Context& ctx, const Fragment& f, Tensor change);
+  virtual Tensor sum_of_changes(Context& ctx, Fragment& f, Tensor change);
   const OuterConfig& config() const { return config_; }
 
  private:

@@ -52,12 +52,12 @@ template <class T, size_t kSlots = 2>
 struct Elements {
   T* param;
   const T* grad;
-  T* slot[kSlots];       // state tensors, as long as the parameter
-  const int32_t* rows;   // (count) the rows of the parameter; null: a dense gradient, all of `count` elements
-  int64_t count, width;  // dense: width 1
+  T* slot[kSlots];                // state tensors, as long as the parameter
+  const int32_t* rows = nullptr;  // (count) rows of the parameter; null: a dense gradient, all of `count` elements
+  int64_t count = 0, width = 1;   // dense: width 1
   // The gradient is multiplied by `scale`, and by *factor, in memory of the device, if that is not null.
-  double scale;
-  const double* factor;
+  double scale = 1;
+  const double* factor = nullptr;
   OperandTarget copy = {};  // of the parameter: its rounded copy, which a device writes with it
 
   // For a kernel of fewer slots: the first ones.

@@ -28,17 +28,27 @@ class LMX_API SumStrategy : public SyncStrategy {
   // own.
   std::vector<std::vector<std::string>> units(const std::vector<ParameterSpec>& params) const override;
   void reduce(Context& ctx, std::span<Var> unit) override;
-  void after_step(Context&) override { reducer_.commit(); }
-  void discard() override { reducer_.discard(); }
+  void after_step(Context& ctx) override;
+  void discard() override;
   void rescale(double factor) override { reducer_.rescale(factor); }
   StateDict state() const override;
   void load(Context& ctx, const std::vector<StateDict>& ranks) override;
+  StateDict common_state() const override;
+  void load_common(Context& ctx, const StateDict& state) override;
   std::map<std::string, CodecHealth> take_health() override;
   std::vector<std::string> warnings(bool loss_scaled) const override;
   std::string describe(int ranks) const override;
 
  protected:
   virtual void reduce_table(Context& ctx, Var& param);
+  // Sums dense gradients in one message.
+  static void reduce_dense(Context& ctx, std::span<Var> params, Reducer& reducer);
+  // Tensors that are equal on all ranks and depend on earlier gradients, such as moments, by name. Each rank assigns
+  // new ones in a step, and writes to none: if the update of the step is skipped, those before it are restored.
+  // Checkpoints contain them.
+  StateDict& common() { return common_; }
+  // Number of updates of this rule that were made. Checkpoints contain it if they contain common().
+  int64_t updates() const { return updates_; }
   // Divides `params` as units() does, in buckets of this size.
   std::vector<std::vector<std::string>> buckets(const std::vector<ParameterSpec>& params, double bucket_mb) const;
   const SyncEnv& env() const { return env_; }
@@ -47,11 +57,13 @@ class LMX_API SumStrategy : public SyncStrategy {
   const Reducer& reducer() const { return reducer_; }
 
  private:
-  void reduce_dense(Context& ctx, std::span<Var> params);
   SumConfig config_;
   SyncEnv env_;
   std::set<std::string> tables_;  // parameters with row-sparse gradients
   Reducer reducer_;
+  StateDict common_, committed_;  // `committed_`: of the updates that were made
+  int64_t updates_ = 0;
+  bool discarded_ = false;
 };
 
 }  // namespace lmx

@@ -77,13 +77,17 @@ class LMX_API SyncRule : public SyncReport {
   // may be added to later ones.
   virtual void discard();
   // From now on gradients are `factor` times as large, because a loss scale has changed. The strategy must multiply the
-  // residuals of earlier gradients by `factor`.
+  // residuals of earlier gradients by `factor`. Not called if result() is no sum.
   virtual void rescale(double factor);
   // The state of this rank for a checkpoint. load(), which is collective, gets the states of all ranks that saved, in
   // rank order; if as many ranks resume, those of other ranks may be empty. UserError if this number of ranks cannot
   // resume from them.
   virtual StateDict state() const;
   virtual void load(Context& ctx, const std::vector<StateDict>& ranks);
+  // State that is equal on all ranks, which a checkpoint contains once. load_common() is collective, and every rank
+  // gets the state, also if another number of ranks has saved it.
+  virtual StateDict common_state() const;
+  virtual void load_common(Context& ctx, const StateDict& state);
   // This object as one of these kinds; null if it is of another kind.
   virtual SyncStrategy* strategy() { return nullptr; }
   virtual ShardStrategy* shard() { return nullptr; }

@@ -46,20 +46,24 @@ struct ChunkGather {
 LMX_API Tensor gather_chunks(Context& ctx, const ChunkGather& how, Entries& own, const std::string& group);
 LMX_API int64_t chunk_gather_bytes(const ChunkGather& how);
 
+// factor * x, in x's shape, as a new tensor.
+LMX_API Tensor scaled(Context& ctx, const Tensor& x, float factor);
 // v += factor * x, of equal sizes.
 LMX_API void add_scaled(Context& ctx, Tensor v, float factor, const Tensor& x);
+// op(a) (M, K) op(b) (K, N) as a new tensor (M, N); op transposes if its flag is set (gemm() of lmx/matmul.h).
+LMX_API Tensor product(Context& ctx, const Tensor& a, bool trans_a, const Tensor& b, bool trans_b);
 // Makes the columns of m (rows, columns) orthonormal from left to right by the modified Gram-Schmidt method, with sums
 // in double. A column that depends on those before it, up to rounding, is replaced by a unit vector that is made
 // orthogonal to them: the one of which they contain least. REQUIRES: columns <= rows.
 LMX_API void orthonormalise(Context& ctx, Tensor m);
 
-// factor * sign(x), in x's shape; 0 and NaN stay.
-LMX_API Tensor signs(Context& ctx, const Tensor& x, float factor);
-// The majority vote of ranks on the sign of each element of v (n), times `factor` (Bernstein et al. 2019, signSGD with
+// sign(x), in x's shape: 1 or -1; 0 and NaN stay.
+LMX_API Tensor signs(Context& ctx, const Tensor& x);
+// The majority vote of ranks on the sign of each element of v (n), 1 or -1 (Bernstein et al. 2019, signSGD with
 // majority vote). An element that is not negative votes for +, a rank with zeros only does not vote, and a tie is +.
 // The result is NaN if an element of any rank is not finite. Collective: each part of the signs is sent to the rank
 // that counts its votes, and the results are gathered. The result is shared and must not be written to.
-LMX_API Tensor vote_signs(Context& ctx, const Tensor& v, float factor, const std::string& group);
+LMX_API Tensor vote_signs(Context& ctx, const Tensor& v, const std::string& group);
 
 // The lowest `bits` bits (1 to 8) of each code, u8 (n), without gaps, the first code in the lowest bits of the first
 // byte: u8 (packed_bytes(n, bits)).

@@ -8,9 +8,7 @@
 
 #include "lmx/array_ops.h"
 #include "lmx/feedback_strategy.h"
-#include "lmx/matmul.h"
 #include "lmx/plugin.h"
-#include "lmx/row_sync.h"
 #include "lmx/vectors.h"
 
 namespace {
@@ -57,31 +55,20 @@ class Demo final : public FeedbackStrategy {
     const ChunkGather how{.size = block.size, .k = std::min(c_.top, c.h * c.w), .chunk = c.h * c.w, .means = true};
     Entries sent = take_largest(ctx, components, how.k, how.chunk);
     const Tensor mean = gather_chunks(ctx, how, sent, group());
-    v.zero();
-    add_scaled(ctx, v, static_cast<float>(c_.decay), inverse(ctx, c, components));
-    return ctx.comm->once_tensor(kClass, [&] { return signs(ctx, inverse(ctx, c, mean), 1); });
-  }
-  // The rows of a table are summed exactly, and the sign of the sum is taken.
-  void reduce_table(Context& ctx, Var& param) override {
-    FeedbackStrategy::reduce_table(ctx, param);
-    for (RowSparse& piece : param.grad().pieces) piece.rows = signs(ctx, piece.rows, 1);
+    v.copy_from(scaled(ctx, inverse(ctx, c, components), static_cast<float>(c_.decay)));
+    return ctx.comm->once_tensor(kClass, [&] { return signs(ctx, inverse(ctx, c, mean)); });
   }
 
   // (y, h, x, w) -> (y, x, w, h): the orthonormal DCT-II of each chunk, transposed.
   Tensor transform(Context& ctx, const Chunks& c, const Tensor& v) {
-    const Tensor rows = product(ctx, v, basis(ctx, c.w), true).reshape({c.y, c.h, c.x, c.w});
-    return product(ctx, permute(ctx, Var(rows, false), {0, 2, 3, 1}).value(), basis(ctx, c.h), true);
+    const Tensor rows = product(ctx, v.reshape({-1, c.w}), false, basis(ctx, c.w), true);
+    const Var turned = permute(ctx, Var(rows.reshape({c.y, c.h, c.x, c.w}), false), {0, 2, 3, 1});
+    return product(ctx, turned.value().reshape({-1, c.h}), false, basis(ctx, c.h), true).reshape({-1});
   }
   Tensor inverse(Context& ctx, const Chunks& c, const Tensor& components) {
-    const Tensor columns = product(ctx, components, basis(ctx, c.h), false).reshape({c.y, c.x, c.w, c.h});
-    return product(ctx, permute(ctx, Var(columns, false), {0, 3, 1, 2}).value(), basis(ctx, c.w), false);
-  }
-  // Each run of n successive elements times the (n, n) matrix m or its transpose; flat.
-  static Tensor product(Context& ctx, const Tensor& runs, const Tensor& m, bool transposed) {
-    const int64_t n = m.dim(0);
-    Tensor y = ctx.empty({runs.numel() / n, n}, DType::f32, kClass);
-    gemm(ctx, runs.reshape({-1, n}), false, m, transposed, y);
-    return y.reshape({-1});
+    const Tensor columns = product(ctx, components.reshape({-1, c.h}), false, basis(ctx, c.h), false);
+    const Var turned = permute(ctx, Var(columns.reshape({c.y, c.x, c.w, c.h}), false), {0, 3, 1, 2});
+    return product(ctx, turned.value().reshape({-1, c.w}), false, basis(ctx, c.w), false).reshape({-1});
   }
   // Row k: component k of the transform of n elements.
   const Tensor& basis(Context& ctx, int64_t n) {

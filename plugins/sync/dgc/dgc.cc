@@ -1,12 +1,10 @@
 // Deep gradient compression (Lin et al. 2018): top-k with error feedback, where each rank accumulates velocities
 // instead of gradients (momentum correction), clears them where it has sent (momentum factor masking), clips its
 // gradients before it accumulates them, and sends more in the first steps (warm-up).
-#include <algorithm>
 #include <cmath>
+#include <numeric>
 
-#include "lmx/array_ops.h"
 #include "lmx/feedback_strategy.h"
-#include "lmx/ops.h"
 #include "lmx/plugin.h"
 #include "lmx/vectors.h"
 
@@ -33,8 +31,8 @@ class Dgc final : public FeedbackStrategy {
  public:
   Dgc(const DgcConfig& config, const SyncEnv& env) : FeedbackStrategy(config.feedback, env), c_(config) {}
   void reduce(Context& ctx, std::span<Var> unit) override {
-    if (c_.clip > 0)
-      for (Var& p : unit) clip(ctx, p.grad());
+    for (Var& p : unit)
+      if (c_.clip > 0 && p.grad().dense.defined()) clip(ctx, p.grad().dense);
     FeedbackStrategy::reduce(ctx, unit);
   }
   std::vector<std::string> warnings(bool loss_scaled) const override {
@@ -43,15 +41,11 @@ class Dgc final : public FeedbackStrategy {
   }
 
  private:
-  void clip(Context& ctx, Gradient& grad) const {
-    if (!grad.dense.defined()) return;
-    const Var g(grad.dense.reshape({-1}), false);
-    const double norm = std::sqrt(ctx.read<float>(sum(ctx, multiply(ctx, g, g), {0}).value()).value()),
+  void clip(Context& ctx, Tensor& gradient) const {
+    const auto squares = ctx.read<double>(block_squares(ctx, std::span(&gradient, 1)));
+    const double norm = std::sqrt(std::accumulate(squares.get().begin(), squares.get().end(), 0.0)),
                  most = c_.clip / std::sqrt(ctx.comm->size());
-    if (!(norm > most)) return;
-    const Tensor own = ctx.zeros(grad.dense.shape());
-    add_scaled(ctx, own, static_cast<float>(most / norm), grad.dense);
-    grad.dense = own;
+    if (norm > most) gradient = scaled(ctx, gradient, static_cast<float>(most / norm));
   }
   // 0.25, 0.0625, ... for the published part of 0.001.
   double keep(int64_t step) const {

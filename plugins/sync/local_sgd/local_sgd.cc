@@ -20,13 +20,9 @@ class LocalSgd final : public ReplicaStrategy {
   LocalSgd(const LocalSgdConfig& config, const SyncEnv& env) : ReplicaStrategy(env), every_(config.every) {}
   Rhythm rhythm(int64_t) const override { return {every_}; }
   Tensor exchange(Context& ctx, Fragment& f) override { return ctx.comm->all_reduce(f.own, env().group); }
-  Merged merge(Context& ctx, Fragment& f, const Tensor& sum) override {
-    if (ctx.comm->size() == 1) return {f.own, f.own};
-    const Tensor mean = ctx.comm->once_tensor(MemClass::communication, [&] {
-      Tensor all = ctx.zeros({f.size}, DType::f32, MemClass::communication);
-      add_scaled(ctx, all, 1 / static_cast<float>(ctx.comm->size()), sum);
-      return all;
-    });
+  Merged merge(Context& ctx, Fragment&, const Tensor& sum) override {
+    const float part = 1 / static_cast<float>(ctx.comm->size());
+    const Tensor mean = ctx.comm->once_tensor(MemClass::communication, [&] { return scaled(ctx, sum, part); });
     return {mean, mean};
   }
 

@@ -3,6 +3,6 @@
 
 namespace {
 
-const lmx::KernelAdder adder = lmx::cuda::updates<one_bit_adam::WarmUp, one_bit_adam::Frozen>();
+const lmx::KernelAdder adder = lmx::cuda::updates<one_bit_adam::Update>();
 
 }  // namespace

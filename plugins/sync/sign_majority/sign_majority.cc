@@ -10,10 +10,8 @@ namespace {
 using namespace lmx;
 
 struct SignMajorityConfig {
-  double scale = 1;  // as published: the rate of the optimizer alone is the size of a step
   double bucket_mb = 150;
   void fields(Fields& f) {
-    f.field("scale", scale, "absolute value of every entry of the result", {0, 1e6, true});
     f.field("bucket_mb", bucket_mb, "megabytes of dense gradients on which ranks vote together; 0: on each separately",
             kNonNegative);
   }
@@ -22,18 +20,11 @@ struct SignMajorityConfig {
 class SignMajority final : public FeedbackStrategy {
  public:
   SignMajority(const SignMajorityConfig& config, const SyncEnv& env)
-      : FeedbackStrategy({.feedback = false, .bucket_mb = config.bucket_mb}, env),
-        scale_(static_cast<float>(config.scale)) {}
+      : FeedbackStrategy({.feedback = false, .bucket_mb = config.bucket_mb}, env) {}
   SyncResult result() const override { return SyncResult::direction; }
 
  private:
-  Tensor exchange(Context& ctx, const Block&, Tensor v) override { return vote_signs(ctx, v, scale_, group()); }
-  // The rows of a table are summed exactly, and the sign of the sum is taken.
-  void reduce_table(Context& ctx, Var& param) override {
-    FeedbackStrategy::reduce_table(ctx, param);
-    for (RowSparse& piece : param.grad().pieces) piece.rows = signs(ctx, piece.rows, scale_);
-  }
-  float scale_;
+  Tensor exchange(Context& ctx, const Block&, Tensor v) override { return vote_signs(ctx, v, group()); }
 };
 
 }  // namespace

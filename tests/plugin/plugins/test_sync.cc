@@ -37,7 +37,7 @@ class TestSync final : public ReplicaStrategy {
     return {{"momentum", momentum_}};
   }
   void load_common(Context& ctx, const StateDict& state) override {
-    if (!state.empty()) momentum_ = ctx.upload(state.at("momentum"));
+    if (!state.empty()) momentum_ = ctx.upload(state.at("momentum")).clone(MemClass::optimizer);
   }
 
  private:

@@ -13,9 +13,11 @@
 #include "lmx/error.h"
 #include "lmx/log.h"
 #include "lmx/plugin.h"
+#include "nn/state_dict.h"
 #include "recipe/choices.h"
 #include "recipe/sync_rules.h"
 #include "runfiles/checkpoint.h"
+#include "train/position.h"
 
 namespace lmx::train {
 namespace {
@@ -110,14 +112,14 @@ std::string shape_difference(const Session& session, const StateDict& values) {
   return {};
 }
 
-// Another strategy cannot continue with what each rank has kept for the run's own one: residuals, or values.
+// Another strategy cannot continue with what ranks have kept for the run's own one: residuals, moments, or values.
 void check_ranks_keep_nothing(const TrainState& state, const std::vector<Difference>& changes) {
   const auto of_sync = [](const Difference& d) { return d.key.starts_with("sync."); };
   const auto found = std::find_if(changes.begin(), changes.end(), of_sync);
-  const auto kept =
-      std::find_if(state.ranks.begin(), state.ranks.end(), [](const StateDict& rank) { return !rank.empty(); });
-  if (found == changes.end() || kept == state.ranks.end()) return;
-  throw UserError(str("[resume] --change ", found->key, ": each rank has kept ", kept->begin()->first,
+  StateDict kept = train::with_prefix(state.train, train::kCommonState);
+  for (const StateDict& rank : state.ranks) kept.insert(rank.begin(), rank.end());
+  if (found == changes.end() || kept.empty()) return;
+  throw UserError(str("[resume] --change ", found->key, ": the ranks have kept ", kept.begin()->first,
                       " for the run's own strategy of sync, which no other one continues with; a new run can start "
                       "from the weights with `init: {from: RUN}`"));
 }

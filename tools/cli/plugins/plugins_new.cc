@@ -169,9 +169,9 @@ void add_plugins_new(Command group) {
       .add_option(
           "--base BASE", o->base,
           "of a sync plugin: plain (all by itself, default), sum (buckets and codecs), feedback (a compressor "
-          "with error feedback), outer (ranks with own values and an outer optimizer), shard (ranks that divide the "
-          "update)")
-      .one_of({"plain", "sum", "feedback", "outer", "shard"});
+          "with error feedback), replica (ranks with own values), outer (the same with an outer optimizer), shard (ranks "
+          "that divide the update)")
+      .one_of({"plain", "sum", "feedback", "replica", "outer", "shard"});
   command.add_option("--dir DIR", o->directory, "the folder; as the name is, in the current one").writes();
   command.add_flag("--force", o->force, "though a plugin of that kind and name is found already");
   command.callback([o] { write_skeleton(*o); });

@@ -23,9 +23,11 @@ class @Name@ : public lmx::OuterStrategy {
   @Name@(const @Name@Config& c, const lmx::SyncEnv& env) : OuterStrategy(c.outer, env), keep_(c.keep) {}
 
  private:
-  // Returns the sum over ranks of what they send of their changes. The rest is lost.
-  lmx::Tensor sum_of_changes(lmx::Context& ctx, const lmx::Fragment& f, lmx::Tensor change) override {
+  // Returns the sum over ranks of what they send of their changes, and keeps the rest for the next exchange.
+  lmx::Tensor sum_of_changes(lmx::Context& ctx, lmx::Fragment& f, lmx::Tensor change) override {
     const auto k = static_cast<int64_t>(std::ceil(keep_ * static_cast<double>(f.size)));
+    if (f.kept.defined()) lmx::add_scaled(ctx, change, 1, f.kept);
+    f.kept = change;
     return lmx::gather_entries(ctx, lmx::take_largest(ctx, change, k), f.size, env().group);
   }
   double keep_;

@@ -13,7 +13,7 @@ std::vector<float> merged(const std::string& yaml, int ranks) {
   std::vector<float> result(2);
   on_ranks(yaml, ranks, 2, [&](lmx::Context& ctx, lmx::SyncRule& rule) {
     const std::vector<float> own{static_cast<float>(ctx.rank + 1), -4};
-    lmx::Fragment f{0, 2, {"bias"}, lmx::Tensor::from<float>(ctx.allocator, {2}, own), ctx.zeros({2})};
+    lmx::Fragment f{.size = 2, .own = lmx::Tensor::from<float>(ctx.allocator, {2}, own), .anchor = ctx.zeros({2})};
     const lmx::Tensor received = rule.replica()->exchange(ctx, f);
     const lmx::Tensor anchor = rule.replica()->merge(ctx, f, received).anchor;
     if (ctx.rank == 0) std::copy_n(std::as_const(anchor).values<float>().begin(), 2, result.begin());
