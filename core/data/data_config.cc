@@ -9,7 +9,7 @@
 #include "lmx/error.h"
 #include "nn/component.h"
 
-namespace lmx::data {
+namespace lmx {
 namespace {
 
 bool given(const Node* node) {
@@ -215,15 +215,15 @@ Node full_data_config(const Node& data) {
   return full;
 }
 
-}  // namespace lmx::data
+}  // namespace lmx
 
 namespace lmx {
 
 component::Described component::data_kinds() {
-  return {{"text", describe_config<data::TextConfig>()},
-          {"parallel", describe_config<data::ParallelConfig>()},
-          {"tokens", describe_config<data::TokensConfig>()},
-          {"synthetic", describe_config<data::SyntheticConfig>()}};
+  return {{"text", describe_config<TextConfig>()},
+          {"parallel", describe_config<ParallelConfig>()},
+          {"tokens", describe_config<TokensConfig>()},
+          {"synthetic", describe_config<SyntheticConfig>()}};
 }
 
 }  // namespace lmx

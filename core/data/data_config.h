@@ -7,7 +7,7 @@
 
 #include "lmx/config.h"
 
-namespace lmx::data {
+namespace lmx {
 
 // `data.parts`, `data.ratio` and `data.epoch_of` of parallel text: additional training text, mixed with the main text
 // in a given ratio.
@@ -244,4 +244,4 @@ int64_t vocabulary_size(const Node& data);
 // `data:` with every default, as stored in config.yaml.
 Node full_data_config(const Node& data);
 
-}  // namespace lmx::data
+}  // namespace lmx

@@ -8,7 +8,7 @@
 #include "lmx/error.h"
 #include "lmx/random.h"
 
-namespace lmx::data {
+namespace lmx {
 namespace {
 
 // Lengths of strings spread like exp(0.3 z) for a normal z, so little that many shards of a text are about equally
@@ -191,4 +191,4 @@ Dataset drawn_text(const DrawnText& size) {
   return data;
 }
 
-}  // namespace lmx::data
+}  // namespace lmx

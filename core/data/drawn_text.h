@@ -9,7 +9,7 @@
 
 #include "data/dataset.h"
 
-namespace lmx::data {
+namespace lmx {
 
 // Assumed tokens of each side of a pair, if only the total of many pairs is known: about the mean of news text in
 // subwords.
@@ -61,4 +61,4 @@ struct DrawnText {
 };
 Dataset drawn_text(const DrawnText& size);
 
-}  // namespace lmx::data
+}  // namespace lmx

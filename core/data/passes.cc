@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace lmx::data {
+namespace lmx {
 namespace {
 
 // A sentence of a sub-batch, and where its tokens begin in the tensors of the sub-batch.
@@ -85,4 +85,4 @@ std::vector<Batch> in_passes(std::span<const Batch> items, int64_t tokens,
   return passes;
 }
 
-}  // namespace lmx::data
+}  // namespace lmx

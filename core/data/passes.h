@@ -8,7 +8,7 @@
 
 #include "lmx/batcher.h"
 
-namespace lmx::data {
+namespace lmx {
 
 // Divides sentences, in order, into passes of as many as have at most `tokens` target tokens together; a longer
 // sentence is a separate pass. Returns one past the last sentence of each pass. REQUIRES: tokens > 0.
@@ -18,4 +18,4 @@ std::vector<size_t> pass_ends(std::span<const int64_t> target_lengths, int64_t t
 // Slots stay with their sentences, so that the sum of the gradients differs by rounding alone.
 std::vector<Batch> in_passes(std::span<const Batch> items, int64_t tokens, const std::shared_ptr<Allocator>& allocator);
 
-}  // namespace lmx::data
+}  // namespace lmx

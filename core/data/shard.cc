@@ -50,8 +50,6 @@ struct Mapping {
 
 }  // namespace
 
-namespace data {
-
 struct ShardWriter::Impl {
   OutputFile file;
   XXH3_state_t* state;
@@ -82,8 +80,6 @@ int64_t ShardWriter::finish() {
   impl_->file.close();
   return impl_->count;
 }
-
-}  // namespace data
 
 TokenArray TokenArray::map(const std::string& path) {
   const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC);

@@ -8,7 +8,7 @@
 
 #include "base/output_file.h"
 
-namespace lmx::data {
+namespace lmx {
 
 // Writes a shard from its start to its end. Without finish() the file has no valid header, and TokenArray::map rejects
 // it.
@@ -24,4 +24,4 @@ class ShardWriter {
   std::unique_ptr<Impl> impl_;
 };
 
-}  // namespace lmx::data
+}  // namespace lmx

@@ -8,7 +8,7 @@
 #include "base/files.h"
 #include "lmx/error.h"
 
-namespace lmx::data {
+namespace lmx {
 namespace {
 
 // The fields of a serialised message of protocol buffers, one after the other.
@@ -89,4 +89,4 @@ void check_entries(const std::string& path, int64_t vocab_size, const std::strin
                       "; leave vocab_size out"));
 }
 
-}  // namespace lmx::data
+}  // namespace lmx

@@ -74,7 +74,7 @@ bool Vocabulary::of_bytes() const {
 }
 
 Vocabulary::Vocabulary(std::vector<Entry> entries, Special special) : entries_(std::move(entries)), special_(special) {
-  auto table = std::make_shared<data::WordTable>();
+  auto table = std::make_shared<WordTable>();
   for (size_t i = 0; i < entries_.size(); ++i) {
     const int64_t index = table->add(entries_[i].word, 0);
     LMX_CHECK(index == static_cast<int64_t>(i), "vocabulary holds '", entries_[i].word, "' twice");
@@ -84,7 +84,7 @@ Vocabulary::Vocabulary(std::vector<Entry> entries, Special special) : entries_(s
 
 int32_t Vocabulary::id(std::string_view word) const {
   if (!index_) return unk();
-  const int64_t index = static_cast<const data::WordTable*>(index_.get())->find(word);
+  const int64_t index = static_cast<const WordTable*>(index_.get())->find(word);
   return index < 0 ? unk() : static_cast<int32_t>(index);
 }
 
@@ -100,7 +100,7 @@ void Vocabulary::save(const std::string& path) const {
 Vocabulary Vocabulary::load(const std::string& path) {
   const std::string text = read_file(path);
   std::vector<Entry> entries;
-  data::WordTable seen;
+  WordTable seen;
   const std::optional<Special> special = special_of(text, path);
   for (size_t at = special ? text.find('\n') + 1 : 0; at < text.size();) {
     const size_t end = std::min(text.find('\n', at), text.size());
@@ -133,7 +133,7 @@ Vocabulary Vocabulary::load(const std::string& path) {
 
 }  // namespace lmx
 
-namespace lmx::data {
+namespace lmx {
 namespace {
 
 constexpr size_t kFirstSlots = 1 << 12;
@@ -196,4 +196,4 @@ void WordTable::grow() {
   }
 }
 
-}  // namespace lmx::data
+}  // namespace lmx

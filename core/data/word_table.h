@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-namespace lmx::data {
+namespace lmx {
 
 class WordTable {
  public:
@@ -41,4 +41,4 @@ class WordTable {
   char* block_next_ = nullptr;
 };
 
-}  // namespace lmx::data
+}  // namespace lmx

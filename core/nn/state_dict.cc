@@ -3,7 +3,7 @@
 #include "backend/cuda.h"
 #include "lmx/error.h"
 
-namespace lmx::train {
+namespace lmx {
 
 std::vector<std::string> names_of(const std::vector<ParameterSpec>& specs) {
   std::vector<std::string> names;
@@ -46,4 +46,4 @@ void add_with_prefix(StateDict& all, const std::string& prefix, const StateDict&
   for (const auto& [name, t] : part) all.emplace(prefix + name, t);
 }
 
-}  // namespace lmx::train
+}  // namespace lmx

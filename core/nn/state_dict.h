@@ -6,7 +6,7 @@
 
 #include "lmx/parameters.h"
 
-namespace lmx::train {
+namespace lmx {
 
 // The names of `specs`, in their order.
 std::vector<std::string> names_of(const std::vector<ParameterSpec>& specs);
@@ -20,4 +20,4 @@ StateDict parameter_values(const ParameterStore& params);
 StateDict with_prefix(const StateDict& all, const std::string& prefix);
 void add_with_prefix(StateDict& all, const std::string& prefix, const StateDict& part);
 
-}  // namespace lmx::train
+}  // namespace lmx

@@ -94,7 +94,7 @@ Node full_loss_config(const Node& config, const std::string& path) {
   return choose_loss(config, path).full();
 }
 
-std::string train::loss_trait(const Node& config, const std::string& path, const char* trait) {
+std::string loss_trait(const Node& config, const std::string& path, const char* trait) {
   return choose_loss(config, path).trait(trait);
 }
 

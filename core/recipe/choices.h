@@ -6,7 +6,7 @@
 
 #include "lmx/config.h"
 
-namespace lmx::train {
+namespace lmx {
 
 // The value of a trait of the loss; "" if it does not have the trait. Errors as for make_loss().
 std::string loss_trait(const Node& config, const std::string& path, const char* trait);
@@ -16,4 +16,4 @@ std::string loss_trait(const Node& config, const std::string& path, const char* 
 // full_optimizer_config().
 double learning_rate(const Node& config, const std::string& path);
 
-}  // namespace lmx::train
+}  // namespace lmx

@@ -4,7 +4,7 @@
 #include "lmx/error.h"
 #include "lmx/plugin.h"
 
-namespace lmx::train {
+namespace lmx {
 namespace {
 
 struct SelfConfig {
@@ -74,4 +74,4 @@ std::unique_ptr<CommGroup> make_comm_group(const Node& comm, const std::string& 
   return create<CommFactory>(plugin, comm, path, env);
 }
 
-}  // namespace lmx::train
+}  // namespace lmx

@@ -7,7 +7,7 @@
 #include "lmx/comm.h"
 #include "recipe/recipe.h"
 
-namespace lmx::train {
+namespace lmx {
 
 // `comm:` with all defaults. Its `name` is `self`, which is built in, or a plugin of kind comm.
 Node full_comm_config(const Node& comm, const std::string& path);
@@ -25,4 +25,4 @@ bool in_one_process(const Node& comm, const std::string& path);
 std::string unordered_sums(const Node& comm, const std::string& path);
 std::unique_ptr<CommGroup> make_comm_group(const Node& comm, const std::string& path, const CommEnv& env);
 
-}  // namespace lmx::train
+}  // namespace lmx

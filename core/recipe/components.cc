@@ -20,7 +20,7 @@ double default_max_loss(int64_t vocab_size) {
 
 }  // namespace lmx
 
-namespace lmx::train {
+namespace lmx {
 
 void mark_frozen(std::vector<ParameterSpec>& specs, const InitConfig& init) {
   if (init.freeze.empty()) return;
@@ -240,4 +240,4 @@ std::unique_ptr<Batcher> planned_batcher(const Node& batcher) {
   }
 }
 
-}  // namespace lmx::train
+}  // namespace lmx

@@ -12,7 +12,7 @@
 #include "recipe/exchanger.h"
 #include "recipe/recipe.h"
 
-namespace lmx::train {
+namespace lmx {
 
 // A model, its loss and their parameters.
 struct Network {
@@ -73,4 +73,4 @@ Context make_context(const Recipe& recipe, Communicator& comm, const std::option
 // Adds every parameter with its initial value.
 void add_parameters(Context& ctx, ParameterStore& params, const Network& network, int64_t seed);
 
-}  // namespace lmx::train
+}  // namespace lmx

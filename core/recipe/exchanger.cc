@@ -140,7 +140,7 @@ void Exchanger::publish() {
 }
 
 void Exchanger::begin_step(Context& ctx, ParameterStore& params, std::span<const Batch> share, StepPlan& plan) {
-  if (!queue_ && sums()) queue_ = std::make_unique<train::UnitQueue>(ctx.comm->overlaps(), ctx.device);
+  if (!queue_ && sums()) queue_ = std::make_unique<UnitQueue>(ctx.comm->overlaps(), ctx.device);
   for (const BoundRule& rule : rules_) call(rule, "begin_step()", [&](SyncRule& s) { s.begin_step(ctx, share, plan); });
   ctx_ = ctx;
   ctx_.tape = nullptr;
@@ -193,14 +193,14 @@ RandomKey Exchanger::candidate_key(int rank, int64_t step, RandomKey otherwise) 
 StateDict Exchanger::state() const {
   StateDict all;
   for (const BoundRule& rule : rules_)
-    train::add_with_prefix(all, rule.name + "/", call(rule, "state()", [](SyncRule& s) { return s.state(); }));
+    add_with_prefix(all, rule.name + "/", call(rule, "state()", [](SyncRule& s) { return s.state(); }));
   return all;
 }
 
 void Exchanger::load(Context& ctx, const std::vector<StateDict>& ranks) {
   for (const BoundRule& rule : rules_) {
     std::vector<StateDict> own;
-    for (const StateDict& rank : ranks) own.push_back(train::with_prefix(rank, rule.name + "/"));
+    for (const StateDict& rank : ranks) own.push_back(with_prefix(rank, rule.name + "/"));
     call(rule, "load()", [&](SyncRule& s) { s.load(ctx, own); });
   }
 }
@@ -208,14 +208,13 @@ void Exchanger::load(Context& ctx, const std::vector<StateDict>& ranks) {
 StateDict Exchanger::common_state() const {
   StateDict all;
   for (const BoundRule& rule : rules_)
-    train::add_with_prefix(all, rule.name + "/",
-                           call(rule, "common_state()", [](SyncRule& s) { return s.common_state(); }));
+    add_with_prefix(all, rule.name + "/", call(rule, "common_state()", [](SyncRule& s) { return s.common_state(); }));
   return all;
 }
 
 void Exchanger::load_common(Context& ctx, const StateDict& state) {
   for (const BoundRule& rule : rules_)
-    call(rule, "load_common()", [&](SyncRule& s) { s.load_common(ctx, train::with_prefix(state, rule.name + "/")); });
+    call(rule, "load_common()", [&](SyncRule& s) { s.load_common(ctx, with_prefix(state, rule.name + "/")); });
 }
 
 std::vector<UnitTime> Exchanger::timeline() const {
@@ -227,7 +226,7 @@ std::vector<UnitTime> Exchanger::timeline() const {
   for (const Unit& unit : units_) add(unit, false);
   for (const Unit& unit : published_) add(unit, true);
   if (!queue_) return all;
-  const std::vector<train::UnitQueue::JobTime> times = queue_->job_times();
+  const std::vector<UnitQueue::JobTime> times = queue_->job_times();
   for (size_t i = 0; i < std::min(all.size(), times.size()); ++i)
     all[i].ready = times[i].ready, all[i].begin = times[i].begin, all[i].end = times[i].end;
   return all;

@@ -85,7 +85,7 @@ class Exchanger {
     const BoundRule* rule;
     std::vector<std::string> names;
     size_t missing = 0;  // gradients of this step that are not complete yet
-    train::UnitQueue::Moment ready = {};
+    UnitQueue::Moment ready = {};
     UnitBytes bytes = {};  // of this step
     double cpu = 0;        // seconds of its exchange in this step
   };
@@ -108,7 +108,7 @@ class Exchanger {
   size_t next_ = 0;                        // the first unit that has not been posted in this step
   Context ctx_;                            // of the step, for units
   ParameterStore* params_ = nullptr;
-  std::unique_ptr<train::UnitQueue> queue_;
+  std::unique_ptr<UnitQueue> queue_;
 };
 
 }  // namespace lmx

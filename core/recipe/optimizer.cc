@@ -113,7 +113,7 @@ class RuleOptimizer final : public Optimizer {
  public:
   RuleOptimizer(const Node& config, const std::string& path, const std::vector<ParameterSpec>& params) {
     const std::vector<ParamRule> rules = read_param_rules(config, path, kForm);
-    const std::vector<train::RuleRate> rates = train::rule_rates(config, path);
+    const std::vector<RuleRate> rates = rule_rates(config, path);
     const std::vector<std::vector<ParameterSpec>> assigned = params_of_rules(rules, params, path, kForm);
     for (size_t r = 0; r < rules.size(); ++r) {
       Own& own = own_.emplace_back(Own{make_optimizer(rules[r].config, rules[r].path), rates[r].factor, {}});
@@ -190,7 +190,7 @@ Node full_optimizer_config(const Node& config, const std::string& path) {
     Node all = Node::map(config.mark);
     for (const ParamRule& rule : read_param_rules(config, path, kForm))
       all.set(rule.name, full_rule(rule, full_optimizer_config(rule.config, rule.path), kForm));
-    static_cast<void>(train::rule_rates(config, path));
+    static_cast<void>(rule_rates(config, path));
     return all;
   }
   const Choice<OptimizerFactory> choice = choose_optimizer(config, path);
@@ -199,12 +199,12 @@ Node full_optimizer_config(const Node& config, const std::string& path) {
   return full;
 }
 
-double train::learning_rate(const Node& config, const std::string& path) {
+double learning_rate(const Node& config, const std::string& path) {
   const Placed first = optimizers_of(config, path).front();
   return rate_of(choose_optimizer(first.config, first.path));
 }
 
-std::vector<train::RuleRate> train::rule_rates(const Node& optimizer, const std::string& path) {
+std::vector<RuleRate> rule_rates(const Node& optimizer, const std::string& path) {
   if (!has_rules(optimizer, path)) return {};
   const double base = learning_rate(optimizer, path);
   std::vector<RuleRate> rates;
@@ -219,7 +219,7 @@ std::vector<train::RuleRate> train::rule_rates(const Node& optimizer, const std:
   return rates;
 }
 
-void train::check_optimizer_of_ranks(const Node& optimizer, const std::string& path, ApartRanks ranks) {
+void check_optimizer_of_ranks(const Node& optimizer, const std::string& path, ApartRanks ranks) {
   for (const Placed& own : optimizers_of(optimizer, path)) {
     const bool averages = choose_optimizer(own.config, own.path).trait(trait::kAverages) == "true",
                servers = ranks == ApartRanks::servers;
@@ -237,7 +237,7 @@ void train::check_optimizer_of_ranks(const Node& optimizer, const std::string& p
   }
 }
 
-void train::check_averages(const Node& optimizer, const std::string& path, const Node& schedule, double ema) {
+void check_averages(const Node& optimizer, const std::string& path, const Node& schedule, double ema) {
   for (const Placed& own : optimizers_of(optimizer, path)) {
     if (choose_optimizer(own.config, own.path).trait(trait::kAverages) != "true") continue;
     const std::string start = place_of_key(own.config, own.path, "name") + own.config.find("name")->text;

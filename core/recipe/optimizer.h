@@ -7,7 +7,7 @@
 
 #include "lmx/config.h"
 
-namespace lmx::train {
+namespace lmx {
 
 // A rule of `optimizer:`, and the ratio of its learning rate and that of the first rule.
 struct RuleRate {
@@ -26,4 +26,4 @@ void check_optimizer_of_ranks(const Node& optimizer, const std::string& path, Ap
 // of a moving average, is not 0.
 void check_averages(const Node& optimizer, const std::string& path, const Node& schedule, double ema);
 
-}  // namespace lmx::train
+}  // namespace lmx

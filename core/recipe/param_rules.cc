@@ -90,8 +90,7 @@ std::string tied_table(const ParamRule& rule, const std::vector<ParameterSpec>& 
     if (rule.params.matches(spec.name)) took.push_back(takers.at(spec.name));
   const std::string start = str(rule.params.place(), "'", rule.params.text(), "' matches no parameter");
   if (!took.empty()) throw UserError(start + taken_by(rule, took, path));
-  throw UserError(
-      str(start, tied_table(rule, params, takers, form), "; there are: ", config::join(train::names_of(params))));
+  throw UserError(str(start, tied_table(rule, params, takers, form), "; there are: ", config::join(names_of(params))));
 }
 
 }  // namespace

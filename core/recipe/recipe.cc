@@ -218,7 +218,7 @@ void check_products_of(const Recipe& r, const MarkOf& mark) {
     throw UserError(str(mark("products"), r.products,
                         " says how products of precision fp32 are computed, and precision is ", r.precision,
                         "; set products to exact"));
-  if (r.device == "cpu") train::check_products(r, Device());
+  if (r.device == "cpu") check_products(r, Device());
 }
 
 // Does not check that the source exists: the run checks that, because a config.yaml may exist longer than the source.
@@ -237,7 +237,7 @@ void check_init(const Recipe& r, const MarkOf& mark) {
 template <class MarkOf>
 void check_stop(const Recipe& r, const Node& tree, const MarkOf& mark) {
   const Node* when = tree.at_path("stop.when");
-  const train::StopRule rule(r.stop.when, when ? when->mark : tree.mark);
+  const StopRule rule(r.stop.when, when ? when->mark : tree.mark);
   const auto text = [&](const char* path) {
     const Node* node = tree.at_path(path);
     return node ? node->text : "";
@@ -288,7 +288,7 @@ void check_average(const Recipe& r, bool servers) {
 
 // UserError: sums whose order is not fixed, in a run that must be deterministic.
 void check_order(const Recipe& r) {
-  const std::string key = train::unordered_sums(r.comm, "comm");
+  const std::string key = unordered_sums(r.comm, "comm");
   if (!r.deterministic || key.empty()) return;
   const Node& value = *r.comm.find(key);
   throw UserError(str(config::at(value.mark, "comm." + key), value.text,
@@ -300,27 +300,26 @@ void check_order(const Recipe& r) {
 // The subtree of every component, checked and with its defaults. A subtree with errors is returned unchanged.
 Recipe full_components(const Recipe& given, ErrorCollector& errors) {
   Recipe full = given;
-  errors.keep([&] { full.data = data::full_data_config(given.data); });
+  errors.keep([&] { full.data = full_data_config(given.data); });
   errors.keep([&] { full.model = full_component(PluginKind::model, given.model, "model"); });
   errors.keep([&] { full.batcher = full_component(PluginKind::batcher, given.batcher, "batcher"); });
   errors.keep([&] { full.loss = full_loss_config(given.loss, "loss"); });
   const bool updates = errors.keep([&] { full.optimizer = full_optimizer_config(given.optimizer, "optimizer"); });
   errors.keep([&] {
     full.schedule = full_schedule_config(given.schedule, "schedule");
-    if (updates) train::check_averages(given.optimizer, "optimizer", given.schedule, given.train.ema);
+    if (updates) check_averages(given.optimizer, "optimizer", given.schedule, given.train.ema);
   });
   errors.keep([&] {
-    full.comm = train::full_comm_config(given.comm, "comm");
+    full.comm = full_comm_config(given.comm, "comm");
     check_order(given);
   });
   errors.keep([&] {
     full.sync = full_sync_config(given.sync, "sync");
-    using train::ApartRanks;
     const bool servers = is_asynchronous(given.sync, "sync"), replicas = has_replicas(given.sync, "sync");
     if (!servers && !replicas && !has_shards(given.sync, "sync")) return;
     if (servers || replicas) check_average(given, servers);
     const ApartRanks ranks = servers ? ApartRanks::servers : replicas ? ApartRanks::replicas : ApartRanks::shards;
-    if (updates) train::check_optimizer_of_ranks(given.optimizer, "optimizer", ranks);
+    if (updates) check_optimizer_of_ranks(given.optimizer, "optimizer", ranks);
   });
   errors.keep([&] { static_cast<void>(read_clip(given.clip, "clip")); });
   errors.keep([&] { full.metric = full_metric_config(given.metric, "metric"); });
@@ -371,7 +370,7 @@ Node full_recipe(const Node& composed, const std::string& name) {
   return write_config(read_and_check(composed, name).full);
 }
 
-train::CheckedRecipe train::check_recipe(const Node& composed, const std::string& name) {
+CheckedRecipe check_recipe(const Node& composed, const std::string& name) {
   ReadRecipe read = read_and_check(composed, name);
   return {std::move(read.given), write_config(std::move(read.full))};
 }

@@ -136,7 +136,7 @@ Node full_recipe(const Node& composed, const std::string& name);
 
 // A recipe that has been read and checked once.
 
-namespace lmx::train {
+namespace lmx {
 
 struct CheckedRecipe {
   Recipe given;
@@ -145,4 +145,4 @@ struct CheckedRecipe {
 // Returns the results of read_recipe and full_recipe, reading the tree only once. Throws the same UserErrors.
 CheckedRecipe check_recipe(const Node& composed, const std::string& name);
 
-}  // namespace lmx::train
+}  // namespace lmx

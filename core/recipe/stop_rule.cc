@@ -10,7 +10,7 @@
 #include "config/messages.h"
 #include "lmx/error.h"
 
-namespace lmx::train {
+namespace lmx {
 namespace {
 
 const std::vector<std::string> kMetrics{"valid.nll_nat", "valid.nll_bit", "valid.bpc", "valid.bpb", "valid.ppl"},
@@ -60,4 +60,4 @@ std::string StopRule::describe(const Result& result) const {
   return str(metric_, " ", value(result), " ", comparison_, " ", limit_);
 }
 
-}  // namespace lmx::train
+}  // namespace lmx

@@ -6,7 +6,7 @@
 
 #include "lmx/config.h"
 
-namespace lmx::train {
+namespace lmx {
 
 // "valid.nll_bit <= 2.11": one of valid.nll_nat, valid.nll_bit, valid.bpc, valid.bpb, valid.ppl; <=, <, >= or >; a
 // number.
@@ -30,4 +30,4 @@ class StopRule {
   double limit_ = 0;
 };
 
-}  // namespace lmx::train
+}  // namespace lmx

@@ -16,7 +16,7 @@
 #include "lmx/error.h"
 #include "runfiles/checkpoint.h"
 
-namespace lmx::train {
+namespace lmx {
 namespace {
 
 // `evaluated`: the step's validation is complete, so its line stays. Otherwise a line of an interrupted run is removed,
@@ -140,4 +140,4 @@ void write_translation(const std::string& run, const Record& record) {
   write_file(path, text + to_json_line(record) + "\n");
 }
 
-}  // namespace lmx::train
+}  // namespace lmx

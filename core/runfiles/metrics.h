@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-namespace lmx::train {
+namespace lmx {
 
 // Values in the order in which they are written.
 struct Record {
@@ -68,4 +68,4 @@ std::map<int64_t, double> validations(const std::string& run);
 // same step and split that contains a BLEU value. Atomic. RunError: a full disk.
 void write_translation(const std::string& run, const Record& record);
 
-}  // namespace lmx::train
+}  // namespace lmx

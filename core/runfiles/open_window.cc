@@ -4,7 +4,7 @@
 
 #include "lmx/error.h"
 
-namespace lmx::train {
+namespace lmx {
 namespace {
 
 using Json = nlohmann::json;
@@ -97,4 +97,4 @@ std::vector<std::string> windows_of(const std::map<std::string, std::string>& nu
   }
 }
 
-}  // namespace lmx::train
+}  // namespace lmx

@@ -8,10 +8,10 @@
 
 #include "lmx/codec.h"
 #include "lmx/sync.h"
-#include "sync/unit_queue.h"
 #include "runfiles/traffic.h"
+#include "sync/unit_queue.h"
 
-namespace lmx::train {
+namespace lmx {
 
 struct OpenWindow {
   int64_t steps = 0;
@@ -34,4 +34,4 @@ std::map<std::string, std::string> window_texts(const std::vector<std::string>& 
 // those of a checkpoint.
 std::vector<std::string> windows_of(const std::map<std::string, std::string>& numbers, int rank, int size);
 
-}  // namespace lmx::train
+}  // namespace lmx

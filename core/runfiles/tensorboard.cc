@@ -12,7 +12,7 @@
 #include "base/protobuf.h"
 #include "lmx/error.h"
 
-namespace lmx::train {
+namespace lmx {
 namespace {
 
 using protobuf::bytes_field;
@@ -95,4 +95,4 @@ void EventFile::append(const std::string& event) {
     throw RunError(str("[tensorboard] cannot write ", path_, ": ", errno ? std::strerror(errno) : "disk full"));
 }
 
-}  // namespace lmx::train
+}  // namespace lmx

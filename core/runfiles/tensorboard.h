@@ -8,7 +8,7 @@
 
 #include "runfiles/metrics.h"
 
-namespace lmx::train {
+namespace lmx {
 
 uint32_t crc32c(std::string_view bytes);         // Castagnoli, RFC 3720 B.4
 uint32_t masked_crc32c(std::string_view bytes);  // TFRecord's: rotated right by 15, plus 0xa282ead8
@@ -35,4 +35,4 @@ class EventFile {
   int descriptor_ = -1;
 };
 
-}  // namespace lmx::train
+}  // namespace lmx

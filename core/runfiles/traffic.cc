@@ -9,7 +9,7 @@
 #include "lmx/error.h"
 #include "recipe/components.h"
 
-namespace lmx::train {
+namespace lmx {
 namespace {
 
 constexpr const char* kAllTraffic = "";  // a rule's name is never empty
@@ -159,4 +159,4 @@ std::vector<std::string> traffic_lines(const std::vector<std::string>& ranks) {
   return table_lines(rows, {.left = 2});
 }
 
-}  // namespace lmx::train
+}  // namespace lmx

@@ -10,7 +10,7 @@
 #include "lmx/tensor.h"
 #include "runfiles/metrics.h"
 
-namespace lmx::train {
+namespace lmx {
 
 // Calls, bytes and seconds of one parameter group in one collective.
 struct TrafficSum {
@@ -49,7 +49,8 @@ std::map<std::string, CodecHealth> health_of(const std::vector<std::string>& lin
 
 // The sum of all entries of a table.
 TrafficSum sum_of(const TrafficTable& table);
-// The same without the traffic of checkpoints and of control messages, which depend on how often a run saves and pauses.
+// The same without the traffic of checkpoints and of control messages, which depend on how often a run saves and
+// pauses.
 TrafficSum sum_of_steps(const TrafficTable& table);
 
 // Seconds in which a worker of parameter servers pulled, pushed or waited for its turn.
@@ -59,4 +60,4 @@ double seconds_at_servers(const TrafficTable& table);
 // per rank and step, as mean and maximum over ranks; if any cross nodes, also the bytes sent to other nodes.
 std::vector<std::string> traffic_lines(const std::vector<std::string>& ranks);
 
-}  // namespace lmx::train
+}  // namespace lmx

@@ -3,7 +3,7 @@
 #include "base/files.h"
 #include "lmx/config.h"
 
-namespace lmx::train {
+namespace lmx {
 namespace {
 
 constexpr const char* kEntries = "vocabulary.entries";
@@ -29,4 +29,4 @@ VocabularyMark get_mark(const std::map<std::string, std::string>& values) {
   return {parse_int(entries->second).value_or(0), hash->second};
 }
 
-}  // namespace lmx::train
+}  // namespace lmx

@@ -7,7 +7,7 @@
 
 #include "lmx/data.h"
 
-namespace lmx::train {
+namespace lmx {
 
 struct VocabularyMark {
   int64_t entries = 0;
@@ -19,4 +19,4 @@ VocabularyMark mark_of(const Vocabulary& vocabulary);
 void put_mark(std::map<std::string, std::string>& values, const VocabularyMark& mark);
 VocabularyMark get_mark(const std::map<std::string, std::string>& values);
 
-}  // namespace lmx::train
+}  // namespace lmx

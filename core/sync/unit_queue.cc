@@ -21,7 +21,7 @@ void UnitBytes::add(const std::vector<LedgerEntry>& lines, size_t from) {
 
 }  // namespace lmx
 
-namespace lmx::train {
+namespace lmx {
 namespace {
 
 using Moment = UnitQueue::Moment;
@@ -172,4 +172,4 @@ std::vector<UnitQueue::JobTime> UnitQueue::job_times() const {
   return times;
 }
 
-}  // namespace lmx::train
+}  // namespace lmx

@@ -53,7 +53,7 @@ struct UnitTime {
 
 }  // namespace lmx
 
-namespace lmx::train {
+namespace lmx {
 
 // Runs jobs in the order of post(): on a separate thread or, without one, in drain(). Virtual ranks use no thread: a
 // rank that waits for others in the middle of its backward would keep its activations in memory during the wait.
@@ -117,4 +117,4 @@ class UnitQueue {
   std::thread thread_;
 };
 
-}  // namespace lmx::train
+}  // namespace lmx

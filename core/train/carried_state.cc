@@ -5,7 +5,7 @@
 #include "lmx/error.h"
 #include "lmx/row_sync.h"
 
-namespace lmx::train {
+namespace lmx {
 namespace {
 
 // The places of rows; an array on the device is needed only if they are not neighbours in order.
@@ -95,4 +95,4 @@ void CarriedState::load(const std::map<std::string, Tensor>& all, int64_t slots,
       throw UserError(str("[resume] ", from, " has a recurrent state ", name, ", which this recipe's model lacks"));
 }
 
-}  // namespace lmx::train
+}  // namespace lmx

@@ -3,7 +3,7 @@
 
 #include "lmx/model.h"
 
-namespace lmx::train {
+namespace lmx {
 
 // gather() returns the rows of a batch's slots. stage() stores new rows, and commit() puts them into effect. If an
 // update is skipped because of divergence, discard() keeps the state unchanged.
@@ -28,4 +28,4 @@ class CarriedState {
   std::vector<std::pair<std::vector<int64_t>, ModelState>> staged_;
 };
 
-}  // namespace lmx::train
+}  // namespace lmx

@@ -10,7 +10,7 @@
 #include "ops/losses/top_k.h"
 #include "train/carried_state.h"
 
-namespace lmx::train {
+namespace lmx {
 namespace {
 
 TokenArray first_tokens(const TokenArray& tokens, int64_t n) {
@@ -273,4 +273,4 @@ void check_validation(const Recipe& r, const Dataset& data) {
   if (r.train.eval_shards) shards_of_split(data.valid, data.valid_strings, r.train.eval_batch, kEvalSeed, "valid");
 }
 
-}  // namespace lmx::train
+}  // namespace lmx

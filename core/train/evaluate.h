@@ -9,7 +9,7 @@
 #include "recipe/components.h"
 #include "recipe/metrics.h"
 
-namespace lmx::train {
+namespace lmx {
 
 struct SplitScore {
   double nats = 0;                // sum over targets
@@ -70,4 +70,4 @@ SplitScore score_pairs(const Context& ctx, const Network& network, const Paramet
 // validation split without a token to predict, or with fewer strings than train.eval_shards needs.
 void check_validation(const Recipe& recipe, const Dataset& data);
 
-}  // namespace lmx::train
+}  // namespace lmx

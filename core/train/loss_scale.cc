@@ -36,8 +36,6 @@ LossScaleConfig LossScaleConfig::resolved() const {
   return c;
 }
 
-namespace train {
-
 LossScale::LossScale(const LossScaleConfig& config, const std::string& precision)
     : config_(config.resolved()), active_(precision == "fp16") {}
 
@@ -83,5 +81,4 @@ std::string census_text(const ScaleState& state) {
   return text;
 }
 
-}  // namespace train
 }  // namespace lmx

@@ -10,7 +10,7 @@
 
 #include "recipe/recipe.h"
 
-namespace lmx::train {
+namespace lmx {
 
 // State of the loss scale; saved in a checkpoint.
 struct ScaleState {
@@ -46,4 +46,4 @@ class LossScale {
 // "3 overflows, the last at step 17: softmax.weight 3, lstm.0.weight_hh 1".
 std::string census_text(const ScaleState& state);
 
-}  // namespace lmx::train
+}  // namespace lmx

@@ -11,7 +11,7 @@
 #include "lmx/pair_batches.h"
 #include "train/signals.h"
 
-namespace lmx::train {
+namespace lmx {
 namespace {
 
 // Two neighbouring points of an axis with `parts` points between powers of two, and the relative position of x between
@@ -123,4 +123,4 @@ double macs_of_pairs(const Network& network, int64_t sentences, int64_t source, 
   return static_cast<double>(sentences * (network.model->macs_per_pair(source, target) + target * output));
 }
 
-}  // namespace lmx::train
+}  // namespace lmx

@@ -9,7 +9,7 @@
 
 #include "recipe/components.h"
 
-namespace lmx::train {
+namespace lmx {
 
 // A table time(sentences, source length, target length) on a grid. Entries are measured when they are first needed, and
 // values between them are interpolated linearly.
@@ -49,4 +49,4 @@ double measure_pairs(Context& ctx, const Network& network, ParameterStore& param
 // Multiply-adds of a forward pass over this number of pairs of these lengths, including the output layer.
 double macs_of_pairs(const Network& network, int64_t sentences, int64_t source, int64_t target);
 
-}  // namespace lmx::train
+}  // namespace lmx

@@ -11,7 +11,7 @@
 #include "runfiles/vocabulary_mark.h"
 #include "train/loop/worker_state.h"
 
-namespace lmx::train {
+namespace lmx {
 namespace {
 
 constexpr const char* kOptimizer = "optimizer/";  // of train_state.safetensors
@@ -211,4 +211,4 @@ Position unpack_state(Session& s, const TrainState& state, const std::string& fr
   return at;
 }
 
-}  // namespace lmx::train
+}  // namespace lmx

@@ -10,7 +10,7 @@
 #include "train/progress.h"
 #include "train/session.h"
 
-namespace lmx::train {
+namespace lmx {
 
 // Begins the names of what the rules of `sync` keep alike on all ranks (SyncRule::common_state()), in
 // train_state.safetensors.
@@ -70,4 +70,4 @@ struct RunState {
   int64_t own_tokens(int64_t step) const { return step_tokens(step) * s.sequences / s.recipe.batch.global; }
 };
 
-}  // namespace lmx::train
+}  // namespace lmx

@@ -5,7 +5,7 @@
 #include "base/text.h"
 #include "lmx/error.h"
 
-namespace lmx::train {
+namespace lmx {
 double Stopwatch::lap() {
   const double seconds = seconds_;
   seconds_ = 0;
@@ -45,4 +45,4 @@ std::string progress_text(const Window& window, const Pace& pace, const LossText
          format("  lr %.2e  gnorm %.2f", window.lr, window.grad_norm);
 }
 
-}  // namespace lmx::train
+}  // namespace lmx

@@ -7,7 +7,7 @@
 
 #include "runfiles/metrics.h"
 
-namespace lmx::train {
+namespace lmx {
 
 // Sums since the last record. They are saved in a checkpoint, so that a resumed run writes the same records.
 struct Window {
@@ -64,4 +64,4 @@ std::string duration_text(double seconds);
 // "412k", "1.2M", "87".
 std::string rate_text(double per_second);
 
-}  // namespace lmx::train
+}  // namespace lmx

@@ -11,7 +11,7 @@
 #include "lmx/vectors.h"
 #include "nn/state_dict.h"
 
-namespace lmx::train {
+namespace lmx {
 namespace {
 
 // No rule of `sync` can have such a name.
@@ -323,4 +323,4 @@ void Replicas::load_values(Context& ctx, Part& part, const StateDict& own) {
   part.merge_at = static_cast<int64_t>(std::as_const(at->second).values<double>()[0]);
 }
 
-}  // namespace lmx::train
+}  // namespace lmx

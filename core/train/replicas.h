@@ -13,7 +13,7 @@
 #include "recipe/exchanger.h"
 #include "sync/unit_queue.h"
 
-namespace lmx::train {
+namespace lmx {
 
 // The rank whose state `rank` of `ranks` continues with, if `saved` ranks saved theirs.
 inline size_t saved_rank(int rank, size_t saved, int ranks) {
@@ -96,4 +96,4 @@ class Replicas {
   std::unique_ptr<UnitQueue> queue_;  // of exchanges; null before the first one
 };
 
-}  // namespace lmx::train
+}  // namespace lmx

@@ -21,7 +21,7 @@
 #include "runfiles/vocabulary_mark.h"
 #include "train/evaluate.h"
 
-namespace lmx::train {
+namespace lmx {
 namespace {
 
 std::unique_ptr<Batcher> make_session_batcher(const Recipe& r, SharedSession& s, const Context& ctx) {
@@ -213,4 +213,4 @@ MemoryStats Session::memory() const {
   return own;
 }
 
-}  // namespace lmx::train
+}  // namespace lmx

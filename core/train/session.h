@@ -18,7 +18,7 @@
 #include "train/pair_costs.h"
 #include "train/replicas.h"
 
-namespace lmx::train {
+namespace lmx {
 
 // The file that stores the times of sub-batches, as PairCosts::to_json() writes them, if the batcher needs times.
 inline constexpr const char* kCostsFile = "sub_batch_times.json";
@@ -103,4 +103,4 @@ struct Session {
   std::vector<Tensor> held_;  // shared memory that counts as this rank's
 };
 
-}  // namespace lmx::train
+}  // namespace lmx

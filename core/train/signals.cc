@@ -6,7 +6,7 @@
 #include "lmx/error.h"
 #include "lmx/launch.h"
 
-namespace lmx::train {
+namespace lmx {
 namespace {
 
 // A signal handler may access lock-free atomics only. Threads other than the interrupted one also read the variable.
@@ -62,4 +62,4 @@ std::string SignalGuard::name(int otherwise) {
   return std::string("SIG") + (abbreviation ? abbreviation : "?");
 }
 
-}  // namespace lmx::train
+}  // namespace lmx

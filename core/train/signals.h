@@ -5,11 +5,11 @@
 #include <csignal>
 #include <string>
 
-namespace lmx::train {
+namespace lmx {
 
 // Installs the signal handlers for its lifetime. SIGINT and SIGTERM stop the run. SIGHUP (a closed terminal), SIGPIPE
-// (no process reads the output any more), SIGUSR1 and SIGUSR2 (which Slurm's --signal sends before a job's time limit) are
-// treated like SIGTERM. A second SIGINT or SIGTERM ends the process at once; the other signals may arrive several
+// (no process reads the output any more), SIGUSR1 and SIGUSR2 (which Slurm's --signal sends before a job's time limit)
+// are treated like SIGTERM. A second SIGINT or SIGTERM ends the process at once; the other signals may arrive several
 // times. If SIGHUP (nohup) or SIGPIPE is already ignored, it stays ignored. REQUIRES: at most one guard in a process at
 // a time.
 class SignalGuard {
@@ -29,4 +29,4 @@ class SignalGuard {
   std::array<struct sigaction, 6> before_{};
 };
 
-}  // namespace lmx::train
+}  // namespace lmx

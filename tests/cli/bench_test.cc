@@ -126,9 +126,9 @@ TEST(Bench, ScalesHaveTheirTimeSteps) {
   EXPECT_NEAR(tokens("paper"), 2 * 150, 2);
 }
 
-// The number behind `call` in a file of tools/peers.
+// The number behind `call` in a file of tools/dev/peers.
 double peers_number(const std::string& file, const std::string& call) {
-  return number_in(read_file(source_path("/tools/peers/") + file), call + "([0-9.]+)");
+  return number_in(read_file(source_path("/tools/dev/peers/") + file), call + "([0-9.]+)");
 }
 
 // torch.nn.Transformer has one argument for the dropouts of residual branches, attention weights and activations.

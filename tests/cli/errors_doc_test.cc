@@ -1,4 +1,4 @@
-// Makes every mistake of docs/errors.md; lmx must print the message of that page. tools/errors --update writes the
+// Makes every mistake of docs/errors.md; lmx must print the message of that page. tools/dev/errors --update writes the
 // messages into the page.
 #include <algorithm>
 #include <cstdlib>
@@ -69,7 +69,7 @@ std::vector<Mistake> mistakes() {
   return mistakes_of(read_file(kPage));
 }
 
-// tools/errors --update writes the messages into the page instead of comparing them.
+// tools/dev/errors --update writes the messages into the page instead of comparing them.
 bool updates() {
   const char* update = std::getenv("LMX_ERRORS_UPDATE");
   return update && *update;
@@ -91,7 +91,7 @@ TEST_P(ErrorsDocument, LmxPrintsWhatItSays) {
     const std::string page = with_message(read_file(kPage), m.title, o.err);
     std::ofstream(kPage) << page;
   } else {
-    EXPECT_EQ(o.err, m.message) << m.title << "; tools/errors --update writes the messages of lmx into the page";
+    EXPECT_EQ(o.err, m.message) << m.title << "; tools/dev/errors --update writes the messages of lmx into the page";
   }
 }
 

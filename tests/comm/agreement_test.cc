@@ -7,7 +7,7 @@
 #include "lmx/error.h"
 #include "test.h"
 
-namespace lmx {
+namespace lmx::app {
 namespace {
 
 using namespace lmx_test;
@@ -123,4 +123,4 @@ TEST(Agreement, OrderDoesNotMatter) {
 }
 
 }  // namespace
-}  // namespace lmx
+}  // namespace lmx::app

@@ -102,7 +102,7 @@ TEST_F(Mpi, MoreRanksThanAHostIsFor) {
   for (const char* name : {"mpirun", "mpirun.openmpi", "mpiexec.hydra"})
     std::filesystem::create_symlink("/bin/true", folder.path(name));
   const std::string path = "PATH=" + folder.root().string();
-  const int crowd = 4 * static_cast<int>(lmx_cli::jobs::own_core_count()) + 1;
+  const int crowd = 4 * static_cast<int>(lmx::app::jobs::own_core_count()) + 1;
   Job many({"env", path, rank_program(), "moves", config(crowd, "")});
   EXPECT_EQ(many.wait(), 0);
   EXPECT_THAT(many.err(), Names(str(crowd, " processes on "), "comm.ranks="));

@@ -312,7 +312,7 @@ void all_receive(Communicator& comm, int) {
 
 void disagree(Communicator& comm, int who) {
   const char* lr = comm.rank() == who ? "0.1" : "0.2";
-  check_equal_everywhere(comm, {{"recipe", str("optimizer: {name: sgd, lr: ", lr, "}\n")}});
+  lmx::app::check_equal_everywhere(comm, {{"recipe", str("optimizer: {name: sgd, lr: ", lr, "}\n")}});
 }
 
 // Waits until any rank has received a signal. All ranks then exit with the code that a shell expects.

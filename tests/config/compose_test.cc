@@ -3,7 +3,7 @@
 #include "lmx/config.h"
 #include "test.h"
 
-namespace lmx {
+namespace lmx::app {
 namespace {
 
 using namespace lmx_test;
@@ -418,4 +418,4 @@ TEST_F(Compose, ATypedMistakeNamesItsOverride) {
 }
 
 }  // namespace
-}  // namespace lmx
+}  // namespace lmx::app

@@ -5,7 +5,7 @@
 #include "lmx/config.h"
 #include "test.h"
 
-namespace lmx {
+namespace lmx::app {
 namespace {
 
 Node resolved(const std::string& yaml) {
@@ -163,4 +163,4 @@ TEST(Interpolate, GrowthIsBounded) {
 }
 
 }  // namespace
-}  // namespace lmx
+}  // namespace lmx::app

@@ -5,7 +5,7 @@
 #include "lmx/random.h"
 #include "test.h"
 
-namespace lmx {
+namespace lmx::app {
 namespace {
 
 using namespace lmx_test;
@@ -107,12 +107,12 @@ TEST(ValueText, ReadsBackToTheSameValue) {
     std::string text = "k=";
     for (uint64_t n = key.below(0, 9), j = 1; j <= n; ++j) text += bits[key.below(j, bits.size())];
     try {
-      const config::Override o = config::parse_override(text);
-      std::vector<config::Term> terms;
-      if (o.value) terms.push_back({*o.value, config::value_text(*o.value)});
+      const Override o = parse_override(text);
+      std::vector<Term> terms;
+      if (o.value) terms.push_back({*o.value, value_text(*o.value)});
       if (o.sweep) terms.insert(terms.end(), o.sweep->terms.begin(), o.sweep->terms.end());
-      for (const config::Term& term : terms) {
-        const config::Override again = config::parse_override("k=" + term.text);
+      for (const Term& term : terms) {
+        const Override again = parse_override("k=" + term.text);
         ASSERT_TRUE(again.value.has_value()) << text << " gives " << term.text;
         EXPECT_EQ(to_json(*again.value), to_json(term.value)) << text << " gives " << term.text;
       }
@@ -127,19 +127,18 @@ TEST(ValueText, ReadsBackToTheSameValue) {
 TEST(SweepValues, AreBoundedOverAllFunctions) {
   std::string text = "a=tag(";
   for (int i = 0; i < 40; ++i) text += "b=range(3333),";
-  const std::string error = lmx_test::user_error([&] { config::parse_override(text + "1)"); });
+  const std::string error = lmx_test::user_error([&] { parse_override(text + "1)"); });
   EXPECT_NE(error.find("more than 100000 values, all functions together"), std::string::npos) << error;
-  config::parse_override("a=shuffle(range(9999))");
+  parse_override("a=shuffle(range(9999))");
 }
 
 TEST(Overrides, AreText) {
-  EXPECT_EQ(lmx_test::user_error([] { config::parse_override("a=b\xf5"); }),
-            "override 'a=b\xf5': column 4: not UTF-8 text");
-  EXPECT_EQ(config::parse_override("a=\xc3\xa9").value->text, "\xc3\xa9");
+  EXPECT_EQ(lmx_test::user_error([] { parse_override("a=b\xf5"); }), "override 'a=b\xf5': column 4: not UTF-8 text");
+  EXPECT_EQ(parse_override("a=\xc3\xa9").value->text, "\xc3\xa9");
   const std::string longest(200, 'k');
-  EXPECT_EQ(config::parse_override(longest + "." + longest + "=1").key.size(), 401u);
-  EXPECT_THAT(lmx_test::user_error([&] { config::parse_override(longest + "k=1"); }), Names("201 bytes"));
-  EXPECT_THAT(lmx_test::user_error([&] { config::parse_override("a={" + longest + "k: 1}"); }), Names("201 bytes"));
+  EXPECT_EQ(parse_override(longest + "." + longest + "=1").key.size(), 401u);
+  EXPECT_THAT(lmx_test::user_error([&] { parse_override(longest + "k=1"); }), Names("201 bytes"));
+  EXPECT_THAT(lmx_test::user_error([&] { parse_override("a={" + longest + "k: 1}"); }), Names("201 bytes"));
 }
 
 TEST(ReplacedValues, NewestFirstWithTheirPlaces) {
@@ -168,4 +167,4 @@ TEST(ReplacedValues, NewestFirstWithTheirPlaces) {
 }
 
 }  // namespace
-}  // namespace lmx
+}  // namespace lmx::app

@@ -15,7 +15,7 @@
 #include "fixture.h"
 #include "lmx/log.h"
 
-namespace lmx {
+namespace lmx::app {
 namespace {
 
 using namespace lmx_test;
@@ -144,7 +144,7 @@ TEST_F(TextData, BuildOnceRunsTheBuilderOnceAmongThreads) {
   std::vector<std::thread> threads;
   for (int i = 0; i < 6; ++i) {
     threads.emplace_back([&] {
-      data::build_once(path("cache"), "thing", [&](const std::string& directory) {
+      build_once(path("cache"), "thing", [&](const std::string& directory) {
         EXPECT_EQ(++inside, 1);
         std::ofstream(directory + "/file") << "done";
         ++built;
@@ -164,8 +164,7 @@ TEST_F(TextData, AWaiterSaysSoAndGoesOnWhenTheBuilderDies) {
   write("cache/thing.tmp-123/half", "half-written");  // as a killed process leaves it
   set_log_file(path("log.txt"));
   std::thread waiter([&] {
-    data::build_once(path("cache"), "thing",
-                     [](const std::string& directory) { std::ofstream(directory + "/file") << "x"; });
+    build_once(path("cache"), "thing", [](const std::string& directory) { std::ofstream(directory + "/file") << "x"; });
   });
   while (read("log.txt").find("another process is preparing") == std::string::npos) {
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
@@ -267,13 +266,13 @@ TEST_F(TextData, CheckOfMuchTextRemembersItsPreparation) {
 }
 
 TEST_F(TextData, VocabularySizeAndFullConfig) {
-  EXPECT_EQ(data::vocabulary_size(data()), 8);
-  EXPECT_EQ(data::vocabulary_size(parse_yaml("name: synthetic\n", "r")), 2000);
-  const Node full = data::full_data_config(data());
+  EXPECT_EQ(vocabulary_size(data()), 8);
+  EXPECT_EQ(vocabulary_size(parse_yaml("name: synthetic\n", "r")), 2000);
+  const Node full = full_data_config(data());
   EXPECT_EQ(full.entries.front().first, "name");
   EXPECT_EQ(full.find("valid_fraction")->text, "0.01");
   EXPECT_EQ(full.find("vocab_size")->text, "8");
-  EXPECT_EQ(data::full_data_config(full).keys(), full.keys());
+  EXPECT_EQ(full_data_config(full).keys(), full.keys());
 }
 
 // Corpora are found below LMX_DATA_DIR; these tests put small ones there.
@@ -339,4 +338,4 @@ TEST(RealCorpus, TinyShakespeare) {
 }
 
 }  // namespace
-}  // namespace lmx
+}  // namespace lmx::app

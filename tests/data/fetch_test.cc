@@ -125,8 +125,8 @@ std::string http_file(const HttpRequest& request, const std::string& body, const
                      rest);
 }
 
-using lmx::Download;
-using lmx::FetchOptions;
+using lmx::app::Download;
+using lmx::app::FetchOptions;
 
 std::string made_up(size_t bytes) {
   std::string text(bytes, ' ');
@@ -143,7 +143,7 @@ class Fetch : public DataTest {
     options_.wait_s = 0.001;
     fs::create_directories(options_.directory);
   }
-  int64_t download(const Download& what) { return lmx::download(what, target_, options_); }
+  int64_t download(const Download& what) { return lmx::app::download(what, target_, options_); }
   Download from(const HttpServer& server) { return {server.url("/data.bin"), "data.bin"}; }
   std::string run_error(const std::function<void()>& call) {
     try {
@@ -314,17 +314,17 @@ TEST_F(Fetch, RedirectionsAndEmptyFiles) {
   });
   download(from(server));
   EXPECT_EQ(got(), body_);
-  EXPECT_EQ(lmx::download({server.url("/empty"), "empty"}, path("corpus/empty"), options_), 0);
+  EXPECT_EQ(lmx::app::download({server.url("/empty"), "empty"}, path("corpus/empty"), options_), 0);
   EXPECT_EQ(read("corpus/empty"), "");
   EXPECT_TRUE(fs::exists(path("corpus/empty")));
 }
 
 // A file-size limit stands for a full disk: the write fails in the same place.
 TEST_F(Fetch, CertificatesAreThoseOfTheMachine) {
-  EXPECT_EQ(lmx::data::certificates(path("root")), "");
+  EXPECT_EQ(lmx::app::certificates(path("root")), "");
   for (const char* file :
        {"root/etc/ssl/cert.pem", "root/etc/pki/tls/certs/ca-bundle.crt", "root/etc/ssl/certs/ca-certificates.crt"})
-    EXPECT_EQ(lmx::data::certificates(path("root")), write(file, "certificates"));
+    EXPECT_EQ(lmx::app::certificates(path("root")), write(file, "certificates"));
   HttpServer server([&](const HttpRequest& r, int64_t) { return http_file(r, body_); });
   setenv("SSL_CERT_FILE", path("none.pem").c_str(), 1);
   const std::string url = server.url("/data.bin");
@@ -385,7 +385,7 @@ TEST_F(Fetch, UnpacksAndRecordsChecksums) {
   const std::vector<Download> files{{server.url("/set.tar.gz"), "set.tar.gz", "tar", 1},
                                     {server.url("/set.tar"), "set.tar", "tar", 0},
                                     {server.url("/c.gz"), "c.txt.gz", "gz"}};
-  lmx::FetchReport report = lmx::fetch_files(files, options_);
+  lmx::app::FetchReport report = lmx::app::fetch_files(files, options_);
   EXPECT_EQ(read("corpus/a.txt"), "one\n");
   EXPECT_EQ(read("corpus/deep/b.txt"), made_up(5000));
   EXPECT_EQ(read("corpus/top/a.txt"), "one\n");
@@ -393,14 +393,14 @@ TEST_F(Fetch, UnpacksAndRecordsChecksums) {
   EXPECT_FALSE(fs::exists(path("corpus/set.tar.gz")));
   EXPECT_THAT(report.files[2], Names("c.txt.gz", sha256(read("c.gz")), "recorded"));
   const size_t before = server.requests().size();
-  report = lmx::fetch_files(files, options_);
+  report = lmx::app::fetch_files(files, options_);
   EXPECT_EQ(report.bytes, 0);
   EXPECT_EQ(server.requests().size(), before);
   EXPECT_THAT(report.files[0], HasSubstr("there already"));
   // What was recorded at the first download holds from then on.
   fs::remove(path("corpus/c.txt"));
   write_gz("c.gz", "another\n");
-  EXPECT_THAT(run_error([&] { lmx::fetch_files(files, options_); }), Names(sha256(read("c.gz")), "expected"));
+  EXPECT_THAT(run_error([&] { lmx::app::fetch_files(files, options_); }), Names(sha256(read("c.gz")), "expected"));
 }
 
 TEST_F(Fetch, SegmentsOfSgmlAreLines) {
@@ -409,28 +409,28 @@ TEST_F(Fetch, SegmentsOfSgmlAreLines) {
       "</seg>\n"
       "<seg id=\"2\"></seg>\n</p>\n<hl><SEG ID=3>caf\u00e9 "
       "&quot;x&quot;</SEG></hl>\n<segment>no</segment>\n</doc>\n</srcset>\n";
-  EXPECT_EQ(lmx::data::lines_of_segments(sgml, "a.sgm"), "R&D costs 5 < 6\n\ncaf\u00e9 \"x\"\n");
-  EXPECT_THAT(user_error([&] { lmx::data::lines_of_segments("<seg id=1>a\n<seg id=2>b</seg>", "a.sgm"); }),
+  EXPECT_EQ(lmx::app::lines_of_segments(sgml, "a.sgm"), "R&D costs 5 < 6\n\ncaf\u00e9 \"x\"\n");
+  EXPECT_THAT(user_error([&] { lmx::app::lines_of_segments("<seg id=1>a\n<seg id=2>b</seg>", "a.sgm"); }),
               Names("a.sgm", "segment 1"));
-  EXPECT_THAT(user_error([&] { lmx::data::lines_of_segments("a\nb\n", "a.sgm"); }), Names("a.sgm", "<seg"));
+  EXPECT_THAT(user_error([&] { lmx::app::lines_of_segments("a\nb\n", "a.sgm"); }), Names("a.sgm", "<seg"));
 
   const std::string archive = tar_of({{"dev/x-src.en.sgm", sgml}});
   HttpServer server([&](const HttpRequest& r, int64_t) { return http_file(r, archive); });
   Download d{
       .url = server.url("/dev.tar"), .file = "dev.tar", .unpack = "tar", .segments = {{"dev/x-src.en.sgm", "x.en"}}};
-  lmx::fetch_files(std::vector<Download>{d}, options_);
+  lmx::app::fetch_files(std::vector<Download>{d}, options_);
   EXPECT_EQ(read("corpus/x.en"), "R&D costs 5 < 6\n\ncaf\u00e9 \"x\"\n");
   d.file = "other.tar";
   d.segments = {{"dev/y.sgm", "y.en"}};
-  EXPECT_THAT(run_error([&] { lmx::fetch_files(std::vector<Download>{d}, options_); }), Names("dev/y.sgm"));
+  EXPECT_THAT(run_error([&] { lmx::app::fetch_files(std::vector<Download>{d}, options_); }), Names("dev/y.sgm"));
 }
 
 // What `lmx data fetch` brings of a corpus are all the files that it needs.
 TEST_F(Fetch, Wmt14IsCompleteWithItsTestSets) {
   std::set<std::string> made;
-  for (const Download& d : lmx::downloads_of("wmt14_en_fr"))
+  for (const Download& d : lmx::app::downloads_of("wmt14_en_fr"))
     for (const auto& [sgml, lines] : d.segments) made.insert(lines);
-  for (const lmx::CorpusSide& side : lmx::find_corpus("wmt14_en_fr").sides)
+  for (const lmx::app::CorpusSide& side : lmx::app::find_corpus("wmt14_en_fr").sides)
     for (const auto& files : {side.valid, side.test})
       for (const std::string& file : files) EXPECT_TRUE(made.contains(file)) << file;
 }
@@ -438,12 +438,12 @@ TEST_F(Fetch, Wmt14IsCompleteWithItsTestSets) {
 TEST_F(Fetch, ArchivesThatAreDamagedOrReachOut) {
   const auto refused = [&](const std::string& content) {
     write("x.tar", content);
-    return user_error([&] { lmx::data::unpack_tar(path("x.tar"), path("corpus"), 0); });
+    return user_error([&] { lmx::app::unpack_tar(path("x.tar"), path("corpus"), 0); });
   };
   EXPECT_THAT(refused(tar_of({{"../out.txt", "x"}})), Names("../out.txt"));
   EXPECT_FALSE(fs::exists(path("out.txt")));
   write("abs.tar", tar_of({{"/abs.txt", "x"}}));
-  lmx::data::unpack_tar(path("abs.tar"), path("corpus"), 0);
+  lmx::app::unpack_tar(path("abs.tar"), path("corpus"), 0);
   EXPECT_EQ(read("corpus/abs.txt"), "x");  // below the folder, wherever it says it lies
   std::string damaged = tar_of({{"a.txt", made_up(3000)}});
   EXPECT_THAT(refused(damaged.substr(0, 2000)), Names("tar archive"));
@@ -455,11 +455,11 @@ TEST_F(Fetch, ArchivesThatAreDamagedOrReachOut) {
 }
 
 TEST_F(Fetch, CorporaByHandSayHow) {
-  EXPECT_THAT(user_error([&] { lmx::fetch_corpus("ptb", options_); }), Names("'ptb'", "LDC", "ptb.train.txt"));
-  EXPECT_THAT(user_error([&] { lmx::fetch_corpus("multi30", options_); }), Names("'multi30k'?"));
+  EXPECT_THAT(user_error([&] { lmx::app::fetch_corpus("ptb", options_); }), Names("'ptb'", "LDC", "ptb.train.txt"));
+  EXPECT_THAT(user_error([&] { lmx::app::fetch_corpus("multi30", options_); }), Names("'multi30k'?"));
   for (const char* corpus :
        {"multi30k", "one_billion_word", "news_commentary", "paracrawl", "wmt14_en_fr", "wmt16_en_de"})
-    EXPECT_FALSE(lmx::downloads_of(corpus).empty()) << corpus;
+    EXPECT_FALSE(lmx::app::downloads_of(corpus).empty()) << corpus;
 }
 
 }  // namespace

@@ -14,8 +14,8 @@ using namespace lmx;
 
 class FilterTest : public DataTest {
  protected:
-  PairTextFiles in() const { return {{path("a.en")}, {path("a.de")}, {}, {1, 2}}; }
-  PairTextOutput out() const { return {path("b.en"), path("b.de"), ""}; }
+  lmx::app::PairTextFiles in() const { return {{path("a.en")}, {path("a.de")}, {}, {1, 2}}; }
+  lmx::app::PairTextOutput out() const { return {path("b.en"), path("b.de"), ""}; }
   bool leftovers() const {
     for (const auto& entry : fs::directory_iterator(folder_))
       if (entry.path().string().find(".tmp-") != std::string::npos) return true;
@@ -26,14 +26,14 @@ class FilterTest : public DataTest {
 TEST_F(FilterTest, EachRuleIsCountedOnceAndInAll) {
   write("a.en", "one two\n\nsame words \na b c\na b c d\nx y z\nx\nlast one here\n");
   write("a.de", "eins zwei\nnichts\n same words\na b\na b\n1 2 3 4 5 6\nx\nletzte Zeile\n");
-  const FilterCounts c = filter_pairs(in(), {.max_ratio = 1.5, .max_words = 5}, out());
+  const lmx::app::FilterCounts c = lmx::app::filter_pairs(in(), {.max_ratio = 1.5, .max_words = 5}, out());
   EXPECT_EQ(c.read, 8);
   EXPECT_EQ(c.kept, 3);
   EXPECT_THAT(c.dropped, ElementsAre(0, 1, 1, 1, 2));   // the six words offend the ratio, too
   EXPECT_THAT(c.breaking, ElementsAre(0, 1, 1, 2, 2));  // 3 : 2 is not above 1.5
   EXPECT_EQ(read("b.en"), "one two\na b c\nlast one here\n");
   EXPECT_EQ(read("b.de"), "eins zwei\na b\nletzte Zeile\n");
-  EXPECT_EQ(filter_pairs(in(), {.max_ratio = 0, .max_words = 0, .drop_copies = false}, out()).kept, 7);
+  EXPECT_EQ(lmx::app::filter_pairs(in(), {.max_ratio = 0, .max_words = 0, .drop_copies = false}, out()).kept, 7);
   EXPECT_FALSE(leftovers());
 }
 
@@ -46,15 +46,15 @@ TEST_F(FilterTest, TsvAndGzSayTheSameForAnyThreads) {
     if (i % 3) expected += str(line, "\t", target, "\n");
   }
   write_gz("a.tsv.gz", tsv);
-  const PairTextFiles files{{}, {}, {path("a.tsv.gz")}, {2, 3}};
+  const lmx::app::PairTextFiles files{{}, {}, {path("a.tsv.gz")}, {2, 3}};
   for (const int threads : {1, 4}) {
-    EXPECT_EQ(filter_pairs(files, {}, {"", "", path("b.tsv")}, threads).kept, 40'000);
+    EXPECT_EQ(lmx::app::filter_pairs(files, {}, {"", "", path("b.tsv")}, threads).kept, 40'000);
     EXPECT_EQ(read("b.tsv"), expected);
   }
-  filter_pairs(files, {}, {path("b.en.gz"), path("b.de.gz"), ""}, 2);
+  lmx::app::filter_pairs(files, {}, {path("b.en.gz"), path("b.de.gz"), ""}, 2);
   // What was written is read again, and nothing more is dropped.
-  const FilterCounts again =
-      filter_pairs({{path("b.en.gz")}, {path("b.de.gz")}, {}, {1, 2}}, {}, {"", "", path("c.tsv")});
+  const lmx::app::FilterCounts again =
+      lmx::app::filter_pairs({{path("b.en.gz")}, {path("b.de.gz")}, {}, {1, 2}}, {}, {"", "", path("c.tsv")});
   EXPECT_EQ(again.read, 40'000);
   EXPECT_EQ(read("c.tsv"), expected);
 }
@@ -62,7 +62,7 @@ TEST_F(FilterTest, TsvAndGzSayTheSameForAnyThreads) {
 TEST_F(FilterTest, NothingKeptIsAnEmptyFile) {
   write("a.en", "x\n");
   write("a.de", "x\n");
-  EXPECT_EQ(filter_pairs(in(), {}, {path("b.en.gz"), path("b.de"), ""}).kept, 0);
+  EXPECT_EQ(lmx::app::filter_pairs(in(), {}, {path("b.en.gz"), path("b.de"), ""}).kept, 0);
   EXPECT_EQ(read("b.de"), "");
   lmx::InputFile gz(path("b.en.gz"), lmx::Content::unpacked);
   char byte;
@@ -73,24 +73,27 @@ TEST_F(FilterTest, ErrorsLeaveNothing) {
   write("a.en", "a\nb\xFF\n");
   write("a.de", "A\nB\n");
   write("short.de", "A\n");
-  EXPECT_THAT(user_error([&] { filter_pairs(in(), {}, out()); }), Names("a.en:2: byte 0xFF"));
+  EXPECT_THAT(user_error([&] { lmx::app::filter_pairs(in(), {}, out()); }), Names("a.en:2: byte 0xFF"));
   EXPECT_FALSE(fs::exists(path("b.en")) || leftovers());
-  const FilterCounts c = filter_pairs(in(), {.drop_invalid = true}, out());
-  EXPECT_EQ(c.dropped[FilterCounts::kInvalid], 1);
+  const lmx::app::FilterCounts c = lmx::app::filter_pairs(in(), {.drop_invalid = true}, out());
+  EXPECT_EQ(c.dropped[lmx::app::FilterCounts::kInvalid], 1);
   EXPECT_EQ(c.kept, 1);
   EXPECT_THAT(user_error([&] {
-                filter_pairs({{path("a.en")}, {path("short.de")}, {}, {1, 2}}, {}, out());
+                lmx::app::filter_pairs({{path("a.en")}, {path("short.de")}, {}, {1, 2}}, {}, out());
               }),
               Names("a.en has 2 lines"));
   EXPECT_THAT(user_error([&] {
-                filter_pairs({{path("a.en")}, {}, {}, {1, 2}}, {}, out());
+                lmx::app::filter_pairs({{path("a.en")}, {}, {}, {1, 2}}, {}, out());
               }),
               Names("1 source", "0 target"));
-  EXPECT_THAT(user_error([&] { filter_pairs({}, {}, out()); }), Names("source", "target", "TSV"));
-  EXPECT_THAT(user_error([&] { filter_pairs(in(), {}, {path("b"), "", ""}); }), Names("source", "target", "write"));
-  EXPECT_THAT(user_error([&] { filter_pairs(in(), {.max_ratio = 0.9}, out()); }), Names("0.9"));
-  EXPECT_THROW(filter_pairs(in(), {.drop_invalid = true}, {path("no/b.en"), path("b.de"), ""}), RunError);
-  EXPECT_THROW(filter_pairs(in(), {.drop_invalid = true}, {"/dev/full/x", path("b.de"), ""}), RunError);
+  EXPECT_THAT(user_error([&] { lmx::app::filter_pairs({}, {}, out()); }), Names("source", "target", "TSV"));
+  EXPECT_THAT(user_error([&] {
+                lmx::app::filter_pairs(in(), {}, {path("b"), "", ""});
+              }),
+              Names("source", "target", "write"));
+  EXPECT_THAT(user_error([&] { lmx::app::filter_pairs(in(), {.max_ratio = 0.9}, out()); }), Names("0.9"));
+  EXPECT_THROW(lmx::app::filter_pairs(in(), {.drop_invalid = true}, {path("no/b.en"), path("b.de"), ""}), RunError);
+  EXPECT_THROW(lmx::app::filter_pairs(in(), {.drop_invalid = true}, {"/dev/full/x", path("b.de"), ""}), RunError);
 }
 
 // Against a sort, with many equal scores, negative ones and zeros of both signs.
@@ -111,7 +114,7 @@ TEST_F(FilterTest, BestPairsEqualASort) {
   write("scores", scores);
   std::stable_sort(order.begin(), order.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
   for (const int keep : {1, 2, 299, 1500, n - 1, n, 2 * n}) {
-    const TopCounts c = keep_best_pairs(in(), {.keep = keep, .scores = path("scores")}, out());
+    const lmx::app::TopCounts c = lmx::app::keep_best_pairs(in(), {.keep = keep, .scores = path("scores")}, out());
     EXPECT_EQ(c.read, n);
     EXPECT_EQ(c.kept, std::min(keep, n));
     EXPECT_EQ(c.threshold, -order[static_cast<size_t>(c.kept - 1)].first);
@@ -121,7 +124,7 @@ TEST_F(FilterTest, BestPairsEqualASort) {
     for (const int i : kept) expected += str("s", i, "\n");
     EXPECT_EQ(read("b.en"), expected) << keep;
   }
-  EXPECT_NE(keep_best_pairs(in(), {.keep = 1, .scores = path("scores"), .score_column = 2}, out()).threshold,
+  EXPECT_NE(lmx::app::keep_best_pairs(in(), {.keep = 1, .scores = path("scores"), .score_column = 2}, out()).threshold,
             -order[0].first);
 }
 
@@ -130,7 +133,7 @@ TEST_F(FilterTest, ScoresThatDoNotFit) {
   write("a.de", "A\nB\nC\n");
   const auto error = [&](const std::string& scores, int64_t keep = 2) {
     write("scores", scores);
-    return user_error([&] { keep_best_pairs(in(), {.keep = keep, .scores = path("scores")}, out()); });
+    return user_error([&] { lmx::app::keep_best_pairs(in(), {.keep = keep, .scores = path("scores")}, out()); });
   };
   EXPECT_THAT(error("1\n2\n"), Names("2 scores", "3 pairs"));
   EXPECT_THAT(error("1\n2\n3\n4\n"), Names("4 scores", "3 pairs"));
@@ -147,11 +150,11 @@ TEST_F(FilterTest, PairsWithoutAScoreAreTheWorst) {
   write("a.en", "a\nb\nc\nd\n");
   write("a.de", "A\nB\nC\nD\n");
   write("scores", "-inf\t-inf\t0\n-1.5\t-3\t2\n-inf\t-inf\t0\n-1e308\t-1e308\t1\n");
-  TopCounts c = keep_best_pairs(in(), {.keep = 2, .scores = path("scores")}, out());
+  lmx::app::TopCounts c = lmx::app::keep_best_pairs(in(), {.keep = 2, .scores = path("scores")}, out());
   EXPECT_EQ(read("b.en"), "b\nd\n");
   EXPECT_EQ(c.threshold, -1e308);
   EXPECT_EQ(std::pair(c.unscored, c.kept_unscored), (std::pair<int64_t, int64_t>(2, 0)));
-  c = keep_best_pairs(in(), {.keep = 3, .scores = path("scores")}, out());
+  c = lmx::app::keep_best_pairs(in(), {.keep = 3, .scores = path("scores")}, out());
   EXPECT_EQ(read("b.en"), "a\nb\nd\n");
   EXPECT_EQ(c.threshold, -std::numeric_limits<double>::infinity());
   EXPECT_EQ(std::pair(c.unscored, c.kept_unscored), (std::pair<int64_t, int64_t>(2, 1)));
@@ -185,7 +188,7 @@ TEST_F(FilterTest, FindsPlantedNoiseInMulti30k) {
   }
   write("a.en", text[0]);
   write("a.de", text[1]);
-  const FilterCounts counts = filter_pairs(in(), {}, {"", "", path("b.tsv")});
+  const lmx::app::FilterCounts counts = lmx::app::filter_pairs(in(), {}, {"", "", path("b.tsv")});
   std::multiset<std::string> kept;
   std::ifstream result(path("b.tsv"));
   for (std::string line; std::getline(result, line);) kept.insert(line);
@@ -211,20 +214,20 @@ TEST_F(FilterTest, FindsPlantedNoiseInMulti30k) {
 
 // Parallel text in chunks: what is read does not depend on chunks and threads, and sides out of step are an error.
 
-using namespace lmx::data;
-
 class PairReaderTest : public DataTest {
  protected:
-  PairFiles files(const std::string& source, const std::string& target) const {
-    return {find_sources({source}, Split::drawn)[0], find_sources({target}, Split::drawn)[0], {}};
+  lmx::app::PairFiles files(const std::string& source, const std::string& target) const {
+    return {lmx::app::find_sources({source}, lmx::app::Split::drawn)[0],
+            lmx::app::find_sources({target}, lmx::app::Split::drawn)[0],
+            {}};
   }
   // number: source|target, one a line, in order.
-  static std::string read_all(const std::vector<PairFiles>& files, size_t chunk_bytes, int threads) {
-    PairReader reader(files, chunk_bytes, "");
+  static std::string read_all(const std::vector<lmx::app::PairFiles>& files, size_t chunk_bytes, int threads) {
+    lmx::app::PairReader reader(files, chunk_bytes, "");
     std::map<int64_t, std::string> lines;
     std::mutex mutex;
-    for_each_pair_chunk(reader, threads, [&](PairChunk& chunk, int) {
-      for_each_pair(files[chunk.file], chunk, [&](const PairLine& pair) {
+    lmx::app::for_each_pair_chunk(reader, threads, [&](lmx::app::PairChunk& chunk, int) {
+      lmx::app::for_each_pair(files[chunk.file], chunk, [&](const lmx::app::PairLine& pair) {
         const std::lock_guard lock(mutex);
         lines[pair.number] = lmx::str(pair.source, "|", pair.target);
       });
@@ -245,14 +248,15 @@ TEST_F(PairReaderTest, ReadsTheSamePairsInChunksOfAnySize) {
     expected += lmx::str(i, ": ", s, "|", t, "\n");
   }
   write_gz("a.de.gz", target);
-  const std::vector<PairFiles> one{files(write("a.en", "\xEF\xBB\xBF" + source), path("a.de.gz"))};
+  const std::vector<lmx::app::PairFiles> one{files(write("a.en", "\xEF\xBB\xBF" + source), path("a.de.gz"))};
   for (const size_t bytes : {1u, 17u, 1000u, 1u << 20})
     for (const int threads : {1, 3}) EXPECT_EQ(read_all(one, bytes, threads), expected) << bytes << " " << threads;
 }
 
 TEST_F(PairReaderTest, FilesAreCountedOnAndMayMixWithTsv) {
-  std::vector<PairFiles> all{files(write("a.en", "a\nb\n"), write("a.de", "A\nB\n"))};
-  PairFiles tsv{find_sources({write("b.tsv", "0.5\tC\tc\n0.1\tD\td\tmore\n")}, Split::drawn)[0], {}, {3, 2}};
+  std::vector<lmx::app::PairFiles> all{files(write("a.en", "a\nb\n"), write("a.de", "A\nB\n"))};
+  lmx::app::PairFiles tsv{
+      lmx::app::find_sources({write("b.tsv", "0.5\tC\tc\n0.1\tD\td\tmore\n")}, lmx::app::Split::drawn)[0], {}, {3, 2}};
   all.push_back(tsv);
   EXPECT_EQ(read_all(all, 100, 1), "0: a|A\n1: b|B\n2: c|C\n3: d|D\n");
 }
@@ -262,7 +266,7 @@ TEST_F(PairReaderTest, DifferentNumbersOfLinesNameBoth) {
   for (int i = 0; i < 1000; ++i) lines += "x\n";
   for (const auto& [source, target] :
        {std::pair{lines + "x\n", lines}, {lines, lines + "\n"}, {"x\n" + lines, lines + "a\nb\nc"}}) {
-    const std::vector<PairFiles> one{files(write("a.en", source), write("a.de", target))};
+    const std::vector<lmx::app::PairFiles> one{files(write("a.en", source), write("a.de", target))};
     const auto n = std::count(source.begin(), source.end(), '\n'),
                m = std::count(target.begin(), target.end(), '\n') + (target.back() != '\n');
     for (const size_t bytes : {1u, 100u, 1u << 20}) {
@@ -273,10 +277,10 @@ TEST_F(PairReaderTest, DifferentNumbersOfLinesNameBoth) {
 }
 
 TEST_F(PairReaderTest, BadBytesAndColumnsNameTheirLine) {
-  const std::vector<PairFiles> bytes{files(write("a.en", "a\nb\nc\n"), write("a.de", "A\nB\nC\xFF\n"))};
+  const std::vector<lmx::app::PairFiles> bytes{files(write("a.en", "a\nb\nc\n"), write("a.de", "A\nB\nC\xFF\n"))};
   EXPECT_THAT(user_error([&] { read_all(bytes, 2, 2); }), Names("a.de:3:", "0xFF", "offset 5", "UTF-8"));
-  const std::vector<PairFiles> columns{
-      {find_sources({write("a.tsv", "a\tb\nonly one\n")}, Split::drawn)[0], {}, {1, 2}}};
+  const std::vector<lmx::app::PairFiles> columns{
+      {lmx::app::find_sources({write("a.tsv", "a\tb\nonly one\n")}, lmx::app::Split::drawn)[0], {}, {1, 2}}};
   EXPECT_THAT(user_error([&] { read_all(columns, 100, 1); }), Names("a.tsv:2", "1"));
 }
 

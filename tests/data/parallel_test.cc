@@ -43,12 +43,12 @@ class ParallelTest : public DataTest {
   }
   std::string error(const std::string& more,
                     const std::string& files = "source_files: [a.en]\ntarget_files: [a.de]\n") const {
-    return user_error([&] { open_dataset(data(more, files)); });
+    return user_error([&] { lmx::app::open_dataset(data(more, files)); });
   }
 };
 
 TEST_F(ParallelTest, PairsAreTheLinesInOrder) {
-  const Dataset d = open_dataset(data("vocab_size: 120\nvalid_fraction: 0.1\ntest_fraction: 0.1\n"));
+  const Dataset d = lmx::app::open_dataset(data("vocab_size: 120\nvalid_fraction: 0.1\ntest_fraction: 0.1\n"));
   EXPECT_EQ(d.train_pairs.size() + d.valid_pairs.size() + d.test_pairs.size(), kPairs);
   EXPECT_GT(d.valid_pairs.size(), 10);
   EXPECT_EQ(d.vocabulary.size(), 120);
@@ -86,20 +86,20 @@ TEST_F(ParallelTest, SameForAnyNumberOfThreadsAndPreparedOnce) {
   std::string hashes[2];
   for (const int threads : {1, 5}) {
     fs::remove_all(path("cache"));
-    const Dataset d = open_dataset(data(str("vocab_size: 120\nthreads: ", threads, "\n")));
+    const Dataset d = lmx::app::open_dataset(data(str("vocab_size: 120\nthreads: ", threads, "\n")));
     for (const char* file : {"train.source.bin", "train.target.bin", "valid.source.bin", "subwords.model", "vocab.tsv",
                              "valid.target.txt"})
       hashes[threads == 5] += hash_text(read_file(d.directory + "/" + file));
   }
   EXPECT_EQ(hashes[0], hashes[1]);
-  const Dataset again = open_dataset(data("vocab_size: 120\n"));
-  EXPECT_EQ(open_dataset(data("vocab_size: 120\nthreads: 2\n")).directory, again.directory);
-  EXPECT_NE(open_dataset(data("vocab_size: 121\n")).hash, again.hash);
-  EXPECT_NE(open_dataset(data("vocab_size: 120\nlower_case: true\n")).hash, again.hash);
-  const DataCheck check = check_dataset(data("vocab_size: 120\n"));
+  const Dataset again = lmx::app::open_dataset(data("vocab_size: 120\n"));
+  EXPECT_EQ(lmx::app::open_dataset(data("vocab_size: 120\nthreads: 2\n")).directory, again.directory);
+  EXPECT_NE(lmx::app::open_dataset(data("vocab_size: 121\n")).hash, again.hash);
+  EXPECT_NE(lmx::app::open_dataset(data("vocab_size: 120\nlower_case: true\n")).hash, again.hash);
+  const lmx::app::DataCheck check = lmx::app::check_dataset(data("vocab_size: 120\n"));
   EXPECT_TRUE(check.findings.empty());
   EXPECT_EQ(check.train_tokens, again.train.size());
-  EXPECT_EQ(check_dataset(data("vocab_size: 122\n")).train_tokens, std::nullopt);
+  EXPECT_EQ(lmx::app::check_dataset(data("vocab_size: 122\n")).train_tokens, std::nullopt);
 }
 
 TEST_F(ParallelTest, DropsAreCounted) {
@@ -107,11 +107,11 @@ TEST_F(ParallelTest, DropsAreCounted) {
   write("b.de", "eins zwei drei\nleer\n \t \na b c d e f g h i j k l m\nzwei\nletzte Zeile hier\n");
   const std::string files =
       "source_files: [b.en]\ntarget_files: [b.de]\nvalid_source_files: [a.en]\nvalid_target_files: [a.de]\n";
-  const Dataset d = open_dataset(data("vocab_size: 75\nmax_words: 12\nmax_ratio: 2\n", files));
+  const Dataset d = lmx::app::open_dataset(data("vocab_size: 75\nmax_words: 12\nmax_ratio: 2\n", files));
   EXPECT_EQ(d.train_pairs.size(), 2);
   EXPECT_EQ(d.valid_pairs.size(), kPairs);  // limits are for training
   EXPECT_THAT(d.report, Names("train: 2 of 6 pairs", "2 with an empty side", "1 by max_words", "1 by max_ratio"));
-  EXPECT_EQ(open_dataset(data("vocab_size: 75\n", files)).train_pairs.size(), 4);
+  EXPECT_EQ(lmx::app::open_dataset(data("vocab_size: 75\n", files)).train_pairs.size(), 4);
   EXPECT_THAT(error("vocab_size: 75\nmax_words: 1\n", files),
               Names("train split", "6 pairs", "2 with an empty side", "4 too long"));
 }
@@ -123,8 +123,8 @@ constexpr const char* kCrawl =
 TEST_F(ParallelTest, PartsStandBehindTheMainTextWithWhatAnEpochReadsOfThem) {
   write("b.en", "The ko sees a ba.\nThe mu sees a ba.\n\nThe ter sees a ba.\n");
   write("b.de", "Der ko sieht ba.\nDer mu sieht ba.\nleer\nDer ter sieht ba.\n");
-  const Dataset plain = open_dataset(data("vocab_size: 120\nvalid_fraction: 0.1\n"));
-  const Dataset d = open_dataset(data(str(kCrawl, "ratio: {main: 2, crawl: 0.5}\n")));
+  const Dataset plain = lmx::app::open_dataset(data("vocab_size: 120\nvalid_fraction: 0.1\n"));
+  const Dataset d = lmx::app::open_dataset(data(str(kCrawl, "ratio: {main: 2, crawl: 0.5}\n")));
   const int64_t main = plain.train_pairs.size();
   ASSERT_EQ(d.train_parts.size(), 2u);
   EXPECT_EQ(d.train_parts[0].name, "main");
@@ -139,24 +139,24 @@ TEST_F(ParallelTest, PartsStandBehindTheMainTextWithWhatAnEpochReadsOfThem) {
   EXPECT_THAT(d.report, Names("part main:", "part crawl: 3 pairs"));
 
   // The ratio is no part of what is prepared, but of what a run depends on.
-  const Dataset other = open_dataset(data(str(kCrawl, "ratio: {crawl: 7}\nepoch_of: crawl\n")));
+  const Dataset other = lmx::app::open_dataset(data(str(kCrawl, "ratio: {crawl: 7}\nepoch_of: crawl\n")));
   EXPECT_EQ(other.directory, d.directory);
   EXPECT_NE(other.hash, d.hash);
   EXPECT_EQ(other.train_parts[1].draws, 3);
   EXPECT_EQ(other.train_parts[0].draws, 1);  // 3 / 7, at least one
   EXPECT_TRUE(plain.train_parts.empty());
-  EXPECT_EQ(check_dataset(data(kCrawl)).train_tokens, d.train.size());
+  EXPECT_EQ(lmx::app::check_dataset(data(kCrawl)).train_tokens, d.train.size());
 }
 
 TEST_F(ParallelTest, APartMayLeaveSubwordsAloneAndBeCutOrSpoilt) {
   const std::string crawl = "parts: {crawl: {source_files: [b.en], target_files: [b.de], ", size = "vocab_size: 120\n";
   fs::copy(path("a.en"), path("b.en"));
   fs::copy(path("a.de"), path("b.de"));
-  const Dataset plain = open_dataset(data(size + "pairs: [1, 300]\nvalid_fraction: 0.1\n"));
+  const Dataset plain = lmx::app::open_dataset(data(size + "pairs: [1, 300]\nvalid_fraction: 0.1\n"));
   EXPECT_LT(plain.train_pairs.size(), 300);
   EXPECT_EQ(plain.train_pairs.size() + plain.valid_pairs.size(), 300);
   const auto mixed = [&](const std::string& more) {
-    return open_dataset(data(size + "pairs: [1, 300]\nvalid_fraction: 0.1\n" + crawl + more + "}}\n"));
+    return lmx::app::open_dataset(data(size + "pairs: [1, 300]\nvalid_fraction: 0.1\n" + crawl + more + "}}\n"));
   };
   const Dataset d = mixed("subwords: false, pairs: [301, 400]");
   EXPECT_EQ(read_file(d.directory + "/subwords.model"), read_file(plain.directory + "/subwords.model"));
@@ -218,17 +218,18 @@ TEST_F(ParallelTest, EveryMissingCorpusOfAMixIsNamed) {
       "news: {corpus: "
       "news_commentary}\n  own: {source_files: [none.en], target_files: [none.de]}\n",
       "recipe.yaml");
-  EXPECT_THAT(check_dataset(missing).findings,
+  EXPECT_THAT(lmx::app::check_dataset(missing).findings,
               testing::ElementsAre(Names("'wmt16_en_de'", "train.tok"), Names("'paracrawl'", "part-*.tsv.gz"),
                                    Names("'news_commentary'"), Names("none.en", "no such file")));
-  EXPECT_THAT(user_error([&] { open_dataset(missing); }), StartsWith("4 mistakes:\n  [data] corpus 'wmt16_en_de'"));
+  EXPECT_THAT(user_error([&] { lmx::app::open_dataset(missing); }),
+              StartsWith("4 mistakes:\n  [data] corpus 'wmt16_en_de'"));
 }
 
 TEST_F(ParallelTest, TsvGzAndTokenizedTextGiveTheSamePairs) {
-  const Dataset plain = open_dataset(data("vocab_size: 120\n"));
+  const Dataset plain = lmx::app::open_dataset(data("vocab_size: 120\n"));
   std::istringstream source(read("a.en")), target(read("a.de"));
   std::string tsv, tokens[2];
-  const data::LineTokenizer en({.language = "en"}), de({.language = "de"});
+  const lmx::app::LineTokenizer en({.language = "en"}), de({.language = "de"});
   const auto pieces = [](std::string words) {  // as subword-nmt writes them
     for (size_t at = 0; (at = words.find("ter", at)) != std::string::npos; at += 6) words.insert(at + 1, "@@ ");
     return words;
@@ -239,8 +240,8 @@ TEST_F(ParallelTest, TsvGzAndTokenizedTextGiveTheSamePairs) {
     tokens[1] += pieces(de.words(t)) + "\n";
   }
   write_gz("c.tsv.gz", tsv);
-  const Dataset columns = open_dataset(data("vocab_size: 120\ntsv_columns: [3, 2]\n", "files: [c.tsv.gz]\n"));
-  const Dataset ready = open_dataset(
+  const Dataset columns = lmx::app::open_dataset(data("vocab_size: 120\ntsv_columns: [3, 2]\n", "files: [c.tsv.gz]\n"));
+  const Dataset ready = lmx::app::open_dataset(
       data("vocab_size: 120\ntokenizer: tokenized\njoiner: '@@'\n",
            str("source_files: [", write("t.en", tokens[0]), "]\ntarget_files: [", write("t.de", tokens[1]), "]\n")));
   for (const Dataset* other : {&columns, &ready}) {
@@ -252,7 +253,7 @@ TEST_F(ParallelTest, TsvGzAndTokenizedTextGiveTheSamePairs) {
 }
 
 TEST_F(ParallelTest, WithoutATokenizerTheTextComesBackAsItIs) {
-  const Dataset d = open_dataset(data("vocab_size: 120\ntokenizer: none\n"));
+  const Dataset d = lmx::app::open_dataset(data("vocab_size: 120\ntokenizer: none\n"));
   const std::string line = "The ba ,ko  's \tli.";
   EXPECT_EQ(d.codecs.source->decode(d.codecs.source->encode(line)), "The ba ,ko 's li.");
   EXPECT_EQ(d.codecs.source->decode(d.codecs.source->encode("ba \xE4\xB8\xAD ko")), "ba <unk> ko");
@@ -262,24 +263,24 @@ TEST_F(ParallelTest, WithoutATokenizerTheTextComesBackAsItIs) {
 }
 
 TEST_F(ParallelTest, AGivenModelIsUsedAndChecked) {
-  const Dataset trained = open_dataset(data("vocab_size: 120\n"));
+  const Dataset trained = lmx::app::open_dataset(data("vocab_size: 120\n"));
   fs::copy(trained.directory + "/subwords.model", path("bpe.model"));
-  const Dataset given = open_dataset(data("vocab_size: 120\nsubword_model: bpe.model\n"));
+  const Dataset given = lmx::app::open_dataset(data("vocab_size: 120\nsubword_model: bpe.model\n"));
   EXPECT_NE(given.directory, trained.directory);
   EXPECT_EQ(words_of(given.train, given.vocabulary), words_of(trained.train, trained.vocabulary));
   EXPECT_THAT(error("vocab_size: 100\nsubword_model: bpe.model\n"), Names("120 subwords", "vocab_size", "100"));
   EXPECT_THAT(error("vocab_size: 100\nsubword_model: " + path("none") + "\n"), Names(path("none")));
-  EXPECT_THAT(check_dataset(data("vocab_size: 100\nsubword_model: " + path("none") + "\n")).findings,
+  EXPECT_THAT(lmx::app::check_dataset(data("vocab_size: 100\nsubword_model: " + path("none") + "\n")).findings,
               testing::ElementsAre(Names(path("none"))));
   write("bpe.model", "no model at all");
   EXPECT_THAT(error("vocab_size: 120\nsubword_model: bpe.model\n"), Names("bpe.model", "damaged"));
 }
 
 TEST_F(ParallelTest, CodecsTravelWithARun) {
-  const Dataset d = open_dataset(data("vocab_size: 120\nescape: true\n"));
-  save_text_codecs(d.codecs, path("run/codecs"));
+  const Dataset d = lmx::app::open_dataset(data("vocab_size: 120\nescape: true\n"));
+  lmx::app::save_text_codecs(d.codecs, path("run/codecs"));
   fs::remove_all(path("cache"));
-  const TextCodecs loaded = load_text_codecs(path("run/codecs"));
+  const TextCodecs loaded = lmx::app::load_text_codecs(path("run/codecs"));
   const std::string line = "It's \"ba\" & ko.";
   EXPECT_EQ(loaded.source->encode(line), d.codecs.source->encode(line));
   EXPECT_EQ(loaded.target->language(), "de");
@@ -287,16 +288,16 @@ TEST_F(ParallelTest, CodecsTravelWithARun) {
   EXPECT_EQ(loaded.source->decode(loaded.source->encode("it's")), "it's");
   // Damage and absence.
   write("run/codecs/codecs.json", "{}");
-  EXPECT_THAT(user_error([&] { load_text_codecs(path("run/codecs")); }), Names("codecs.json", "damaged"));
+  EXPECT_THAT(user_error([&] { lmx::app::load_text_codecs(path("run/codecs")); }), Names("codecs.json", "damaged"));
   fs::remove(path("run/codecs/subwords.model"));
-  EXPECT_THAT(user_error([&] { load_text_codecs(path("run/codecs")); }), Names("subwords.model"));
+  EXPECT_THAT(user_error([&] { lmx::app::load_text_codecs(path("run/codecs")); }), Names("subwords.model"));
 }
 
 TEST_F(ParallelTest, ReferencesAreTheLinesAsWritten) {
   const std::string source = read("a.en"), target = read("a.de");
   write("b.en", "Two  spaces ,here\t.\nno other side\n" + source);
   write("b.de", "Zwei  Leerzeichen ,hier\t.\n\n" + target);
-  const Dataset d = open_dataset(
+  const Dataset d = lmx::app::open_dataset(
       data("vocab_size: 120\n",
            "source_files: [a.en]\ntarget_files: [a.de]\ntest_source_files: [b.en]\ntest_target_files: [b.de]\n"));
   EXPECT_EQ(d.test_pairs.size(), kPairs + 1);
@@ -331,18 +332,18 @@ TEST_F(ParallelTest, MistakesInTheConfig) {
   EXPECT_THAT(error(""), Names("vocab_size"));
   EXPECT_THAT(error("vocab_size: 90\n", "source_files: [b.en]\ntarget_files: [a.de]\n"), Names("b.en", "no such file"));
   EXPECT_THAT(user_error([&] {
-                open_dataset(parse_yaml("name: parallel\nvocab_size: 90\nsource_files: [" + path("a.en") +
-                                            "]\ntarget_files: [" + path("a.de") + "]\n",
-                                        "r.yaml"));
+                lmx::app::open_dataset(parse_yaml("name: parallel\nvocab_size: 90\nsource_files: [" + path("a.en") +
+                                                      "]\ntarget_files: [" + path("a.de") + "]\n",
+                                                  "r.yaml"));
               }),
               Names("source_language", "target_language"));
-  EXPECT_EQ(data::vocabulary_size(data("vocab_size: 90\n")), 90);
-  EXPECT_EQ(data::full_data_config(data("vocab_size: 90\n")).find("max_words")->text, "0");
-  EXPECT_THAT(user_error([&] { open_all_types(data("vocab_size: 90\n")); }), Names("one side"));
+  EXPECT_EQ(vocabulary_size(data("vocab_size: 90\n")), 90);
+  EXPECT_EQ(full_data_config(data("vocab_size: 90\n")).find("max_words")->text, "0");
+  EXPECT_THAT(user_error([&] { lmx::app::open_all_types(data("vocab_size: 90\n")); }), Names("one side"));
 }
 
 TEST_F(ParallelTest, DamagedCacheAndBadTextAreOneMessage) {
-  const Dataset d = open_dataset(data("vocab_size: 120\n"));
+  const Dataset d = lmx::app::open_dataset(data("vocab_size: 120\n"));
   std::ofstream(d.directory + "/subwords.model", std::ios::app) << "x";
   EXPECT_THAT(error("vocab_size: 120\n"), Names("subwords.model", "damaged"));
   write("b.en", "good\nb\xC3\n");
@@ -356,7 +357,7 @@ TEST_F(ParallelTest, DamagedCacheAndBadTextAreOneMessage) {
 }
 
 TEST_F(ParallelTest, EveryDamagedFileNamesTheDirectoryToDelete) {
-  const std::string directory = open_dataset(data("vocab_size: 120\n")).directory;
+  const std::string directory = lmx::app::open_dataset(data("vocab_size: 120\n")).directory;
   const std::string name = fs::relative(directory, folder_).string();
   for (const char* file : {"train.source.bin", "train.target.bin", "valid.target.bin", "test.source.bin", "vocab.tsv",
                            "subwords.model", "meta.json"}) {
@@ -367,14 +368,14 @@ TEST_F(ParallelTest, EveryDamagedFileNamesTheDirectoryToDelete) {
     EXPECT_THAT(error("vocab_size: 120\n"), Names(directory)) << file;
     write(name + "/" + file, good);
   }
-  EXPECT_NO_THROW(open_dataset(data("vocab_size: 120\n")));
+  EXPECT_NO_THROW(lmx::app::open_dataset(data("vocab_size: 120\n")));
 }
 
 TEST_F(ParallelTest, FullDiskIsARunErrorAndLeavesNothing) {
-  EXPECT_THAT(error_on_full_disk(3000, [&] { open_dataset(data("vocab_size: 120\n")); }),
+  EXPECT_THAT(error_on_full_disk(3000, [&] { lmx::app::open_dataset(data("vocab_size: 120\n")); }),
               StartsWith("[data] cannot write"));
   for (const auto& entry : fs::directory_iterator(path("cache"))) EXPECT_EQ(entry.path().extension(), ".lock");
-  EXPECT_NO_THROW(open_dataset(data("vocab_size: 120\n")));
+  EXPECT_NO_THROW(lmx::app::open_dataset(data("vocab_size: 120\n")));
 }
 
 TEST_F(ParallelTest, ProcessesAtOncePrepareOnce) {
@@ -382,7 +383,7 @@ TEST_F(ParallelTest, ProcessesAtOncePrepareOnce) {
   for (int i = 0; i < 3; ++i) {
     children.push_back(fork());
     if (children.back() != 0) continue;
-    const bool good = open_dataset(data("vocab_size: 120\n")).train_pairs.size() > 300;
+    const bool good = lmx::app::open_dataset(data("vocab_size: 120\n")).train_pairs.size() > 300;
     _exit(good ? 7 : 8);
   }
   for (const pid_t child : children) {
@@ -400,7 +401,7 @@ TEST_F(ParallelTest, ALineOfAHundredThousandWordsIsAPair) {
   for (int i = 0; i < 100'000; ++i) line += word(i) + " ";
   write("b.en", read("a.en") + line + "\n");
   write("b.de", read("a.de") + line + "\n");
-  const Dataset d = open_dataset(
+  const Dataset d = lmx::app::open_dataset(
       data("vocab_size: 120\n",
            "source_files: [b.en]\ntarget_files: [b.de]\nvalid_source_files: [a.en]\nvalid_target_files: [a.de]\n"));
   ASSERT_EQ(d.train_pairs.size(), kPairs + 1);
@@ -419,19 +420,19 @@ TEST_F(ParallelTest, AMissingCorpusSaysWhatIsMissingAndWhatToDo) {
 
 TEST(ParallelCorpus, Multi30kBothWays) {
   const Node data = parse_yaml("name: parallel\ncorpus: multi30k\nvocab_size: 8000\n", "r.yaml");
-  if (!check_dataset(data).findings.empty()) GTEST_SKIP() << check_dataset(data).findings[0];
-  const lmx::data::ParallelConfig config = read_config<lmx::data::ParallelConfig>(data, "data");
-  const auto forth = lmx::data::find_parallel(config, "");
+  if (!lmx::app::check_dataset(data).findings.empty()) GTEST_SKIP() << lmx::app::check_dataset(data).findings[0];
+  const ParallelConfig config = read_config<ParallelConfig>(data, "data");
+  const auto forth = lmx::app::find_parallel(config, "");
   EXPECT_EQ(forth.source.language + forth.target.language, "ende");
   EXPECT_TRUE(forth.files[2][0].target.path.ends_with("test_2016_flickr.de"));
-  lmx::data::ParallelConfig turned = config;
+  ParallelConfig turned = config;
   turned.target_language = "en";
-  const auto back = lmx::data::find_parallel(turned, "");
+  const auto back = lmx::app::find_parallel(turned, "");
   EXPECT_EQ(back.source.language + back.target.language, "deen");
   turned.source_language = "fr";
-  EXPECT_THAT(user_error([&] { lmx::data::find_parallel(turned, ""); }), Names("en and de", "'fr'"));
+  EXPECT_THAT(user_error([&] { lmx::app::find_parallel(turned, ""); }), Names("en and de", "'fr'"));
   turned.source_language = "en";
-  EXPECT_THAT(user_error([&] { lmx::data::find_parallel(turned, ""); }), Names("'en'"));
+  EXPECT_THAT(user_error([&] { lmx::app::find_parallel(turned, ""); }), Names("'en'"));
 }
 
 }  // namespace

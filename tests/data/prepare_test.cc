@@ -6,7 +6,7 @@
 #include "fixture.h"
 #include "lmx/random.h"
 
-namespace lmx::data {
+namespace lmx::app {
 namespace {
 
 using namespace lmx_test;
@@ -176,7 +176,7 @@ TEST_F(Prepare, OneHugeLine) {
 }
 
 }  // namespace
-}  // namespace lmx::data
+}  // namespace lmx::app
 
 // The length of a text that is not prepared, from a sample of it.
 
@@ -192,7 +192,7 @@ class SampledLength : public testing::Test {
     return folder_.path(name);
   }
   static double of(const std::string& yaml) {
-    const auto tokens = lmx::sampled_train_tokens(lmx::parse_yaml(yaml, "data"));
+    const auto tokens = lmx::app::sampled_train_tokens(lmx::parse_yaml(yaml, "data"));
     return tokens ? static_cast<double>(*tokens) : -1;
   }
 

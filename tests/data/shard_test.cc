@@ -15,7 +15,6 @@
 namespace lmx {
 namespace {
 
-using data::ShardWriter;
 using namespace lmx_test;
 
 class Shard : public lmx_test::DataTest {
@@ -132,7 +131,7 @@ TEST_F(VocabularyFile, BadFiles) {
 }
 
 TEST(WordTable, CountsThroughManyGrowths) {
-  data::WordTable table;
+  WordTable table;
   for (int round = 0; round < 3; ++round) {
     for (int i = 0; i < 20000; ++i) EXPECT_EQ(table.add("word" + std::to_string(i), i), i);
   }

@@ -16,7 +16,7 @@
 #include "fixture.h"
 #include "packed.h"
 
-namespace lmx::data {
+namespace lmx::app {
 namespace {
 
 using namespace lmx_test;
@@ -120,7 +120,7 @@ TEST_F(Sources, CompressedFilesReadAsTheirText) {
 
 TEST_F(Sources, TextThatBeginsLikeACompressedFileIsText) {
   for (const std::string text : {"(", "(\xB5/", "P*", "P*M", "\x1F", "P", "(a\nb"})
-    EXPECT_EQ(lmx::read_file(write("a.zst", text), lmx::Content::unpacked), text);
+    EXPECT_EQ(read_file(write("a.zst", text), Content::unpacked), text);
 }
 
 TEST_F(Sources, DamagedZstd) {
@@ -186,11 +186,11 @@ TEST_F(Sources, KnownSha256) {
 }
 
 }  // namespace
-}  // namespace lmx::data
+}  // namespace lmx::app
 
 // The fit of U = a N^b and the counting of types.
 
-namespace lmx {
+namespace lmx::app {
 namespace {
 
 using namespace lmx_test;
@@ -269,4 +269,4 @@ TEST(RealCorpus, GutenbergFollowsThePaper) {
 }
 
 }  // namespace
-}  // namespace lmx
+}  // namespace lmx::app

@@ -15,7 +15,7 @@
 #include "data/tokenizer_file.h"
 #include "fixture.h"
 
-namespace lmx::data {
+namespace lmx::app {
 namespace {
 
 using namespace lmx_test;
@@ -167,7 +167,8 @@ TEST_F(SubwordText, ChunksAndThreadsChangeNothing) {
     ChunkReader reader(files, chunk_bytes, "");
     std::vector<std::pair<int64_t, std::string>> all;
     for (Chunk chunk; reader.next(chunk);)
-      for_each_record(files[0], chunk, [&](const Record& r) { all.emplace_back(chunk.first_line + r.line, r.text); });
+      for_each_record(files[0], chunk,
+                      [&](const TextRecord& r) { all.emplace_back(chunk.first_line + r.line, r.text); });
     return all;
   };
   const auto whole = records(Format::paragraphs, 1 << 20);
@@ -308,4 +309,4 @@ TEST_F(SubwordText, AVocabularyKeepsItsSpecialIds) {
 }
 
 }  // namespace
-}  // namespace lmx::data
+}  // namespace lmx::app

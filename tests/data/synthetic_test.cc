@@ -9,7 +9,7 @@
 #include <numeric>
 #include <set>
 
-namespace lmx::data {
+namespace lmx::app {
 namespace {
 
 SyntheticConfig small() {
@@ -160,4 +160,4 @@ TEST(Synthetic, NoTestSplitAndTinySources) {
 }
 
 }  // namespace
-}  // namespace lmx::data
+}  // namespace lmx::app

@@ -8,7 +8,7 @@
 #include "fixture.h"
 #include "lmx/batcher.h"
 
-namespace lmx::data {
+namespace lmx::app {
 namespace {
 
 using namespace lmx_test;
@@ -127,4 +127,4 @@ TEST_F(TokenFilesTest, APreparationChecksEveryId) {
 }
 
 }  // namespace
-}  // namespace lmx::data
+}  // namespace lmx::app

@@ -19,7 +19,7 @@
 #include "lmx/random.h"
 #include "process/lmx_process.h"
 
-namespace lmx::data {
+namespace lmx::app {
 namespace {
 
 using Json = nlohmann::json;
@@ -34,7 +34,7 @@ const Json& golden() {
   return json;
 }
 
-// Compares the ids of all texts of a file that tools/parity/tokenizer_json.py has written.
+// Compares the ids of all texts of a file that tools/dev/parity/tokenizer_json.py has written.
 void expect_equal_ids(const Json& file) {
   for (const Json& expected : file["cases"]) {
     const auto text = tokenizer_of(expected["tokenizer"]), token = tokenizer_of(expected["tokenizer"], "token");
@@ -64,7 +64,7 @@ TEST(TokenizerJson, SoAreThoseOfAMegabyteOfRandomText) {
   if (lmx_test::run_process({"/bin/sh", "-c", "\"$0\" -c 'import tokenizers'", python}).code != 0)
     GTEST_SKIP() << python << " is missing or has no package tokenizers";
   const lmx_test::TempFolder folder;
-  const std::string script = lmx_test::source_path() + "/tools/parity/tokenizer_json.py";
+  const std::string script = lmx_test::source_path() + "/tools/dev/parity/tokenizer_json.py";
   const auto made = lmx_test::run_process({python, script, folder.path(""), "--large"});
   ASSERT_THAT(made, Succeeds());
   expect_equal_ids(Json::parse(read_file(folder.path("large.json"))));
@@ -123,10 +123,10 @@ TEST(Utf8, TextIsComposedAsAWhole) {
   for (uint32_t seed = 0; seed < 3000; ++seed) {
     std::string text;
     for (uint64_t i = 0; i < 1 + seed % 12; ++i) append_utf8(text, some[RandomKey(seed).below(i, some.size())]);
-    ASSERT_EQ(compose(text, memory), whole(text)) << text;
+    ASSERT_EQ(compose_characters(text, memory), whole(text)) << text;
   }
   const std::string quoted = "a\u201cb";
-  EXPECT_EQ(compose(quoted, memory).data(), quoted.data());  // is not copied
+  EXPECT_EQ(compose_characters(quoted, memory).data(), quoted.data());  // is not copied
 }
 
 // A short piece is searched again and again, a long one has a heap: both give the same ids.
@@ -343,4 +343,4 @@ TEST_F(TokenizerJsonData, WithoutATokenForTheEndOfATextItIsToldSo) {
 }
 
 }  // namespace
-}  // namespace lmx::data
+}  // namespace lmx::app

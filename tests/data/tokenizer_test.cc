@@ -8,7 +8,7 @@
 #include "base/files.h"
 #include "fixture.h"
 
-namespace lmx::data {
+namespace lmx::app {
 namespace {
 
 std::string join(Tokenizer& tokenizer, std::string_view line) {
@@ -99,15 +99,15 @@ TEST(Tokenizer, LongWordsAndLinesKeepTheirBytes) {
 }
 
 }  // namespace
-}  // namespace lmx::data
+}  // namespace lmx::app
 
-// The Moses tokenizer and detokenizer against what sacremoses made (tools/parity/moses.py).
+// The Moses tokenizer and detokenizer against what sacremoses made (tools/dev/parity/moses.py).
 
 namespace lmx_test {
 namespace {
 
-using lmx::data::moses_detokenize;
-using lmx::data::MosesTokenizer;
+using lmx::app::moses_detokenize;
+using lmx::app::MosesTokenizer;
 
 std::vector<std::string> split(const std::string& text, char at) {
   std::vector<std::string> parts(1);
@@ -190,9 +190,9 @@ TEST(Moses, AVeryLongLineIsALine) {
 }  // namespace
 }  // namespace lmx_test
 
-// The preprocessing of Puri 2018: goldens of Python's html and re, and of unidecode (tools/parity/puri_clean.py).
+// The preprocessing of Puri 2018: goldens of Python's html and re, and of unidecode (tools/dev/parity/puri_clean.py).
 
-namespace lmx::data {
+namespace lmx::app {
 namespace {
 
 TEST(Cleaner, EqualsPythonOnEveryGolden) {
@@ -227,4 +227,4 @@ TEST(Html, TagsEndAtTheFirstBracketOfTheLine) {
 }
 
 }  // namespace
-}  // namespace lmx::data
+}  // namespace lmx::app

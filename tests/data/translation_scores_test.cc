@@ -1,4 +1,4 @@
-// Scores of translations against sacreBLEU's own numbers (tools/parity/bleu.py, tools/parity/translation_scores.py).
+// Scores of translations against sacreBLEU's own numbers (tools/dev/parity/bleu.py, tools/dev/parity/translation_scores.py).
 #include "app/scores/bleu.h"
 
 #include <cmath>
@@ -9,9 +9,9 @@
 #include "fixture.h"
 #include "lmx/error.h"
 
-namespace lmx {
+namespace lmx::app {
 
-// BLEU and chrF against sacreBLEU's own numbers (tools/parity/bleu.py), and what the goldens leave open.
+// BLEU and chrF against sacreBLEU's own numbers (tools/dev/parity/bleu.py), and what the goldens leave open.
 
 namespace {
 
@@ -77,12 +77,12 @@ TEST(Bleu, MultiBleuByHand) {
 }
 
 TEST(Bleu, CompoundsAreSplitAsThePapersScriptDoes) {
-  EXPECT_EQ(data::split_compounds("a well-known state-of-the-art"),
+  EXPECT_EQ(split_compounds("a well-known state-of-the-art"),
             "a well ##AT##-##AT## known state ##AT##-##AT## of ##AT##-##AT## the ##AT##-##AT## art");
-  EXPECT_EQ(data::split_compounds("a - b -c d- -"), "a - b -c d- -");
-  EXPECT_EQ(data::split_compounds("x-y-z"), "x ##AT##-##AT## y-z");  // y is used up by the first match
-  EXPECT_EQ(data::split_compounds("ä-ö ü-"), "ä ##AT##-##AT## ö ü-");
-  EXPECT_EQ(data::split_compounds(""), "");
+  EXPECT_EQ(split_compounds("a - b -c d- -"), "a - b -c d- -");
+  EXPECT_EQ(split_compounds("x-y-z"), "x ##AT##-##AT## y-z");  // y is used up by the first match
+  EXPECT_EQ(split_compounds("ä-ö ü-"), "ä ##AT##-##AT## ö ü-");
+  EXPECT_EQ(split_compounds(""), "");
   const std::vector<Lines> references{{"a well-known fact is this"}};
   const Lines hypothesis{"a well-read fact is this"};
   EXPECT_GT(bleu(hypothesis, references, multi_bleu_options(false, true)).precisions[0],
@@ -129,13 +129,13 @@ TEST_F(ReadLines, EndsOfLinesAndInvalidBytes) {
 }
 
 TEST(ScoreText, InvalidBytesAreFound) {
-  EXPECT_EQ(data::find_invalid_utf8("aä€😀"), data::kValidUtf8);
-  EXPECT_EQ(data::find_invalid_utf8("ab\xC3"), 2u);             // cut
-  EXPECT_EQ(data::find_invalid_utf8("\xC0\xAF"), 0u);           // longer than needed
-  EXPECT_EQ(data::find_invalid_utf8("a\xED\xA0\x80"), 1u);      // half of a surrogate pair
-  EXPECT_EQ(data::find_invalid_utf8("a\xF4\x90\x80\x80"), 1u);  // beyond U+10FFFF
-  EXPECT_EQ(data::trim_end("a\u3000b \u00a0\u2003\n"), "a\u3000b");
-  EXPECT_EQ(data::trim_end(" \t"), "");
+  EXPECT_EQ(lmx::find_invalid_utf8("aä€😀"), lmx::kValidUtf8);
+  EXPECT_EQ(lmx::find_invalid_utf8("ab\xC3"), 2u);             // cut
+  EXPECT_EQ(lmx::find_invalid_utf8("\xC0\xAF"), 0u);           // longer than needed
+  EXPECT_EQ(lmx::find_invalid_utf8("a\xED\xA0\x80"), 1u);      // half of a surrogate pair
+  EXPECT_EQ(lmx::find_invalid_utf8("a\xF4\x90\x80\x80"), 1u);  // beyond U+10FFFF
+  EXPECT_EQ(trim_end("a\u3000b \u00a0\u2003\n"), "a\u3000b");
+  EXPECT_EQ(trim_end(" \t"), "");
 }
 
 using Systems = std::vector<Lines>;
@@ -164,14 +164,14 @@ std::unique_ptr<CorpusMetric> effective_bleu() {
 
 TEST(NumpyRandom, DrawsNumpysNumbers) {
   const Json& expected = score_goldens()["numbers"];
-  data::NumpyRandom random(expected["seed"].get<uint64_t>());
+  NumpyRandom random(expected["seed"].get<uint64_t>());
   for (const Json& call : expected["below"]) {
     for (const Json& number : call[1]) EXPECT_EQ(random.below(call[0].get<uint32_t>()), number.get<uint32_t>());
   }
-  data::NumpyRandom::Bits bits(random);
+  NumpyRandom::Bits bits(random);
   for (const Json& bit : expected["bits"]) EXPECT_EQ(bits.next(), bit.get<bool>());
   for (const Json& number : expected["after"]) EXPECT_EQ(random.below(7), number.get<uint32_t>());
-  data::NumpyRandom wide(expected["wide seed"].get<uint64_t>());
+  NumpyRandom wide(expected["wide seed"].get<uint64_t>());
   for (const Json& number : expected["wide"]) EXPECT_EQ(wide.below(1000), number.get<uint32_t>());
 }
 
@@ -258,4 +258,4 @@ TEST(TranslationScores, OneResampleIsNoInterval) {
 }
 
 }  // namespace
-}  // namespace lmx
+}  // namespace lmx::app

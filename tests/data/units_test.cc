@@ -13,7 +13,7 @@
 #include "fixture.h"
 #include "lmx/batcher.h"
 
-namespace lmx::data {
+namespace lmx::app {
 namespace {
 
 using namespace lmx_test;
@@ -80,9 +80,9 @@ TEST_F(Units, LowerCaseOnlyWhereAsked) {
   write("a.txt", "AaA\n");
   EXPECT_EQ(chars_of(open(quoted("a.txt"), "tokens: chars\nvocab_size: 4")), "AaA\n");
   EXPECT_EQ(chars_of(open(quoted("a.txt"), "tokens: chars\nvocab_size: 3\nlower_case: true")), "aaa\n");
-  const Node full = data::full_data_config(text_data(quoted("a.txt"), "tokens: chars\nvocab_size: 4"));
+  const Node full = full_data_config(text_data(quoted("a.txt"), "tokens: chars\nvocab_size: 4"));
   EXPECT_EQ(full.find("lower_case")->text, "false");
-  EXPECT_EQ(data::full_data_config(text_data(quoted("a.txt"), "vocab_size: 4")).find("lower_case")->text, "true");
+  EXPECT_EQ(full_data_config(text_data(quoted("a.txt"), "vocab_size: 4")).find("lower_case")->text, "true");
 }
 
 TEST_F(Units, InvalidUtf8NamesItsPlaceForCharacters) {
@@ -297,4 +297,4 @@ TEST(StringShards, AsManyShardsAsStringsAndNoMore) {
 }
 
 }  // namespace
-}  // namespace lmx::data
+}  // namespace lmx::app

@@ -305,13 +305,13 @@ TEST_F(LaunchedExperiment, CheckHasAnExitCode) {
 
 // The progress of an experiment or a sweep, from the records of its runs.
 
-using lmx_cli::jobs::Progress;
+using lmx::app::jobs::Progress;
 
 class ExperimentProgress : public RunTest {
  protected:
   Progress::Job cell(const std::string& id, const std::string& recipe) {
     std::filesystem::create_directory(folder_ / id);
-    return {id, path(id), lmx_cli::jobs::length_of(lmx::parse_yaml(recipe, id))};
+    return {id, path(id), lmx::app::jobs::length_of(lmx::parse_yaml(recipe, id))};
   }
   void record(const Progress::Job& job, const std::string& line) { write(job.id + "/metrics.jsonl", line + "\n"); }
 };

@@ -43,7 +43,7 @@ class ExperimentPages : public RunTest {
 
 // This computer does the work of both virtual ranks, on as many of the machine's eight cores as it has itself.
 void ExperimentPages::expect_both_ranks_here(double hours) const {
-  const auto cores = static_cast<double>(std::min<int64_t>(2, lmx_cli::jobs::own_core_count()));
+  const auto cores = static_cast<double>(std::min<int64_t>(2, lmx::app::jobs::own_core_count()));
   const Outcome o = run_process(
       {build_path("/bin/lmx"), "plan", path("tiny.yaml"), "--machine", "desk_10gbe", "--ranks", "2", "train.steps=7200",
        "batch.global=8", "batch.micro=0", "machine.device.memory_gb_s=" + std::to_string(15 * cores),
@@ -173,9 +173,9 @@ TEST_F(ExperimentPages, ShippedPagesAreUpToDate) {
 
 TEST(HtmlPage, ShowsMarkdown) {
   const std::string markdown = "# A < B\n\nBoth **pay *below* 2**, 3 * 4 of `x`.\n\n" +
-                               lmx_cli::markdown_table({{"name", "n"}, {"a|b", "*1*"}}, " --- ") +
+                               lmx::app::markdown_table({{"name", "n"}, {"a|b", "*1*"}}, " --- ") +
                                "\n- one\n- **two**\n";
-  const std::string page = lmx_cli::html_page("t & u", markdown, {"<svg id='s'/>"});
+  const std::string page = lmx::app::html_page("t & u", markdown, {"<svg id='s'/>"});
   EXPECT_THAT(page, HasSubstr("<title>t &amp; u</title>"));
   EXPECT_THAT(page,
               HasSubstr("<h1>A &lt; B\n</h1>\n<p>Both <b>pay <em>below</em> 2</b>, 3 * 4 of <code>x</code>.\n</p>\n"

@@ -8,7 +8,7 @@
 #include "lmx/error.h"
 #include "test.h"
 
-namespace lmx_cli::experiments {
+namespace lmx::app::experiment {
 namespace {
 
 using testing::DoubleNear;
@@ -179,7 +179,7 @@ TEST(BreakEven, RefusesNamesThatDoNotExist) {
     text.replace(text.rfind(from), from.size(), to);
     try {
       static_cast<void>(read_experiment(folder.write("e.yaml", text)));
-    } catch (const lmx::UserError& e) {
+    } catch (const UserError& e) {
       return std::string(e.what());
     }
     return std::string("none");
@@ -203,4 +203,4 @@ TEST(BreakEven, RefusesNamesThatDoNotExist) {
 
 }  // namespace
 
-}  // namespace lmx_cli::experiments
+}  // namespace lmx::app::experiment

@@ -12,7 +12,7 @@
 #include "process/run_fixture.h"
 #include "process/text_fixtures.h"
 
-namespace lmx::train {
+namespace lmx::app {
 namespace {
 
 namespace fs = std::filesystem;
@@ -138,4 +138,4 @@ std::string name_of(const testing::TestParamInfo<size_t>& info) {
 INSTANTIATE_TEST_SUITE_P(Shipped, DeviceDesk, testing::Range<size_t>(0, desks().size()), name_of);
 
 }  // namespace
-}  // namespace lmx::train
+}  // namespace lmx::app

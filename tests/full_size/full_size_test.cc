@@ -23,7 +23,7 @@
 #include "train/fixture.h"
 #include "train/loop/trainer.h"
 
-namespace lmx::train {
+namespace lmx::app {
 namespace {
 
 namespace fs = std::filesystem;
@@ -303,4 +303,4 @@ TEST(FullSizeRecipes, AreFound) {
 
 }  // namespace
 
-}  // namespace lmx::train
+}  // namespace lmx::app

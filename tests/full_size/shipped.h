@@ -12,7 +12,7 @@
 #include "base/text.h"
 #include "paths.h"
 
-namespace lmx::train {
+namespace lmx::app {
 
 inline std::vector<std::string> shipped() {
   std::vector<std::string> names;
@@ -60,4 +60,4 @@ inline void shrink_model(Node& tree, int64_t units, int64_t layers) {
   }
 }
 
-}  // namespace lmx::train
+}  // namespace lmx::app

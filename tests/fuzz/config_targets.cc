@@ -67,18 +67,18 @@ void yaml(std::string_view input) {
 
 void override_text(std::string_view input) {
   try {
-    const config::Override o = config::parse_override(std::string(input));
+    const app::Override o = app::parse_override(std::string(input));
     if (o.sweep) {
-      for (const config::Term& term : o.sweep->terms)
-        expect_same("a term of a sweep", term.value, config::parse_value(term.text, o.mark));
+      for (const app::Term& term : o.sweep->terms)
+        expect_same("a term of a sweep", term.value, app::parse_value(term.text, o.mark));
       return;
     }
     if (o.value) {
-      const std::string text = config::value_text(*o.value);
-      expect_same(str("the value's text ", text), *o.value, config::parse_value(text, o.mark));
+      const std::string text = app::value_text(*o.value);
+      expect_same(str("the value's text ", text), *o.value, app::parse_value(text, o.mark));
     }
     Node tree = small_recipe();
-    config::apply_override(tree, o, {true, {}});
+    app::apply_override(tree, o, {true, {}});
     expect_reads_back(tree);
   } catch (const UserError&) {
   }
@@ -87,11 +87,11 @@ void override_text(std::string_view input) {
 void interpolation(std::string_view input) {
   set_log_level(LogLevel::error);  // oc.deprecated warns
   const Node tree = tree_of_lines(input);
-  config::RunValues run;
+  app::RunValues run;
   run.name = "fuzzed";
   run.choices["model"] = "lstm";
   try {
-    config::resolve_interpolations(tree, run);
+    app::resolve_interpolations(tree, run);
   } catch (const UserError&) {
   }
 }

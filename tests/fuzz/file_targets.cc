@@ -27,15 +27,15 @@ namespace {
 
 // The JSON files of a model of Hugging Face. Its weights are the target `checkpoint`.
 
-using huggingface::GptFields;
-using huggingface::Layout;
+using app::huggingface::GptFields;
+using app::huggingface::Layout;
 
 void read_config(const std::string& text) {
-  const huggingface::Json config = huggingface::parse_object(text, "config.json");
-  const Layout& layout = huggingface::layout_of(config, "config.json");
-  const GptFields fields = huggingface::fields_of(layout, config, "config.json");
-  const huggingface::Json written = huggingface::config_of(layout, fields);
-  if (huggingface::fields_of(layout, written, "written.json") != fields)
+  const app::huggingface::Json config = app::huggingface::parse_object(text, "config.json");
+  const Layout& layout = app::huggingface::layout_of(config, "config.json");
+  const GptFields fields = app::huggingface::fields_of(layout, config, "config.json");
+  const app::huggingface::Json written = app::huggingface::config_of(layout, fields);
+  if (app::huggingface::fields_of(layout, written, "written.json") != fields)
     throw std::logic_error(str("the fields of a config read back to others: ", written.dump()));
 }
 
@@ -48,7 +48,7 @@ void huggingface(std::string_view input) {
   } catch (const UserError&) {
   }
   try {
-    static_cast<void>(lmx::huggingface::files_of_index(text, "index.json"));
+    static_cast<void>(app::huggingface::files_of_index(text, "index.json"));
   } catch (const UserError&) {
   }
 }
@@ -60,7 +60,7 @@ void tokenizer_json(std::string_view input) {
       "It's  12345 na\xC3\xAFve e\xCC\x81\xE2\x80\xA8\n\n\tif (x) { <|endoftext|> }\xF0\x9F\x98\x80 ";
   try {
     for (const char* special : {"text", "token"}) {
-      const auto tokenizer = data::make_json_tokenizer({std::string(input), "input", false, special});
+      const auto tokenizer = app::make_json_tokenizer({std::string(input), "input", false, special});
       for (const int32_t id : tokenizer->encode(text))
         if (id < 0 || id >= tokenizer->size()) throw std::logic_error("an id that no token has");
       static_cast<void>(tokenizer->decode(tokenizer->encode(text)));
@@ -76,14 +76,14 @@ void tokens(std::string_view input) {
   scratch.write("ids.bin", input);
   for (const char* format : {"llmc", "raw16", "raw32"}) {
     try {
-      const auto part = data::token_part(path, std::ssize(input), format);
-      static_cast<void>(data::token_hash(part));
-      data::check_ids(part, 50'257, true);
+      const auto part = app::token_part(path, std::ssize(input), format);
+      static_cast<void>(app::token_hash(part));
+      app::check_ids(part, 50'257, true);
     } catch (const UserError&) {
     }
   }
   try {
-    if (data::tokenizer_entries(path) < 1) throw std::logic_error("a tokenizer without entries");
+    if (tokenizer_entries(path) < 1) throw std::logic_error("a tokenizer without entries");
   } catch (const UserError&) {
   }
 }
@@ -183,12 +183,12 @@ void metrics(std::string_view input) {
   static const Scratch scratch;
   scratch.write("metrics.jsonl", input);
   try {
-    lmx_cli::read_records(scratch.path(""));
+    app::read_records(scratch.path(""));
   } catch (const UserError&) {
   }
-  train::validations(scratch.path(""));
+  validations(scratch.path(""));
   // `lmx report` reads the lines that a resumed run keeps.
-  { const train::MetricsFile file(scratch.path("metrics.jsonl"), 100, false); }
+  { const MetricsFile file(scratch.path("metrics.jsonl"), 100, false); }
 }
 
 void checkpoint(std::string_view input) {
@@ -202,10 +202,10 @@ void checkpoint(std::string_view input) {
 // The journals of sweeps and experiments, and the status file of a run.
 
 void journal(std::string_view input) {
-  using namespace lmx_cli;
+  using namespace lmx::app;
   static const Scratch scratch;
-  static const sweeps::Plan plan = [] {
-    sweeps::Plan p;
+  static const app::sweep::Plan plan = [] {
+    app::sweep::Plan p;
     p.name = "fuzzed";
     for (const char* id : {"0", "1-seed=2", "02-optimizer.lr=1e-3"}) p.points.emplace_back().id = id;
     return p;
@@ -213,12 +213,12 @@ void journal(std::string_view input) {
   scratch.write("journal.jsonl", input);
   scratch.write("status.json", input);
   try {
-    sweeps::read_standing(plan, scratch.path(""));
+    app::sweep::read_standing(plan, scratch.path(""));
   } catch (const UserError&) {
   }
-  sweeps::read_status(scratch.path(""));
+  app::read_status(scratch.path(""));
   try {
-    experiments::Journal(scratch.path("journal.jsonl"));
+    app::experiment::Journal(scratch.path("journal.jsonl"));
   } catch (const UserError&) {
   }
 }

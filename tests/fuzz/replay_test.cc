@@ -68,7 +68,7 @@ TEST(Seeds, EachHasATarget) {
 
 // An experiment's journal keeps values that are no JSON numbers.
 
-using lmx_cli::experiments::Journal;
+using app::experiment::Journal;
 
 TEST(ExperimentJournal, KeepsNumbersThatAreNone) {
   constexpr double kInfinity = std::numeric_limits<double>::infinity();

@@ -1,4 +1,4 @@
-// The readers of lmx for input from outside: each is a function of arbitrary bytes. libFuzzer runs them (tools/fuzz),
+// The readers of lmx for input from outside: each is a function of arbitrary bytes. libFuzzer runs them (tools/dev/fuzz),
 // and a test runs them on every seed of seeds.json.
 #pragma once
 

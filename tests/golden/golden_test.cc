@@ -3,7 +3,7 @@
 // without a line, losses are compared with another kind's to a thousandth.
 //
 // LMX_GOLDEN_UPDATE=1 writes the lines of this kind of CPU (in one process); LMX_GOLDEN_AGAINST=BUILD compares with the
-// lmx of another build folder instead of the records, to the bit. tools/golden does both.
+// lmx of another build folder instead of the records, to the bit. tools/dev/golden does both.
 #include <oneapi/dnnl/dnnl_version.h>
 
 #include <ostream>
@@ -190,7 +190,7 @@ TEST_P(Golden, GivesTheRecordedResult) {
   const std::string& name = GetParam().name;
   const Records records = recorded();
   const auto own = records.find({name, cpu_kind()}), other = records.lower_bound({name, ""});
-  ASSERT_TRUE(other != records.end() && other->first.first == name) << "no record; tools/golden --update writes it";
+  ASSERT_TRUE(other != records.end() && other->first.first == name) << "no record; tools/dev/golden --update writes it";
   const bool same_kind = own != records.end(), same_bits = same_kind && LMX_RELEASE_BITS;
   const Json& line = same_kind ? own->second : other->second;
   const std::vector<double> losses = line["losses"];

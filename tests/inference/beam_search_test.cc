@@ -14,7 +14,7 @@
 #include "ops/losses/top_k.h"
 #include "train/fixture.h"
 
-namespace lmx::train {
+namespace lmx::app {
 namespace {
 
 using namespace lmx_test;
@@ -319,4 +319,4 @@ TEST(TopK, IsTheHeadOfTheSortedRow) {
 }
 
 }  // namespace
-}  // namespace lmx::train
+}  // namespace lmx::app

@@ -1,4 +1,4 @@
-// lmx export: the contents of each format's files, read back from their bytes. tools/parity/export.py loads them in
+// lmx export: the contents of each format's files, read back from their bytes. tools/dev/parity/export.py loads them in
 // the other programs.
 #include <fcntl.h>
 #include <sys/file.h>

@@ -1,5 +1,5 @@
 // lmx import and lmx export for the layouts of GPT-2, Llama, Qwen2 and Qwen3: tensors bit by bit, and what is refused.
-// tools/parity/huggingface.py compares the logits with those of transformers.
+// tools/dev/parity/huggingface.py compares the logits with those of transformers.
 #include "app/huggingface/import.h"
 
 #include <cstring>
@@ -11,11 +11,11 @@
 #include "process/run_fixture.h"
 #include "train/fixture.h"
 
-namespace lmx::huggingface {
+namespace lmx::app::huggingface {
 namespace {
 
 using namespace lmx_test;
-using train::message;
+using lmx::message;
 
 // A model of transformers: config.json, and the tensors that it asks for.
 struct Model {
@@ -153,7 +153,7 @@ std::map<std::string, std::string> bits_of(const StateDict& tensors) {
 
 class HuggingFace : public lmx_test::RunTest {
  protected:
-  HuggingFace() { train::load_plugins(); }
+  HuggingFace() { load_plugins(); }
   void save(const std::string& folder, const Model& m, const StateDict& tensors) const {
     std::filesystem::create_directories(path(folder));
     write(folder + "/config.json", m.config.dump());
@@ -470,4 +470,4 @@ TEST_F(HuggingFace, RotaryKeysHaveTwoSpellings) {
 }
 
 }  // namespace
-}  // namespace lmx::huggingface
+}  // namespace lmx::app::huggingface

@@ -8,7 +8,7 @@
 #include "process/text_fixtures.h"
 #include "runfiles/checkpoint.h"
 
-namespace lmx {
+namespace lmx::app {
 namespace {
 
 using namespace lmx_test;
@@ -237,7 +237,7 @@ TEST_F(Labelled, NumbersOrTwoWords) {
 }
 
 }  // namespace
-}  // namespace lmx
+}  // namespace lmx::app
 
 // Probes over corpora of the registry, alone and as part of an experiment, and their plots.
 

@@ -7,7 +7,7 @@
 #include "runfiles/checkpoint.h"
 #include "train/fixture.h"
 
-namespace lmx::train {
+namespace lmx::app {
 
 // lmx average, without its command line.
 
@@ -90,7 +90,7 @@ TEST_F(Average, RefusesWhatHasNoAverage) {
 }
 
 }  // namespace
-}  // namespace lmx::train
+}  // namespace lmx::app
 
 // Parameters with a vocabulary that they were not trained with: that of another run, one edited by hand, or from a
 // version that did not record it.

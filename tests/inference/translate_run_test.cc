@@ -12,7 +12,7 @@
 #include "lmx/error.h"
 #include "train/run_folder.h"
 
-namespace lmx::train {
+namespace lmx::app {
 namespace {
 
 using namespace lmx_test;
@@ -341,4 +341,4 @@ TEST_F(TranslationRunTest, AverageOfOneTranslatesAsItDoes) {
 }
 
 }  // namespace
-}  // namespace lmx::train
+}  // namespace lmx::app

@@ -7,7 +7,7 @@
 #include "lmx/error.h"
 #include "train/fixture.h"
 
-namespace lmx::train {
+namespace lmx::app {
 namespace {
 
 using namespace lmx_test;
@@ -220,4 +220,4 @@ TEST_F(Translate, Refusals) {
 }
 
 }  // namespace
-}  // namespace lmx::train
+}  // namespace lmx::app

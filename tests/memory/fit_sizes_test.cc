@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <set>
 
-namespace lmx {
+namespace lmx::app {
 namespace {
 
 constexpr BatchPlan kSequences{.item_tokens = 20};
@@ -134,4 +134,4 @@ TEST(FitSizes, TheReasonForTheLimit) {
 }
 
 }  // namespace
-}  // namespace lmx
+}  // namespace lmx::app

@@ -1,4 +1,4 @@
-// A model against PyTorch: same weights, same batches. Scripts in tools/parity make the golden files. The model
+// A model against PyTorch: same weights, same batches. Scripts in tools/dev/parity make the golden files. The model
 // computes on the device that LMX_TEST_DEVICE names.
 #include <algorithm>
 #include <cmath>
@@ -113,7 +113,7 @@ class Parity : public ::testing::TestWithParam<Golden> {
 }  // namespace lmx::testing
 
 // The recurrent language models against PyTorch: same weights, same batches, state carried from one to the next
-// (tools/parity/recurrent.py makes the golden files).
+// (tools/dev/parity/recurrent.py makes the golden files).
 
 namespace lmx {
 namespace {
@@ -169,7 +169,7 @@ INSTANTIATE_TEST_SUITE_P(
                "{name: rhn, layers: 2, embedding: 7, cells: 12, depth: 3, coupled: false, weight_norm: 'rhn\\..*'}"}),
     [](const auto& p) { return std::string(p.param.name); });
 
-// GPT-2, Llama, Qwen2 and Qwen3 of Hugging Face's transformers (tools/parity/gpt.py makes the golden files).
+// GPT-2, Llama, Qwen2 and Qwen3 of Hugging Face's transformers (tools/dev/parity/gpt.py makes the golden files).
 
 class GptParity : public RecurrentParity {
  protected:
@@ -206,7 +206,7 @@ INSTANTIATE_TEST_SUITE_P(
 #undef LMX_SIZES
 
 // The Transformer against PyTorch's own layers: same weights, same batches of sentences of different lengths, which
-// PyTorch pads and masks (tools/parity/transformer.py makes the golden files).
+// PyTorch pads and masks (tools/dev/parity/transformer.py makes the golden files).
 
 using testing::Golden;
 

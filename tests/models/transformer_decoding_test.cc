@@ -14,7 +14,7 @@
 #include "models/made_model.h"
 #include "ops/gradcheck.h"
 
-namespace lmx {
+namespace lmx::app {
 
 // Texts of language models that keep their keys and values: the same features as a forward pass over the whole text,
 // and the same drawn text.
@@ -114,7 +114,7 @@ TEST_P(TextDecoding, DrawsTheSameText) {
   options.top_k = 12;
   const auto draw = [&](const Tensor& features, size_t i) {
     const Tensor logits = loss_->logits(ctx_, params_, features);
-    return train::draw_token(logits.values<float>(), 0, options, RandomKey(5).uniform(i));
+    return draw_token(logits.values<float>(), 0, options, RandomKey(5).uniform(i));
   };
   std::vector<int32_t> cached{0}, plain{0};
   const auto text = start_text(*model_, ctx_, params_, 1);
@@ -247,4 +247,4 @@ TEST_F(TransformerSearch, AWideBeamIsExhaustive) {
 }
 
 }  // namespace
-}  // namespace lmx
+}  // namespace lmx::app

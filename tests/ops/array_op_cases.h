@@ -1,5 +1,5 @@
 // Calls of the array and attention ops with small operands: for gradient checks in f64 and, under the same names, for
-// comparison with PyTorch (tools/parity/array_ops.py).
+// comparison with PyTorch (tools/dev/parity/array_ops.py).
 #pragma once
 
 #include <functional>

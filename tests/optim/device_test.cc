@@ -103,7 +103,7 @@ struct Updated {
       for (const std::string& name : f.params.names())
         o->update(f.ctx, f.params.at(name), 0.1, static_cast<int64_t>(step), step == 2 ? 0.25 : 1);
     }
-    values = f.read(train::parameter_values(f.params));
+    values = f.read(parameter_values(f.params));
     state = f.read(o->state());
   }
   std::map<std::string, std::vector<double>> values, state;
@@ -168,9 +168,9 @@ TEST_F(DeviceOptim, ManyParametersAreUpdatedTogether) {
       EXPECT_LE(counts.all_launches() - (counts.launches.contains("fill") ? counts.launches.at("fill") : 0), 4);
       for (const auto& u : single.updates()) b->update(single.f.ctx, *u.param, 0.1, 1, u.grad_scale.number);
       for (const auto& u : cpu.updates()) c->update(cpu.f.ctx, *u.param, 0.1, 1, u.grad_scale.number);
-      const auto values = together.f.read(train::parameter_values(together.f.params));
-      expect_equal(values, single.f.read(train::parameter_values(single.f.params)), 0);
-      expect_equal(values, cpu.f.read(train::parameter_values(cpu.f.params)), tolerance_of(type));
+      const auto values = together.f.read(parameter_values(together.f.params));
+      expect_equal(values, single.f.read(parameter_values(single.f.params)), 0);
+      expect_equal(values, cpu.f.read(parameter_values(cpu.f.params)), tolerance_of(type));
       expect_equal(together.f.read(a->state()), single.f.read(b->state()), 0);
       if (HasFatalFailure()) return;
     }
@@ -213,11 +213,11 @@ TEST_F(DeviceOptim, StateMovesBetweenDevices) {
     const lmx_test::TempFolder folder;
     const std::string file = folder.path("state.safetensors");
     for (const bool slots : {false, true}) {
-      save_safetensors(file, slots ? o->state() : train::parameter_values(a.params), {});
+      save_safetensors(file, slots ? o->state() : parameter_values(a.params), {});
       const StateDict loaded = load_safetensors(file, Allocator::cpu());
-      slots ? restored->load(b.ctx, b.params, loaded) : train::load_parameters(b.params, loaded, "test");
+      slots ? restored->load(b.ctx, b.params, loaded) : load_parameters(b.params, loaded, "test");
     }
-    expect_equal(b.read(train::parameter_values(b.params)), a.read(train::parameter_values(a.params)), 0);
+    expect_equal(b.read(parameter_values(b.params)), a.read(parameter_values(a.params)), 0);
     expect_equal(b.read(restored->state()), a.read(o->state()), 0);
     for (const auto& [name, t] : restored->state()) EXPECT_EQ(t.device().kind, to) << name;
   }
@@ -293,8 +293,7 @@ TEST_F(DeviceOptim, ClipsWithoutAWait) {
       EXPECT_FALSE(result.factors.contains("p5") || result.factors.contains("p6"));
       for (const ParameterUpdate& u : host.updates())
         b->update(host.f.ctx, *u.param, 0.1, 1, result.factor(u.param->name()));
-      expect_equal(device.f.read(train::parameter_values(device.f.params)),
-                   host.f.read(train::parameter_values(host.f.params)), 0);
+      expect_equal(device.f.read(parameter_values(device.f.params)), host.f.read(parameter_values(host.f.params)), 0);
       expect_equal(device.f.read(a->state()), host.f.read(b->state()), 0);
       EXPECT_EQ(measure.result().factors, result.factors);
       EXPECT_EQ(measure.result().norm, result.norm);
@@ -341,17 +340,17 @@ TEST_F(DeviceOptim, AGradientThatIsNotFiniteChangesNothing) {
         };
         f.set_gradients(1, &rows);
         update(1);
-        const auto values = f.read(train::parameter_values(f.params)), state = f.read(o->state());
+        const auto values = f.read(parameter_values(f.params)), state = f.read(o->state());
         f.set_gradients(2, &rows);
         Tensor g = Tensor::empty(Allocator::cpu(), {9}, type);
         initialise(g, {"constant", bad}, RandomKey(1));
         f.params.at("b").grad().dense = copy_to(g, f.ctx.allocator);
         update(2);
-        expect_equal(f.read(train::parameter_values(f.params)), values, 0);
+        expect_equal(f.read(parameter_values(f.params)), values, 0);
         expect_equal(f.read(o->state()), state, 0);
         f.set_gradients(2, &rows);
         update(2);
-        EXPECT_NE(f.read(train::parameter_values(f.params)), values);
+        EXPECT_NE(f.read(parameter_values(f.params)), values);
         if (HasFatalFailure()) return;
       }
     }
@@ -396,7 +395,7 @@ TEST_F(DeviceOptim, OtherOptimizersGetFactorsFromTheHost) {
       for (const char* name : {"w", "b"})
         optimizer("name: sgd")->update(b.ctx, b.params.at(name), 0.1, 1, result.factor(name) / 2);
     EXPECT_EQ(half.updates, 2);
-    expect_equal(a.read(train::parameter_values(a.params)), b.read(train::parameter_values(b.params)), 0);
+    expect_equal(a.read(parameter_values(a.params)), b.read(parameter_values(b.params)), 0);
   }
 }
 
@@ -435,7 +434,7 @@ struct Averaged {
     }
     averages = f.read(ema.state(f.ctx, f.params));
     ema.swap(f.ctx, f.params);
-    swapped = f.read(train::parameter_values(f.params));
+    swapped = f.read(parameter_values(f.params));
     ema.swap(f.ctx, f.params);
     StateDict host;
     for (const auto& [name, t] : ema.state(f.ctx, f.params)) host.emplace(name, copy_to(t, Allocator::cpu()));

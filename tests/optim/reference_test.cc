@@ -1,4 +1,4 @@
-// 50 updates of each optimizer against the golden values of tools/parity/optimizers.py, on the CPU and on a CUDA
+// 50 updates of each optimizer against the golden values of tools/dev/parity/optimizers.py, on the CPU and on a CUDA
 // device.
 #include <cmath>
 #include <map>

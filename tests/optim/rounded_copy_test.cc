@@ -151,8 +151,8 @@ TEST_F(DeviceRoundedCopy, NoWriterLeavesAnOldOne) {
   then([&] { ema.swap(p.ctx, p.params); });
   ema.swap(p.ctx, p.params);
   p.expect_equal_copy();
-  const StateDict values = train::parameter_values(Parameters(kGpu, DType::bf16).params);
-  then([&] { train::load_parameters(p.params, values, "a checkpoint"); });
+  const StateDict values = parameter_values(Parameters(kGpu, DType::bf16).params);
+  then([&] { load_parameters(p.params, values, "a checkpoint"); });
 }
 
 // A replica reads the copy of its parameter, and an update of one serves both.

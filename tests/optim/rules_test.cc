@@ -108,14 +108,14 @@ TEST(OptimizerRules, SlotsHaveTheNamesOfOneOptimizerAndAreLoadedByTheirRule) {
 
 TEST(OptimizerRules, TheScheduleStartsFromTheFirstRulesRate) {
   const Node node = yaml(kRules);
-  EXPECT_EQ(train::learning_rate(node, "optimizer"), 0.5);
-  const std::vector<train::RuleRate> rates = train::rule_rates(node, "optimizer");
+  EXPECT_EQ(learning_rate(node, "optimizer"), 0.5);
+  const std::vector<RuleRate> rates = rule_rates(node, "optimizer");
   ASSERT_EQ(rates.size(), 3u);
   EXPECT_EQ(rates[0].factor, 1);
   EXPECT_EQ(rates[1].rule, "layers");
   EXPECT_EQ(rates[1].factor, 0.5);
   EXPECT_EQ(rates[2].factor, 0.002);
-  EXPECT_TRUE(train::rule_rates(yaml("{name: sgd}"), "optimizer").empty());
+  EXPECT_TRUE(rule_rates(yaml("{name: sgd}"), "optimizer").empty());
 }
 
 TEST(OptimizerRules, TheFullConfigHasEveryDefaultOfEachRule) {
@@ -179,8 +179,7 @@ TEST(OptimizerRules, MuonNamesTheParametersThatItCannotUpdate) {
 
 TEST(OptimizerRules, WholeParametersAndAveragesDoNotFitServers) {
   const auto message = [](const std::string& text) {
-    return lmx_test::user_error(
-        [&] { train::check_optimizer_of_ranks(yaml(text), "optimizer", train::ApartRanks::servers); });
+    return lmx_test::user_error([&] { check_optimizer_of_ranks(yaml(text), "optimizer", ApartRanks::servers); });
   };
   EXPECT_EQ(message(kRules), "no error");
   EXPECT_EQ(message("name: lion"), "no error");
@@ -193,16 +192,15 @@ TEST(OptimizerRules, WholeParametersAndAveragesDoNotFitServers) {
 TEST(OptimizerRules, AveragesNeedAConstantScheduleAndNoSecondAverage) {
   const auto message = [](const std::string& schedule, double ema) {
     return lmx_test::user_error([&] {
-      train::check_averages(yaml("{a: {params: x, name: sgd}, b: {params: y, name: schedule_free}}"), "optimizer",
-                            yaml(schedule), ema);
+      check_averages(yaml("{a: {params: x, name: sgd}, b: {params: y, name: schedule_free}}"), "optimizer",
+                     yaml(schedule), ema);
     });
   };
   EXPECT_EQ(message("{name: constant, warmup: 10}", 0), "no error");
   EXPECT_THAT(message("name: cosine", 0), Names("r.yaml:1:50: optimizer.b.name", "constant", "cosine"));
   EXPECT_THAT(message("name: constant", 0.9), Names("train.ema", "0.9"));
-  EXPECT_EQ(
-      lmx_test::user_error([] { train::check_averages(yaml("name: adam"), "optimizer", yaml("name: cosine"), 0.9); }),
-      "no error");
+  EXPECT_EQ(lmx_test::user_error([] { check_averages(yaml("name: adam"), "optimizer", yaml("name: cosine"), 0.9); }),
+            "no error");
 }
 
 }  // namespace

@@ -16,7 +16,7 @@ class PlanCounts : public PlanCommand {
   std::string refused(const std::string& text) const {
     write("c.txt", text);
     try {
-      lmx::law_of_counts(path("c.txt"));
+      lmx::app::law_of_counts(path("c.txt"));
     } catch (const lmx::UserError& e) {
       return e.what();
     }
@@ -28,7 +28,7 @@ TEST_F(PlanCounts, AreTheProbabilitiesOfWords) {
   std::string text;
   for (int word = 0; word < 400; ++word) text += lmx::str("w", word, "\t", word < 200 ? 3 : 1, "\n");
   write("v.tsv", text);
-  const lmx::data::WordLaw law = lmx::law_of_counts(path("v.tsv"));
+  const lmx::WordLaw law = lmx::app::law_of_counts(path("v.tsv"));
   std::vector<double> all(400, 3.0 / 800);
   std::fill(all.begin() + 200, all.end(), 1.0 / 800);
   EXPECT_THAT(law.probabilities(1000, 500), testing::Pointwise(testing::DoubleEq(), all));
@@ -42,8 +42,8 @@ TEST_F(PlanCounts, TheOrderOfTheFileDoesNotMatter) {
   write("a.txt", "1\n5\n2\r\n\n");
   write("b.txt", "the 5\nof 2\nand 1\n");
   for (const int64_t vocabulary : {2, 3, 9})
-    EXPECT_EQ(lmx::law_of_counts(path("a.txt")).probabilities(vocabulary, 2),
-              lmx::law_of_counts(path("b.txt")).probabilities(vocabulary, 2));
+    EXPECT_EQ(lmx::app::law_of_counts(path("a.txt")).probabilities(vocabulary, 2),
+              lmx::app::law_of_counts(path("b.txt")).probabilities(vocabulary, 2));
 }
 
 // All of a text that ranks read, and the part of one of them. A part has more different words than the law says,
@@ -54,10 +54,10 @@ TEST(DrawnWords, HaveTheTypesOfTheirLaw) {
   };
   for (const auto& [factor, exponent] : {Law{8.17, 0.64}, Law{30, 0.4}}) {
     const auto types = [&](double n) { return std::min(factor * std::pow(n, exponent), 100'000.0); };
-    const lmx::data::WordLaw law = lmx::data::WordLaw::of_types("law", types);
+    const lmx::WordLaw law = lmx::WordLaw::of_types("law", types);
     for (const int64_t ranks : {1, 8, 128}) {
       constexpr int64_t kShare = 2560;
-      const lmx::data::DrawnWords words(law, 100'000, ranks * kShare);
+      const lmx::DrawnWords words(law, 100'000, ranks * kShare);
       std::set<int32_t> own, all;
       for (int64_t r = 0; r < ranks; ++r) {
         const std::vector<int32_t> share = words.draw(static_cast<uint64_t>(r + 1), kShare);

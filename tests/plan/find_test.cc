@@ -110,7 +110,7 @@ TEST_F(PlanFind, ShowsTheNearestIfNoneReachesTheGoal) {
 
 TEST(PlanGoal, IsReadOrRefusedInOneSentence) {
   const auto refused = [](const std::string& goal, const Words& facts) {
-    const std::string error = user_error([&] { (void)lmx::plan::parse_goal(goal); });
+    const std::string error = user_error([&] { (void)lmx::app::plan::parse_goal(goal); });
     EXPECT_THAT(error, NamesMatcher(facts)) << goal;
     EXPECT_THAT(error, Not(HasSubstr("\n"))) << goal;
   };
@@ -123,7 +123,7 @@ TEST(PlanGoal, IsReadOrRefusedInOneSentence) {
     refused(goal, {"number above 0"});
   refused("tokens=1e19", {"1e+18"});
   refused("tokens=0.5", {"from 1"});
-  const lmx::plan::Goal goal = lmx::plan::parse_goal("price=5,tokens=2e9");
+  const lmx::app::plan::Goal goal = lmx::app::plan::parse_goal("price=5,tokens=2e9");
   EXPECT_EQ(goal.tokens, 2e9);
   EXPECT_EQ(goal.price, 5);
   EXPECT_FALSE(goal.hours);

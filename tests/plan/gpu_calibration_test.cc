@@ -13,7 +13,7 @@ namespace lmx_test {
 namespace {
 
 using namespace lmx;
-using namespace lmx::plan;
+using namespace lmx::app::plan;
 
 constexpr const char* kSecond = R"(
 data: {name: parallel, corpus: none, vocab_size: 60, source_language: en, target_language: de}
@@ -33,7 +33,7 @@ class GpuCalibration : public PlanCommand {
  protected:
   void SetUp() override {
     if (!fs::exists(emulated_cuda())) GTEST_SKIP() << "this build has no emulated device";
-    train::load_plugins();
+    load_plugins();
     write("second.yaml", kSecond);
   }
   Outcome calibrate(Words more) const {
@@ -73,8 +73,8 @@ TEST_F(GpuCalibration, TheFileHasAllThatPlansOfItsRecipesNeed) {
   size_t shapes = 0;
   for (const std::string& text : {tiny, std::string(kSecond)}) {
     const Recipe recipe = recipe_of(text + "precision: bf16\n", "test");
-    const Outline outline = outline_of(recipe, 1, 1);
-    const RankCount count = count_rank(recipe, outline.batch, {.device = Device::Kind::cuda});
+    const lmx::app::Outline outline = lmx::app::outline_of(recipe, 1, 1);
+    const lmx::app::RankCount count = lmx::app::count_rank(recipe, outline.batch, {.device = Device::Kind::cuda});
     for (const ProductShape& p : product_shapes(count, false)) {
       ++shapes;
       EXPECT_TRUE(std::any_of(d.products.items.begin(), d.products.items.end(),
@@ -115,13 +115,13 @@ TEST_F(GpuCalibration, MeasuresOneGpu) {
 // Times of a calibration, which all ranks measure together.
 
 TEST(PlanTiming, ThreeRanksOnOneCoreAndOneRankAloneAreAsFastAsTwoRanksOnEachOfTwoCores) {
-  train::load_plugins();
+  load_plugins();
   const Node config = parse_yaml("{name: virtual, ranks: 4}", "test.yaml");
-  const auto group = train::make_comm_group(config, "comm", {1, {}});
+  const auto group = make_comm_group(config, "comm", {1, {}});
   std::vector<double> seconds(4);
   group->run([&](Communicator& comm) {
     const double own = comm.rank() == 2 ? 1 : 3;
-    seconds[static_cast<size_t>(comm.rank())] = plan::seconds_of_mean_rate(comm, own);
+    seconds[static_cast<size_t>(comm.rank())] = lmx::app::calibration::seconds_of_mean_rate(comm, own);
   });
   for (const double s : seconds) EXPECT_NEAR(s, 2, 1e-12);
 }

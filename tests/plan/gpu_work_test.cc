@@ -13,7 +13,7 @@ namespace lmx_test {
 namespace {
 
 using namespace lmx;
-using namespace lmx::plan;
+using namespace lmx::app::plan;
 
 // A device whose arithmetic and memory take almost no time.
 DeviceConfig fast_device() {
@@ -25,7 +25,7 @@ DeviceConfig fast_device() {
 }
 
 Recipe tiny() {
-  train::load_plugins();
+  load_plugins();
   const std::string text = std::string(kTinyRecipe) +
                            "comm: {name: self}\nprecision: bf16\nsync: {all: {params: '.*', strategy: allreduce}}\n";
   return read_recipe(parse_yaml(text, "tiny"), "tiny");
@@ -35,7 +35,9 @@ class PlanGpuWork : public testing::Test {
  protected:
   static constexpr int64_t kSteps = 6, kCells = 16;
 
-  RankCount count(Device::Kind kind) const { return count_rank(recipe_, outline_.batch, {.device = kind}); }
+  lmx::app::RankCount count(Device::Kind kind) const {
+    return lmx::app::count_rank(recipe_, outline_.batch, {.device = kind});
+  }
   Work work(const DeviceConfig& device) const {
     return work_of(recipe_, outline_.network, outline_.shares, count(Device::Kind::cuda), device);
   }
@@ -48,7 +50,7 @@ class PlanGpuWork : public testing::Test {
   }
 
   Recipe recipe_ = tiny();
-  Outline outline_ = outline_of(recipe_, 1, 1);
+  lmx::app::Outline outline_ = lmx::app::outline_of(recipe_, 1, 1);
 };
 
 // A time step has at least a product and a cell in each direction, and a product with the projection.
@@ -66,7 +68,7 @@ TEST_F(PlanGpuWork, ReusedOutputsOfALoopAreReadAgain) {
 }
 
 TEST_F(PlanGpuWork, KernelsTakeTheLongerTimeOfDeviceAndHost) {
-  const RankCount count = this->count(Device::Kind::cuda);
+  const lmx::app::RankCount count = this->count(Device::Kind::cuda);
   double products = 0;
   for (const auto* works : {&count.pass.forward, &count.pass.backward})
     for (const CountedWork& w : *works) products += w.m > 0 ? static_cast<double>(w.times) : 0;
@@ -107,7 +109,8 @@ TEST_F(PlanGpuWork, ProductsWithinKernelsAreNoProductsToMeasure) {
                  "sync: {all: {params: '.*', strategy: allreduce}}\ntrain: {steps: 2}\nthreads: 1\n",
                  "attention"),
       "attention");
-  const RankCount count = count_rank(recipe, outline_of(recipe, 1, 1).batch, {.device = Device::Kind::cuda});
+  const lmx::app::RankCount count =
+      lmx::app::count_rank(recipe, lmx::app::outline_of(recipe, 1, 1).batch, {.device = Device::Kind::cuda});
   const auto of_heads = [&](bool within) {
     const std::vector<ProductShape> shapes = product_shapes(count, within);
     return std::count_if(shapes.begin(), shapes.end(), [](const ProductShape& p) { return p.k == 24 / 2; });
@@ -133,14 +136,14 @@ TEST(PlanProductCurve, TheCurveOfAGpuFollowsItsProducts) {
     products.push_back({m, n, k, "bf16", 1e6 * truth.product_s(m, n, k, DType::bf16)});
   DeviceConfig device;
   device.memory_gb_s = 3000;
-  fit_products(device, products, DType::bf16);
+  lmx::app::calibration::fit_products(device, products, DType::bf16);
   EXPECT_NEAR(device.product_us, 4, 1e-9);
   EXPECT_NEAR(device.peak_tflops.bf16, 600, 1e-6);
   EXPECT_NEAR(device.half_size, 0, 1e-6);
   EXPECT_EQ(device.efficiency.bf16, 1);
   device.kind = "cpu";
   device.product_us = 0;
-  fit_products(device, products, DType::bf16);
+  lmx::app::calibration::fit_products(device, products, DType::bf16);
   EXPECT_EQ(device.product_us, 0);
   EXPECT_GT(device.half_size, 50);  // a CPU's curve explains the products of few rows
 }

@@ -13,7 +13,6 @@ namespace lmx_test {
 namespace {
 
 using namespace lmx;
-using namespace lmx::train;
 
 constexpr int64_t kVocabulary = 300;
 
@@ -103,7 +102,7 @@ using SumsByRule = std::map<std::string, Sum>;
 // The exchange of the second step, by rank.
 std::vector<SumsByRule> exchanged(const Recipe& recipe, Device device) {
   SessionStart start;
-  start.open = [&] { return open_dataset(recipe.data); };
+  start.open = [&] { return lmx::app::open_dataset(recipe.data); };
   start.device = device;
   const auto group = make_comm_group(recipe.comm, "comm", comm_env(recipe, {}));
   std::vector<SumsByRule> ranks;
@@ -147,8 +146,8 @@ TEST(PlanLedger, TheStateOfAllShardsCountsForTheUpdatesOfWorkers) {
                  "comm: {name: virtual, ranks: 4}\ntrain: {steps: 2}\nthreads: 1\n",
                  "workers"),
       "workers");
-  const BatchPlan plan = outline_of(recipe, 4, 4).batch;
-  const auto on = [&](int ranks) { return count_rank(recipe, plan, {.ranks = ranks}); };
+  const BatchPlan plan = lmx::app::outline_of(recipe, 4, 4).batch;
+  const auto on = [&](int ranks) { return lmx::app::count_rank(recipe, plan, {.ranks = ranks}); };
   EXPECT_GT(on(1).state, 0);
   for (const int ranks : {2, 4, 1'000}) {
     EXPECT_EQ(on(ranks).state, on(1).state) << ranks;
@@ -158,12 +157,12 @@ TEST(PlanLedger, TheStateOfAllShardsCountsForTheUpdatesOfWorkers) {
 
 // A request that is planned at several speeds, and the steps of ranks that one computer computes in turn.
 
-using namespace lmx::plan;
+using namespace lmx::app::plan;
 
 class PlannerOfARequest : public PlanCommand {
  protected:
   PlannerOfARequest() {
-    lmx::train::load_plugins();
+    load_plugins();
     write("tiny.yaml",
           std::string(kTinyRecipe) + "comm: {name: self}\nsync: {rest: {params: '.*', strategy: allreduce}}\n");
   }

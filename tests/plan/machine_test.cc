@@ -7,7 +7,7 @@
 namespace lmx_test {
 namespace {
 
-using namespace lmx::plan;
+using namespace lmx::app::plan;
 
 DeviceConfig device_of(const std::string& exchanges) {
   DeviceConfig device;
@@ -33,7 +33,7 @@ TEST(PlanMachine, TheNearestExchangeOfTheStrategySetsTheRate) {
 
 // The text names every option, so that the exchanges of two codecs have different texts.
 TEST(PlanMachine, AStrategyIsNamedWithItsOptions) {
-  lmx::train::load_plugins();
+  lmx::load_plugins();
   const auto text = [](const char* rules) {
     return strategy_text(lmx::full_sync_config(lmx::parse_yaml(rules, "rules"), "sync").entries[0].second);
   };

@@ -11,7 +11,7 @@
 namespace lmx_test {
 namespace {
 
-using namespace lmx::plan;
+using namespace lmx::app::plan;
 
 Work work_of(double forward, double backward, double update, int64_t passes = 1) {
   Work w;
@@ -94,7 +94,7 @@ TEST(PlanStep, GathersShareTheQueueWithGradients) {
 
 // Own part of 100 bytes of 400 in each of three units; copies take as much again.
 TEST(PlanDivided, TheRankKeepsItsPartAndTwoUnits) {
-  lmx::RankCount count;
+  lmx::app::RankCount count;
   for (const int64_t part : {100, 300, 200})
     count.units.push_back({.rule = "all", .bytes = {.sent = 3 * part, .received = 3 * part}, .after_update = true});
   count.units.push_back({.rule = "rest", .bytes = {.sent = 999, .received = 999}, .after_update = true});

@@ -10,13 +10,13 @@
 namespace lmx_test {
 namespace {
 
-using namespace lmx::plan;
+using namespace lmx::app::plan;
 
 WorkerTimes even_times(int workers, int64_t steps) {
   return {std::vector(static_cast<size_t>(workers), std::vector<double>(static_cast<size_t>(steps), 1.0)), {}};
 }
 
-lmx::plan::LinksConfig links_of(int64_t ranks_per_node, bool shared = false) {
+LinksConfig links_of(int64_t ranks_per_node, bool shared = false) {
   LinksConfig links;
   links.ranks_per_node = ranks_per_node;
   links.shared = shared;
@@ -68,7 +68,7 @@ TEST(PlanWorkers, ShardsLimitTheUpdates) {
 
 // Four ranks keep a quarter of the values each; a server that is no rank sends all of them.
 TEST(PlanWorkers, ACentralServerSendsAllValues) {
-  lmx::plan::WorkerBytes exchange;
+  WorkerBytes exchange;
   exchange.others.replied = exchange.others.pushed = 3'000'000;  // of 4 MB
   LinksConfig links = links_of(4, true);
   links.node.gb_s = 1;
@@ -102,14 +102,14 @@ TEST(PlanWorkers, AReplayHasTheStepsOfItsFile) {
   const std::string file = folder.path("schedule.txt");
   lmx::ServerConfig config;
   config.replay = file;
-  lmx::train::write_schedule(file, {0, 2, 1, 0, 1, 3, 0}, 2);  // 2 worker, +1 for a push
+  lmx::write_schedule(file, {0, 2, 1, 0, 1, 3, 0}, 2);  // 2 worker, +1 for a push
   const WorkerTimes times = WorkerTimes::of(config, 2, 100, 1);
   EXPECT_EQ(times.relative[0].size(), 2u);
   EXPECT_EQ(times.relative[1].size(), 1u);
   const WorkersTime t = simulate_workers(step_of(1, {}, {}), times, links_of(2));
   EXPECT_EQ(t.most_stale, 2);
   EXPECT_TRUE(std::isfinite(t.step_s));
-  lmx::train::write_schedule(file, {0, 1, 2}, 2);
+  lmx::write_schedule(file, {0, 1, 2}, 2);
   EXPECT_THROW(WorkerTimes::of(config, 2, 100, 1), lmx::UserError);
 }
 

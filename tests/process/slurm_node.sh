@@ -22,7 +22,7 @@ ip link add br0 type bridge && ip addr add 10.97.1.1/24 dev br0 && ip link set b
 printf '127.0.0.1 localhost\n10.97.1.1 node0\n' > "$dir/hosts"
 mount --bind "$dir/hosts" /etc/hosts
 (umask 077; head -c 1024 /dev/urandom > "$dir/munge.key")
-settings=$(dirname "$(readlink -f "$0")")/../../tools/fault_check
+settings=$(dirname "$(readlink -f "$0")")/../../tools/dev/fault_check
 sed "s|@FOLDER@|$dir|; s|@HEAD@|node0(10.97.1.1)|" "$settings/slurm.conf.in" > "$dir/slurm.conf"
 cat >> "$dir/slurm.conf" << CONF
 SchedulerParameters=sched_interval=2,bf_interval=2

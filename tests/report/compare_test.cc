@@ -270,8 +270,8 @@ TEST_F(Compare, MistakesAreNamed) {
   refused({path("1a"), path("1b")}, {"step-5/model.safetensors"});
 }
 
-using lmx_cli::RunRecord;
-using lmx_cli::reports::record_divergence;
+using lmx::app::RunRecord;
+using lmx::app::report::record_divergence;
 
 // Means over other steps, times and bytes are not compared, and NaN is equal to NaN.
 TEST(RecordDivergence, ComparesResultsOfEqualSteps) {

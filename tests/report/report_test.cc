@@ -33,7 +33,7 @@ TEST_F(Report, OneRank) {
 // status.json of a process that was killed says "running" for ever.
 TEST_F(Report, ARunWhoseProcessIsGoneIsKilled) {
   ASSERT_THAT(run("a", {"train.steps=5"}), Succeeds());
-  lmx::train::write_status(path("a"), "running", 5, "");
+  lmx::app::write_status(path("a"), "running", 5, "");
   EXPECT_THAT(report("a").out, HasSubstr("state       running\n"));
   const std::string file = path("a") + "/status.json";
   Json status = Json::parse(lmx::read_file(file));
@@ -289,7 +289,7 @@ TEST_F(Report, Mistakes) {
 
 // Fractions of a sweep's variance, compared with numbers calculated by hand.
 
-using lmx_cli::reports::importance_of;
+using lmx::app::report::importance_of;
 
 TEST(Importance, SharesOfVariance) {
   // Values 1, 3, 5, 7: the squared differences from the mean 4 sum to 20. Means by a: 2 and 6, 2 * (4 + 4) = 16; by b:

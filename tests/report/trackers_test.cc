@@ -9,8 +9,8 @@
 namespace lmx_test {
 namespace {
 
-using lmx_cli::reports::leveldb_log;
-using lmx_cli::reports::seconds_of;
+using lmx::app::report::leveldb_log;
+using lmx::app::report::seconds_of;
 using Fields = std::vector<std::pair<int, std::string>>;
 
 TEST(Trackers, TimesHaveAZone) {

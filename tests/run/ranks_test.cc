@@ -138,7 +138,7 @@ TEST_F(RanksTest, BitsDoNotDependOnTheMachineWhereTheRecipeSaysNoThreads) {
   EXPECT_TRUE(model("m", 8) == model("v", 8));
   EXPECT_EQ(threads_of("m"), 1);
   EXPECT_EQ(threads_of("v"), 1);
-  if (lmx_cli::jobs::own_core_count() < 2) return;
+  if (lmx::app::jobs::own_core_count() < 2) return;
   EXPECT_THAT(processes.err, Names("cores", "threads="));
   ASSERT_THAT(run("d", with({"comm={name: mpi, ranks: 1}", "deterministic=false"})), Succeeds());
   EXPECT_GT(threads_of("d"), 1);

@@ -159,6 +159,49 @@ TEST(Layers, IncludesPointLeft) {
   EXPECT_GT(includes, 1000u);
 }
 
+// "" when a file of a room may open this namespace, else why not. The core is in `lmx`, the application in `lmx::app`.
+// A further part is the name of a folder of the file's path, or of a header in its folder.
+std::string namespace_problem(const std::string& path, const std::string& name) {
+  const bool core = path.starts_with("core/");
+  const std::string whole = core ? "lmx" : "lmx::app", parts = name.substr(std::min(whole.size(), name.size()));
+  if (!name.starts_with(whole) || (!parts.empty() && !parts.starts_with("::")))
+    return "'" + name + "' is not in " + whole;
+  const fs::path folder = fs::path(path).parent_path();
+  for (size_t at = 0; at < parts.size();) {
+    const size_t end = std::min(parts.find("::", at + 2), parts.size());
+    const std::string part = parts.substr(at + 2, end - at - 2);
+    const bool folder_has_it = ("/" + folder.string() + "/").find("/" + part + "/") != std::string::npos;
+    if (!folder_has_it && !fs::exists(lmx_test::source_path() / folder / (part + ".h")))
+      return "'" + part + "' is neither a folder of the path nor a header beside the file";
+    at = end;
+  }
+  return "";
+}
+
+TEST(Layers, NamespacesFollowRooms) {
+  size_t namespaces = 0;
+  for (const SourceFile& file : source_files({"core", "tools"}, kCode)) {
+    // Public headers have the namespaces that plugins see.
+    if (!has_room(file.path) || file.path.starts_with("core/include/") ||
+        file.path.find("/templates/") != std::string::npos)
+      continue;
+    for (size_t i = 0; i < file.lines.size(); ++i) {
+      const std::string& line = file.lines[i];
+      if (!line.starts_with("namespace lmx") || !line.ends_with(" {")) continue;
+      ++namespaces;
+      EXPECT_EQ(namespace_problem(file.path, line.substr(10, line.find(' ', 10) - 10)), "")
+          << file.path << ":" << i + 1;
+    }
+  }
+  EXPECT_GT(namespaces, 500u);
+  EXPECT_EQ(namespace_problem("core/ops/layers/linear.cc", "lmx::ops"), "");
+  EXPECT_EQ(namespace_problem("tools/app/report/page.cc", "lmx::app::report"), "");
+  EXPECT_NE(namespace_problem("core/runfiles/traffic.cc", "lmx::train"), "");
+  EXPECT_NE(namespace_problem("tools/app/report/page.cc", "lmx"), "");
+  EXPECT_NE(namespace_problem("tools/app/report/page.cc", "lmx::applied"), "");
+  EXPECT_NE(namespace_problem("tools/app/report/page.cc", "lmx::app::sweep"), "");
+}
+
 TEST(Layers, RulesCatchWhatTheyShould) {
   const auto check = [](const char* path, const char* name) { return problem({path, {}}, name); };
   EXPECT_EQ(check("core/ops/losses/softmax.cc", "lmx/tensor.h"), "");

@@ -23,7 +23,7 @@ const std::vector<Writer> kOtherWriters{
     {"tools/app/prepare/prepare.cc", "temporary files without a name"},
     {"tools/app/records/records.cc", "a journal grows line by line"},
     {"tools/app/run/crash.cc", "a signal handler may call few functions"},
-    {"tools/gpu_bench/kernel_times.cc", "it is loaded into other processes, without lmx's core"},
+    {"tools/dev/gpu_bench/kernel_times.cc", "it is loaded into other processes, without lmx's core"},
 };
 
 bool opens_for_writing(const std::string& line) {

@@ -15,7 +15,7 @@ struct AllowedSize {
   std::string what, reason;  // what: a path, or "path:first words of the function's last signature line"
 };
 const std::vector<AllowedSize> kLongFiles{
-    {"tests/config/more_cases.yaml", "cases with their results, written by tools/parity/config_cases.py"},
+    {"tests/config/more_cases.yaml", "cases with their results, written by tools/dev/parity/config_cases.py"},
 };
 const std::vector<AllowedSize> kLongFunctions{
     {"tools/app/corpora/registry.cc:return {", "the table of corpora, one entry after the other"},

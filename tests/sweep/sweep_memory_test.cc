@@ -6,8 +6,8 @@
 namespace lmx_test {
 namespace {
 
-using lmx_cli::jobs::kills_counted;
-using lmx_cli::jobs::memory_counters;
+using lmx::app::jobs::kills_counted;
+using lmx::app::jobs::memory_counters;
 
 class SweepMemory : public SweepTest {
  protected:

@@ -251,7 +251,7 @@ TEST_F(SweepPoints, RandomPointsAreTheSameForASeed) {
 
 }  // namespace lmx_test
 
-namespace lmx_cli::sweeps {
+namespace lmx::app::sweep {
 
 // The table of a sweep: which means differ, and its formats.
 
@@ -300,7 +300,7 @@ Summary summary() {
 }
 
 TEST(SweepTable, HasMeanDeviationAndMarks) {
-  const std::string text = sweeps::text(summary());
+  const std::string text = lmx::app::sweep::text(summary());
   EXPECT_THAT(text, Names("21 ± 1 (3)", "18.516 to 23.484", "best", "21.5 ± 1.4 (2)", "within noise", "30 "));
   EXPECT_EQ(text.find("8.79"), std::string::npos) << "the interval of two values says nothing:\n" << text;
   EXPECT_THAT(markdown(summary()), Names("| 0.1 | 50% | 21 ± 1 (3) | 18.516 to 23.484 |", "| best |"));
@@ -320,4 +320,4 @@ TEST(SweepTable, CsvHasTheValuesOfAllSeeds) {
 
 }  // namespace
 
-}  // namespace lmx_cli::sweeps
+}  // namespace lmx::app::sweep

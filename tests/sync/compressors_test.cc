@@ -13,7 +13,7 @@
 namespace lmx::sync_test {
 namespace {
 
-using lmx_cli::check::own_of;
+using app::conformance::own_of;
 using namespace lmx_test;
 using testing::Contains;
 
@@ -268,7 +268,7 @@ TEST_P(Compressors, EqualPlainLoopsAndSendTheirBytes) {
         for (size_t k = 0; k < want.size(); ++k)
           ASSERT_NEAR(got[k], want[k], 1e-6) << p.name << '[' << k << "], step " << step;
       }
-      for (const lmx_cli::check::UnitExchange& unit : run.exchanged())
+      for (const app::conformance::UnitExchange& unit : run.exchanged())
         for (const ParameterSpec& p : parameters()) {
           if (p.name != unit.name || !c.compresses(p)) continue;
           EXPECT_EQ(unit.bytes.sent, ranks == 1 ? 0 : c.sent(p, ranks, comm.rank())) << p.name;

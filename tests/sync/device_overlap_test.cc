@@ -8,7 +8,7 @@
 #include "sync/unit_queue.h"
 #include "test.h"
 
-namespace lmx::train {
+namespace lmx::app {
 namespace {
 
 using testing::Each;
@@ -170,4 +170,4 @@ TEST_F(DeviceOverlap, TimesAreThoseOfTheDevice) {
 }
 
 }  // namespace
-}  // namespace lmx::train
+}  // namespace lmx::app

@@ -13,11 +13,11 @@
 namespace lmx::sync_test {
 namespace {
 
-using lmx_cli::check::give;
-using lmx_cli::check::kSteps;
-using lmx_cli::check::Own;
-using lmx_cli::check::own_of;
-using lmx_cli::check::parameters;
+using app::conformance::give;
+using app::conformance::kSteps;
+using app::conformance::Own;
+using app::conformance::own_of;
+using app::conformance::parameters;
 
 using namespace lmx_test;
 using Rows = std::map<std::string, std::vector<int32_t>>;

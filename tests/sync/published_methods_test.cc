@@ -18,7 +18,7 @@
 namespace lmx::sync_test {
 namespace {
 
-using lmx_cli::check::own_of;
+using app::conformance::own_of;
 using Doubles = std::vector<double>;
 
 constexpr int kMethodRanks = 4, kManySteps = 20, kSkipped = 7, kSaved = 12;
@@ -156,14 +156,14 @@ class MethodRun {
       run_.reduce(step);
       size_t i = 0;
       for (const ParameterSpec& p : parameters()) compare(step, p, run_.values()[i++]);
-      for (const lmx_cli::check::UnitExchange& unit : run_.exchanged())
+      for (const app::conformance::UnitExchange& unit : run_.exchanged())
         for (const ParameterSpec& p : parameters())
           if (p.name == unit.name && !p.sparse) {
             EXPECT_EQ(unit.bytes.sent, (kMethodRanks - 1) * sent(step, p)) << p.name;
           }
       if (resumed) {
         resumed->reduce(step);
-        EXPECT_TRUE(lmx_cli::check::same_bits(resumed->values(), run_.values())) << "resumed, step " << step;
+        EXPECT_TRUE(app::conformance::same_bits(resumed->values(), run_.values())) << "resumed, step " << step;
         resumed->after_step();
       }
       if (step == kSkipped) run_.strategy().discard();
@@ -342,7 +342,7 @@ void expect_one_bit_adam(Communicator& comm, OneBitAdamLoop loop) {
     if (saved.contains(step)) resumed = run.resumed(subject);
     run.reduce(step);
     int64_t sent = 0;
-    for (const lmx_cli::check::UnitExchange& unit : run.exchanged()) sent += unit.bytes.sent;
+    for (const app::conformance::UnitExchange& unit : run.exchanged()) sent += unit.bytes.sent;
     EXPECT_EQ(sent, loop.bytes(run.specs(), comm.rank())) << "step " << step;
     const auto before = states;
     for (size_t k = 0; k < run.specs().size(); ++k) {
@@ -360,7 +360,7 @@ void expect_one_bit_adam(Communicator& comm, OneBitAdamLoop loop) {
     }
     if (resumed) {
       resumed->reduce(step);
-      EXPECT_TRUE(lmx_cli::check::same_bits(resumed->values(), run.values())) << "resumed, step " << step;
+      EXPECT_TRUE(app::conformance::same_bits(resumed->values(), run.values())) << "resumed, step " << step;
     }
     for (RankRun* each : {&run, resumed.get()}) {
       if (!each) continue;
@@ -384,7 +384,7 @@ TEST(PublishedMethods, OneBitAdamEqualsAPlainLoop) {
 // One bit cannot represent the momentum 0, and a variance of 0 would divide by eps.
 TEST(PublishedMethods, OneBitAdamLeavesElementsWithoutAVarianceAlone) {
   make_group(2)->run([](Communicator& comm) {
-    Context ctx = lmx_cli::check::context_of(comm, {});
+    Context ctx = app::conformance::context_of(comm, {});
     const Subject subject = Case{"one_bit_adam", "freeze: 2"}.subject();
     const SyncEnv env{"all", {{"w", {4}, {}, false}}, ctx.rank, 2, RandomKey(3)};
     const auto rule = create<SyncFactory>(subject.plugin, subject.config, "sync.all", env);

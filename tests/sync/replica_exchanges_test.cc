@@ -51,16 +51,16 @@ class SlowStrategy final : public ReplicaStrategy {
 class RankAlone {
  public:
   explicit RankAlone(std::unique_ptr<ReplicaStrategy> strategy) {
-    ctx = lmx_cli::check::context_of(comm_, {});
+    ctx = app::conformance::context_of(comm_, {});
     for (const ParameterSpec& spec : kParts) anchors.add(ctx, spec, RandomKey(4));
     own = anchors.copy(ctx);
     make_group(1);  // finds the plugins
     rule_ = {"all", kParts, &Registry::instance().find(PluginKind::sync, "diloco"), std::move(strategy)};
-    replicas = std::make_unique<train::Replicas>(std::vector<const BoundRule*>{&rule_}, anchors, own, nullptr, true);
+    replicas = std::make_unique<Replicas>(std::vector<const BoundRule*>{&rule_}, anchors, own, nullptr, true);
   }
   Context ctx;
   ParameterStore anchors, own;
-  std::unique_ptr<train::Replicas> replicas;
+  std::unique_ptr<Replicas> replicas;
 
  private:
   OverlappingRank comm_;

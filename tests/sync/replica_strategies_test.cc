@@ -59,7 +59,7 @@ void add_change(ParameterStore& params, int round, int rank) {
 std::vector<Trace> run(const std::string& config, int ranks, int steps) {
   std::vector<Trace> traces(static_cast<size_t>(ranks));
   make_group(ranks)->run([&](Communicator& comm) {
-    Context ctx = lmx_cli::check::context_of(comm, {});
+    Context ctx = app::conformance::context_of(comm, {});
     const auto anchors = comm.once<std::shared_ptr<ParameterStore>>([&] {
       auto all = std::make_shared<ParameterStore>();
       for (const ParameterSpec& spec : kSpecs) all->add(ctx, spec, RandomKey(4));
@@ -68,7 +68,7 @@ std::vector<Trace> run(const std::string& config, int ranks, int steps) {
     ParameterStore own = anchors->copy(ctx);
     const PluginInfo& plugin = Registry::instance().find(PluginKind::sync, parse_yaml(config, "rule"), "sync.all");
     const BoundRule rule{"all", kSpecs, &plugin, make_rule(config, ctx.rank, ranks)};
-    train::Replicas replicas({&rule}, *anchors, own, nullptr, true);
+    Replicas replicas({&rule}, *anchors, own, nullptr, true);
     Trace& trace = traces[static_cast<size_t>(ctx.rank)];
     trace.own.push_back(values_of(own));
     for (int step = 1; step <= steps; ++step) {
@@ -158,7 +158,7 @@ TEST(OuterSteps, ARateOfOneIsTheMeanOfTheRanks) {
   constexpr int kFour = 4;
   std::vector<Doubles> own(kFour);
   make_group(kFour)->run([&](Communicator& comm) {
-    Context ctx = lmx_cli::check::context_of(comm, {});
+    Context ctx = app::conformance::context_of(comm, {});
     const auto rule = make_rule("{name: diloco, every: 1, outer_lr: 1, outer_momentum: 0}", ctx.rank, kFour);
     Fragment f{.size = kSize, .own = ctx.empty({kSize}), .anchor = ctx.empty({kSize})};
     for (int64_t i = 0; i < kSize; ++i) {
@@ -276,13 +276,13 @@ TEST(Replicas, AnotherNumberOfRanksSharesWhatIsKept) {
   }
   for (const int ranks : {2, 4})
     make_group(ranks)->run([&](Communicator& comm) {
-      Context ctx = lmx_cli::check::context_of(comm, {});
+      Context ctx = app::conformance::context_of(comm, {});
       ParameterStore anchors;
       for (const ParameterSpec& spec : kSpecs) anchors.add(ctx, spec, RandomKey(4));
       const PluginInfo& plugin = Registry::instance().find(PluginKind::sync, "sparse_loco");
       const BoundRule rule{"all", kSpecs, &plugin, make_rule("name: sparse_loco", ctx.rank, ranks)};
-      train::Replicas replicas({&rule}, anchors, anchors.copy(ctx),
-                               make_optimizer(parse_yaml("name: sgd", "optimizer"), "optimizer"), true);
+      Replicas replicas({&rule}, anchors, anchors.copy(ctx),
+                        make_optimizer(parse_yaml("name: sgd", "optimizer"), "optimizer"), true);
       replicas.load(ctx, saved);
       EXPECT_THAT(std::as_const(replicas.state().at("@kept/all/0")).values<float>(),
                   testing::Each(ranks == 4 ? static_cast<float>(ctx.rank) : 3.0f));
@@ -292,7 +292,7 @@ TEST(Replicas, AnotherNumberOfRanksSharesWhatIsKept) {
 // A single rank adds the residual of the ranks before it once, and sends nothing.
 TEST(SparseLoco, ASingleRankAddsTheResidualOnce) {
   make_group(1)->run([&](Communicator& comm) {
-    Context ctx = lmx_cli::check::context_of(comm, {});
+    Context ctx = app::conformance::context_of(comm, {});
     const auto rule = make_rule("{name: sparse_loco, every: 1, top: 2, chunk: 6}", 0, 1);
     const std::vector<float> twelve(static_cast<size_t>(kSize), 12);
     Fragment f{.size = kSize,

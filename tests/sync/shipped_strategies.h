@@ -18,13 +18,13 @@
 
 namespace lmx::sync_test {
 
-using lmx_cli::check::kSteps;
-using lmx_cli::check::Observation;
-using lmx_cli::check::parameters;
-using lmx_cli::check::RankRun;
-using lmx_cli::check::Subject;
-using lmx_cli::check::Sum;
-using lmx_cli::check::sum_of;
+using app::conformance::kSteps;
+using app::conformance::Observation;
+using app::conformance::parameters;
+using app::conformance::RankRun;
+using app::conformance::Subject;
+using app::conformance::Sum;
+using app::conformance::sum_of;
 
 struct Case {
   std::string strategy, config;  // the rule's keys besides its strategy, in YAML
@@ -256,12 +256,12 @@ inline std::vector<std::string> check_case(Communicator& comm, const Case& c, bo
   const Subject subject = c.subject(device);
   std::vector<std::string> failures;
   if (c.sums()) failures = ShippedCheck(comm, c, device).all();
-  Observation seen = lmx_cli::check::observe_steps(comm, subject);
+  Observation seen = app::conformance::observe_steps(comm, subject);
   digest = digest * 31 + seen.digest;
   if (feedback && c.sums()) {
-    lmx_cli::check::observe_discard(comm, subject, seen);
-    lmx_cli::check::observe_rescale(comm, subject, seen);
-    if (subject.approximate && !c.forgets()) lmx_cli::check::observe_mean(comm, subject, seen);
+    app::conformance::observe_discard(comm, subject, seen);
+    app::conformance::observe_rescale(comm, subject, seen);
+    if (subject.approximate && !c.forgets()) app::conformance::observe_mean(comm, subject, seen);
   }
   for (const auto& [check, finding] : seen.findings)
     failures.push_back(str(c.strategy, " {", c.config, "} ", check, ": ", finding));
@@ -279,7 +279,7 @@ inline std::vector<std::string> check_equal_bits(Communicator& comm, Device devi
       run->reduce(step);
       run->after_step();
     }
-    if (!lmx_cli::check::same_bits(unique.values(), gathered.values()))
+    if (!app::conformance::same_bits(unique.values(), gathered.values()))
       failures.push_back(
           str("rank ", comm.rank(), " of ", comm.size(), " step ", step, ": unique and allgather differ"));
   }

@@ -11,7 +11,7 @@
 #include "runfiles/checkpoint.h"
 #include "train/fixture.h"
 
-namespace lmx::train {
+namespace lmx {
 namespace {
 
 using namespace lmx_test;
@@ -268,4 +268,4 @@ TEST_F(Checkpoint, AtomicFileIsReplacedWhole) {
 }
 
 }  // namespace
-}  // namespace lmx::train
+}  // namespace lmx

@@ -8,7 +8,7 @@
 #include "train/loop/counted_step.h"
 #include "train/run_folder.h"
 
-namespace lmx::train {
+namespace lmx::app {
 namespace {
 
 struct Case {
@@ -71,9 +71,9 @@ const std::vector<Case> kCases{
 };
 
 Dataset data_of(const Recipe& recipe) {
-  const bool pairs = data::kind_of(recipe.data) == data::Kind::parallel;
-  return data::drawn_text(
-      {.vocabulary = data::vocabulary_size(recipe.data), .tokens = 500'000, .valid_tokens = 2'000, .pairs = pairs});
+  const bool pairs = kind_of(recipe.data) == Kind::parallel;
+  return drawn_text(
+      {.vocabulary = vocabulary_size(recipe.data), .tokens = 500'000, .valid_tokens = 2'000, .pairs = pairs});
 }
 
 StepMemory steps_on(const Recipe& recipe, const std::optional<Device>& device) {
@@ -412,4 +412,4 @@ INSTANTIATE_TEST_SUITE_P(All, CountedStep,
                          [](const auto& test) { return std::get<0>(test.param).name + "_" + std::get<1>(test.param); });
 
 }  // namespace
-}  // namespace lmx::train
+}  // namespace lmx::app

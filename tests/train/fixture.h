@@ -8,7 +8,7 @@
 #include "runfiles/checkpoint.h"
 #include "test.h"
 
-namespace lmx::train {
+namespace lmx {
 
 inline void load_plugins() {
   static const bool once = [] {
@@ -60,4 +60,4 @@ std::string message(F&& f) {
   return {};
 }
 
-}  // namespace lmx::train
+}  // namespace lmx

@@ -15,7 +15,7 @@
 #include "train/evaluate.h"
 #include "train/run_folder.h"
 
-namespace lmx::train {
+namespace lmx::app {
 namespace {
 
 std::map<int32_t, double> shares(const std::vector<float>& logits, int32_t without, const GenerateOptions& options) {
@@ -244,4 +244,4 @@ TEST_F(LettersRun, CompressionOfLongCharacters) {
 }
 
 }  // namespace
-}  // namespace lmx::train
+}  // namespace lmx::app

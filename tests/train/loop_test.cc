@@ -14,7 +14,7 @@
 #include "train/run_folder.h"
 #include "train/signals.h"
 
-namespace lmx::train {
+namespace lmx::app {
 namespace {
 
 using namespace lmx_test;
@@ -288,7 +288,7 @@ TEST_F(Loop, DifferencesThatCount) {
   const Node b =
       parse_yaml("{seed: 1, threads: 9, model: {cells: 8, deep: true}, train: {steps: 9}, run: {dir: y}}", "b");
   std::vector<std::string> found;
-  for (const Difference& d : differences(a, b)) found.push_back(str(d.key, ' ', d.there, ' ', d.here));
+  for (const KeyDifference& d : differences(a, b)) found.push_back(str(d.key, ' ', d.there, ' ', d.here));
   EXPECT_THAT(found, ElementsAre("model.cells 4 8", "model.deep (absent) true", "model.init.scale 0.1 (absent)"));
   EXPECT_TRUE(differences(a, a).empty());
 }
@@ -306,4 +306,4 @@ TEST(Text, CountsAndBytes) {
 }
 
 }  // namespace
-}  // namespace lmx::train
+}  // namespace lmx::app

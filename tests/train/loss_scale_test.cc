@@ -4,7 +4,7 @@
 #include "runfiles/checkpoint.h"
 #include "train/pairs_fixture.h"
 
-namespace lmx::train {
+namespace lmx::app {
 namespace {
 
 using namespace lmx_test;
@@ -237,4 +237,4 @@ TEST_F(Fp16, WrongScalesAreNamed) {
 }
 
 }  // namespace
-}  // namespace lmx::train
+}  // namespace lmx::app

@@ -3,7 +3,7 @@
 
 #include "train/fixture.h"
 
-namespace lmx::train {
+namespace lmx::app {
 namespace {
 
 using namespace lmx_test;
@@ -51,4 +51,4 @@ TEST(MachineMemory, OfThisMachine) {
 }
 
 }  // namespace
-}  // namespace lmx::train
+}  // namespace lmx::app

@@ -12,7 +12,7 @@
 #include "train/run_folder.h"
 #include "train/session.h"
 
-namespace lmx::train {
+namespace lmx::app {
 namespace {
 
 using namespace lmx_test;
@@ -164,4 +164,4 @@ TEST_F(MetricRuns, WrongOnesAreRefused) {
 }
 
 }  // namespace
-}  // namespace lmx::train
+}  // namespace lmx::app

@@ -20,7 +20,7 @@
 #include "train/progress.h"
 #include "train/run_folder.h"
 
-namespace lmx::train {
+namespace lmx::app {
 namespace {
 
 using namespace lmx_test;
@@ -215,7 +215,7 @@ TEST(Progress, Durations) {
 }
 
 }  // namespace
-}  // namespace lmx::train
+}  // namespace lmx::app
 
 // Records are on disk before the checkpoint that depends on them. Every fsync() of this program and of the core calls
 // the function below.
@@ -237,7 +237,7 @@ extern "C" __attribute__((visibility("default"))) int fsync(int descriptor) {
   return static_cast<int>(syscall(SYS_fsync, descriptor));
 }
 
-namespace lmx::train {
+namespace lmx::app {
 namespace {
 
 class MetricsSync : public RunFolderTest {};
@@ -325,4 +325,4 @@ TEST(OpenWindow, DamagedText) {
 }
 
 }  // namespace
-}  // namespace lmx::train
+}  // namespace lmx::app

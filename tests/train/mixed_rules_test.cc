@@ -8,7 +8,7 @@
 #include "train/loop/update.h"
 #include "train/run_folder.h"
 
-namespace lmx::train {
+namespace lmx::app {
 namespace {
 
 using namespace lmx_test;
@@ -322,4 +322,4 @@ TEST_F(MixedRules, AllRanksHaveOneLossScale) {
 }
 
 }  // namespace
-}  // namespace lmx::train
+}  // namespace lmx::app

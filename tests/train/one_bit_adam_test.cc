@@ -6,7 +6,7 @@
 #include "runfiles/checkpoint.h"
 #include "train/run_folder.h"
 
-namespace lmx::train {
+namespace lmx::app {
 namespace {
 
 using namespace lmx_test;
@@ -108,4 +108,4 @@ TEST_F(OneBitAdamRuns, RefuseWhatCannotBeRight) {
 }
 
 }  // namespace
-}  // namespace lmx::train
+}  // namespace lmx::app

@@ -9,7 +9,7 @@
 #include "train/loop/trainer.h"
 #include "train/run_folder.h"
 
-namespace lmx::train {
+namespace lmx::app {
 
 // Sentences of 1 to 9 words and </s>. The target words are a code of the source words, of which some are left out.
 inline PairArray coded_pairs(int64_t n, uint64_t seed, int64_t vocabulary = 30) {
@@ -107,4 +107,4 @@ class PairsTest : public RunFolderTest {
   Dataset data_ = parallel_data(300);
 };
 
-}  // namespace lmx::train
+}  // namespace lmx::app

@@ -5,7 +5,7 @@
 #include "base/text.h"
 #include "train/pairs_fixture.h"
 
-namespace lmx::train {
+namespace lmx::app {
 namespace {
 
 using namespace lmx_test;
@@ -197,4 +197,4 @@ TEST_F(Pairs, StopRulesThatMeanNothingAreNamed) {
 }
 
 }  // namespace
-}  // namespace lmx::train
+}  // namespace lmx::app

@@ -8,7 +8,7 @@
 #include "runfiles/checkpoint.h"
 #include "train/run_folder.h"
 
-namespace lmx::train {
+namespace lmx::app {
 namespace {
 
 using namespace lmx_test;
@@ -181,4 +181,4 @@ TEST_F(Ranks, Messages) {
 }
 
 }  // namespace
-}  // namespace lmx::train
+}  // namespace lmx::app

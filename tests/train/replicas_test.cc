@@ -6,7 +6,7 @@
 #include "runfiles/checkpoint.h"
 #include "train/run_folder.h"
 
-namespace lmx::train {
+namespace lmx::app {
 namespace {
 
 using namespace lmx_test;
@@ -265,4 +265,4 @@ TEST_F(ReplicaRuns, RefusesWhatCannotBeRight) {
 }
 
 }  // namespace
-}  // namespace lmx::train
+}  // namespace lmx::app

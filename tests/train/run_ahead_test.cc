@@ -15,7 +15,7 @@
 #include "train/run_folder.h"
 #include "train/signals.h"
 
-namespace lmx::train {
+namespace lmx::app {
 namespace {
 
 using namespace lmx_test;
@@ -272,4 +272,4 @@ TEST_F(FreshDraws, CandidatesAndTheRowsThatRanksExchange) {
 }
 
 }  // namespace
-}  // namespace lmx::train
+}  // namespace lmx::app

@@ -14,7 +14,7 @@
 #include "recipe/recipe.h"
 #include "train/fixture.h"
 
-namespace lmx::train {
+namespace lmx::app {
 
 // The parts that the small runs of word models have in common.
 inline constexpr const char* kWordRecipe = R"(
@@ -95,4 +95,4 @@ class RunFolderTest : public FolderTest {
   }
 };
 
-}  // namespace lmx::train
+}  // namespace lmx::app

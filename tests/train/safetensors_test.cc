@@ -4,7 +4,7 @@
 #include "runfiles/checkpoint.h"
 #include "train/fixture.h"
 
-namespace lmx::train {
+namespace lmx {
 namespace {
 
 using namespace lmx_test;
@@ -132,4 +132,4 @@ TEST_F(Safetensors, OverlapHoleAndDuplicateNames) {
 }
 
 }  // namespace
-}  // namespace lmx::train
+}  // namespace lmx

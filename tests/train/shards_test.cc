@@ -6,7 +6,7 @@
 #include "runfiles/checkpoint.h"
 #include "train/run_folder.h"
 
-namespace lmx::train {
+namespace lmx::app {
 namespace {
 
 using namespace lmx_test;
@@ -254,4 +254,4 @@ TEST_F(ShardRuns, RefusesWhatCannotBeRight) {
 }
 
 }  // namespace
-}  // namespace lmx::train
+}  // namespace lmx::app

@@ -13,7 +13,7 @@
 #include "train/fixture.h"
 #include "train/run_folder.h"
 
-namespace lmx::train {
+namespace lmx::app {
 namespace {
 
 using namespace lmx_test;
@@ -256,4 +256,4 @@ TEST_F(Lengths, AResumeCountsOnFromItsCheckpoint) {
 }
 
 }  // namespace
-}  // namespace lmx::train
+}  // namespace lmx::app

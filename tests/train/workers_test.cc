@@ -9,7 +9,7 @@
 #include "runfiles/checkpoint.h"
 #include "train/run_folder.h"
 
-namespace lmx::train {
+namespace lmx::app {
 namespace {
 
 using namespace lmx_test;
@@ -373,4 +373,4 @@ TEST_F(Workers, AnotherNumberOfRanksCannotResume) {
 }
 
 }  // namespace
-}  // namespace lmx::train
+}  // namespace lmx::app

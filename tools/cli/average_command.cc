@@ -7,7 +7,7 @@
 #include "cli/commands.h"
 #include "lmx/error.h"
 
-namespace lmx_cli {
+namespace lmx::app::cli {
 namespace {
 
 struct AverageCommand {
@@ -17,17 +17,17 @@ struct AverageCommand {
 };
 
 void average(const AverageCommand& o) {
-  lmx::AverageOptions options;
+  AverageOptions options;
   if (o.last != 0 || o.best != 0) {
     if (o.inputs.size() != 1)
-      throw lmx::UserError(lmx::str("[average] --last and --best take one run, got ", o.inputs.size(), " paths"));
+      throw UserError(str("[average] --last and --best take one run, got ", o.inputs.size(), " paths"));
     options.run = o.inputs[0];
     options.last = o.last;
     options.best = o.best;
   } else {
     options.checkpoints = o.inputs;
   }
-  for (const std::string& path : lmx::average_checkpoints(options, o.output)) std::cout << "averaged " << path << "\n";
+  for (const std::string& path : average_checkpoints(options, o.output)) std::cout << "averaged " << path << "\n";
   std::cout << "wrote " << o.output << "\n";
 }
 
@@ -52,4 +52,4 @@ void add_average(Command app) {
   command.callback([o] { average(*o); });
 }
 
-}  // namespace lmx_cli
+}  // namespace lmx::app::cli

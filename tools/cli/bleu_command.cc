@@ -14,21 +14,21 @@
 #include "lmx/error.h"
 #include "lmx/log.h"
 
-namespace lmx_cli {
+namespace lmx::app::cli {
 namespace {
 
 struct BleuFlags {
   std::vector<std::string> references, metrics{"bleu"};
   std::string hypothesis = "-", baseline, test = "bootstrap";
-  lmx::BleuOptions bleu;
-  lmx::TerOptions ter;
+  BleuOptions bleu;
+  TerOptions ter;
   double smooth_value = -1;
   int64_t confidence = 0;  // number of resamples for an interval; 0: none
   int64_t samples = 0;     // of the test; 0: the same as sacreBLEU
   bool score_only = false, sentences = false, json = false;
 
-  lmx::BleuOptions bleu_of(const std::string& metric) const {
-    return metric == "bleu" ? bleu : lmx::multi_bleu_options(bleu.lower_case, bleu.split_compounds);
+  BleuOptions bleu_of(const std::string& metric) const {
+    return metric == "bleu" ? bleu : multi_bleu_options(bleu.lower_case, bleu.split_compounds);
   }
   bool bootstrap() const { return test == "bootstrap"; }
   int64_t test_samples() const { return samples > 0 ? samples : bootstrap() ? 1'000 : 10'000; }
@@ -37,34 +37,34 @@ struct BleuFlags {
 const std::vector<std::string> kMetrics{"bleu", "multi-bleu", "chrf", "chrf++", "ter"};
 const std::vector<std::string> kTests{"bootstrap", "randomization"};
 
-std::unique_ptr<lmx::CorpusMetric> make_metric(const std::string& name, const BleuFlags& o) {
-  if (name == "bleu" || name == "multi-bleu") return lmx::make_bleu(o.bleu_of(name));
-  if (name == "ter") return lmx::make_ter(o.ter);
-  lmx::ChrfOptions options;
+std::unique_ptr<CorpusMetric> make_metric(const std::string& name, const BleuFlags& o) {
+  if (name == "bleu" || name == "multi-bleu") return make_bleu(o.bleu_of(name));
+  if (name == "ter") return make_ter(o.ter);
+  ChrfOptions options;
   options.word_order = name == "chrf++" ? 2 : 0;
   options.lower_case = o.bleu.lower_case;
-  return lmx::make_chrf(options);
+  return make_chrf(options);
 }
 
 std::string two_digits(double value) {
-  return lmx::format("%.2f", value);
+  return format("%.2f", value);
 }
 
 // Formats like sacreBLEU: "38.20 (μ = 38.21 ± 0.92)".
-std::string with_interval(double score, const std::optional<lmx::ScoreInterval>& interval) {
+std::string with_interval(double score, const std::optional<ScoreInterval>& interval) {
   if (!interval) return two_digits(score);
   return two_digits(score) + " (μ = " + two_digits(interval->mean) + " ± " + two_digits(interval->half_width) + ")";
 }
 
 // Returns the fields of the signature that describe resampling.
 std::string test_fields(const BleuFlags& o) {
-  const std::string seed = lmx::str("|seed:", lmx::kScoreSeed);
-  if (!o.baseline.empty()) return lmx::str(o.bootstrap() ? "bs:" : "ar:", o.test_samples(), seed);
-  return o.confidence > 0 ? lmx::str("bs:", o.confidence, seed) : "";
+  const std::string seed = str("|seed:", kScoreSeed);
+  if (!o.baseline.empty()) return str(o.bootstrap() ? "bs:" : "ar:", o.test_samples(), seed);
+  return o.confidence > 0 ? str("bs:", o.confidence, seed) : "";
 }
 
 // Adds the parts of a BLEU score.
-void put_parts(Json& json, const lmx::BleuScore& s) {
+void put_parts(Json& json, const BleuScore& s) {
   Json precisions = Json::array();
   for (const double p : s.precisions) precisions.push_back(json_number(p));
   json["precisions"] = precisions;
@@ -73,35 +73,35 @@ void put_parts(Json& json, const lmx::BleuScore& s) {
   json["reference_length"] = s.reference_length;
 }
 
-Json to_json(const lmx::ScoreInterval& interval) {
+Json to_json(const ScoreInterval& interval) {
   return {{"mean", json_number(interval.mean)}, {"half_width", json_number(interval.half_width)}};
 }
 
 // One metric for one corpus.
 class Scored {
  public:
-  Scored(const std::string& name, const BleuFlags& o, const std::vector<lmx::Lines>& references)
+  Scored(const std::string& name, const BleuFlags& o, const std::vector<Lines>& references)
       : name_(name), o_(o), metric_(make_metric(name, o)), references_(references) {}
 
-  void print_sentences(const lmx::Lines& hypothesis) const {
-    const lmx::SentenceStatistics all = metric_->statistics(hypothesis, references_);
+  void print_sentences(const Lines& hypothesis) const {
+    const SentenceStatistics all = metric_->statistics(hypothesis, references_);
     for (size_t i = 0; i < all.sentences(); ++i) std::printf("%.2f\n", metric_->score(all.of(i)));
   }
 
-  void print(const lmx::Lines& hypothesis) const {
+  void print(const Lines& hypothesis) const {
     if (name_ == "multi-bleu" && o_.confidence == 0) return print_multi_bleu(hypothesis);
-    const lmx::SentenceStatistics all = metric_->statistics(hypothesis, references_);
+    const SentenceStatistics all = metric_->statistics(hypothesis, references_);
     print_line("", all, interval_of(all));
   }
 
   // Returns the results of print(), print_sentences() and print_compared() as JSON.
-  Json json(const lmx::Lines& hypothesis, const lmx::Lines& baseline) const {
-    const lmx::SentenceStatistics ours = metric_->statistics(hypothesis, references_);
-    const auto theirs = baseline.empty() ? lmx::SentenceStatistics{} : metric_->statistics(baseline, references_);
+  Json json(const Lines& hypothesis, const Lines& baseline) const {
+    const SentenceStatistics ours = metric_->statistics(hypothesis, references_);
+    const auto theirs = baseline.empty() ? SentenceStatistics{} : metric_->statistics(baseline, references_);
     const bool compares = !baseline.empty();
-    const lmx::PairedScore paired = compares ? test_against(theirs, ours) : lmx::PairedScore{};
+    const PairedScore paired = compares ? test_against(theirs, ours) : PairedScore{};
     Json all = json_of(ours, compares ? paired_interval(paired.interval, ours) : interval_of(ours));
-    if (metric_->name() == "BLEU") put_parts(all, lmx::bleu(hypothesis, references_, o_.bleu_of(name_)));
+    if (metric_->name() == "BLEU") put_parts(all, app::bleu(hypothesis, references_, o_.bleu_of(name_)));
     if (o_.sentences) {
       all["sentences"] = Json::array();
       for (size_t i = 0; i < ours.sentences(); ++i) all["sentences"].push_back(json_number(metric_->score(ours.of(i))));
@@ -112,10 +112,10 @@ class Scored {
     return all;
   }
 
-  void print_compared(const lmx::Lines& hypothesis, const lmx::Lines& baseline) const {
-    const lmx::SentenceStatistics ours = metric_->statistics(hypothesis, references_);
-    const lmx::SentenceStatistics theirs = metric_->statistics(baseline, references_);
-    const lmx::PairedScore paired = test_against(theirs, ours);
+  void print_compared(const Lines& hypothesis, const Lines& baseline) const {
+    const SentenceStatistics ours = metric_->statistics(hypothesis, references_);
+    const SentenceStatistics theirs = metric_->statistics(baseline, references_);
+    const PairedScore paired = test_against(theirs, ours);
     print_line("", ours, paired_interval(paired.interval, ours));
     print_line("baseline ", theirs, paired_interval(paired.baseline_interval, theirs));
     const double difference = paired.score - metric_->score(theirs.sums());
@@ -133,69 +133,68 @@ class Scored {
                                                           : "significantly worse at the 5 % level";
   }
 
-  lmx::PairedScore test_against(const lmx::SentenceStatistics& baseline, const lmx::SentenceStatistics& ours) const {
-    return o_.bootstrap() ? lmx::paired_bootstrap(*metric_, baseline, ours, o_.test_samples())
-                          : lmx::paired_randomization(*metric_, baseline, ours, o_.test_samples());
+  PairedScore test_against(const SentenceStatistics& baseline, const SentenceStatistics& ours) const {
+    return o_.bootstrap() ? paired_bootstrap(*metric_, baseline, ours, o_.test_samples())
+                          : paired_randomization(*metric_, baseline, ours, o_.test_samples());
   }
 
-  std::optional<lmx::ScoreInterval> interval_of(const lmx::SentenceStatistics& all) const {
+  std::optional<ScoreInterval> interval_of(const SentenceStatistics& all) const {
     if (o_.confidence == 0) return std::nullopt;
-    return lmx::bootstrap_interval(*metric_, all, o_.confidence);
+    return bootstrap_interval(*metric_, all, o_.confidence);
   }
 
   // Returns the interval of a system in a comparison. The paired bootstrap has already sampled the intervals of both
   // systems.
-  std::optional<lmx::ScoreInterval> paired_interval(const lmx::ScoreInterval& drawn,
-                                                    const lmx::SentenceStatistics& all) const {
+  std::optional<ScoreInterval> paired_interval(const ScoreInterval& drawn, const SentenceStatistics& all) const {
     return o_.bootstrap() ? std::optional(drawn) : interval_of(all);
   }
 
-  Json json_of(const lmx::SentenceStatistics& all, const std::optional<lmx::ScoreInterval>& interval) const {
+  Json json_of(const SentenceStatistics& all, const std::optional<ScoreInterval>& interval) const {
     Json json{{"metric", name_},
               {"score", json_number(metric_->score(all.sums()))},
-              {"signature", lmx::metric_signature(*metric_, references_.size(), test_fields(o_))}};
+              {"signature", metric_signature(*metric_, references_.size(), test_fields(o_))}};
     if (interval) json["interval"] = to_json(*interval);
     return json;
   }
 
-  void print_line(const char* label, const lmx::SentenceStatistics& all,
-                  const std::optional<lmx::ScoreInterval>& interval) const {
+  void print_line(const char* label, const SentenceStatistics& all,
+                  const std::optional<ScoreInterval>& interval) const {
     const std::vector<double> sums = all.sums();
     const std::string score = with_interval(metric_->score(sums), interval), details = metric_->details(sums);
     if (o_.score_only) {
       std::printf("%s\n", score.c_str());
       return;
     }
-    const std::string signature = lmx::metric_signature(*metric_, references_.size(), test_fields(o_));
+    const std::string signature = metric_signature(*metric_, references_.size(), test_fields(o_));
     std::printf("%s%s|%s = %s%s%s\n", label, metric_->name().c_str(), signature.c_str(), score.c_str(),
                 details.empty() ? "" : " ", details.c_str());
   }
 
-  void print_multi_bleu(const lmx::Lines& hypothesis) const {
-    const lmx::BleuScore s = lmx::bleu(hypothesis, references_, o_.bleu_of(name_));
-    std::printf("%s\n", o_.score_only ? two_digits(s.score).c_str() : lmx::multi_bleu_text(s).c_str());
+  void print_multi_bleu(const Lines& hypothesis) const {
+    const BleuScore s = app::bleu(hypothesis, references_, o_.bleu_of(name_));
+    std::printf("%s\n", o_.score_only ? two_digits(s.score).c_str() : multi_bleu_text(s).c_str());
   }
 
   std::string name_;
   const BleuFlags& o_;
-  std::unique_ptr<lmx::CorpusMetric> metric_;
-  const std::vector<lmx::Lines>& references_;
+  std::unique_ptr<CorpusMetric> metric_;
+  const std::vector<Lines>& references_;
 };
 
 void check(const BleuFlags& o) {
   for (const std::string& metric : o.metrics)
     if (std::find(kMetrics.begin(), kMetrics.end(), metric) == kMetrics.end())
-      throw lmx::UserError(lmx::str("[bleu] no metric '", metric, "'", lmx::did_you_mean(metric, kMetrics),
-                                    "; there are ", lmx::config::join(kMetrics)));
+      throw UserError(str("[bleu] no metric '", metric, "'", did_you_mean(metric, kMetrics), "; there are ",
+                          config::join(kMetrics)));
   if (std::find(kTests.begin(), kTests.end(), o.test) == kTests.end())
-    throw lmx::UserError(lmx::str("[bleu] no test '", o.test, "'", lmx::did_you_mean(o.test, kTests), "; there are ",
-                                  lmx::config::join(kTests, " and ")));
+    throw UserError(str("[bleu] no test '", o.test, "'", did_you_mean(o.test, kTests), "; there are ",
+                        config::join(kTests, " and ")));
   if (o.sentences && (o.confidence > 0 || !o.baseline.empty()))
-    throw lmx::UserError("[bleu] --sentences prints a score for each line; intervals and tests are of a whole corpus");
+    throw UserError("[bleu] --sentences prints a score for each line; intervals and tests are of a whole corpus");
 }
 
 // Returns true if at least two lines, and more than half of the lines that end in a full stop, have a space before it.
-bool looks_tokenized(const lmx::Lines& lines) {
+bool looks_tokenized(const Lines& lines) {
   size_t stops = 0, apart = 0;
   for (const std::string& line : lines) {
     stops += line.ends_with(".");
@@ -205,15 +204,15 @@ bool looks_tokenized(const lmx::Lines& lines) {
 }
 
 // BLEU has its own tokenizer and chrF counts characters, so both expect detokenized text.
-void warn_of_tokenized(const BleuFlags& o, const lmx::Lines& hypothesis, const std::vector<lmx::Lines>& references) {
+void warn_of_tokenized(const BleuFlags& o, const Lines& hypothesis, const std::vector<Lines>& references) {
   const bool detokenized = std::any_of(o.metrics.begin(), o.metrics.end(), [&](const std::string& metric) {
     return metric != "multi-bleu" && metric != "ter" && (metric != "bleu" || o.bleu.tokenizer != "none");
   });
   if (!detokenized) return;
   const auto warn = [](const std::string& file) {
-    lmx::log_warn(lmx::str("[bleu] ", file,
-                           " looks tokenized: most of its full stops stand apart (' .'), which changes "
-                           "the score; detokenize it, or take --metric multi-bleu or --tokenize none"));
+    log_warn(str("[bleu] ", file,
+                 " looks tokenized: most of its full stops stand apart (' .'), which changes "
+                 "the score; detokenize it, or take --metric multi-bleu or --tokenize none"));
   };
   if (looks_tokenized(hypothesis)) warn(o.hypothesis == "-" ? "the text to score" : o.hypothesis);
   for (size_t r = 0; r < references.size(); ++r)
@@ -224,10 +223,10 @@ void run(BleuFlags o) {
   if (o.smooth_value >= 0) o.bleu.smooth_value = o.smooth_value;
   if (o.sentences) o.bleu.effective_order = true;
   check(o);
-  std::vector<lmx::Lines> references;
-  for (const std::string& path : o.references) references.push_back(lmx::read_lines(path));
-  const lmx::Lines hypothesis = lmx::read_lines(o.hypothesis);
-  const lmx::Lines baseline = o.baseline.empty() ? lmx::Lines{} : lmx::read_lines(o.baseline);
+  std::vector<Lines> references;
+  for (const std::string& path : o.references) references.push_back(read_lines(path));
+  const Lines hypothesis = read_lines(o.hypothesis);
+  const Lines baseline = o.baseline.empty() ? Lines{} : read_lines(o.baseline);
   warn_of_tokenized(o, hypothesis, references);
   Json scores = Json::array();
   for (const std::string& name : o.metrics) {
@@ -265,10 +264,10 @@ void add_bleu(Command app) {
       .offers(kMetrics)
       .repeatable();
   command.add_option("--tokenize NAME", o->bleu.tokenizer, "for bleu: how words are separated")
-      .offers(lmx::data::score_tokenizer_names())
+      .offers(score_tokenizer_names())
       .show_default();
   command.add_option("--smooth NAME", o->bleu.smoothing, "for bleu: smoothing of n-grams without a match")
-      .offers(lmx::bleu_smoothings())
+      .offers(bleu_smoothings())
       .show_default();
   command.add_option("--smooth-value X", o->smooth_value, "the value of floor (0.1) or add-k (1)").not_negative();
   command.add_flag("--lower-case", o->bleu.lower_case, "compare without regard to case");
@@ -295,4 +294,4 @@ void add_bleu(Command app) {
   command.callback([o] { run(*o); });
 }
 
-}  // namespace lmx_cli
+}  // namespace lmx::app::cli

@@ -15,7 +15,7 @@
 #include "lmx/config.h"
 #include "lmx/error.h"
 
-namespace lmx_cli {
+namespace lmx::app::cli {
 namespace {
 
 // Makes lines bold that begin at the left margin and end in a colon, and the word "Usage:".
@@ -97,7 +97,7 @@ std::string positive_problem(std::string& text) {
 
 // The ranges of CLI11 accept NaN.
 std::string finite_problem(const std::string& text) {
-  const auto value = lmx::parse_double(text);
+  const auto value = parse_double(text);
   return value && std::isfinite(*value) ? "" : "expected a number, got " + text;
 }
 
@@ -147,13 +147,13 @@ std::vector<NamedOutput> outputs_of(CLI::App& app) {
 }
 
 // Every value of another option can name an input, so that no option has to be marked as one.
-std::vector<lmx::NamedInput> inputs_of(CLI::App& app, const CLI::Option* output) {
-  std::vector<lmx::NamedInput> inputs;
+std::vector<NamedInput> inputs_of(CLI::App& app, const CLI::Option* output) {
+  std::vector<NamedInput> inputs;
   for (CLI::Option* option : app.get_options())
     if (option != output && option->get_items_expected_max() > 0 && !find_mark(*option, kWrites))
       for (const std::string& value : values_of(*option))
-        inputs.push_back({name_of(*option), value,
-                          find_mark(*option, kReadsTexts) ? lmx::NamedInput::texts : lmx::NamedInput::file});
+        inputs.push_back(
+            {name_of(*option), value, find_mark(*option, kReadsTexts) ? NamedInput::texts : NamedInput::file});
   return inputs;
 }
 
@@ -162,12 +162,12 @@ void check_outputs(CLI::App& app) {
   const std::vector<NamedOutput> outputs = outputs_of(app);
   for (size_t i = 0; i < outputs.size(); ++i) {
     const auto& [option, path] = outputs[i];
-    const std::string problem = lmx::loss_by_output(path, inputs_of(app, option));
-    if (!problem.empty()) throw lmx::UserError(lmx::str(name_of(*option), ": ", problem));
+    const std::string problem = loss_by_output(path, inputs_of(app, option));
+    if (!problem.empty()) throw UserError(str(name_of(*option), ": ", problem));
     for (size_t before = 0; before < i; ++before)
-      if (lmx::is_same_output(outputs[before].path, path))
-        throw lmx::UserError(lmx::str(name_of(*option), ": ", path, " is also written by ",
-                                      name_of(*outputs[before].option), "; name two files"));
+      if (is_same_output(outputs[before].path, path))
+        throw UserError(str(name_of(*option), ": ", path, " is also written by ", name_of(*outputs[before].option),
+                            "; name two files"));
   }
 }
 
@@ -224,10 +224,10 @@ Option Option::number_in(double least, double most) const {
   return Option(option_->check(CLI::Range(least, most) & CLI::Validator(finite_problem, "")));
 }
 Option Option::output_file() const {
-  return Option(option_->check(CLI::Validator(lmx::output_problem, ""))).writes();
+  return Option(option_->check(CLI::Validator(output_problem, ""))).writes();
 }
 Option Option::writes(const std::vector<std::string>& endings) const {
-  return Option(option_->check(mark(std::string(kWrites) + lmx::config::join(endings, ","))));
+  return Option(option_->check(mark(std::string(kWrites) + config::join(endings, ","))));
 }
 Option Option::texts() const {
   return Option(option_->check(mark(std::string(kReadsTexts))));
@@ -240,7 +240,7 @@ Option Option::one_of(const std::vector<std::string>& words) const {
 }
 Option Option::offers(const std::vector<std::string>& words) const {
   const auto accept = [](std::string&) { return std::string(); };
-  return Option(option_->check(CLI::Validator(accept, "{" + lmx::config::join(words, ",") + "}")));
+  return Option(option_->check(CLI::Validator(accept, "{" + config::join(words, ",") + "}")));
 }
 
 std::vector<std::string> Option::names() const {
@@ -373,9 +373,9 @@ int CommandLine::parse(int argc, char** argv) const {
       app = app->get_subcommands().front();
       place += " " + app->get_name();
     }
-    throw lmx::UserError(lmx::str(e.what(), "; see ", place, " --help"));
+    throw UserError(str(e.what(), "; see ", place, " --help"));
   }
   return 0;
 }
 
-}  // namespace lmx_cli
+}  // namespace lmx::app::cli

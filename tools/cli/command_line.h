@@ -15,7 +15,7 @@ class App;
 class Option;
 }  // namespace CLI
 
-namespace lmx_cli {
+namespace lmx::app::cli {
 
 // An option such as --jobs, or an argument such as RECIPE. A copy refers to the same option.
 class Option {
@@ -107,4 +107,4 @@ class CommandLine {
   std::unique_ptr<CLI::App> app_;
 };
 
-}  // namespace lmx_cli
+}  // namespace lmx::app::cli

@@ -8,14 +8,13 @@
 #include <vector>
 
 #include "cli/command_line.h"
+#include "data/dataset.h"
 
-namespace lmx {
-struct Dataset;
+namespace lmx::app {
+struct TextColumns;
 }
 
-namespace lmx_cli {
-
-struct TextColumns;
+namespace lmx::app::cli {
 
 // The text that `lmx --version` prints: the version, the build, and the libraries with their licences.
 std::string version_text();
@@ -50,7 +49,7 @@ void add_plugins_check(Command group);
 
 // Parts of `lmx data` for parallel text (pairs_command.cc).
 void add_pair_commands(Command group);
-void print_pair_statistics(const lmx::Dataset& dataset);
+void print_pair_statistics(const Dataset& dataset);
 
 // Columns of labelled texts, for `lmx features` and `lmx probe` (features_command.cc). UserError: --classes does not
 // take two different words.
@@ -86,4 +85,4 @@ struct PluginDirectories {
 // Parses and runs a command line; returns the exit code: 0 done, 1 the run failed, 2 the user's input is wrong.
 int run_command_line(int argc, char** argv);
 
-}  // namespace lmx_cli
+}  // namespace lmx::app::cli

@@ -11,7 +11,7 @@
 #include "cli/output/json_output.h"
 #include "lmx/error.h"
 
-namespace lmx_cli {
+namespace lmx::app::cli {
 namespace {
 
 struct CompareFlags {
@@ -24,27 +24,27 @@ struct CompareFlags {
 void take_sides(CompareFlags& o) {
   if (!o.b.empty()) return;
   if (o.a.size() != 2)
-    throw lmx::UserError(lmx::str("[compare] two folders are compared, but ", o.a.size(),
-                                  o.a.size() == 1 ? " is given" : " are given",
-                                  "; several runs of a side are given as: lmx compare A1 A2 --to B1 B2"));
+    throw UserError(str("[compare] two folders are compared, but ", o.a.size(),
+                        o.a.size() == 1 ? " is given" : " are given",
+                        "; several runs of a side are given as: lmx compare A1 A2 --to B1 B2"));
   o.b = {o.a[1]};
   o.a.pop_back();
 }
 
 void compare(CompareFlags o) {
   take_sides(o);
-  const sweeps::Metric metric = sweeps::parse_metric(o.metric, false);
-  sweeps::check_metric(metric, {});
-  std::vector<reports::Report> a = reports::read_reports(o.a, "compare");
-  const std::vector<reports::Report> b = reports::read_reports(o.b, "compare");
-  const reports::Sides sides = reports::compare_sides(a, b, metric.split, metric.key);
+  const sweep::Metric metric = sweep::parse_metric(o.metric, false);
+  sweep::check_metric(metric, {});
+  std::vector<report::Report> a = report::read_reports(o.a, "compare");
+  const std::vector<report::Report> b = report::read_reports(o.b, "compare");
+  const report::Sides sides = report::compare_sides(a, b, metric.split, metric.key);
   if (o.json)
-    print_json(reports::json_of(sides));
+    print_json(report::json_of(sides));
   else
-    std::cout << reports::text_of(sides);
+    std::cout << report::text_of(sides);
   if (!o.html.empty()) {
     a.insert(a.end(), b.begin(), b.end());
-    lmx::write_file(o.html, reports::page("A and B", a, nullptr));
+    write_file(o.html, report::page("A and B", a, nullptr));
   }
   if (o.exit_code && sides.differ()) throw ExitCode{1};
 }
@@ -79,4 +79,4 @@ void add_compare(Command app) {
   command.callback([o] { compare(*o); });
 }
 
-}  // namespace lmx_cli
+}  // namespace lmx::app::cli

@@ -13,12 +13,12 @@
 #include "lmx/config.h"
 #include "recipe/recipe.h"
 
-namespace lmx_cli {
+namespace lmx::app::cli {
 namespace {
 
 struct ConfigFlags {
   std::string recipe, explain;
-  lmx::ComposeOptions compose;
+  ComposeOptions compose;
   bool as_written = false, explains = false, schema = false, files = false, json = false;
   int64_t ranks = 0;  // 0: the recipe's number of ranks
   PluginDirectories plugins;
@@ -28,12 +28,12 @@ struct ConfigFlags {
 // The word after --explain is always its key, even if it was intended as an override.
 std::string key_to_explain(const std::string& word) {
   if (word.find_first_of("=~+") == std::string::npos) return word;
-  throw lmx::UserError(lmx::str("--explain ", word, ": expected a key such as model.cells; overrides come before it"));
+  throw UserError(str("--explain ", word, ": expected a key such as model.cells; overrides come before it"));
 }
 
-void print_files(const std::string& recipe, const lmx::ComposeOptions& compose) {
+void print_files(const std::string& recipe, const ComposeOptions& compose) {
   std::vector<std::vector<std::string>> rows{{"FILE", "MERGED INTO"}};
-  for (const lmx::MergedFile& f : lmx::merged_files(recipe, compose))
+  for (const MergedFile& f : merged_files(recipe, compose))
     rows.push_back({f.file, f.package.empty() ? "(the recipe)" : f.package});
   std::cout << table(rows);
 }
@@ -45,12 +45,12 @@ std::string shortened(const std::string& text) {
   return line.size() <= kWidest && line.size() == text.size() ? line : line.substr(0, kWidest - 3) + "...";
 }
 
-lmx::Node replaced_json(const std::vector<lmx::ReplacedValue>& values) {
-  lmx::Node list = lmx::Node::list({});
-  for (const lmx::ReplacedValue& v : values) {
-    lmx::Node entry = lmx::Node::map();
-    entry.set("value", lmx::Node::string(v.value));
-    entry.set("origin", lmx::Node::string(lmx::to_string(v.mark)));
+Node replaced_json(const std::vector<ReplacedValue>& values) {
+  Node list = Node::list({});
+  for (const ReplacedValue& v : values) {
+    Node entry = Node::map();
+    entry.set("value", Node::string(v.value));
+    entry.set("origin", Node::string(to_string(v.mark)));
     list.items.push_back(entry);
   }
   return list;
@@ -58,17 +58,17 @@ lmx::Node replaced_json(const std::vector<lmx::ReplacedValue>& values) {
 
 // Formats the values that a value has replaced, the newest first: "512 (recipes/model/lstm.yaml:3:8), 256
 // (recipes/base.yaml:4:3)".
-std::string replaced_text(const std::vector<lmx::ReplacedValue>& values) {
+std::string replaced_text(const std::vector<ReplacedValue>& values) {
   std::string text;
-  for (const lmx::ReplacedValue& v : values)
-    text += lmx::str(text.empty() ? "" : ", ", shortened(v.value), " (", lmx::to_string(v.mark), ")");
+  for (const ReplacedValue& v : values)
+    text += str(text.empty() ? "" : ", ", shortened(v.value), " (", to_string(v.mark), ")");
   return text;
 }
 
 // Returns all keys, such as "model.cells", and each part once, such as "model".
-std::vector<std::string> keys_and_parts(const std::vector<lmx::ValueOrigin>& values) {
+std::vector<std::string> keys_and_parts(const std::vector<ValueOrigin>& values) {
   std::vector<std::string> keys;
-  for (const lmx::ValueOrigin& v : values) {
+  for (const ValueOrigin& v : values) {
     for (size_t dot = v.path.find('.'); dot != std::string::npos; dot = v.path.find('.', dot + 1))
       if (const std::string part = v.path.substr(0, dot); std::find(keys.begin(), keys.end(), part) == keys.end())
         keys.push_back(part);
@@ -77,14 +77,13 @@ std::vector<std::string> keys_and_parts(const std::vector<lmx::ValueOrigin>& val
   return keys;
 }
 
-void print_origins(const ConfigFlags& options, const lmx::Node& tree) {
-  const lmx::ComposeOptions compose = with_plugins(options.compose);
-  const std::vector<lmx::ValueOrigin> all =
-      lmx::explain_recipe(tree, options.name(), lmx::merged_files(options.recipe, compose));
-  const auto replaced = lmx::replaced_values(options.recipe, compose);
+void print_origins(const ConfigFlags& options, const Node& tree) {
+  const ComposeOptions compose = with_plugins(options.compose);
+  const std::vector<ValueOrigin> all = explain_recipe(tree, options.name(), merged_files(options.recipe, compose));
+  const auto replaced = replaced_values(options.recipe, compose);
   std::vector<std::vector<std::string>> rows{{"KEY", "VALUE", "ORIGIN", "NOTE", "REPLACES"}};
-  lmx::Node list = lmx::Node::list({});
-  for (const lmx::ValueOrigin& v : all) {
+  Node list = Node::list({});
+  for (const ValueOrigin& v : all) {
     const bool wanted =
         options.explain.empty() || v.path == options.explain || v.path.starts_with(options.explain + ".");
     if (!wanted) continue;
@@ -92,25 +91,24 @@ void print_origins(const ConfigFlags& options, const lmx::Node& tree) {
     const std::string note = v.provenance + (v.provenance.empty() || v.comment.empty() ? "" : "; ") + v.comment;
     rows.push_back(
         {v.path, shortened(v.value), v.origin, note, before == replaced.end() ? "" : replaced_text(before->second)});
-    lmx::Node row = lmx::Node::map();
+    Node row = Node::map();
     for (const auto& [key, text] : {std::pair{"key", v.path},
                                     {"value", v.value},
                                     {"origin", v.origin},
                                     {"note", note},
                                     {"provenance", v.provenance}})
-      row.set(key, lmx::Node::string(text));
+      row.set(key, Node::string(text));
     if (before != replaced.end()) row.set("replaces", replaced_json(before->second));
     list.items.push_back(row);
   }
   if (rows.size() == 1)
-    throw lmx::UserError(lmx::str("no key '", options.explain, "'",
-                                  lmx::did_you_mean(options.explain, keys_and_parts(all)), "; lmx config ",
-                                  options.recipe, " --explain lists them all"));
-  std::cout << (options.json ? lmx::to_json(list) + "\n" : table(rows));
+    throw UserError(str("no key '", options.explain, "'", did_you_mean(options.explain, keys_and_parts(all)),
+                        "; lmx config ", options.recipe, " --explain lists them all"));
+  std::cout << (options.json ? to_json(list) + "\n" : table(rows));
 }
 
 // Returns "model: lstm (others: mlstm, rhn)" in lines that fit the terminal.
-std::string title_of(const lmx::SchemaPart& part) {
+std::string title_of(const SchemaPart& part) {
   std::string title = part.path.empty() ? "the recipe" : part.path;
   if (!part.component.empty()) title += ": " + part.component;
   for (const std::string& name : part.others) title += (&name == &part.others.front() ? " (others: " : ", ") + name;
@@ -120,22 +118,22 @@ std::string title_of(const lmx::SchemaPart& part) {
   return lines;
 }
 
-void print_schema(const ConfigFlags& options, const lmx::Node& tree) {
-  std::vector<lmx::SchemaPart> parts = lmx::recipe_schema(tree);
-  parts.push_back(sweeps::sweep_schema());
+void print_schema(const ConfigFlags& options, const Node& tree) {
+  std::vector<SchemaPart> parts = recipe_schema(tree);
+  parts.push_back(sweep::sweep_schema());
   if (options.json) {
-    std::cout << lmx::to_json(lmx::json_schema(parts)) << "\n";
+    std::cout << to_json(json_schema(parts)) << "\n";
     return;
   }
-  for (const lmx::SchemaPart& part : parts) {
+  for (const SchemaPart& part : parts) {
     std::cout << (&part == &parts.front() ? "" : "\n") << title_of(part);
     std::vector<std::vector<std::string>> rows{{"  FIELD", "TYPE", "DEFAULT", "RANGE", "MEANING"}};
     const auto has_own_part = [&](const std::string& name) {
-      return part.path.empty() && std::any_of(parts.begin(), parts.end(), [&](const lmx::SchemaPart& p) {
+      return part.path.empty() && std::any_of(parts.begin(), parts.end(), [&](const SchemaPart& p) {
                return p.path == name || p.path.starts_with(name + ".");
              });
     };
-    for (const lmx::FieldInfo& f : part.fields)
+    for (const FieldInfo& f : part.fields)
       if (!has_own_part(f.name))
         rows.push_back({"  " + f.name, f.type, f.default_text == "null" ? "" : f.default_text, f.range, f.help});
     if (rows.size() > 1)
@@ -147,20 +145,20 @@ void print_schema(const ConfigFlags& options, const lmx::Node& tree) {
 
 void print_recipe(const ConfigFlags& options) {
   if (options.as_written + options.files + options.schema + options.explains > 1)
-    throw lmx::UserError("--explain, --schema, --files and --composed each print another thing; give one of them");
+    throw UserError("--explain, --schema, --files and --composed each print another thing; give one of them");
   if (options.json && !options.explains && !options.schema)
-    throw lmx::UserError("--json belongs to --explain or --schema; the recipe itself is printed as YAML");
+    throw UserError("--json belongs to --explain or --schema; the recipe itself is printed as YAML");
   options.plugins.load();
-  const lmx::ComposeOptions compose = with_plugins(options.compose);
+  const ComposeOptions compose = with_plugins(options.compose);
   if (options.files) return print_files(options.recipe, compose);
-  lmx::Node tree = lmx::compose_on_ranks(options.recipe, compose, options.ranks);
+  Node tree = compose_on_ranks(options.recipe, compose, options.ranks);
   if (options.as_written) {
-    std::cout << lmx::to_yaml(tree);
+    std::cout << to_yaml(tree);
     return;
   }
   if (options.schema) return print_schema(options, tree);
   if (options.explains) return print_origins(options, tree);
-  std::cout << lmx::to_yaml(lmx::full_recipe(tree, options.name()));
+  std::cout << to_yaml(full_recipe(tree, options.name()));
 }
 
 }  // namespace
@@ -201,4 +199,4 @@ void add_config(Command app) {
   command.callback([options] { print_recipe(*options); });
 }
 
-}  // namespace lmx_cli
+}  // namespace lmx::app::cli

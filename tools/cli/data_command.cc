@@ -23,10 +23,8 @@
 #include "lmx/data.h"
 #include "runfiles/checkpoint.h"
 
-namespace lmx_cli {
+namespace lmx::app::cli {
 namespace {
-
-using namespace lmx;
 
 void list_json() {
   Json all = Json::array();
@@ -318,4 +316,4 @@ void add_data(Command app) {
   add_pair_commands(group);
 }
 
-}  // namespace lmx_cli
+}  // namespace lmx::app::cli

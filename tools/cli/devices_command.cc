@@ -13,31 +13,31 @@
 #include "lmx/error.h"
 #include "lmx/matmul.h"
 
-namespace lmx_cli {
+namespace lmx::app::cli {
 namespace {
 
 void list_devices(bool as_json) {
-  const int64_t memory = lmx::train::machine_memory().bytes;
+  const int64_t memory = machine_memory().bytes;
   std::vector<std::vector<std::string>> rows{{"DEVICE", "NAME", "MEMORY", "CUDA OF DRIVER", "CUDA OF LMX"},
-                                             {"cpu", lmx::cpu_isa(), lmx::bytes_text(memory), "", ""}};
+                                             {"cpu", cpu_isa(), bytes_text(memory), "", ""}};
   Json devices = Json::array();
-  devices.push_back({{"device", "cpu"}, {"name", lmx::cpu_isa()}, {"memory_bytes", memory}});
-  for (int i = 0; i < lmx::load_cuda(); ++i) {
-    const lmx::CudaDeviceInfo info = lmx::cuda_device_info(i);
-    const std::string device = lmx::name_of(lmx::Device{lmx::Device::Kind::cuda, i});
-    const std::string driver = lmx::cuda_version_text(info.driver), runtime = lmx::cuda_version_text(info.runtime);
-    rows.push_back({device, lmx::describe(info), lmx::bytes_text(info.memory), driver, runtime});
+  devices.push_back({{"device", "cpu"}, {"name", cpu_isa()}, {"memory_bytes", memory}});
+  for (int i = 0; i < load_cuda(); ++i) {
+    const CudaDeviceInfo info = cuda_device_info(i);
+    const std::string device = name_of(Device{Device::Kind::cuda, i});
+    const std::string driver = cuda_version_text(info.driver), runtime = cuda_version_text(info.runtime);
+    rows.push_back({device, lmx::describe(info), bytes_text(info.memory), driver, runtime});
     devices.push_back({{"device", device},
                        {"name", info.name},
-                       {"compute_capability", lmx::str(info.major, ".", info.minor)},
+                       {"compute_capability", str(info.major, ".", info.minor)},
                        {"memory_bytes", info.memory},
                        {"driver", driver},
                        {"runtime", runtime}});
   }
-  const std::string& reason = lmx::cuda_unavailable();
-  const lmx::CudnnApi* api = reason.empty() ? lmx::load_cudnn() : nullptr;
-  const std::string cudnn = api ? lmx::cudnn_version_text(api->version) : "";
-  const std::string no_cudnn = reason.empty() && !api ? lmx::cudnn_unavailable() : "";
+  const std::string& reason = cuda_unavailable();
+  const CudnnApi* api = reason.empty() ? load_cudnn() : nullptr;
+  const std::string cudnn = api ? cudnn_version_text(api->version) : "";
+  const std::string no_cudnn = reason.empty() && !api ? cudnn_unavailable() : "";
   if (as_json) {
     Json all{{"devices", devices}};
     if (!reason.empty()) all["cuda_unavailable"] = reason;
@@ -62,4 +62,4 @@ void add_devices(Command app) {
   command.callback([as_json] { list_devices(*as_json); });
 }
 
-}  // namespace lmx_cli
+}  // namespace lmx::app::cli

@@ -12,17 +12,17 @@
 #include "data/dataset.h"
 #include "recipe/recipe.h"
 
-namespace lmx_cli {
+namespace lmx::app::cli {
 namespace {
 
 struct EvalFlags {
   PluginDirectories directories;
   std::string run, penalty = "fairseq:0.6";
   bool no_bleu = false, json = false;
-  lmx::EvalOptions eval;
+  EvalOptions eval;
 };
 
-Json to_json(const EvalFlags& o, const lmx::EvalResult& r) {
+Json to_json(const EvalFlags& o, const EvalResult& r) {
   const double bit = std::log(2.0);
   const std::string step = "step-" + std::to_string(r.step);
   Json json{{"run", o.run},
@@ -33,7 +33,7 @@ Json to_json(const EvalFlags& o, const lmx::EvalResult& r) {
             {"nll_nat", json_number(r.nll_nat)},
             {"nll_bit", json_number(r.nll_nat / bit)},
             {"ppl", json_number(r.ppl)}};
-  if (lmx::is_character(r.unit)) put(json, "bpc", r.nll_nat / bit);
+  if (is_character(r.unit)) put(json, "bpc", r.nll_nat / bit);
   put(json, "bpb", r.bpb);
   put(json, "true_ppl", r.true_ppl);
   put(json, "compression_ratio", r.compression_ratio);
@@ -56,7 +56,7 @@ Json to_json(const EvalFlags& o, const lmx::EvalResult& r) {
 }
 
 // Prints bits per token, and those of Puri's protocol.
-void print_bits(const EvalFlags& o, const lmx::EvalResult& r) {
+void print_bits(const EvalFlags& o, const EvalResult& r) {
   const char* split = o.eval.split.c_str();
   const double bit = std::log(2.0);
   const char* note = r.unit == "byte" ? " (a character is a byte)" : "";
@@ -64,14 +64,14 @@ void print_bits(const EvalFlags& o, const lmx::EvalResult& r) {
   if (r.compression_ratio)
     std::printf("%s compression_ratio %.4f (bytes of text over bytes of its code)\n", split, *r.compression_ratio);
   if (!r.sharded) return;
-  const lmx::ShardEval& s = *r.sharded;
+  const ShardEval& s = *r.sharded;
   std::printf(
       "%s bpc_%lld_shards %.6f (mean of %lld shards of strings in random order, %lld %ss; from %.6f to %.6f)%s\n",
       split, static_cast<long long>(s.shards), s.nll_nat / bit, static_cast<long long>(s.shards),
       static_cast<long long>(s.tokens), r.unit.c_str(), s.least / bit, s.most / bit, note);
 }
 
-void print_words(const std::string& split, const lmx::WordEval& w) {
+void print_words(const std::string& split, const WordEval& w) {
   std::printf("%s word_ppl %.2f (%lld words, as they were before subwords, and ends of sentences; %lld with <unk>)\n",
               split.c_str(), w.ppl, static_cast<long long>(w.words), static_cast<long long>(w.unknown));
 }
@@ -83,10 +83,10 @@ void evaluate(Command command, EvalFlags o) {
     refuse_given(command, {"--split", "--shards", "--seed", "--beam", "--length-penalty", "--no-bleu"}, "with --text");
     o.eval.split = "text";
   }
-  lmx::read_length_penalty(o.penalty, o.eval.search);
+  read_length_penalty(o.penalty, o.eval.search);
   o.eval.translate = !o.no_bleu;
   o.directories.load();
-  const lmx::EvalResult r = lmx::evaluate_run(o.run, o.eval);
+  const EvalResult r = evaluate_run(o.run, o.eval);
   if (o.json) return print_json(to_json(o, r));
   const std::string step = "step-" + std::to_string(r.step);  // a file of parameters has no step
   std::cout << "checkpoint " << (r.step > 0 ? step : o.eval.checkpoint) << std::endl;
@@ -94,13 +94,12 @@ void evaluate(Command command, EvalFlags o) {
   if (!o.eval.text.empty()) std::printf("text unknown %lld\n", static_cast<long long>(r.unknown));
   std::printf("%s nll_nat %.6f\n", o.eval.split.c_str(), r.nll_nat);
   std::printf("%s nll_bit %.6f\n", o.eval.split.c_str(), r.nll_nat / std::log(2.0));
-  if (lmx::is_character(r.unit)) print_bits(o, r);
+  if (is_character(r.unit)) print_bits(o, r);
   if (r.bpb) std::printf("%s bpb %.6f\n", o.eval.split.c_str(), *r.bpb);
   std::printf("%s ppl %.2f", o.eval.split.c_str(), r.ppl);
   if (r.true_ppl) std::printf(" (best possible: %.2f)", *r.true_ppl);
   std::printf("\n");
-  for (const auto& [name, value] : r.metrics)
-    std::printf("%s %s %.6g\n", o.eval.split.c_str(), name.c_str(), value);
+  for (const auto& [name, value] : r.metrics) std::printf("%s %s %.6g\n", o.eval.split.c_str(), name.c_str(), value);
   if (r.words) print_words(o.eval.split, *r.words);
   if (!r.translation) return;
   std::printf("%s %s\n", o.eval.split.c_str(), r.translation->bleu_line.c_str());
@@ -125,7 +124,7 @@ void add_eval(Command app) {
                           "bits per character by the protocol of Puri 2018"}});
   const auto o = std::make_shared<EvalFlags>();
   command.add_option("RUN", o->run, "a run's folder").required();
-  command.add_option("--split SPLIT", o->eval.split, "the split to evaluate").offers(lmx::eval_splits()).show_default();
+  command.add_option("--split SPLIT", o->eval.split, "the split to evaluate").offers(eval_splits()).show_default();
   command.add_option("--text FILE", o->eval.text,
                      "text files, folders or globs to evaluate instead of a split; may be repeated. Needs no data but "
                      "the run's own files");
@@ -148,4 +147,4 @@ void add_eval(Command app) {
   command.callback([command, o] { evaluate(command, *o); });
 }
 
-}  // namespace lmx_cli
+}  // namespace lmx::app::cli

@@ -5,18 +5,18 @@
 #include "app/export/export.h"
 #include "cli/commands.h"
 
-namespace lmx_cli {
+namespace lmx::app::cli {
 namespace {
 
 struct ExportCommand {
   PluginDirectories directories;
   std::string run;
-  lmx::ExportOptions options;
+  ExportOptions options;
 };
 
 void export_model(const ExportCommand& o) {
   o.directories.load();
-  for (const std::string& name : lmx::export_run(o.run, o.options))
+  for (const std::string& name : export_run(o.run, o.options))
     std::cout << "wrote " << o.options.output << "/" << name << "\n";
 }
 
@@ -38,7 +38,7 @@ void add_export(Command app) {
   command.add_option("RUN", o->run, "a run's folder").required();
   command.add_option("--to FORMAT", o->options.to, "pytorch, huggingface or ctranslate2")
       .required()
-      .one_of(lmx::export_formats());
+      .one_of(export_formats());
   command.add_option("--output DIR", o->options.output, "a folder that does not exist, or is empty")
       .required()
       .writes();
@@ -52,10 +52,10 @@ void add_export(Command app) {
       .positive()
       .show_default();
   command.add_option("--dtype TYPE", o->options.dtype, "huggingface: the type of the tensors, f32, bf16 or f16")
-      .one_of(lmx::export_types())
+      .one_of(export_types())
       .show_default();
   o->directories.add_to(command);
   command.callback([o] { export_model(*o); });
 }
 
-}  // namespace lmx_cli
+}  // namespace lmx::app::cli

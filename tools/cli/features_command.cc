@@ -13,10 +13,8 @@
 #include "cli/commands.h"
 #include "runfiles/checkpoint.h"
 
-namespace lmx_cli {
+namespace lmx::app::cli {
 namespace {
-
-using namespace lmx;
 
 struct FeaturesFlags {
   PluginDirectories directories;
@@ -32,8 +30,8 @@ struct FeaturesFlags {
 std::string colour(double value, double most) {
   const double share = most > 0 ? std::min(1.0, std::abs(value) / most) : 0;
   const int full[3] = {value > 0 ? 230 : 86, value > 0 ? 159 : 180, value > 0 ? 0 : 233};
-  return lmx::format("#%02x%02x%02x", static_cast<int>(255 + share * (full[0] - 255)),
-                     static_cast<int>(255 + share * (full[1] - 255)), static_cast<int>(255 + share * (full[2] - 255)));
+  return format("#%02x%02x%02x", static_cast<int>(255 + share * (full[0] - 255)),
+                static_cast<int>(255 + share * (full[1] - 255)), static_cast<int>(255 + share * (full[2] - 255)));
 }
 
 // The bytes of one UTF-8 character are in one element, with the colour of the last byte.
@@ -48,10 +46,10 @@ std::string heatmap_page(const UnitTrace& trace) {
        << "</title>\n<style>body{font:16px/1.6 monospace;max-width:60rem;margin:2rem auto;color:#000}"
        << "pre{white-space:pre-wrap;font:inherit}</style></head><body>\n<h1 style='font-size:1.1rem'>"
        << escaped(trace.note) << "</h1>\n<p>";
-  const std::string scale = lmx::format("values from %.4g to %.4g, mean %.4g, after the last token %.4g",
-                                        *std::min_element(trace.values.begin(), trace.values.end()),
-                                        *std::max_element(trace.values.begin(), trace.values.end()),
-                                        sum / static_cast<double>(trace.values.size()), trace.values.back());
+  const std::string scale = format("values from %.4g to %.4g, mean %.4g, after the last token %.4g",
+                                   *std::min_element(trace.values.begin(), trace.values.end()),
+                                   *std::max_element(trace.values.begin(), trace.values.end()),
+                                   sum / static_cast<double>(trace.values.size()), trace.values.back());
   page << scale << "; <span style='background:" << colour(-1, 1) << "'>" << -most << "</span> <span>0</span> "
        << "<span style='background:" << colour(1, 1) << "'>" << most << "</span></p>\n<pre>";
   for (size_t i = 0; i < trace.tokens.size();) {
@@ -60,7 +58,7 @@ std::string heatmap_page(const UnitTrace& trace) {
     while (last + 1 < trace.tokens.size() && (static_cast<unsigned char>(trace.tokens[last + 1][0]) & 0xC0) == 0x80)
       text += trace.tokens[++last];
     page << "<span style='background:" << colour(trace.values[last], most) << "' title='"
-         << lmx::format("%.4g", trace.values[last]) << "'>" << (text == "\n" ? "↵\n" : escaped(text)) << "</span>";
+         << format("%.4g", trace.values[last]) << "'>" << (text == "\n" ? "↵\n" : escaped(text)) << "</span>";
     i = last + 1;
   }
   page << "</pre></body></html>\n";
@@ -163,4 +161,4 @@ void add_features(Command app) {
   command.callback([command, o] { features(command, *o); });
 }
 
-}  // namespace lmx_cli
+}  // namespace lmx::app::cli

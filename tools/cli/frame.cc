@@ -25,7 +25,7 @@
 #include "lmx/plugin.h"
 #include "recipe/recipe.h"
 
-namespace lmx_cli {
+namespace lmx::app::cli {
 namespace {
 
 std::vector<std::string> flag_names(Command app) {
@@ -45,13 +45,13 @@ std::vector<std::string> command_names(Command app) {
 Command descend(Command app, const std::string& place, const std::string& argument) {
   if (const std::optional<Command> command = app.find_command(argument)) return *command;
   const std::vector<std::string> names = command_names(app);
-  throw lmx::UserError(lmx::str("unknown command '", place, " ", argument, "'", lmx::did_you_mean(argument, names),
-                                "; commands: ", joined(names)));
+  throw UserError(str("unknown command '", place, " ", argument, "'", did_you_mean(argument, names),
+                      "; commands: ", joined(names)));
 }
 
 std::string flag_hint(const std::string& name, Command app) {
   if (name == "-m" || name == "--multirun") return "; many runs of a recipe are a sweep: lmx sweep RECIPE key=1,2,3";
-  return lmx::did_you_mean(name, flag_names(app));
+  return did_you_mean(name, flag_names(app));
 }
 
 // Finds unknown words before CLI11 parses them, because CLI11 suggests no nearest name and treats a misspelt command as
@@ -68,7 +68,7 @@ void check_words(Command root, int argc, char** argv) {
       const std::optional<Option> option = app.find_option(argument);
       if (!option) {
         const std::string name = argument.substr(0, argument.find('='));
-        throw lmx::UserError(lmx::str("unknown flag ", name, flag_hint(name, app), "; see ", place, " --help"));
+        throw UserError(str("unknown flag ", name, flag_hint(name, app), "; see ", place, " --help"));
       }
       if (option->takes_value() && argument.find('=') == std::string::npos) ++i;  // the next word is the value
     } else if (groups) {
@@ -79,7 +79,7 @@ void check_words(Command root, int argc, char** argv) {
   const bool asks_help =
       std::any_of(argv + 1, argv + argc, [](const std::string& a) { return a == "-h" || a == "--help"; });
   if (place != "lmx" && !asks_help && !command_names(app).empty()) {
-    throw lmx::UserError(lmx::str("'", place, "' needs a command: ", joined(command_names(app))));
+    throw UserError(str("'", place, "' needs a command: ", joined(command_names(app))));
   }
 }
 
@@ -135,11 +135,11 @@ std::string without_library_names(std::string text) {
 
 int report(const std::string& message, int code) {
   constexpr std::string_view kName = "error:";
-  const std::string text = lmx::folded(lmx::str(kName, " ", lmx::printable(without_library_names(message))),
-                                       lmx::terminal_columns(STDERR_FILENO));
-  lmx::progress_line("");
+  const std::string text =
+      folded(str(kName, " ", printable(without_library_names(message))), terminal_columns(STDERR_FILENO));
+  progress_line("");
   std::fflush(stdout);
-  const bool colour = lmx::colour_enabled();
+  const bool colour = colour_enabled();
   std::fprintf(stderr, "%s%s%s%s\n", colour ? "\033[1;31m" : "", kName.data(), colour ? "\033[0m" : "",
                text.c_str() + kName.size());
   return code;
@@ -153,7 +153,7 @@ int check_output(int code) {
   int reason = errno;
   if (!failed || code != 0) return code;
   if (reason == 0 && write(STDOUT_FILENO, "\n", 1) < 0) reason = errno;  // an earlier write has failed
-  return report(lmx::str("the output cannot be written: ", reason ? std::strerror(reason) : "stdout has failed"), 1);
+  return report(str("the output cannot be written: ", reason ? std::strerror(reason) : "stdout has failed"), 1);
 }
 
 int parse_and_run(const CommandLine& line, int argc, char** argv) {
@@ -179,8 +179,7 @@ void set_examples(Command command, const std::vector<std::pair<std::string, std:
 
 void refuse_given(Command command, const std::vector<std::string>& options, const std::string& where) {
   for (const std::string& name : options)
-    if (command.count(name) > 0)
-      throw lmx::UserError(lmx::str("[", command.name(), "] ", name, " is not used ", where));
+    if (command.count(name) > 0) throw UserError(str("[", command.name(), "] ", name, " is not used ", where));
 }
 
 void add_device(Command command, std::string& device) {
@@ -194,7 +193,7 @@ void PluginDirectories::add_to(Command command) {
 }
 
 void PluginDirectories::load() const {
-  lmx::Registry& registry = lmx::Registry::instance();
+  Registry& registry = Registry::instance();
   registry.add_default_directories();
   for (const std::string& directory : directories) registry.add_directory(directory);
 }
@@ -209,23 +208,23 @@ int run_app(int argc, char** argv) {
                              {"lmx config recipes/quickstart.yaml", "what a recipe is, with every default"},
                              {"lmx run --help", "more about a command"}});
   add_commands(line.root());
-  lmx::report_crashes();
+  report_crashes();
   try {
     return parse_and_run(line, argc, argv);
   } catch (const ExitCode& e) {
     return e.code;
-  } catch (const lmx::EndProcess& e) {
+  } catch (const EndProcess& e) {
     return e.said ? e.code : report(e.what(), e.code);
-  } catch (const lmx::UserError& e) {
-    return report(lmx::error_prefix() + with_excerpts(e.what()), 2);
+  } catch (const UserError& e) {
+    return report(error_prefix() + with_excerpts(e.what()), 2);
   } catch (const std::filesystem::filesystem_error& e) {  // a path that was not checked before: not readable, too long
-    return report(lmx::error_prefix() + lmx::str(e.path1().string(), ": ", e.code().message()), 2);
+    return report(error_prefix() + str(e.path1().string(), ": ", e.code().message()), 2);
   } catch (const std::bad_alloc&) {
-    return report(lmx::error_prefix() + "out of memory", 1);
+    return report(error_prefix() + "out of memory", 1);
   } catch (const std::exception& e) {
-    return report(lmx::error_prefix() + e.what(), 1);
+    return report(error_prefix() + e.what(), 1);
   } catch (...) {
-    return report(lmx::error_prefix() + "an exception that is no std::exception", 1);
+    return report(error_prefix() + "an exception that is no std::exception", 1);
   }
 }
 
@@ -237,4 +236,4 @@ int run_command_line(int argc, char** argv) {
   return check_output(run_app(argc, argv));
 }
 
-}  // namespace lmx_cli
+}  // namespace lmx::app::cli

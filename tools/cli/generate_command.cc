@@ -7,25 +7,24 @@
 #include "cli/commands.h"
 #include "recipe/recipe.h"
 
-namespace lmx_cli {
+namespace lmx::app::cli {
 namespace {
 
 struct GenerateFlags {
   PluginDirectories directories;
   std::string run, hold, state = "cell";
-  lmx::GenerateOptions generate;
+  GenerateOptions generate;
 };
 
 // Reads UNIT=VALUE, such as "2388=-1.5".
 void read_hold(GenerateFlags& o) {
   if (o.hold.empty()) return;
   const size_t equals = std::min(o.hold.find('='), o.hold.size());
-  const std::optional<int64_t> unit = lmx::parse_int(o.hold.substr(0, equals));
-  const std::optional<double> value =
-      equals < o.hold.size() ? lmx::parse_double(o.hold.substr(equals + 1)) : std::nullopt;
+  const std::optional<int64_t> unit = parse_int(o.hold.substr(0, equals));
+  const std::optional<double> value = equals < o.hold.size() ? parse_double(o.hold.substr(equals + 1)) : std::nullopt;
   if (!unit || *unit < 0 || !value)
-    throw lmx::UserError(lmx::str("[generate] --hold takes UNIT=VALUE, as 2388=-1.5, got '", o.hold, "'"));
-  o.generate.held = lmx::StateUnit{o.state, *unit};
+    throw UserError(str("[generate] --hold takes UNIT=VALUE, as 2388=-1.5, got '", o.hold, "'"));
+  o.generate.held = StateUnit{o.state, *unit};
   o.generate.held_value = *value;
 }
 
@@ -33,7 +32,7 @@ void generate(Command command, GenerateFlags o) {
   if (o.hold.empty()) refuse_given(command, {"--state"}, "without --hold");
   read_hold(o);
   o.directories.load();
-  std::cout << lmx::generate_text(o.run, o.generate) << "\n";
+  std::cout << generate_text(o.run, o.generate) << "\n";
 }
 
 }  // namespace
@@ -71,4 +70,4 @@ void add_generate(Command app) {
   command.callback([command, o] { generate(command, *o); });
 }
 
-}  // namespace lmx_cli
+}  // namespace lmx::app::cli

@@ -6,7 +6,7 @@
 #include "base/text.h"
 #include "cli/commands.h"
 
-namespace lmx_cli {
+namespace lmx::app::cli {
 namespace {
 
 struct ImportCommand {
@@ -16,9 +16,9 @@ struct ImportCommand {
 
 void import_model(const ImportCommand& o) {
   o.directories.load();
-  const lmx::ImportReport r = lmx::import_huggingface(o.folder, o.output);
+  const ImportReport r = import_huggingface(o.folder, o.output);
   std::printf("wrote %s: a model in the layout of %s with %s parameters, vocabulary %s, %s\n", o.output.c_str(),
-              r.layout.c_str(), lmx::count_text(r.parameters).c_str(), lmx::count_text(r.vocabulary).c_str(),
+              r.layout.c_str(), count_text(r.parameters).c_str(), count_text(r.vocabulary).c_str(),
               r.tokenizer.empty() ? "no tokenizer" : r.tokenizer.c_str());
 }
 
@@ -40,4 +40,4 @@ void add_import(Command app) {
   command.callback([o] { import_model(*o); });
 }
 
-}  // namespace lmx_cli
+}  // namespace lmx::app::cli

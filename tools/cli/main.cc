@@ -8,7 +8,7 @@
 
 #include "lmx/launch.h"
 
-namespace lmx_cli {
+namespace lmx::app::cli {
 int run_command_line(int argc, char** argv);
 }
 
@@ -39,5 +39,5 @@ int main(int argc, char** argv) {
   open_standard_streams();
   limit_spinning(argv);
   prctl(PR_SET_NAME, "lmx");  // otherwise the name would be `exe`, that of its link in /proc
-  return lmx_cli::run_command_line(argc, argv);
+  return lmx::app::cli::run_command_line(argc, argv);
 }

@@ -14,7 +14,7 @@
 #include "lmx/error.h"
 #include "recipe/recipe.h"
 
-namespace lmx_cli {
+namespace lmx::app::cli {
 namespace {
 
 namespace fs = std::filesystem;
@@ -32,14 +32,13 @@ std::string name_of(const std::string& folder) {
   const std::string name = path.filename().string();
   const auto good = [](unsigned char c) { return std::isalnum(c) || c == '_' || c == '-' || c >= 0x80; };
   if (name.empty() || name[0] == '-' || !std::all_of(name.begin(), name.end(), good))
-    throw lmx::UserError(lmx::str("[new] '", name, "' cannot be the name of a recipe; letters, digits, _ and - can"));
+    throw UserError(str("[new] '", name, "' cannot be the name of a recipe; letters, digits, _ and - can"));
   return name;
 }
 
 void check_free(const std::string& folder) {
   if (fs::exists(folder) && (!fs::is_directory(folder) || !fs::is_empty(folder)))
-    throw lmx::UserError(
-        lmx::str("[new] ", folder, " is there already; lmx new overwrites nothing, choose another name"));
+    throw UserError(str("[new] ", folder, " is there already; lmx new overwrites nothing, choose another name"));
 }
 
 std::string absolute(const std::string& file) {
@@ -60,8 +59,8 @@ std::vector<std::string> languages_of(const NewFlags& o) {
   if (!o.languages.empty()) return o.languages;
   const std::vector<std::string> found{language_of(o.pairs[0]), language_of(o.pairs[1])};
   if (found[0].empty() || found[1].empty())
-    throw lmx::UserError(lmx::str("[new] the names ", o.pairs[0], " and ", o.pairs[1],
-                                  " do not end in languages (such as .en and .de); give --languages SOURCE TARGET"));
+    throw UserError(str("[new] the names ", o.pairs[0], " and ", o.pairs[1],
+                        " do not end in languages (such as .en and .de); give --languages SOURCE TARGET"));
   return found;
 }
 
@@ -87,14 +86,14 @@ void write_folder(const fs::path& folder, const std::string& name, const std::st
   fs::create_directories(parent, error);
   std::string pattern = (parent / (".lmx-new-XXXXXX")).string();
   if (error || !mkdtemp(pattern.data()))
-    throw lmx::RunError(lmx::str("[new] no folder can be made in ", parent.string(), ": ",
-                                 error ? error.message() : std::generic_category().message(errno)));
+    throw RunError(str("[new] no folder can be made in ", parent.string(), ": ",
+                       error ? error.message() : std::generic_category().message(errno)));
   const fs::path made = pattern, inner = made / "folder";  // the umask decides who may read the inner one
   try {
     fs::create_directory(inner);
     const fs::path file = inner / (name + ".yaml");
-    lmx::write_file(file.string(), yaml);
-    static_cast<void>(lmx::full_recipe(lmx::compose(file.string(), with_plugins({})), name));
+    write_file(file.string(), yaml);
+    static_cast<void>(full_recipe(compose(file.string(), with_plugins({})), name));
     fs::rename(inner, target);
     fs::remove(made, error);
   } catch (...) {
@@ -105,14 +104,14 @@ void write_folder(const fs::path& folder, const std::string& name, const std::st
 
 void make(const NewFlags& o) {
   if (o.text.empty() == o.pairs.empty())
-    throw lmx::UserError(
+    throw UserError(
         "[new] name your text: --text FILES for a language model, or --pairs SOURCE TARGET for translation");
   if (!o.pairs.empty() && !o.tokens.empty())
-    throw lmx::UserError("[new] --tokens is of --text; parallel text is cut into subwords");
+    throw UserError("[new] --tokens is of --text; parallel text is cut into subwords");
   if (!o.pairs.empty() && !o.field.empty())
-    throw lmx::UserError("[new] --field is of --text; files of pairs have no fields");
+    throw UserError("[new] --field is of --text; files of pairs have no fields");
   if (!o.text.empty() && !o.languages.empty())
-    throw lmx::UserError("[new] --languages is of --pairs; a language model needs none");
+    throw UserError("[new] --languages is of --pairs; a language model needs none");
   const std::string name = name_of(o.folder);
   check_free(o.folder);
   PluginDirectories().load();
@@ -156,4 +155,4 @@ void add_new(Command app) {
   command.callback([o] { make(*o); });
 }
 
-}  // namespace lmx_cli
+}  // namespace lmx::app::cli

@@ -11,10 +11,8 @@
 #include "lmx/data.h"
 #include "lmx/error.h"
 
-namespace lmx_cli {
+namespace lmx::app::cli {
 namespace {
-
-using namespace lmx;
 
 struct PairOptions {
   PairTextFiles in;
@@ -139,4 +137,4 @@ void add_pair_commands(Command group) {
   command.callback([best] { top(*best); });
 }
 
-}  // namespace lmx_cli
+}  // namespace lmx::app::cli

@@ -19,16 +19,16 @@
 #include "lmx/launch.h"
 #include "recipe/comm_config.h"
 
-namespace lmx_cli {
+namespace lmx::app::cli {
 namespace {
 
 struct PlanFlags {
   PluginDirectories directories;
-  lmx::plan::Request request;
+  plan::Request request;
   std::string collectives, types, counts, anchor, out, calibrate;
   double epoch_tokens = 0;
   std::optional<double> within;
-  std::optional<lmx::plan::Goal> goal;
+  std::optional<plan::Goal> goal;
   bool no_overlap = false, json = false, memory = false;
 };
 
@@ -44,46 +44,46 @@ std::vector<std::string> command_line(const PlanFlags& o) {
 
 // The recipes of a calibration, with each combination of the values of its overrides. Further recipes are among the
 // overrides, as words without a value.
-std::vector<lmx::Recipe> calibrated_recipes(const PlanFlags& o) {
-  lmx::ComposeOptions options = with_plugins(o.request.compose);
+std::vector<Recipe> calibrated_recipes(const PlanFlags& o) {
+  ComposeOptions options = with_plugins(o.request.compose);
   std::vector<std::string> files{o.request.recipe};
   std::erase_if(options.overrides, [&](const std::string& word) {
     const bool file = word.ends_with(".yaml") && word.find('=') == std::string::npos;
     if (file) files.push_back(word);
     return file;
   });
-  std::vector<lmx::Recipe> recipes;
+  std::vector<Recipe> recipes;
   for (const std::string& file : files)
-    for (const lmx::Node& tree : lmx::plan::variant_trees(file, options)) {
-      lmx::require_no_loss("--calibrate", o.calibrate, tree);
-      recipes.push_back(lmx::read_recipe(tree, std::filesystem::path(file).stem().string()));
+    for (const Node& tree : plan::variant_trees(file, options)) {
+      app::require_no_loss("--calibrate", o.calibrate, tree);
+      recipes.push_back(read_recipe(tree, std::filesystem::path(file).stem().string()));
     }
-  for (const lmx::Recipe& other : recipes) {
-    if (lmx::to_yaml(other.comm) != lmx::to_yaml(recipes[0].comm))
-      throw lmx::UserError("[plan] --calibrate measures the links of one group of ranks; give one value of comm");
+  for (const Recipe& other : recipes) {
+    if (to_yaml(other.comm) != to_yaml(recipes[0].comm))
+      throw UserError("[plan] --calibrate measures the links of one group of ranks; give one value of comm");
     if (other.device != recipes[0].device)
-      throw lmx::UserError(lmx::str("[plan] --calibrate measures one device, and these recipes have ",
-                                    recipes[0].device, " and ", other.device, "; give one value of device"));
+      throw UserError(str("[plan] --calibrate measures one device, and these recipes have ", recipes[0].device, " and ",
+                          other.device, "; give one value of device"));
   }
   return recipes;
 }
 
 void calibrate(Command command, const PlanFlags& o) {
   if (!o.calibrate.ends_with(".yaml"))
-    throw lmx::UserError(lmx::str("[plan] --calibrate ", o.calibrate, ": a machine is a file that ends in .yaml"));
+    throw UserError(str("[plan] --calibrate ", o.calibrate, ": a machine is a file that ends in .yaml"));
   refuse_given(command, {"--machine", "--ranks", "--out", "--anchor", "--from", "--json", "--find"},
                "with --calibrate");
-  const std::vector<lmx::Recipe> recipes = calibrated_recipes(o);
-  const lmx::Recipe& recipe = recipes[0];
-  if (lmx::train::comm_ranks(recipe.comm, "comm") > 1 && lmx::train::in_one_process(recipe.comm, "comm"))
-    throw lmx::UserError(
+  const std::vector<Recipe> recipes = calibrated_recipes(o);
+  const Recipe& recipe = recipes[0];
+  if (comm_ranks(recipe.comm, "comm") > 1 && in_one_process(recipe.comm, "comm"))
+    throw UserError(
         "[plan] --calibrate measures ranks that are processes, and those of this recipe are threads of one: set "
         "comm=self, or comm=mpi or comm=gloo with comm.ranks=N");
-  const auto group = lmx::train::make_comm_group(recipe.comm, "comm", lmx::train::comm_env(recipe, command_line(o)));
-  group->run([&](lmx::Communicator& comm) {
-    const lmx::plan::Machine machine = lmx::plan::calibrate(recipes, comm, lmx::detect_launch().local_size);
+  const auto group = make_comm_group(recipe.comm, "comm", comm_env(recipe, command_line(o)));
+  group->run([&](Communicator& comm) {
+    const plan::Machine machine = calibration::calibrate(recipes, comm, detect_launch().local_size);
     if (comm.rank() != 0) return;
-    lmx::write_file(o.calibrate, lmx::to_yaml(lmx::write_config(machine)));
+    write_file(o.calibrate, to_yaml(write_config(machine)));
     std::cout << "machine " << o.calibrate << ": " << machine.name << "\n";
   });
 }
@@ -95,40 +95,40 @@ void compare(Command command, PlanFlags o) {
                 "--collectives", "--spread", "--fill", "--epoch-tokens", "--no-overlap"},
                "with --memory");
   if (!o.request.compose.overrides.empty())
-    throw lmx::UserError(lmx::str("[plan] --memory plans the recipe of the run, unchanged; leave out '",
-                                  o.request.compose.overrides[0], "'"));
+    throw UserError(str("[plan] --memory plans the recipe of the run, unchanged; leave out '",
+                        o.request.compose.overrides[0], "'"));
   o.directories.load();
-  std::optional<lmx::plan::Machine> machine;
+  std::optional<plan::Machine> machine;
   if (!o.request.machine.empty()) {
-    lmx::plan::Request request;
+    plan::Request request;
     request.recipe = o.request.recipe + "/config.yaml";
     request.machine = o.request.machine;
     request.compose = with_plugins(o.request.compose);
     bool swept = false;
-    machine = lmx::plan::variants_of(request, swept)[0].machine;
+    machine = plan::variants_of(request, swept)[0].machine;
   }
-  const lmx::plan::ComparedMemory compared = lmx::plan::compare_memory(o.request.recipe, machine);
+  const calibration::ComparedMemory compared = calibration::compare_memory(o.request.recipe, machine);
   if (o.json)
-    print_json(lmx::plan::json_of(compared));
+    print_json(calibration::json_of(compared));
   else
-    std::cout << lmx::plan::text_of(compared);
+    std::cout << calibration::text_of(compared);
   if (o.within && std::abs(compared.total_error()) > *o.within) throw ExitCode(3);
 }
 
 void require_no_loss(const PlanFlags& o) {
   bool swept = false;
   if (o.out.empty()) return;
-  for (const lmx::plan::Variant& variant : lmx::plan::variants_of(o.request, swept))
-    lmx::require_no_loss("--out", o.out, variant.tree);
+  for (const plan::Variant& variant : plan::variants_of(o.request, swept))
+    app::require_no_loss("--out", o.out, variant.tree);
 }
 
 // The winners and the bandwidths of a plan are not needed.
 void find(const PlanFlags& o) {
-  lmx::plan::Planner planner(o.request);
-  const lmx::plan::Plan plan = planner.rows(planner.speed());
-  const lmx::plan::Found found = lmx::plan::find(plan, *o.goal);
-  if (o.json) return print_json(lmx::plan::json_of(found));
-  std::cout << lmx::plan::text_of(plan, found);
+  plan::Planner planner(o.request);
+  const plan::Plan plan = planner.rows(planner.speed());
+  const plan::Found found = plan::find(plan, *o.goal);
+  if (o.json) return print_json(plan::json_of(found));
+  std::cout << plan::text_of(plan, found);
 }
 
 void plan(Command command, PlanFlags o) {
@@ -139,23 +139,22 @@ void plan(Command command, PlanFlags o) {
     return calibrate(command, o);
   }
   if (o.request.machine.empty())
-    throw lmx::UserError(
-        "[plan] --machine NAME is missing: a file of a folder `machine` of recipes, or the path of one");
-  if (!o.out.empty()) lmx::plan::check_ending(o.out);
+    throw UserError("[plan] --machine NAME is missing: a file of a folder `machine` of recipes, or the path of one");
+  if (!o.out.empty()) plan::check_ending(o.out);
   o.directories.load();
   o.request.compose = with_plugins(o.request.compose);
-  if (!o.collectives.empty()) o.request.algorithm = lmx::plan::algorithm_named(o.collectives);
-  if (!o.types.empty()) o.request.law = lmx::plan::parse_law(o.types);
-  if (!o.counts.empty()) o.request.law = lmx::law_of_counts(o.counts);
-  if (!o.anchor.empty()) o.request.anchor = lmx::plan::parse_anchor(o.anchor);
+  if (!o.collectives.empty()) o.request.algorithm = plan::algorithm_named(o.collectives);
+  if (!o.types.empty()) o.request.law = plan::parse_law(o.types);
+  if (!o.counts.empty()) o.request.law = law_of_counts(o.counts);
+  if (!o.anchor.empty()) o.request.anchor = plan::parse_anchor(o.anchor);
   if (o.epoch_tokens > 0) o.request.epoch_tokens = o.epoch_tokens;
   if (o.no_overlap) o.request.overlap = false;
   require_no_loss(o);
   if (o.goal) return find(o);
-  const lmx::plan::Plan plan = lmx::plan::make_plan(o.request);
-  if (!o.out.empty()) lmx::write_file(o.out, lmx::plan::file_of(plan, o.out));
-  if (o.json) return print_json(lmx::plan::json_of(plan));
-  std::cout << lmx::plan::text_of(plan);
+  const plan::Plan plan = plan::make_plan(o.request);
+  if (!o.out.empty()) write_file(o.out, plan::file_of(plan, o.out));
+  if (o.json) return print_json(plan::json_of(plan));
+  std::cout << plan::text_of(plan);
 }
 
 void add_assumptions(Command command, const std::shared_ptr<PlanFlags>& o) {
@@ -232,9 +231,9 @@ void add_plan(Command app) {
                   "unless batch.global is set")
       .separated_by_commas()
       .repeatable()
-      .integer_in(1, lmx::plan::kMostRanks);
+      .integer_in(1, plan::kMostRanks);
   command.add_option_function(
-      "--find GOAL", [o](const std::string& goal) { o->goal = lmx::plan::parse_goal(goal); },
+      "--find GOAL", [o](const std::string& goal) { o->goal = plan::parse_goal(goal); },
       "tokens=N,hours=N,price=N: which variants and numbers of ranks train N target tokens within a time "
       "and a price (each may be absent), the cheapest first");
   command.add_flag("--memory", o->memory,
@@ -253,4 +252,4 @@ void add_plan(Command app) {
   command.callback([command, o] { plan(command, *o); });
 }
 
-}  // namespace lmx_cli
+}  // namespace lmx::app::cli

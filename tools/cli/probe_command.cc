@@ -13,10 +13,8 @@
 #include "cli/commands.h"
 #include "runfiles/checkpoint.h"
 
-namespace lmx_cli {
+namespace lmx::app::cli {
 namespace {
-
-using namespace lmx;
 
 struct ProbeFlags {
   PluginDirectories directories;
@@ -56,7 +54,7 @@ std::string histogram_of(const FeatureMatrix& f, const StrongestUnit& unit) {
   const double low = *least, width = std::max((*most - low) / kBins, 1e-12);
   Chart chart{
       str("unit ", unit.unit, " behind the last byte"), "value (the begin of a bar)", "texts", false, false, {}, {}};
-  for (int b = 0; b < kBins; ++b) chart.names.push_back(b % 5 == 0 ? lmx::format("%.3g", low + b * width) : "");
+  for (int b = 0; b < kBins; ++b) chart.names.push_back(b % 5 == 0 ? format("%.3g", low + b * width) : "");
   for (const int label : {0, 1}) {
     ChartSeries series{str("label ", label), std::vector<ChartPoint>(kBins), false, false, false};
     for (int b = 0; b < kBins; ++b) series.points[static_cast<size_t>(b)].x = b;
@@ -114,7 +112,7 @@ void check(Command command, const ProbeFlags& o) {
   if (o.save.ends_with('/'))
     throw UserError(
         str("[probe] --save ", o.save, ": name what the files' names begin with, such as ", o.save, "sst2"));
-  const std::string problem = o.save.empty() ? "" : lmx::output_problem(o.save + "-train.safetensors");
+  const std::string problem = o.save.empty() ? "" : output_problem(o.save + "-train.safetensors");
   if (!problem.empty()) throw UserError("[probe] --save: " + problem);
   check_probe(o.probe);
 }
@@ -186,4 +184,4 @@ void add_probe(Command app) {
   command.callback([command, o] { probe_command(command, *o); });
 }
 
-}  // namespace lmx_cli
+}  // namespace lmx::app::cli

@@ -22,11 +22,10 @@
 #include "lmx/log.h"
 #include "runfiles/checkpoint.h"
 
-namespace lmx_cli {
+namespace lmx::app::cli {
 namespace {
 
-using lmx::str;
-using reports::Report;
+using report::Report;
 
 struct ReportFlags {
   PluginDirectories directories;
@@ -38,13 +37,13 @@ struct ReportFlags {
 
 void write_charts(const Report& r, const std::string& directory) {
   if (r.sub_batches.empty())
-    throw lmx::UserError(str("[report] ", r.directory,
-                             " has no times of sub-batches to draw: it was not trained on "
-                             "parallel text, or has no record yet"));
+    throw UserError(str("[report] ", r.directory,
+                        " has no times of sub-batches to draw: it was not trained on "
+                        "parallel text, or has no record yet"));
   std::filesystem::create_directories(directory);
-  lmx::write_file(directory + "/sub_batch_times.svg", histogram_svg(r.sub_batches));
-  lmx::write_file(directory + "/timeline.svg", timeline_svg(r.sub_batches));
-  lmx::write_file(directory + "/timeline.json", timeline_trace(r.sub_batches));
+  write_file(directory + "/sub_batch_times.svg", histogram_svg(r.sub_batches));
+  write_file(directory + "/timeline.svg", timeline_svg(r.sub_batches));
+  write_file(directory + "/timeline.json", timeline_trace(r.sub_batches));
 }
 
 // Returns the path of the page: in the folder that was given; for several, in the current folder.
@@ -62,37 +61,37 @@ std::string title_of(const ReportFlags& o) {
 }
 
 // `sweep`: null for runs; `refresh_s`: as in page().
-std::string write_page(const ReportFlags& o, const std::vector<Report>& runs, const reports::SweepView* sweep,
+std::string write_page(const ReportFlags& o, const std::vector<Report>& runs, const report::SweepView* sweep,
                        int64_t refresh_s = 0) {
   const std::string path = page_path(o);
-  lmx::write_file(path, reports::page(title_of(o), runs, sweep, refresh_s));
+  write_file(path, report::page(title_of(o), runs, sweep, refresh_s));
   return path;
 }
 
 bool is_sweep(const ReportFlags& o) {
-  return o.runs.size() == 1 && sweeps::holds_sweep(o.runs[0]);
+  return o.runs.size() == 1 && sweep::holds_sweep(o.runs[0]);
 }
 
 void report_sweep(const ReportFlags& o) {
   if (!o.charts.empty())
-    throw lmx::UserError(str("[report] --charts describes one run, but ", o.runs[0], " is a sweep; its runs are in ",
-                             o.runs[0], "/points"));
+    throw UserError(str("[report] --charts describes one run, but ", o.runs[0], " is a sweep; its runs are in ",
+                        o.runs[0], "/points"));
   o.directories.load();  // the recipe names plugins
-  const sweeps::SweepReport sweep = sweeps::read_sweep(o.runs[0]);
-  if (o.format == "markdown") std::cout << sweeps::markdown(sweep.summary);
-  if (o.format == "latex") std::cout << sweeps::latex(sweep.summary);
-  if (o.format == "csv") std::cout << sweeps::csv(sweep.summary);
-  if (o.json) print_json(sweeps::json(sweep.summary, o.runs[0]));
+  const sweep::SweepReport sweep = sweep::read_sweep(o.runs[0]);
+  if (o.format == "markdown") std::cout << sweep::markdown(sweep.summary);
+  if (o.format == "latex") std::cout << sweep::latex(sweep.summary);
+  if (o.format == "csv") std::cout << sweep::csv(sweep.summary);
+  if (o.json) print_json(sweep::json(sweep.summary, o.runs[0]));
   if (o.json || !o.format.empty()) return;
-  std::cout << sweeps::text(sweep.summary);
+  std::cout << sweep::text(sweep.summary);
   std::cout << "\nreport   " << write_page(o, sweep.runs, &sweep.view) << "\n";
 }
 
 // Writes the runs below `mlruns` or `wandb` of the current folder, where these programs look for them.
 void export_runs(const ReportFlags& o) {
-  for (const Report& run : reports::read_reports(o.runs, "report")) {
+  for (const Report& run : report::read_reports(o.runs, "report")) {
     const std::string path =
-        o.tracker == "mlflow" ? reports::write_mlflow(run, "mlruns") : reports::write_wandb(run, "wandb");
+        o.tracker == "mlflow" ? report::write_mlflow(run, "mlruns") : report::write_wandb(run, "wandb");
     std::cout << o.tracker << "   " << path << "   " << run.directory << "\n";
   }
 }
@@ -101,17 +100,17 @@ void report(const ReportFlags& o) {
   if (!o.tracker.empty()) return export_runs(o);
   if (is_sweep(o)) return report_sweep(o);
   if (!o.format.empty())
-    throw lmx::UserError(str("[report] --format is for the table of one sweep; --json describes a run"));
-  const std::vector<Report> runs = reports::read_reports(o.runs, "report");
+    throw UserError(str("[report] --format is for the table of one sweep; --json describes a run"));
+  const std::vector<Report> runs = report::read_reports(o.runs, "report");
   if ((o.json || !o.charts.empty()) && runs.size() > 1)
-    throw lmx::UserError(
+    throw UserError(
         str("[report] ", o.json ? "--json" : "--charts", " describes one run, but ", runs.size(), " are given"));
   if (!o.charts.empty()) write_charts(runs[0], o.charts);
-  if (o.json) return reports::print_json(runs[0]);
-  if (runs.size() > 1) reports::print_comparison(runs);
+  if (o.json) return report::print_json(runs[0]);
+  if (runs.size() > 1) report::print_comparison(runs);
   for (size_t i = 0; i < runs.size() && o.runs.size() == runs.size(); ++i) {
     if (runs.size() > 1) std::cout << "\n";
-    reports::print_text(runs[i]);
+    report::print_text(runs[i]);
   }
   std::cout << "\nreport   " << write_page(o, runs, nullptr) << "\n";
 }
@@ -121,7 +120,7 @@ bool still_trains(const ReportFlags& o) {
   if (is_sweep(o)) return jobs::is_locked(o.runs[0]);
   for (const std::string& directory : o.runs) {
     const std::vector<std::string> runs =
-        reports::holds_run(directory) ? std::vector<std::string>{directory} : reports::runs_below(directory);
+        report::holds_run(directory) ? std::vector<std::string>{directory} : report::runs_below(directory);
     if (std::any_of(runs.begin(), runs.end(), jobs::is_locked)) return true;
   }
   return false;
@@ -130,13 +129,13 @@ bool still_trains(const ReportFlags& o) {
 void refresh_page(const ReportFlags& o) {
   std::string path;
   if (is_sweep(o)) {
-    const sweeps::SweepReport sweep = sweeps::read_sweep(o.runs[0]);
+    const sweep::SweepReport sweep = sweep::read_sweep(o.runs[0]);
     path = write_page(o, sweep.runs, &sweep.view, o.watch);
   } else {
-    path = write_page(o, reports::read_reports(o.runs, "report"), nullptr, o.watch);
+    path = write_page(o, report::read_reports(o.runs, "report"), nullptr, o.watch);
   }
-  lmx::progress_line(str("[report] ", path, " was written at ", lmx::local_time("%H:%M:%S"), ", again in ", o.watch,
-                         " s; Ctrl-C ends this"));
+  progress_line(str("[report] ", path, " was written at ", local_time("%H:%M:%S"), ", again in ", o.watch,
+                    " s; Ctrl-C ends this"));
 }
 
 // Writes the page again and again until nothing trains any more, or until a signal. The last page does not refresh
@@ -149,7 +148,7 @@ void watch(const ReportFlags& o) {
     for (int64_t tenth = 0; tenth < 10 * o.watch && !jobs::SignalNote::received(); ++tenth)
       std::this_thread::sleep_for(std::chrono::milliseconds(100));
   }
-  lmx::progress_line("");
+  progress_line("");
   report(o);
   if (const int signal = jobs::SignalNote::received()) throw ExitCode{128 + signal};
 }
@@ -207,4 +206,4 @@ void add_report(Command app) {
   });
 }
 
-}  // namespace lmx_cli
+}  // namespace lmx::app::cli

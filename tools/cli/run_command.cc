@@ -26,13 +26,13 @@
 #include "recipe/recipe.h"
 #include "runfiles/checkpoint.h"
 
-namespace lmx_cli {
+namespace lmx::app::cli {
 namespace {
 
 struct RunFlags {
   PluginDirectories directories;
   std::string recipe, resume, trace;
-  lmx::ComposeOptions compose;
+  ComposeOptions compose;
   std::vector<std::string> changes;
   int64_t ranks = 0;  // 0: the recipe's number of ranks
   int64_t until = 0;  // 0: run to the end
@@ -48,11 +48,11 @@ std::string repeated(const std::string& option, const std::vector<std::string>& 
 }
 
 // Prints useful next commands, as lines that can be copied.
-void print_next(const lmx::RunResult& r, const RunFlags& o, const NextLines& stated) {
+void print_next(const RunResult& r, const RunFlags& o, const NextLines& stated) {
   const std::string lmx = "  " + command_name(), run = shell_quoted(r.directory);
   const std::string plugins = repeated("--plugin-dir", o.directories.directories);
   // Without keep_best, the best checkpoint may be deleted already.
-  const std::vector<lmx::CheckpointInfo> kept = lmx::list_checkpoints(r.directory);
+  const std::vector<CheckpointInfo> kept = list_checkpoints(r.directory);
   const bool best = std::any_of(kept.begin(), kept.end(), [&](const auto& c) { return c.step == r.best_step; });
   std::cout << "next:\n" << lmx << " eval " << run << (best ? " --checkpoint best" : "") << plugins << "\n";
   if (r.translates)
@@ -72,35 +72,35 @@ void print_next(const lmx::RunResult& r, const RunFlags& o, const NextLines& sta
   }
   for (const std::string& line : stated.lines({command_name(), recipe + folders + plugins, run}))
     if (r.text || !line.starts_with(command_name() + " generate ")) std::cout << "  " << line << "\n";
-  if (r.translates || lmx::is_character(r.unit)) std::cout << lmx << " report " << run << "\n";
+  if (r.translates || is_character(r.unit)) std::cout << lmx << " report " << run << "\n";
 }
 
-void print_result(const lmx::RunResult& r, const RunFlags& o, const NextLines& stated) {
+void print_result(const RunResult& r, const RunFlags& o, const NextLines& stated) {
   std::cout << "run " << r.directory << "\n";
   print_next(r, o, stated);
   if (r.best_step >= 0 && r.best_step != r.steps && r.best_ppl > 0)
-    std::cout << "best valid ppl " << lmx::format("%.2f", r.best_ppl) << " (step " << r.best_step << ")\n";
+    std::cout << "best valid ppl " << format("%.2f", r.best_ppl) << " (step " << r.best_step << ")\n";
   if (r.paused) std::cout << "paused after step " << r.steps << "\n";
   if (!r.stopped.empty()) std::cout << "stopped at " << r.stopped << "\n";
-  if (r.reached_target) std::cout << "time_to_target_s " << lmx::format("%.2f", r.train_seconds) << "\n";
+  if (r.reached_target) std::cout << "time_to_target_s " << format("%.2f", r.train_seconds) << "\n";
   if (r.valid_ppl > 0) {
     const double nll = r.valid_nll;
     std::cout << "valid nll_nat " << nll << "\nvalid nll_bit " << nll / std::numbers::ln2 << "\n";
-    std::cout << "valid ppl " << lmx::format("%.2f", r.valid_ppl);
-    if (r.true_ppl) std::cout << " (best possible: " << lmx::format("%.2f", *r.true_ppl) << ")";
+    std::cout << "valid ppl " << format("%.2f", r.valid_ppl);
+    if (r.true_ppl) std::cout << " (best possible: " << format("%.2f", *r.true_ppl) << ")";
     std::cout << "\n";
     if (r.valid_bpb > 0) std::cout << "valid bpb " << r.valid_bpb << "\n";
-    if (lmx::is_character(r.unit)) std::cout << "valid bpc " << nll / std::numbers::ln2 << "\n";
+    if (is_character(r.unit)) std::cout << "valid bpc " << nll / std::numbers::ln2 << "\n";
   }
   if (r.translation) {
     const std::string& split = r.translation->split;
     if (r.translation->averaged > 1)
       std::cout << "translated by the mean of the last " << r.translation->averaged << " checkpoints, " << r.directory
-                << "/" << lmx::kMeanFile << "\n";
+                << "/" << kMeanFile << "\n";
     std::cout << split << " " << r.translation->bleu_line << "\n"
               << split << " multi-bleu " << r.translation->multi_bleu_line << "\n"
               << split << " multi-bleu-split " << r.translation->multi_bleu_split_line << "\n";
-    std::cout << split << " BLEU " << lmx::format("%.2f", r.translation->bleu) << "\n";
+    std::cout << split << " BLEU " << format("%.2f", r.translation->bleu) << "\n";
   }
 }
 
@@ -120,11 +120,11 @@ std::vector<std::string> command_line(const RunFlags& o) {
 std::vector<std::string> apply_changes(RunFlags& o) {
   std::vector<std::string> keys;
   if (!o.changes.empty() && o.resume.empty())
-    throw lmx::UserError("[run] --change is for a run that is resumed; name it with --resume DIR");
+    throw UserError("[run] --change is for a run that is resumed; name it with --resume DIR");
   for (const std::string& change : o.changes) {
     const size_t equals = change.find('='), begin = std::min(change.find_first_not_of("+"), change.size());
     if (equals == std::string::npos || equals <= begin)
-      throw lmx::UserError(lmx::str("[run] --change takes KEY=VALUE, such as optimizer.lr=0.001, got '", change, "'"));
+      throw UserError(str("[run] --change takes KEY=VALUE, such as optimizer.lr=0.001, got '", change, "'"));
     keys.push_back(change.substr(begin, equals - begin));
     o.compose.overrides.push_back(change);
   }
@@ -133,18 +133,16 @@ std::vector<std::string> apply_changes(RunFlags& o) {
 
 // Returns the number of ranks that lmx starts itself. UserError: there is only one, or the recipe does not set it.
 int64_t ranks_to_lose(const RunFlags& o) {
-  if (o.restarts == 0)
-    throw lmx::UserError("[run] --fewer-ranks says how a run is started again; name also --restarts N");
+  if (o.restarts == 0) throw UserError("[run] --fewer-ranks says how a run is started again; name also --restarts N");
   o.directories.load();
-  lmx::ComposeOptions compose = o.compose;
+  ComposeOptions compose = o.compose;
   compose.overrides.insert(compose.overrides.end(), o.changes.begin(), o.changes.end());
-  const lmx::Node tree = lmx::compose_on_ranks(o.recipe, with_plugins(compose), o.ranks);
-  const lmx::Node* comm = tree.find("comm");
-  const int64_t ranks = comm ? lmx::train::comm_ranks(*comm, "comm") : 1;
+  const Node tree = compose_on_ranks(o.recipe, with_plugins(compose), o.ranks);
+  const Node* comm = tree.find("comm");
+  const int64_t ranks = comm ? comm_ranks(*comm, "comm") : 1;
   if (ranks > 1) return ranks;
-  throw lmx::UserError(lmx::str("[run] --fewer-ranks needs a run of several ranks that lmx starts, but this one has ",
-                                ranks == 1 ? "one rank" : "no comm.ranks",
-                                "; add --ranks N, or comm=gloo comm.ranks=N"));
+  throw UserError(str("[run] --fewer-ranks needs a run of several ranks that lmx starts, but this one has ",
+                      ranks == 1 ? "one rank" : "no comm.ranks", "; add --ranks N, or comm=gloo comm.ranks=N"));
 }
 
 int supervise(const RunFlags& o) {
@@ -152,7 +150,7 @@ int supervise(const RunFlags& o) {
     RunFlags start = o;
     start.resume = resume;
     if (ranks && o.ranks) start.ranks = ranks;
-    if (ranks && !o.ranks) start.compose.overrides.push_back(lmx::str("++comm.ranks=", ranks));
+    if (ranks && !o.ranks) start.compose.overrides.push_back(str("++comm.ranks=", ranks));
     std::vector<std::string> all = command_line(start);
     all.erase(all.begin());  // "lmx"
     if (!o.trace.empty()) all.insert(all.end(), {"--trace", o.trace});
@@ -166,19 +164,18 @@ void run(RunFlags o) {
   if (o.restarts && !o.dry_run) throw ExitCode{supervise(o)};
   const std::vector<std::string> words = command_line(o), changed = apply_changes(o);
   o.directories.load();
-  lmx::Node tree = lmx::compose_on_ranks(o.recipe, with_plugins(o.compose), o.ranks);
+  Node tree = compose_on_ranks(o.recipe, with_plugins(o.compose), o.ranks);
   const NextLines stated(tree, o.recipe);
   const std::string name = std::filesystem::path(o.recipe).stem().string();
   if (o.dry_run) {
-    lmx::DatasetChecks checks;
-    const lmx::DryRun dry = lmx::dry_run(tree, name, checks);
+    DatasetChecks checks;
+    const DryRun dry = app::dry_run(tree, name, checks);
     std::cout << fit(dry.text);
     if (!dry.ready()) throw ExitCode{2};
     return;
   }
-  const lmx::RunResult result = lmx::run_recipe(
-      tree, name,
-      {o.resume, words, o.trace, o.until, changed, lmx::environment_values(o.recipe, with_plugins(o.compose))});
+  const RunResult result = run_recipe(
+      tree, name, {o.resume, words, o.trace, o.until, changed, environment_values(o.recipe, with_plugins(o.compose))});
   if (result.leads) print_result(result, o, stated);
   if (result.exit_code != 0) {
     std::cout.flush();
@@ -233,4 +230,4 @@ void add_run(Command app) {
   command.callback([o] { run(*o); });
 }
 
-}  // namespace lmx_cli
+}  // namespace lmx::app::cli

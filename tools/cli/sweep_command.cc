@@ -23,17 +23,15 @@
 #include "lmx/log.h"
 #include "runfiles/checkpoint.h"
 
-namespace lmx_cli {
+namespace lmx::app::cli {
 namespace {
 
-using namespace sweeps;
-using lmx::str;
-using lmx::UserError;
+using namespace sweep;
 
 struct SweepFlags {
   PluginDirectories directories;
   std::string recipe, resume, out, seeds, metric, halving, launcher;  // "": local, or the same as before
-  lmx::ComposeOptions compose;
+  ComposeOptions compose;
   std::vector<std::string> slurm;
   std::vector<int64_t> ranks;
   int64_t random = 0, random_seed = 0, jobs = 0, retry = 0;
@@ -74,7 +72,7 @@ void print_plan(const Plan& plan) {
     for (const std::string& said : {point.parameters, point.memory}) row.push_back(said.empty() ? "-" : said);
     rows.push_back(std::move(row));
   }
-  std::cout << fit(str(plan.name, ": ", lmx::plural(plan.points.size(), "point"), ", ",
+  std::cout << fit(str(plan.name, ": ", plural(plan.points.size(), "point"), ", ",
                        plan.request.metric.maximize ? "highest " : "lowest ", plan.request.metric.text(), "\n"))
             << table(rows);
 }
@@ -110,7 +108,7 @@ std::string indented(const std::vector<std::string>& lines) {
 
 void warn_of_halving(const Plan& plan) {
   const std::string why = why_no_rung(plan);
-  if (!why.empty()) lmx::log_warn("[sweep] halving stops nothing: " + why);
+  if (!why.empty()) log_warn("[sweep] halving stops nothing: " + why);
 }
 
 void dry_run(const SweepFlags& o) {
@@ -124,7 +122,7 @@ void dry_run(const SweepFlags& o) {
   const bool not_ready = short_of_memory || short_of_device || !plan.missing_data.empty();
   if (any_good && !o.json) print_plan(plan);
   if (errors.empty()) warn_of_halving(plan);
-  if (!errors.empty()) lmx::fail_together(errors, "mistakes");
+  if (!errors.empty()) fail_together(errors, "mistakes");
   if (o.json) {
     print_json(plan_json(plan));
     if (not_ready) throw ExitCode{2};
@@ -159,7 +157,7 @@ void take_metric(Plan& plan, const Metric& metric, const Folder& folder) {
 // Checks that the recipe, and the files that it includes, have not changed since the sweep began.
 void check_recipe(const Plan& there, const Plan& here, const Folder& folder) {
   const auto is_same = [](const Point& a, const Point& b) {
-    return a.id == b.id && a.place == b.place && lmx::train::is_same_recipe(a.yaml, b.yaml);
+    return a.id == b.id && a.place == b.place && is_same_recipe(a.yaml, b.yaml);
   };
   const auto [mine, now] =
       std::mismatch(there.points.begin(), there.points.end(), here.points.begin(), here.points.end(), is_same);
@@ -211,8 +209,8 @@ Plan new_plan(const SweepFlags& o) {
 
 void write_tables(const Plan& plan, const Journal& journal, const Folder& folder) {
   const Summary summary = summarise(plan, journal.states());
-  lmx::write_file(folder.path + "/table.csv", csv(summary));
-  lmx::write_file(folder.path + "/table.md", markdown(summary));
+  write_file(folder.path + "/table.csv", csv(summary));
+  write_file(folder.path + "/table.md", markdown(summary));
 }
 
 void print_summary(const Plan& plan, const Journal& journal, const Folder& folder, bool as_json) {
@@ -229,7 +227,7 @@ void finish(const Plan& plan, const Journal& journal, const Folder& folder, cons
   write_tables(plan, journal, folder);
   const std::string again = command_name() + " sweep --resume " + shell_quoted(folder.path);
   if (result.signal) {
-    lmx::log_info("interrupted; " + again + " continues it");
+    log_info("interrupted; " + again + " continues it");
     throw ExitCode{128 + result.signal};
   }
   print_summary(plan, journal, folder, as_json);
@@ -244,14 +242,12 @@ void finish(const Plan& plan, const Journal& journal, const Folder& folder, cons
   }
   const bool told = std::any_of(states.begin(), states.end(), [](const State& s) { return s.value.has_value(); });
   if (!told && count([](const State& s) { return s.outcome == Outcome::done; }) > 0)
-    lmx::log_warn(str("[sweep] no run has recorded '", plan.request.metric.text(), "'; ", again,
-                      " --metric KEY evaluates the sweep by another number"));
+    log_warn(str("[sweep] no run has recorded '", plan.request.metric.text(), "'; ", again,
+                 " --metric KEY evaluates the sweep by another number"));
   if (preempted > 0)
-    lmx::log_info(
-        str(preempted, preempted == 1 ? " point was" : " points were", " preempted; ", again, " continues them"));
-  if (failed > 0)
-    lmx::log_info(str(lmx::plural(failed, "point"), " failed; ", again, " --retry ", attempts, " tries again"));
-  if (!result.failed.empty()) throw lmx::RunError("[sweep] ended by --fail-fast: " + result.failed);
+    log_info(str(preempted, preempted == 1 ? " point was" : " points were", " preempted; ", again, " continues them"));
+  if (failed > 0) log_info(str(plural(failed, "point"), " failed; ", again, " --retry ", attempts, " tries again"));
+  if (!result.failed.empty()) throw RunError("[sweep] ended by --fail-fast: " + result.failed);
 }
 
 // Refuses options of sbatch that would have no effect.
@@ -290,8 +286,8 @@ void run(Command command, const SweepFlags& o) {
   const bool measure = !fresh && !o.metric.empty();
   if (fresh || measure) write_plan(plan, folder);
   if (!plan.environment.empty())
-    lmx::log_info("the files of this sweep contain the values of environment variables: " + joined(plan.environment));
-  lmx::log_info(str("sweep ", folder.path, ": ", lmx::plural(plan.points.size(), "point")));
+    log_info("the files of this sweep contain the values of environment variables: " + joined(plan.environment));
+  log_info(str("sweep ", folder.path, ": ", plural(plan.points.size(), "point")));
   Journal journal(plan, folder.path);
   if (measure) measure_again(plan, folder, journal);
   Result result;
@@ -377,4 +373,4 @@ void add_sweep(Command app) {
   command.callback([command, o] { run(command, *o); });
 }
 
-}  // namespace lmx_cli
+}  // namespace lmx::app::cli

@@ -15,7 +15,7 @@
 #include "lmx/error.h"
 #include "recipe/recipe.h"
 
-namespace lmx_cli {
+namespace lmx::app::cli {
 namespace {
 
 constexpr const char* kWhich = "last, best, a step, or a file or folder of parameters";
@@ -23,34 +23,34 @@ constexpr const char* kWhich = "last, best, a step, or a file or folder of param
 struct TranslateCommand {
   PluginDirectories directories;
   std::string run, input = "-", output = "-", penalty = "fairseq:0.6", max_length = "1,50";
-  lmx::TranslateOptions options;
+  TranslateOptions options;
   bool stats = false, json = false;
 };
 
 // Reads a,b for at most a x + b tokens: "1,50".
-void read_max_length(const std::string& text, lmx::SearchOptions& search) {
+void read_max_length(const std::string& text, SearchOptions& search) {
   const size_t comma = text.find(',');
-  const auto factor = lmx::parse_double(text.substr(0, comma));
-  const auto offset = comma == std::string::npos ? std::nullopt : lmx::parse_double(text.substr(comma + 1));
+  const auto factor = parse_double(text.substr(0, comma));
+  const auto offset = comma == std::string::npos ? std::nullopt : parse_double(text.substr(comma + 1));
   if (!factor || !offset)
-    throw lmx::UserError(
-        lmx::str("[translate] the greatest length is written a,b for a x + b tokens, as 1,50; got '", text, "'"));
+    throw UserError(
+        str("[translate] the greatest length is written a,b for a x + b tokens, as 1,50; got '", text, "'"));
   search.max_factor = *factor;
   search.max_offset = *offset;
 }
 
 void translate(TranslateCommand o) {
-  lmx::read_length_penalty(o.penalty, o.options.search);
+  read_length_penalty(o.penalty, o.options.search);
   read_max_length(o.max_length, o.options.search);
   o.directories.load();
-  const auto write = o.json ? translate_as_json : lmx::translate_file;
-  const lmx::TranslatedFile done = write(o.run, o.options, o.input, o.output);
+  const auto write = o.json ? translate_as_json : translate_file;
+  const TranslatedFile done = write(o.run, o.options, o.input, o.output);
   if (!o.stats) return;
   const double seconds = std::max(done.seconds, 1e-9);
   const std::string line =
-      lmx::format("%lld sentences, %lld tokens in %.3f s: %.1f tokens/s, %.2f sentences/s\n",
-                  static_cast<long long>(done.lines), static_cast<long long>(done.tokens), done.seconds,
-                  static_cast<double>(done.tokens) / seconds, static_cast<double>(done.lines) / seconds);
+      format("%lld sentences, %lld tokens in %.3f s: %.1f tokens/s, %.2f sentences/s\n",
+             static_cast<long long>(done.lines), static_cast<long long>(done.tokens), done.seconds,
+             static_cast<double>(done.tokens) / seconds, static_cast<double>(done.lines) / seconds);
   std::cerr << line;
 }
 
@@ -60,37 +60,37 @@ struct ScoreCommand {
   std::vector<std::string> tsv;
   std::vector<int64_t> columns{1, 2};
   int64_t max_length = 0;  // 0: 1,000 tokens for pairs, 20,000 for lines
-  lmx::ScorePairsOptions options;
+  ScorePairsOptions options;
 };
 
 // Scores every line separately under a language model.
 void score_text(const ScoreCommand& o) {
-  lmx::ScoreLinesOptions options{o.options.checkpoint, o.options.batch};
+  ScoreLinesOptions options{o.options.checkpoint, o.options.batch};
   options.json = o.options.json;
   options.device = o.options.device;
   if (o.max_length > 0) options.max_length = o.max_length;
-  const lmx::LineScores s = lmx::score_lines(o.run, options, o.source, o.output);
+  const LineScores s = score_lines(o.run, options, o.source, o.output);
   const double mean = s.tokens > 0 ? s.nats / static_cast<double>(s.tokens) : 0;
   const std::string line =
-      lmx::format("%lld lines, %lld %ss (%lld unknown): log-likelihood %.6f nats, nll_nat %.6f, ppl %.2f\n",
-                  static_cast<long long>(s.lines), static_cast<long long>(s.tokens), s.unit.c_str(),
-                  static_cast<long long>(s.unknown), -s.nats, mean, std::exp(mean));
+      format("%lld lines, %lld %ss (%lld unknown): log-likelihood %.6f nats, nll_nat %.6f, ppl %.2f\n",
+             static_cast<long long>(s.lines), static_cast<long long>(s.tokens), s.unit.c_str(),
+             static_cast<long long>(s.unknown), -s.nats, mean, std::exp(mean));
   std::cerr << line;
 }
 
 void score(ScoreCommand o) {
   const bool two = !o.source.empty();
   if (two != o.tsv.empty())
-    throw lmx::UserError(
+    throw UserError(
         "[score] name SRC and TGT, a file of each side; or --tsv and files with a pair a line; or, of a "
         "language model, one file of text");
   o.directories.load();
   if (two && o.target.empty()) return score_text(o);
   if (o.max_length > 0) o.options.max_length = o.max_length;
   if (two) {
-    lmx::score_files(o.run, o.options, o.source, o.target, o.output);
+    score_files(o.run, o.options, o.source, o.target, o.output);
   } else {
-    lmx::score_pairs(o.run, o.options, {.tsv = o.tsv, .columns = {o.columns[0], o.columns[1]}}, o.output);
+    score_pairs(o.run, o.options, {.tsv = o.tsv, .columns = {o.columns[0], o.columns[1]}}, o.output);
   }
 }
 
@@ -176,4 +176,4 @@ void add_score(Command app) {
   command.callback([o] { score(*o); });
 }
 
-}  // namespace lmx_cli
+}  // namespace lmx::app::cli

@@ -6,10 +6,8 @@
 #include "conformance/conformance.h"
 #include "lmx/batcher.h"
 
-namespace lmx_cli::check {
+namespace lmx::app::conformance {
 namespace {
-
-using namespace lmx;
 
 constexpr int64_t kGlobal = 6, kWords = 97, kTokens = 20'000, kSentences = 600;
 
@@ -294,4 +292,4 @@ void check_batcher(Report& report, const Subject& subject) {
   if (report.failures() == 0) BatcherCheck(subject, pairs).run(report);
 }
 
-}  // namespace lmx_cli::check
+}  // namespace lmx::app::conformance

@@ -10,10 +10,8 @@
 #include "backend/cuda.h"
 #include "conformance/conformance.h"
 
-namespace lmx_cli::check {
+namespace lmx::app::conformance {
 namespace {
-
-using namespace lmx;
 
 const std::vector<int64_t> kSizes{1, 2, 3, 7, 64, 65, 1000, 4099};
 
@@ -180,9 +178,9 @@ void check_codec(Report& report, const Subject& subject) {
   report.run("construction", [&] {
     const CodecCheck check(subject);
     if (subject.device.kind == Device::Kind::cpu) return std::string("on the CPU");
-    return str("on ", lmx::name_of(subject.device), ", ", describe(cuda_device_info(subject.device.index)));
+    return str("on ", name_of(subject.device), ", ", describe(cuda_device_info(subject.device.index)));
   });
   if (report.failures() == 0) CodecCheck(subject).run(report);
 }
 
-}  // namespace lmx_cli::check
+}  // namespace lmx::app::conformance

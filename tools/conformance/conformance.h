@@ -10,7 +10,7 @@
 #include "lmx/plugin.h"
 #include "lmx/tensor.h"
 
-namespace lmx_cli::check {
+namespace lmx::app::conformance {
 
 // A check failed. The text contains the observed and the expected result.
 struct Failed : std::runtime_error {
@@ -18,7 +18,7 @@ struct Failed : std::runtime_error {
 };
 template <class... Args>
 [[noreturn]] void fail(const Args&... args) {
-  throw Failed(lmx::str(args...));
+  throw Failed(str(args...));
 }
 // A check does not apply. The text gives the reason.
 struct Skipped : std::runtime_error {
@@ -38,21 +38,21 @@ class Report {
 };
 
 struct Subject {
-  const lmx::PluginInfo& plugin;
-  lmx::Node config;  // the plugin's subtree of a recipe, with `name`
+  const PluginInfo& plugin;
+  Node config;  // the plugin's subtree of a recipe, with `name`
   // A strategy that does not promise the exact sum; a loss whose gradient is an approximation.
   bool approximate = false;
-  lmx::Device device = {};  // of the ranks of a strategy, and of a codec
+  Device device = {};  // of the ranks of a strategy, and of a codec
 };
 void check_model(Report& report, const Subject& subject);
 // Compares a model on a CUDA device with the CPU: features, gradients, states.
-void check_model_on(Report& report, const Subject& subject, lmx::Device device);
+void check_model_on(Report& report, const Subject& subject, Device device);
 void check_sync(Report& report, const Subject& subject);
 void check_batcher(Report& report, const Subject& subject);
 void check_loss(Report& report, const Subject& subject);
 void check_optimizer(Report& report, const Subject& subject);
 // Compares an optimizer on a CUDA device with the CPU: parameters and states.
-void check_optimizer_on(Report& report, const Subject& subject, lmx::Device device);
+void check_optimizer_on(Report& report, const Subject& subject, Device device);
 void check_schedule(Report& report, const Subject& subject);
 void check_metric(Report& report, const Subject& subject);
 // On the subject's device; on a CUDA device also compares it with the CPU.
@@ -64,26 +64,26 @@ inline constexpr char kBegins = '\x01';
 // Values of tensors in the host's memory, for comparisons.
 
 // Element i of an f32 or f64 tensor.
-double at(const lmx::Tensor& t, int64_t i);
+double at(const Tensor& t, int64_t i);
 
 // Returns the largest difference of two tensors' elements, divided by the largest element; infinite if a size differs
 // or an element is not finite.
-double difference(const lmx::Tensor& a, const lmx::Tensor& b);
+double difference(const Tensor& a, const Tensor& b);
 
 // Returns whether shape, type and all bytes are equal.
-bool same_bytes(const lmx::Tensor& a, const lmx::Tensor& b);
+bool same_bytes(const Tensor& a, const Tensor& b);
 
 // An f32 or f64 tensor of normal random values with this standard deviation, which depend on the seed alone.
-lmx::Tensor normal_values(lmx::Shape shape, lmx::DType type, uint64_t seed, double deviation = 1);
+Tensor normal_values(Shape shape, DType type, uint64_t seed, double deviation = 1);
 
 // The batches on which models are checked.
 
 inline constexpr int64_t kVocabulary = 23, kSequences = 3, kLength = 6;
 
 // Returns sequences `first` to `last` of a text batch, positions `begin` to `end`.
-lmx::Batch text_batch(int64_t first = 0, int64_t last = kSequences, int64_t begin = 0, int64_t end = kLength);
+Batch text_batch(int64_t first = 0, int64_t last = kSequences, int64_t begin = 0, int64_t end = kLength);
 
 // Returns pairs of sentences of 4 and 3, 6 and 5, 8 and 7 words, including </s>.
-lmx::Batch pair_batch(int64_t first = 0, int64_t last = kSequences);
+Batch pair_batch(int64_t first = 0, int64_t last = kSequences);
 
-}  // namespace lmx_cli::check
+}  // namespace lmx::app::conformance

@@ -5,10 +5,8 @@
 
 #include "conformance/sync.h"
 
-namespace lmx_cli::check {
+namespace lmx::app::conformance {
 namespace {
-
-using namespace lmx;
 
 constexpr double kSame = 1e-5;
 
@@ -98,4 +96,4 @@ void observe_mean(Communicator& comm, const Subject& s, Observation& seen) {
                          "check it with a larger share (--config)"));
 }
 
-}  // namespace lmx_cli::check
+}  // namespace lmx::app::conformance

@@ -9,10 +9,8 @@
 #include "conformance/conformance.h"
 #include "lmx/gradcheck.h"
 
-namespace lmx_cli::check {
+namespace lmx::app::conformance {
 namespace {
-
-using namespace lmx;
 
 constexpr int64_t kLossWords = 23, kWidth = 5, kTargets = 12;
 constexpr double kSameLoss = 1e-4;  // relative difference that additions in f32 explain
@@ -303,4 +301,4 @@ void check_loss(Report& report, const Subject& subject) {
   if (check) check->run(report);
 }
 
-}  // namespace lmx_cli::check
+}  // namespace lmx::app::conformance

@@ -11,10 +11,8 @@
 #include "conformance/conformance.h"
 #include "lmx/random.h"
 
-namespace lmx_cli::check {
+namespace lmx::app::conformance {
 namespace {
-
-using namespace lmx;
 
 constexpr int64_t kMetricWords = 40, kPredictions = 300, kMostWords = int64_t{1} << 20;
 constexpr double kRounding = 1e-9;
@@ -153,4 +151,4 @@ void check_metric(Report& report, const Subject& subject) {
   if (report.failures() == 0) MetricCheck(subject).run(report);
 }
 
-}  // namespace lmx_cli::check
+}  // namespace lmx::app::conformance

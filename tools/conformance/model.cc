@@ -9,10 +9,8 @@
 #include "lmx/model.h"
 #include "lmx/ops.h"
 
-namespace lmx_cli::check {
+namespace lmx::app::conformance {
 namespace {
-
-using namespace lmx;
 
 // On a CUDA device: the same values as on the CPU, up to rounding.
 
@@ -417,4 +415,4 @@ void check_model(Report& report, const Subject& subject) {
   if (check) check->run(report);
 }
 
-}  // namespace lmx_cli::check
+}  // namespace lmx::app::conformance

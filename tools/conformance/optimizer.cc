@@ -10,10 +10,8 @@
 #include "backend/cuda.h"
 #include "conformance/conformance.h"
 
-namespace lmx_cli::check {
+namespace lmx::app::conformance {
 namespace {
-
-using namespace lmx;
 
 constexpr double kRate = 0.01;
 constexpr double kSameUpdate = 1e-5;  // relative difference that roundings in f32 explain
@@ -394,7 +392,7 @@ std::string compare_with_cpu(const Subject& s, Device device) {
   const auto compare = [&](const std::string& name, const Tensor& own, const Tensor& cpu) {
     const double apart = difference(on_host(there.ctx(), own), cpu);
     if (!(apart <= kRounding))
-      fail(name, " differs on ", lmx::name_of(device), " by ", apart, " of its size after 3 updates");
+      fail(name, " differs on ", name_of(device), " by ", apart, " of its size after 3 updates");
     most = std::max(most, apart);
   };
   for (const std::string& name : here.params().names()) compare(name, there.at(name).value(), here.at(name).value());
@@ -417,4 +415,4 @@ void check_optimizer(Report& report, const Subject& subject) {
   if (report.failures() == 0) OptimizerCheck(subject).run(report);
 }
 
-}  // namespace lmx_cli::check
+}  // namespace lmx::app::conformance

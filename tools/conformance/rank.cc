@@ -7,9 +7,7 @@
 #include "backend/cuda.h"
 #include "comm/rank_device.h"
 
-namespace lmx_cli::check {
-
-using namespace lmx;
+namespace lmx::app::conformance {
 
 bool same_bits(const Values& a, const Values& b) {
   const auto equal = [](const std::vector<float>& x, const std::vector<float>& y) {
@@ -158,7 +156,7 @@ std::unique_ptr<RankRun> RankRun::resumed(const Subject& s) {
     if (static_cast<int>(r) != ctx_.rank) states[r].clear();
   auto other = std::make_unique<RankRun>(comm_, s);
   other->rule_->load(ctx_, states);
-  other->rule_->load_common(ctx_, check::gather_states(ctx_, rule_->common_state())[0]);
+  other->rule_->load_common(ctx_, app::conformance::gather_states(ctx_, rule_->common_state())[0]);
   return other;
 }
 
@@ -169,4 +167,4 @@ std::vector<float> RankRun::dense(const ParameterSpec& p) {
   return {read.get().begin(), read.get().end()};
 }
 
-}  // namespace lmx_cli::check
+}  // namespace lmx::app::conformance

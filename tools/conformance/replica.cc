@@ -5,10 +5,8 @@
 #include "conformance/sync.h"
 #include "train/replicas.h"
 
-namespace lmx_cli::check {
+namespace lmx::app::conformance {
 namespace {
-
-using namespace lmx;
 
 // The values of one rank and their synchronisation. Instead of an update, the values change by random numbers.
 class ReplicaRun {
@@ -25,10 +23,10 @@ class ReplicaRun {
     own_ = anchors_->copy(ctx_);
     Node sgd = Node::map();
     sgd.set("name", Node::string("sgd"));
-    replicas_ = std::make_unique<train::Replicas>(std::vector<const BoundRule*>{&rule_}, *anchors_, own_,
-                                                  make_optimizer(sgd, "optimizer"), true);
+    replicas_ = std::make_unique<Replicas>(std::vector<const BoundRule*>{&rule_}, *anchors_, own_,
+                                           make_optimizer(sgd, "optimizer"), true);
   }
-  train::Replicas& replicas() { return *replicas_; }
+  Replicas& replicas() { return *replicas_; }
   Context& ctx() { return ctx_; }
 
   // The largest of each number over all fragments.
@@ -109,7 +107,7 @@ class ReplicaRun {
   BoundRule rule_;
   std::shared_ptr<ParameterStore> anchors_;
   ParameterStore own_;
-  std::unique_ptr<train::Replicas> replicas_;
+  std::unique_ptr<Replicas> replicas_;
 };
 
 class ReplicaCheck {
@@ -212,4 +210,4 @@ Observation observe_replicas(Communicator& comm, const Subject& subject) {
   return ReplicaCheck(comm, subject).all();
 }
 
-}  // namespace lmx_cli::check
+}  // namespace lmx::app::conformance

@@ -8,12 +8,12 @@
 #include "lmx/error.h"
 #include "lmx/random.h"
 
-namespace lmx_cli::check {
+namespace lmx::app::conformance {
 
 void Report::run(const std::string& name, const std::function<std::string()>& body) {
   std::cout << kBegins << name << std::endl;
   const auto line = [&](const char* verdict, const std::string& text) {
-    std::cout << verdict << lmx::padded(name, 13) << " " << text << std::endl;
+    std::cout << verdict << padded(name, 13) << " " << text << std::endl;
   };
   try {
     const std::string seen = body();
@@ -29,8 +29,6 @@ void Report::run(const std::string& name, const std::function<std::string()>& bo
     line("FAIL  ", "threw what is no std::exception");
   }
 }
-
-using namespace lmx;
 
 double at(const Tensor& t, int64_t i) {
   return t.dtype() == DType::f64 ? t.data<double>()[i] : static_cast<double>(t.data<float>()[i]);
@@ -122,4 +120,4 @@ Batch pair_batch(int64_t first, int64_t last) {
   return b;
 }
 
-}  // namespace lmx_cli::check
+}  // namespace lmx::app::conformance

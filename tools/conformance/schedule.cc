@@ -7,10 +7,8 @@
 
 #include "conformance/conformance.h"
 
-namespace lmx_cli::check {
+namespace lmx::app::conformance {
 namespace {
-
-using namespace lmx;
 
 constexpr double kBase = 0.3;
 constexpr int64_t kScheduleSteps = 1000, kStepsOfEpoch = 90;
@@ -63,7 +61,8 @@ class ScheduleCheck {
     for (int64_t update = 0; update <= 2 * kScheduleSteps; ++update) {
       const double rate = schedule.rate(at_update(update));
       if (!std::isfinite(rate) || rate < 0)
-        fail("the rate of update ", update, " of ", kScheduleSteps, when, " is ", rate, ", expected a finite number from 0");
+        fail("the rate of update ", update, " of ", kScheduleSteps, when, " is ", rate,
+             ", expected a finite number from 0");
     }
   }
 
@@ -164,4 +163,4 @@ void check_schedule(Report& report, const Subject& subject) {
   if (report.failures() == 0) ScheduleCheck(subject).run(report);
 }
 
-}  // namespace lmx_cli::check
+}  // namespace lmx::app::conformance

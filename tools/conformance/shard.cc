@@ -7,10 +7,8 @@
 #include "nn/state_dict.h"
 #include "recipe/exchanger.h"
 
-namespace lmx_cli::check {
+namespace lmx::app::conformance {
 namespace {
-
-using namespace lmx;
 
 // Two blocks of kSumBlock elements, exactly one, and less.
 std::vector<ParameterSpec> divided_parameters() {
@@ -246,4 +244,4 @@ Observation observe_shards(Communicator& comm, const Subject& subject) {
   return ShardCheck(comm, subject).all();
 }
 
-}  // namespace lmx_cli::check
+}  // namespace lmx::app::conformance

@@ -6,10 +6,8 @@
 #include "backend/counting/device.h"
 #include "recipe/sync_rules.h"
 
-namespace lmx_cli::check {
+namespace lmx::app::conformance {
 namespace {
-
-using namespace lmx;
 
 class SyncCheck {
  public:
@@ -168,4 +166,4 @@ void check_sync(Report& report, const Subject& subject) {
   }
 }
 
-}  // namespace lmx_cli::check
+}  // namespace lmx::app::conformance

@@ -17,12 +17,12 @@
 #include "lmx/sync.h"
 #include "sync/unit_queue.h"
 
-namespace lmx_cli::check {
+namespace lmx::app::conformance {
 
 // The exchange of one unit in one step.
 struct UnitExchange {
   std::string name;  // the unit's first parameter
-  lmx::UnitBytes bytes = {};
+  UnitBytes bytes = {};
 };
 
 // The observations on one rank.
@@ -44,26 +44,26 @@ struct Observation {
 };
 
 // Runs the checks "units", "ledger", "ranks", "determinism", "state", "rows" and "sum" over some steps.
-Observation observe_steps(lmx::Communicator& comm, const Subject& subject);
+Observation observe_steps(Communicator& comm, const Subject& subject);
 
 // The exchange of these steps on a device that counts, as plans and estimates see it. Adds the differences from `seen`
 // to its check "counted".
-void observe_counted(lmx::Communicator& comm, const Subject& subject, Observation& seen);
+void observe_counted(Communicator& comm, const Subject& subject, Observation& seen);
 
 // The checks "ledger", "ranks", "determinism", "state" and "rest" of a ReplicaStrategy over two rounds. observe_steps()
 // calls it. On a device that counts, only what is exchanged is observed.
-Observation observe_replicas(lmx::Communicator& comm, const Subject& subject);
+Observation observe_replicas(Communicator& comm, const Subject& subject);
 
 // The checks "ledger", "ranks", "determinism", "update", "divided" and "state" of a ShardStrategy. observe_steps()
 // calls it. On a device that counts, only what is exchanged is observed.
-Observation observe_shards(lmx::Communicator& comm, const Subject& subject);
+Observation observe_shards(Communicator& comm, const Subject& subject);
 
 // The checks "discard", "rescale" and "mean" of the residual that a strategy keeps for later steps. If all steps have
 // the same gradient, the mean result of a strategy that later sends what it left out converges to the sum. That of a
 // strategy that scales the sum, or sends residuals twice, does not.
-void observe_discard(lmx::Communicator& comm, const Subject& subject, Observation& seen);
-void observe_rescale(lmx::Communicator& comm, const Subject& subject, Observation& seen);
-void observe_mean(lmx::Communicator& comm, const Subject& subject, Observation& seen);
+void observe_discard(Communicator& comm, const Subject& subject, Observation& seen);
+void observe_rescale(Communicator& comm, const Subject& subject, Observation& seen);
+void observe_mean(Communicator& comm, const Subject& subject, Observation& seen);
 inline constexpr int kMeanSteps = 256;
 inline constexpr double kMeanBound = 0.3;
 
@@ -74,7 +74,7 @@ inline constexpr int kSteps = 5, kSavedStep = 3;  // the state is saved before k
 
 // Returns tables with row-sparse gradients, a matrix, and vectors. `tiny` has fewer rows than the largest groups have
 // ranks; `edge` has fewer columns than a vector of the CPU has lanes.
-std::vector<lmx::ParameterSpec> parameters();
+std::vector<ParameterSpec> parameters();
 
 // A rank's gradient of a parameter.
 struct Own {
@@ -84,9 +84,9 @@ struct Own {
 };
 // Step 1: rank 1 has no gradients. Step 2: no rank uses a row of `emb`, and rows of `softmax` cancel. Step 4: zeros and
 // negative zeros.
-Own own_of(int rank, int step, const lmx::ParameterSpec& p);
+Own own_of(int rank, int step, const ParameterSpec& p);
 // Replaces the gradient of `var` by `own` multiplied by `factor`.
-void give(lmx::Context& ctx, lmx::Var& var, const Own& own, float factor = 1);
+void give(Context& ctx, Var& var, const Own& own, float factor = 1);
 
 // By parameter and rank: the rows that SyncStrategy::selected_rows() returns. Parameters of which all rows are
 // exchanged are absent.
@@ -97,7 +97,7 @@ struct Sum {
   std::vector<double> sum, size;  // `size`: the sum of absolute values, which bounds the rounding error
   std::set<int32_t> rows;         // rows that any rank has; empty for a dense gradient of which all rows are exchanged
 };
-Sum sum_of(int ranks, int step, const lmx::ParameterSpec& p, const SelectedRows& selected);
+Sum sum_of(int ranks, int step, const ParameterSpec& p, const SelectedRows& selected);
 
 // One rank of a group in which a sync strategy is checked.
 
@@ -107,16 +107,16 @@ bool same_bits(const Values& a, const Values& b);
 uint64_t digest(const Values& values);
 
 // The context of a rank that computes on `device`.
-lmx::Context context_of(lmx::Communicator& comm, lmx::Device device);
+Context context_of(Communicator& comm, Device device);
 
 // Collective. The bytes that the ranks have sent and no rank has received, of all or else of those between nodes.
-double unreceived(lmx::Communicator& comm, const lmx::UnitBytes& bytes);
+double unreceived(Communicator& comm, const UnitBytes& bytes);
 
 // Returns the states of all ranks, as SyncRule::load() receives them from a checkpoint. Collective.
-std::vector<lmx::StateDict> gather_states(lmx::Context& ctx, const lmx::StateDict& own);
+std::vector<StateDict> gather_states(Context& ctx, const StateDict& own);
 
 // Creates a group of virtual ranks. `per_node`: ranks of each node; 0: one node.
-std::unique_ptr<lmx::CommGroup> virtual_group(int ranks, int per_node = 0);
+std::unique_ptr<CommGroup> virtual_group(int ranks, int per_node = 0);
 
 // The gradients of a step: those of step `of` (see own_of()), multiplied by `factor`.
 struct Given {
@@ -127,16 +127,16 @@ struct Given {
 // The strategy and the parameters of one rank.
 class RankRun {
  public:
-  RankRun(lmx::Communicator& comm, const Subject& s);
+  RankRun(Communicator& comm, const Subject& s);
 
   bool server() { return rule_->server() != nullptr; }    // then strategy() must not be called
   bool replica() { return rule_->replica() != nullptr; }  // the same
   bool shard() { return rule_->shard() != nullptr; }      // the same
-  bool direction() const { return rule_->result() != lmx::SyncResult::sum; }
+  bool direction() const { return rule_->result() != SyncResult::sum; }
   // parameters(), without tables if the strategy takes dense gradients alone.
-  const std::vector<lmx::ParameterSpec>& specs() const { return specs_; }
-  lmx::SyncStrategy& strategy() { return *rule_->strategy(); }
-  lmx::Context& ctx() { return ctx_; }
+  const std::vector<ParameterSpec>& specs() const { return specs_; }
+  SyncStrategy& strategy() { return *rule_->strategy(); }
+  Context& ctx() { return ctx_; }
   const std::vector<std::vector<std::string>>& units() const { return units_; }
 
   // Runs begin_step() and reduce() of every unit. A step ends with after_step(), or with discard() and after_step() if
@@ -150,12 +150,12 @@ class RankRun {
 
   // The following functions describe the last reduce().
   const Values& values() const { return values_; }
-  const lmx::Gradient& gradient(const std::string& name) const { return vars_.at(name).grad(); }
+  const Gradient& gradient(const std::string& name) const { return vars_.at(name).grad(); }
   const SelectedRows& selected() const { return selected_; }
   const std::vector<UnitExchange>& exchanged() const { return exchanged_; }
 
   // Returns the states of all ranks, as load() receives them from a checkpoint. Collective.
-  std::vector<lmx::StateDict> gather_states() { return check::gather_states(ctx_, rule_->state()); }
+  std::vector<StateDict> gather_states() { return app::conformance::gather_states(ctx_, rule_->state()); }
   // A run that continues from the state of this one, of which a rank gets its own part, as ranks that are processes.
   // Collective.
   std::unique_ptr<RankRun> resumed(const Subject& s);
@@ -163,20 +163,20 @@ class RankRun {
 
  private:
   void post_unit(const Given& given, const std::vector<std::string>& names);
-  void reduce_unit(const std::vector<lmx::ParameterSpec>& specs);
+  void reduce_unit(const std::vector<ParameterSpec>& specs);
   SelectedRows gather_selected();
-  std::vector<float> dense(const lmx::ParameterSpec& p);
+  std::vector<float> dense(const ParameterSpec& p);
 
-  lmx::Communicator& comm_;
-  lmx::Context ctx_;
-  std::vector<lmx::ParameterSpec> specs_;
-  std::unique_ptr<lmx::SyncRule> rule_;
-  std::map<std::string, lmx::Var> vars_;
+  Communicator& comm_;
+  Context ctx_;
+  std::vector<ParameterSpec> specs_;
+  std::unique_ptr<SyncRule> rule_;
+  std::map<std::string, Var> vars_;
   std::vector<std::vector<std::string>> units_;
   Values values_;
   SelectedRows selected_;
   std::vector<UnitExchange> exchanged_;
-  lmx::train::UnitQueue queue_;  // ends before what its jobs use
+  UnitQueue queue_;  // ends before what its jobs use
 };
 
-}  // namespace lmx_cli::check
+}  // namespace lmx::app::conformance

@@ -8,9 +8,7 @@
 
 #include "lmx/row_sync.h"
 
-namespace lmx_cli::check {
-
-using namespace lmx;
+namespace lmx::app::conformance {
 
 std::vector<ParameterSpec> parameters() {
   return {{"emb", {53, 16}, {}, true},      {"tiny", {3, 5}, {}, true},  {"gate", {24, 33}, {}, false},
@@ -303,4 +301,4 @@ void observe_counted(Communicator& comm, const Subject& subject, Observation& se
   }
 }
 
-}  // namespace lmx_cli::check
+}  // namespace lmx::app::conformance

@@ -277,9 +277,9 @@ void ServerStrategy::load(Context& ctx, const std::vector<StateDict>& ranks) {
   const StateDict& own = ranks[static_cast<size_t>(ctx.rank)];
   s.own_shard().load(own);
   std::vector<StateDict> residuals;
-  for (const StateDict& state : ranks) residuals.push_back(train::with_prefix(state, kResidual));
+  for (const StateDict& state : ranks) residuals.push_back(with_prefix(state, kResidual));
   s.pushes.load(ctx, residuals);
-  const StateDict replica = train::with_prefix(own, kReplica);
+  const StateDict replica = with_prefix(own, kReplica);
   for (const ParameterSpec& spec : s.env.params) {
     Var& param = s.tools.replica->at(spec.name);
     const auto found = replica.find(spec.name);

@@ -8,7 +8,7 @@
 #include "base/output_file.h"
 #include "lmx/error.h"
 
-namespace lmx::train {
+namespace lmx {
 namespace {
 
 constexpr const char* kTitle = "lmx schedule 1: ";
@@ -139,4 +139,4 @@ void WorkerClock::require(int64_t steps) const {
                         "; this run takes ", steps, ". Set train.steps to at most that"));
 }
 
-}  // namespace lmx::train
+}  // namespace lmx

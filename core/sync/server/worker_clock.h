@@ -9,7 +9,7 @@
 #include "lmx/param_server.h"
 #include "lmx/random.h"
 
-namespace lmx::train {
+namespace lmx {
 
 // State that the workers of a process share; only the worker whose turn it is may access it.
 struct WorkerBoard {
@@ -52,4 +52,4 @@ class WorkerClock {
   std::vector<double> turns_;  // positions of this worker's events in a replayed schedule
 };
 
-}  // namespace lmx::train
+}  // namespace lmx

@@ -7,7 +7,7 @@
 #include "runfiles/checkpoint.h"
 #include "train/loop/update.h"
 
-namespace lmx::train {
+namespace lmx {
 namespace {
 
 // True if an element's exponent, the bits of `mask`, has the value of infinities and NaN.
@@ -91,4 +91,4 @@ void Checkpointer::save(StateDict own) {
   log_.count_traffic();
 }
 
-}  // namespace lmx::train
+}  // namespace lmx

@@ -3,7 +3,7 @@
 
 #include "train/loop/run_log.h"
 
-namespace lmx::train {
+namespace lmx {
 
 class Checkpointer {
  public:
@@ -21,4 +21,4 @@ class Checkpointer {
   int64_t saved_ = -1;
 };
 
-}  // namespace lmx::train
+}  // namespace lmx

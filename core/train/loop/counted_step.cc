@@ -16,7 +16,7 @@
 #include "train/loop/update.h"
 #include "train/loop/validator.h"
 
-namespace lmx::train {
+namespace lmx {
 namespace {
 
 constexpr int64_t kSteps = 2;
@@ -25,7 +25,7 @@ constexpr int64_t kSteps = 2;
 // candidates, those. Words of the batch are drawn for each rank; ranks whose candidates have the same key share them.
 class DrawnPeers final : public comm::PeerIds {
  public:
-  explicit DrawnPeers(const data::WordLaw& law) : law_(law) {}
+  explicit DrawnPeers(const WordLaw& law) : law_(law) {}
 
   // `batch`: the targets of the counted rank. `keys`: of the candidates, by rank.
   void begin_step(int64_t step, std::vector<int32_t> batch, std::vector<uint64_t> keys, uint64_t own_key,
@@ -88,12 +88,12 @@ class DrawnPeers final : public comm::PeerIds {
     std::vector<int32_t>& set = sets_[{own.size(), key}];
     if (!set.empty()) return set;
     std::set_difference(own.begin(), own.end(), batch_.begin(), batch_.end(), std::back_inserter(set));
-    if (key != own_key_) set = data::drawn_words(key, static_cast<int64_t>(set.size()), vocabulary_);
+    if (key != own_key_) set = drawn_words(key, static_cast<int64_t>(set.size()), vocabulary_);
     return set;
   }
 
-  data::WordLaw law_;
-  std::optional<data::DrawnWords> words_;
+  WordLaw law_;
+  std::optional<DrawnWords> words_;
   std::vector<int32_t> batch_;
   std::vector<uint64_t> keys_;
   uint64_t own_key_ = 0;
@@ -231,7 +231,7 @@ StepMemory run_steps(const Recipe& recipe, CommGroup& group, const SessionStart&
 }
 
 StepMemory count_steps(const Recipe& recipe, const comm::CountedRank& rank, const SessionStart& start,
-                       const data::WordLaw& law) {
+                       const WordLaw& law) {
   const auto peers = std::make_shared<DrawnPeers>(law);
   Recording recording(counting_device(start.device->index));
   StepMemory counted;
@@ -244,4 +244,4 @@ StepMemory count_steps(const Recipe& recipe, const comm::CountedRank& rank, cons
   return counted;
 }
 
-}  // namespace lmx::train
+}  // namespace lmx

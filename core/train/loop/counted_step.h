@@ -15,7 +15,7 @@
 #include "lmx/param_server.h"
 #include "train/session.h"
 
-namespace lmx::train {
+namespace lmx {
 
 // The memory of two steps and a validation on the rank that needs most. One worker of a parameter server is counted.
 struct StepMemory {
@@ -34,6 +34,6 @@ StepMemory run_steps(const Recipe& recipe, CommGroup& group, const SessionStart&
 // The same on one rank of a group whose other ranks do not exist, on a device that counts. `law`: of the words of the
 // other ranks.
 StepMemory count_steps(const Recipe& recipe, const comm::CountedRank& rank, const SessionStart& start,
-                       const data::WordLaw& law = {});
+                       const WordLaw& law = {});
 
-}  // namespace lmx::train
+}  // namespace lmx

@@ -9,7 +9,7 @@
 #include "train/loop/worker_state.h"
 #include "train/signals.h"
 
-namespace lmx::train {
+namespace lmx {
 
 Meetings::Meetings(RunState& run, RunLog& log, std::function<void()> validate_and_save)
     : run_(run), s_(run.s), log_(log), validate_and_save_(std::move(validate_and_save)), next_(after(run.at.step)) {}
@@ -64,4 +64,4 @@ Lap Meetings::gather() {
   return group;
 }
 
-}  // namespace lmx::train
+}  // namespace lmx

@@ -6,7 +6,7 @@
 
 #include "train/loop/run_log.h"
 
-namespace lmx::train {
+namespace lmx {
 
 class Meetings {
  public:
@@ -33,4 +33,4 @@ class Meetings {
 // Collective. Throws Diverged on all ranks if one of them has a `failure`.
 void end_failed(Communicator& comm, const std::string& failure);
 
-}  // namespace lmx::train
+}  // namespace lmx

@@ -12,7 +12,7 @@
 #include "tensor/caching_allocator.h"
 #include "train/loop/step.h"
 
-namespace lmx::train {
+namespace lmx {
 namespace {
 
 // The sentences of a rank's items in a step, which its passes divide.
@@ -39,7 +39,7 @@ std::vector<PairShape> passes_of(const PairArray& pairs, const std::vector<std::
   for (const std::vector<int64_t>& item : items) sentences.insert(sentences.end(), item.begin(), item.end());
   for (const int64_t i : sentences) lengths.push_back(static_cast<int64_t>(pairs.target(i).size()));
   size_t begin = 0;
-  for (const size_t end : data::pass_ends(lengths, tokens)) {
+  for (const size_t end : pass_ends(lengths, tokens)) {
     shapes.push_back(shape_of(pairs, std::span(sentences).subspan(begin, end - begin)));
     begin = end;
   }
@@ -176,4 +176,4 @@ Rehearsal rehearse(Session& s, const LargestBatch& batch, int64_t cap) {
   return result;
 }
 
-}  // namespace lmx::train
+}  // namespace lmx

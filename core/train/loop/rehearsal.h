@@ -6,7 +6,7 @@
 
 #include "train/session.h"
 
-namespace lmx::train {
+namespace lmx {
 
 // The step of an epoch whose largest forward pass has the most tokens.
 struct LargestBatch {
@@ -31,4 +31,4 @@ struct Rehearsal {
 // must be cleared before the first step is trained. Collective.
 Rehearsal rehearse(Session& session, const LargestBatch& batch, int64_t cap);
 
-}  // namespace lmx::train
+}  // namespace lmx

@@ -5,7 +5,7 @@
 
 #include "backend/counting/device.h"
 
-namespace lmx::train {
+namespace lmx {
 
 ReplicaLoop::ReplicaLoop(RunState& run, RunLog& log, StepRunner& steps, Updater& updater,
                          std::function<void()> validate_and_save)
@@ -59,4 +59,4 @@ std::string update_replica(Session& s, StepRunner& steps, Updater& updater, int6
   });
 }
 
-}  // namespace lmx::train
+}  // namespace lmx

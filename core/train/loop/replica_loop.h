@@ -9,7 +9,7 @@
 #include "train/loop/meetings.h"
 #include "train/loop/update.h"
 
-namespace lmx::train {
+namespace lmx {
 
 class ReplicaLoop {
  public:
@@ -33,4 +33,4 @@ class ReplicaLoop {
 // Computes the gradients of this rank and makes its update. Returns the error that ends the run, or "".
 std::string update_replica(Session& s, StepRunner& steps, Updater& updater, int64_t step, StepLoss& loss);
 
-}  // namespace lmx::train
+}  // namespace lmx

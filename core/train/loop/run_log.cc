@@ -7,7 +7,7 @@
 #include "base/text.h"
 #include "lmx/log.h"
 
-namespace lmx::train {
+namespace lmx {
 namespace {
 
 // " padding 0.021 step_spread 0.12 loss_scale 256": values that log.txt has in addition to the terminal's line.
@@ -239,4 +239,4 @@ void RunLog::write_step(const Lap& lap) {
   durations_.clear();
 }
 
-}  // namespace lmx::train
+}  // namespace lmx

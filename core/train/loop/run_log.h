@@ -12,7 +12,7 @@
 #include "runfiles/traffic.h"
 #include "train/loop/step.h"
 
-namespace lmx::train {
+namespace lmx {
 
 // Steps, tokens and seconds since the last record: those of this rank, or of all workers (mean of steps, sum of tokens,
 // maximum of seconds).
@@ -70,4 +70,4 @@ class RunLog {
   std::map<int64_t, int64_t> durations_;  // number of sub-batches by duration_bin()
 };
 
-}  // namespace lmx::train
+}  // namespace lmx

@@ -12,7 +12,7 @@
 #include "lmx/plugin.h"
 #include "train/signals.h"
 
-namespace lmx::train {
+namespace lmx {
 namespace {
 
 // sum += terms. An empty sum means zeros.
@@ -42,7 +42,7 @@ std::vector<Batch> StepRunner::draw(int64_t step) const {
     if (batch.sequences() > 0) share.push_back(std::move(batch));  // an epoch's last step may have fewer batches
   }
   const int64_t tokens = s_.recipe.batch.micro_tokens;
-  return s_.sub_batches() && tokens > 0 ? data::in_passes(share, tokens, s_.ctx.host) : share;
+  return s_.sub_batches() && tokens > 0 ? in_passes(share, tokens, s_.ctx.host) : share;
 }
 
 StepPlan StepRunner::begin(std::span<const Batch> share, int64_t step) {
@@ -183,4 +183,4 @@ StepLoss StepRunner::agree(const StepLoss& own) {
   return sum;
 }
 
-}  // namespace lmx::train
+}  // namespace lmx

@@ -7,7 +7,7 @@
 
 #include "train/position.h"
 
-namespace lmx::train {
+namespace lmx {
 
 // Forward and backward pass of a sub-batch, in seconds since the step began.
 struct SubBatchTime {
@@ -67,4 +67,4 @@ class StepRunner {
   double own_terms_ = 1;  // those of this rank's part of the step
 };
 
-}  // namespace lmx::train
+}  // namespace lmx

@@ -8,7 +8,7 @@
 #include "train/loop/worker_state.h"
 #include "train/signals.h"
 
-namespace lmx::train {
+namespace lmx {
 
 Trainer::Trainer(Session& session, std::string directory, const Position& at, int64_t until)
     : Trainer(session, std::move(directory), at, until, session.separate_steps() ? StepOf::worker : StepOf::group) {}
@@ -118,4 +118,4 @@ int Trainer::interrupted() {
   return 128 + run_.signal;
 }
 
-}  // namespace lmx::train
+}  // namespace lmx

@@ -13,7 +13,7 @@
 #include "train/loop/validator.h"
 #include "train/loop/worker_loop.h"
 
-namespace lmx::train {
+namespace lmx {
 
 class Trainer {
  public:
@@ -58,4 +58,4 @@ class Trainer {
   std::optional<ReplicaLoop> replicas_;  // if ranks have their own values of all parameters between synchronisations
 };
 
-}  // namespace lmx::train
+}  // namespace lmx

@@ -14,7 +14,7 @@
 #include "lmx/log.h"
 #include "lmx/shard_strategy.h"
 
-namespace lmx::train {
+namespace lmx {
 namespace {
 
 constexpr int64_t kMaxSkipsInARow = 20;  // after more skips the parameters themselves are probably invalid
@@ -291,4 +291,4 @@ double Updater::learning_rate(int64_t step) const {
   return run_.at.lr_scale * s_.schedule->rate({run_.at.updates, epoch, s_.shared->total_steps});
 }
 
-}  // namespace lmx::train
+}  // namespace lmx

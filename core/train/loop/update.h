@@ -10,7 +10,7 @@
 
 #include "train/loop/step.h"
 
-namespace lmx::train {
+namespace lmx {
 
 // The error that ends a run if `train.on_divergence` is `stop`.
 class Diverged : public RunError {
@@ -101,4 +101,4 @@ std::pair<StepLoss, ClipResult> results_of(const Session& s, StepRunner& steps, 
 std::pair<StepLoss, GradientMeasure> worker_gradients(Session& s, StepRunner& steps, std::span<const Batch> share,
                                                       const StepPlan& plan);
 
-}  // namespace lmx::train
+}  // namespace lmx

@@ -9,7 +9,7 @@
 #include "lmx/log.h"
 #include "train/signals.h"
 
-namespace lmx::train {
+namespace lmx {
 
 SplitScore score_validation(Session& s, int64_t tokens) {
   const TrainConfig& t = s.recipe.train;
@@ -108,4 +108,4 @@ void Validator::check_target() {
                  duration_text(run_.at.seconds), " of training (validation and saving not counted)"));
 }
 
-}  // namespace lmx::train
+}  // namespace lmx

@@ -5,7 +5,7 @@
 #include "train/evaluate.h"
 #include "train/loop/run_log.h"
 
-namespace lmx::train {
+namespace lmx {
 
 // Collective. Scores the validation split, or `tokens` of it if that is more than 0, with the EMA parameters if
 // `train.ema` is set.
@@ -37,4 +37,4 @@ class Validator {
   SplitScore paused_;  // result of the validation at a pause
 };
 
-}  // namespace lmx::train
+}  // namespace lmx

@@ -6,7 +6,7 @@
 #include "train/loop/worker_state.h"
 #include "train/signals.h"
 
-namespace lmx::train {
+namespace lmx {
 
 WorkerLoop::WorkerLoop(RunState& run, RunLog& log, StepRunner& steps, Updater& updater,
                        std::function<void()> validate_and_save)
@@ -143,4 +143,4 @@ void WorkerLoop::write_recorded() const {
   if (!config_.schedule.empty()) write_schedule(config_.schedule, s_.shared->workers.events, s_.comm.size());
 }
 
-}  // namespace lmx::train
+}  // namespace lmx

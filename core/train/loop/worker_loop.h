@@ -13,7 +13,7 @@
 #include "train/loop/meetings.h"
 #include "train/loop/update.h"
 
-namespace lmx::train {
+namespace lmx {
 
 class WorkerLoop {
  public:
@@ -45,4 +45,4 @@ class WorkerLoop {
   std::string failure_;  // the error because of which this worker cannot continue
 };
 
-}  // namespace lmx::train
+}  // namespace lmx

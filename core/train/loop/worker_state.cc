@@ -3,7 +3,7 @@
 #include "lmx/error.h"
 #include "lmx/model.h"
 
-namespace lmx::train {
+namespace lmx {
 namespace {
 
 constexpr const char *kWorker = "worker", *kSchedule = "schedule";
@@ -86,4 +86,4 @@ void unpack_worker(Session& s, const StateDict& own, Position& at) {
   s.shared->workers.events.assign(order.begin(), order.end());
 }
 
-}  // namespace lmx::train
+}  // namespace lmx

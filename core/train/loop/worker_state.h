@@ -8,7 +8,7 @@
 
 #include "train/position.h"
 
-namespace lmx::train {
+namespace lmx {
 
 // The sums of a window as numbers. `params`, `terms`: names of the parameters and of the model's loss terms.
 std::vector<double> window_numbers(const Window& w, const std::vector<std::string>& params,
@@ -22,4 +22,4 @@ StateDict pack_worker(const RunState& run);
 // Restores it. UserError: `own` is not the state of such a worker.
 void unpack_worker(Session& s, const StateDict& own, Position& at);
 
-}  // namespace lmx::train
+}  // namespace lmx

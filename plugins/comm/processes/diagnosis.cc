@@ -8,8 +8,6 @@
 namespace lmx::processes {
 namespace {
 
-using lmx::str;
-
 template <class Condition>
 std::vector<int> others_where(int self, size_t ranks, Condition&& condition) {
   std::vector<int> found;

@@ -232,15 +232,15 @@ class Case {
     }
     check_trees(expect_, plain, resolved);
     if (const Node* name = expect_.find("override_dirname"))
-      expect_equal(Node::string(override_dirname(line_.options.overrides, line_.dirname)), Node::string(name->text),
-                   "override_dirname");
+      expect_equal(Node::string(app::override_dirname(line_.options.overrides, line_.dirname)),
+                   Node::string(name->text), "override_dirname");
   }
 
  private:
-  Node composed(const ComposeOptions& given, const RunNames& names, bool resolve) const {
-    ComposeOptions options = given;
+  Node composed(const app::ComposeOptions& given, const app::RunNames& names, bool resolve) const {
+    app::ComposeOptions options = given;
     options.resolve = resolve;
-    const Node tree = compose_run(line_.recipe, options, names);
+    const Node tree = app::compose_run(line_.recipe, options, names);
     return schema_ ? apply_schema(*schema_, tree) : tree;
   }
 
@@ -256,14 +256,14 @@ class Case {
   }
 
   void check_jobs() const {
-    ComposeOptions options = line_.options;
+    app::ComposeOptions options = line_.options;
     options.overrides = line_.sweep_params;
     options.overrides.insert(options.overrides.end(), line_.options.overrides.begin(), line_.options.overrides.end());
-    const std::vector<std::vector<std::string>> points = sweep_grid(sweep_axes(line_.recipe, options));
+    const std::vector<std::vector<std::string>> points = app::sweep_grid(app::sweep_axes(line_.recipe, options));
     std::vector<std::pair<Node, Node>> trees;  // all of them before any is looked at
     for (size_t i = 0; i < points.size(); ++i) {
       options.overrides = points[i];
-      const RunNames names{line_.names.job_name, static_cast<int64_t>(i)};
+      const app::RunNames names{line_.names.job_name, static_cast<int64_t>(i)};
       Node resolved = composed(options, names, true);
       trees.emplace_back(composed(options, names, false), std::move(resolved));
     }
@@ -280,7 +280,7 @@ class Case {
   static void check_overrides(const std::vector<std::string>& got, const Node& wanted) {
     bool same = got.size() == wanted.items.size();
     for (size_t i = 0; same && i < got.size(); ++i) {
-      const config::Override a = config::parse_override(got[i]), b = config::parse_override(wanted.items[i].text);
+      const app::Override a = app::parse_override(got[i]), b = app::parse_override(wanted.items[i].text);
       same = a.full_key() == b.full_key() && a.value.has_value() == b.value.has_value() &&
              (!a.value || equal(*a.value, *b.value));
     }
@@ -290,7 +290,7 @@ class Case {
   // The wording is free; every group and option that Hydra names has to be there.
   void check_info() const {
     std::string shown;
-    for (const MergedFile& file : merged_files(line_.recipe, line_.options))
+    for (const app::MergedFile& file : app::merged_files(line_.recipe, line_.options))
       shown += str(file.package, " ", file.file, "\n");
     const Node* text = expect_.find("stdout");
     if (!text) throw RunError("the case expects no stdout");

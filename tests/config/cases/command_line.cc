@@ -48,7 +48,7 @@ void apply_settings(const Node& hydra, const std::string& folder, CommandLine& c
     for (const Node& key : keys->items) c.dirname.exclude.push_back(key.text);
   if (const Node* params = hydra.at_path("sweeper.params"))
     for (const auto& [key, value] : params->entries)
-      c.sweep_params.push_back(key + "=" + (value.quoted ? value.text : config::value_text(value)));
+      c.sweep_params.push_back(key + "=" + (value.quoted ? value.text : app::value_text(value)));
   if (const Node* path = hydra.find("searchpath")) {
     for (const Node& item : path->items) {
       constexpr std::string_view kFile = "file://";
@@ -59,7 +59,7 @@ void apply_settings(const Node& hydra, const std::string& folder, CommandLine& c
 }
 
 // `hydra.job.name=x` of the command line into the section.
-void set_hydra(Node& hydra, const config::Override& o) {
+void set_hydra(Node& hydra, const app::Override& o) {
   std::vector<std::string> parts = split(o.key, '.');
   Node* node = &hydra;
   for (size_t i = 1; i + 1 < parts.size(); ++i) {
@@ -123,7 +123,7 @@ CommandLine read_command_line(const std::vector<std::string>& args, const std::s
       if (const Node* found = parsed.find("hydra")) hydra = *found;
     }
   }
-  for (const std::string& text : for_hydra) set_hydra(hydra, config::parse_override(text));
+  for (const std::string& text : for_hydra) set_hydra(hydra, app::parse_override(text));
   apply_settings(hydra, folder, c);
   return c;
 }

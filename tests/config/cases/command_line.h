@@ -10,12 +10,12 @@ namespace lmx::test {
 
 struct CommandLine {
   std::string recipe;  // the primary config's path
-  ComposeOptions options;
+  app::ComposeOptions options;
   bool multirun = false, print = false, resolve = false, info = false;
   std::string package;
   std::vector<std::string> sweep_params;  // hydra.sweeper.params, as overrides
-  RunNames names{"app", 0};
-  DirnameRules dirname;
+  app::RunNames names{"app", 0};
+  app::DirnameRules dirname;
 };
 
 // Reads `args`, and takes the section `hydra:` out of the primary config, which lies in `folder`. UserError: a flag

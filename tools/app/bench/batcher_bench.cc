@@ -12,9 +12,7 @@
 #include "lmx/plugin.h"
 #include "train/pair_costs.h"
 
-namespace lmx {
-
-using namespace train;
+namespace lmx::app {
 
 PairArray news_pairs(int64_t n, int64_t vocabulary, uint64_t seed) {
   constexpr int64_t kMost = 119;
@@ -151,4 +149,4 @@ BatcherBench bench_batcher(Context& ctx, const std::string& name, const BatcherB
   return result;
 }
 
-}  // namespace lmx
+}  // namespace lmx::app

@@ -9,7 +9,7 @@
 #include "lmx/context.h"
 #include "lmx/data.h"
 
-namespace lmx {
+namespace lmx::app {
 
 // Returns n pairs with lengths like news text in subwords. The target's length is about log-normal with median 22 and a
 // standard deviation of 0.6 in the logarithm. The source's length is the target's times a log-normal ratio with
@@ -40,4 +40,4 @@ struct BatcherBench {
 // Measures a batcher of pairs with num_threads() threads. UserError: no such batcher, or one that is not for pairs.
 BatcherBench bench_batcher(Context& ctx, const std::string& name, const BatcherBenchOptions& options);
 
-}  // namespace lmx
+}  // namespace lmx::app

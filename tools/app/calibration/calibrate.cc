@@ -31,56 +31,54 @@
 #include "recipe/planned_batcher.h"
 #include "recipe/sync_rules.h"
 
-namespace lmx::plan {
+namespace lmx::app::calibration {
 namespace {
 
-double operations(const MeasuredProduct& p) {
+double operations(const plan::MeasuredProduct& p) {
   return 2 * static_cast<double>(p.m) * static_cast<double>(p.n) * static_cast<double>(p.k);
 }
 
 // Seconds in which the memory delivers the operands and takes the result.
-double traffic_s(const DeviceConfig& device, const MeasuredProduct& p, DType compute) {
+double traffic_s(const plan::DeviceConfig& device, const plan::MeasuredProduct& p, DType compute) {
   const auto m = static_cast<double>(p.m), n = static_cast<double>(p.n), k = static_cast<double>(p.k);
   return device.memory_s(static_cast<double>(size_of(compute)) * (m * k + k * n + m * n));
 }
 
 // Operations a second, without the fixed part of the time.
-double rate_of(const MeasuredProduct& p, double fixed_us) {
+double rate_of(const plan::MeasuredProduct& p, double fixed_us) {
   return operations(p) / (1e-6 * std::max(p.us - fixed_us, p.us / 2));
 }
 
-double peak_of(const std::vector<MeasuredProduct>& products, double fixed_us) {
+double peak_of(const std::vector<plan::MeasuredProduct>& products, double fixed_us) {
   double peak = 0;
-  for (const MeasuredProduct& p : products) peak = std::max(peak, rate_of(p, fixed_us));
+  for (const plan::MeasuredProduct& p : products) peak = std::max(peak, rate_of(p, fixed_us));
   return peak;
 }
 
 }  // namespace
 
-void fit_products(DeviceConfig& device, const std::vector<MeasuredProduct>& products, DType compute) {
+void fit_products(plan::DeviceConfig& device, const std::vector<plan::MeasuredProduct>& products, DType compute) {
   const double first_peak = peak_of(products, 0);
-  std::vector<MeasuredProduct> arithmetic;
+  std::vector<plan::MeasuredProduct> arithmetic;
   std::vector<double> beyond;  // microseconds
-  for (const MeasuredProduct& p : products) {
+  for (const plan::MeasuredProduct& p : products) {
     const double traffic = traffic_s(device, p, compute);
     if (device.kind == "gpu" && traffic > operations(p) / first_peak)
       beyond.push_back(std::max(0.0, p.us - 1e6 * traffic));
     else
       arithmetic.push_back(p);
   }
-  device.product_us = beyond.empty() ? 0 : lmx_cli::median(std::move(beyond));
+  device.product_us = beyond.empty() ? 0 : median(std::move(beyond));
   const double peak = peak_of(products, device.product_us);
   std::vector<double> halves;
-  for (const MeasuredProduct& p : arithmetic)
+  for (const plan::MeasuredProduct& p : arithmetic)
     halves.push_back(static_cast<double>(std::min({p.m, p.n, p.k})) * (peak / rate_of(p, device.product_us) - 1));
-  device.half_size = halves.empty() ? 0 : lmx_cli::median(std::move(halves));
+  device.half_size = halves.empty() ? 0 : median(std::move(halves));
   device.peak_tflops.of(compute) = peak / 1e12;
   device.efficiency.of(compute) = 1;
 }
 
 namespace {
-
-using namespace train;
 
 constexpr int64_t kStream = int64_t{1} << 26;  // floats of the arrays that are added: beyond every cache of a CPU
 constexpr int64_t kCaches = 8;                 // arrays of a GPU are as many times as large as its L2 cache
@@ -98,7 +96,7 @@ int64_t cache_of(const Context& ctx) {
 // A GPU computes products in a replayed loop, so that the host's part, which is counted by itself, does not matter.
 // Each product has another second factor. Together these exceed the L2 cache twice, because a pass uses all of its
 // weights between two uses of one.
-double cold_product_s(Context& ctx, const ProductShape& p) {
+double cold_product_s(Context& ctx, const plan::ProductShape& p) {
   const auto bytes = p.k * p.n * static_cast<int64_t>(size_of(ctx.compute));
   const int64_t different = (2 * cache_of(ctx) + bytes - 1) / bytes, copies = std::max(kFewestReplayed, different);
   const Tensor a = to_compute(ctx, noise(ctx, {p.m, p.k}));
@@ -116,8 +114,8 @@ double cold_product_s(Context& ctx, const ProductShape& p) {
          static_cast<double>(copies);
 }
 
-MeasuredProduct measure_product(Context& ctx, const ProductShape& p, const std::string& precision) {
-  MeasuredProduct result{p.m, p.n, p.k, precision};
+plan::MeasuredProduct measure_product(Context& ctx, const plan::ProductShape& p, const std::string& precision) {
+  plan::MeasuredProduct result{p.m, p.n, p.k, precision};
   if (on_gpu(ctx)) {
     result.us = 1e6 * cold_product_s(ctx, p);
     return result;
@@ -162,10 +160,10 @@ Sharing measure_sharing(Context& ctx) {
     // The other thread has computed kBusy seconds, which take kBusy * stretch if all ranks compute.
     beside.push_back(std::clamp((busy.seconds - busy.calls * all) / (kBusy * stretch), 0.0, 1.0));
   }
-  return {stretch, lmx_cli::median(std::move(beside))};
+  return {stretch, median(std::move(beside))};
 }
 
-void describe_device(DeviceConfig& device, const Context& ctx, int ranks_here) {
+void describe_device(plan::DeviceConfig& device, const Context& ctx, int ranks_here) {
   device.memory_gb = static_cast<double>(memory_of(ctx.device)) / 1e9 / ranks_here;
   if (on_gpu(ctx)) {
     device.name = cuda_device_info(ctx.device.index).name;
@@ -184,7 +182,7 @@ double measure_bandwidth(Context& ctx, int ranks_here) {
   return 3 * 4 * static_cast<double>(a.numel()) / seconds / 1e9;
 }
 
-void measure_launches(DeviceConfig& device, Context& ctx) {
+void measure_launches(plan::DeviceConfig& device, Context& ctx) {
   Tensor one = ctx.zeros({1}, DType::f32);
   const Tensor other = noise(ctx, {1});
   const auto add = [&](Context& to) {
@@ -195,49 +193,50 @@ void measure_launches(DeviceConfig& device, Context& ctx) {
   if (on_gpu(ctx)) device.replay_us = us_of([&] { replay_steps(ctx, add); });
 }
 
-DeviceConfig measure_device(const std::vector<Recipe>& recipes, Context& ctx, int ranks_here) {
-  DeviceConfig device;
+plan::DeviceConfig measure_device(const std::vector<Recipe>& recipes, Context& ctx, int ranks_here) {
+  plan::DeviceConfig device;
   describe_device(device, ctx, ranks_here);
   device.memory_gb_s = measure_bandwidth(ctx, ranks_here);
   measure_launches(device, ctx);
-  std::map<std::string, std::pair<DType, std::set<ProductShape>>> shapes;  // by precision
+  std::map<std::string, std::pair<DType, std::set<plan::ProductShape>>> shapes;  // by precision
   for (const Recipe& r : recipes) {
     const Outline outline = outline_of(r, ctx.ranks, ctx.ranks);
     shapes[r.precision].first = compute_of(r);
     const RankCount count = count_rank(r, outline.batch, {ctx.device.kind, ctx.ranks, 0});
-    for (const ProductShape& shape : product_shapes(count, !on_gpu(ctx))) shapes[r.precision].second.insert(shape);
+    for (const plan::ProductShape& shape : plan::product_shapes(count, !on_gpu(ctx)))
+      shapes[r.precision].second.insert(shape);
   }
   for (const auto& [precision, all] : shapes) {
     ctx.compute = all.first;
-    std::vector<MeasuredProduct> products;
-    for (const ProductShape& shape : all.second) products.push_back(measure_product(ctx, shape, precision));
+    std::vector<plan::MeasuredProduct> products;
+    for (const plan::ProductShape& shape : all.second) products.push_back(measure_product(ctx, shape, precision));
     fit_products(device, products, ctx.compute);
-    for (const MeasuredProduct& p : products) device.products.items.push_back(write_config(p));
+    for (const plan::MeasuredProduct& p : products) device.products.items.push_back(write_config(p));
   }
   ctx.allocator->trim();  // passes need the memory
   return device;
 }
 
-void measure_passes(const std::vector<Recipe>& recipes, Context& ctx, int ranks_here, DeviceConfig& device) {
-  std::vector<MeasuredPass> found;
+void measure_passes(const std::vector<Recipe>& recipes, Context& ctx, int ranks_here, plan::DeviceConfig& device) {
+  std::vector<plan::MeasuredPass> found;
   for (const Recipe& r : recipes)
     if (const auto pass = measure_pass(ctx, r, outline_of(r, ctx.ranks, ctx.ranks), found, ranks_here))
       found.push_back(*pass);
-  for (const MeasuredPass& p : found) device.passes.items.push_back(write_config(p));
+  for (const plan::MeasuredPass& p : found) device.passes.items.push_back(write_config(p));
 }
 
 // Rank 0 runs the exchanges of all recipes; the others wait. Collective.
-void measure_exchanges(const std::vector<Recipe>& recipes, Context& ctx, double stretch, DeviceConfig& device) {
-  std::vector<MeasuredExchange> found;
+void measure_exchanges(const std::vector<Recipe>& recipes, Context& ctx, double stretch, plan::DeviceConfig& device) {
+  std::vector<plan::MeasuredExchange> found;
   for (const Recipe& r : recipes)
     if (ctx.rank == 0)
-      for (const MeasuredExchange& e : rehearse_exchange(r, ctx.ranks)) {
-        const bool known = std::any_of(found.begin(), found.end(), [&](const MeasuredExchange& f) {
+      for (const plan::MeasuredExchange& e : rehearse_exchange(r, ctx.ranks)) {
+        const bool known = std::any_of(found.begin(), found.end(), [&](const plan::MeasuredExchange& f) {
           return f.strategy == e.strategy && f.ranks == e.ranks && f.moved == e.moved;
         });
         if (!known) found.push_back(e);
       }
-  for (MeasuredExchange& e : found) {
+  for (plan::MeasuredExchange& e : found) {
     e.us *= stretch;
     device.exchanges.items.push_back(write_config(e));
   }
@@ -253,7 +252,7 @@ std::function<void()> exchange(Context& ctx, const std::function<bool(int)>& wit
 }
 
 // `partners`: ranks with which each rank exchanges; `sharing`: ranks that share the link.
-LinkConfig measure_link(Context& ctx, const std::function<bool(int)>& with, int partners, int sharing) {
+plan::LinkConfig measure_link(Context& ctx, const std::function<bool(int)>& with, int partners, int sharing) {
   constexpr int64_t kSmall = 1, kMedium = int64_t{1} << 17, kLarge = int64_t{1} << 22;
   constexpr double kEnough = 2;  // seconds of an exchange; on a slow link a short one begins and ends in buffers
   constexpr int kShort = 51, kLong = 5;
@@ -264,7 +263,7 @@ LinkConfig measure_link(Context& ctx, const std::function<bool(int)>& with, int 
   const double factor = kEnough / comm.gather_numbers(std::span(&medium, 1), "calibration")[0];
   const int64_t floats = std::clamp(static_cast<int64_t>(factor * static_cast<double>(kMedium)), kMedium, kLarge);
   const std::function<void()> large = exchange(ctx, with, floats);
-  LinkConfig link;
+  plan::LinkConfig link;
   const double bytes = 4.0 * static_cast<double>(floats - kSmall) * partners;
   link.gb_s = bytes * sharing / std::max(between_barriers_s(comm, large, kLong) - small, 1e-9) / 1e9;
   link.latency_us = 1e6 * small / std::max(1, comm.size() - 1);  // its rounds follow each other
@@ -280,19 +279,19 @@ LinkConfig measure_link(Context& ctx, const std::function<bool(int)>& with, int 
     });
     delays.push_back(std::max(0.0, beside.seconds - beside.calls * one) / (kTimes * bytes * 1e-9));
   }
-  link.delay_s_gb = lmx_cli::median(std::move(delays));
+  link.delay_s_gb = median(std::move(delays));
   return link;
 }
 
 }  // namespace
 
-Machine calibrate(const std::vector<Recipe>& given, Communicator& comm, int ranks_per_node) {
+plan::Machine calibrate(const std::vector<Recipe>& given, Communicator& comm, int ranks_per_node) {
   Context ctx = make_context(given[0], comm);
   if (on_gpu(ctx) && comm.size() > 1)
     throw UserError(str("[plan] --calibrate measures one GPU without its links to others, and these are ", comm.size(),
                         " ranks: set comm=self, or device=cpu"));
   const int nodes = (comm.size() + ranks_per_node - 1) / ranks_per_node, own_node = comm.rank() / ranks_per_node;
-  Machine m;
+  plan::Machine m;
   m.name = str("measured: ", plural(comm.size(), "rank"), " on ", plural(nodes, "node"));
   comm.barrier();
   const int ranks_here = std::min(ranks_per_node, comm.size());
@@ -311,7 +310,7 @@ Machine calibrate(const std::vector<Recipe>& given, Communicator& comm, int rank
   m.sources.set("device", Node::string("measured by lmx plan --calibrate"));
   m.sources.set("links", Node::string("measured by lmx plan --calibrate"));
   // Unless the recipe leaves sums to the library, ranks exchange in lmx's own collectives.
-  const bool own = train::unordered_sums(recipes[0].comm, "comm").empty();
+  const bool own = unordered_sums(recipes[0].comm, "comm").empty();
   m.links.collectives = plan::name_of(own ? plan::Algorithm::pairwise : plan::Algorithm::ring);
   m.sources.set("links.collectives", Node::string("the recipe's comm.reduce"));
   const int inside = std::min(ranks_per_node, comm.size()) - 1, outside = comm.size() - 1 - inside;
@@ -323,7 +322,7 @@ Machine calibrate(const std::vector<Recipe>& given, Communicator& comm, int rank
     m.links.network = measure_link(
         ctx, [&](int r) { return r / ranks_per_node != own_node; }, outside, ranks_per_node);
   // A link that this job does not have.
-  const LinkConfig memory{m.device.memory_gb_s / 2, m.device.launch_us, 0};
+  const plan::LinkConfig memory{m.device.memory_gb_s / 2, m.device.launch_us, 0};
   if (inside == 0) m.links.node = outside > 0 ? m.links.network : memory;
   if (outside == 0) m.links.network = m.links.node;
   if (inside == 0) m.sources.set("links.node", Node::string("not measured: every rank is alone on its node"));
@@ -345,7 +344,7 @@ struct Recorded {
 Recorded read_recorded(const std::string& run) {
   Recorded all;
   int64_t validation = -1;
-  for (const lmx_cli::RunRecord& record : lmx_cli::read_records(run)) {
+  for (const RunRecord& record : read_records(run)) {
     if (record.split == "valid") validation = validation < 0 ? record.step : validation;
     for (const auto& [key, value] : record.values) {
       if (record.split != "rank" || !key.starts_with(kMemory) || !key.ends_with(kPeak)) continue;
@@ -361,7 +360,7 @@ Recorded read_recorded(const std::string& run) {
 }
 
 // As the run was made: its ranks were threads of one process or processes.
-RankMemory counted(const Recipe& recipe, int ranks, const std::optional<Machine>& machine) {
+RankMemory counted(const Recipe& recipe, int ranks, const std::optional<plan::Machine>& machine) {
   const BatchPlan plan = planned_batcher(recipe.batcher)->plan();
   const bool gpu = machine ? machine->device.support().gpu : recipe.device.starts_with("cuda");
   const CountedGroup group{gpu ? Device::Kind::cuda : Device::Kind::cpu, ranks,
@@ -379,7 +378,7 @@ double ComparedClass::error() const {
   return static_cast<double>(planned) / static_cast<double>(measured) - 1;
 }
 
-ComparedMemory compare_memory(const std::string& run, const std::optional<Machine>& machine) {
+ComparedMemory compare_memory(const std::string& run, const std::optional<plan::Machine>& machine) {
   const std::string config = (std::filesystem::path(run) / "config.yaml").string();
   if (!std::filesystem::exists(config))
     throw UserError(str("[plan] --memory ", run, ": there is no run (no config.yaml)"));
@@ -388,7 +387,7 @@ ComparedMemory compare_memory(const std::string& run, const std::optional<Machin
   if (is_asynchronous(recipe.sync, "sync"))
     throw UserError(str("[plan] --memory ", run, ": the memory of asynchronous workers is not compared"));
   const Recorded recorded = read_recorded(run);
-  const int ranks = ranks_of(tree);
+  const int ranks = plan::ranks_of(tree);
   const RankMemory planned = counted(recipe, ranks, machine);
   const std::filesystem::path folder = std::filesystem::absolute(run) / "";  // with or without a slash at the end
   ComparedMemory result{folder.parent_path().filename().string(), ranks, recorded.step, {}};
@@ -411,16 +410,16 @@ std::string text_of(const ComparedMemory& c) {
     rows.push_back(
         {one.name, bytes_text(one.planned), bytes_text(one.measured), format("%+.1f %%", 100 * one.error())});
   }
-  return lmx_cli::fit(str("memory of a rank of ", c.recipe, ", ", plural(c.ranks, "rank"), ", until step ", c.steps,
-                          "\n", lmx_cli::table(rows)));
+  return fit(str("memory of a rank of ", c.recipe, ", ", plural(c.ranks, "rank"), ", until step ", c.steps, "\n",
+                 table(rows)));
 }
 
-lmx_cli::Json json_of(const ComparedMemory& c) {
-  lmx_cli::Json classes;
+Json json_of(const ComparedMemory& c) {
+  Json classes;
   for (const ComparedClass& one : c.classes)
     classes[one.name] = {
-        {"planned_bytes", one.planned}, {"measured_bytes", one.measured}, {"error", lmx_cli::json_number(one.error())}};
+        {"planned_bytes", one.planned}, {"measured_bytes", one.measured}, {"error", json_number(one.error())}};
   return {{"run", c.recipe}, {"ranks", c.ranks}, {"step", c.steps}, {"classes", classes}};
 }
 
-}  // namespace lmx::plan
+}  // namespace lmx::app::calibration

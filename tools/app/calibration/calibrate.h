@@ -12,7 +12,7 @@
 #include "lmx/dtype.h"
 #include "recipe/recipe.h"
 
-namespace lmx::plan {
+namespace lmx::app::calibration {
 
 // The curve of a device's products, for sizes that were not measured.
 
@@ -21,7 +21,7 @@ namespace lmx::plan {
 // a GPU longer than its operands take to arrive, since it cannot fill all processors: product_us is the median of this
 // difference over the products whose operands take longer than their arithmetic, and is left out of the rates.
 // REQUIRES: device.kind, device.memory_gb_s; at least one product.
-void fit_products(DeviceConfig& device, const std::vector<MeasuredProduct>& products, DType compute);
+void fit_products(plan::DeviceConfig& device, const std::vector<plan::MeasuredProduct>& products, DType compute);
 
 // Measures the device of the recipes, which have the same one, on all ranks at the same time, since they share the
 // machine: the products of the recipes' passes, the bandwidth of the memory, and the least time of an op; on CPUs, how
@@ -29,7 +29,7 @@ void fit_products(DeviceConfig& device, const std::vector<MeasuredProduct>& prod
 // between the ranks. With batch.fit=memory, the measured passes are the largest ones that take half of the memory.
 // Nothing is trained. The values are rank 0's. `ranks_per_node`: as the launcher states it. UserError: several ranks on
 // GPUs. Collective.
-Machine calibrate(const std::vector<Recipe>& recipes, Communicator& comm, int ranks_per_node);
+plan::Machine calibrate(const std::vector<Recipe>& recipes, Communicator& comm, int ranks_per_node);
 
 // The planned memory of a run's recipe beside the memory that the run has recorded.
 
@@ -47,11 +47,11 @@ struct ComparedMemory {
   double total_error() const { return classes.back().error(); }
 };
 std::string text_of(const ComparedMemory& compared);
-lmx_cli::Json json_of(const ComparedMemory& compared);
+Json json_of(const ComparedMemory& compared);
 
 // Plans the recipe of the run in that folder, with its own kind of ranks. The numbers of rows of its tables are the
 // largest of the run's records. `machine`: its measured passes give the memory of passes; without it or without such a
 // pass the memory is estimated. UserError: no run, no record of a rank, an asynchronous recipe.
-ComparedMemory compare_memory(const std::string& run, const std::optional<Machine>& machine);
+ComparedMemory compare_memory(const std::string& run, const std::optional<plan::Machine>& machine);
 
-}  // namespace lmx::plan
+}  // namespace lmx::app::calibration

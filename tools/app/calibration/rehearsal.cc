@@ -14,13 +14,13 @@
 #include "recipe/comm_config.h"
 #include "recipe/sync_rules.h"
 
-namespace lmx::plan {
+namespace lmx::app::calibration {
 namespace {
 
 constexpr int64_t kUploaded = int64_t{1} << 20;  // floats that the host makes for a device
 
 TokenArray sentences(uint64_t seed, int64_t number, int64_t vocabulary) {
-  std::vector<int32_t> ids = data::drawn_words(seed, number * kSentence, vocabulary);
+  std::vector<int32_t> ids = drawn_words(seed, number * kSentence, vocabulary);
   for (size_t i = 0; i < ids.size(); ++i)  // each sentence ends once
     ids[i] = (i + 1) % static_cast<size_t>(kSentence) == 0 ? Vocabulary::kEos : std::max(ids[i], Vocabulary::kEos + 1);
   return TokenArray::of(std::move(ids));
@@ -41,7 +41,7 @@ Batch random_batch(const Outline& outline, int64_t tokens, uint64_t seed) {
   const int64_t sequences = std::max<int64_t>(1, tokens / s.length);
   const auto words = [&](uint64_t part) {
     return Tensor::from<int32_t>(Allocator::cpu(), {sequences, s.length},
-                                 data::drawn_words(seed + part, sequences * s.length, s.vocab));
+                                 drawn_words(seed + part, sequences * s.length, s.vocab));
   };
   batch.inputs = words(0);
   batch.targets = words(1);
@@ -71,8 +71,6 @@ Tensor noise(Context& ctx, const Shape& shape, float start, MemClass c) {
 }
 
 namespace {
-
-using namespace train;
 
 constexpr int kRehearsingRanks = 4, kSteps = 4;
 
@@ -123,7 +121,7 @@ class Rehearsal {
     const int64_t count = outline_.network.loss->plan().samples;
     if (!spec.output || count == 0) return words;
     const RandomKey key = rules_->candidate_key(ctx_.rank, step, RandomKey(seed_of(step, 999)));
-    const auto samples = data::drawn_words(key.value(), count, outline_.shares.vocab);
+    const auto samples = drawn_words(key.value(), count, outline_.shares.vocab);
     words.insert(words.end(), samples.begin(), samples.end());
     return words;
   }
@@ -171,7 +169,7 @@ bool exchange_fits(const Recipe& recipe, const Outline& outline, int job) {
 
 }  // namespace
 
-std::vector<MeasuredExchange> rehearse_exchange(const Recipe& recipe, int job) {
+std::vector<plan::MeasuredExchange> rehearse_exchange(const Recipe& recipe, int job) {
   if (is_asynchronous(recipe.sync, "sync") || has_replicas(recipe.sync, "sync") || has_shards(recipe.sync, "sync"))
     return {};
   const int ranks = std::clamp(job, 2, kRehearsingRanks);
@@ -199,11 +197,11 @@ std::vector<MeasuredExchange> rehearse_exchange(const Recipe& recipe, int job) {
   });
   set_num_threads(threads);
   const Node rules = full_sync_config(recipe.sync, "sync");
-  std::vector<MeasuredExchange> all;
+  std::vector<plan::MeasuredExchange> all;
   for (size_t i = 0; i < units.size(); ++i)
     if (units[i].bytes.moved > 0)
-      all.push_back({strategy_text(*rules.find(units[i].rule)), ranks, units[i].bytes.moved, 1e6 * seconds[i]});
+      all.push_back({plan::strategy_text(*rules.find(units[i].rule)), ranks, units[i].bytes.moved, 1e6 * seconds[i]});
   return all;
 }
 
-}  // namespace lmx::plan
+}  // namespace lmx::app::calibration

@@ -23,7 +23,7 @@
 #include "lmx/model.h"
 #include "lmx/parallel.h"
 
-namespace lmx::plan {
+namespace lmx::app::calibration {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -126,12 +126,10 @@ double between_barriers_s(Communicator& comm, const std::function<void()>& body,
     comm.barrier();
     times.push_back(std::max(all - seconds_since(alone), own));
   }
-  return lmx_cli::median(std::move(times));
+  return median(std::move(times));
 }
 
 namespace {
-
-using namespace train;
 
 constexpr double kWindow = 1.0;  // seconds of passes of one shape
 constexpr int kLeast = 3, kMost = 7;
@@ -236,8 +234,8 @@ int64_t largest_size(const Recipe& recipe, const FitSizes& sizes, Outline& outli
   return std::max(size, sizes.least());
 }
 
-bool is_known(const std::vector<MeasuredPass>& known, const MeasuredPass& pass) {
-  return std::any_of(known.begin(), known.end(), [&](const MeasuredPass& k) {
+bool is_known(const std::vector<plan::MeasuredPass>& known, const plan::MeasuredPass& pass) {
+  return std::any_of(known.begin(), known.end(), [&](const plan::MeasuredPass& k) {
     return k.network == pass.network && k.rules == pass.rules && k.tokens == pass.tokens && k.length == pass.length;
   });
 }
@@ -262,11 +260,11 @@ Recipe with_measured_batch(const Context& ctx, const Recipe& recipe, int ranks_h
   return chosen;
 }
 
-std::optional<MeasuredPass> measure_pass(const Context& ctx, const Recipe& recipe, const Outline& outline,
-                                         const std::vector<MeasuredPass>& known, int ranks_here) {
-  MeasuredPass pass{pass_text(recipe), "", outline.shares.forward_tokens, outline.shares.length, 0, 0};
-  MeasuredPass with_rules = pass;
-  with_rules.rules = rules_text(recipe);
+std::optional<plan::MeasuredPass> measure_pass(const Context& ctx, const Recipe& recipe, const Outline& outline,
+                                               const std::vector<plan::MeasuredPass>& known, int ranks_here) {
+  plan::MeasuredPass pass{plan::pass_text(recipe), "", outline.shares.forward_tokens, outline.shares.length, 0, 0};
+  plan::MeasuredPass with_rules = pass;
+  with_rules.rules = plan::rules_text(recipe);
   if (is_known(known, pass) || is_known(known, with_rules) || !fits(recipe, outline, ctx.device, ranks_here)) return {};
   try {
     Passes passes(*ctx.comm, recipe, outline);
@@ -287,4 +285,4 @@ std::optional<MeasuredPass> measure_pass(const Context& ctx, const Recipe& recip
   return pass;
 }
 
-}  // namespace lmx::plan
+}  // namespace lmx::app::calibration

@@ -10,7 +10,7 @@
 #include "lmx/comm.h"
 #include "lmx/context.h"
 
-namespace lmx::plan {
+namespace lmx::app::calibration {
 
 // 1 / the mean of 1 / `own` over the ranks. If more ranks than cores compute, a scheduler may give one rank a core of
 // its own and leave the others to share the rest, so the time of one rank shows little; the sum of all rates is the
@@ -47,7 +47,7 @@ int64_t memory_of(Device device);
 // slowest rank has ended, while all ranks compute. On a GPU some passes follow each other without a wait, as in a run.
 // Nothing is updated or exchanged. Empty: `known` holds this pass, the pass needs more than half of the memory of
 // ctx.device, or the model or loss cannot run without data. Collective.
-std::optional<MeasuredPass> measure_pass(const Context& ctx, const Recipe& recipe, const Outline& outline,
-                                         const std::vector<MeasuredPass>& known, int ranks_here);
+std::optional<plan::MeasuredPass> measure_pass(const Context& ctx, const Recipe& recipe, const Outline& outline,
+                                               const std::vector<plan::MeasuredPass>& known, int ranks_here);
 
-}  // namespace lmx::plan
+}  // namespace lmx::app::calibration

@@ -7,7 +7,7 @@
 
 #include "config/messages.h"
 
-namespace lmx::config {
+namespace lmx::app {
 namespace {
 
 std::string lower(std::string text) {
@@ -17,7 +17,7 @@ std::string lower(std::string text) {
 }
 
 [[noreturn]] void fail_cast(const Node& node) {
-  throw UserError("cannot take " + describe_value(node));
+  throw UserError("cannot take " + config::describe_value(node));
 }
 
 std::string cast_int(const Node& node) {
@@ -33,7 +33,7 @@ std::string cast_float(const Node& node) {
   if (const auto b = parse_bool(node.text)) return *b ? "1.0" : "0.0";
   const auto d = parse_double(typed_scalar(node.text, {}).text);  // 'inf' as well
   if (!d) fail_cast(node);
-  return double_text(*d);
+  return config::double_text(*d);
 }
 
 // Writes floats as most languages do: shortest digits, and an exponent only below 1e-4 and from 1e16 on.
@@ -68,7 +68,7 @@ Node typed_scalar(const std::string& text, const Mark& mark) {
   }
   if (low == "true" || low == "false" || text == "???") return Node::scalar(text == "???" ? text : low, mark);
   if (const auto i = parse_int(text)) return Node::scalar(std::to_string(*i), mark);
-  if (looks_like_int(text)) return Node::scalar(text, mark);  // too large for 64 bits: the reader reports it
+  if (config::looks_like_int(text)) return Node::scalar(text, mark);  // too large for 64 bits: the reader reports it
   std::string body = low;
   if (body.starts_with("+") || body.starts_with("-")) body.erase(0, 1);
   if (body == "inf") return Node::scalar(low[0] == '-' ? "-.inf" : ".inf", mark);
@@ -82,7 +82,7 @@ std::string text_of_value(const Node& scalar) {
   if (scalar.quoted) return scalar.text;
   if (const auto i = parse_int(scalar.text)) return std::to_string(*i);
   if (const auto b = parse_bool(scalar.text)) return *b ? "true" : "false";
-  const auto d = looks_like_int(scalar.text) ? std::nullopt : parse_double(scalar.text);
+  const auto d = config::looks_like_int(scalar.text) ? std::nullopt : parse_double(scalar.text);
   return d ? float_text(*d) : scalar.text;
 }
 
@@ -120,4 +120,4 @@ bool same_value(const Node& a, const Node& b) {
   return !left && !right && parse_bool(a.text) == parse_bool(b.text);
 }
 
-}  // namespace lmx::config
+}  // namespace lmx::app

@@ -11,9 +11,9 @@
 #include "config/messages.h"
 #include "lmx/error.h"
 
-namespace lmx {
+namespace lmx::app {
 
-void config::Inputs::add(const ComposeOptions& options) {
+void Inputs::add(const ComposeOptions& options) {
   for (const std::string& text : options.overrides) {
     Override o = parse_override(text);
     refuse_sweep(o);
@@ -25,21 +25,21 @@ void config::Inputs::add(const ComposeOptions& options) {
 namespace {
 
 // Calls `after_step` with the tree after each merged file and each applied override.
-Node put_together(config::Inputs& inputs, const config::Expanded& expanded, const ComposeOptions& options,
+Node put_together(Inputs& inputs, const Expanded& expanded, const ComposeOptions& options,
                   const std::function<void(const Node&)>& after_step = {}) {
   Node root = Node::map({inputs.recipe.file, 1, 1});
   const auto done = [&] {
     if (after_step) after_step(root);
   };
-  for (const config::MergeStep& step : expanded.steps) {
-    config::merge_at(root, step.package, step.source->content);
+  for (const MergeStep& step : expanded.steps) {
+    merge_at(root, step.package, step.source->content);
     root.erase("sweep");  // for `lmx sweep` only: a single run is one point
     done();
   }
   // Groups have shaped the tree; values then apply from left to right.
-  const config::ApplyRules rules{options.typed, [&] { return inputs.sources.groups(); }};
-  for (const config::Override& o : inputs.values) {
-    config::apply_override(root, o, rules);
+  const ApplyRules rules{options.typed, [&] { return inputs.sources.groups(); }};
+  for (const Override& o : inputs.values) {
+    apply_override(root, o, rules);
     done();
   }
   return root;
@@ -63,7 +63,7 @@ void collect_variables(const Node& node, const std::string& path,
   for (size_t i = 0; i < node.items.size(); ++i)
     collect_variables(node.items[i], config::join_path(path, std::to_string(i)), variables);
   for (const auto& [key, value] : node.entries) collect_variables(value, config::join_path(path, key), variables);
-  if (!config::has_interpolation(node)) return;
+  if (!has_interpolation(node)) return;
   for (size_t at = node.text.find(kCall); at != std::string::npos; at = node.text.find(kCall, at + 1)) {
     const size_t begin = at + kCall.size();
     const std::string name = node.text.substr(begin, node.text.find_first_of(",}", begin) - begin);
@@ -88,18 +88,18 @@ void note_changes(const Node& before, const Node& now, const std::string& path, 
 }  // namespace
 
 Node compose_run(const std::string& recipe_file, const ComposeOptions& options, const RunNames& names) {
-  config::Inputs inputs(recipe_file, options.search_path);
+  Inputs inputs(recipe_file, options.search_path);
   inputs.add(options);
-  const config::Expanded expanded = config::expand_defaults(inputs.recipe, inputs.sources, inputs.groups);
+  const Expanded expanded = expand_defaults(inputs.recipe, inputs.sources, inputs.groups);
   const Node root = put_together(inputs, expanded, options);
   if (!options.resolve) return root;
-  config::RunValues run;
+  RunValues run;
   run.name = names.job_name.empty() ? std::filesystem::path(recipe_file).stem().string() : names.job_name;
   run.number = names.job_number;
   run.override_dirname = override_dirname(options.overrides);
   run.choices = expanded.choices;
   if (options.default_of) run.default_of = [&](const std::string& path) { return options.default_of(root, path); };
-  return config::resolve_interpolations(root, run);
+  return resolve_interpolations(root, run);
 }
 
 Node compose(const std::string& recipe_file, const ComposeOptions& options) {
@@ -107,10 +107,10 @@ Node compose(const std::string& recipe_file, const ComposeOptions& options) {
 }
 
 std::vector<MergedFile> merged_files(const std::string& recipe_file, const ComposeOptions& options) {
-  config::Inputs inputs(recipe_file, options.search_path);
+  Inputs inputs(recipe_file, options.search_path);
   inputs.add(options);
   std::vector<MergedFile> files;
-  for (const config::MergeStep& step : config::expand_defaults(inputs.recipe, inputs.sources, inputs.groups).steps)
+  for (const MergeStep& step : expand_defaults(inputs.recipe, inputs.sources, inputs.groups).steps)
     files.push_back({step.source->file, step.package, step.chosen_by});
   return files;
 }
@@ -125,11 +125,11 @@ std::vector<std::string> environment_values(const std::string& recipe_file, Comp
 }
 
 History replaced_values(const std::string& recipe_file, const ComposeOptions& options) {
-  config::Inputs inputs(recipe_file, options.search_path);
+  Inputs inputs(recipe_file, options.search_path);
   inputs.add(options);
   History history;
   Node before = Node::map();
-  const config::Expanded expanded = config::expand_defaults(inputs.recipe, inputs.sources, inputs.groups);
+  const Expanded expanded = expand_defaults(inputs.recipe, inputs.sources, inputs.groups);
   put_together(inputs, expanded, options, [&](const Node& now) {
     note_changes(before, now, "", history);
     before = now;
@@ -173,4 +173,4 @@ Node compose_on_ranks(const std::string& recipe, const ComposeOptions& options, 
   return tree;
 }
 
-}  // namespace lmx
+}  // namespace lmx::app

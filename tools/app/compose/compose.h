@@ -10,7 +10,7 @@
 
 #include "lmx/config.h"
 
-namespace lmx {
+namespace lmx::app {
 
 struct OverridePlace {
   Mark key, value;
@@ -78,4 +78,4 @@ std::map<std::string, std::vector<ReplacedValue>> replaced_values(const std::str
 Node compose_on_ranks(const std::string& recipe, const ComposeOptions& options, int64_t ranks,
                       const RunNames& names = {});
 
-}  // namespace lmx
+}  // namespace lmx::app

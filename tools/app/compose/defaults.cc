@@ -10,7 +10,7 @@
 #include "app/compose/interpolate.h"
 #include "config/messages.h"
 
-namespace lmx::config {
+namespace lmx::app {
 namespace {
 
 // Replaces the option that a defaults list gives for a group.
@@ -28,7 +28,7 @@ std::string dotted(std::string group) {
 
 // A file that is being expanded: where its own entries are searched, and where their content is merged.
 struct Place {
-  const SourceFile* source;
+  const RecipeFile* source;
   std::string group, package;
   bool is_root = false, interpolated = false;
   std::vector<Mark> chosen_by = {};  // see MergeStep::chosen_by
@@ -46,7 +46,7 @@ class Expansion {
     for (const Override& o : groups) add_command_line(o);
   }
 
-  Expanded run(const SourceFile& recipe) {
+  Expanded run(const RecipeFile& recipe) {
     const std::string package = recipe.package ? resolve_keyword(*recipe.package, "", "", true) : "";
     std::vector<MergeStep> steps = expand({&recipe, "", package, true, false});
     check_all_used();
@@ -57,7 +57,7 @@ class Expansion {
   void add_command_line(const Override& o) {
     const std::string key = key_of(o.key, o.package.value_or(dotted(o.key)));
     if (o.kind == Override::Kind::force)
-      throw UserError(str(at(o.mark), "++ does not choose groups; write ", o.body(), ", or +", o.body(),
+      throw UserError(str(config::at(o.mark), "++ does not choose groups; write ", o.body(), ", or +", o.body(),
                           " where no defaults list has it"));
     if (o.kind == Override::Kind::remove) {
       removed_.insert_or_assign(key, Choice{o.value.value_or(Node()), o.mark, true, false, o.body()});
@@ -75,11 +75,11 @@ class Expansion {
     const bool added =
         std::any_of(appended_.begin(), appended_.end(), [&](const auto& e) { return entry_key(e, {}) == key; });
     if (removal != removed_.end() && added)
-      throw UserError(str(at(removal->second.mark), "removes the group that +", key,
+      throw UserError(str(config::at(removal->second.mark), "removes the group that +", key,
                           "=... adds; choose another option with ", key, "=..."));
     if (o.value && o.value->kind == Node::Kind::null && o.kind != Override::Kind::remove)
-      throw UserError(str(at(o.mark), "a group needs an option (", join(sources_.options(o.key)), "); '~", key,
-                          "' removes the group"));
+      throw UserError(str(config::at(o.mark), "a group needs an option (", config::join(sources_.options(o.key)),
+                          "); '~", key, "' removes the group"));
   }
 
   // A group's key is its path, followed by its package if that is not the default one.
@@ -97,21 +97,21 @@ class Expansion {
   static std::string resolve_keyword(const std::string& package, const std::string& group, const std::string& parent,
                                      bool absolute) {
     const auto below = [&](std::string_view keyword, const std::string& base) {
-      return join_path(base, package.size() > keyword.size() ? package.substr(keyword.size() + 1) : "");
+      return config::join_path(base, package.size() > keyword.size() ? package.substr(keyword.size() + 1) : "");
     };
     if (package == "_global_" || package.starts_with("_global_.")) return below("_global_", "");
     if (package == "_group_" || package.starts_with("_group_.")) return below("_group_", dotted(group));
     if (package == "_here_" || package.starts_with("_here_.")) return below("_here_", parent);
-    return absolute ? package : join_path(parent, package);
+    return absolute ? package : config::join_path(parent, package);
   }
 
   // The path at which an entry's content is merged. `source` is null if only the entry's key is needed.
-  static std::string package_of(const DefaultEntry& entry, const Place& place, const SourceFile* source) {
+  static std::string package_of(const DefaultEntry& entry, const Place& place, const RecipeFile* source) {
     const std::string group = group_path(entry, place);
     if (entry.package) return resolve_keyword(*entry.package, group, place.package, false);
     if (source && source->package) return resolve_keyword(*source->package, group, place.package, true);
     const std::string relative = entry.group.starts_with("/") ? entry.group.substr(1) : entry.group;
-    return join_path(place.package, dotted(relative));
+    return config::join_path(place.package, dotted(relative));
   }
 
   static std::string entry_key(const DefaultEntry& entry, const Place& place) {
@@ -123,7 +123,7 @@ class Expansion {
       if (!entry.is_override) continue;
       if (place.interpolated)
         throw UserError(
-            str(at(entry.mark), "no override can stand in a file that ${...} in a defaults list has chosen"));
+            str(config::at(entry.mark), "no override can stand in a file that ${...} in a defaults list has chosen"));
       // The first override wins: lists are walked from the end, and the overrides of the command line were added
       // before.
       choices_.try_emplace(entry_key(entry, place),
@@ -174,11 +174,11 @@ class Expansion {
     return steps;
   }
 
-  void enter(const SourceFile& source) {
+  void enter(const RecipeFile& source) {
     const auto again = std::find(stack_.begin(), stack_.end(), source.file);
     if (again != stack_.end())
-      throw UserError(str(source.file, ": its defaults lists include each other: ", join({again, stack_.end()}, " -> "),
-                          " -> ", source.file));
+      throw UserError(str(source.file, ": its defaults lists include each other: ",
+                          config::join({again, stack_.end()}, " -> "), " -> ", source.file));
     stack_.push_back(source.file);
   }
 
@@ -200,14 +200,14 @@ class Expansion {
         removal->second.used = true;
         return false;
       }
-      throw UserError(str(at(removal->second.mark), "group '", key, "' has the option ", describe_value(entry.option),
-                          ", not ", describe_value(wanted)));
+      throw UserError(str(config::at(removal->second.mark), "group '", key, "' has the option ",
+                          config::describe_value(entry.option), ", not ", config::describe_value(wanted)));
     }
     const std::string group = group_path(entry, place);
-    if (is_missing(entry.option) && sources_.options(group).empty()) fail_no_group(entry, group);
-    if (is_missing(entry.option))
-      throw UserError(str(at(entry.mark), "group '", key, "' must be chosen: ", key,
-                          "=OPTION (options: ", join(sources_.options(group)), ")"));
+    if (config::is_missing(entry.option) && sources_.options(group).empty()) fail_no_group(entry, group);
+    if (config::is_missing(entry.option))
+      throw UserError(str(config::at(entry.mark), "group '", key, "' must be chosen: ", key,
+                          "=OPTION (options: ", config::join(sources_.options(group)), ")"));
     if (entry.option.kind == Node::Kind::scalar && !is_interpolated(entry)) known_[key] = entry.option.text;
     return entry.option.kind != Node::Kind::null;
   }
@@ -219,13 +219,13 @@ class Expansion {
     // If the same line is read twice, the message names the lines that include its file.
     const auto same = [](const Mark& a, const Mark& b) { return to_string(a) == to_string(b); };
     if (single && same(single->listed, now.listed) && !same(single->included, now.included))
-      throw UserError(str(at(now.included), "group '", key, "' is chosen twice by ", to_string(now.listed),
+      throw UserError(str(config::at(now.included), "group '", key, "' is chosen twice by ", to_string(now.listed),
                           ", because ", to_string(single->included),
                           " includes that file, too; leave out one of them"));
     if (single)
-      throw UserError(str(at(now.listed), "group '", key, "' is chosen twice, also at ", to_string(single->listed),
-                          "; to choose another option write `override ", key, ": option`, or ", key,
-                          "=option on the command line"));
+      throw UserError(str(config::at(now.listed), "group '", key, "' is chosen twice, also at ",
+                          to_string(single->listed), "; to choose another option write `override ", key,
+                          ": option`, or ", key, "=option on the command line"));
     single = now;
   }
 
@@ -253,7 +253,7 @@ class Expansion {
   std::string with_choices(std::string text, const Mark& mark, std::vector<Mark>& chosen_by) const {
     for (size_t begin; (begin = text.find("${")) != std::string::npos;) {
       const size_t end = text.find('}', begin);
-      if (end == std::string::npos) throw UserError(str(at(mark), "'${' is never closed by '}'"));
+      if (end == std::string::npos) throw UserError(str(config::at(mark), "'${' is never closed by '}'"));
       const std::string name = text.substr(begin + 2, end - begin - 2);
       if (name.find(':') != std::string::npos) {  // ${oc.env:SITE}
         const Node call = Node::scalar(text.substr(begin, end + 1 - begin), mark);
@@ -265,9 +265,10 @@ class Expansion {
         std::vector<std::string> names;
         for (const auto& group : selected_) names.push_back(group.first);
         if (selected_.contains(name))
-          throw UserError(str(at(mark), "${", name, "}: the group '", name, "' has no one option here to refer to"));
-        throw UserError(str(at(mark), "${", name, "}: a defaults list can refer to chosen groups only (", join(names),
-                            ")", did_you_mean(name, names)));
+          throw UserError(
+              str(config::at(mark), "${", name, "}: the group '", name, "' has no one option here to refer to"));
+        throw UserError(str(config::at(mark), "${", name, "}: a defaults list can refer to chosen groups only (",
+                            config::join(names), ")", did_you_mean(name, names)));
       }
       text.replace(begin, end + 1 - begin, it->second);
       if (const auto marks = replaced_.find(name); marks != replaced_.end())
@@ -288,7 +289,7 @@ class Expansion {
     std::vector<std::vector<MergeStep>> parts(names.size());
     for (size_t i = names.size(); i-- > 0;) {  // from the end, like defaults lists: the overrides of the last one win
       const std::string& name = names[i];
-      const SourceFile* source = sources_.find(group.empty() ? name : group + "/" + name);
+      const RecipeFile* source = sources_.find(group.empty() ? name : group + "/" + name);
       if (!source && entry.optional) continue;
       if (!source) fail_not_found(entry, group, name);
       // An option's own defaults list is searched in the option's folder: for `sub/name`, in group/sub.
@@ -301,23 +302,23 @@ class Expansion {
   [[noreturn]] void fail_not_found(const DefaultEntry& entry, const std::string& group, const std::string& name) const {
     const std::vector<std::string> options = sources_.options(group);
     if (entry.kind == DefaultEntry::Kind::file) {
-      throw UserError(str(at(entry.mark), "no file ", group.empty() ? name : group + "/" + name, ".yaml",
+      throw UserError(str(config::at(entry.mark), "no file ", group.empty() ? name : group + "/" + name, ".yaml",
                           did_you_mean(name, options), "; searched: ", folder_list()));
     }
     if (options.empty()) fail_no_group(entry, group);
-    throw UserError(str(at(entry.mark), "group '", group, "' has no option '", name, "'", did_you_mean(name, options),
-                        " (options: ", join(options), ")"));
+    throw UserError(str(config::at(entry.mark), "group '", group, "' has no option '", name, "'",
+                        did_you_mean(name, options), " (options: ", config::join(options), ")"));
   }
 
   [[noreturn]] void fail_no_group(const DefaultEntry& entry, const std::string& group) const {
-    throw UserError(str(at(entry.mark), "no group '", group, "'", did_you_mean(group, sources_.groups()),
+    throw UserError(str(config::at(entry.mark), "no group '", group, "'", did_you_mean(group, sources_.groups()),
                         "; searched: ", folder_list()));
   }
 
   std::string folder_list() const {
     std::vector<std::string> names;
     for (const std::string& folder : sources_.folders()) names.push_back(folder.empty() ? "." : folder);
-    return join(names) + "; --config-dir DIR adds a folder";
+    return config::join(names) + "; --config-dir DIR adds a folder";
   }
 
   // An override that matches nothing is an error; the message suggests what it may have meant.
@@ -339,19 +340,19 @@ class Expansion {
     const size_t slash = group.rfind('/');
     const std::string last = group.substr(slash == std::string::npos ? 0 : slash + 1);
     if (!same_group.empty())
-      meant = str("; name one of ", join(same_group));
+      meant = str("; name one of ", config::join(same_group));
     else if (!choice.from_command_line && selected_.contains(last))
       meant = str(" (did you mean 'override /", last, "'?)");
     // `scale=desk` where the recipe's group is `puri/scale`.
     const auto same_end =
         std::find_if(all.begin(), all.end(), [&](const std::string& k) { return k.ends_with("/" + key); });
     if (same_end != all.end() && choice.from_command_line && choice.option.kind == Node::Kind::scalar)
-      throw UserError(str(at(choice.mark), "no defaults list chooses the group '", key, "' (did you mean '", *same_end,
-                          "=", choice.option.text, "'?)"));
+      throw UserError(str(config::at(choice.mark), "no defaults list chooses the group '", key, "' (did you mean '",
+                          *same_end, "=", choice.option.text, "'?)"));
     const std::string shown = choice.from_command_line ? "" : str(" (", choice.label, ")");
     const bool exists = sources_.has_group(group);
     if (!exists && meant.empty()) meant = str("; there is no group '", group, "'");
-    throw UserError(str(at(choice.mark), "no defaults list chooses the group '", key, "'", shown, meant,
+    throw UserError(str(config::at(choice.mark), "no defaults list chooses the group '", key, "'", shown, meant,
                         exists && same_group.empty() ? hint : ""));
   }
 
@@ -367,7 +368,7 @@ class Expansion {
 
 }  // namespace
 
-Expanded expand_defaults(const SourceFile& recipe, Sources& sources, const std::vector<Override>& groups) {
+Expanded expand_defaults(const RecipeFile& recipe, Sources& sources, const std::vector<Override>& groups) {
   return Expansion(sources, groups).run(recipe);
 }
 
@@ -375,7 +376,7 @@ namespace {
 
 // Whether the defaults list of `file`, or of a file that it includes, chooses `group`. `own`: the group that the names
 // of the list are relative to. `seen`: the included files that were searched, because files may include each other.
-bool chooses(Sources& sources, const SourceFile& file, const std::string& own, const std::string& group,
+bool chooses(Sources& sources, const RecipeFile& file, const std::string& own, const std::string& group,
              std::set<std::string>& seen) {
   return std::any_of(file.defaults.begin(), file.defaults.end(), [&](const DefaultEntry& e) {
     if (e.kind == DefaultEntry::Kind::self) return false;
@@ -385,14 +386,14 @@ bool chooses(Sources& sources, const SourceFile& file, const std::string& own, c
                                                       : str(own, "/", e.group);
     if (e.kind == DefaultEntry::Kind::choice) return path == group;
     if (e.path().find("${") != std::string::npos) return true;  // the file is not known yet, and may choose the group
-    const SourceFile* included = sources.find(path.empty() ? e.name : str(path, "/", e.name));
+    const RecipeFile* included = sources.find(path.empty() ? e.name : str(path, "/", e.name));
     return included && seen.insert(included->file).second && chooses(sources, *included, path, group, seen);
   });
 }
 
 }  // namespace
 
-bool is_group_override(const Override& o, Sources& sources, const SourceFile& recipe) {
+bool is_group_override(const Override& o, Sources& sources, const RecipeFile& recipe) {
   if (o.value && o.value->kind == Node::Kind::map) return false;
   if (o.key.find('.') != std::string::npos) return false;
   if (o.package || o.key.find('/') != std::string::npos) return true;
@@ -402,4 +403,4 @@ bool is_group_override(const Override& o, Sources& sources, const SourceFile& re
   return recipe.content.find(o.key) == nullptr || chooses(sources, recipe, "", o.key, seen);
 }
 
-}  // namespace lmx::config
+}  // namespace lmx::app

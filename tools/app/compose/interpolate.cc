@@ -7,7 +7,7 @@
 #include "app/compose/override.h"
 #include "config/messages.h"
 
-namespace lmx::config {
+namespace lmx::app {
 namespace {
 
 constexpr size_t kMaxText = size_t{1} << 20;
@@ -22,7 +22,7 @@ void collect_paths(const Node& node, const std::string& path, std::vector<std::s
   if (paths.size() >= kEnough) return;
   if (!path.empty()) paths.push_back(path);
   for (const auto& [key, value] : node.entries)
-    if (key.find('.') == std::string::npos) collect_paths(value, join_path(path, key), paths);
+    if (key.find('.') == std::string::npos) collect_paths(value, config::join_path(path, key), paths);
 }
 
 class Resolution {
@@ -40,9 +40,9 @@ class Resolution {
     result.mark = node.mark;
     result.key_mark = node.key_mark;
     for (size_t i = 0; i < node.items.size(); ++i)
-      result.items.push_back(resolve(node.items[i], join_path(path, std::to_string(i))));
+      result.items.push_back(resolve(node.items[i], config::join_path(path, std::to_string(i))));
     for (const auto& [key, value] : node.entries)
-      result.entries.emplace_back(key, resolve(value, join_path(path, key)));
+      result.entries.emplace_back(key, resolve(value, config::join_path(path, key)));
     return result;
   }
 
@@ -58,9 +58,10 @@ class Resolution {
     nodes_ += nodes;
     bytes_ += bytes;
     if (nodes_ > kMaxNodes)
-      throw UserError(str(at(mark, path), "interpolations expand to more than ", kMaxNodes, " values"));
+      throw UserError(str(config::at(mark, path), "interpolations expand to more than ", kMaxNodes, " values"));
     if (bytes_ > kMaxBytes)
-      throw UserError(str(at(mark, path), "interpolations expand to more than ", kMaxBytes >> 20, " MiB of text"));
+      throw UserError(
+          str(config::at(mark, path), "interpolations expand to more than ", kMaxBytes >> 20, " MiB of text"));
   }
   void spend_copy(const Node& node, const Site& site) {
     spend(1, node.text.size(), site.node->mark, site.path);
@@ -69,14 +70,15 @@ class Resolution {
   }
 
   [[noreturn]] void fail(const Site& site, const std::string& problem) const {
-    throw UserError(str(at(site.node->mark, site.path), problem));
+    throw UserError(str(config::at(site.node->mark, site.path), problem));
   }
 
   Node resolve_scalar(const Node& node, const std::string& path) {
     const Site site{&node, path};
     const auto again = std::find(active_.begin(), active_.end(), path);
     if (again != active_.end())
-      fail(site, str("interpolations go round in a circle: ", join({again, active_.end()}, " -> "), " -> ", path));
+      fail(site,
+           str("interpolations go round in a circle: ", config::join({again, active_.end()}, " -> "), " -> ", path));
     active_.push_back(path);
     Node result = expand(node.text, site);
     active_.pop_back();
@@ -127,7 +129,7 @@ class Resolution {
   std::string text_of(const Node& value, const Site& site, std::string_view shown) const {
     if (value.kind == Node::Kind::null) return "null";
     if (value.kind == Node::Kind::scalar) return text_of_value(value);
-    fail(site, str(shown, " is ", describe_value(value), ", which cannot be part of a text"));
+    fail(site, str(shown, " is ", config::describe_value(value), ", which cannot be part of a text"));
   }
 
   // The inside of `${...}`: a resolver call or a reference.
@@ -196,7 +198,7 @@ class Resolution {
       collect_paths(root_, "", paths);
       fail(site, str("${", reference, "}: no key '", path, "'", did_you_mean(path, paths)));
     }
-    if (is_missing(*target))
+    if (config::is_missing(*target))
       fail(site, str("${", reference, "} needs '", path, "', which is not given; set ", path, "=..."));
     spend_copy(*target, site);
     return *target;
@@ -208,14 +210,14 @@ class Resolution {
     const Node* node = &root_;
     bool resolved = false;
     std::string walked;
-    for (const std::string& part : path.empty() ? std::vector<std::string>() : split(path, '.')) {
+    for (const std::string& part : path.empty() ? std::vector<std::string>() : config::split(path, '.')) {
       if (!resolved && has_interpolation(*node)) {
         node = &resolved_at(walked, *node);
         resolved = true;
       }
       node = part.empty() ? nullptr : node->at_path(part);
       if (!node) return nullptr;
-      walked = join_path(walked, part);
+      walked = config::join_path(walked, part);
     }
     if (resolved) return node;
     check_not_inside(walked, site);
@@ -338,10 +340,10 @@ std::optional<std::string> absolute_path(std::string_view reference, const std::
   }
   if (!dotted.starts_with(".")) return dotted;
   const size_t dots = std::min(dotted.find_first_not_of('.'), dotted.size());
-  std::vector<std::string> base = split(path, '.');
+  std::vector<std::string> base = config::split(path, '.');
   if (dots > base.size()) return std::nullopt;
   base.resize(base.size() - dots);
-  return join_path(join(base, "."), dotted.substr(dots));
+  return config::join_path(config::join(base, "."), dotted.substr(dots));
 }
 
 const Node* referred(const Node& root, const Node& node, std::string path) {
@@ -359,4 +361,4 @@ const Node* referred(const Node& root, const Node& node, std::string path) {
   return target == &node ? nullptr : target;
 }
 
-}  // namespace lmx::config
+}  // namespace lmx::app

@@ -12,7 +12,7 @@
 
 #include "lmx/config.h"
 
-namespace lmx::config {
+namespace lmx::app {
 
 // The values of `${lmx:...}`.
 struct RunValues {
@@ -61,4 +61,4 @@ struct ResolverCall {
 // UserError if the resolver is unknown or its arguments are wrong.
 Node call_resolver(const std::string& name, const ResolverCall& call);
 
-}  // namespace lmx::config
+}  // namespace lmx::app

@@ -11,7 +11,7 @@
 #include "config/messages.h"
 #include "config/source_text.h"
 
-namespace lmx::config {
+namespace lmx::app {
 namespace {
 
 constexpr std::string_view kBlank = " \t";
@@ -51,7 +51,7 @@ class ValueParser {
   void skip_blanks() { pos_ = std::min(text_.find_first_not_of(kBlank, pos_), text_.size()); }
 
   [[noreturn]] void fail(const std::string& problem) const {
-    throw UserError(str(at(mark_), at_column(str(before_, text_.substr(0, pos_))), problem));
+    throw UserError(str(config::at(mark_), at_column(str(before_, text_.substr(0, pos_))), problem));
   }
 
   // Parses `1,2,3`; the first value is already parsed.
@@ -124,7 +124,7 @@ class ValueParser {
     read_items('}', [&] {
       const bool is_quoted = peek() == '\'' || peek() == '"';
       const std::string key = is_quoted ? quoted() : primitive(true, true).text;
-      if (key.size() > kMaxKey) fail(str("a key of ", key.size(), " bytes; at most ", kMaxKey));
+      if (key.size() > config::kMaxKey) fail(str("a key of ", key.size(), " bytes; at most ", config::kMaxKey));
       skip_blanks();
       if (at_end() || peek() != ':') fail(str("expected ':' after the key '", key, "'"));
       ++pos_;
@@ -274,7 +274,7 @@ class ValueParser {
 // UserError if the text is not UTF-8. It would be written into the run's config.yaml, which could then not be read.
 void check_utf8(std::string_view text, const Mark& mark) {
   if (const size_t bad = find_invalid_utf8(text); bad != kValidUtf8)
-    throw UserError(str(at(mark), at_column(text.substr(0, bad)), "not UTF-8 text"));
+    throw UserError(str(config::at(mark), at_column(text.substr(0, bad)), "not UTF-8 text"));
 }
 
 void mark_all(Node& node, const Mark& mark) {
@@ -332,32 +332,34 @@ Override parse_override(const std::string& text) {
   }
   rest.remove_prefix(result.kind == Override::Kind::force ? 2 : result.kind == Override::Kind::set ? 0 : 1);
   if (rest.starts_with("+") || rest.starts_with("~"))
-    throw UserError(str(at(result.mark), at_column(text.substr(0, text.size() - rest.size())), "'", rest[0],
+    throw UserError(str(config::at(result.mark), at_column(text.substr(0, text.size() - rest.size())), "'", rest[0],
                         "' begins no key; expected key=value, +key=value, ++key=value or ~key"));
   const size_t equals = rest.find('=');
   std::string_view key = rest.substr(0, equals);
   if (key.find_first_of(kBlank) != std::string_view::npos)
-    throw UserError(at(result.mark) + "the key contains a blank; expected key=value");
+    throw UserError(config::at(result.mark) + "the key contains a blank; expected key=value");
   if (const size_t odd = key.find_first_of("[](){}'\"\\:,*?"); odd != std::string_view::npos)
-    throw UserError(str(at(result.mark), at_column(text.substr(0, text.size() - rest.size() + odd)), "'", key[odd],
-                        "' in a key: expected key=value", key[odd] == '[' ? "; an item of a list is key.0=value" : ""));
-  for (const std::string& part : split(key, '.'))
-    if (part.size() > kMaxKey)
-      throw UserError(str(at(result.mark), "a key of ", part.size(), " bytes; at most ", kMaxKey));
-  if (key.empty()) throw UserError(at(result.mark) + "the key is missing: expected key=value");
+    throw UserError(str(config::at(result.mark), at_column(text.substr(0, text.size() - rest.size() + odd)), "'",
+                        key[odd], "' in a key: expected key=value",
+                        key[odd] == '[' ? "; an item of a list is key.0=value" : ""));
+  for (const std::string& part : config::split(key, '.'))
+    if (part.size() > config::kMaxKey)
+      throw UserError(str(config::at(result.mark), "a key of ", part.size(), " bytes; at most ", config::kMaxKey));
+  if (key.empty()) throw UserError(config::at(result.mark) + "the key is missing: expected key=value");
   if (equals == std::string_view::npos && result.kind != Override::Kind::remove)
-    throw UserError(str(at(result.mark), "expected key=value without blanks, such as ", example_of(key)));
+    throw UserError(str(config::at(result.mark), "expected key=value without blanks, such as ", example_of(key)));
   const size_t sign = key.find('@');
   if (sign != std::string_view::npos) result.package = key.substr(sign + 1);
   result.key = key.substr(0, sign);
   const auto empty_part = [](const std::string& part) { return part.empty(); };
-  const std::vector<std::string> parts = split(result.key, '.'), folders = split(result.key, '/');
+  const std::vector<std::string> parts = config::split(result.key, '.'), folders = config::split(result.key, '/');
   if (std::any_of(parts.begin(), parts.end(), empty_part) || std::any_of(folders.begin(), folders.end(), empty_part))
-    throw UserError(str(at(result.mark), "the key '", result.key, "' has an empty part"));
+    throw UserError(str(config::at(result.mark), "the key '", result.key, "' has an empty part"));
   const std::string package = result.package.value_or("");
-  const std::vector<std::string> packages = package.empty() ? std::vector<std::string>{} : split(package, '.');
+  const std::vector<std::string> packages = package.empty() ? std::vector<std::string>{} : config::split(package, '.');
   if (package.find('@') != std::string_view::npos || std::any_of(packages.begin(), packages.end(), empty_part))
-    throw UserError(str(at(result.mark), "'@", package, "' is no package; expected names with dots between them"));
+    throw UserError(
+        str(config::at(result.mark), "'@", package, "' is no package; expected names with dots between them"));
   if (equals != std::string_view::npos) {
     const std::string_view value = rest.substr(equals + 1);
     Parsed parsed =
@@ -368,13 +370,13 @@ Override parse_override(const std::string& text) {
       result.value = std::move(parsed.term.value);
   }
   if (parts.size() + (result.value ? depth_of(*result.value) : 0) > kMostLevels)
-    throw UserError(str(at(result.mark), "nested deeper than ", kMostLevels, " levels"));
+    throw UserError(str(config::at(result.mark), "nested deeper than ", kMostLevels, " levels"));
   return result;
 }
 
 Node parse_value(std::string_view value, const Mark& mark) {
   Parsed parsed = ValueParser(value, mark, "").parse();
-  if (parsed.is_sweep()) throw UserError(str(at(mark), "'", value, "' is a sweep; one value is expected here"));
+  if (parsed.is_sweep()) throw UserError(str(config::at(mark), "'", value, "' is a sweep; one value is expected here"));
   return std::move(parsed.term.value);
 }
 
@@ -383,16 +385,17 @@ void refuse_sweep(const Override& o) {
   const std::string value = o.text.substr(o.text.find('=') + 1);
   const std::string key = o.text.substr(0, o.text.find('='));
   if (!o.sweep->function.empty())
-    throw UserError(str(at(o.mark), o.sweep->function, "() belongs to a sweep (multirun), which is `lmx sweep`"));
+    throw UserError(
+        str(config::at(o.mark), o.sweep->function, "() belongs to a sweep (multirun), which is `lmx sweep`"));
   const char quote = value.find('\'') == std::string::npos ? '\'' : '"';
-  throw UserError(str(at(o.mark), "several values are a sweep (multirun), which is `lmx sweep`; a list is ", key, "=[",
-                      value, "], a text with commas ", key, "=", quote, value, quote));
+  throw UserError(str(config::at(o.mark), "several values are a sweep (multirun), which is `lmx sweep`; a list is ",
+                      key, "=[", value, "], a text with commas ", key, "=", quote, value, quote));
 }
 
-}  // namespace lmx::config
+}  // namespace lmx::app
 
 lmx::Node lmx::parse_option(std::string_view value, const std::string& option) {
   const Mark mark{str(option, " '", value, "'"), 0, 0};
-  config::check_utf8(value, mark);
-  return config::parse_value(value, mark);
+  app::check_utf8(value, mark);
+  return app::parse_value(value, mark);
 }

@@ -11,7 +11,7 @@
 #include "app/compose/compose.h"
 #include "lmx/config.h"
 
-namespace lmx::config {
+namespace lmx::app {
 
 // The values of an override besides a single value: a sweep, or a function of values and sweeps.
 
@@ -97,4 +97,4 @@ Node cast(const std::string& type, const Node& node);
 // Returns whether two values are equal: 1e3 equals 1000.0, but the text '1' does not equal the number 1.
 bool same_value(const Node& a, const Node& b);
 
-}  // namespace lmx::config
+}  // namespace lmx::app

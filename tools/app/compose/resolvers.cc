@@ -11,11 +11,11 @@
 #include "config/source_text.h"
 #include "lmx/log.h"
 
-namespace lmx::config {
+namespace lmx::app {
 namespace {
 
 [[noreturn]] void fail(const ResolverCall& call, const std::string& problem) {
-  throw UserError(str(at(call.mark), call.shown, ": ", problem));
+  throw UserError(str(config::at(call.mark), call.shown, ": ", problem));
 }
 
 // The argument as text. Lists and maps have no text form, so they are an error.
@@ -23,7 +23,7 @@ std::string text_of(const ResolverCall& call, size_t i) {
   const Node& node = call.arguments[i];
   if (node.kind == Node::Kind::null) return "null";
   if (node.kind != Node::Kind::scalar)
-    fail(call, str("argument ", i + 1, " is ", describe_value(node), ", expected a text"));
+    fail(call, str("argument ", i + 1, " is ", config::describe_value(node), ", expected a text"));
   return text_of_value(node);
 }
 
@@ -49,7 +49,7 @@ Node decode(const ResolverCall& call) {
 
 Node select(const ResolverCall& call) {
   const Node* node = call.select(text_of(call, 0));
-  if (node && !is_missing(*node)) return *node;
+  if (node && !config::is_missing(*node)) return *node;
   return call.arguments.size() > 1 ? call.arguments[1] : Node();
 }
 
@@ -57,7 +57,8 @@ const Node& map_at(const ResolverCall& call) {
   const std::string path = text_of(call, 0);
   const Node* node = call.select(path);
   if (!node) fail(call, str("no key '", path, "'"));
-  if (node->kind != Node::Kind::map) fail(call, str("'", path, "' is ", describe_value(*node), ", expected a map"));
+  if (node->kind != Node::Kind::map)
+    fail(call, str("'", path, "' is ", config::describe_value(*node), ", expected a map"));
   return *node;
 }
 
@@ -93,7 +94,7 @@ Node run_value(const ResolverCall& call) {
   if (const auto it = values.find(key); it != values.end()) return it->second;
   std::vector<std::string> keys;
   for (const auto& entry : values) keys.push_back(entry.first);
-  fail(call, str("a run has no '", key, "'", did_you_mean(key, keys), "; there are ", join(keys)));
+  fail(call, str("a run has no '", key, "'", did_you_mean(key, keys), "; there are ", config::join(keys)));
 }
 
 // ${oc.deprecated:new.key}: the value of the key that this one was renamed to, with a warning.
@@ -101,8 +102,8 @@ Node deprecated(const ResolverCall& call) {
   const std::string key = text_of(call, 0);
   const Node* node = call.select(key);
   if (!node) fail(call, str("no key '", key, "'"));
-  log_warn(
-      str(at(call.mark), call.arguments.size() > 1 ? text_of(call, 1) : str("this key is now called '", key, "'")));
+  log_warn(str(config::at(call.mark),
+               call.arguments.size() > 1 ? text_of(call, 1) : str("this key is now called '", key, "'")));
   return *node;
 }
 
@@ -135,7 +136,7 @@ Node call_resolver(const std::string& name, const ResolverCall& call) {
     std::vector<std::string> names;
     for (const auto& entry : resolvers())
       if (entry.first != "hydra") names.push_back(entry.first);
-    fail(call, str("unknown resolver '", name, "'", did_you_mean(name, names), "; there are ", join(names)));
+    fail(call, str("unknown resolver '", name, "'", did_you_mean(name, names), "; there are ", config::join(names)));
   }
   const size_t n = call.arguments.size();
   const Resolver& r = it->second;
@@ -147,4 +148,4 @@ Node call_resolver(const std::string& name, const ResolverCall& call) {
   return result;
 }
 
-}  // namespace lmx::config
+}  // namespace lmx::app

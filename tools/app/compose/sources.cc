@@ -9,7 +9,7 @@
 #include "config/messages.h"
 #include "config/source_text.h"
 
-namespace lmx::config {
+namespace lmx::app {
 
 namespace fs = std::filesystem;
 namespace {
@@ -20,7 +20,7 @@ std::optional<std::string> package_directive(const std::string& text, const std:
   constexpr std::string_view kDirective = "@package";
   std::optional<std::string> package;
   int number = 0;
-  for (const std::string& line : split(text, '\n')) {
+  for (const std::string& line : config::split(text, '\n')) {
     ++number;
     const size_t begin = line.find_first_not_of(" \t\r");
     if (begin == std::string::npos) continue;
@@ -30,13 +30,13 @@ std::optional<std::string> package_directive(const std::string& text, const std:
     const size_t first = line.find_first_not_of(" \t\r", word + kDirective.size());
     const size_t end = line.find_first_of(" \t\r", first);
     if (first != std::string::npos && line[first] == ':')
-      throw UserError(str(at({file, number, static_cast<int>(word) + 1}), "a ':' behind @package; write `# @package",
-                          line.substr(first + 1), "`"));
+      throw UserError(str(config::at({file, number, static_cast<int>(word) + 1}),
+                          "a ':' behind @package; write `# @package", line.substr(first + 1), "`"));
     if (first == std::string::npos || line.find_first_not_of(" \t\r", end) != std::string::npos)
-      throw UserError(str(at({file, number, static_cast<int>(word) + 1}),
+      throw UserError(str(config::at({file, number, static_cast<int>(word) + 1}),
                           "expected one package, such as `# @package model.attn` or `# @package _global_`, got `",
                           line.substr(begin), "`"));
-    if (package) throw UserError(at({file, number, static_cast<int>(word) + 1}) + "@package is here twice");
+    if (package) throw UserError(config::at({file, number, static_cast<int>(word) + 1}) + "@package is here twice");
     package = line.substr(first, end - first);
   }
   return package;
@@ -58,7 +58,8 @@ void parse_label(std::string label, DefaultEntry& entry) {
   entry.group = label.substr(0, sign);
   const bool bad = entry.group.empty() || entry.group.find("..") != std::string::npos ||
                    entry.group.find_first_of(" \\") != std::string::npos || entry.group.ends_with("/");
-  if (bad) throw UserError(str(at(entry.mark), "'", label, "' in a defaults list is neither a group nor a file"));
+  if (bad)
+    throw UserError(str(config::at(entry.mark), "'", label, "' in a defaults list is neither a group nor a file"));
 }
 
 void check_option(const Node& option, const std::string& group) {
@@ -66,8 +67,8 @@ void check_option(const Node& option, const std::string& group) {
   const bool good = option.kind == Node::Kind::null || is_name(option) ||
                     (option.kind == Node::Kind::list && std::all_of(option.items.begin(), option.items.end(), is_name));
   if (!good)
-    throw UserError(str(at(option.mark), "group '", group, "' takes the name of an option or a list of names, got ",
-                        describe_value(option)));
+    throw UserError(str(config::at(option.mark), "group '", group,
+                        "' takes the name of an option or a list of names, got ", config::describe_value(option)));
 }
 
 DefaultEntry parse_default(const Node& node) {
@@ -76,39 +77,40 @@ DefaultEntry parse_default(const Node& node) {
   if (node.kind == Node::Kind::scalar && node.text == "_self_") {
     entry.kind = DefaultEntry::Kind::self;
   } else if (node.kind == Node::Kind::scalar && !node.quoted && (parse_double(node.text) || parse_bool(node.text))) {
-    throw UserError(str(at(node.mark), node.text, " in a defaults list is no text; a file of this name needs quotes: '",
-                        node.text, "'"));
+    throw UserError(str(config::at(node.mark), node.text,
+                        " in a defaults list is no text; a file of this name needs quotes: '", node.text, "'"));
   } else if (node.kind == Node::Kind::scalar) {
     entry.kind = DefaultEntry::Kind::file;
     parse_label(node.text, entry);
     if (entry.is_override)
-      throw UserError(str(at(node.mark), "override takes a group: `override ", entry.group, ": option`"));
+      throw UserError(str(config::at(node.mark), "override takes a group: `override ", entry.group, ": option`"));
     entry.set_file(std::string(entry.group));
   } else if (node.kind == Node::Kind::map && node.entries.size() == 1) {
     parse_label(node.entries[0].first, entry);
     entry.option = node.entries[0].second;
     check_option(entry.option, entry.group);
   } else if (node.kind == Node::Kind::map) {
-    throw UserError(str(at(node.mark), "an entry of a defaults list has one key, got ", join(node.keys()),
-                        "; write them as two entries"));
+    throw UserError(str(config::at(node.mark), "an entry of a defaults list has one key, got ",
+                        config::join(node.keys()), "; write them as two entries"));
   } else {
-    throw UserError(str(at(node.mark), "an entry of a defaults list is `group: option`, a file or _self_, got ",
-                        describe_value(node)));
+    throw UserError(str(config::at(node.mark), "an entry of a defaults list is `group: option`, a file or _self_, got ",
+                        config::describe_value(node)));
   }
   return entry;
 }
 
-void check_self_and_overrides(const SourceFile& source) {
+void check_self_and_overrides(const RecipeFile& source) {
   const DefaultEntry* self = nullptr;
   const DefaultEntry* first_override = nullptr;
   for (const DefaultEntry& entry : source.defaults) {
     if (entry.kind == DefaultEntry::Kind::self) {
-      if (self) throw UserError(str(at(entry.mark), "_self_ is here twice; the first is at line ", self->mark.line));
+      if (self)
+        throw UserError(str(config::at(entry.mark), "_self_ is here twice; the first is at line ", self->mark.line));
       self = &entry;
     } else if (entry.is_override) {
       first_override = &entry;
     } else if (first_override) {
-      throw UserError(str(at(first_override->mark), "override ", first_override->label(),
+      throw UserError(str(config::at(first_override->mark), "override ", first_override->label(),
                           " must be at the end of the defaults list, after ", entry.label()));
     }
   }
@@ -132,22 +134,22 @@ std::string DefaultEntry::label() const {
   return package ? str(path(), "@", *package) : path();
 }
 
-SourceFile Sources::load(const std::string& file) {
+RecipeFile Sources::load(const std::string& file) {
   if (file.ends_with(".toml"))
     throw UserError(str(file, ": recipes are YAML, not TOML; `key = 1` is `key: 1` there, and [table] is `table:`"));
-  const std::string text = read_text(file);
-  SourceFile source;
+  const std::string text = config::read_text(file);
+  RecipeFile source;
   source.file = file;
   source.package = package_directive(text, file);
   source.content = parse_yaml(text, file);
   if (source.content.kind == Node::Kind::null) source.content.kind = Node::Kind::map;
   if (source.content.kind != Node::Kind::map)
-    throw UserError(
-        str(at(source.content.mark), "expected a map (key: value lines), got ", describe_value(source.content)));
+    throw UserError(str(config::at(source.content.mark), "expected a map (key: value lines), got ",
+                        config::describe_value(source.content)));
   if (const Node* defaults = source.content.find("defaults")) {
     if (defaults->kind != Node::Kind::list)
-      throw UserError(str(at(defaults->mark), "defaults must be a list (lines that start with `- `), got ",
-                          describe_value(*defaults)));
+      throw UserError(str(config::at(defaults->mark), "defaults must be a list (lines that start with `- `), got ",
+                          config::describe_value(*defaults)));
     for (const Node& entry : defaults->items) source.defaults.push_back(parse_default(entry));
     check_self_and_overrides(source);
     source.content.erase("defaults");
@@ -176,7 +178,7 @@ Sources::Sources(const std::string& recipe_file, const std::vector<std::string>&
   }
 }
 
-const SourceFile* Sources::find(const std::string& name) {
+const RecipeFile* Sources::find(const std::string& name) {
   const std::string path = name.ends_with(".yaml") ? name.substr(0, name.size() - 5) : name;
   auto [it, is_new] = files_.try_emplace(path);
   if (!is_new) return it->second ? &*it->second : nullptr;
@@ -239,10 +241,10 @@ std::vector<std::string> named_keys(const Node& parent) {
 std::string list_of_keys(const Node& parent, const std::string& path) {
   if (parent.kind == Node::Kind::list) return str("; ", path, " has ", parent.items.size(), " items, counted from 0");
   if (parent.kind != Node::Kind::map)
-    return str("; ", path, " is ", describe_value(parent), " (", to_string(parent.mark), ")");
+    return str("; ", path, " is ", config::describe_value(parent), " (", to_string(parent.mark), ")");
   const std::vector<std::string> keys = named_keys(parent);
   if (keys.empty()) return "";
-  return str("; keys of ", path.empty() ? "the recipe" : path, ": ", join(keys));
+  return str("; keys of ", path.empty() ? "the recipe" : path, ": ", config::join(keys));
 }
 
 [[noreturn]] void fail_unknown(const Override& o, const std::string& key, const Node& parent, const std::string& path,
@@ -253,10 +255,10 @@ std::string list_of_keys(const Node& parent, const std::string& path) {
     candidates.insert(candidates.end(), groups.begin(), groups.end());
   }
   const std::string near = nearest(part, candidates);
-  const std::string hint = near.empty() ? "" : str(" (did you mean '", join_path(path, near), "'?)");
+  const std::string hint = near.empty() ? "" : str(" (did you mean '", config::join_path(path, near), "'?)");
   const bool can_add =
       o.kind == Override::Kind::set && parent.kind != Node::Kind::list && parent.kind != Node::Kind::scalar;
-  throw UserError(str(at(o.mark), "no key '", key, "'", hint, list_of_keys(parent, path),
+  throw UserError(str(config::at(o.mark), "no key '", key, "'", hint, list_of_keys(parent, path),
                       can_add ? str("; +", o.body(), " adds it") : ""));
 }
 
@@ -273,9 +275,9 @@ Node& parent_of(Node& root, const Override& o, const std::vector<std::string>& p
     if (!next && may_create && container) next = &node->set(parts[i], Node::map(o.mark));
     if (!next) fail_unknown(o, o.key, *node, path, parts[i], rules);
     node = next;
-    path = join_path(path, parts[i]);
+    path = config::join_path(path, parts[i]);
   }
-  const bool empty = node->kind == Node::Kind::null || is_missing(*node);
+  const bool empty = node->kind == Node::Kind::null || config::is_missing(*node);
   if (empty && may_create) *node = Node::map(o.mark);
   if (node->kind != Node::Kind::map && node->kind != Node::Kind::list)
     fail_unknown(o, o.key, *node, path, parts.back(), rules);
@@ -285,9 +287,9 @@ Node& parent_of(Node& root, const Override& o, const std::vector<std::string>& p
 void remove(Node& parent, const Override& o, const std::string& part) {
   const Node& there = *child(parent, part);
   if (o.value && !same_value(there, *o.value))
-    throw UserError(str(at(o.mark), "'", o.key, "' is ", value_text(there), ", not ", value_text(*o.value)));
+    throw UserError(str(config::at(o.mark), "'", o.key, "' is ", value_text(there), ", not ", value_text(*o.value)));
   if (parent.kind == Node::Kind::list)
-    throw UserError(str(at(o.mark), "items of a list cannot be removed; set the whole list"));
+    throw UserError(str(config::at(o.mark), "items of a list cannot be removed; set the whole list"));
   parent.erase(part);
 }
 
@@ -296,8 +298,8 @@ void remove(Node& parent, const Override& o, const std::string& part) {
 void check_containers(const Node& there, const Node& value, const std::string& path) {
   const auto clash = [&](Node::Kind a, Node::Kind b) { return there.kind == a && value.kind == b; };
   if (!clash(Node::Kind::map, Node::Kind::list) && !clash(Node::Kind::list, Node::Kind::map)) return;
-  throw UserError(str(at(value.mark), "'", path, "' is ", describe_value(there), " (", to_string(there.mark),
-                      "), which ", describe_value(value), " cannot replace"));
+  throw UserError(str(config::at(value.mark), "'", path, "' is ", config::describe_value(there), " (",
+                      to_string(there.mark), "), which ", config::describe_value(value), " cannot replace"));
 }
 
 // Without +, a map's literal may only set existing keys: `optim={lrr: 1}` must not add a key.
@@ -306,8 +308,8 @@ void check_keys(const Node& there, const Node& value, const Override& o, const s
   if (there.kind != Node::Kind::map || value.kind != Node::Kind::map) return;
   for (const auto& [key, item] : value.entries) {
     const Node* known = there.find(key);
-    if (!known) fail_unknown(o, join_path(path, key), there, path, key, rules);
-    check_keys(*known, item, o, join_path(path, key), rules);
+    if (!known) fail_unknown(o, config::join_path(path, key), there, path, key, rules);
+    check_keys(*known, item, o, config::join_path(path, key), rules);
   }
 }
 
@@ -326,12 +328,12 @@ void merge(Node& into, const Node& from, const std::string& path, const Node* ro
   if (into.kind == Node::Kind::map && from.kind == Node::Kind::map) {
     for (const auto& [key, value] : from.entries) {
       if (Node* there = into.find(key)) {
-        merge(*there, value, join_path(path, key), root);
+        merge(*there, value, config::join_path(path, key), root);
       } else {
         into.entries.emplace_back(key, value);
       }
     }
-  } else if (!is_missing(from)) {
+  } else if (!config::is_missing(from)) {
     check_containers(into, from, path);
     into = from;
   }
@@ -339,7 +341,7 @@ void merge(Node& into, const Node& from, const std::string& path, const Node* ro
 
 void merge_at(Node& root, const std::string& package, const Node& from) {
   if (package.empty()) return merge(root, from, "", &root);
-  const std::vector<std::string> parts = split(package, '.');
+  const std::vector<std::string> parts = config::split(package, '.');
   Node wrapped = from;  // a.b: {a: {b: from}}
   for (auto part = parts.rbegin(); part != parts.rend(); ++part) {
     Node outer = Node::map(from.mark);
@@ -350,22 +352,22 @@ void merge_at(Node& root, const std::string& package, const Node& from) {
 }
 
 void apply_override(Node& root, const Override& o, const ApplyRules& rules) {
-  const std::vector<std::string> parts = split(o.key, '.');
+  const std::vector<std::string> parts = config::split(o.key, '.');
   Node& parent = parent_of(root, o, parts, rules);
   const std::string& last = parts.back();
   Node* there = child(parent, last);
-  const std::string parent_path = join({parts.begin(), parts.end() - 1}, ".");
+  const std::string parent_path = config::join({parts.begin(), parts.end() - 1}, ".");
   const bool adds = o.kind == Override::Kind::add || o.kind == Override::Kind::force ||
                     (rules.typed && o.kind == Override::Kind::set);
   if (!there && (!adds || parent.kind == Node::Kind::list)) fail_unknown(o, o.key, parent, parent_path, last, rules);
   if (o.kind == Override::Kind::remove) return remove(parent, o, last);
   if (!there) return void(parent.set(last, *o.value));
   const bool merges = there->kind == Node::Kind::map && o.value->kind == Node::Kind::map;
-  const bool free = there->kind == Node::Kind::null || is_missing(*there) || merges ||
+  const bool free = there->kind == Node::Kind::null || config::is_missing(*there) || merges ||
                     (there->kind == Node::Kind::list && o.value->kind == Node::Kind::list);
   if (o.kind == Override::Kind::add && !free)
-    throw UserError(str(at(o.mark), "'", o.key, "' is there already (", to_string(there->mark), "); write ", o.body(),
-                        " without +, or ++", o.body(), ", which adds or overrides"));
+    throw UserError(str(config::at(o.mark), "'", o.key, "' is there already (", to_string(there->mark), "); write ",
+                        o.body(), " without +, or ++", o.body(), ", which adds or overrides"));
   if (merges && !adds) check_keys(*there, *o.value, o, o.key, rules);
   if (merges) {
     merge(*there, *o.value, o.key);
@@ -375,4 +377,4 @@ void apply_override(Node& root, const Override& o, const ApplyRules& rules) {
   }
 }
 
-}  // namespace lmx::config
+}  // namespace lmx::app

@@ -11,7 +11,7 @@
 #include "app/compose/override.h"
 #include "lmx/config.h"
 
-namespace lmx::config {
+namespace lmx::app {
 
 // An entry of a defaults list: `_self_`, a file (`corpus/ott`), or a choice (`model: lstm`).
 struct DefaultEntry {
@@ -30,7 +30,7 @@ struct DefaultEntry {
   std::string label() const;               // as written: "model@enc"
 };
 
-struct SourceFile {
+struct RecipeFile {
   std::string file;
   Node content;  // a map without `defaults`
   std::vector<DefaultEntry> defaults;
@@ -43,23 +43,23 @@ class Sources {
   Sources(const std::string& recipe_file, const std::vector<std::string>& search_path);
 
   // "model/lstm" or "model/lstm.yaml" gives model/lstm.yaml in the first folder that has it; null if no folder has it.
-  const SourceFile* find(const std::string& name);
+  const RecipeFile* find(const std::string& name);
   bool has_group(const std::string& group) const;
   std::vector<std::string> options(const std::string& group) const;  // sorted
   std::vector<std::string> groups() const;                           // "model", "model/attn", ... sorted
   const std::vector<std::string>& folders() const { return folders_; }
 
-  static SourceFile load(const std::string& file);
+  static RecipeFile load(const std::string& file);
 
  private:
   std::vector<std::string> folders_;
-  std::map<std::string, std::optional<SourceFile>> files_;
+  std::map<std::string, std::optional<RecipeFile>> files_;
 };
 
 // Expands defaults lists into the ordered list of files to merge.
 
 struct MergeStep {
-  const SourceFile* source;
+  const RecipeFile* source;
   std::string package;          // the path at which its content is merged: "model.attn", "" for the root
   std::vector<Mark> chosen_by;  // overrides of groups, in files or on the command line, that select this file
 };
@@ -71,12 +71,12 @@ struct Expanded {
 
 // `groups`: the overrides that choose groups (see is_group_override). UserError if an override names something that
 // does not exist, matches no entry of a defaults list, or chooses a group twice.
-Expanded expand_defaults(const SourceFile& recipe, Sources& sources, const std::vector<Override>& groups);
+Expanded expand_defaults(const RecipeFile& recipe, Sources& sources, const std::vector<Override>& groups);
 
 // `model=base` chooses a group if a folder model/ exists; `model.dim=3` and `model={dim: 3}` set values. `model=3` also
 // sets a value if the recipe writes `model:` itself, and neither its defaults list nor that of an included file chooses
 // that group.
-bool is_group_override(const Override& override, Sources& sources, const SourceFile& recipe);
+bool is_group_override(const Override& override, Sources& sources, const RecipeFile& recipe);
 
 // Merges trees: files into one tree, and value overrides into that tree.
 
@@ -99,9 +99,9 @@ struct Inputs {
   // UserError if an override is a sweep: one run takes one value for each key.
   void add(const ComposeOptions& options);
 
-  SourceFile recipe;
+  RecipeFile recipe;
   Sources sources;
   std::vector<Override> groups, values;
 };
 
-}  // namespace lmx::config
+}  // namespace lmx::app

@@ -12,7 +12,7 @@
 #include "config/messages.h"
 #include "lmx/random.h"
 
-namespace lmx::config {
+namespace lmx::app {
 namespace {
 
 constexpr size_t kMaxTerms = 10'000;
@@ -32,7 +32,7 @@ struct Call {
     for (const Argument& a : arguments)
       if (!a.name.empty() && std::find(names.begin(), names.end(), a.name) == names.end())
         fail(str("no argument '", a.name, "'", did_you_mean(a.name, names),
-                 names.empty() ? "" : str("; it has ", join(names))));
+                 names.empty() ? "" : str("; it has ", config::join(names))));
   }
   std::vector<Parsed> positional() const {
     std::vector<Parsed> values;
@@ -125,7 +125,7 @@ std::optional<Decimal> decimal(const std::string& text) {
   if (const auto i = parse_int(text)) return Decimal{*i, 0, true};
   const auto value = parse_double(text);
   if (!value || !std::isfinite(*value)) return std::nullopt;
-  const std::string shortest = double_text(*value);  // "-4.35", "1e-05", "1.5e+20"
+  const std::string shortest = config::double_text(*value);  // "-4.35", "1e-05", "1.5e+20"
   const size_t e = shortest.find('e');
   const int exponent = e == std::string::npos ? 0 : std::atoi(shortest.c_str() + e + 1);
   std::string digits = shortest.substr(0, e);
@@ -149,7 +149,8 @@ Parsed range(const Call& call) {
     if (!p) return std::nullopt;
     const bool plain = !p->is_sweep() && p->term.value.kind == Node::Kind::scalar && !p->term.value.quoted;
     const auto value = plain ? decimal(p->term.value.text) : std::nullopt;
-    if (!value) call.fail(str(key, " must be a number of at most 16 digits, got ", describe_value(p->term.value)));
+    if (!value)
+      call.fail(str(key, " must be a number of at most 16 digits, got ", config::describe_value(p->term.value)));
     return value;
   };
   if (call.arguments.empty() || call.arguments.size() > 3)
@@ -176,7 +177,7 @@ Parsed range(const Call& call) {
   const Mark mark = call.arguments[0].value.term.value.mark;
   for (int64_t at = first; by > 0 ? at < last : at > last; at += by) {
     const double value = static_cast<double>(at) / std::pow(10.0, places);
-    sweep.terms.push_back(single(Node::scalar(ints ? std::to_string(at) : double_text(value), mark)).term);
+    sweep.terms.push_back(single(Node::scalar(ints ? std::to_string(at) : config::double_text(value), mark)).term);
   }
   return {{}, {sweep}};
 }
@@ -354,11 +355,11 @@ std::string value_text(const Node& value) {
       return scalar_text(value);
     case Node::Kind::list:
       for (const Node& item : value.items) parts.push_back(value_text(item));
-      return str("[", join(parts, ","), "]");
+      return str("[", config::join(parts, ","), "]");
     case Node::Kind::map:
       for (const auto& [key, item] : value.entries)
         parts.push_back(str(scalar_text(Node::string(key)), ":", value_text(item)));
-      return str("{", join(parts, ","), "}");
+      return str("{", config::join(parts, ","), "}");
   }
   return "";
 }
@@ -368,4 +369,4 @@ bool matches_glob(const std::string& name, const std::vector<std::string>& patte
                      [&](const std::string& p) { return fnmatch(p.c_str(), name.c_str(), 0) == 0; });
 }
 
-}  // namespace lmx::config
+}  // namespace lmx::app

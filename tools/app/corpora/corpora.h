@@ -10,7 +10,7 @@
 #include "config/error_collector.h"
 #include "lmx/config.h"
 
-namespace lmx {
+namespace lmx::app {
 
 // One language of a parallel corpus: line i of its files translates line i of the other side's files.
 struct CorpusSide {
@@ -52,11 +52,11 @@ struct CorpusPlace {
 };
 CorpusPlace locate(const Corpus& corpus);
 
-}  // namespace lmx
+}  // namespace lmx::app
 
 // Finds a corpus that a recipe uses.
 
-namespace lmx::data {
+namespace lmx::app {
 
 // A corpus of the registry is missing on this machine. `messages` contains also all other errors that were found with
 // it.
@@ -83,4 +83,4 @@ std::string default_cache_directory();
 // or ~/.local/share/lmx.
 std::vector<std::string> data_directories();
 
-}  // namespace lmx::data
+}  // namespace lmx::app

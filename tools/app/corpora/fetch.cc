@@ -17,11 +17,10 @@
 #include "lmx/error.h"
 #include "lmx/log.h"
 
-namespace lmx {
+namespace lmx::app {
 namespace {
 
 namespace fs = std::filesystem;
-using namespace data;
 
 constexpr const char* kSums = "SHA256SUMS.lmx";  // checksums that were recorded at the first download
 
@@ -368,4 +367,4 @@ std::vector<Download> downloads_of(const std::string& corpus) {
   return {};
 }
 
-}  // namespace lmx
+}  // namespace lmx::app

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-namespace lmx {
+namespace lmx::app {
 
 // A file that the public source of a corpus offers.
 struct Download {
@@ -50,11 +50,11 @@ FetchReport fetch_corpus(const std::string& name, const FetchOptions& options);
 // The same for a list of files.
 FetchReport fetch_files(std::span<const Download> files, const FetchOptions& options);
 
-}  // namespace lmx
+}  // namespace lmx::app
 
 // One HTTP transfer into a file.
 
-namespace lmx::data {
+namespace lmx::app {
 
 struct Transfer {
   int64_t received = 0;     // bytes written by this transfer
@@ -83,4 +83,4 @@ Transfer transfer(const Request& request);
 // if there is none. The files are searched below `root`.
 std::string certificates(const std::string& root = "");
 
-}  // namespace lmx::data
+}  // namespace lmx::app

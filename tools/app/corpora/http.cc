@@ -14,7 +14,7 @@
 #include "lmx/api.h"
 #include "lmx/error.h"
 
-namespace lmx::data {
+namespace lmx::app {
 namespace {
 
 struct State {
@@ -192,4 +192,4 @@ Transfer transfer(const Request& request) {
   return r;
 }
 
-}  // namespace lmx::data
+}  // namespace lmx::app

@@ -9,7 +9,7 @@
 #include "config/messages.h"
 #include "lmx/error.h"
 
-namespace lmx {
+namespace lmx::app {
 namespace {
 
 Corpus amazon_reviews() {
@@ -345,9 +345,9 @@ Corpus zh_poetry() {
 // Returns the file patterns of the corpus without a match in `directory`.
 std::vector<std::string> lacking(const Corpus& corpus, const std::string& directory) {
   std::vector<std::string> missing;
-  for (const std::string& pattern : data::patterns_of(corpus, directory)) {
+  for (const std::string& pattern : patterns_of(corpus, directory)) {
     try {
-      data::find_sources({pattern}, data::Split::drawn);
+      find_sources({pattern}, Split::drawn);
     } catch (const UserError&) {
       const std::string name = pattern.substr(directory.size() + 1);
       if (std::find(missing.begin(), missing.end(), name) == missing.end()) missing.push_back(name);
@@ -358,7 +358,7 @@ std::vector<std::string> lacking(const Corpus& corpus, const std::string& direct
 
 }  // namespace
 
-std::vector<std::string> data::patterns_of(const Corpus& corpus, const std::string& directory) {
+std::vector<std::string> patterns_of(const Corpus& corpus, const std::string& directory) {
   std::vector<const std::vector<std::string>*> all{&corpus.train, &corpus.valid, &corpus.test};
   for (const CorpusSide& side : corpus.sides) all.insert(all.end(), {&side.train, &side.valid, &side.test});
   std::vector<std::string> patterns;
@@ -388,7 +388,7 @@ const Corpus& find_corpus(const std::string& name) {
 CorpusPlace locate(const Corpus& corpus) {
   CorpusPlace place;
   std::vector<std::string> missing;
-  for (const std::string& directory : data::data_directories()) {
+  for (const std::string& directory : data_directories()) {
     const std::string folder = directory + "/" + corpus.folder;
     place.searched.push_back(folder);
     const std::vector<std::string> patterns = lacking(corpus, folder);
@@ -405,4 +405,4 @@ CorpusPlace locate(const Corpus& corpus) {
   return place;
 }
 
-}  // namespace lmx
+}  // namespace lmx::app

@@ -24,7 +24,7 @@
 #include "config/messages.h"
 #include "lmx/error.h"
 
-namespace lmx::data {
+namespace lmx::app {
 namespace {
 
 std::string environment(const char* name) {
@@ -441,4 +441,4 @@ void unpack_gz(const std::string& archive, const std::string& path) {
   out.close();
 }
 
-}  // namespace lmx::data
+}  // namespace lmx::app

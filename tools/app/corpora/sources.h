@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-namespace lmx::data {
+namespace lmx::app {
 
 enum class Split : int { train = 0, valid = 1, test = 2, drawn = 3 };  // drawn: a hash assigns each line to a split
 inline constexpr int kSplits = 3;
@@ -149,4 +149,4 @@ std::vector<std::string> unpack_tar(const std::string& archive, const std::strin
 // Decompresses a .gz file into `path`.
 void unpack_gz(const std::string& archive, const std::string& path);
 
-}  // namespace lmx::data
+}  // namespace lmx::app

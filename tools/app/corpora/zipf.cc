@@ -12,7 +12,7 @@
 #include "lmx/error.h"
 #include "lmx/random.h"
 
-namespace lmx {
+namespace lmx::app {
 namespace {
 
 // A set of ids that is emptied in constant time: an id is in the set if its mark equals the current one.
@@ -142,8 +142,8 @@ std::vector<double> read_counts(const std::string& path) {
 
 }  // namespace
 
-data::WordLaw law_of_counts(const std::string& path) {
-  return data::WordLaw::of_counts("counts of " + path, read_counts(path));
+WordLaw law_of_counts(const std::string& path) {
+  return WordLaw::of_counts("counts of " + path, read_counts(path));
 }
 
-}  // namespace lmx
+}  // namespace lmx::app

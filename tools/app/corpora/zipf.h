@@ -10,7 +10,7 @@
 #include "data/drawn_text.h"
 #include "lmx/data.h"
 
-namespace lmx {
+namespace lmx::app {
 
 struct TypesAtTokens {
   int64_t tokens = 0;
@@ -49,6 +49,6 @@ std::vector<TypesAtTokens> count_types(const TokenArray& tokens, const ZipfOptio
 // tokens of a text are independent, and each is word w with the probability p(w) = count(w) / sum of all counts. So N
 // tokens have sum over w of 1 - (1 - p(w))^N different words. Words beyond a vocabulary, which keeps the most frequent
 // ones, are one word, <unk>. UserError, with file and line: not readable, a line without a count, no positive count.
-data::WordLaw law_of_counts(const std::string& path);
+WordLaw law_of_counts(const std::string& path);
 
-}  // namespace lmx
+}  // namespace lmx::app

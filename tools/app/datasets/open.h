@@ -10,7 +10,7 @@
 #include "data/dataset.h"
 #include "lmx/config.h"
 
-namespace lmx {
+namespace lmx::app {
 
 // Reads `data:` of a composed recipe, prepares the data if the cache does not contain it (in parallel, with bounded
 // memory, safe between processes), and maps it. UserError: a missing corpus (the message explains how to get it), an
@@ -44,4 +44,4 @@ class DatasetChecks {
 // Searches the files of a recipe's `data:` without reading them. UserError: as open_dataset, if a file is missing.
 void require_files(const Node& data);
 
-}  // namespace lmx
+}  // namespace lmx::app

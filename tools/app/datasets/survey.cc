@@ -19,10 +19,8 @@
 #include "data/word_table.h"
 #include "lmx/error.h"
 
-namespace lmx {
+namespace lmx::app {
 namespace {
-
-using data::SourceFile;
 
 constexpr size_t kParts = 4, kPart = 1 << 20;
 constexpr double kSubword = 4;  // bytes
@@ -36,8 +34,8 @@ double bytes_of(const std::vector<SourceFile>& files) {
 // The first part of a file; "" if it is empty.
 std::string first_part(const SourceFile& file) {
   const std::vector<SourceFile> files{file};  // the reader refers to it
-  data::ChunkReader reader(files, kPart, "");
-  data::Chunk chunk;
+  ChunkReader reader(files, kPart, "");
+  Chunk chunk;
   return reader.next(chunk) ? std::move(chunk.text) : "";
 }
 
@@ -57,7 +55,7 @@ std::vector<SourceFile> copy_parts(const std::vector<SourceFile>& files, const s
 }
 
 // `data` with these files in place of its corpus or its own.
-Node with_files(const Node& data, const data::TextSources& sources, const std::vector<SourceFile>& files) {
+Node with_files(const Node& data, const TextSources& sources, const std::vector<SourceFile>& files) {
   Node changed = data;
   std::vector<Node> paths;
   for (const SourceFile& file : files) paths.push_back(Node::string(file.path));
@@ -72,15 +70,14 @@ Node with_files(const Node& data, const data::TextSources& sources, const std::v
 }
 
 std::optional<int64_t> tokens_of_text(const Node& node) {
-  const data::TextConfig text = data::text_config(node);
-  const data::TextSources sources = data::find_text(text, config::at(node.mark, "data"));
+  const TextConfig text = text_config(node);
+  const TextSources sources = find_text(text, config::at(node.mark, "data"));
   std::vector<SourceFile> files = sources.files;
-  std::erase_if(files,
-                [](const SourceFile& f) { return f.split == data::Split::valid || f.split == data::Split::test; });
+  std::erase_if(files, [](const SourceFile& f) { return f.split == Split::valid || f.split == Split::test; });
   const auto packed = [](const SourceFile& f) { return is_compressed(f.path); };
   if (files.empty() || std::any_of(files.begin(), files.end(), packed)) return {};
   if (text.tokens == "subwords") return std::llround(bytes_of(files) / kSubword);
-  const data::TemporaryDirectory folder;
+  const TemporaryDirectory folder;
   const std::vector<SourceFile> parts = copy_parts(files, folder.path());
   const DataCheck sample = check_dataset(with_files(node, sources, parts));
   if (!sample.train_tokens) return {};
@@ -89,10 +86,10 @@ std::optional<int64_t> tokens_of_text(const Node& node) {
 
 // The main part alone: an epoch reads the pairs of the others in proportion.
 std::optional<int64_t> tokens_of_pairs(const Node& node) {
-  const data::ParallelConfig config = data::parallel_config(node);
-  const data::ParallelSources sources = data::find_parallel(config, config::at(node.mark, "data"));
+  const ParallelConfig config = parallel_config(node);
+  const ParallelSources sources = find_parallel(config, config::at(node.mark, "data"));
   double bytes = 0, lines = 0, sampled = 0, all_ratios = 0;
-  for (const data::PairFiles& pair : sources.files[0]) {
+  for (const PairFiles& pair : sources.files[0]) {
     const SourceFile& file = pair.tsv() ? pair.source : pair.target;
     if (is_compressed(file.path)) return {};
     bytes += static_cast<double>(file.bytes) / (pair.tsv() ? 2 : 1);
@@ -103,7 +100,7 @@ std::optional<int64_t> tokens_of_pairs(const Node& node) {
   if (lines == 0) return {};
   double pairs = bytes * lines / sampled;
   if (!sources.range.all()) pairs = std::min(pairs, static_cast<double>(sources.range.last - sources.range.first + 1));
-  for (const data::MixPart& part : config.mix.parts) all_ratios += part.ratio;
+  for (const MixPart& part : config.mix.parts) all_ratios += part.ratio;
   if (!config.mix.parts.empty()) pairs *= all_ratios / config.mix.parts[config.mix.epoch_of].ratio;
   return std::llround(pairs * (sampled / lines / kSubword + 1));  // and </s>
 }
@@ -112,8 +109,8 @@ std::optional<int64_t> tokens_of_pairs(const Node& node) {
 
 std::optional<int64_t> sampled_train_tokens(const Node& data) {
   try {
-    if (data::kind_of(data) == data::Kind::text) return tokens_of_text(data);
-    if (data::kind_of(data) == data::Kind::parallel) return tokens_of_pairs(data);
+    if (kind_of(data) == Kind::text) return tokens_of_text(data);
+    if (kind_of(data) == Kind::parallel) return tokens_of_pairs(data);
   } catch (const UserError&) {  // the check of the data reports it
   }
   return {};
@@ -123,8 +120,6 @@ std::optional<int64_t> sampled_train_tokens(const Node& data) {
 // vocabulary size chosen from these counts fits the training split.
 
 namespace {
-
-using namespace data;
 
 constexpr size_t kChunkBytes = 4 << 20;
 constexpr const char* kPlace = "[data] ";
@@ -167,7 +162,7 @@ struct TextCounter {
       : splitter({config.lower_case, config.tokenizer == "whitespace", Unit::word}),
         characters_of({false, false, Unit::character}) {}
 
-  void add(const SourceFile& file, const Chunk& chunk, const Record& record, Split split) {
+  void add(const SourceFile& file, const Chunk& chunk, const TextRecord& record, Split split) {
     found.clear();
     if (characters_of.split(record.text, found) != Tokenizer::kValid) refuse_invalid_utf8(file, chunk, record.raw);
     const auto length = static_cast<int64_t>(found.size()) + 1;
@@ -274,7 +269,7 @@ TextSurvey survey_text(const Node& data) {
   for (int t = 0; t < threads; ++t) counters.emplace_back(config);
   for_each_chunk(reader, threads, [&](Chunk& chunk, int thread) {
     const SourceFile& file = sources.files[chunk.file];
-    for_each_record(file, chunk, [&](const Record& record) {
+    for_each_record(file, chunk, [&](const TextRecord& record) {
       const Split split = split_of_line(settings, chunk.split, chunk.first_line + record.line);
       counters[static_cast<size_t>(thread)].add(file, chunk, record, split);
     });
@@ -307,4 +302,4 @@ PairSurvey survey_pairs(const Node& data) {
   return all.survey;
 }
 
-}  // namespace lmx
+}  // namespace lmx::app

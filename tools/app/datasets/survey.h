@@ -8,7 +8,7 @@
 
 #include "lmx/config.h"
 
-namespace lmx {
+namespace lmx::app {
 
 // The length of a training text from a sample, for estimates of text that is not prepared.
 
@@ -43,4 +43,4 @@ struct PairSurvey {
 // (files with different numbers of lines, a missing side, invalid UTF-8).
 PairSurvey survey_pairs(const Node& data);
 
-}  // namespace lmx
+}  // namespace lmx::app

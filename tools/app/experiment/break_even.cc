@@ -12,11 +12,9 @@
 #include "base/text.h"
 #include "lmx/error.h"
 
-namespace lmx_cli::experiments {
+namespace lmx::app::experiment {
 namespace {
 
-using lmx::str;
-using lmx::UserError;
 using Curve = std::vector<std::pair<double, double>>;
 
 constexpr double kBitsOfGb = 8;
@@ -45,14 +43,14 @@ Estimate excess_of(const std::vector<Curve>& base, const std::vector<double>& lo
   return estimate_of_mean(excess);
 }
 
-lmx::plan::Request request_of(const Experiment& e, const Cell& cell, const AxisValue& method,
-                              const BreakEven::Phase& phase) {
+plan::Request request_of(const Experiment& e, const Cell& cell, const AxisValue& method,
+                         const BreakEven::Phase& phase) {
   const BreakEven& b = e.break_even;
-  lmx::plan::Request r;
+  plan::Request r;
   r.recipe = e.path_of(b.recipe);
   r.machine = e.machine(b.machine);
   r.ranks = {b.ranks};
-  for (const lmx::Node& node : method.overrides) r.compose.overrides.push_back(filled(cell, node.text));
+  for (const Node& node : method.overrides) r.compose.overrides.push_back(filled(cell, node.text));
   for (const std::string& text : phase.overrides) r.compose.overrides.push_back(filled(cell, text));
   r.compose = with_plugins(r.compose);
   return r;
@@ -60,9 +58,9 @@ lmx::plan::Request request_of(const Experiment& e, const Cell& cell, const AxisV
 
 StepCurve curve_of(const Experiment& e, const Cell& cell, const AxisValue& method, const BreakEven::Phase& phase) {
   const std::string where = str(to_string(e.break_even.mark), ": break_even: ", e.break_even.axis, " ", method.label);
-  lmx::plan::Plan plan;
+  plan::Plan plan;
   try {
-    plan = lmx::plan::make_plan(request_of(e, cell, method, phase));
+    plan = plan::make_plan(request_of(e, cell, method, phase));
   } catch (const UserError& error) {
     throw UserError(str(where, ": ", error.what()));
   }
@@ -146,7 +144,7 @@ std::string verdict_of(const Between& x) {
 
 }  // namespace
 
-void BreakEven::fields(lmx::Fields& f) {
+void BreakEven::fields(Fields& f) {
   f.required("axis", axis, "whose values are the methods");
   f.required("base", base, "the value that the others are compared with");
   f.subtree("shorter", shorter, "value: part; values of the axis that are runs of the base with a part of its steps");
@@ -158,47 +156,47 @@ void BreakEven::fields(lmx::Fields& f) {
   f.subtree("phases", phases, "value: [{part, overrides}]; the parts of a method's steps that are planned separately");
 }
 
-void BreakEven::Phase::fields(lmx::Fields& f) {
+void BreakEven::Phase::fields(Fields& f) {
   f.field("part", part, "of the method's steps; the parts of all phases add up to 1", {0, 1});
   f.field("overrides", overrides, "of the plan of these steps, after those of the method");
 }
 
-BreakEven read_break_even(const lmx::Node& tree, const Experiment& e) {
+BreakEven read_break_even(const Node& tree, const Experiment& e) {
   if (!given(tree)) return {};
-  BreakEven b = lmx::read_config<BreakEven>(tree, "break_even");
+  BreakEven b = read_config<BreakEven>(tree, "break_even");
   b.mark = tree.mark;
   const Axis* axis = e.axis(b.axis);
   if (!axis) throw UserError(at(tree, "break_even.axis") + str("there is no axis '", b.axis, "'"));
   std::vector<std::string> labels, axes;
   for (const AxisValue& value : axis->values) labels.push_back(value.label);
   for (const Axis& other : e.axes) axes.push_back(other.id);
-  const auto check = [&](const lmx::Node& node, const std::string& key, const std::string& name,
+  const auto check = [&](const Node& node, const std::string& key, const std::string& name,
                          const std::vector<std::string>& names) {
     if (std::find(names.begin(), names.end(), name) == names.end())
-      throw UserError(at(node, "break_even." + key) + str("there is no '", name, "'", lmx::did_you_mean(name, names)));
+      throw UserError(at(node, "break_even." + key) + str("there is no '", name, "'", did_you_mean(name, names)));
   };
   check(tree, "base", b.base, labels);
   for (const std::string& other : b.within) check(tree, "within", other, axes);
   if (!e.measure(b.loss)) throw UserError(at(tree, "break_even.loss") + str("there is no measure '", b.loss, "'"));
-  if (b.shorter.kind != lmx::Node::Kind::map)
+  if (b.shorter.kind != Node::Kind::map)
     throw UserError(at(given(b.shorter) ? b.shorter : tree, "break_even.shorter") +
                     "expected value: part, such as {half: 0.5}");
   for (const auto& [label, node] : b.shorter.entries) {
     check(node, "shorter", label, labels);
-    const double part = lmx::parse_double(node.text).value_or(NAN);
+    const double part = parse_double(node.text).value_or(NAN);
     if (!(part > 0 && part < 1))
       throw UserError(at(node, "break_even.shorter." + label) +
                       str("expected a part of the steps between 0 and 1, got '", node.text, "'"));
     b.parts[label] = part;
   }
-  if (given(b.phases) && b.phases.kind != lmx::Node::Kind::map)
+  if (given(b.phases) && b.phases.kind != Node::Kind::map)
     throw UserError(at(b.phases, "break_even.phases") + "expected value: [{part, overrides}]");
   for (const auto& [label, list] : b.phases.entries) {
     check(list, "phases", label, labels);
     const std::string path = "break_even.phases." + label;
     double sum = 0;
-    for (const lmx::Node& phase : list.items) {
-      b.phases_of[label].push_back(lmx::read_config<BreakEven::Phase>(phase, path));
+    for (const Node& phase : list.items) {
+      b.phases_of[label].push_back(read_config<BreakEven::Phase>(phase, path));
       sum += b.phases_of[label].back().part;
     }
     if (std::fabs(sum - 1) > 1e-9)
@@ -313,4 +311,4 @@ std::vector<std::pair<std::string, std::string>> break_even_figures(const Result
   return figures;
 }
 
-}  // namespace lmx_cli::experiments
+}  // namespace lmx::app::experiment

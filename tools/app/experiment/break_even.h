@@ -13,7 +13,7 @@
 
 #include "app/experiment/cells.h"
 
-namespace lmx_cli::experiments {
+namespace lmx::app::experiment {
 
 struct Results;
 
@@ -61,4 +61,4 @@ Between equal_part(const std::vector<std::vector<std::pair<double, double>>>& ba
 // of verdicts, infinite if everywhere.
 double bandwidth_of(const StepCurve& method, const StepCurve& base, double part);
 
-}  // namespace lmx_cli::experiments
+}  // namespace lmx::app::experiment

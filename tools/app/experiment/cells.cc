@@ -15,12 +15,8 @@
 #include "recipe/comm_config.h"
 #include "recipe/recipe.h"
 
-namespace lmx_cli::experiments {
+namespace lmx::app::experiment {
 namespace {
-
-using lmx::Node;
-using lmx::str;
-using lmx::UserError;
 
 std::vector<std::string> labels_of(const Axis& axis) {
   std::vector<std::string> labels;
@@ -37,7 +33,7 @@ std::vector<std::string> named_values(const Axis& axis, const Node& node, const 
   for (const Node& item : items) {
     if (std::find(labels.begin(), labels.end(), item.text) == labels.end())
       throw UserError(at(item, path) + str("axis ", axis.id, " has no value '", item.text, "'",
-                                           lmx::did_you_mean(item.text, labels), "; it has ", joined(labels)));
+                                           did_you_mean(item.text, labels), "; it has ", joined(labels)));
     named.push_back(item.text);
   }
   return named;
@@ -51,8 +47,8 @@ void check_choice(const Experiment& e, const Node& choice, const std::string& pa
     if (with_run && key == "run") continue;
     const Axis* axis = e.axis(key);
     if (!axis)
-      throw UserError(at(node, path) + str("there is no axis '", key, "'", lmx::did_you_mean(key, names),
-                                           "; there are ", joined(names)));
+      throw UserError(at(node, path) +
+                      str("there is no axis '", key, "'", did_you_mean(key, names), "; there are ", joined(names)));
     static_cast<void>(named_values(*axis, node, path));
   }
 }
@@ -105,7 +101,7 @@ std::vector<Cell> empty_cells(const Experiment& e, const Scale& scale) {
   for (const Node& choice : choices.items) {
     check_choice(e, choice, path, true);
     const Node* run = choice.find("run");
-    const auto runs = run ? lmx::parse_bool(run->text) : true;
+    const auto runs = run ? parse_bool(run->text) : true;
     if (!runs) throw UserError(at(*run, path + ".run") + "expected true or false");
     for (const Place& place : combinations(e, &choice, path)) add(place, *runs, choice);
   }
@@ -129,7 +125,7 @@ constexpr const char* kVirtual = "comm=virtual";
 
 struct Override {
   std::string text;
-  lmx::Mark mark;
+  Mark mark;
 };
 
 // Leaves out `comm=virtual` if the cell is launched: its ranks are then processes of the recipe's own comm.
@@ -174,8 +170,8 @@ void take_resources(const Node& full, Cell& cell) {
   cell.length = jobs::length_of(full);
   const Node* comm = full.find("comm");
   if (!comm) return;
-  cell.ranks = std::max<int64_t>(1, lmx::train::comm_ranks(*comm, "comm"));
-  cell.virtual_ranks = cell.ranks > 1 && lmx::train::in_one_process(*comm, "comm");
+  cell.ranks = std::max<int64_t>(1, comm_ranks(*comm, "comm"));
+  cell.virtual_ranks = cell.ranks > 1 && in_one_process(*comm, "comm");
 }
 
 // The ranks of a launched cell must be processes. The message names the override that makes them threads, if there is
@@ -195,19 +191,19 @@ void check_launched(const Scale& scale, const Cell& cell, const std::vector<Over
 void compose_cell(const Experiment& e, const Scale& scale, const std::vector<std::string>& more, Cell& cell) {
   std::vector<Override> overrides = overrides_of(e, scale, cell);
   for (const std::string& text : more) overrides.push_back({text, {"command line", 0, 0}});
-  lmx::ComposeOptions options;
+  ComposeOptions options;
   for (const Override& o : overrides) options.overrides.push_back(o.text);
   cell.overrides = options.overrides;
   cell.recipe_file = e.path_of(filled(cell, scale.recipe));
   try {
-    cell.composed = lmx::compose(cell.recipe_file, with_plugins(options));
-    const Node full = lmx::full_recipe(cell.composed, cell.id);
+    cell.composed = compose(cell.recipe_file, with_plugins(options));
+    const Node full = full_recipe(cell.composed, cell.id);
     cell.yaml = to_yaml(full);
     if (!cell.types) take_resources(full, cell);  // one process counts words, for any number of ranks
   } catch (const UserError& error) {
-    std::vector<std::string> messages = lmx::messages_of(error);
+    std::vector<std::string> messages = messages_of(error);
     for (std::string& message : messages) message = placed(scale, cell, overrides, message);
-    lmx::fail_together(messages, "mistakes");
+    fail_together(messages, "mistakes");
   }
   check_launched(scale, cell, overrides);
 }
@@ -247,7 +243,7 @@ double CellScope::variable(const std::string& name) const {
     throw UserError(str("axis ", name, " is '", *label, "' here, which is no number"));
   std::vector<std::string> known;
   for (const auto& [known_name, value] : cell_.variables) known.push_back(known_name);
-  throw UserError(str("unknown name '", name, "'", lmx::did_you_mean(name, known), "; cell ", cell_.id, " has ",
+  throw UserError(str("unknown name '", name, "'", did_you_mean(name, known), "; cell ", cell_.id, " has ",
                       known.empty() ? "no variables" : joined(known)));
 }
 
@@ -273,7 +269,7 @@ std::vector<Cell> make_cells(const Experiment& experiment, const Scale& scale, c
     cell.variables["launched"] = options.launched ? 1 : 0;
     cell.variables["paper_scale"] = scale.id == kPaper ? 1 : 0;
     for (const auto& [axis, label] : cell.place)
-      if (const auto number = lmx::parse_double(label)) cell.variables[axis] = *number;
+      if (const auto number = parse_double(label)) cell.variables[axis] = *number;
     add_variables(experiment, cell, scale.variables, "scales." + scale.id + ".variables");
     if (!cell.types) add_variables(experiment, cell, experiment.variables, "variables");
     compose_cell(experiment, scale, options.overrides, cell);
@@ -318,13 +314,13 @@ std::string number_text(double value, int64_t digits) {
   if (std::isnan(value)) return "-";
   if (std::isinf(value)) return value > 0 ? "inf" : "-inf";
   const double size = std::fabs(value);
-  if (value != 0 && (size >= 1e15 || size < 1e-4)) return lmx::format("%.*g", static_cast<int>(digits), value);
+  if (value != 0 && (size >= 1e15 || size < 1e-4)) return format("%.*g", static_cast<int>(digits), value);
   const int magnitude = size > 0 ? static_cast<int>(std::floor(std::log10(size))) : 0;
   const int decimals = value == std::floor(value) ? 0 : std::max(0, static_cast<int>(digits) - 1 - magnitude);
-  std::string out = lmx::format("%.*f", std::min(decimals, 17), value);
+  std::string out = format("%.*f", std::min(decimals, 17), value);
   const size_t begin = out[0] == '-', point = std::min(out.find('.'), out.size());
   for (size_t i = point; i > begin + 3; i -= 3) out.insert(i - 3, ",");
   return out;
 }
 
-}  // namespace lmx_cli::experiments
+}  // namespace lmx::app::experiment

@@ -12,7 +12,7 @@
 #include "app/jobs/progress.h"
 #include "base/text.h"
 
-namespace lmx_cli::experiments {
+namespace lmx::app::experiment {
 
 struct Cell {
   std::string id;                                          // the axis values: "dense-24"; or "types"
@@ -24,8 +24,8 @@ struct Cell {
   std::map<std::string, double> variables;  // axis values that are numbers, and the variables of the file
   std::vector<std::string> overrides;
   std::string recipe_file;
-  lmx::Node composed;  // the recipe as in its files
-  std::string yaml;    // the recipe with every default, as it runs; without run.dir
+  Node composed;     // the recipe as in its files
+  std::string yaml;  // the recipe with every default, as it runs; without run.dir
   jobs::Demand demand;
   jobs::Length length;
   int64_t ranks = 1;
@@ -49,12 +49,11 @@ std::vector<Cell> make_cells(const Experiment& experiment, const Scale& scale, c
 
 // Returns whether a cell is at one of the values of `choice`, a map `axis: value` or `axis: [values]`. UserError:
 // unknown axis or value.
-bool chosen(const Experiment& experiment, const Cell& cell, const lmx::Node& choice, const std::string& path);
+bool chosen(const Experiment& experiment, const Cell& cell, const Node& choice, const std::string& path);
 
 // Returns the formula for a cell: `formula` itself or, if it is a map `axis: {value: formula}`, the formula for the
 // cell's value; null if there is none.
-const lmx::Node* formula_for(const Experiment& experiment, const Cell& cell, const lmx::Node& formula,
-                             const std::string& path);
+const Node* formula_for(const Experiment& experiment, const Cell& cell, const Node& formula, const std::string& path);
 
 // Replaces ${name} of axes and variables. Other names belong to the recipe and are left unchanged.
 std::string filled(const Cell& cell, const std::string& text);
@@ -76,4 +75,4 @@ std::string number_text(double value, int64_t digits);
 // Formats a number for overrides: the shortest text that is read back exactly, integers without a decimal point.
 std::string plain_number(double value);
 
-}  // namespace lmx_cli::experiments
+}  // namespace lmx::app::experiment

@@ -10,7 +10,7 @@
 #include "app/records/half_interval.h"
 #include "base/text.h"
 
-namespace lmx_cli::experiments {
+namespace lmx::app::experiment {
 namespace {
 
 // Runs that the jackknife leaves out together, by row and value of the averaged axes.
@@ -115,4 +115,4 @@ size_t adjust(const std::vector<TTest*>& tests) {
   return static_cast<size_t>(std::count_if(tests.begin(), tests.end(), [](const TTest* t) { return t->p > 0; }));
 }
 
-}  // namespace lmx_cli::experiments
+}  // namespace lmx::app::experiment

@@ -9,7 +9,7 @@
 
 #include "app/experiment/measure.h"
 
-namespace lmx_cli::experiments {
+namespace lmx::app::experiment {
 
 struct Estimate {
   double value = 0;
@@ -58,4 +58,4 @@ TTest joined_test(const std::vector<TTest>& parts);
 // Computes `adjusted` of all tests of a table. Returns how many of them depend on chance.
 size_t adjust(const std::vector<TTest*>& tests);
 
-}  // namespace lmx_cli::experiments
+}  // namespace lmx::app::experiment

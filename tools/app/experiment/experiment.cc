@@ -9,13 +9,8 @@
 #include "app/print/words.h"
 #include "lmx/error.h"
 
-namespace lmx_cli::experiments {
+namespace lmx::app::experiment {
 namespace {
-
-using lmx::Fields;
-using lmx::Node;
-using lmx::str;
-using lmx::UserError;
 
 double tolerance_of(const std::string& kind, double within) {
   if (within >= 0) return within;
@@ -66,7 +61,7 @@ struct PlanFields {
 };
 
 PlanAnchor read_anchor(const Node& node, const std::string& path) {
-  PlanAnchor anchor = lmx::read_config<PlanAnchor>(node, path);
+  PlanAnchor anchor = read_config<PlanAnchor>(node, path);
   anchor.mark = node.mark;
   anchor.path = path;
   const int values = given(anchor.step_s) + given(anchor.tokens_per_s) + given(anchor.hours_per_epoch);
@@ -79,7 +74,7 @@ PlanAnchor read_anchor(const Node& node, const std::string& path) {
 // `tree`: null if there is no such part.
 PlanConfig read_plan_config(const Node& tree, const std::string& path) {
   if (!given(tree)) return {};
-  PlanFields read = lmx::read_config<PlanFields>(tree, path);
+  PlanFields read = read_config<PlanFields>(tree, path);
   PlanConfig plan = std::move(read.plan);
   plan.given = true;
   plan.mark = tree.mark;
@@ -126,7 +121,7 @@ std::vector<Scale> read_scales(const Node& tree) {
   for (const auto& [id, node] : as_map(tree, "scales").entries) {
     const std::string path = "scales." + id;
     check_name(node, path, id, false);
-    scales.push_back(lmx::read_config<Scale>(node, path));
+    scales.push_back(read_config<Scale>(node, path));
     scales.back().id = id;
     scales.back().mark = node.mark;
     scales.back().plan = read_plan_config(scales.back().plan_tree, path + ".plan");
@@ -162,7 +157,7 @@ std::vector<Measure> read_measures(const Node& tree) {
   for (const auto& [id, node] : as_map(tree, "measures").entries) {
     const std::string path = "measures." + id;
     check_name(node, path, id, false);
-    measures.push_back(lmx::read_config<Measure>(node, path));
+    measures.push_back(read_config<Measure>(node, path));
     measures.back().id = id;
     measures.back().mark = node.mark;
     if (measures.back().title.empty()) measures.back().title = id;
@@ -179,7 +174,7 @@ std::vector<Check> read_checks(const Node& tree) {
   if (tree.kind == Node::Kind::null) return checks;
   for (size_t i = 0; i < as_list(tree, "checks").items.size(); ++i) {
     const std::string path = str("checks.", i);
-    checks.push_back(lmx::read_config<Check>(tree.items[i], path));
+    checks.push_back(read_config<Check>(tree.items[i], path));
     checks.back().path = path;
   }
   return checks;
@@ -200,11 +195,11 @@ struct FigureFields {
 
 Figure read_figure(const Node& tree) {
   if (tree.kind == Node::Kind::null) return {};
-  FigureFields read = lmx::read_config<FigureFields>(tree, "figure");
+  FigureFields read = read_config<FigureFields>(tree, "figure");
   if (read.layers.kind == Node::Kind::null) throw UserError(at(tree, "figure") + "it has no `layers`");
   for (size_t i = 0; i < as_list(read.layers, "figure.layers").items.size(); ++i) {
     const std::string path = str("figure.layers.", i);
-    read.figure.layers.push_back(lmx::read_config<Layer>(read.layers.items[i], path));
+    read.figure.layers.push_back(read_config<Layer>(read.layers.items[i], path));
     read.figure.layers.back().path = path;
   }
   return read.figure;
@@ -229,10 +224,10 @@ struct ExperimentFields {
     f.field("evaluate", e.evaluate, "splits on which each run is evaluated when it has ended: test");
     f.field("shards", e.shards,
             "evaluate characters and bytes over so many shards of strings, too (keys shards/...); 0: not",
-            lmx::kNonNegative);
+            kNonNegative);
     f.field("probe", e.probe, "labelled corpora on which each run's features are probed (records of split probe)");
     f.field("mean_of_last", e.mean_of_last,
-            "checkpoints: evaluate the mean of each run's last ones, too (keys mean/...); 0: not", lmx::kNonNegative);
+            "checkpoints: evaluate the mean of each run's last ones, too (keys mean/...); 0: not", kNonNegative);
     f.subtree("types", types, "count unique words against tokens: a cell named types");
     f.subtree("depends_on", e.depends_on,
               "axis: {value: setting}: the paper's numbers of these cells depend on a setting that it does not state");
@@ -264,7 +259,7 @@ void check_scales_named(const Experiment& e) {
     for (const Node& item : list ? check.scale.items : std::vector<Node>{check.scale})
       if (const std::string& name = as_text(item, path).text;
           std::find(names.begin(), names.end(), name) == names.end())
-        throw UserError(at(item, path) + str("there is no scale '", name, "'", lmx::did_you_mean(name, names),
+        throw UserError(at(item, path) + str("there is no scale '", name, "'", did_you_mean(name, names),
                                              "; there are ", joined(names)));
   }
 }
@@ -275,7 +270,7 @@ void check_axes_named(const Experiment& e, const Node& tree) {
   for (const std::string& name : e.average)
     if (!e.axis(name))
       throw UserError(at(*tree.find("average"), "average") +
-                      str("there is no axis '", name, "'", lmx::did_you_mean(name, names)));
+                      str("there is no axis '", name, "'", did_you_mean(name, names)));
   for (const std::string& split : e.evaluate)
     if (split != "test" && split != "train")
       throw UserError(at(*tree.find("evaluate"), "evaluate") +
@@ -317,7 +312,7 @@ void Measure::fields(Fields& f) {
   f.field("deal", deal,
           "ranks to which the sub-batches of a recorded step of one rank are dealt; key: slowest, mean or quickest of "
           "them (seconds)",
-          lmx::kNonNegative);
+          kNonNegative);
   f.field("divide", divide, "divisor, as 1e6 for MB", {0, 1e300, true});
   f.field("digits", digits, "significant digits in tables", {1, 17});
   f.subtree("value", value, "formula over other measures, in the place of a key");
@@ -418,9 +413,9 @@ void Layer::fields(Fields& f) {
 }
 
 void TypesCell::fields(Fields& f) {
-  f.field("sequence_length", sequence_length, "words of a drawn sequence", lmx::kPositive);
-  f.field("max_tokens", max_tokens, "the largest number of tokens", lmx::kPositive);
-  f.field("draws", draws, "draws that each number is the mean of", lmx::kPositive);
+  f.field("sequence_length", sequence_length, "words of a drawn sequence", kPositive);
+  f.field("max_tokens", max_tokens, "the largest number of tokens", kPositive);
+  f.field("draws", draws, "draws that each number is the mean of", kPositive);
 }
 
 std::string Experiment::path_of(const std::string& name) const {
@@ -433,8 +428,8 @@ const Scale& Experiment::scale(const std::string& wanted) const {
     if (s.id == wanted) return s;
     names.push_back(s.id);
   }
-  throw UserError(str("[experiment] ", file, " has no scale '", wanted, "'", lmx::did_you_mean(wanted, names),
-                      "; it has ", joined(names)));
+  throw UserError(str("[experiment] ", file, " has no scale '", wanted, "'", did_you_mean(wanted, names), "; it has ",
+                      joined(names)));
 }
 
 const Axis* Experiment::axis(const std::string& wanted) const {
@@ -454,8 +449,8 @@ bool Experiment::averages(const std::string& axis_id) const {
 }
 
 Experiment read_experiment(const std::string& file) {
-  const Node tree = lmx::parse_yaml_file(file);
-  ExperimentFields read = lmx::read_config<ExperimentFields>(tree, "");
+  const Node tree = parse_yaml_file(file);
+  ExperimentFields read = read_config<ExperimentFields>(tree, "");
   Experiment e = std::move(read.e);
   e.file = file;
   e.id = id_of(file);
@@ -470,7 +465,7 @@ Experiment read_experiment(const std::string& file) {
   e.break_even = read_break_even(read.break_even, e);
   e.plan = read_plan_config(read.plan, "plan");
   if (read.types.kind != Node::Kind::null) {
-    e.types = lmx::read_config<TypesCell>(read.types, "types");
+    e.types = read_config<TypesCell>(read.types, "types");
     e.types.wanted = true;
   }
   check_axes_named(e, tree);
@@ -478,4 +473,4 @@ Experiment read_experiment(const std::string& file) {
   return e;
 }
 
-}  // namespace lmx_cli::experiments
+}  // namespace lmx::app::experiment

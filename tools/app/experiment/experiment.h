@@ -9,35 +9,35 @@
 
 #include "lmx/config.h"
 
-namespace lmx_cli::experiments {
+namespace lmx::app::experiment {
 
 // "FILE:LINE:COLUMN: PATH: ", the start of a message about a value of an experiment.
-std::string at(const lmx::Node& node, const std::string& path);
+std::string at(const Node& node, const std::string& path);
 
 // Whether an optional part of an experiment's file is there.
-inline bool given(const lmx::Node& node) {
-  return node.kind != lmx::Node::Kind::null;
+inline bool given(const Node& node) {
+  return node.kind != Node::Kind::null;
 }
 
 // A cell of the paper that sets the speed of the device, in the form of one of its columns.
 struct PlanAnchor {
   std::string cell;
-  lmx::Node step_s, tokens_per_s, hours_per_epoch;  // formulas; exactly one is given
-  lmx::Node only;                                   // axis: values; the cells that the speed holds for
-  lmx::Mark mark;
+  Node step_s, tokens_per_s, hours_per_epoch;  // formulas; exactly one is given
+  Node only;                                   // axis: values; the cells that the speed holds for
+  Mark mark;
   std::string path;  // "plan.anchors.0", for messages
-  void fields(lmx::Fields& f);
+  void fields(Fields& f);
 };
 
 // The options of `lmx plan`. A number is a formula of the cell, or `axis: {value: formula}`.
 struct PlanConfig {
   bool given = false;
-  std::string machine, collectives, types;               // ${axis} and ${variable} are those of the cell
-  lmx::Node ranks, epoch_tokens, spread, fill, overlap;  // formulas
-  lmx::Node overrides;                                   // list; after the cell's own
-  lmx::Node base;                                        // map: axis -> value; the cell whose efficiency is 1
+  std::string machine, collectives, types;          // ${axis} and ${variable} are those of the cell
+  Node ranks, epoch_tokens, spread, fill, overlap;  // formulas
+  Node overrides;                                   // list; after the cell's own
+  Node base;                                        // map: axis -> value; the cell whose efficiency is 1
   std::vector<PlanAnchor> anchors;
-  lmx::Mark mark;
+  Mark mark;
   std::string path;  // "plan" or "scales.paper.plan"
 };
 
@@ -53,21 +53,21 @@ inline constexpr const char* kPaper = "paper";
 // device.
 struct Scale {
   std::string id;
-  std::string recipe;   // relative to the experiment's file; ${axis} is a cell's value
-  lmx::Node overrides;  // list; for every cell, before those of the axes
-  lmx::Node variables;  // map: name -> number or formula
-  lmx::Node cells;      // replaces the experiment's own `cells`
-  lmx::Node plan_tree;
+  std::string recipe;  // relative to the experiment's file; ${axis} is a cell's value
+  Node overrides;      // list; for every cell, before those of the axes
+  Node variables;      // map: name -> number or formula
+  Node cells;          // replaces the experiment's own `cells`
+  Node plan_tree;
   PlanConfig plan;  // replaces the experiment's own `plan`
-  lmx::Mark mark;
-  void fields(lmx::Fields& f);
+  Mark mark;
+  void fields(Fields& f);
   // Whether all ranks of a cell share one device, as on a machine with one GPU.
   bool one_device() const { return id != kDesk && id != kPaper; }
 };
 
 struct AxisValue {
   std::string label;
-  std::vector<lmx::Node> overrides;
+  std::vector<Node> overrides;
 };
 struct Axis {
   std::string id;
@@ -79,34 +79,34 @@ struct Axis {
 struct Measure {
   std::string id, title, unit;
   std::string split = "valid", key, take = "last", ranks = "first";
-  lmx::Node where;  // map: key -> number or formula; only records with these numbers count
+  Node where;  // map: key -> number or formula; only records with these numbers count
   double divide = 1;
   int64_t digits = 4, deal = 0;
-  lmx::Node value;    // formula, used instead of a key
-  std::string plan;   // a column of the planner: the number of cells that do not run or, without a key, of all cells
-  lmx::Node formula;  // expected value: a formula, or `axis: {value: formula}`; also used if the cell does not run
+  Node value;        // formula, used instead of a key
+  std::string plan;  // a column of the planner: the number of cells that do not run or, without a key, of all cells
+  Node formula;      // expected value: a formula, or `axis: {value: formula}`; also used if the cell does not run
   std::string kind = "quality";
   double within = -1;  // relative; below 0: the default of the class
-  lmx::Node paper;     // map: cell -> the paper's number
+  Node paper;          // map: cell -> the paper's number
   std::string comparable = "paper";
   std::string reason;
-  lmx::Node only;  // map: axis -> values; the cells that have this measure
-  lmx::Mark mark;
+  Node only;  // map: axis -> values; the cells that have this measure
+  Mark mark;
   // Whether cells that do not run can have a planned number, and whether all numbers are planned: as `plan` says, or
   // because `value` is a formula over such measures alone.
   bool can_be_planned = false, only_planned = false;
-  void fields(lmx::Fields& f);
+  void fields(Fields& f);
   void check(const std::string& where_it_is) const;
   double tolerance() const;
 };
 
 struct Check {
   std::string claim, kind = "shape", paper, incomparable, by_construction, depends_on, note;
-  lmx::Node scale;  // one or a list; the scales at which the claim is judged; null: all
-  lmx::Node value, expect, at_least, at_most, ascending, unless;
+  Node scale;  // one or a list; the scales at which the claim is judged; null: all
+  Node value, expect, at_least, at_most, ascending, unless;
   double within = -1;
   std::string path;  // "checks.2", for messages
-  void fields(lmx::Fields& f);
+  void fields(Fields& f);
   void check(const std::string& where_it_is) const;
   bool judged_at(const std::string& scale_id) const;
   double tolerance() const;
@@ -117,25 +117,25 @@ struct BreakEven {
   struct Phase {
     double part = 0;                     // of a method's steps
     std::vector<std::string> overrides;  // of the plan of these steps, after those of the method
-    void fields(lmx::Fields& f);
+    void fields(Fields& f);
   };
   std::string axis, base, loss, recipe, machine;
   int64_t ranks = 0;
   std::vector<std::string> within;
-  lmx::Node shorter, phases;
+  Node shorter, phases;
   std::map<std::string, double> parts;  // values of the axis that are shorter runs of the base: part of its steps
   std::map<std::string, std::vector<Phase>> phases_of;  // of methods whose steps differ in length
-  lmx::Mark mark;
-  void fields(lmx::Fields& f);
+  Mark mark;
+  void fields(Fields& f);
 };
 
 // One element of the figure: points of cells, curves of their records, a line of a formula in x, or the numbers of the
 // paper.
 struct Layer {
   std::string kind = "cells", label, by, split = "valid", x_key = "step", y_key = "ppl";
-  lmx::Node x, y, only;
+  Node x, y, only;
   std::string path;
-  void fields(lmx::Fields& f);
+  void fields(Fields& f);
 };
 struct Figure {
   std::string title, x_title, y_title;
@@ -148,7 +148,7 @@ struct Figure {
 struct TypesCell {
   bool wanted = false;
   int64_t sequence_length = 20, max_tokens = 2'621'440, draws = 3;
-  void fields(lmx::Fields& f);
+  void fields(Fields& f);
 };
 
 struct Experiment {
@@ -160,8 +160,8 @@ struct Experiment {
   int64_t shards = 0;        // of the evaluations (EvalOptions::shards)
   int64_t mean_of_last = 0;  // number of checkpoints whose mean is also evaluated; 0: none
   std::vector<Scale> scales;
-  lmx::Node overrides, variables, cells;
-  lmx::Node depends_on;  // axis -> value -> the unknown setting that decides the paper's numbers of these cells
+  Node overrides, variables, cells;
+  Node depends_on;  // axis -> value -> the unknown setting that decides the paper's numbers of these cells
   PlanConfig plan;
   std::vector<Axis> axes;
   TypesCell types;
@@ -186,7 +186,7 @@ inline const PlanConfig& plan_config(const Experiment& experiment, const Scale& 
 }
 
 // A part of read_experiment(). REQUIRES: the axes and measures of `e` have been read.
-BreakEven read_break_even(const lmx::Node& tree, const Experiment& e);
+BreakEven read_break_even(const Node& tree, const Experiment& e);
 
 // UserError with file:line:column: unknown keys, wrong types, settings that contradict each other.
 Experiment read_experiment(const std::string& file);
@@ -198,4 +198,4 @@ std::vector<std::pair<std::string, std::string>> find_experiments();
 // the nearest.
 std::string experiment_file(const std::string& name);
 
-}  // namespace lmx_cli::experiments
+}  // namespace lmx::app::experiment

@@ -8,11 +8,8 @@
 #include "app/records/half_interval.h"
 #include "lmx/error.h"
 
-namespace lmx_cli::experiments {
+namespace lmx::app::experiment {
 namespace {
-
-using lmx::str;
-using lmx::UserError;
 
 using Unary = double (*)(double);
 const std::map<std::string, Unary>& unary_functions() {
@@ -159,7 +156,7 @@ class Parser {
       digits();
     }
     const std::string word = text_.substr(begin, pos_ - begin);
-    const auto value = lmx::parse_double(word);
+    const auto value = parse_double(word);
     if (value) return *value;
     pos_ = begin;
     fail(str("'", word, "' is no number"));
@@ -200,7 +197,7 @@ class Parser {
       known.insert(known.end(), {"min", "max"});
       for (const auto& [known_name, pointer] : unary_functions()) known.push_back(known_name);
       pos_ = begin;
-      fail(str("unknown function '", function, "'", lmx::did_you_mean(function, known)));
+      fail(str("unknown function '", function, "'", did_you_mean(function, known)));
     }
     const double value = found->second(sum());
     expect(')');
@@ -298,17 +295,17 @@ double spread(const std::vector<Sample>& samples) {
   return samples.size() < 2 ? 0 : deviation_of(values_of(samples));
 }
 
-double evaluate(const lmx::Node& node, const std::string& path, const Scope& scope) {
-  if (node.kind != lmx::Node::Kind::scalar)
+double evaluate(const Node& node, const std::string& path, const Scope& scope) {
+  if (node.kind != Node::Kind::scalar)
     throw FormulaError(str(to_string(node.mark), ": ", path, ": "), "expected a number or a formula");
   Parser parser(node.text, scope);
   try {
     return parser.parse();
   } catch (const UserError& e) {
-    lmx::Mark place = node.mark;
+    Mark place = node.mark;
     if (place.line > 0) place.column += static_cast<int>(parser.position()) + node.quoted;
     throw FormulaError(str(to_string(place), ": ", path, ": "), e.what());
   }
 }
 
-}  // namespace lmx_cli::experiments
+}  // namespace lmx::app::experiment

@@ -13,7 +13,7 @@
 #include "lmx/config.h"
 #include "lmx/error.h"
 
-namespace lmx_cli::experiments {
+namespace lmx::app::experiment {
 
 // One measured value, and its position on an axis.
 struct Sample {
@@ -34,7 +34,7 @@ class Scope {
 };
 
 // An error of a formula at a place of its file.
-class FormulaError : public lmx::UserError {
+class FormulaError : public UserError {
  public:
   // `place`: with which the message begins.
   FormulaError(const std::string& place, const std::string& reason) : UserError(place + reason), reason_(reason) {}
@@ -45,7 +45,7 @@ class FormulaError : public lmx::UserError {
 };
 
 // Evaluates the formula in `node`. FormulaError with file:line:column: an invalid formula, unknown names.
-double evaluate(const lmx::Node& node, const std::string& path, const Scope& scope);
+double evaluate(const Node& node, const std::string& path, const Scope& scope);
 
 // Returns the names of variables and measures in a formula, without those of functions and of selections in brackets.
 std::vector<std::string> names_in(const std::string& formula);
@@ -55,4 +55,4 @@ double mean(const std::vector<Sample>& samples);
 // Returns the standard deviation of a sample (n - 1); 0 for a single value.
 double spread(const std::vector<Sample>& samples);
 
-}  // namespace lmx_cli::experiments
+}  // namespace lmx::app::experiment

@@ -8,11 +8,8 @@
 #include "base/text.h"
 #include "lmx/error.h"
 
-namespace lmx_cli::experiments {
+namespace lmx::app::experiment {
 namespace {
-
-using lmx::Node;
-using lmx::str;
 
 std::string label_of(const Layer& layer, const std::string& own) {
   return layer.label + (layer.label.empty() || own.empty() ? "" : " ") + own;
@@ -59,7 +56,7 @@ class FigureMaker {
     for (const Layer& layer : f.layers) {
       try {
         add(layer);
-      } catch (const lmx::UserError&) {
+      } catch (const UserError&) {
         // check_formulas() has evaluated all formulas, so this one refers to a cell that has not run or has diverged.
         if (records_.empty()) throw;
       }
@@ -139,7 +136,7 @@ class FigureMaker {
 
   void add_line(const Layer& layer) {
     if (layer.x.kind != Node::Kind::list || layer.x.items.size() != 2)
-      throw lmx::UserError(str(to_string(layer.x.mark), ": ", layer.path, ".x: expected [from, to]"));
+      throw UserError(str(to_string(layer.x.mark), ": ", layer.path, ".x: expected [from, to]"));
     const double from = evaluate(layer.x.items[0], layer.path + ".x.0", scope_);
     const double to = evaluate(layer.x.items[1], layer.path + ".x.1", scope_);
     ChartSeries line{layer.label, {}, false, true, true};
@@ -155,7 +152,7 @@ class FigureMaker {
   void add_bars(const Layer& layer) {
     const Axis* axis = results_.experiment.axis(layer.x.text);
     if (!axis)
-      throw lmx::UserError(str(to_string(layer.x.mark), ": ", layer.path, ".x: there is no axis '", layer.x.text, "'"));
+      throw UserError(str(to_string(layer.x.mark), ": ", layer.path, ".x: there is no axis '", layer.x.text, "'"));
     for (const AxisValue& value : axis->values) chart_.names.push_back(value.label);
     for (const Row& row : results_.rows) {
       if (!drawn(layer, row.first())) continue;
@@ -173,10 +170,9 @@ class FigureMaker {
   void add_paper(const Layer& layer) {
     const Measure* m = results_.experiment.measure(layer.y.text);
     if (!m)
-      throw lmx::UserError(
-          str(to_string(layer.y.mark), ": ", layer.path, ".y: there is no measure '", layer.y.text, "'"));
+      throw UserError(str(to_string(layer.y.mark), ": ", layer.path, ".y: there is no measure '", layer.y.text, "'"));
     for (const Row& row : results_.rows) {
-      const std::optional<double> number = lmx::parse_double(paper_text(row, *m));
+      const std::optional<double> number = parse_double(paper_text(row, *m));
       if (!number || !drawn(layer, row.first())) continue;
       const double x = evaluate(layer.x, layer.path + ".x", CellScope(row.first()));
       const std::string own = by(layer, row.first());
@@ -199,4 +195,4 @@ std::string figure_svg(const Results& results, const std::map<std::string, std::
   return svg(FigureMaker(results, records).make());
 }
 
-}  // namespace lmx_cli::experiments
+}  // namespace lmx::app::experiment

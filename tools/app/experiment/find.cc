@@ -6,7 +6,7 @@
 #include "app/run/shipped.h"
 #include "lmx/error.h"
 
-namespace lmx_cli::experiments {
+namespace lmx::app::experiment {
 namespace {
 
 namespace fs = std::filesystem;
@@ -33,8 +33,8 @@ std::vector<std::pair<std::string, std::string>> find_experiments() {
   if (found.empty()) {
     std::string searched;
     for (const fs::path& root : roots()) searched += (searched.empty() ? "" : ", ") + root.string();
-    throw lmx::UserError(lmx::str("[experiment] there are no experiments in ", searched,
-                                  "; go to a folder that has experiments/, or name a file: x.yaml"));
+    throw UserError(str("[experiment] there are no experiments in ", searched,
+                        "; go to a folder that has experiments/, or name a file: x.yaml"));
   }
   std::sort(found.begin(), found.end());
   return found;
@@ -43,7 +43,7 @@ std::vector<std::pair<std::string, std::string>> find_experiments() {
 std::string experiment_file(const std::string& name) {
   std::error_code error;
   if (name.ends_with(".yaml")) {
-    if (!fs::is_regular_file(name, error)) throw lmx::UserError(lmx::str("[experiment] there is no file ", name));
+    if (!fs::is_regular_file(name, error)) throw UserError(str("[experiment] there is no file ", name));
     return name;
   }
   std::vector<std::string> ids, last;
@@ -57,9 +57,8 @@ std::string experiment_file(const std::string& name) {
   if (matches.size() == 1) return matches[0];
   std::vector<std::string> candidates = ids;
   if (name.find('/') == std::string::npos) candidates = last;
-  throw lmx::UserError(lmx::str("[experiment] ", matches.empty() ? "no experiment '" : "several experiments end in '",
-                                name, "'", lmx::did_you_mean(name, candidates),
-                                "; `lmx experiment list` shows them all"));
+  throw UserError(str("[experiment] ", matches.empty() ? "no experiment '" : "several experiments end in '", name, "'",
+                      did_you_mean(name, candidates), "; `lmx experiment list` shows them all"));
 }
 
-}  // namespace lmx_cli::experiments
+}  // namespace lmx::app::experiment

@@ -5,7 +5,7 @@
 #include "app/records/records.h"
 #include "lmx/error.h"
 
-namespace lmx_cli::experiments {
+namespace lmx::app::experiment {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -16,7 +16,7 @@ Journal::Entry read_entry(const Json& json) {
   if (json.contains("diverged")) entry.diverged = json.at("diverged").get<std::string>();
   for (const Json& evaluation : json.at("evaluations")) {
     const Json& step = evaluation.at("step");
-    if (!step.is_number_integer()) throw lmx::UserError("a step is no whole number");
+    if (!step.is_number_integer()) throw UserError("a step is no whole number");
     RunRecord record{step.get<int64_t>(), evaluation.at("split").get<std::string>(), {}};
     for (const auto& [key, value] : evaluation.items())
       if (const auto number = number_of(value); number && key != "step") record.values[key] = *number;
@@ -29,15 +29,15 @@ Journal::Entry read_entry(const Json& json) {
 
 Journal::Journal(std::string path) : path_(std::move(path)) {
   const auto damaged = [&](const char* why) {
-    return lmx::UserError(lmx::str("[experiment] ", path_, " is damaged (", why, "); remove its folder or give --out"));
+    return UserError(str("[experiment] ", path_, " is damaged (", why, "); remove its folder or give --out"));
   };
-  for (const std::string& line : jobs::read_lines(path_)) {
+  for (const std::string& line : read_journal(path_)) {
     try {
       const Json json = Json::parse(line);
       entries_[json.at("cell").get<std::string>()] = read_entry(json);
     } catch (const Json::exception& e) {
       throw damaged(e.what());
-    } catch (const lmx::UserError& e) {
+    } catch (const UserError& e) {
       throw damaged(e.what());
     }
   }
@@ -56,8 +56,8 @@ void Journal::add(const std::string& cell, const Entry& entry) {
     for (const auto& [key, value] : r.values) evaluation[key] = json_number(value);
     json["evaluations"].push_back(std::move(evaluation));
   }
-  jobs::append_line(path_, json.dump());
+  append_line(path_, json.dump());
   entries_[cell] = entry;
 }
 
-}  // namespace lmx_cli::experiments
+}  // namespace lmx::app::experiment

@@ -13,7 +13,7 @@
 #include "app/experiment/cells.h"
 #include "app/records/records.h"
 
-namespace lmx_cli::experiments {
+namespace lmx::app::experiment {
 
 // journal.jsonl: the cells that are done or have diverged, and the results of evaluations on other splits.
 class Journal {
@@ -66,4 +66,4 @@ class Finished {
   Journal journal_;
 };
 
-}  // namespace lmx_cli::experiments
+}  // namespace lmx::app::experiment

@@ -7,11 +7,8 @@
 #include "base/text.h"
 #include "lmx/error.h"
 
-namespace lmx_cli::experiments {
+namespace lmx::app::experiment {
 namespace {
-
-using lmx::Node;
-using lmx::str;
 
 constexpr int64_t kDigits = 4;
 
@@ -138,12 +135,12 @@ Verdict compare(const Check& check, const ResultScope& scope) {
 Verdict judge(const Check& check, const ResultScope& scope) {
   try {
     return compare(check, scope);
-  } catch (const lmx::UserError& e) {
+  } catch (const UserError& e) {
     const auto* const formula = dynamic_cast<const FormulaError*>(&e);
     Verdict v{check.claim, check.kind, check.paper, "", "", kNotMeasured, formula ? formula->reason() : e.what()};
     try {
       if (!is_incomparable(check, scope)) return v;
-    } catch (const lmx::UserError&) {
+    } catch (const UserError&) {
       return v;
     }
     v.verdict = kNotComparable;
@@ -205,7 +202,7 @@ std::string off_text(double ours, double paper) {
 Comparison compare(const Results& r, const Row& row, const Measure& m) {
   const std::vector<Sample> samples = samples_of(r, row, m);
   const std::string paper = paper_text(row, m), outcome = outcome_of(m, r, row);
-  const std::optional<double> number = lmx::parse_double(paper);
+  const std::optional<double> number = parse_double(paper);
   Comparison c{&m, row_of(r.experiment, row.first()), paper, outcome, "", "", "not run"};
   const bool no_time = lacks_time(m, row.first()) && r.by_cell.contains(row.first().id);
   if (samples.empty() && outcome.empty() && !no_time) return c;
@@ -297,9 +294,9 @@ std::vector<Block> blocks_of(const std::string& page, const std::string& file) {
     block.only_planned = word == kPlanned;
     const size_t end = page.find(tail, line), next = page.find(head, line);
     if ((word != "-->" && !block.only_planned) || end == std::string::npos || next < end)
-      throw lmx::UserError(str("[experiment] ", file, ": '", page.substr(at, line - at),
-                               "' begins no block; a block begins with <!-- experiment ID SCALE planned --> or ",
-                               "<!-- experiment ID SCALE -->, and ends with <!-- end -->"));
+      throw UserError(str("[experiment] ", file, ": '", page.substr(at, line - at),
+                          "' begins no block; a block begins with <!-- experiment ID SCALE planned --> or ",
+                          "<!-- experiment ID SCALE -->, and ends with <!-- end -->"));
     block.begin = line + 1;
     block.end = end;
     blocks.push_back(block);
@@ -308,4 +305,4 @@ std::vector<Block> blocks_of(const std::string& page, const std::string& file) {
   return blocks;
 }
 
-}  // namespace lmx_cli::experiments
+}  // namespace lmx::app::experiment

@@ -10,12 +10,8 @@
 #include "app/report/step_times.h"
 #include "lmx/error.h"
 
-namespace lmx_cli::experiments {
+namespace lmx::app::experiment {
 namespace {
-
-using lmx::Node;
-using lmx::str;
-using lmx::UserError;
 
 using Conditions = std::map<std::string, double>;
 
@@ -84,8 +80,7 @@ double combined(const std::string& how, const std::vector<double>& ranks) {
   const std::vector<std::string> known(keys.begin(), keys.end());
   throw UserError(str(to_string(m.mark), ": measures.", m.id, ": cell ", cell.id, ": no record of split ", m.split,
                       m.where.entries.empty() ? "" : " that fulfils its `where`", " has the key '", m.key, "'",
-                      lmx::did_you_mean(m.key, known),
-                      known.empty() ? "; there are none" : "; they have " + joined(known)));
+                      did_you_mean(m.key, known), known.empty() ? "; there are none" : "; they have " + joined(known)));
 }
 
 // Returns one point per step, in order.
@@ -276,7 +271,7 @@ double ResultScope::variable(const std::string& name) const {
   for (const Measure& m : experiment_.measures) known.push_back(m.id);
   for (const Cell& cell : cells_)
     for (const auto& [variable_name, value] : cell.variables) known.push_back(variable_name);
-  throw UserError(str("unknown name '", name, "'", lmx::did_you_mean(name, known)));
+  throw UserError(str("unknown name '", name, "'", did_you_mean(name, known)));
 }
 
 // Each word of a selection is "axis=value", a value that exactly one axis has, or a cell's id.
@@ -297,8 +292,7 @@ std::vector<const Cell*> ResultScope::choose(const std::string& measure,
       }
     }
     const bool id = std::any_of(cells_.begin(), cells_.end(), [&](const Cell& c) { return c.id == word; });
-    if (axes.empty() && !id)
-      throw UserError(str("no axis has the value '", word, "'", lmx::did_you_mean(word, labels)));
+    if (axes.empty() && !id) throw UserError(str("no axis has the value '", word, "'", did_you_mean(word, labels)));
     if (axes.size() > 1)
       throw UserError(
           str("'", word, "' is a value of several axes; write ", axes[0], "=", word, " or ", axes[1], "=", word));
@@ -335,7 +329,7 @@ std::vector<Sample> ResultScope::select(const std::string& measure, const std::v
   if (!experiment_.measure(measure)) {
     std::vector<std::string> known;
     for (const Measure& m : experiment_.measures) known.push_back(m.id);
-    throw UserError(str("unknown measure '", measure, "'", lmx::did_you_mean(measure, known)));
+    throw UserError(str("unknown measure '", measure, "'", did_you_mean(measure, known)));
   }
   const bool by_axis = !axis.empty() && axis != "*";
   if (by_axis && !experiment_.axis(axis)) throw UserError(str("there is no axis '", axis, "'"));
@@ -403,4 +397,4 @@ std::string row_of(const Experiment& experiment, const Cell& cell, bool averaged
   return id;
 }
 
-}  // namespace lmx_cli::experiments
+}  // namespace lmx::app::experiment

@@ -13,7 +13,7 @@
 #include "app/experiment/planned.h"
 #include "app/records/records.h"
 
-namespace lmx_cli::experiments {
+namespace lmx::app::experiment {
 
 struct CellResult {
   std::map<std::string, double> values;    // by measure; for a cell that does not run, the values of its formulas
@@ -74,4 +74,4 @@ class ResultScope : public Scope {
 // Returns the values of the axes that are not averaged, or of those that are: "dense-24".
 std::string row_of(const Experiment& experiment, const Cell& cell, bool averaged = false);
 
-}  // namespace lmx_cli::experiments
+}  // namespace lmx::app::experiment

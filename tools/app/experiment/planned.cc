@@ -19,12 +19,8 @@
 #include "app/run/shipped.h"
 #include "lmx/error.h"
 
-namespace lmx_cli::experiments {
+namespace lmx::app::experiment {
 namespace {
-
-using lmx::Node;
-using lmx::str;
-using lmx::UserError;
 
 // The columns whose value follows from the time of a step alone.
 const std::set<std::string> kFromStep{"step_s", "tokens_per_s", "hours_per_epoch", "hours", "price_per_epoch"};
@@ -54,7 +50,7 @@ class CellPlanner {
       : experiment_(experiment), config_(config), cells_(cells) {
     for (const PlanAnchor& anchor : config.anchors) {
       const Cell& cell = cell_named(anchor.cell, str(to_string(anchor.mark), ": ", anchor.path, ".cell"));
-      const lmx::plan::Row& row = unscaled(cell);
+      const plan::Row& row = unscaled(cell);
       const double step_s = step_of(anchor, cell, row);
       speeds_.push_back(placed(cell, [&] { return planner_of(cell).speed_of({row.ranks, step_s}); }));
       factors_.push_back(step_s / row.time.compute_s);
@@ -68,9 +64,9 @@ class CellPlanner {
         return chosen(experiment_, cell, m->only, "measures." + m->id + ".only");
       });
       if (cell.types || !wanted) continue;
-      const lmx::plan::Plan& plan = plan_of(cell);
+      const plan::Plan& plan = plan_of(cell);
       PlannedCell& p = planned[cell.id];
-      p.columns = columns_of(lmx::plan::json_of(plan)[0]);
+      p.columns = columns_of(plan::json_of(plan)[0]);
       p.speed = plan.rows[0].speed;
       p.out_of_memory = p.columns.at("out_of_memory") != 0;
       p.anchor = std::any_of(config_.anchors.begin(), config_.anchors.end(),
@@ -102,19 +98,19 @@ class CellPlanner {
 
   std::string machine(const Cell& cell) const { return experiment_.machine(filled(cell, config_.machine)); }
 
-  lmx::plan::Request request_of(const Cell& cell) const {
-    lmx::plan::Request r;
+  plan::Request request_of(const Cell& cell) const {
+    plan::Request r;
     r.recipe = cell.recipe_file;
     r.machine = machine(cell);
     r.compose.overrides = cell.overrides;
     for (const Node& node : config_.overrides.items) r.compose.overrides.push_back(filled(cell, node.text));
     r.compose = with_plugins(r.compose);
     if (given(config_.ranks))
-      r.ranks = {static_cast<int64_t>(
-          number_in(cell, config_.ranks, "ranks", {1, 1, static_cast<double>(lmx::plan::kMostRanks)}))};
+      r.ranks = {
+          static_cast<int64_t>(number_in(cell, config_.ranks, "ranks", {1, 1, static_cast<double>(plan::kMostRanks)}))};
     placed(cell, [&] {
-      if (!config_.collectives.empty()) r.algorithm = lmx::plan::algorithm_named(filled(cell, config_.collectives));
-      if (!config_.types.empty()) r.law = lmx::plan::parse_law(filled(cell, config_.types));
+      if (!config_.collectives.empty()) r.algorithm = plan::algorithm_named(filled(cell, config_.collectives));
+      if (!config_.types.empty()) r.law = plan::parse_law(filled(cell, config_.types));
     });
     if (given(config_.overlap)) r.overlap = number_in(cell, config_.overlap, "overlap", {1, 0, 1}) != 0;
     r.calibrated = config_.anchors.empty();
@@ -126,13 +122,12 @@ class CellPlanner {
     return r;
   }
 
-  lmx::plan::Planner& planner_of(const Cell& cell) {
+  plan::Planner& planner_of(const Cell& cell) {
     const auto found = planners_.find(cell.id);
     if (found != planners_.end()) return found->second;
-    const lmx::plan::Request request = request_of(cell);
-    return placed(cell, [&]() -> lmx::plan::Planner& {
-      return planners_.emplace(cell.id, lmx::plan::Planner(request)).first->second;
-    });
+    const plan::Request request = request_of(cell);
+    return placed(cell,
+                  [&]() -> plan::Planner& { return planners_.emplace(cell.id, plan::Planner(request)).first->second; });
   }
 
   // The one of these numbers that belongs to the anchor of the cell; 1 if it belongs to none. Empty: there are no
@@ -144,23 +139,23 @@ class CellPlanner {
     return 1;
   }
 
-  lmx::plan::Plan plan_at(const Cell& cell, std::optional<double> speed) {
-    lmx::plan::Planner& planner = planner_of(cell);
+  plan::Plan plan_at(const Cell& cell, std::optional<double> speed) {
+    plan::Planner& planner = planner_of(cell);
     return placed(cell, [&] {
-      lmx::plan::Plan plan = planner.rows(speed);
+      plan::Plan plan = planner.rows(speed);
       if (plan.rows.size() != 1)
         throw UserError(str("its overrides make ", plan.rows.size(), " variants, and a cell is one"));
       return plan;
     });
   }
   // The row of a cell at the speed that the planner assumes without anchors.
-  const lmx::plan::Row& unscaled(const Cell& cell) {
+  const plan::Row& unscaled(const Cell& cell) {
     const auto found = unscaled_.find(cell.id);
     return found != unscaled_.end() ? found->second
                                     : unscaled_.emplace(cell.id, plan_at(cell, 1).rows[0]).first->second;
   }
   // The plan of a cell at the speed that its anchor sets.
-  const lmx::plan::Plan& plan_of(const Cell& cell) {
+  const plan::Plan& plan_of(const Cell& cell) {
     const auto found = plans_.find(cell.id);
     return found != plans_.end() ? found->second
                                  : plans_.emplace(cell.id, plan_at(cell, of_anchor(cell, speeds_))).first->second;
@@ -181,11 +176,11 @@ class CellPlanner {
       if (cell.id == id && !cell.types) return cell;
       ids.push_back(cell.id);
     }
-    throw UserError(str(where, ": this scale has no cell '", id, "'", lmx::did_you_mean(id, ids)));
+    throw UserError(str(where, ": this scale has no cell '", id, "'", did_you_mean(id, ids)));
   }
 
   // The paper's seconds of a step in the anchor's cell, whose unscaled row is `planned`.
-  double step_of(const PlanAnchor& anchor, const Cell& cell, const lmx::plan::Row& planned) const {
+  double step_of(const PlanAnchor& anchor, const Cell& cell, const plan::Row& planned) const {
     const std::string where = str(to_string(anchor.mark), ": ", anchor.path);
     double step_s = number(cell, anchor.step_s, "step_s", 0);
     if (given(anchor.tokens_per_s)) step_s = planned.step_tokens / number(cell, anchor.tokens_per_s, "tokens_per_s", 0);
@@ -210,7 +205,7 @@ class CellPlanner {
       if (const auto found = p.columns.find(column); found != p.columns.end())
         p.without_network[column] = column == "tokens_per_s" ? found->second / ratio : found->second * ratio;
     if (const Cell* base = base_of(cell)) {
-      const lmx::plan::Row& planned = plan_of(*base).rows[0];
+      const plan::Row& planned = plan_of(*base).rows[0];
       const double of_base = planned.step_tokens / compute_of(*base) / planned.ranks;
       p.without_network[kEfficiency] = p.without_network.at("tokens_per_s") / p.columns.at("ranks") / of_base;
     }
@@ -234,7 +229,7 @@ class CellPlanner {
       p.columns.erase(kEfficiency);
       return;
     }
-    const lmx::plan::Row& planned = plan_of(*base).rows[0];
+    const plan::Row& planned = plan_of(*base).rows[0];
     p.columns[kEfficiency] =
         p.columns.at("tokens_per_s") / p.columns.at("ranks") / (planned.tokens_s() / planned.ranks);
     p.base = base == &cell;
@@ -245,10 +240,10 @@ class CellPlanner {
   const std::vector<Cell>& cells_;
   std::vector<double> speeds_;   // of the anchors: factors of the times of computation
   std::vector<double> factors_;  // the same for a model without communication
-  std::shared_ptr<lmx::plan::KnownSpeeds> known_ = std::make_shared<lmx::plan::KnownSpeeds>();
-  std::map<std::string, lmx::plan::Planner> planners_;
-  std::map<std::string, lmx::plan::Row> unscaled_;
-  std::map<std::string, lmx::plan::Plan> plans_;
+  std::shared_ptr<plan::KnownSpeeds> known_ = std::make_shared<plan::KnownSpeeds>();
+  std::map<std::string, plan::Planner> planners_;
+  std::map<std::string, plan::Row> unscaled_;
+  std::map<std::string, plan::Plan> plans_;
 };
 
 // Refuses a column that a cell does not have.
@@ -266,8 +261,8 @@ void check_column(const Measure& m, const std::string& cell, const PlannedCell& 
   known.emplace_back(kEfficiency);
   std::string all;
   for (const auto& [column, value] : planned.columns) known.push_back(column);
-  throw UserError(str(where, "the planner has no column '", m.plan, "'", lmx::did_you_mean(m.plan, known),
-                      "; docs/json.md lists them"));
+  throw UserError(
+      str(where, "the planner has no column '", m.plan, "'", did_you_mean(m.plan, known), "; docs/json.md lists them"));
 }
 
 // The columns of the planner from which a measure is computed.
@@ -344,8 +339,8 @@ std::map<std::string, PlannedCell> plan_cells(const Experiment& experiment, cons
 
 namespace {
 
-lmx::plan::Request request_of(const Cell& cell, const std::string& machine) {
-  lmx::plan::Request request;
+plan::Request request_of(const Cell& cell, const std::string& machine) {
+  plan::Request request;
   request.recipe = cell.recipe_file;
   request.machine = machine;
   request.compose.overrides = cell.overrides;
@@ -366,22 +361,22 @@ enum class Devices { own, cores_here, shared };
 // Hours of a cell's training; nothing if its length is not known, or if the planner refuses it. `epoch_tokens`: NaN if
 // they are not known; the planner would count them again for each cell.
 std::optional<double> hours_of(const Cell& cell, const std::string& machine, Devices devices, double epoch_tokens) {
-  lmx::plan::Request request = request_of(cell, machine);
+  plan::Request request = request_of(cell, machine);
   request.epoch_tokens = epoch_tokens;
   if (devices == Devices::cores_here) request.cores = cores_of(cell);
   try {
-    lmx::plan::Planner planner(request);
-    const lmx::plan::Plan plan = planner.rows(1);
-    const lmx::plan::Row& row = plan.rows[0];
+    plan::Planner planner(request);
+    const plan::Plan plan = planner.rows(1);
+    const plan::Row& row = plan.rows[0];
     if (!row.total_hours || !std::isfinite(*row.total_hours)) return {};
     if (devices == Devices::own || (devices == Devices::shared && !cell.virtual_ranks)) return row.total_hours;
     // A calibrated machine does not state its cores: it is as fast as one rank was.
-    const lmx::plan::DeviceConfig& device = plan.machine.device;
+    const plan::DeviceConfig& device = plan.machine.device;
     const bool here = devices == Devices::cores_here;
     const bool as_one = here && device.kind == "cpu" && device.cores == 0 && cell.virtual_ranks;
     const double at_once = as_one ? static_cast<double>(cores_of(cell)) : 1;
     return *row.total_hours / row.time.step_s() * row.in_turn_s / at_once;
-  } catch (const lmx::UserError&) {
+  } catch (const UserError&) {
     return {};
   }
 }
@@ -390,7 +385,7 @@ std::optional<double> hours_of(const Cell& cell, const std::string& machine, Dev
 
 void require_machine(const Cell& cell, const std::string& machine) {
   bool swept = false;
-  (void)lmx::plan::variants_of(request_of(cell, machine), swept);
+  (void)plan::variants_of(request_of(cell, machine), swept);
 }
 
 TimePlan::TimePlan(const Experiment& experiment, const Scale& scale, const std::vector<Cell>& cells,
@@ -438,13 +433,13 @@ Needs needs_of(const Experiment& experiment, const Scale& scale, const std::vect
 }
 
 const DataChecks::Check& DataChecks::of(const Cell& cell) {
-  const lmx::Node& data = *cell.composed.find("data");
-  const auto [found, fresh] = checks_.emplace(lmx::to_yaml(data), Check{});
+  const Node& data = *cell.composed.find("data");
+  const auto [found, fresh] = checks_.emplace(to_yaml(data), Check{});
   if (!fresh) return found->second;
-  const lmx::DataCheck check = lmx::check_dataset(data);
+  const DataCheck check = check_dataset(data);
   found->second.findings = check.findings;
   std::optional<int64_t> tokens = check.train_tokens;
-  if (!tokens && check.findings.empty()) tokens = lmx::sampled_train_tokens(data);
+  if (!tokens && check.findings.empty()) tokens = sampled_train_tokens(data);
   if (tokens) found->second.train_tokens = static_cast<double>(*tokens);
   return found->second;
 }
@@ -460,4 +455,4 @@ std::set<std::string> data_problems(const std::vector<Cell>& cells, const std::v
   return problems;
 }
 
-}  // namespace lmx_cli::experiments
+}  // namespace lmx::app::experiment

@@ -11,7 +11,7 @@
 
 #include "app/experiment/cells.h"
 
-namespace lmx_cli::experiments {
+namespace lmx::app::experiment {
 
 struct PlannedCell {
   std::map<std::string, double> columns;  // by the keys of `lmx plan --json`; classes of memory as "memory/gradients"
@@ -25,7 +25,7 @@ struct PlannedCell {
 };
 
 // Returns the formula for the expected value of a cell's measure; null if there is none.
-const lmx::Node* formula_of(const Experiment& experiment, const Measure& measure, const Cell& cell);
+const Node* formula_of(const Experiment& experiment, const Measure& measure, const Cell& cell);
 // Returns whether `cell` has this measure.
 bool applies(const Experiment& experiment, const Measure& measure, const Cell& cell);
 
@@ -46,7 +46,7 @@ bool needs_memory(const Experiment& experiment, const Measure& measure);
 std::string machines_of(const PlanConfig& plan, const std::vector<Cell>& cells);
 
 // Plans the cells of a scale; empty if no measure is planned there. UserError with the position in the experiment's
-// file: a machine or column that does not exist, an anchor that no speed reaches, the errors of lmx::plan::make_plan().
+// file: a machine or column that does not exist, an anchor that no speed reaches, the errors of plan::make_plan().
 std::map<std::string, PlannedCell> plan_cells(const Experiment& experiment, const Scale& scale,
                                               const std::vector<Cell>& cells);
 
@@ -107,4 +107,4 @@ Needs needs_of(const Experiment& experiment, const Scale& scale, const std::vect
 std::set<std::string> data_problems(const std::vector<Cell>& cells, const std::vector<std::string>& wanted,
                                     DataChecks& checks);
 
-}  // namespace lmx_cli::experiments
+}  // namespace lmx::app::experiment

@@ -5,11 +5,8 @@
 
 #include "lmx/error.h"
 
-namespace lmx_cli::experiments {
+namespace lmx::app::experiment {
 namespace {
-
-using lmx::Node;
-using lmx::str;
 
 std::vector<Row> make_rows(const Experiment& e, const std::vector<Cell>& cells) {
   std::vector<Row> rows;
@@ -46,7 +43,7 @@ void judge_formula(const Measure& m, Results& results) {
   results.verdicts.push_back(
       {m.title + " is what its formula says, in every cell that " + (planned ? "is planned" : "ran"), m.kind, "",
        "off by at most " + percent_text(worst), limit, worst <= m.tolerance() ? kByConstruction : kRefuted,
-       lmx::plural(cells, "cell")});
+       plural(cells, "cell")});
   results.verdicts.back().planned = planned;
 }
 
@@ -67,7 +64,7 @@ std::string key_of(const Measure& m, const std::string& row) {
 std::vector<PaperNumber> paper_numbers(const Measure& m, const Results& r) {
   std::vector<PaperNumber> all;
   for (const Row& row : r.rows) {
-    const auto wanted = lmx::parse_double(paper_text(row, m));
+    const auto wanted = parse_double(paper_text(row, m));
     std::vector<Sample> samples = samples_of(r, row, m);
     if (!wanted || samples.empty() || !outcome_of(m, r, row).empty() || fixed(r, row, m)) continue;
     const bool single = samples.size() == 1 && (m.kind == "quality" || m.kind == "hardware") &&
@@ -79,7 +76,7 @@ std::vector<PaperNumber> paper_numbers(const Measure& m, const Results& r) {
   const Node* paper = m.paper.find("types");
   if (types != r.by_cell.end() && paper)
     if (const auto value = types->second.values.find(m.id); value != types->second.values.end())
-      all.push_back({key_of(m, "types"), {{0, value->second}}, lmx::parse_double(paper->text).value_or(NAN), false});
+      all.push_back({key_of(m, "types"), {{0, value->second}}, parse_double(paper->text).value_or(NAN), false});
   return all;
 }
 
@@ -152,7 +149,7 @@ void judge_paper(const Measure& m, Results& results) {
   } else {
     v.measured = "off by at most " + percent_text(d.worst);
     v.expected = "at most " + percent_text(m.tolerance());
-    v.reason = lmx::plural(d.cells, "cell");
+    v.reason = plural(d.cells, "cell");
     if (d.refuted > 0) v.reason += str(", ", d.refuted, " of them off by more than that");
     v.verdict = d.refuted + d.one_sided > 0 ? kRefuted : d.open + d.single > 0 ? kUndecided : kReproduced;
     if (d.one_sided > 0)
@@ -164,7 +161,7 @@ void judge_paper(const Measure& m, Results& results) {
     if (d.dependent > 0) v.reason += str("; ", d.dependent, " more depend on ", d.setting);
     if (d.open > 0)
       v.reason += str(", ", d.open, " of them not significant after correction for ",
-                      lmx::plural(results.comparisons, "comparison"));
+                      plural(results.comparisons, "comparison"));
     if (d.single > 0) v.reason += str(", ", d.single, " of them of one run: spread not measured");
   }
   v.planned = all_planned(results, m);
@@ -210,15 +207,15 @@ void check_paper_cells(const Results& r, const Measure& m) {
   for (const Row& row : r.rows) known.push_back(row_of(r.experiment, row.first()));
   const std::vector<std::string> possible = possible_rows(r.experiment);
   for (const auto& [key, node] : m.paper.entries) {
-    if (!lmx::parse_double(node.text) && node.text != kDiverged && node.text != kOutOfMemory)
-      throw lmx::UserError(str(to_string(node.mark), ": measures.", m.id, ".paper.", key, ": expected a number, ",
-                               kDiverged, " or ", kOutOfMemory));
+    if (!parse_double(node.text) && node.text != kDiverged && node.text != kOutOfMemory)
+      throw UserError(str(to_string(node.mark), ": measures.", m.id, ".paper.", key, ": expected a number, ", kDiverged,
+                          " or ", kOutOfMemory));
     if (std::find(known.begin(), known.end(), key) != known.end()) continue;
     const bool other_scale = r.experiment.scales.size() > 1;
     if (other_scale && std::find(possible.begin(), possible.end(), key) != possible.end()) continue;
-    if (!other_scale || !lmx::nearest(key, known).empty())
-      throw lmx::UserError(str(to_string(node.mark), ": measures.", m.id, ".paper: there is no cell '", key, "'",
-                               lmx::did_you_mean(key, known)));
+    if (!other_scale || !nearest(key, known).empty())
+      throw UserError(str(to_string(node.mark), ": measures.", m.id, ".paper: there is no cell '", key, "'",
+                          did_you_mean(key, known)));
   }
 }
 
@@ -291,7 +288,7 @@ Explained explained_times(const Results& results) {
   for (const Measure& m : results.experiment.measures) {
     if (m.plan.empty() || !is_comparable(m, results)) continue;
     for (const Row& row : results.rows) {
-      const std::optional<double> paper = lmx::parse_double(paper_text(row, m));
+      const std::optional<double> paper = parse_double(paper_text(row, m));
       const std::vector<Sample> samples = samples_of(results, row, m);
       if (!paper || samples.empty() || origin_of(m, row.first()) != Origin::planned || fixed(results, row, m)) continue;
       if (!dependence(results, row).empty()) continue;
@@ -342,4 +339,4 @@ Results judge(const Experiment& experiment, const Scale& scale, const std::vecto
   return results;
 }
 
-}  // namespace lmx_cli::experiments
+}  // namespace lmx::app::experiment

@@ -11,7 +11,7 @@
 #include "app/experiment/break_even.h"
 #include "app/experiment/estimate.h"
 
-namespace lmx_cli::experiments {
+namespace lmx::app::experiment {
 
 // The verdict on one claim of an experiment.
 
@@ -162,4 +162,4 @@ struct Block {
 // UserError: a block with other words, or without its end. `file`: for messages.
 std::vector<Block> blocks_of(const std::string& page, const std::string& file);
 
-}  // namespace lmx_cli::experiments
+}  // namespace lmx::app::experiment

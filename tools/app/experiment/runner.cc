@@ -21,11 +21,10 @@
 #include "lmx/launch.h"
 #include "runfiles/checkpoint.h"
 
-namespace lmx_cli::experiments {
+namespace lmx::app::experiment {
 namespace {
 
 namespace fs = std::filesystem;
-using lmx::str;
 
 class CellRunner final : public jobs::Runner {
  public:
@@ -50,14 +49,14 @@ class CellRunner final : public jobs::Runner {
   void write_recipe(const Cell& cell) const {
     std::error_code error;
     if (cell.types) fs::create_directories(finished_.folder(cell), error);
-    lmx::write_file(finished_.recipe(cell), cell.yaml);
+    write_file(finished_.recipe(cell), cell.yaml);
   }
 
   std::vector<std::string> command(const Cell& cell) const {
     const std::string recipe = finished_.recipe(cell), folder = finished_.folder(cell);
     if (!cell.types) return jobs::run_command(recipe, folder, options_.plugin_directories);
     const TypesCell& t = experiment_.types;
-    std::vector<std::string> words{lmx::own_program(), "data", "stats", recipe};
+    std::vector<std::string> words{own_program(), "data", "stats", recipe};
     words.insert(words.end(), {"--sequence-length", std::to_string(t.sequence_length)});
     words.insert(words.end(), {"--max-tokens", std::to_string(t.max_tokens), "--draws", std::to_string(t.draws)});
     words.insert(words.end(), {"--plot", folder + "/types.svg", "--records", folder + "/metrics.jsonl"});
@@ -68,11 +67,11 @@ class CellRunner final : public jobs::Runner {
   // of the parameters.
   int64_t evaluate(const Cell& cell, const std::string& parameters, const std::string& prefix,
                    RunRecord& record) const {
-    lmx::EvalOptions evaluation;
+    EvalOptions evaluation;
     evaluation.split = record.split;
     evaluation.checkpoint = parameters;
     evaluation.shards = experiment_.shards;
-    const lmx::EvalResult r = lmx::evaluate_run(finished_.folder(cell), evaluation);
+    const EvalResult r = evaluate_run(finished_.folder(cell), evaluation);
     record.values[prefix + "ppl"] = r.ppl;
     record.values[prefix + "nll_nat"] = r.nll_nat;
     record.values[prefix + "nll_bit"] = r.nll_nat / std::numbers::ln2;
@@ -92,10 +91,10 @@ class CellRunner final : public jobs::Runner {
     const ProbeTexts texts = texts_of_corpus(corpus, {}, 1);
     const ProbeFeatures f = features_of_texts(finished_.folder(cell), texts, {});
     RunRecord record{0, "probe", {}};
-    const auto add = [&](const lmx::ProbeResult& r, const std::string& prefix) {
-      for (const lmx::ProbeFit& fit : r.fits) record.values[prefix + fit.penalty] = 100 * fit.test;
+    const auto add = [&](const ProbeResult& r, const std::string& prefix) {
+      for (const ProbeFit& fit : r.fits) record.values[prefix + fit.penalty] = 100 * fit.test;
     };
-    const lmx::ProbeResult r = lmx::probe(f.train, f.valid, f.test, {});
+    const ProbeResult r = probe(f.train, f.valid, f.test, {});
     add(r, corpus + "/");
     record.values[corpus + "/strongest_unit"] = r.strongest.weight == 0 ? NAN : 100 * r.strongest.test;
     add(probe_bytes(texts, {}), corpus + "/bytes_");
@@ -108,7 +107,7 @@ class CellRunner final : public jobs::Runner {
     if (options_.keep_checkpoints || cell.types) return;
     std::error_code error;
     fs::remove_all(finished_.folder(cell) + "/checkpoints", error);
-    fs::remove(finished_.folder(cell) + "/" + lmx::kMeanFile, error);
+    fs::remove(finished_.folder(cell) + "/" + kMeanFile, error);
   }
 
   // Evaluates a cell that has ended; this needs the last checkpoints of its run.
@@ -116,9 +115,8 @@ class CellRunner final : public jobs::Runner {
     Journal::Entry entry{seconds, {}};
     std::string mean;
     if (!cell.types && experiment_.mean_of_last > 0) {
-      mean = finished_.folder(cell) + "/" + lmx::kMeanFile;
-      lmx::average_checkpoints({lmx::last_checkpoints(finished_.folder(cell), experiment_.mean_of_last), "", 0, 0},
-                               mean);
+      mean = finished_.folder(cell) + "/" + kMeanFile;
+      average_checkpoints({last_checkpoints(finished_.folder(cell), experiment_.mean_of_last), "", 0, 0}, mean);
     }
     for (size_t i = 0; !cell.types && i < experiment_.evaluate.size(); ++i) {
       RunRecord record{0, experiment_.evaluate[i], {}};
@@ -135,11 +133,11 @@ class CellRunner final : public jobs::Runner {
     if (interrupted() && job.code != 0) return progress_.interrupted(job.id);
     const Cell& cell = *cells_.at(job.id);
     const std::string folder = finished_.folder(cell);
-    const sweeps::Judgement how = sweeps::judge(job, folder, finished_.log(cell));
-    const std::string outcome = sweeps::name_of(how.outcome);
+    const sweep::Judgement how = sweep::judge(job, folder, finished_.log(cell));
+    const std::string outcome = sweep::name_of(how.outcome);
     if (job.code == 0)
       finish(cell, job.seconds);
-    else if (how.outcome == sweeps::Outcome::diverged)  // a result, as in the papers' tables
+    else if (how.outcome == sweep::Outcome::diverged)  // a result, as in the papers' tables
       settle(cell, {job.seconds, {}, how.reason});
     else
       ending_.failed[cell.id] = str(outcome, ": ", how.reason);
@@ -204,9 +202,8 @@ class SlurmCells final : public jobs::SlurmLauncher {
     fs::create_directories(options.folder, error);
     folder_ = fs::weakly_canonical(options.folder).string();
     if (folder_.find_first_of(" \t\"'\\%") != std::string::npos)
-      throw lmx::UserError(str("[slurm] --out ", folder_,
-                               ": Slurm's scripts name this folder, so it may hold no space, ",
-                               "quote, backslash or %"));
+      throw UserError(str("[slurm] --out ", folder_, ": Slurm's scripts name this folder, so it may hold no space, ",
+                          "quote, backslash or %"));
   }
 
   size_t start(const std::deque<jobs::Job>& waiting) override {
@@ -224,13 +221,13 @@ class SlurmCells final : public jobs::SlurmLauncher {
     const std::string name = job_name(cell);
     std::string number = slurm::settled_job_named(name).id;
     if (!number.empty()) {
-      say(lmx::LogLevel::info, str("cell ", job.id, " is job ", number, " already"));
-    } else if (jobs::read_text(exit_file(cell)).empty()) {
+      say(LogLevel::info, str("cell ", job.id, " is job ", number, " already"));
+    } else if (read_text(exit_file(cell)).empty()) {
       jobs::prepare(job);
       const std::string file = str(folder_, "/", job.id, ".sh");
-      lmx::write_file(file, script(cell, job, name));
+      write_file(file, script(cell, job, name));
       number = slurm::submit({file});
-      say(lmx::LogLevel::info, str("cell ", job.id, ": submitted as job ", number));
+      say(LogLevel::info, str("cell ", job.id, ": submitted as job ", number));
     }
     watch(job.id, number, exit_file(cell));
   }
@@ -257,7 +254,7 @@ class SlurmCells final : public jobs::SlurmLauncher {
   // A run that ends with a checkpoint, because its time is over, is queued again; if Slurm refuses that, its exit code
   // is recorded.
   std::string script(const Cell& cell, const jobs::Job& job, const std::string& name) const {
-    const lmx::Node full = lmx::parse_yaml(cell.yaml, cell.id);
+    const Node full = parse_yaml(cell.yaml, cell.id);
     const bool mpi = text_at(full, "comm.name") == "mpi";
     std::string command =
         str("srun ", mpi ? "--mpi=${SLURM_MPI_TYPE:-pmix} " : "", "--kill-on-bad-exit=1 -n ", job.demand.processes);
@@ -290,7 +287,7 @@ using Json = nlohmann::ordered_json;
 
 // The name of the GPU or of the processor of a run's last start; "" if its provenance.json does not say.
 std::string device_of(const std::string& run) {
-  const Json all = Json::parse(jobs::read_text(run + "/provenance.json"), nullptr, false);
+  const Json all = Json::parse(read_text(run + "/provenance.json"), nullptr, false);
   if (!all.is_object() || !all.contains("starts") || !all["starts"].is_array() || all["starts"].empty()) return "";
   const Json& start = all["starts"].back();
   const Json::json_pointer gpu("/compute/cuda/name"), processor("/host/cpu");
@@ -315,13 +312,12 @@ void Finished::check_recipes() const {
   for (const Cell& cell : cells_) {
     std::error_code error;
     if (!cell.same_as.empty() || !cell.runs || !fs::exists(recipe(cell), error)) continue;
-    const bool same = lmx::train::is_same_recipe(jobs::read_text(recipe(cell)), cell.yaml);
+    const bool same = is_same_recipe(read_text(recipe(cell)), cell.yaml);
     if (!same) other += (other.empty() ? "" : ", ") + cell.id;
   }
   if (!other.empty())
-    throw lmx::UserError(str("[experiment] ", out_, " holds cells that ran with another recipe: ", other,
-                             "; remove their files in ", out_,
-                             "/cells and journal.jsonl's lines, or give another --out"));
+    throw UserError(str("[experiment] ", out_, " holds cells that ran with another recipe: ", other,
+                        "; remove their files in ", out_, "/cells and journal.jsonl's lines, or give another --out"));
 }
 
 std::vector<RunRecord> Finished::records(const Cell& cell) const {
@@ -350,4 +346,4 @@ std::map<std::string, std::vector<RunRecord>> Finished::all_records() const {
   return all;
 }
 
-}  // namespace lmx_cli::experiments
+}  // namespace lmx::app::experiment

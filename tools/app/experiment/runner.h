@@ -10,7 +10,7 @@
 #include "app/experiment/journal.h"
 #include "app/jobs/slurm.h"
 
-namespace lmx_cli::experiments {
+namespace lmx::app::experiment {
 
 struct RunnerOptions {
   int64_t jobs = 0;  // cells at a time; 0: one, or with `slurm` all
@@ -34,4 +34,4 @@ Ending run_cells(const Experiment& experiment, const std::vector<Cell>& cells, F
 // it, is not submitted again. The options of sbatch become lines of the script. `cells` must outlive the launcher.
 std::unique_ptr<jobs::Launcher> slurm_cells(const jobs::SlurmOptions& options, const std::vector<Cell>& cells);
 
-}  // namespace lmx_cli::experiments
+}  // namespace lmx::app::experiment

@@ -13,11 +13,9 @@
 #include "base/text.h"
 #include "lmx/error.h"
 
-namespace lmx_cli::experiments {
+namespace lmx::app::experiment {
 namespace {
 
-using lmx::Node;
-using lmx::str;
 using Lines = std::vector<std::vector<std::string>>;
 
 // How the tables of an experiment are written.
@@ -25,7 +23,7 @@ struct Style {
   bool terminal = false;
 
   std::string table(const Lines& lines) const {
-    return terminal ? lmx_cli::table(lines, terminal_width()) + "\n" : markdown_table(lines, " --- ") + "\n";
+    return terminal ? app::table(lines, terminal_width()) + "\n" : markdown_table(lines, " --- ") + "\n";
   }
   std::string title(const std::string& text) const { return terminal ? text : "# " + text; }
   std::string strong(const std::string& text) const { return terminal ? text : "**" + text + "**"; }
@@ -155,7 +153,7 @@ std::string verdict_table(const Results& r, const Style& style) {
   return style.table(lines) +
          (errors ? str("In the column measured ± is the standard error over runs. Verdicts follow Student's t at 5 %, "
                        "corrected by Holm's method for ",
-                       lmx::plural(r.comparisons, "comparison"), " of this table.\n\n")
+                       plural(r.comparisons, "comparison"), " of this table.\n\n")
                  : "");
 }
 
@@ -193,7 +191,7 @@ std::string break_even_table(const Results& r, const Style& style) {
              "Steps are planned for ", style.code(b.recipe.substr(b.recipe.rfind('/') + 1)), " on ", b.ranks,
              " ranks of ", b.machine, ", relative to ", b.base,
              ", by the bandwidth between nodes. Intervals: Student's t at 5 %, by Bonferroni's method for ",
-             lmx::plural(r.break_even.size(), "row"), ".\n\n");
+             plural(r.break_even.size(), "row"), ".\n\n");
 }
 
 std::string note_of_plan(const Results& r, const Style& style) {
@@ -217,9 +215,9 @@ std::string note_of_plan(const Results& r, const Style& style) {
   }
   if (based) note += " Efficiency is relative to the cells where it is marked " + style.set() + ".";
   if (const Explained e = explained_times(r); e.cells > 0)
-    note += str(" Of ", lmx::plural(e.cells, "number"),
-                " of the paper that depend on time, the planner is close enough to ", e.by_planner,
-                "; without any communication, and with the same calibration, it would be to ", e.without_network, ".");
+    note += str(" Of ", plural(e.cells, "number"), " of the paper that depend on time, the planner is close enough to ",
+                e.by_planner, "; without any communication, and with the same calibration, it would be to ",
+                e.without_network, ".");
   return note + "\n\n";
 }
 
@@ -355,7 +353,7 @@ Json break_even_json(const BreakEvenRow& row) {
 
 std::string json(const Results& r) {
   Json out{{"format", 1},
-           {"lmx", lmx::kVersion},
+           {"lmx", kVersion},
            {"experiment", r.experiment.id},
            {"title", r.experiment.title},
            {"paper", r.experiment.paper},
@@ -401,4 +399,4 @@ std::string csv(const Results& r) {
   return out + "\n";
 }
 
-}  // namespace lmx_cli::experiments
+}  // namespace lmx::app::experiment

@@ -12,8 +12,7 @@
 #include "recipe/components.h"
 #include "runfiles/checkpoint.h"
 
-namespace lmx {
-namespace train {
+namespace lmx::app {
 
 const Tensor& ExportSource::at(const std::string& name) const {
   if (!has(name))
@@ -185,12 +184,11 @@ const std::vector<Format>& formats() {
 }
 
 }  // namespace
-}  // namespace train
 
 const std::vector<std::string>& export_types() {
   static const std::vector<std::string> names = [] {
     std::vector<std::string> all;
-    for (const train::ExportType& type : train::kTypes) all.emplace_back(name_of(type.type));
+    for (const ExportType& type : kTypes) all.emplace_back(name_of(type.type));
     return all;
   }();
   return names;
@@ -199,14 +197,13 @@ const std::vector<std::string>& export_types() {
 const std::vector<std::string>& export_formats() {
   static const std::vector<std::string> names = [] {
     std::vector<std::string> all;
-    for (const train::Format& format : train::formats()) all.push_back(format.name);
+    for (const Format& format : formats()) all.push_back(format.name);
     return all;
   }();
   return names;
 }
 
 std::vector<std::string> export_run(const std::string& directory, const ExportOptions& options) {
-  using namespace train;
   const auto format =
       std::find_if(formats().begin(), formats().end(), [&](const Format& known) { return known.name == options.to; });
   if (format == formats().end())
@@ -224,4 +221,4 @@ std::vector<std::string> export_run(const std::string& directory, const ExportOp
   return folder.finish();
 }
 
-}  // namespace lmx
+}  // namespace lmx::app

@@ -11,7 +11,7 @@
 #include "app/inference/saved_run.h"
 #include "app/runs/run_directory.h"
 
-namespace lmx {
+namespace lmx::app {
 
 struct ExportOptions {
   std::string to;                   // pytorch, huggingface, ctranslate2
@@ -29,9 +29,9 @@ std::vector<std::string> export_run(const std::string& run, const ExportOptions&
 const std::vector<std::string>& export_formats();
 const std::vector<std::string>& export_types();  // returns "f32", "bf16" and "f16"
 
-}  // namespace lmx
+}  // namespace lmx::app
 
-namespace lmx::train {
+namespace lmx::app {
 
 // Types and functions that the formats of `lmx export` share.
 
@@ -120,4 +120,4 @@ void export_ctranslate2(const ExportSource& source, NewFolder& folder);
 extern const std::string_view kExportedModule;
 extern const char* const kExportedReadMe;
 
-}  // namespace lmx::train
+}  // namespace lmx::app

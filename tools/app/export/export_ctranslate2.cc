@@ -13,7 +13,7 @@
 #include "base/output_file.h"
 #include "lmx/error.h"
 
-namespace lmx::train {
+namespace lmx::app {
 namespace {
 
 constexpr uint32_t kVersion = 6, kRevision = 7;
@@ -178,8 +178,8 @@ void export_ctranslate2(const ExportSource& source, NewFolder& folder) {
   auto words = nlohmann::ordered_json::array();
   for (int32_t i = 0; i < source.vocabulary.size(); ++i) words.push_back(source.vocabulary.word(i));
   folder.write("shared_vocabulary.json", words);
-  for (const char* name : {data::kSubwordFile, data::kCodecFile}) folder.copy(source.directory + "/" + name, name);
+  for (const char* name : {kSubwordFile, kCodecFile}) folder.copy(source.directory + "/" + name, name);
   folder.write("README.txt", std::string_view(export_note(source, kReadMe)));
 }
 
-}  // namespace lmx::train
+}  // namespace lmx::app

@@ -14,7 +14,7 @@
 #include "config/messages.h"
 #include "lmx/error.h"
 
-namespace lmx::train {
+namespace lmx::app {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -182,8 +182,8 @@ void export_marian(const ExportSource& source, NewFolder& folder) {
                                              {"eos_token", "</s>"},
                                              {"pad_token", "</s>"},
                                              {"model_max_length", source.options.positions}});
-  for (const char* name : {"source.spm", "target.spm"}) folder.copy(source.directory + "/" + data::kSubwordFile, name);
-  folder.copy(source.directory + "/" + data::kCodecFile, data::kCodecFile);
+  for (const char* name : {"source.spm", "target.spm"}) folder.copy(source.directory + "/" + kSubwordFile, name);
+  folder.copy(source.directory + "/" + kCodecFile, kCodecFile);
   folder.write("README.txt", std::string_view(export_note(source, kMarianReadMe)));
 }
 
@@ -324,8 +324,8 @@ Json model_config(const ExportSource& source, const huggingface::Layout& layout,
   return config;
 }
 
-Json tokenizer_config(const ExportSource& source, const data::SubwordTokenizer& tokenizer) {
-  const bool pieces = tokenizer.file_name() == std::string_view(data::kSubwordFile);
+Json tokenizer_config(const ExportSource& source, const SubwordTokenizer& tokenizer) {
+  const bool pieces = tokenizer.file_name() == std::string_view(kSubwordFile);
   Json config{{"tokenizer_class", pieces ? "LlamaTokenizer" : "PreTrainedTokenizerFast"}};
   const int32_t end = source.vocabulary.eos(), unknown = source.vocabulary.unk();
   if (end >= 0) config["bos_token"] = config["eos_token"] = source.vocabulary.word(end);
@@ -342,10 +342,10 @@ void write_tokenizer(const ExportSource& source, NewFolder& folder) {
   const auto is_carried = [&](const char* name) { return std::filesystem::exists(carried(source, name), error); };
   for (const char* name : kCarriedFiles)
     if (is_carried(name)) folder.copy(carried(source, name), name);
-  if (!std::filesystem::exists(source.directory + "/" + data::kCodecFile, error))
+  if (!std::filesystem::exists(source.directory + "/" + kCodecFile, error))
     return folder.copy(source.directory + "/vocabulary.tsv", "vocabulary.tsv");
   const auto tokenizer = load_text_tokenizer(source.directory);
-  const bool pieces = tokenizer->file_name() == std::string_view(data::kSubwordFile);
+  const bool pieces = tokenizer->file_name() == std::string_view(kSubwordFile);
   const char* name = pieces ? "tokenizer.model" : tokenizer->file_name();
   if (!is_carried(name)) folder.write(name, std::string_view(tokenizer->file()));
   if (!is_carried("tokenizer_config.json")) folder.write("tokenizer_config.json", tokenizer_config(source, *tokenizer));
@@ -374,4 +374,4 @@ void export_gpt(const ExportSource& source, NewFolder& folder) {
   folder.write("README.txt", std::string_view(export_note(source, kGptReadMe)));
 }
 
-}  // namespace lmx::train
+}  // namespace lmx::app

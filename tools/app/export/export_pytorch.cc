@@ -7,7 +7,7 @@
 #include "lmx/error.h"
 #include "runfiles/checkpoint.h"
 
-namespace lmx::train {
+namespace lmx::app {
 
 const std::string_view kExportedModule = R"py("""A recurrent language model trained by lmx, in plain PyTorch.
 
@@ -218,11 +218,13 @@ struct Architecture {
 };
 
 const std::vector<Architecture>& architectures() {
-  using namespace trait;
   static const std::vector<Architecture> all{
-      {"lstm", {trait::kLayers, kEmbedding, kCells, kProjection}, {kForgetBias}, {}},
-      {"mlstm", {trait::kLayers, kEmbedding, kCells}, {kForgetBias}, {}},
-      {"rhn", {trait::kLayers, kEmbedding, kCells, kDepth}, {kTransformBias}, {kCoupled}}};
+      {"lstm", {trait::kLayers, trait::kEmbedding, trait::kCells, trait::kProjection}, {trait::kForgetBias}, {}},
+      {"mlstm", {trait::kLayers, trait::kEmbedding, trait::kCells}, {trait::kForgetBias}, {}},
+      {"rhn",
+       {trait::kLayers, trait::kEmbedding, trait::kCells, trait::kDepth},
+       {trait::kTransformBias},
+       {trait::kCoupled}}};
   return all;
 }
 
@@ -261,4 +263,4 @@ void export_pytorch(const ExportSource& source, NewFolder& folder) {
   folder.write("README.txt", std::string_view(export_note(source, kExportedReadMe)));
 }
 
-}  // namespace lmx::train
+}  // namespace lmx::app

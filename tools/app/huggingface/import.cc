@@ -19,7 +19,7 @@
 #include "runfiles/checkpoint.h"
 #include "runfiles/vocabulary_mark.h"
 
-namespace lmx::huggingface {
+namespace lmx::app::huggingface {
 
 Tensor transposed(const Tensor& matrix) {
   const int64_t rows = matrix.dim(0), cols = matrix.dim(1);
@@ -49,14 +49,14 @@ Tensor join(const Place& place, const std::vector<Tensor>& tensors) {
   return out;
 }
 
-}  // namespace lmx::huggingface
+}  // namespace lmx::app::huggingface
 
-namespace lmx {
+namespace lmx::app {
 namespace huggingface {
 namespace {
 
 namespace fs = std::filesystem;
-using Tokenizer = std::shared_ptr<const data::SubwordTokenizer>;
+using Tokenizer = std::shared_ptr<const SubwordTokenizer>;
 
 constexpr int64_t kWindow = 1024;  // tokens of a sequence in the recipe, if the model reads as many
 
@@ -91,7 +91,7 @@ Tokenizer read_tokenizer(const Source& source) {
     const std::string path = str(source.directory, "/", name);
     std::error_code error;
     if (!fs::exists(path, error)) continue;
-    const auto tokenizer = data::make_tokenizer({read_file(path), path});
+    const auto tokenizer = make_tokenizer({read_file(path), path});
     if (tokenizer->size() > source.words)
       throw UserError(str("[import] ", path, " has ", tokenizer->size(), " ids, more than vocab_size ", source.words,
                           " of config.json"));
@@ -166,13 +166,13 @@ StateDict read_parameters(const Source& source, const std::vector<ParameterSpec>
 
 // Copies the carried files of the folder `from` to the run `to`.
 void carry(const fs::path& from, const fs::path& to) {
-  fs::create_directory(to / train::kCarriedFolder);
+  fs::create_directory(to / app::kCarriedFolder);
   const auto copy = [&](const char* name) {
     if (fs::exists(from / name))
-      fs::copy_file(from / name, to / train::kCarriedFolder / name, fs::copy_options::overwrite_existing);
+      fs::copy_file(from / name, to / app::kCarriedFolder / name, fs::copy_options::overwrite_existing);
   };
   copy("config.json");
-  for (const char* name : train::kCarriedFiles) copy(name);
+  for (const char* name : kCarriedFiles) copy(name);
 }
 
 }  // namespace
@@ -180,21 +180,21 @@ void carry(const fs::path& from, const fs::path& to) {
 
 ImportReport import_huggingface(const std::string& directory, const std::string& output) {
   using namespace huggingface;
-  train::NewFolder folder("import", output);
+  NewFolder folder("import", output);
   const Source source = read_source(directory);
   const Tokenizer tokenizer = read_tokenizer(source);
   const Vocabulary vocabulary = vocabulary_of(source, tokenizer);
-  const train::CheckedRecipe recipe = train::check_recipe(recipe_of(source, tokenizer, output), "imported");
-  const train::Network network = train::make_network(recipe.given, source.words, &vocabulary);
+  const CheckedRecipe recipe = check_recipe(recipe_of(source, tokenizer, output), "imported");
+  const Network network = make_network(recipe.given, source.words, &vocabulary);
   TrainState state;
   state.model = read_parameters(source, network.specs);
   state.numbers["step"] = "0";
-  train::put_mark(state.numbers, train::mark_of(vocabulary));
+  put_mark(state.numbers, mark_of(vocabulary));
   folder.write("config.yaml", std::string_view(to_yaml(recipe.full)));
-  train::save_vocabulary(folder.draft(), vocabulary);
+  save_vocabulary(folder.draft(), vocabulary);
   if (tokenizer) save_text_codecs({nullptr, tokenizer}, folder.draft());
   carry(directory, folder.draft());
-  train::write_status(folder.draft(), "done", 0, "imported from " + directory);
+  write_status(folder.draft(), "done", 0, "imported from " + directory);
   save_checkpoint(folder.draft(), 0, state);
   ImportReport report{source.layout->name, tokenizer ? tokenizer->file_name() : "", 0, source.words};
   for (const auto& [name, value] : state.model) report.parameters += value.numel();
@@ -202,12 +202,11 @@ ImportReport import_huggingface(const std::string& directory, const std::string&
   return report;
 }
 
-void train::carry_files(const std::string& checkpoint, const data::SubwordTokenizer& tokenizer,
-                        const std::string& directory) {
+void carry_files(const std::string& checkpoint, const SubwordTokenizer& tokenizer, const std::string& directory) {
   namespace fs = std::filesystem;
   const fs::path from = run_of(checkpoint), file = from / tokenizer.file_name();
   if (fs::exists(from / kCarriedFolder) && fs::exists(file) && read_file(file.string()) == tokenizer.file())
     huggingface::carry(from / kCarriedFolder, directory);
 }
 
-}  // namespace lmx
+}  // namespace lmx::app

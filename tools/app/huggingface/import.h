@@ -4,10 +4,8 @@
 #include <cstdint>
 #include <string>
 
-namespace lmx {
-namespace data {
+namespace lmx::app {
 class SubwordTokenizer;
-}
 
 struct ImportReport {
   std::string layout;     // "Llama"
@@ -19,8 +17,6 @@ struct ImportReport {
 // docs/huggingface.md lists what can be imported. UserError: a file is missing or damaged, a model that `gpt` cannot
 // represent, tensors that do not belong to config.json, a folder in use. Then `output` is not created.
 ImportReport import_huggingface(const std::string& directory, const std::string& output);
-
-namespace train {
 
 // The files of a Hugging Face folder that an import keeps unread in the folder kCarriedFolder of the run, and an export
 // of this run, or of a run that starts from it, writes again. The folder also has config.json, from which an export
@@ -36,7 +32,6 @@ inline constexpr const char* kCarriedFiles[] = {"generation_config.json",
                                                 "merges.txt"};
 // Copies these files from the run of `checkpoint`, if it has them, to the run in `directory`, which starts from this
 // checkpoint. Copies nothing if the other run has another tokenizer than `tokenizer`.
-void carry_files(const std::string& checkpoint, const data::SubwordTokenizer& tokenizer, const std::string& directory);
+void carry_files(const std::string& checkpoint, const SubwordTokenizer& tokenizer, const std::string& directory);
 
-}  // namespace train
-}  // namespace lmx
+}  // namespace lmx::app

@@ -7,7 +7,7 @@
 #include "lmx/config.h"
 #include "lmx/error.h"
 
-namespace lmx::huggingface {
+namespace lmx::app::huggingface {
 namespace {
 
 Layout gpt2() {
@@ -347,4 +347,4 @@ Json config_of(const Layout& layout, const GptFields& fields) {
   return config;
 }
 
-}  // namespace lmx::huggingface
+}  // namespace lmx::app::huggingface

@@ -10,7 +10,7 @@
 
 #include "lmx/parameters.h"
 
-namespace lmx::huggingface {
+namespace lmx::app::huggingface {
 
 using Json = nlohmann::ordered_json;
 
@@ -103,4 +103,4 @@ Tensor widened(const Tensor& tensor);
 // Returns the transposed f32 matrix.
 Tensor transposed(const Tensor& matrix);
 
-}  // namespace lmx::huggingface
+}  // namespace lmx::app::huggingface

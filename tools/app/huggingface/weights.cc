@@ -11,7 +11,7 @@
 #include "lmx/error.h"
 #include "runfiles/checkpoint.h"
 
-namespace lmx::huggingface {
+namespace lmx::app::huggingface {
 
 // The tensors of a layout, and the parameters of the model `gpt`.
 
@@ -194,4 +194,4 @@ void Weights::check_rest(const Layout& layout, const Tensor& table) const {
   }
 }
 
-}  // namespace lmx::huggingface
+}  // namespace lmx::app::huggingface

@@ -8,7 +8,7 @@
 #include "app/huggingface/layouts.h"
 #include "lmx/tensor.h"
 
-namespace lmx::huggingface {
+namespace lmx::app::huggingface {
 
 // The file of each tensor, from the text of model.safetensors.index.json. UserError, beginning with `path`: damaged, or
 // a file outside the folder.
@@ -36,4 +36,4 @@ class Weights {
   std::map<std::string, Entry> entries_;
 };
 
-}  // namespace lmx::huggingface
+}  // namespace lmx::app::huggingface

@@ -25,8 +25,7 @@
 #include "runfiles/metrics.h"
 #include "train/evaluate.h"
 
-namespace lmx {
-namespace train {
+namespace lmx::app {
 namespace {
 
 const TokenArray& split_of(const Dataset& data, const std::string& split) {
@@ -156,7 +155,6 @@ EvalResult evaluate_text(const std::string& directory, const Recipe& recipe, con
 }
 
 }  // namespace
-}  // namespace train
 
 const std::vector<std::string>& eval_splits() {
   static const std::vector<std::string> names{"train", "valid", "test"};
@@ -164,7 +162,6 @@ const std::vector<std::string>& eval_splits() {
 }
 
 EvalResult evaluate_run(const std::string& directory, const EvalOptions& options) {
-  using namespace train;
   const Recipe recipe = recipe_of_run(directory, options.device);
   if (options.shards < 0) throw UserError(str("[eval] the number of shards must be at least 1, got ", options.shards));
   static_cast<void>(find_parameters(directory, options.checkpoint));  // throws its message before the data is read
@@ -205,7 +202,6 @@ EvalResult evaluate_run(const std::string& directory, const EvalOptions& options
 
 namespace {
 
-using namespace train;
 using Ids = std::vector<int32_t>;  // of a line: the token before it, then its targets
 
 constexpr int64_t kBatchesPerWindow = 64;
@@ -350,9 +346,9 @@ LineScores score_lines(const std::string& directory, const ScoreLinesOptions& op
   return total;
 }
 
-}  // namespace lmx
+}  // namespace lmx::app
 
-namespace lmx::train {
+namespace lmx::app {
 
 std::string score_line(int64_t line, double sum, int64_t tokens, bool json) {
   const double mean = tokens > 0 ? sum / static_cast<double>(tokens) : sum;
@@ -360,4 +356,4 @@ std::string score_line(int64_t line, double sum, int64_t tokens, bool json) {
   return format("%.6f\t%.6f\t%lld\n", mean, sum, static_cast<long long>(tokens));
 }
 
-}  // namespace lmx::train
+}  // namespace lmx::app

@@ -10,7 +10,7 @@
 #include "app/pairs/parallel_text.h"
 #include "app/translation/search.h"
 
-namespace lmx {
+namespace lmx::app {
 
 // BLEU scores of a translation run.
 struct TranslationQuality {
@@ -116,15 +116,15 @@ int64_t score_files(const std::string& run, const ScorePairsOptions& options, co
 int64_t score_pairs(const std::string& run, const ScorePairsOptions& options, const PairTextFiles& files,
                     const std::string& output);
 
-}  // namespace lmx
+}  // namespace lmx::app
 
 // The output format of `lmx score` for the likelihood of one line.
 
-namespace lmx::train {
+namespace lmx::app {
 
 // Returns `mean<TAB>sum<TAB>tokens` with six decimals. With `json`, returns an object with all digits and `line`, which
 // counts from 0: {"line":0,"mean":-2.5,"sum":-10.0,"tokens":4}. `sum` is the log-likelihood of the tokens in nats. A
 // line that is not scored has `sum` -inf and 0 tokens.
 std::string score_line(int64_t line, double sum, int64_t tokens, bool json);
 
-}  // namespace lmx::train
+}  // namespace lmx::app

@@ -12,10 +12,8 @@
 #include "lmx/error.h"
 #include "lmx/model.h"
 
-namespace lmx {
+namespace lmx::app {
 namespace {
-
-using namespace train;
 
 Batch batch_of(std::span<const int32_t> ids, const Context& ctx) {
   const auto n = static_cast<int64_t>(ids.size());
@@ -126,9 +124,9 @@ std::string generate_text(const std::string& directory, const GenerateOptions& o
   return options.tokenized ? text.text_of(ids) : text.detokenized(ids);
 }
 
-}  // namespace lmx
+}  // namespace lmx::app
 
-namespace lmx::train {
+namespace lmx::app {
 namespace {
 
 // Orders ids by their logits, largest first.
@@ -178,4 +176,4 @@ int32_t draw_token(std::span<const float> logits, int32_t without, const Generat
   return order[std::min(static_cast<size_t>(at - sums.begin()), order.size() - 1)];
 }
 
-}  // namespace lmx::train
+}  // namespace lmx::app

@@ -8,7 +8,7 @@
 
 #include "recipe/recipe.h"
 
-namespace lmx {
+namespace lmx::app {
 
 // One unit of a model's recurrent state.
 struct StateUnit {
@@ -33,11 +33,11 @@ struct GenerateOptions {
 // is never sampled. Needs only the run's own files.
 std::string generate_text(const std::string& directory, const GenerateOptions& options);
 
-}  // namespace lmx
+}  // namespace lmx::app
 
 // Samples the next token of a text (temperature, top-k, top-p).
 
-namespace lmx::train {
+namespace lmx::app {
 
 // Samples an id other than `without` (-1: any) from softmax(logits / temperature); temperature 0 chooses the likeliest
 // id. Only the `top_k` likeliest ids are candidates (0: all), and of these only the likeliest ids whose probabilities
@@ -45,4 +45,4 @@ namespace lmx::train {
 // as the likelier. REQUIRES: there is such an id.
 int32_t draw_token(std::span<const float> logits, int32_t without, const GenerateOptions& options, double uniform);
 
-}  // namespace lmx::train
+}  // namespace lmx::app

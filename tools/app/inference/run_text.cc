@@ -18,20 +18,20 @@
 #include "lmx/error.h"
 #include "lmx/log.h"
 
-namespace lmx::train {
+namespace lmx::app {
 
 TextRules text_rules(const Node& data) {
   const Node* name = data.find("name");
-  if (name && name->text == "tokens") return {{false, false, data::Unit::subword}};
+  if (name && name->text == "tokens") return {{false, false, Unit::subword}};
   if (!name || name->text != "text") return {{false, true}, false, true};  // synthetic words are separated by spaces
-  const auto config = read_config<data::TextConfig>(data::full_data_config(data), "data");
+  const auto config = read_config<TextConfig>(full_data_config(data), "data");
   bool tokenized = config.tokenizer == "whitespace";
   if (config.tokenizer == "auto" && !config.corpus.empty())
     tokenized = find_corpus(config.corpus).tokenizer == "whitespace";
-  return {{config.lower_case, tokenized, data::unit_of_tokens(config.tokens)},
+  return {{config.lower_case, tokenized, unit_of_tokens(config.tokens)},
           config.preprocess == "puri",
           config.end_of_line,
-          data::document_token_of(config),
+          document_token_of(config),
           config.special_text};
 }
 
@@ -48,24 +48,24 @@ RunText::RunText(const Recipe& recipe, const Vocabulary& vocabulary, const std::
                         " was trained on files of ids without a tokenizer (data.tokenizer_file), so it ",
                         "neither reads nor writes text"));
   subwords_ = load_text_tokenizer(directory, text_.special_text);
-  if (subwords_->eos() < 0) text_.document_token = data::DocumentToken::none;
+  if (subwords_->eos() < 0) text_.document_token = DocumentToken::none;
   encoder_ = subwords_->encoder();
 }
 
 std::string RunText::unit_name() const {
-  return unit() == data::Unit::character ? "char" : data::name_of(unit());
+  return unit() == Unit::character ? "char" : name_of(unit());
 }
 
 std::vector<int32_t> RunText::ids_of(std::string_view text, const std::string& what) {
   std::vector<int32_t> ids;
-  if (unit() == data::Unit::byte) {
+  if (unit() == Unit::byte) {
     for (const char c : text) ids.push_back(static_cast<unsigned char>(c));
     return ids;
   }
   if (subwords()) return subword_ids(text, what);
   std::vector<std::string_view> words;
   const size_t wrong = tokenizer_.split(text, words);
-  if (wrong != data::Tokenizer::kValid) throw UserError(str(what, " is no valid UTF-8 at byte ", wrong));
+  if (wrong != Tokenizer::kValid) throw UserError(str(what, " is no valid UTF-8 at byte ", wrong));
   read_ += static_cast<int64_t>(words.size());
   for (const std::string_view word : words) {
     ids.push_back(vocabulary_.id(word));
@@ -88,8 +88,8 @@ std::vector<int32_t> RunText::subword_ids(std::string_view text, const std::stri
 // A document as a split of the data has it.
 std::vector<int32_t> RunText::document(std::string_view text, const std::string& what) {
   std::vector<int32_t> ids = ids_of(text, what);
-  if (text_.document_token == data::DocumentToken::begin) ids.insert(ids.begin(), line_end());
-  if (text_.document_token == data::DocumentToken::end) ids.push_back(line_end());
+  if (text_.document_token == DocumentToken::begin) ids.insert(ids.begin(), line_end());
+  if (text_.document_token == DocumentToken::end) ids.push_back(line_end());
   return ids;
 }
 
@@ -116,7 +116,7 @@ void RunText::warn_of_unknown(const std::string& what) const {
   }
   if (sum == 1) return log_warn(str(what, ": '", most[0].second, "' is not in the vocabulary; it counts as <unk>"));
   std::sort(most.begin(), most.end());
-  std::string text = str(what, ": ", count_text(sum), " of ", count_text(read_), " ", data::name_of(unit()),
+  std::string text = str(what, ": ", count_text(sum), " of ", count_text(read_), " ", name_of(unit()),
                          "s are not in the vocabulary and count as <unk>, ",
                          count_text(static_cast<int64_t>(most.size())), " different:");
   for (size_t i = 0; i < std::min(most.size(), kShown); ++i)
@@ -172,7 +172,7 @@ bool RunText::append(std::string_view text, bool record, std::vector<int32_t>& i
   const std::string clean(cleaned(text));
   if (clean.empty() && (text_.puri || record || subwords())) return false;
   const std::vector<int32_t> own = subwords() ? document(clean, what) : ids_of(clean, what);
-  if (unit() == data::Unit::word && own.empty()) return false;
+  if (unit() == Unit::word && own.empty()) return false;
   ids.insert(ids.end(), own.begin(), own.end());
   if (text_.end_of_line) ids.push_back(line_end());
   bytes_ += static_cast<int64_t>(clean.size()) + text_.end_of_line;
@@ -190,13 +190,13 @@ std::vector<double> RunText::token_bytes() const {
 }
 
 std::string RunText::token_of(int32_t id) const {
-  if (unit() == data::Unit::byte) return {static_cast<char>(id)};
+  if (unit() == Unit::byte) return {static_cast<char>(id)};
   return id == line_end() ? "\n" : vocabulary_.word(id);
 }
 
 std::string RunText::text_of(const std::vector<int32_t>& ids) const {
   std::string text;
-  const bool spaces = unit() == data::Unit::word || subwords();
+  const bool spaces = unit() == Unit::word || subwords();
   bool line_start = true;
   for (const int32_t id : ids) {
     if (spaces && !line_start && id != line_end()) text += ' ';
@@ -222,11 +222,11 @@ std::string RunText::subword_text(std::span<const int32_t> ids) const {
 std::string RunText::detokenized(const std::vector<int32_t>& ids) const {
   if (subwords()) return subword_text(ids);
   const std::string text = text_of(ids);
-  if (unit() != data::Unit::word || text_.rules.whitespace_only) return text;
+  if (unit() != Unit::word || text_.rules.whitespace_only) return text;
   std::string out;
   for (size_t begin = 0, end; begin <= text.size(); begin = end + 1) {
     end = std::min(text.find('\n', begin), text.size());
-    out += data::moses_detokenize(std::string_view(text).substr(begin, end - begin), "en");
+    out += moses_detokenize(std::string_view(text).substr(begin, end - begin), "en");
     if (end < text.size()) out += '\n';
   }
   return out;
@@ -235,16 +235,16 @@ std::string RunText::detokenized(const std::vector<int32_t>& ids) const {
 TokenArray read_text(RunText& text, const Recipe& recipe, const std::vector<std::string>& patterns,
                      const std::string& field) {
   constexpr size_t kChunkBytes = 1 << 20;
-  std::vector<data::SourceFile> files = data::find_sources(patterns, data::Split::test, field);
-  if (data::kind_of(recipe.data) == data::Kind::text && text.unit() == data::Unit::subword)
-    data::set_documents(files, data::text_config(recipe.data));
-  data::ChunkReader reader(files, kChunkBytes, "reading the text:");
+  std::vector<SourceFile> files = find_sources(patterns, Split::test, field);
+  if (kind_of(recipe.data) == Kind::text && text.unit() == Unit::subword)
+    set_documents(files, text_config(recipe.data));
+  ChunkReader reader(files, kChunkBytes, "reading the text:");
   std::vector<int32_t> ids;
-  for (data::Chunk chunk; reader.next(chunk);) {
-    const data::SourceFile& file = files[chunk.file];
-    data::for_each_record(file, chunk, [&](const data::Record& record) {
+  for (Chunk chunk; reader.next(chunk);) {
+    const SourceFile& file = files[chunk.file];
+    for_each_record(file, chunk, [&](const TextRecord& record) {
       const std::string place = str("[eval] ", file.path, ":", chunk.file_line + record.line);
-      static_cast<void>(text.append(record.text, file.format != data::Format::lines, ids, place));
+      static_cast<void>(text.append(record.text, file.format != Format::lines, ids, place));
     });
   }
   if (ids.size() < 2)
@@ -277,4 +277,4 @@ Lines Windows::next() {
   return lines;
 }
 
-}  // namespace lmx::train
+}  // namespace lmx::app

@@ -17,14 +17,14 @@
 #include "app/text/utf8.h"
 #include "data/data_config.h"
 
-namespace lmx::train {
+namespace lmx::app {
 
 // The part of `data:` that a run's tokenizer needs.
 struct TextRules {
-  data::TokenizerRules rules;
+  TokenizerRules rules;
   bool puri = false, end_of_line = true;
-  data::DocumentToken document_token = data::DocumentToken::begin;  // for subwords
-  std::string special_text = "text";                                // the same
+  DocumentToken document_token = DocumentToken::begin;  // for subwords
+  std::string special_text = "text";                    // the same
 };
 TextRules text_rules(const Node& data);
 bool has_text(const Node& data);  // false: files of ids without a tokenizer
@@ -34,7 +34,7 @@ class RunText {
  public:
   // `directory`: of the run. UserError: it lacks the tokenizer of a run of subwords.
   RunText(const Recipe& recipe, const Vocabulary& vocabulary, const std::string& directory);
-  data::Unit unit() const { return text_.rules.unit; }
+  Unit unit() const { return text_.rules.unit; }
   std::string unit_name() const;  // as Dataset::unit: word, char, byte, subword
   // Returns the ids that a continuation of `text` follows: the end of the previous line, string or document, then
   // `text`. `what` names the text in messages ("the prompt"). UserError: invalid UTF-8 (bytes may be anything), or
@@ -72,15 +72,15 @@ class RunText {
   std::string subword_text(std::span<const int32_t> ids) const;
   std::vector<int32_t> document(std::string_view text, const std::string& what);
   int32_t line_end() const { return vocabulary_.eos(); }
-  bool subwords() const { return unit() == data::Unit::subword; }
-  bool has_document_token() const { return text_.document_token != data::DocumentToken::none; }
+  bool subwords() const { return unit() == Unit::subword; }
+  bool has_document_token() const { return text_.document_token != DocumentToken::none; }
 
   const Vocabulary& vocabulary_;
   TextRules text_;
-  data::Tokenizer tokenizer_;
-  std::shared_ptr<const data::SubwordTokenizer> subwords_;  // null for other units
-  std::unique_ptr<data::SubwordTokenizer::Encoder> encoder_;
-  data::Cleaner cleaner_;
+  Tokenizer tokenizer_;
+  std::shared_ptr<const SubwordTokenizer> subwords_;  // null for other units
+  std::unique_ptr<SubwordTokenizer::Encoder> encoder_;
+  Cleaner cleaner_;
   int64_t leading_ = 1;
   void warn_of_unknown(const std::string& what) const;
   std::string_view cleaned(std::string_view text);
@@ -113,9 +113,9 @@ class Windows {
 
  private:
   std::string path_;
-  data::LineReader reader_;
+  LineReader reader_;
   int64_t most_, lines_ = 0;
   std::exception_ptr wrong_;
 };
 
-}  // namespace lmx::train
+}  // namespace lmx::app

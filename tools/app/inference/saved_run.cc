@@ -22,8 +22,7 @@
 #include "runfiles/metrics.h"
 #include "train/evaluate.h"
 
-namespace lmx {
-namespace train {
+namespace lmx::app {
 
 Recipe recipe_of_run(const std::string& directory, const std::string& device) {
   const std::filesystem::path path = std::filesystem::weakly_canonical(directory);
@@ -85,10 +84,9 @@ SavedRun::SavedRun(const std::string& directory, const Recipe& recipe, const Voc
   longest = longest_of(recipe.model);
 }
 
-}  // namespace train
-}  // namespace lmx
+}  // namespace lmx::app
 
-namespace lmx::train {
+namespace lmx::app {
 namespace {
 
 // Compares layer numbers in names that differ only in this number: the longer number is the higher one.
@@ -125,15 +123,13 @@ int64_t state_units(const ModelState& state, const std::string& name, int64_t un
   return units;
 }
 
-}  // namespace lmx::train
+}  // namespace lmx::app
 
-namespace lmx {
+namespace lmx::app {
 
 // lmx average: the mean of several checkpoints' parameters.
 
 namespace {
-
-using namespace train;
 
 std::vector<std::string> newest(const std::string& run, int64_t n) {
   std::vector<std::string> paths = last_checkpoints(run, n);
@@ -238,4 +234,4 @@ std::vector<std::string> average_checkpoints(const AverageOptions& options, cons
   return paths;
 }
 
-}  // namespace lmx
+}  // namespace lmx::app

@@ -11,7 +11,7 @@
 #include "recipe/components.h"
 #include "recipe/recipe.h"
 
-namespace lmx::train {
+namespace lmx::app {
 
 // A finished or interrupted run, loaded for evaluation and generation.
 struct SavedRun {
@@ -43,9 +43,9 @@ std::string state_name(const ModelState& state, const std::string& wanted);
 // Returns the number of units per sequence in `name`. UserError: `unit` (-1: no check) is not among them.
 int64_t state_units(const ModelState& state, const std::string& name, int64_t unit = -1);
 
-}  // namespace lmx::train
+}  // namespace lmx::app
 
-namespace lmx {
+namespace lmx::app {
 
 // Averages of checkpoints: `lmx average`.
 
@@ -64,4 +64,4 @@ struct AverageOptions {
 // the checkpoints. UserError: no checkpoints, fewer than requested, or parameters whose names, shapes or types differ.
 std::vector<std::string> average_checkpoints(const AverageOptions& options, const std::string& output);
 
-}  // namespace lmx
+}  // namespace lmx::app

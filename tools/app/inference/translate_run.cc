@@ -17,9 +17,7 @@
 #include "lmx/error.h"
 #include "lmx/log.h"
 
-namespace lmx {
-
-using namespace train;
+namespace lmx::app {
 
 namespace {
 
@@ -254,7 +252,7 @@ int64_t score_files(const std::string& run, const ScorePairsOptions& options, co
 
 int64_t score_pairs(const std::string& run, const ScorePairsOptions& options, const PairTextFiles& files,
                     const std::string& output) {
-  const std::vector<data::PairFiles> found = data::find_pair_files(files);
+  const std::vector<PairFiles> found = find_pair_files(files);
   ScoringRun scoring(run, options, output);
   Lines left, right;
   const auto write = [&] {
@@ -262,10 +260,10 @@ int64_t score_pairs(const std::string& run, const ScorePairsOptions& options, co
     left.clear();
     right.clear();
   };
-  data::PairReader reader(found, kChunkBytes, "");
-  for (data::PairChunk chunk; reader.next(chunk);) {
+  PairReader reader(found, kChunkBytes, "");
+  for (PairChunk chunk; reader.next(chunk);) {
     try {
-      data::for_each_pair(found[chunk.file], chunk, [&](const data::PairLine& pair) {
+      for_each_pair(found[chunk.file], chunk, [&](const PairLine& pair) {
         left.emplace_back(pair.source);
         right.emplace_back(pair.target);
         if (static_cast<int64_t>(left.size()) == scoring.window()) write();
@@ -279,4 +277,4 @@ int64_t score_pairs(const std::string& run, const ScorePairsOptions& options, co
   return scoring.finish();
 }
 
-}  // namespace lmx
+}  // namespace lmx::app

@@ -19,7 +19,7 @@
 #include "lmx/launch.h"
 #include "recipe/comm_config.h"
 
-namespace lmx_cli::jobs {
+namespace lmx::app::jobs {
 namespace {
 
 std::vector<int> own_cores() {
@@ -35,7 +35,7 @@ std::vector<int> own_cores() {
 // Returns the number of threads for `cores`, limited by the user's own OMP_NUM_THREADS.
 std::string threads_on(size_t cores) {
   const char* set = std::getenv("OMP_NUM_THREADS");
-  const auto wanted = set ? lmx::parse_int(set) : std::nullopt;
+  const auto wanted = set ? parse_int(set) : std::nullopt;
   const auto most = static_cast<int64_t>(cores);
   return std::to_string(wanted && *wanted > 0 ? std::min(*wanted, most) : most);
 }
@@ -46,10 +46,10 @@ int64_t own_core_count() {
   return static_cast<int64_t>(own_cores().size());
 }
 
-Demand demand_of(const lmx::Node& recipe) {
+Demand demand_of(const Node& recipe) {
   const auto number = [&](const char* path) { return static_cast<int64_t>(number_at(recipe, path)); };
-  const lmx::Node* comm = recipe.find("comm");
-  const bool processes = comm && !lmx::train::in_one_process(*comm, "comm");
+  const Node* comm = recipe.find("comm");
+  const bool processes = comm && !in_one_process(*comm, "comm");
   return {processes ? std::max<int64_t>(1, number("comm.ranks")) : 1, number("threads")};
 }
 
@@ -121,7 +121,7 @@ class LocalLauncher final : public Launcher {
         continue;
       }
       cores_.give_back(r->cores);
-      all.push_back({r->id, *code, lmx::seconds_since(r->since), memory_kills() > r->kills});
+      all.push_back({r->id, *code, seconds_since(r->since), memory_kills() > r->kills});
       r = running_.erase(r);
     }
     return all;
@@ -160,8 +160,8 @@ class LocalLauncher final : public Launcher {
     }
     if (!held_since_) held_since_ = Clock::now();
     if (Clock::now() - *held_since_ > kPatience)
-      throw lmx::UserError(
-          lmx::str("[jobs] another process trains in ", run, " (its status.json names it); end it, then continue"));
+      throw UserError(
+          str("[jobs] another process trains in ", run, " (its status.json names it); end it, then continue"));
     return true;
   }
 
@@ -190,9 +190,9 @@ std::string override_value(const std::string& text) {
 
 Launcher::~Launcher() = default;
 
-void Launcher::say(lmx::LogLevel level, const std::string& text) const {
+void Launcher::say(LogLevel level, const std::string& text) const {
   before_message();
-  lmx::log(level, text);
+  log(level, text);
 }
 
 std::unique_ptr<Launcher> local_launcher(int64_t jobs, size_t most) {
@@ -241,8 +241,8 @@ void Runner::stop() {
 
 std::vector<std::string> run_command(const std::string& recipe, const std::string& directory,
                                      const std::vector<std::string>& plugin_directories) {
-  std::vector<std::string> words{lmx::own_program(), "run", recipe, "run.dir=" + override_value(directory),
-                                 "--resume",         "auto"};
+  std::vector<std::string> words{own_program(), "run", recipe, "run.dir=" + override_value(directory),
+                                 "--resume",    "auto"};
   for (const std::string& plugins : plugin_directories) words.insert(words.end(), {"--plugin-dir", plugins});
   return words;
 }
@@ -253,4 +253,4 @@ void prepare(const Job& job) {
   std::filesystem::remove(job.run + "/status.json", error);
 }
 
-}  // namespace lmx_cli::jobs
+}  // namespace lmx::app::jobs

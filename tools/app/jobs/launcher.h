@@ -14,7 +14,7 @@
 #include "lmx/config.h"
 #include "lmx/log.h"
 
-namespace lmx_cli::jobs {
+namespace lmx::app::jobs {
 
 // The resources that a recipe requests.
 struct Demand {
@@ -23,7 +23,7 @@ struct Demand {
 };
 
 // Reads the demand of a recipe with every default.
-Demand demand_of(const lmx::Node& recipe);
+Demand demand_of(const Node& recipe);
 
 // The number of cores that this process may use.
 int64_t own_core_count();
@@ -83,7 +83,7 @@ class Launcher {
   std::function<void()> before_message = [] {};  // is called before a line is logged
 
  protected:
-  void say(lmx::LogLevel level, const std::string& text) const;
+  void say(LogLevel level, const std::string& text) const;
 
  private:
   const SignalNote note_;
@@ -125,4 +125,4 @@ std::vector<std::string> run_command(const std::string& recipe, const std::strin
 // Prepares the start of a job. Removes the status of an earlier start, which must not count as that of the next one.
 void prepare(const Job& job);
 
-}  // namespace lmx_cli::jobs
+}  // namespace lmx::app::jobs

@@ -21,7 +21,7 @@
 #include "lmx/error.h"
 #include "lmx/launch.h"
 
-namespace lmx_cli::jobs {
+namespace lmx::app::jobs {
 namespace {
 
 volatile sig_atomic_t last_signal = 0, signals = 0, warned = 0;
@@ -103,7 +103,7 @@ constexpr const char* kLockFile = "/.lock";
 std::string made(const std::string& directory) {
   std::error_code error;
   std::filesystem::create_directories(directory, error);
-  if (error) throw lmx::RunError(lmx::str("[jobs] cannot create ", directory, ": ", error.message()));
+  if (error) throw RunError(str("[jobs] cannot create ", directory, ": ", error.message()));
   return directory;
 }
 
@@ -114,7 +114,7 @@ Child::Child(const std::vector<std::string>& words, const std::string& log, cons
   const std::vector<char*> argv = pointers(arguments), envp = pointers(settings);
   const cpu_set_t cores = set_of(around.cores);
   const int file = log.empty() ? -1 : open(log.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
-  if (!log.empty() && file < 0) throw lmx::RunError(lmx::str("[jobs] cannot write ", log, ": ", std::strerror(errno)));
+  if (!log.empty() && file < 0) throw RunError(str("[jobs] cannot write ", log, ": ", std::strerror(errno)));
   sigset_t mask;
   const Image image{const_cast<char**>(argv.data()),
                     const_cast<char**>(envp.data()),
@@ -134,7 +134,7 @@ Child::Child(const std::vector<std::string>& words, const std::string& log, cons
   const int reason = errno;
   pthread_sigmask(SIG_SETMASK, &mask, nullptr);
   if (file >= 0) close(file);
-  if (pid_ < 0) throw lmx::RunError(lmx::str("[jobs] cannot start ", words[0], ": ", std::strerror(reason)));
+  if (pid_ < 0) throw RunError(str("[jobs] cannot start ", words[0], ": ", std::strerror(reason)));
 }
 
 Child::Child(Child&& other) noexcept : pid_(std::exchange(other.pid_, -1)) {}
@@ -159,11 +159,11 @@ void Child::send(int signal) const {
 
 DirectoryLock::DirectoryLock(const std::string& directory) : lock_(made(directory) + kLockFile, "[jobs] ") {
   if (!lock_.take_soon())
-    throw lmx::UserError(lmx::str("[jobs] another process works in ", directory, "; give this one another --out"));
+    throw UserError(str("[jobs] another process works in ", directory, "; give this one another --out"));
 }
 
 bool is_locked(const std::string& directory) {
-  return lmx::FileLock::is_held(directory + kLockFile);
+  return FileLock::is_held(directory + kLockFile);
 }
 
 SignalNote::SignalNote() {
@@ -174,7 +174,7 @@ SignalNote::SignalNote() {
     struct sigaction action {};
     action.sa_handler = kNoted[i] == SIGINT || kNoted[i] == SIGTERM ? note_signal : note_warning;
     sigaction(kNoted[i], nullptr, &before_[i]);
-    if (!lmx::stays_ignored(kNoted[i])) sigaction(kNoted[i], &action, nullptr);
+    if (!stays_ignored(kNoted[i])) sigaction(kNoted[i], &action, nullptr);
   }
 }
 
@@ -250,4 +250,4 @@ int64_t kills_counted(const std::vector<std::string>& files) {
   return 0;
 }
 
-}  // namespace lmx_cli::jobs
+}  // namespace lmx::app::jobs

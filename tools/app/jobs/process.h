@@ -14,7 +14,7 @@
 
 #include "base/files.h"
 
-namespace lmx_cli::jobs {
+namespace lmx::app::jobs {
 
 // The settings of a child that differ from its parent's.
 struct Surroundings {
@@ -44,7 +44,7 @@ class DirectoryLock {
   explicit DirectoryLock(const std::string& directory);
 
  private:
-  lmx::FileLock lock_;
+  FileLock lock_;
 };
 
 // Returns whether a process holds the .lock of `directory`: a run, or a program with a DirectoryLock there.
@@ -88,4 +88,4 @@ std::vector<std::string> memory_counters(const std::string& cgroups);
 // Reads the number from the first file that has a line `oom_kill N`; 0 if none has.
 int64_t kills_counted(const std::vector<std::string>& files);
 
-}  // namespace lmx_cli::jobs
+}  // namespace lmx::app::jobs

@@ -20,10 +20,8 @@
 #include "lmx/log.h"
 #include "train/progress.h"
 
-namespace lmx_cli::jobs {
+namespace lmx::app::jobs {
 namespace {
-
-using lmx::str;
 
 constexpr size_t kLastEnded = 5;
 
@@ -42,7 +40,7 @@ std::string short_name(const std::string& id, size_t width) {
 
 }  // namespace
 
-Length length_of(const lmx::Node& recipe) {
+Length length_of(const Node& recipe) {
   const double steps = number_at(recipe, "train.steps");
   return {number_at(recipe, "batch.global", 1), steps, steps > 0 ? 0 : number_at(recipe, "train.epochs"),
           number_at(recipe, "data.train_fraction", 1)};
@@ -62,13 +60,13 @@ double last_number(const std::string& folder, const std::string& name) {
 
 Progress::Progress(std::vector<Job> jobs, View view)
     : jobs_(std::move(jobs)), view_(std::move(view)), start_(Clock::now()) {
-  if (!lmx::progress_enabled()) shown_ = start_;  // on a terminal the first table appears at once
+  if (!progress_enabled()) shown_ = start_;  // on a terminal the first table appears at once
   for (size_t i = 0; i < jobs_.size(); ++i) {
     index_[jobs_[i].id] = i;
     states_.push_back({jobs_[i].before, jobs_[i].before.ended ? 1 : part_of(i)});
   }
   if (const size_t ended = count_ended(); ended > 0)
-    lmx::log_info(str(ended, " of ", jobs_.size(), " ", view_.noun, "s have ended before"));
+    log_info(str(ended, " of ", jobs_.size(), " ", view_.noun, "s have ended before"));
 }
 
 void Progress::started(const std::string& id) {
@@ -81,14 +79,14 @@ void Progress::started(const std::string& id) {
 void Progress::ended(const std::string& id, const Result& result) {
   decided(id, result);
   last_.push_back(index_.at(id));
-  if (lmx::progress_enabled()) return;
+  if (progress_enabled()) return;
   std::string text = str(view_.noun, " ", count_ended(), "/", jobs_.size(), " ", id, ": ", result.outcome);
   if (!result.ended) text += str(" at step ", result.step);
   if (!result.value.empty()) text += str(", ", view_.metric, " ", result.value);
-  text += ", " + lmx::train::duration_text(result.seconds);
+  text += ", " + duration_text(result.seconds);
   if (!result.reason.empty()) text += ": " + result.reason;
   const std::string left = eta();
-  lmx::log_info(text + (left.empty() ? "" : "; " + left));
+  log_info(text + (left.empty() ? "" : "; " + left));
 }
 
 void Progress::decided(const std::string& id, const Result& result) {
@@ -139,9 +137,9 @@ double Progress::done_part() const {
 
 std::string Progress::eta() const {
   if (!view_.whole || count_ended() == jobs_.size()) return "";
-  const double seconds = lmx::seconds_since(start_), part = done_part();
+  const double seconds = seconds_since(start_), part = done_part();
   if (!(part >= 0.002) || seconds < 1) return "";
-  return "ETA " + lmx::train::duration_text(seconds * (1 - part) / part);
+  return "ETA " + duration_text(seconds * (1 - part) / part);
 }
 
 std::string Progress::summary() const {
@@ -173,17 +171,17 @@ std::vector<std::string> Progress::lines() const {
   for (size_t i = last_.size() - std::min(last_.size(), kLastEnded); i < last_.size(); ++i) {
     const Result& r = states_[last_[i]].result;
     if (states_[last_[i]].running) continue;  // it was started again
-    add(short_name(jobs_[last_[i]].id, width), r.outcome, str(r.step), r.value, lmx::train::duration_text(r.seconds));
+    add(short_name(jobs_[last_[i]].id, width), r.outcome, str(r.step), r.value, duration_text(r.seconds));
   }
   for (size_t i = 0; i < jobs_.size(); ++i) {
     if (!states_[i].running) continue;
     const auto step = static_cast<int64_t>(last_number(jobs_[i].run, "step"));
     const auto steps = static_cast<int64_t>(jobs_[i].length.steps);
     add(short_name(jobs_[i].id, width), "running", str(step, steps > 0 ? str("/", steps) : ""),
-        view_.value ? view_.value(i) : "", lmx::train::duration_text(lmx::seconds_since(states_[i].since)));
+        view_.value ? view_.value(i) : "", duration_text(seconds_since(states_[i].since)));
   }
   std::vector<std::string> all;
-  std::istringstream text(lmx::folded(summary(), width) + "\n" + table(rows, width));
+  std::istringstream text(folded(summary(), width) + "\n" + table(rows, width));
   for (std::string line; std::getline(text, line) && all.size() + 2 < size.ws_row;) all.push_back(line);
   return all;
 }
@@ -191,10 +189,10 @@ std::vector<std::string> Progress::lines() const {
 void Progress::show() {
   if (Clock::now() - shown_ < std::chrono::milliseconds(500)) return;
   shown_ = Clock::now();
-  if (!lmx::progress_enabled()) return lmx::progress_line(summary());
+  if (!progress_enabled()) return progress_line(summary());
   const std::vector<std::string> all = lines();
   hide();
-  for (const std::string& line : all) std::fprintf(stderr, "%s\n", lmx::printable_with_colours(line).c_str());
+  for (const std::string& line : all) std::fprintf(stderr, "%s\n", printable_with_colours(line).c_str());
   std::fflush(stderr);
   drawn_ = all.size();
 }
@@ -204,4 +202,4 @@ void Progress::hide() {
   drawn_ = 0;
 }
 
-}  // namespace lmx_cli::jobs
+}  // namespace lmx::app::jobs

@@ -11,7 +11,7 @@
 
 #include "lmx/config.h"
 
-namespace lmx_cli::jobs {
+namespace lmx::app::jobs {
 
 // The training of a recipe.
 struct Length {
@@ -20,7 +20,7 @@ struct Length {
   double text = 1;               // the part of the corpus that an epoch reads
 };
 // Reads the length of a recipe with every default.
-Length length_of(const lmx::Node& recipe);
+Length length_of(const Node& recipe);
 
 class Progress {
  public:
@@ -85,4 +85,4 @@ class Progress {
 // Returns the last `name` ("step", "epoch") that the run in `folder` has recorded; 0 if there is none.
 double last_number(const std::string& folder, const std::string& name);
 
-}  // namespace lmx_cli::jobs
+}  // namespace lmx::app::jobs

@@ -20,9 +20,7 @@
 #include "lmx/config.h"
 #include "lmx/error.h"
 
-namespace lmx_cli::jobs {
-
-using lmx::str;
+namespace lmx::app::jobs {
 
 namespace slurm {
 
@@ -31,12 +29,12 @@ Answer ask(const std::vector<std::string>& words) {
   for (const std::string& word : words) line += shell_quoted(word) + " ";
   char path[] = "/tmp/lmx_slurm_XXXXXX";
   const int file = mkstemp(path);
-  if (file < 0) throw lmx::RunError("[slurm] cannot write in /tmp");
+  if (file < 0) throw RunError("[slurm] cannot write in /tmp");
   close(file);
   line += str("2>", path);
   Answer answer;
   FILE* pipe = popen(line.c_str(), "r");
-  if (!pipe) throw lmx::RunError("[slurm] cannot start " + words[0]);
+  if (!pipe) throw RunError("[slurm] cannot start " + words[0]);
   std::array<char, 4096> buffer{};
   for (size_t n; (n = fread(buffer.data(), 1, buffer.size(), pipe)) > 0;) answer.out.append(buffer.data(), n);
   const int status = pclose(pipe);
@@ -55,20 +53,20 @@ std::string one_line(std::string text) {
 void require() {
   const Answer version = ask({"sbatch", "--version"});
   if (version.code != 0)
-    throw lmx::UserError("[slurm] --launcher slurm needs Slurm's sbatch, squeue and scontrol here: " +
-                         one_line(version.err));
+    throw UserError("[slurm] --launcher slurm needs Slurm's sbatch, squeue and scontrol here: " +
+                    one_line(version.err));
 }
 
 std::string submit(std::vector<std::string> words) {
   words.insert(words.begin(), {"sbatch", "--parsable"});
   const Answer answer = ask(words);
-  if (answer.code != 0) throw lmx::UserError("[slurm] sbatch: " + one_line(answer.err));
+  if (answer.code != 0) throw UserError("[slurm] sbatch: " + one_line(answer.err));
   return one_line(answer.out.substr(0, answer.out.find(';')));
 }
 
 Queued job_named(const std::string& name) {
   const Answer a = ask({"squeue", "-h", "-o", "%F %T", "--name", name});
-  if (a.code != 0) throw lmx::RunError("[slurm] squeue: " + one_line(a.err));
+  if (a.code != 0) throw RunError("[slurm] squeue: " + one_line(a.err));
   Queued job;
   std::istringstream(a.out) >> job.id >> job.state;
   return job;
@@ -116,7 +114,7 @@ std::optional<std::string> lost_state(const std::string& job, int missed) {
 std::optional<int> exit_code(const std::string& file) {
   const std::string code = slurm::one_line(read_text(file));
   if (code.empty()) return {};
-  return static_cast<int>(lmx::parse_int(code).value_or(1));
+  return static_cast<int>(parse_int(code).value_or(1));
 }
 
 // The reasons of Slurm are "JobHeldUser", "job requeued in held state" and the like.
@@ -185,7 +183,7 @@ void SlurmLauncher::look() {
       std::istringstream words(line);
       words >> job >> task;
       std::getline(words >> std::ws, reason);
-      known.emplace(lmx::parse_int(task) ? job + "_" + task : job, reason);
+      known.emplace(parse_int(task) ? job + "_" + task : job, reason);
     }
   }
   for (Watched& w : watched_) {
@@ -198,14 +196,14 @@ void SlurmLauncher::look() {
 // A held job would wait without end and without a message. `reason`: "" if it is not held.
 void SlurmLauncher::report_held(Watched& w, const std::string& reason) const {
   if (!reason.empty() && !w.held)
-    say(lmx::LogLevel::warn, str("[slurm] ", options_.noun, " ", w.id, ": Slurm holds job ", w.job, " (", reason,
-                                 "); `scontrol release ", w.job, "` continues it"));
+    say(LogLevel::warn, str("[slurm] ", options_.noun, " ", w.id, ": Slurm holds job ", w.job, " (", reason,
+                            "); `scontrol release ", w.job, "` continues it"));
   w.held = !reason.empty();
 }
 
 std::optional<Ended> SlurmLauncher::end_of(const Watched& w) {
   constexpr int kKilled = 128 + SIGKILL;
-  const double seconds = lmx::seconds_since(w.since);
+  const double seconds = seconds_since(w.since);
   if (const std::optional<int> code = exit_code(w.exit_file)) {
     if (*code != 0 && w.missed == 0) return {};
     return Ended{w.id, *code, seconds, *code == kKilled && state_of(w.job) == kOutOfMemory};
@@ -216,4 +214,4 @@ std::optional<Ended> SlurmLauncher::end_of(const Watched& w) {
   return Ended{w.id, kKilled, seconds, false, state->empty() ? "Slurm has lost it" : *state};
 }
 
-}  // namespace lmx_cli::jobs
+}  // namespace lmx::app::jobs

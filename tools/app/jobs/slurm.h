@@ -11,7 +11,7 @@
 
 #include "app/jobs/launcher.h"
 
-namespace lmx_cli::jobs {
+namespace lmx::app::jobs {
 namespace slurm {
 
 struct Answer {
@@ -79,4 +79,4 @@ class SlurmLauncher : public Launcher {
   std::chrono::steady_clock::time_point asked_;
 };
 
-}  // namespace lmx_cli::jobs
+}  // namespace lmx::app::jobs

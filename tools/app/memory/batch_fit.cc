@@ -12,7 +12,7 @@
 #include "lmx/log.h"
 #include "tensor/caching_allocator.h"
 
-namespace lmx {
+namespace lmx::app {
 namespace {
 
 int64_t share_of(int64_t global, int ranks) {
@@ -118,8 +118,6 @@ std::string FitSizes::limit_text(int64_t size) const {
     return str("; ", pairs_ ? "batch.micro_tokens" : "batch.micro", " allows no more");
   return given_.global > 0 ? "" : str("; a larger batch would leave fewer than ", kFittedSteps, " steps in an epoch");
 }
-
-using namespace train;
 
 BatchFit::BatchFit(const Recipe& recipe, std::shared_ptr<const MemoryPlanner> planner, int64_t tokens)
     : recipe_(recipe),
@@ -243,4 +241,4 @@ FittedSession fit_session(const Recipe& recipe, Communicator& comm, int64_t toke
   }
 }
 
-}  // namespace lmx
+}  // namespace lmx::app

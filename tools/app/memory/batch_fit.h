@@ -11,7 +11,7 @@
 #include "recipe/recipe.h"
 #include "train/loop/rehearsal.h"
 
-namespace lmx {
+namespace lmx::app {
 
 // The batch that `batch.fit` has chosen, and how it came about.
 struct FittedBatch {
@@ -87,7 +87,7 @@ class BatchFit {
   int64_t cheapest() const;
   std::string too_much() const;
   // The next smaller size after a probe has failed. UserError: there is none.
-  int64_t lower(int64_t size, const train::Rehearsal& failed) const;
+  int64_t lower(int64_t size, const Rehearsal& failed) const;
   MemoryCheck estimate(int64_t size) const { return planner_->check(sizes_.batch(size)); }
   int64_t allowed() const { return allowed_; }  // bytes of the ranks on this machine; 0: unknown
   // The most bytes in use while a probe of this size runs (MemoryCheck::cap()).
@@ -105,14 +105,14 @@ class BatchFit {
 };
 
 struct FittedSession {
-  std::unique_ptr<train::Session> session;
+  std::unique_ptr<Session> session;
   FittedBatch fit;
 };
 // Makes the session of a recipe, and makes all checks of the run that need no step.
-using MakeSession = std::function<std::unique_ptr<train::Session>(const Recipe&)>;
+using MakeSession = std::function<std::unique_ptr<Session>(const Recipe&)>;
 // Chooses the batch of `recipe`, makes the session, and rehearses the largest batch of the first epoch until it fits.
 // All ranks take the smallest choice of any rank. `tokens` as in FitSizes. UserError: as MemoryPlanner, or not even the
 // smallest sub-batch fits; the message has the memory by class and the remedy. Collective.
 FittedSession fit_session(const Recipe& recipe, Communicator& comm, int64_t tokens, const MakeSession& make);
 
-}  // namespace lmx
+}  // namespace lmx::app

@@ -31,9 +31,7 @@
 #include "tensor/planned_products.h"
 #include "train/loop/counted_step.h"
 
-namespace lmx {
-
-using namespace train;
+namespace lmx::app {
 
 Shares shares_of(const Recipe& r, const BatchPlan& batch, int ranks) {
   const bool pairs = batch.items == Items::sub_batches;
@@ -41,7 +39,7 @@ Shares shares_of(const Recipe& r, const BatchPlan& batch, int ranks) {
   const int64_t pass = pairs ? r.batch.micro_tokens : 0;
   return {.ranks = ranks,
           .step_tokens = r.batch.global * length,
-          .vocab = data::vocabulary_size(r.data),
+          .vocab = vocabulary_size(r.data),
           .sequences = sequences,
           .length = length,
           .own_tokens = sequences * length,
@@ -52,9 +50,9 @@ Shares shares_of(const Recipe& r, const BatchPlan& batch, int ranks) {
 
 Outline outline_of(const Recipe& r, int ranks, int ranks_per_node) {
   Outline o;
-  o.network = train::make_network(r, data::vocabulary_size(r.data), nullptr);
-  train::check_patterns(r, o.network.specs);
-  o.batch = train::planned_batcher(r.batcher)->plan();
+  o.network = make_network(r, vocabulary_size(r.data), nullptr);
+  check_patterns(r, o.network.specs);
+  o.batch = planned_batcher(r.batcher)->plan();
   o.shares = shares_of(r, o.batch, ranks);
   o.sync = make_exchanger(r.sync, "sync", SyncEnv{"", o.network.specs, 0, ranks, RandomKey(), ranks_per_node});
   o.sync->check_loss(*o.network.loss);
@@ -109,30 +107,30 @@ void require_countable(const Recipe& r, const BatchPlan& plan, int64_t items) {
     check("batch.global or the tokens of a sub-batch", items, plan.item_tokens, kMostPairTokens);
   else
     check("batch.global or the length of a sequence", items, plan.item_tokens, kMostTokens);
-  check("train.eval_batch", r.train.eval_batch, pairs ? data::kSentence : plan.item_tokens, kMostTokens);
+  check("train.eval_batch", r.train.eval_batch, pairs ? kSentence : plan.item_tokens, kMostTokens);
 }
 
 // Text for two steps and a validation, in which a batcher of contiguous parts reads other words in each step. `more`: a
 // factor of the text.
-Dataset text_for(const Recipe& r, const BatchPlan& plan, const data::WordLaw& law, int64_t more) {
+Dataset text_for(const Recipe& r, const BatchPlan& plan, const WordLaw& law, int64_t more) {
   const bool pairs = plan.items == Items::sub_batches;
   int64_t step = 0, tokens = 0, valid = 0;
-  const int64_t evaluated = pairs ? data::kSentence : plan.item_tokens;
+  const int64_t evaluated = pairs ? kSentence : plan.item_tokens;
   const std::string kind = r.data.at_path("tokens") ? r.data.at_path("tokens")->text : "words";
-  const bool strings = data::kind_of(r.data) == data::Kind::text && kind != "words";
+  const bool strings = kind_of(r.data) == Kind::text && kind != "words";
   if (__builtin_mul_overflow(r.batch.global, plan.item_tokens + 1, &step) ||
       __builtin_mul_overflow(step, 3 * more, &tokens) ||
       __builtin_mul_overflow(r.train.eval_batch, more * (strings ? kStrings : 2) * (evaluated + 1), &valid) ||
       (pairs && tokens > kMostSentences))
     too_large("its text would have too many tokens");
-  return data::drawn_text({.vocabulary = data::vocabulary_size(r.data),
-                           .tokens = tokens + plan.item_tokens + 2,
-                           .valid_tokens = valid + 2,
-                           .pairs = pairs,
-                           .longest = plan.item_tokens,
-                           .string = strings ? std::max<int64_t>(kLeastString, plan.item_tokens / 2) : 0,
-                           .law = law,
-                           .step = r.batch.global * plan.item_tokens});
+  return drawn_text({.vocabulary = vocabulary_size(r.data),
+                     .tokens = tokens + plan.item_tokens + 2,
+                     .valid_tokens = valid + 2,
+                     .pairs = pairs,
+                     .longest = plan.item_tokens,
+                     .string = strings ? std::max<int64_t>(kLeastString, plan.item_tokens / 2) : 0,
+                     .law = law,
+                     .step = r.batch.global * plan.item_tokens});
 }
 
 // Calls count(start) with text that suffices. A batcher may need more than its plan says, for example many shards.
@@ -455,4 +453,4 @@ ProcessMemory count_process(const Recipe& recipe, const BatchPlan& plan, const C
   });
 }
 
-}  // namespace lmx
+}  // namespace lmx::app

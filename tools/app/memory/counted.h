@@ -21,7 +21,7 @@
 #include "recipe/recipe.h"
 #include "sync/unit_queue.h"
 
-namespace lmx {
+namespace lmx::app {
 
 // The sizes of a recipe's step, from the recipe alone.
 
@@ -35,11 +35,9 @@ struct Shares {
 };
 Shares shares_of(const Recipe& recipe, const BatchPlan& batch, int ranks);
 
-using data::kSentence;
-
 // The components and sizes of a recipe on a number of ranks, for estimates without its data.
 struct Outline {
-  train::Network network;
+  Network network;
   std::unique_ptr<Exchanger> sync;  // as on rank 0
   BatchPlan batch;
   Shares shares;
@@ -66,7 +64,7 @@ struct CountedGroup {
   int ranks = 1;
   int64_t per_node = 0;                // consecutive ranks of a node; 0: all
   std::function<Dataset()> open = {};  // the text of the recipe; empty: words are drawn
-  data::WordLaw law = {};              // of the words that are drawn
+  WordLaw law = {};                    // of the words that are drawn
 };
 
 // A rank's passes in these steps, its exchange, and what it needs.
@@ -93,4 +91,4 @@ struct ProcessMemory {
 };
 ProcessMemory count_process(const Recipe& recipe, const BatchPlan& plan, const CountedGroup& group, int64_t at_once);
 
-}  // namespace lmx
+}  // namespace lmx::app

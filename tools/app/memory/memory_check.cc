@@ -20,7 +20,7 @@
 #include "recipe/comm_config.h"
 #include "tensor/caching_allocator.h"
 
-namespace lmx::train {
+namespace lmx::app {
 namespace {
 
 namespace fs = std::filesystem;
@@ -76,11 +76,9 @@ MachineMemory machine_memory(const std::string& root) {
   return memory;
 }
 
-}  // namespace lmx::train
+}  // namespace lmx::app
 
-namespace lmx {
-
-using namespace train;
+namespace lmx::app {
 
 namespace {
 
@@ -262,4 +260,4 @@ void preflight(Session& s, int64_t from, const std::optional<MemoryCheck>& check
                         "batch.fit=memory chooses its value"));
 }
 
-}  // namespace lmx
+}  // namespace lmx::app

@@ -9,7 +9,7 @@
 #include "app/memory/counted.h"
 #include "train/loop/rehearsal.h"
 
-namespace lmx::train {
+namespace lmx::app {
 
 // Determines how much memory this process may use.
 struct MachineMemory {
@@ -21,9 +21,9 @@ struct MachineMemory {
 // and the limit of the address space (ulimit -v). `root` is the prefix of /proc and /sys.
 MachineMemory machine_memory(const std::string& root = "");
 
-}  // namespace lmx::train
+}  // namespace lmx::app
 
-namespace lmx {
+namespace lmx::app {
 
 struct MemoryCheck {
   CountedGroup group;  // in which the rank was counted
@@ -33,7 +33,7 @@ struct MemoryCheck {
   int here = 1;         // ranks known to be on this machine; 1 for processes that a launcher will start
   int64_t pairs = 0;    // bytes for messages between pairs of ranks, in one process
   int64_t machine = 0;  // bytes of the ranks on this machine
-  train::MachineMemory there;
+  MachineMemory there;
   std::string device_line;     // of a CUDA device: a line about it; "": the CPU
   std::string missing_device;  // why the recipe's device is not available
   bool on_device = false;      // `there` is the memory of a CUDA device, and `here` counts the ranks that share it
@@ -95,11 +95,11 @@ PreflightChoice choose_preflight(const Recipe& recipe, const std::optional<Memor
 
 // "step 7 (31 sentences with ...) took 1.2 s; peak memory 3.1 GB: parameters 1.0 GB, ...", without words for its
 // purpose.
-std::string describe(const train::Rehearsal& rehearsal);
+std::string describe(const Rehearsal& rehearsal);
 
 // Collective: rehearses the largest batch of the epoch that begins at step `from`, and prints a line. Memory that the
 // optimizer and the exchange will need and do not have yet is left free. OutOfMemory: it does not fit into the memory
 // of the machine or the device, or into memory.budget; the message names the batch, the memory by class and the remedy.
-void preflight(train::Session& session, int64_t from, const std::optional<MemoryCheck>& check);
+void preflight(Session& session, int64_t from, const std::optional<MemoryCheck>& check);
 
-}  // namespace lmx
+}  // namespace lmx::app

@@ -7,7 +7,7 @@
 
 #include "app/datasets/survey.h"
 
-namespace lmx_cli::new_recipe {
+namespace lmx::app::new_recipe {
 
 // The machine and the available time. The choices depend on them and on the text.
 struct Budget {
@@ -56,4 +56,4 @@ std::string heading(const std::string& what, const std::string& name, const std:
 // Estimates the seconds that `flops` floating-point operations take.
 double seconds_of(double flops, const Budget& budget);
 
-}  // namespace lmx_cli::new_recipe
+}  // namespace lmx::app::new_recipe

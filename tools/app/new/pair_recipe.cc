@@ -7,7 +7,7 @@
 #include "base/text.h"
 #include "lmx/error.h"
 
-namespace lmx_cli::new_recipe {
+namespace lmx::app::new_recipe {
 namespace {
 
 constexpr int64_t kFewestPairs = 100;
@@ -39,20 +39,20 @@ struct Choice {
   }
 };
 
-lmx::Node data_of(const PairRequest& request, double valid_fraction) {
-  const lmx::Mark mark{"command line", 0, 0};
-  lmx::Node data = lmx::Node::map(mark);
-  data.set("source_files", lmx::Node::list({lmx::Node::string(request.source, mark)}, mark));
-  data.set("target_files", lmx::Node::list({lmx::Node::string(request.target, mark)}, mark));
-  data.set("source_language", lmx::Node::string(request.source_language, mark));
-  data.set("target_language", lmx::Node::string(request.target_language, mark));
-  data.set("valid_fraction", lmx::Node::scalar(lmx::str(valid_fraction), mark));
+Node data_of(const PairRequest& request, double valid_fraction) {
+  const Mark mark{"command line", 0, 0};
+  Node data = Node::map(mark);
+  data.set("source_files", Node::list({Node::string(request.source, mark)}, mark));
+  data.set("target_files", Node::list({Node::string(request.target, mark)}, mark));
+  data.set("source_language", Node::string(request.source_language, mark));
+  data.set("target_language", Node::string(request.target_language, mark));
+  data.set("valid_fraction", Node::scalar(str(valid_fraction), mark));
   return data;
 }
 
 // Byte-pair encoding finds at least one subword for each word of several letters, and each character is a subword. At
 // least half of this number exists, independent of how the tokenizer splits words.
-int64_t subwords_of(const lmx::PairSurvey& s) {
+int64_t subwords_of(const PairSurvey& s) {
   const int64_t wanted = s.pairs < 5'000       ? 1'000
                          : s.pairs < 20'000    ? 2'000
                          : s.pairs < 200'000   ? 4'000
@@ -62,7 +62,7 @@ int64_t subwords_of(const lmx::PairSurvey& s) {
   return std::max(std::min(wanted, exist), s.characters + 2);
 }
 
-Choice choose(const lmx::PairSurvey& s, const Budget& budget, double valid_fraction) {
+Choice choose(const PairSurvey& s, const Budget& budget, double valid_fraction) {
   Choice c;
   c.valid_fraction = valid_fraction;
   c.vocab = subwords_of(s);
@@ -86,65 +86,63 @@ Choice choose(const lmx::PairSurvey& s, const Budget& budget, double valid_fract
   return c;
 }
 
-std::string data_section(const PairRequest& request, const lmx::PairSurvey& s, const Choice& c) {
+std::string data_section(const PairRequest& request, const PairSurvey& s, const Choice& c) {
   std::string text =
       "data:\n  source_files: " + inline_list({request.source}) + "\n  target_files: " + inline_list({request.target}) +
       "\n" +
-      lmx::str("  source_language: ", request.source_language, "   # decides the rules by which lines become words\n") +
+      str("  source_language: ", request.source_language, "   # decides the rules by which lines become words\n") +
       "  target_language: " + request.target_language + "\n";
-  text += comment(lmx::str("Words of both languages are cut into ", lmx::count_text(c.vocab),
-                           " subwords, which byte-pair ", "encoding finds in the training text (",
-                           lmx::count_text(s.types), " different words). More pairs ",
-                           "allow more subwords: 4,000 from 20,000 pairs, 16,000 from 200,000, 32,000 from 2 million."),
+  text += comment(str("Words of both languages are cut into ", count_text(c.vocab), " subwords, which byte-pair ",
+                      "encoding finds in the training text (", count_text(s.types), " different words). More pairs ",
+                      "allow more subwords: 4,000 from 20,000 pairs, 16,000 from 200,000, 32,000 from 2 million."),
                   2) +
-          lmx::str("  vocab_size: ", c.vocab, "\n");
+          str("  vocab_size: ", c.vocab, "\n");
   if (s.longest > kLongestSentence)
-    text += comment(lmx::str("The longest sentence has ", lmx::count_text(s.longest),
-                             " words. Pairs with more words than this ", "on either side are not trained on."),
+    text += comment(str("The longest sentence has ", count_text(s.longest), " words. Pairs with more words than this ",
+                        "on either side are not trained on."),
                     2) +
-            lmx::str("  max_words: ", kLongestSentence, "\n");
+            str("  max_words: ", kLongestSentence, "\n");
   return text +
          comment(
              "This share of the pairs is not trained on. Its translations are compared with the target side (BLEU).",
              2) +
-         lmx::str("  valid_fraction: ", c.valid_fraction, "\n\n");
+         str("  valid_fraction: ", c.valid_fraction, "\n\n");
 }
 
 std::string model_section(const Choice& c) {
   const int64_t parameters = c.size.encoder() + c.size.decoder();
-  std::string text = comment(lmx::str("A step trains on sentences of similar lengths with at most ",
-                                      lmx::count_text(c.max_tokens), " target subwords together; a pass takes about ",
-                                      lmx::count_text(c.steps_of_a_pass), " steps.")) +
-                     lmx::str("batcher: {max_tokens: ", c.max_tokens, ", too_long: skip}\nbatch: {global: 1}\n\n");
-  text += comment(lmx::str("A Transformer of ", c.size.layers, " + ", c.size.layers, " layers of ", c.size.d, ": ",
-                           lmx::count_text(parameters), " parameters, and ", lmx::count_text(c.vocab * c.size.d),
-                           " for the table of subwords. It is the largest of four sizes (64 to 512) that has at most ",
-                           "two parameters for each subword of the text and trains in the given time."));
-  return text + lmx::str("model: {encoder_layers: ", c.size.layers, ", decoder_layers: ", c.size.layers,
-                         ", d: ", c.size.d, ", ffn: ", c.size.ffn, ", heads: ", c.size.heads,
-                         ", dropout: ", c.passes >= 8 ? 0.2 : 0.1,
-                         "}\nloss: {label_smoothing: 0.1}\noptimizer: {lr: ", c.size.rate,
-                         ", betas: [0.9, 0.98]}\nschedule: {warmup: ", std::clamp<int64_t>(c.steps() / 6, 10, 4'000),
-                         "}   # steps in which the learning rate rises; then it falls as 1 / sqrt(step)\n\n");
+  std::string text =
+      comment(str("A step trains on sentences of similar lengths with at most ", count_text(c.max_tokens),
+                  " target subwords together; a pass takes about ", count_text(c.steps_of_a_pass), " steps.")) +
+      str("batcher: {max_tokens: ", c.max_tokens, ", too_long: skip}\nbatch: {global: 1}\n\n");
+  text += comment(str("A Transformer of ", c.size.layers, " + ", c.size.layers, " layers of ", c.size.d, ": ",
+                      count_text(parameters), " parameters, and ", count_text(c.vocab * c.size.d),
+                      " for the table of subwords. It is the largest of four sizes (64 to 512) that has at most ",
+                      "two parameters for each subword of the text and trains in the given time."));
+  return text + str("model: {encoder_layers: ", c.size.layers, ", decoder_layers: ", c.size.layers, ", d: ", c.size.d,
+                    ", ffn: ", c.size.ffn, ", heads: ", c.size.heads, ", dropout: ", c.passes >= 8 ? 0.2 : 0.1,
+                    "}\nloss: {label_smoothing: 0.1}\noptimizer: {lr: ", c.size.rate,
+                    ", betas: [0.9, 0.98]}\nschedule: {warmup: ", std::clamp<int64_t>(c.steps() / 6, 10, 4'000),
+                    "}   # steps in which the learning rate rises; then it falls as 1 / sqrt(step)\n\n");
 }
 
 std::string train_section(const Choice& c, const Budget& budget) {
   const int64_t steps = c.steps();
   const std::string why = c.passes < c.wanted
-                              ? lmx::str("More passes (", c.wanted, ") would improve the translations, but take more ",
-                                         "than the ", budget.minutes, " minutes that `lmx new --minutes` allows.")
+                              ? str("More passes (", c.wanted, ") would improve the translations, but take more ",
+                                    "than the ", budget.minutes, " minutes that `lmx new --minutes` allows.")
                               : std::string("The checkpoint with the best validation is kept.");
   const int64_t averaged = c.passes >= 10 ? 5 : 1;
-  std::string text = comment(lmx::str(
-      c.passes < 1 ? std::string("Less than one pass") : lmx::str(c.passes, c.passes == 1 ? " pass" : " passes"),
-      " over the pairs: about ", lmx::count_text(steps), " steps, ", duration(c.seconds), ". ", why,
-      averaged > 1 ? " At the end the mean of the last five checkpoints translates the validation pairs."
-                   : " At the end the model translates the validation pairs."));
-  text += c.passes < 1 ? lmx::str("train: {steps: ", steps) : lmx::str("train: {epochs: ", c.passes);
-  text += lmx::str(", log_every: ", std::clamp<int64_t>(steps / 40, 1, 100));
-  if (c.passes < 5) text += lmx::str(", eval_every: ", std::max<int64_t>(1, steps / 8));
-  return text + lmx::str(", final_bleu: valid, final_average: ", averaged, "}\n") +
-         (averaged > 1 ? lmx::str("checkpoint: {keep_last: ", averaged, "}\n") : "");
+  std::string text =
+      comment(str(c.passes < 1 ? std::string("Less than one pass") : str(c.passes, c.passes == 1 ? " pass" : " passes"),
+                  " over the pairs: about ", count_text(steps), " steps, ", duration(c.seconds), ". ", why,
+                  averaged > 1 ? " At the end the mean of the last five checkpoints translates the validation pairs."
+                               : " At the end the model translates the validation pairs."));
+  text += c.passes < 1 ? str("train: {steps: ", steps) : str("train: {epochs: ", c.passes);
+  text += str(", log_every: ", std::clamp<int64_t>(steps / 40, 1, 100));
+  if (c.passes < 5) text += str(", eval_every: ", std::max<int64_t>(1, steps / 8));
+  return text + str(", final_bleu: valid, final_average: ", averaged, "}\n") +
+         (averaged > 1 ? str("checkpoint: {keep_last: ", averaged, "}\n") : "");
 }
 
 constexpr const char* kDefaults =
@@ -163,26 +161,26 @@ constexpr const char* kDefaults =
 
 Written write_pair_recipe(const PairRequest& request) {
   double valid_fraction = 0.05;
-  lmx::PairSurvey s = lmx::survey_pairs(data_of(request, valid_fraction));
+  PairSurvey s = survey_pairs(data_of(request, valid_fraction));
   if (s.pairs < kFewestPairs)
-    throw lmx::UserError(lmx::str("[new] ", request.source, " and ", request.target, ": ", s.pairs,
-                                  " pairs are too few to train a translation model with; at least ", kFewestPairs,
-                                  " are needed"));
+    throw UserError(str("[new] ", request.source, " and ", request.target, ": ", s.pairs,
+                        " pairs are too few to train a translation model with; at least ", kFewestPairs,
+                        " are needed"));
   valid_fraction = std::clamp(kValidPairs / static_cast<double>(s.pairs), 0.0005, 0.1);
   valid_fraction = std::max(0.0001, std::floor(valid_fraction * 10'000) / 10'000);
   const Choice c = choose(s, request.budget, valid_fraction);
   const std::string counts =
-      lmx::str("The text has ", lmx::count_text(s.pairs), " pairs of sentences: ", lmx::count_text(s.words[0]),
-               " words of ", request.source_language, " (", lmx::bytes_text(s.bytes[0]), ") and ",
-               lmx::count_text(s.words[1]), " of ", request.target_language, " (", lmx::bytes_text(s.bytes[1]), ").");
+      str("The text has ", count_text(s.pairs), " pairs of sentences: ", count_text(s.words[0]), " words of ",
+          request.source_language, " (", bytes_text(s.bytes[0]), ") and ", count_text(s.words[1]), " of ",
+          request.target_language, " (", bytes_text(s.bytes[1]), ").");
   Written w;
-  w.yaml = heading(lmx::str("A model that translates ", request.source_language, " into ", request.target_language),
+  w.yaml = heading(str("A model that translates ", request.source_language, " into ", request.target_language),
                    request.name, counts, request.budget) +
            kDefaults + data_section(request, s, c) + model_section(c) + train_section(c, request.budget);
-  w.summary = {counts, lmx::str("The model is a Transformer of ", c.size.layers, " + ", c.size.layers, " layers of ",
-                                c.size.d, " with ", lmx::count_text(c.vocab), " subwords; training takes ",
-                                duration(c.seconds), " on ", lmx::plural(request.budget.cores, "core"), ".")};
+  w.summary = {counts, str("The model is a Transformer of ", c.size.layers, " + ", c.size.layers, " layers of ",
+                           c.size.d, " with ", count_text(c.vocab), " subwords; training takes ", duration(c.seconds),
+                           " on ", plural(request.budget.cores, "core"), ".")};
   return w;
 }
 
-}  // namespace lmx_cli::new_recipe
+}  // namespace lmx::app::new_recipe

@@ -8,7 +8,7 @@
 #include "base/text.h"
 #include "lmx/error.h"
 
-namespace lmx_cli::new_recipe {
+namespace lmx::app::new_recipe {
 namespace {
 
 constexpr int64_t kEnoughWords = 100'000;     // texts with fewer words are read as characters
@@ -56,64 +56,63 @@ struct ModelChoice {
   int64_t steps_of_a_pass(const Reading& r) const { return r.train_tokens / (sequence * batch); }
 };
 
-lmx::Node data_of(const TextRequest& request, double valid_fraction) {
-  const lmx::Mark mark{"command line", 0, 0};
-  lmx::Node data = lmx::Node::map(mark);
-  std::vector<lmx::Node> items;
-  for (const std::string& file : request.files) items.push_back(lmx::Node::string(file, mark));
-  data.set("files", lmx::Node::list(std::move(items), mark));
-  if (!request.field.empty()) data.set("field", lmx::Node::string(request.field, mark));
-  data.set("valid_fraction", lmx::Node::scalar(lmx::str(valid_fraction), mark));
-  data.set("lower_case", lmx::Node::scalar("false", mark));
+Node data_of(const TextRequest& request, double valid_fraction) {
+  const Mark mark{"command line", 0, 0};
+  Node data = Node::map(mark);
+  std::vector<Node> items;
+  for (const std::string& file : request.files) items.push_back(Node::string(file, mark));
+  data.set("files", Node::list(std::move(items), mark));
+  if (!request.field.empty()) data.set("field", Node::string(request.field, mark));
+  data.set("valid_fraction", Node::scalar(str(valid_fraction), mark));
+  data.set("lower_case", Node::scalar("false", mark));
   return data;
 }
 
 // Chooses the smallest of these fractions of the lines that is enough text for validation.
-lmx::TextSurvey survey(const TextRequest& request, double& valid_fraction) {
-  lmx::TextSurvey s;
+TextSurvey survey(const TextRequest& request, double& valid_fraction) {
+  TextSurvey s;
   for (const double fraction : {0.05, 0.1, 0.2, 0.3}) {
     valid_fraction = fraction;
-    s = lmx::survey_text(data_of(request, fraction));
+    s = survey_text(data_of(request, fraction));
     if (s.valid_characters >= kFewestValid || s.characters - s.valid_characters < kFewestCharacters) break;
   }
   const std::string file = std::filesystem::path(request.files[0]).lexically_proximate(std::filesystem::current_path());
-  const std::string where = lmx::str("[new] ", request.files.size() == 1 ? file : "the text", ": ");
+  const std::string where = str("[new] ", request.files.size() == 1 ? file : "the text", ": ");
   if (s.characters < kFewestCharacters + kFewestValid)
-    throw lmx::UserError(lmx::str(where, lmx::count_text(s.characters),
-                                  " characters are too few to train and to validate a ", "model with; at least ",
-                                  lmx::count_text(kFewestCharacters + kFewestValid), " are needed"));
+    throw UserError(str(where, count_text(s.characters), " characters are too few to train and to validate a ",
+                        "model with; at least ", count_text(kFewestCharacters + kFewestValid), " are needed"));
   if (s.valid_characters < kFewestValid || s.characters - s.valid_characters < kFewestCharacters)
-    throw lmx::UserError(lmx::str(
-        where, "the text has ", lmx::count_text(s.lines), " ", request.record(), s.lines == 1 ? "" : "s",
-        ", which are too few to take some of them for validation",
-        request.field.empty() ? "; write a sentence or a paragraph a line (`fold -s` breaks long lines)" : ""));
+    throw UserError(
+        str(where, "the text has ", count_text(s.lines), " ", request.record(), s.lines == 1 ? "" : "s",
+            ", which are too few to take some of them for validation",
+            request.field.empty() ? "; write a sentence or a paragraph a line (`fold -s` breaks long lines)" : ""));
   if (s.characters > kMuchText) valid_fraction = 0.01;  // these lines are a subset of those of the larger fraction
   return s;
 }
 
-Reading read_as(const std::string& asked, const lmx::TextSurvey& s) {
+Reading read_as(const std::string& asked, const TextSurvey& s) {
   Reading r;
   const double blanks = static_cast<double>(s.blanks) / static_cast<double>(s.characters);
-  const std::string words = lmx::count_text(s.words) + " words";
+  const std::string words = count_text(s.words) + " words";
   r.tokens = asked;
   if (!asked.empty()) {
-    r.reason = lmx::str("The model predicts ", r.unit(), ", as asked.");
+    r.reason = str("The model predicts ", r.unit(), ", as asked.");
   } else if (blanks < kBlanksOfWords) {
     r.tokens = "chars";
-    r.reason = lmx::str("The model predicts characters: only ", percent(s.blanks, s.characters),
-                        " of the text are blanks, so that words cannot be separated.");
+    r.reason = str("The model predicts characters: only ", percent(s.blanks, s.characters),
+                   " of the text are blanks, so that words cannot be separated.");
   } else if (s.words < kEnoughWords) {
     r.tokens = "chars";
-    r.reason = lmx::str("The model predicts characters: ", words, " are too few to learn words from (",
-                        lmx::count_text(kEnoughWords), " are enough).");
+    r.reason = str("The model predicts characters: ", words, " are too few to learn words from (",
+                   count_text(kEnoughWords), " are enough).");
   } else if (s.words > kSubwordWords) {
     r.tokens = "subwords";
-    r.reason = lmx::str("The model predicts subwords: the text has ", words, ", more than ",
-                        lmx::count_text(kSubwordWords), ". Nothing is unknown, and results are bits per byte.");
+    r.reason = str("The model predicts subwords: the text has ", words, ", more than ", count_text(kSubwordWords),
+                   ". Nothing is unknown, and results are bits per byte.");
   } else {
     r.tokens = "words";
-    r.reason = lmx::str("The model predicts words: the text has blanks between them, and ", words,
-                        " are enough to learn from.");
+    r.reason =
+        str("The model predicts words: the text has blanks between them, and ", words, " are enough to learn from.");
   }
   if (r.tokens == "bytes") {
     r.vocab = 256;
@@ -168,13 +167,13 @@ ModelChoice choose(const Reading& r, const Budget& budget) {
   return c;
 }
 
-std::string data_section(const TextRequest& request, const lmx::TextSurvey& s, const Reading& r, double valid) {
+std::string data_section(const TextRequest& request, const TextSurvey& s, const Reading& r, double valid) {
   std::string text = "data:\n  files: " + inline_list(request.files) + "\n" +
-                     (request.field.empty() ? "" : "  field: " + lmx::to_yaml(lmx::Node::string(request.field))) +
+                     (request.field.empty() ? "" : "  field: " + to_yaml(Node::string(request.field))) +
                      comment(r.reason, 2) + "  tokens: " + r.tokens + "\n";
   if (r.subwords())
-    text += comment(lmx::str("Subwords that lmx learns from the text; each ", request.record(), " is a document."), 2) +
-            lmx::str("  vocab_size: ", r.vocab, "\n  document: string\n");
+    text += comment(str("Subwords that lmx learns from the text; each ", request.record(), " is a document."), 2) +
+            str("  vocab_size: ", r.vocab, "\n  document: string\n");
   else if (r.tokens != "bytes") {
     const std::string signs = r.words() ? " Punctuation is cut off the words; `lmx generate` joins it again." : "";
     text +=
@@ -183,47 +182,43 @@ std::string data_section(const TextRequest& request, const lmx::TextSurvey& s, c
                 2) +
         "  lower_case: false\n";
     const std::string unit = r.unit();
-    const std::string kept = r.vocab == kMostWords
-                                 ? lmx::str("The ", lmx::count_text(r.vocab - 2), " most frequent ", unit)
-                                 : lmx::str("The ", lmx::count_text(r.vocab - 2), " ", unit,
-                                            " that the training text holds ", r.least, " times or more");
-    text += comment(lmx::str(kept, ", <unk> and </s> (the end of a line). The other ", unit, ", ",
-                             percent(r.lost, r.train_tokens), " of the training text, are read as <unk>."),
+    const std::string kept = r.vocab == kMostWords ? str("The ", count_text(r.vocab - 2), " most frequent ", unit)
+                                                   : str("The ", count_text(r.vocab - 2), " ", unit,
+                                                         " that the training text holds ", r.least, " times or more");
+    text += comment(str(kept, ", <unk> and </s> (the end of a line). The other ", unit, ", ",
+                        percent(r.lost, r.train_tokens), " of the training text, are read as <unk>."),
                     2) +
-            lmx::str("  vocab_size: ", r.vocab, "\n");
+            str("  vocab_size: ", r.vocab, "\n");
   }
   return text +
-         comment(
-             lmx::str("This share of the ", lmx::count_text(s.lines), " ", request.record(),
-                      "s is not trained on. It measures how well the model predicts text that it has not ", "seen."),
-             2) +
-         lmx::str("  valid_fraction: ", valid, "\n\n");
+         comment(str("This share of the ", count_text(s.lines), " ", request.record(),
+                     "s is not trained on. It measures how well the model predicts text that it has not ", "seen."),
+                 2) +
+         str("  valid_fraction: ", valid, "\n\n");
 }
 
 std::string model_section(const Reading& r, const ModelChoice& c) {
   const int64_t tables = r.vocab * (c.size.embedding + c.size.output());
   std::string text =
-      comment(lmx::str("A step trains on ", c.batch, " sequences of ", c.sequence, " ", r.unit(), ", ",
-                       lmx::count_text(c.batch * c.sequence), " in all, so that a pass over the training text (",
-                       lmx::count_text(r.train_tokens), " ", r.unit(), ") takes ",
-                       lmx::count_text(c.steps_of_a_pass(r)), " steps.")) +
-      lmx::str("batcher: {sequence_length: ", c.sequence, "}\nbatch: {global: ", c.batch, "}\n\n");
-  text += comment(lmx::str("An LSTM of ", lmx::count_text(c.size.cells),
-                           " cells: ", lmx::count_text(c.size.parameters()), " parameters, and ",
-                           lmx::count_text(tables), " for the tables of the vocabulary. It is the largest ",
-                           "of five sizes (64 to 1,024 cells) that has at most ",
-                           r.words()      ? "two parameters for each word"
-                           : r.subwords() ? "two parameters for each subword"
-                                          : "one parameter for each character",
-                           " of the text and trains in the given time. A larger one learns more from more text."));
-  text += lmx::str("model: {embedding: ", c.size.embedding, ", cells: ", c.size.cells);
-  if (c.size.projection > 0) text += lmx::str(", projection: ", c.size.projection);
+      comment(str("A step trains on ", c.batch, " sequences of ", c.sequence, " ", r.unit(), ", ",
+                  count_text(c.batch * c.sequence), " in all, so that a pass over the training text (",
+                  count_text(r.train_tokens), " ", r.unit(), ") takes ", count_text(c.steps_of_a_pass(r)), " steps.")) +
+      str("batcher: {sequence_length: ", c.sequence, "}\nbatch: {global: ", c.batch, "}\n\n");
+  text += comment(str("An LSTM of ", count_text(c.size.cells), " cells: ", count_text(c.size.parameters()),
+                      " parameters, and ", count_text(tables), " for the tables of the vocabulary. It is the largest ",
+                      "of five sizes (64 to 1,024 cells) that has at most ",
+                      r.words()      ? "two parameters for each word"
+                      : r.subwords() ? "two parameters for each subword"
+                                     : "one parameter for each character",
+                      " of the text and trains in the given time. A larger one learns more from more text."));
+  text += str("model: {embedding: ", c.size.embedding, ", cells: ", c.size.cells);
+  if (c.size.projection > 0) text += str(", projection: ", c.size.projection);
   text += c.passes >= 5 && c.size.cells >= 128 ? ", dropout: 0.2}   # dropout, because the text is read many times\n"
                                                : "}\n";
   if (r.samples())
-    text += lmx::str("loss: {samples: ", kSamples, "}   # a step scores so many ", r.unit(), " instead of all ",
-                     lmx::count_text(r.vocab), "; validation scores all\n");
-  return text + lmx::str("optimizer: {lr: ", c.size.rate, "}\nclip: 1.0\n\n");
+    text += str("loss: {samples: ", kSamples, "}   # a step scores so many ", r.unit(), " instead of all ",
+                count_text(r.vocab), "; validation scores all\n");
+  return text + str("optimizer: {lr: ", c.size.rate, "}\nclip: 1.0\n\n");
 }
 
 std::string train_section(const Reading& r, const ModelChoice& c, const Budget& budget, int64_t valid_tokens) {
@@ -231,50 +226,50 @@ std::string train_section(const Reading& r, const ModelChoice& c, const Budget& 
   const auto whole_steps = static_cast<int64_t>(steps);
   const int64_t log_every = std::clamp<int64_t>(whole_steps / 40, 1, 100);
   std::string why = c.passes < c.wanted
-                        ? lmx::str("More passes (", c.wanted, ") would improve the model, but take more than the ",
-                                   budget.minutes, " minutes that `lmx new --minutes` allows.")
+                        ? str("More passes (", c.wanted, ") would improve the model, but take more than the ",
+                              budget.minutes, " minutes that `lmx new --minutes` allows.")
                         : std::string("The checkpoint with the best validation is kept.");
-  std::string text = comment(
-      lmx::str(c.passes < 1 ? "Less than one pass" : lmx::str(c.passes, c.passes == 1 ? " pass" : " passes"),
-               " over the training text: ", lmx::count_text(whole_steps), " steps, ", duration(c.seconds), ". ", why));
-  text += c.passes < 1 ? lmx::str("train: {steps: ", whole_steps) : lmx::str("train: {epochs: ", c.passes);
-  text += lmx::str(", log_every: ", log_every);
-  if (c.passes < 5) text += lmx::str(", eval_every: ", std::max<int64_t>(1, whole_steps / 8));
-  if (valid_tokens > kMostValidTokens) text += lmx::str(", eval_tokens: ", kMostValidTokens);
+  std::string text =
+      comment(str(c.passes < 1 ? "Less than one pass" : str(c.passes, c.passes == 1 ? " pass" : " passes"),
+                  " over the training text: ", count_text(whole_steps), " steps, ", duration(c.seconds), ". ", why));
+  text += c.passes < 1 ? str("train: {steps: ", whole_steps) : str("train: {epochs: ", c.passes);
+  text += str(", log_every: ", log_every);
+  if (c.passes < 5) text += str(", eval_every: ", std::max<int64_t>(1, whole_steps / 8));
+  if (valid_tokens > kMostValidTokens) text += str(", eval_tokens: ", kMostValidTokens);
   return text + "}\n";
 }
 
 std::string defaults_section(const Reading& r) {
-  return lmx::str(
-      "defaults:\n  - data: text\n",
-      "  - batcher: tbptt              # reads the text in its order and keeps the LSTM's state between steps\n",
-      "  - model: lstm\n", r.samples() ? "  - loss: sampled_softmax\n" : "  - loss: full_softmax\n",
-      "  - optimizer: adam\n", "  - schedule: linear            # the learning rate falls to zero at the last step\n",
-      "  - sync: allreduce\n  - comm: self                  # one process with all cores\n  - _self_\n\n");
+  return str("defaults:\n  - data: text\n",
+             "  - batcher: tbptt              # reads the text in its order and keeps the LSTM's state between steps\n",
+             "  - model: lstm\n", r.samples() ? "  - loss: sampled_softmax\n" : "  - loss: full_softmax\n",
+             "  - optimizer: adam\n",
+             "  - schedule: linear            # the learning rate falls to zero at the last step\n",
+             "  - sync: allreduce\n  - comm: self                  # one process with all cores\n  - _self_\n\n");
 }
 
 }  // namespace
 
 Written write_text_recipe(const TextRequest& request) {
   double valid = 0;
-  const lmx::TextSurvey s = survey(request, valid);
+  const TextSurvey s = survey(request, valid);
   const Reading r = read_as(request.tokens, s);
   const ModelChoice c = choose(r, request.budget);
-  const std::string counts = lmx::str(
-      "The text has ", lmx::plural(s.files, "file"), " with ", lmx::bytes_text(s.bytes), ": ", lmx::count_text(s.lines),
-      " ", request.record(), "s, ", lmx::count_text(s.words), " words (",
-      lmx::count_text(static_cast<int64_t>(s.word_counts.size())), " different), ", lmx::count_text(s.characters),
-      " characters (", lmx::count_text(static_cast<int64_t>(s.character_counts.size())), " different).");
+  const std::string counts =
+      str("The text has ", plural(s.files, "file"), " with ", bytes_text(s.bytes), ": ", count_text(s.lines), " ",
+          request.record(), "s, ", count_text(s.words), " words (",
+          count_text(static_cast<int64_t>(s.word_counts.size())), " different), ", count_text(s.characters),
+          " characters (", count_text(static_cast<int64_t>(s.character_counts.size())), " different).");
   const auto valid_tokens = static_cast<int64_t>(valid * static_cast<double>(r.train_tokens) / (1 - valid));
   Written w;
   w.yaml = heading("A language model of the text that `data.files` names", request.name, counts, request.budget) +
            defaults_section(r) + data_section(request, s, r, valid) + model_section(r, c) +
            train_section(r, c, request.budget, valid_tokens);
-  w.summary = {counts, r.reason,
-               lmx::str("The model is an LSTM of ", lmx::count_text(c.size.cells), " cells with a vocabulary of ",
-                        lmx::count_text(r.vocab), "; training takes ", duration(c.seconds), " on ",
-                        lmx::plural(request.budget.cores, "core"), ".")};
+  w.summary = {
+      counts, r.reason,
+      str("The model is an LSTM of ", count_text(c.size.cells), " cells with a vocabulary of ", count_text(r.vocab),
+          "; training takes ", duration(c.seconds), " on ", plural(request.budget.cores, "core"), ".")};
   return w;
 }
 
-}  // namespace lmx_cli::new_recipe
+}  // namespace lmx::app::new_recipe

@@ -10,7 +10,7 @@
 #include "lmx/config.h"
 #include "lmx/error.h"
 
-namespace lmx_cli::new_recipe {
+namespace lmx::app::new_recipe {
 namespace {
 
 // Training in single precision on one core with AVX2. This is half of the speed that the word model of docs/recipes.md
@@ -42,20 +42,20 @@ Budget budget_of_this_machine(double minutes) {
 std::string duration(double seconds) {
   const double shortest = seconds / kUncertainty / 60, longest = seconds * kUncertainty / 60;
   if (longest < 1) return "less than a minute";
-  if (shortest < 1) return lmx::str("up to ", std::llround(std::ceil(longest)), longest <= 1 ? " minute" : " minutes");
+  if (shortest < 1) return str("up to ", std::llround(std::ceil(longest)), longest <= 1 ? " minute" : " minutes");
   const bool hours = shortest >= 100;
   const double unit = hours ? 60 : 1;
-  return lmx::str(std::llround(shortest / unit), " to ", std::llround(longest / unit), hours ? " hours" : " minutes");
+  return str(std::llround(shortest / unit), " to ", std::llround(longest / unit), hours ? " hours" : " minutes");
 }
 
 std::string percent(int64_t share, int64_t whole) {
-  return lmx::format("%.2g %%", 100.0 * static_cast<double>(share) / static_cast<double>(whole));
+  return format("%.2g %%", 100.0 * static_cast<double>(share) / static_cast<double>(whole));
 }
 
 std::string inline_list(const std::vector<std::string>& words) {
-  std::vector<lmx::Node> items;
-  for (const std::string& word : words) items.push_back(lmx::Node::string(word));
-  std::string text = lmx::to_yaml(lmx::Node::list(std::move(items)));
+  std::vector<Node> items;
+  for (const std::string& word : words) items.push_back(Node::string(word));
+  std::string text = to_yaml(Node::list(std::move(items)));
   text.pop_back();  // the line's end
   return text;
 }
@@ -78,12 +78,12 @@ std::string comment(const std::string& text, size_t indent) {
 }
 
 std::string heading(const std::string& what, const std::string& name, const std::string& text, const Budget& budget) {
-  return comment(lmx::str(what, ", written by `lmx new`. Every value can be changed here or on the command line; ",
-                          "`lmx config ", name, ".yaml` prints the values that are not written here.")) +
+  return comment(str(what, ", written by `lmx new`. Every value can be changed here or on the command line; ",
+                     "`lmx config ", name, ".yaml` prints the values that are not written here.")) +
          "#\n" + comment(text) +
-         comment(lmx::str(
-             "The machine has ", lmx::plural(budget.cores, "core"), " and ", lmx::bytes_text(budget.memory),
-             " of memory. Times are estimates for 8 to 50 GFLOP/s on each core; ", "`lmx run` logs the true speed."));
+         comment(str("The machine has ", plural(budget.cores, "core"), " and ", bytes_text(budget.memory),
+                     " of memory. Times are estimates for 8 to 50 GFLOP/s on each core; ",
+                     "`lmx run` logs the true speed."));
 }
 
-}  // namespace lmx_cli::new_recipe
+}  // namespace lmx::app::new_recipe

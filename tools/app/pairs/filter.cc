@@ -14,12 +14,10 @@
 #include "base/files.h"
 #include "lmx/error.h"
 
-namespace lmx {
+namespace lmx::app {
 namespace {
 
-using namespace data;
-
-constexpr size_t kChunkBytes = 2 << 20;
+constexpr size_t kReadBytes = 2 << 20;
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 struct Side {
@@ -96,7 +94,7 @@ struct Copying {
 void copy_pairs(const std::vector<PairFiles>& files, const PairTextOutput& out, const char* title,
                 const Copying& copying) {
   PairWriter writer(out);
-  PairReader reader(files, kChunkBytes, title);
+  PairReader reader(files, kReadBytes, title);
   Turnstile turnstile;
   const auto copy = [&](PairChunk& chunk, int thread) {
     PairBlock block;
@@ -121,7 +119,7 @@ void copy_pairs(const std::vector<PairFiles>& files, const PairTextOutput& out, 
 class ScoreReader {
  public:
   ScoreReader(const std::string& path, int64_t column)
-      : files_(find_sources({path}, Split::train)), column_(column), reader_(files_, kChunkBytes, "reading scores:") {}
+      : files_(find_sources({path}, Split::train)), column_(column), reader_(files_, kReadBytes, "reading scores:") {}
   bool next(double& score) {
     while (at_ >= chunk_.text.size()) {
       if (!reader_.next(chunk_)) return false;
@@ -266,4 +264,4 @@ TopCounts keep_best_pairs(const PairTextFiles& in, const TopOptions& options, co
   return counts;
 }
 
-}  // namespace lmx
+}  // namespace lmx::app

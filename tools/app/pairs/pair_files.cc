@@ -14,7 +14,7 @@
 #include "lmx/error.h"
 #include "lmx/log.h"
 
-namespace lmx::data {
+namespace lmx::app {
 namespace {
 
 // Reads whole lines of one file from start to end.
@@ -317,4 +317,4 @@ std::vector<PairFiles> find_pair_files(const PairTextFiles& in) {
   return files;
 }
 
-}  // namespace lmx::data
+}  // namespace lmx::app

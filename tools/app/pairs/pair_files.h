@@ -13,7 +13,7 @@
 #include "app/corpora/sources.h"
 #include "app/pairs/parallel_text.h"
 
-namespace lmx::data {
+namespace lmx::app {
 
 // Reads parallel text in chunks of whole pairs: two files line by line, or one file with both sides in columns.
 
@@ -94,4 +94,4 @@ class PairWriter {
 // different numbers of files on the two sides, and others.
 std::vector<PairFiles> find_pair_files(const PairTextFiles& in);
 
-}  // namespace lmx::data
+}  // namespace lmx::app

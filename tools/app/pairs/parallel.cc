@@ -13,8 +13,7 @@
 #include "lmx/error.h"
 #include "lmx/log.h"
 
-namespace lmx {
-namespace data {
+namespace lmx::app {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -236,6 +235,4 @@ Dataset open_parallel(const ParallelConfig& config, const ParallelSources& found
   return dataset;
 }
 
-}  // namespace data
-
-}  // namespace lmx
+}  // namespace lmx::app

@@ -14,7 +14,7 @@
 #include "data/dataset.h"
 #include "lmx/data.h"
 
-namespace lmx::data {
+namespace lmx::app {
 
 // Training text in addition to the main text (data.parts).
 struct PartSources {
@@ -74,4 +74,4 @@ struct ParallelReport {
 ParallelReport prepare_parallel(const ParallelConfig& config, const ParallelSources& sources,
                                 const std::string& directory);
 
-}  // namespace lmx::data
+}  // namespace lmx::app

@@ -13,7 +13,7 @@
 #include "lmx/error.h"
 #include "lmx/random.h"
 
-namespace lmx::data {
+namespace lmx::app {
 namespace {
 
 constexpr size_t kChunkBytes = 2 << 20;  // of source text
@@ -324,4 +324,4 @@ ParallelReport prepare_parallel(const ParallelConfig& config, const ParallelSour
   return report;
 }
 
-}  // namespace lmx::data
+}  // namespace lmx::app

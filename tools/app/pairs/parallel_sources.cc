@@ -5,7 +5,7 @@
 #include "config/messages.h"
 #include "lmx/error.h"
 
-namespace lmx::data {
+namespace lmx::app {
 namespace {
 
 using Patterns = std::vector<std::string>;
@@ -236,4 +236,4 @@ ParallelSources find_parallel(const ParallelConfig& config, const std::string& p
   return sources;
 }
 
-}  // namespace lmx::data
+}  // namespace lmx::app

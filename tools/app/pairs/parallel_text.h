@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-namespace lmx {
+namespace lmx::app {
 
 struct ScorePairsOptions;
 
@@ -61,4 +61,4 @@ struct TopCounts {
 // a number of scores that differs from the number of pairs.
 TopCounts keep_best_pairs(const PairTextFiles& in, const TopOptions& options, const PairTextOutput& out);
 
-}  // namespace lmx
+}  // namespace lmx::app

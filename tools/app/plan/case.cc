@@ -9,10 +9,8 @@
 #include "recipe/comm_config.h"
 #include "recipe/sync_rules.h"
 
-namespace lmx::plan {
+namespace lmx::app::plan {
 namespace {
-
-using namespace train;
 
 // The place that a message names for a number of ranks that is not the recipe's own.
 Mark place_of_ranks(int ranks, const Request& request) {
@@ -83,7 +81,7 @@ Case::Case(const Variant& variant, const std::string& name, int ranks, const Req
   const CountedGroup group{.device = machine_.device.support().gpu ? Device::Kind::cuda : Device::Kind::cpu,
                            .ranks = ranks,
                            .per_node = std::min<int64_t>(machine_.links.ranks_per_node, ranks),
-                           .law = request.law.value_or(data::WordLaw())};
+                           .law = request.law.value_or(WordLaw())};
   divided_ = rules_with_divided_values(*outline.sync);
   int64_t values = 0;
   for (const ParameterSpec& spec : network.specs) values += 4 * spec.shape.numel();
@@ -172,7 +170,7 @@ Row Case::row(double speed, double network_gb_s) const {
   }
   std::vector<UnitWork> units;
   std::vector<Gather> gathers;
-  const bool hides = overlap_ && !machine_.device.support().gpu;  // as train::Replicas
+  const bool hides = overlap_ && !machine_.device.support().gpu;  // as Replicas
   double beside = 0;  // seconds of exchanges that run in parallel with whole steps
   for (const UnitTime& unit : count_.units) {
     const UnitBytes& bytes = unit.bytes;
@@ -274,4 +272,4 @@ void add_bandwidths(Plan& plan, const std::vector<std::pair<std::string, const C
   }
 }
 
-}  // namespace lmx::plan
+}  // namespace lmx::app::plan

@@ -15,7 +15,7 @@
 #include "recipe/exchanger.h"
 #include "recipe/recipe.h"
 
-namespace lmx::plan {
+namespace lmx::app::plan {
 
 class Case {
  public:
@@ -33,7 +33,7 @@ class Case {
   bool exchange_is_measured() const;
 
  private:
-  void plan_workers(const Exchanger& sync, const train::Network& network);
+  void plan_workers(const Exchanger& sync, const Network& network);
   // Adds times and bytes of the workers of a server. `work`: with the speed of the device.
   void add_workers(Row& row, const Work& work, const LinksConfig& links, double update_s) const;
 
@@ -62,4 +62,4 @@ class Case {
 // into the memory are left out. Both stay empty if all ranks are on one node.
 void add_bandwidths(Plan& plan, const std::vector<std::pair<std::string, const Case*>>& variants);
 
-}  // namespace lmx::plan
+}  // namespace lmx::app::plan

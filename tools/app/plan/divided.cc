@@ -4,7 +4,7 @@
 
 #include "lmx/shard_strategy.h"
 
-namespace lmx::plan {
+namespace lmx::app::plan {
 
 std::set<std::string> rules_with_divided_values(const Exchanger& sync) {
   std::set<std::string> rules;
@@ -59,4 +59,4 @@ void add_gathers(std::vector<UnitWork>& units, const std::vector<Gather>& gather
                      [](const UnitWork& a, const UnitWork& b) { return a.ready_s < b.ready_s; });
 }
 
-}  // namespace lmx::plan
+}  // namespace lmx::app::plan

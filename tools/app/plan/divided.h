@@ -12,7 +12,7 @@
 #include "app/plan/step.h"
 #include "recipe/exchanger.h"
 
-namespace lmx::plan {
+namespace lmx::app::plan {
 
 // The names of the rules that divide values.
 std::set<std::string> rules_with_divided_values(const Exchanger& sync);
@@ -36,4 +36,4 @@ struct Gather {
 // the same part of its time. A gather may begin when the unit before it is used. `overlap`: see step_time().
 void add_gathers(std::vector<UnitWork>& units, const std::vector<Gather>& gathers, const Work& work, bool overlap);
 
-}  // namespace lmx::plan
+}  // namespace lmx::app::plan

@@ -8,7 +8,7 @@
 #include "lmx/config.h"
 #include "lmx/error.h"
 
-namespace lmx::plan {
+namespace lmx::app::plan {
 namespace {
 
 constexpr double kMostTokens = 1e18;
@@ -76,4 +76,4 @@ Found find(const Plan& plan, const Goal& goal) {
   return found;
 }
 
-}  // namespace lmx::plan
+}  // namespace lmx::app::plan

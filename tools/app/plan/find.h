@@ -9,7 +9,7 @@
 
 #include "app/plan/plan.h"
 
-namespace lmx::plan {
+namespace lmx::app::plan {
 
 struct Goal {
   double tokens = 0;                   // target tokens of all ranks
@@ -39,4 +39,4 @@ struct Found {
 // Looks at every row. UserError: a limit of the price, and a machine without a price.
 Found find(const Plan& plan, const Goal& goal);
 
-}  // namespace lmx::plan
+}  // namespace lmx::app::plan

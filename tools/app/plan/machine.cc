@@ -7,7 +7,7 @@
 #include "lmx/error.h"
 #include "recipe/sync_rules.h"
 
-namespace lmx::plan {
+namespace lmx::app::plan {
 namespace {
 
 // Adds the keys of all values below `node` that are not the default of an absent one: 0, "", false and an empty list.
@@ -321,4 +321,4 @@ Machine read_machine(const Node& node) {
   return machine;
 }
 
-}  // namespace lmx::plan
+}  // namespace lmx::app::plan

@@ -12,7 +12,7 @@
 #include "recipe/recipe.h"
 #include "tensor/planned_products.h"
 
-namespace lmx::plan {
+namespace lmx::app::plan {
 
 // A value for each `precision` of a recipe.
 struct ByPrecision {
@@ -173,4 +173,4 @@ struct Machine {
 // `node`: the value of the group `machine` in a composed recipe, or the content of such a file.
 Machine read_machine(const Node& node);
 
-}  // namespace lmx::plan
+}  // namespace lmx::app::plan

@@ -12,14 +12,14 @@
 #include "recipe/comm_config.h"
 #include "recipe/recipe.h"
 
-namespace lmx::plan {
+namespace lmx::app::plan {
 namespace {
 
 constexpr std::string_view kRows = "rows/";
 
 // A normal distribution has 68 % of its values within one standard deviation of the mean. The ends of a histogram are
 // rare pauses of the machine.
-double spread_of(const lmx_cli::SubBatches& times) {
+double spread_of(const SubBatches& times) {
   if (times.empty()) return 0;
   return (times.quantile(0.8413) - times.quantile(0.1587)) / 2 / times.mean();
 }
@@ -34,14 +34,14 @@ Measured read_measured(const std::string& run) {
   m.recipe = parse_yaml_file(config);
   m.ranks = ranks_of(m.recipe);
   if (Node* batch = m.recipe.find("batch")) batch->set("fit", Node::string("none"));  // the run has chosen
-  if (const Node* comm = m.recipe.find("comm"); comm && m.ranks > 1 && train::in_one_process(*comm, "comm"))
+  if (const Node* comm = m.recipe.find("comm"); comm && m.ranks > 1 && in_one_process(*comm, "comm"))
     throw UserError(str("[plan] --from ", run, ": its ", m.ranks,
                         " ranks divide the cores of one process, so their times are not those of a device; take a run ",
                         "of one rank or of processes"));
-  const std::vector<lmx_cli::RunRecord> records = lmx_cli::read_records(run);
+  const std::vector<RunRecord> records = read_records(run);
   std::vector<double> steps;
   std::map<std::string, double> counts;
-  for (const lmx_cli::RunRecord& record : records) {
+  for (const RunRecord& record : records) {
     if (record.split != "train") continue;
     steps.push_back(record.at("step_s"));
     for (const auto& [key, value] : record.values)
@@ -49,11 +49,11 @@ Measured read_measured(const std::string& run) {
   }
   if (steps.empty()) throw UserError(str("[plan] --from ", run, ": the run has no record of a training step"));
   if (steps.size() > 2) steps.erase(steps.begin());  // the first step allocates memory
-  const double exposed = m.ranks > 1 ? lmx_cli::comm_times(records).exposed : 0;
-  m.compute_s = lmx_cli::median(steps) - exposed;
+  const double exposed = m.ranks > 1 ? comm_times(records).exposed : 0;
+  m.compute_s = median(steps) - exposed;
   if (!(m.compute_s > 0))
     throw UserError(str("[plan] --from ", run, ": its steps took no longer than the communication in them"));
-  m.spread = spread_of(lmx_cli::sub_batches(records));
+  m.spread = spread_of(sub_batches(records));
   for (auto& [table, rows] : m.rows) rows /= counts[table];
   return m;
 }
@@ -151,4 +151,4 @@ const KnownSpeed& known_speed(KnownSpeeds::Loaded& known) {
   return *known.speed;
 }
 
-}  // namespace lmx::plan
+}  // namespace lmx::app::plan

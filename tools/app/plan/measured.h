@@ -10,7 +10,7 @@
 #include "app/plan/variants.h"
 #include "lmx/config.h"
 
-namespace lmx::plan {
+namespace lmx::app::plan {
 
 struct Measured {
   Node recipe;  // the run's config.yaml, with the batch that batch.fit has chosen
@@ -61,4 +61,4 @@ KnownSpeeds::Match most_like(KnownSpeeds::Steps& steps, const std::string& recip
 // UserError: no speed gives the time of the step.
 const KnownSpeed& known_speed(KnownSpeeds::Loaded& step);
 
-}  // namespace lmx::plan
+}  // namespace lmx::app::plan

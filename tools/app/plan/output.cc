@@ -15,7 +15,7 @@
 #include "base/text.h"
 #include "lmx/error.h"
 
-namespace lmx::plan {
+namespace lmx::app::plan {
 namespace {
 
 constexpr size_t kMostCandidates = 20;  // rows of --find
@@ -111,7 +111,7 @@ std::string candidates_table(const Plan& plan, const std::vector<Candidate>& can
                                format("%.3g", c.hours), format("%.3g", c.node_hours)});
     if (prices) cells.push_back(format("%.3g", c.price.value_or(0)));
   }
-  return lmx_cli::table(rows);
+  return table(rows);
 }
 
 // "3 are too slow, 2 are out of memory"; "" if all reach the goal.
@@ -121,7 +121,7 @@ std::string refused_text(const Found& found) {
                                       {found.too_expensive, "too expensive"},
                                       {found.out_of_memory, "out of memory"}})
     if (count > 0) reasons.push_back(str(count, count == 1 ? " is " : " are ", reason));
-  return lmx_cli::joined(reasons);
+  return joined(reasons);
 }
 
 }  // namespace
@@ -146,14 +146,14 @@ std::string text_of(const Plan& plan, bool terminal) {
   if (columns.workers) rows[0].insert(rows[0].end(), {"UPDATES/S", "STALENESS", "SPEED-UP"});
   if (columns.prices) rows[0].push_back(plan.machine.price.currency + "/EPOCH");
   for (const Row& row : plan.rows) rows.push_back(cells_of(row, columns));
-  std::string text = title_of(plan) + (terminal ? lmx_cli::table(rows) : lmx_cli::table(rows, 0));
+  std::string text = title_of(plan) + (terminal ? table(rows) : table(rows, 0));
   for (const Winner& w : plan.winners)
     text += str(plural(w.ranks, "rank"), ": ", w.variant, w.variant.empty() ? "" : ": ", w.reason, "\n");
   for (const Crossing& c : plan.crossings)
     text += str("on ", c.ranks, " ranks ", c.below, " pays below ", bandwidth_text(c.gb_s), " between nodes, ", c.above,
                 " above\n");
   text += assumptions_of(plan);
-  return terminal ? lmx_cli::fit(text) : text;
+  return terminal ? app::fit(text) : text;
 }
 
 std::string text_of(const Plan& plan, const Found& found) {
@@ -175,16 +175,15 @@ std::string text_of(const Plan& plan, const Found& found) {
   text +=
       "assumed: equal tokens are equal quality. They are not: with the same tokens, other methods, periods and batches "
       "reach other losses, as docs/experiments/beyond.md measured. Nothing was trained for this plan\n";
-  return lmx_cli::fit(text);
+  return app::fit(text);
 }
 
 // A plan as JSON, CSV, SVG and HTML.
 
 namespace {
 
-using lmx_cli::Json;
-using lmx_cli::json_number;
-using lmx_cli::put;
+using app::json_number;
+using app::put;
 
 Json row_json(const Row& row) {
   const RankMemory& m = row.memory;
@@ -247,13 +246,13 @@ std::string name_of_variant(const std::string& variant) {
 }
 
 std::string ranks_chart(const Plan& plan) {
-  lmx_cli::Chart chart{.title = str(plan.recipe, " on ", plan.machine_name),
-                       .x_title = "ranks",
-                       .y_title = "tokens a second",
-                       .log_x = true,
-                       .log_y = true,
-                       .series = {},
-                       .names = {}};
+  Chart chart{.title = str(plan.recipe, " on ", plan.machine_name),
+              .x_title = "ranks",
+              .y_title = "tokens a second",
+              .log_x = true,
+              .log_y = true,
+              .series = {},
+              .names = {}};
   for (const Row& row : plan.rows) {
     if (chart.series.empty() || chart.series.back().label != name_of_variant(row.variant))
       chart.series.push_back({.label = name_of_variant(row.variant), .points = {}});
@@ -261,22 +260,22 @@ std::string ranks_chart(const Plan& plan) {
     chart.series.back().points.push_back({static_cast<double>(row.ranks), row.tokens_s(), 0,
                                           str(count_text(std::llround(row.tokens_s())), " tokens/s on ", row.ranks)});
   }
-  return lmx_cli::svg(chart);
+  return svg(chart);
 }
 
 std::string bandwidth_chart(const Plan& plan) {
-  lmx_cli::Chart chart{.title = str(plan.curves[0].ranks, " ranks, by the bandwidth between nodes"),
-                       .x_title = "Gbit/s of a node",
-                       .y_title = "tokens a second",
-                       .log_x = true,
-                       .log_y = true,
-                       .series = {},
-                       .names = {}};
+  Chart chart{.title = str(plan.curves[0].ranks, " ranks, by the bandwidth between nodes"),
+              .x_title = "Gbit/s of a node",
+              .y_title = "tokens a second",
+              .log_x = true,
+              .log_y = true,
+              .series = {},
+              .names = {}};
   for (const Curve& curve : plan.curves) {
     chart.series.push_back({.label = name_of_variant(curve.variant), .points = {}, .dots = false});
     for (const auto& [gb_s, tokens_s] : curve.points) chart.series.back().points.push_back({8 * gb_s, tokens_s, 0, ""});
   }
-  return lmx_cli::svg(chart);
+  return svg(chart);
 }
 
 // The keys of all rows, without objects: only asynchronous rows have those of workers.
@@ -290,7 +289,7 @@ std::vector<std::string> columns_of(const Json& rows) {
 
 // Numbers are for reading: four digits. The files .json and .csv have all of them.
 std::string html_cell(const Json& value) {
-  if (value.is_string()) return lmx_cli::escaped(value.get<std::string>());
+  if (value.is_string()) return escaped(value.get<std::string>());
   if (value.is_number_float() && std::fabs(value.get<double>()) < 1e4) return format("%.4g", value.get<double>());
   if (value.is_number_float()) return count_text(std::llround(value.get<double>()));
   return value.is_number_integer() ? count_text(value.get<int64_t>()) : value.dump();
@@ -299,7 +298,7 @@ std::string html_cell(const Json& value) {
 std::string html_table(const Json& rows) {
   const std::vector<std::string> columns = columns_of(rows);
   std::string text = "<table class='values'><tr>";
-  for (const std::string& key : columns) text += "<th>" + lmx_cli::escaped(key) + "</th>";
+  for (const std::string& key : columns) text += "<th>" + escaped(key) + "</th>";
   text += "</tr>\n";
   for (const Json& row : rows) {
     text += row["out_of_memory"].get<bool>() ? "<tr class='out'>" : "<tr>";
@@ -353,13 +352,13 @@ std::string svg_of(const Plan& plan) {
 
 std::string html_of(const Plan& plan) {
   const std::string title = str("Plan of ", plan.recipe, " on ", plan.machine_name);
-  std::string body = "<h1>" + lmx_cli::escaped(title) + "</h1>\n<pre>" + lmx_cli::escaped(text_of(plan, false)) +
-                     "</pre>\n" + ranks_chart(plan);
+  std::string body =
+      "<h1>" + escaped(title) + "</h1>\n<pre>" + escaped(text_of(plan, false)) + "</pre>\n" + ranks_chart(plan);
   if (!plan.curves.empty()) body += bandwidth_chart(plan);
   body += "\n<h2>Values</h2>\n" + html_table(json_of(plan)) +
           "<p>Rows in red do not fit into the device's memory.</p>\n<h2>Machine</h2>\n<pre>" +
-          lmx_cli::escaped(to_yaml(write_config(plan.machine))) + "</pre>\n";
-  return lmx_cli::html_document(title, body);
+          escaped(to_yaml(write_config(plan.machine))) + "</pre>\n";
+  return html_document(title, body);
 }
 
 namespace {
@@ -387,4 +386,4 @@ std::string file_of(const Plan& plan, const std::string& path) {
   return writer_of(path)(plan);
 }
 
-}  // namespace lmx::plan
+}  // namespace lmx::app::plan

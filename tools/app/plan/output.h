@@ -7,7 +7,7 @@
 #include "app/plan/find.h"
 #include "app/plan/plan.h"
 
-namespace lmx::plan {
+namespace lmx::app::plan {
 
 // Three digits with a unit: "17 ms", "0.348 s", "2040 s".
 std::string seconds_text(double seconds);
@@ -36,4 +36,4 @@ std::string html_of(const Plan& plan);
 std::string file_of(const Plan& plan, const std::string& path);
 void check_ending(const std::string& path);  // UserError: another ending
 
-}  // namespace lmx::plan
+}  // namespace lmx::app::plan

@@ -18,7 +18,7 @@
 #include "lmx/row_sampling.h"
 #include "recipe/sync_rules.h"
 
-namespace lmx::plan {
+namespace lmx::app::plan {
 namespace {
 
 // The factor of all times of computation with which `c` takes the anchor's time.
@@ -38,7 +38,7 @@ double speed_of(const Case& c, const Anchor& anchor) {
 }
 
 // The law of the run's text: Zipf's law, multiplied by the factor by which the run's tables have more or fewer rows.
-data::WordLaw law_of(const Measured& m, const Case& c) {
+WordLaw law_of(const Measured& m, const Case& c) {
   const int64_t vocabulary = c.shares().vocab;
   double measured = 0, expected = 0;
   for (const auto& [table, rows] : m.rows) {
@@ -47,7 +47,7 @@ data::WordLaw law_of(const Measured& m, const Case& c) {
   }
   if (expected == 0) return {};
   const double factor = measured / expected;
-  return data::WordLaw::of_types(str(factor, " times Zipf"), [factor, vocabulary](double words) {
+  return WordLaw::of_types(str(factor, " times Zipf"), [factor, vocabulary](double words) {
     constexpr double kMost = 1e15;  // an integer
     return factor * static_cast<double>(expected_words(std::llround(std::min(words, kMost)), vocabulary));
   });
@@ -185,7 +185,7 @@ Anchor parse_anchor(const std::string& text) {
   return {*ranks, seconds};
 }
 
-data::WordLaw parse_law(const std::string& text) {
+WordLaw parse_law(const std::string& text) {
   const size_t comma = text.find(',');
   const auto factor = parse_double(text.substr(0, comma));
   const double exponent = number_after(text, comma);
@@ -193,8 +193,7 @@ data::WordLaw parse_law(const std::string& text) {
     throw UserError(
         str("[plan] --types takes FACTOR,EXPONENT of the number of different words in N tokens, FACTOR N^EXPONENT, ",
             "such as 8.17,0.64, got '", text, "'"));
-  return data::WordLaw::of_types(text,
-                                 [law = PowerLaw{*factor, exponent, {}, 0}](double words) { return law.at(words); });
+  return WordLaw::of_types(text, [law = PowerLaw{*factor, exponent, {}, 0}](double words) { return law.at(words); });
 }
 
 struct Planner::Impl {
@@ -406,4 +405,4 @@ std::string fit_note(const Recipe& recipe, double memory_gb) {
              " on each rank; a run chooses less if its probe does not fit");
 }
 
-}  // namespace lmx::plan
+}  // namespace lmx::app::plan

@@ -16,7 +16,7 @@
 #include "app/plan/work.h"
 #include "recipe/recipe.h"
 
-namespace lmx::plan {
+namespace lmx::app::plan {
 
 // `batch.fit: memory` on a planned machine: the search of a run, with the memory of the machine's file.
 
@@ -50,7 +50,7 @@ struct Anchor {
 inline constexpr int64_t kMostRanks = 20'000;
 Anchor parse_anchor(const std::string& text);  // "8:0.348". UserError: another form
 // "8.17,0.64" is the law U = min(V, 8.17 N^0.64) of the number of different words in N tokens. UserError: another form.
-data::WordLaw parse_law(const std::string& text);
+WordLaw parse_law(const std::string& text);
 
 class KnownSpeeds;
 
@@ -64,7 +64,7 @@ struct Request {
   double spread = 0;                   // Spread::relative
   double fill = 1;                     // part of its token budget that a mean sub-batch holds
   std::optional<double> epoch_tokens;  // default: those of the corpus, if it is available
-  std::optional<data::WordLaw> law;    // default: Zipf's law
+  std::optional<WordLaw> law;          // default: Zipf's law
   bool calibrated = true;              // the machine's known steps set the speed, if neither `anchor` nor `from` does
   std::optional<Anchor> anchor;
   std::shared_ptr<KnownSpeeds> known;  // of the plans that share it; null: this plan alone
@@ -165,4 +165,4 @@ class Planner {
 // The plan of a request at its own speed. UserError: as Planner, and an anchor that no speed reaches.
 Plan make_plan(const Request& request);
 
-}  // namespace lmx::plan
+}  // namespace lmx::app::plan

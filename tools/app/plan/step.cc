@@ -10,7 +10,7 @@
 #include "lmx/error.h"
 #include "sync/server/worker_clock.h"
 
-namespace lmx::plan {
+namespace lmx::app::plan {
 namespace {
 
 // The standard normal distribution.
@@ -251,7 +251,7 @@ WorkerStep WorkerStep::of(const WorkerBytes& bytes, int ranks, const DeviceConfi
 }
 
 WorkerTimes WorkerTimes::of(const ServerConfig& config, int ranks, int64_t steps, int64_t seed) {
-  const auto files = std::make_shared<const train::ClockFiles>(config, ranks);
+  const auto files = std::make_shared<const ClockFiles>(config, ranks);
   const RandomKey key = RandomKey(static_cast<uint64_t>(seed)).fold("delay");  // as in a run
   WorkerTimes times;
   if (!config.replay.empty()) {
@@ -266,7 +266,7 @@ WorkerTimes WorkerTimes::of(const ServerConfig& config, int ranks, int64_t steps
   }
   times.relative.assign(static_cast<size_t>(ranks), std::vector<double>(static_cast<size_t>(steps), 1.0));
   for (int r = 0; r < ranks; ++r) {
-    const train::WorkerClock clock(config, files, key, r, ranks);
+    const WorkerClock clock(config, files, key, r, ranks);
     for (int64_t s = 0; s < steps; ++s)
       times.relative[static_cast<size_t>(r)][static_cast<size_t>(s)] = clock.push(s, 0);
   }
@@ -284,4 +284,4 @@ WorkersTime simulate_workers(const WorkerStep& step, const WorkerTimes& times, c
   return Simulation(step, times, links).run();
 }
 
-}  // namespace lmx::plan
+}  // namespace lmx::app::plan

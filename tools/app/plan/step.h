@@ -12,7 +12,7 @@
 #include "lmx/param_server.h"
 #include "lmx/random.h"
 
-namespace lmx::plan {
+namespace lmx::app::plan {
 
 // The unequal times of sub-batches (Ott 2018, section 5): a rank waits for the slowest one in each step.
 struct Spread {
@@ -108,4 +108,4 @@ int64_t simulated_steps(int ranks);
 // direction.
 WorkersTime simulate_workers(const WorkerStep& step, const WorkerTimes& times, const LinksConfig& links);
 
-}  // namespace lmx::plan
+}  // namespace lmx::app::plan

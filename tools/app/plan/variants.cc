@@ -9,7 +9,7 @@
 #include "recipe/comm_config.h"
 #include "recipe/recipe.h"
 
-namespace lmx::plan {
+namespace lmx::app::plan {
 namespace {
 
 using Overrides = std::vector<std::string>;
@@ -159,7 +159,7 @@ Overrides without_empty(Overrides overrides) {
 
 int ranks_of(const Node& tree) {
   const Node* comm = tree.find("comm");
-  return comm ? static_cast<int>(std::max<int64_t>(1, train::comm_ranks(*comm, "comm"))) : 1;
+  return comm ? static_cast<int>(std::max<int64_t>(1, comm_ranks(*comm, "comm"))) : 1;
 }
 
 std::vector<Node> variant_trees(const std::string& recipe, const ComposeOptions& options) {
@@ -191,4 +191,4 @@ std::vector<Variant> variants_of(const Request& request, bool& swept) {
   return variants;
 }
 
-}  // namespace lmx::plan
+}  // namespace lmx::app::plan

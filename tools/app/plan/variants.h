@@ -6,7 +6,7 @@
 
 #include "app/plan/plan.h"
 
-namespace lmx::plan {
+namespace lmx::app::plan {
 
 struct Variant {
   std::string label;  // its values that differ between variants
@@ -27,4 +27,4 @@ std::vector<Node> variant_trees(const std::string& recipe, const ComposeOptions&
 // The number of ranks in `comm:` of a composed recipe; 1 if it has none.
 int ranks_of(const Node& tree);
 
-}  // namespace lmx::plan
+}  // namespace lmx::app::plan

@@ -8,10 +8,8 @@
 
 #include "lmx/error.h"
 
-namespace lmx::plan {
+namespace lmx::app::plan {
 namespace {
-
-using namespace train;
 
 // How often a byte of activations that a kernel allocates is moved: it is written once and read once. Backward also
 // reads what forward has kept.
@@ -209,4 +207,4 @@ Transfer transfer(const Sent& sent, int ranks, const LinksConfig& links, Algorit
   return {seconds, sent.bytes - network_bytes, network_bytes};
 }
 
-}  // namespace lmx::plan
+}  // namespace lmx::app::plan

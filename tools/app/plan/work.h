@@ -11,7 +11,7 @@
 #include "app/plan/machine.h"
 #include "sync/unit_queue.h"
 
-namespace lmx::plan {
+namespace lmx::app::plan {
 
 // Seconds on one device, without other ranks.
 struct Work {
@@ -46,7 +46,7 @@ std::vector<ProductShape> product_shapes(const RankCount& count, bool within);
 //   device computes: the longer of both times counts.
 // - The optimizer reads value, gradient and state and writes value and state, of all rows that the step changes;
 //   clipping reads the gradients once more. Its products (Muon) take DeviceConfig::product_s() each.
-Work work_of(const Recipe& recipe, const train::Network& network, const Shares& shares, const RankCount& count,
+Work work_of(const Recipe& recipe, const Network& network, const Shares& shares, const RankCount& count,
              const DeviceConfig& device);
 
 // How collectives move their data. In all of them a rank sends `sent` bytes as the ledger counts them: those of a ring,
@@ -80,4 +80,4 @@ Transfer transfer(const Sent& sent, int ranks, const LinksConfig& links, Algorit
 // ranks.
 double crossing_part(int64_t ranks, int64_t node_ranks);
 
-}  // namespace lmx::plan
+}  // namespace lmx::app::plan

@@ -16,7 +16,7 @@
 #include "lmx/error.h"
 #include "lmx/log.h"
 
-namespace lmx::data {
+namespace lmx::app {
 namespace {
 
 namespace fs = std::filesystem;
@@ -112,4 +112,4 @@ int preparing_threads(int64_t configured) {
   return static_cast<int>(configured > 0 ? configured : cores);
 }
 
-}  // namespace lmx::data
+}  // namespace lmx::app

@@ -10,7 +10,7 @@
 #include "app/corpora/corpora.h"
 #include "app/corpora/sources.h"
 
-namespace lmx::data {
+namespace lmx::app {
 
 // Returns the directory `parent`/`name`; if it does not exist, `build(temporary directory)` creates its contents. At
 // most one process runs `build` at a time. The directory appears under its name only when it is complete: if `build`
@@ -42,4 +42,4 @@ void verify_checksums(const Corpus* corpus, const std::string& directory, const 
 std::string cache_directory(const std::string& configured);  // "": the default one
 int preparing_threads(int64_t configured);                   // 0: all cores
 
-}  // namespace lmx::data
+}  // namespace lmx::app

@@ -14,7 +14,7 @@
 #include "lmx/error.h"
 #include "lmx/log.h"
 
-namespace lmx::data {
+namespace lmx::app {
 namespace {
 
 constexpr size_t kLongestRecord = 64 << 20;  // bytes of a CSV record: the limit for an unbalanced quotation mark
@@ -214,7 +214,7 @@ std::string place(const SourceFile& file, const Chunk& chunk, int64_t line) {
   return str(file.path, ":", chunk.file_line + line);
 }
 
-void visit_csv(const SourceFile& file, const Chunk& chunk, const std::function<void(const Record&)>& visit) {
+void visit_csv(const SourceFile& file, const Chunk& chunk, const std::function<void(const TextRecord&)>& visit) {
   CsvReader reader(chunk.text);
   std::vector<std::string> fields;
   if (chunk.file_line == 1) static_cast<void>(reader.next(fields));  // the header
@@ -230,7 +230,7 @@ void visit_csv(const SourceFile& file, const Chunk& chunk, const std::function<v
   }
 }
 
-void visit_paragraphs(const Chunk& chunk, const std::function<void(const Record&)>& visit) {
+void visit_paragraphs(const Chunk& chunk, const std::function<void(const TextRecord&)>& visit) {
   const std::string_view text = chunk.text;
   int64_t line = 0;
   for (size_t at = 0, end = 0; at < text.size(); at = end) {
@@ -243,7 +243,7 @@ void visit_paragraphs(const Chunk& chunk, const std::function<void(const Record&
   }
 }
 
-void visit_json(const SourceFile& file, const Chunk& chunk, const std::function<void(const Record&)>& visit) {
+void visit_json(const SourceFile& file, const Chunk& chunk, const std::function<void(const TextRecord&)>& visit) {
   for_each_line(chunk.text, [&](std::string_view line, int64_t number) {
     if (line.find_first_not_of(" \t") == std::string_view::npos) return;
     if (find_invalid_utf8(line) != kValidUtf8) refuse_invalid_utf8(file, chunk, line);
@@ -254,7 +254,7 @@ void visit_json(const SourceFile& file, const Chunk& chunk, const std::function<
 
 }  // namespace
 
-void for_each_record(const SourceFile& file, const Chunk& chunk, const std::function<void(const Record&)>& visit) {
+void for_each_record(const SourceFile& file, const Chunk& chunk, const std::function<void(const TextRecord&)>& visit) {
   if (file.format == Format::csv) return visit_csv(file, chunk, visit);
   if (file.format == Format::jsonl) return visit_json(file, chunk, visit);
   if (file.format == Format::paragraphs) return visit_paragraphs(chunk, visit);
@@ -270,4 +270,4 @@ void refuse_invalid_utf8(const SourceFile& file, const Chunk& chunk, std::string
   refuse_invalid_utf8(file.path, chunk.file_line + line, chunk.offset + static_cast<int64_t>(begin), raw, bad);
 }
 
-}  // namespace lmx::data
+}  // namespace lmx::app

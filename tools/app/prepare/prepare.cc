@@ -23,7 +23,7 @@
 #include "lmx/error.h"
 #include "lmx/random.h"
 
-namespace lmx::data {
+namespace lmx::app {
 namespace {
 
 constexpr size_t kParts = 256;    // parts by the first byte of the hash; each is sorted in memory
@@ -153,10 +153,10 @@ Counts count_words(const Text& text) {
   const PrepareSettings& settings = text.settings;
   ChunkReader reader(text.files, settings.chunk_bytes, str("counting ", name_of(settings.rules.unit), "s:"));
   std::vector<Counts> counts(static_cast<size_t>(settings.threads));
-  std::vector<Worker> workers = make_workers(settings);
+  std::vector<TextWorker> workers = make_workers(settings);
   for_each_chunk(reader, settings.threads, [&](Chunk& chunk, int thread) {
     Counts& mine = counts[static_cast<size_t>(thread)];
-    for_each_sentence(text, chunk, workers[static_cast<size_t>(thread)], Lines::all,
+    for_each_sentence(text, chunk, workers[static_cast<size_t>(thread)], LineChoice::all,
                       [&](const Sentence& s) { count_sentence(s, settings, mine); });
   });
   Counts all = std::move(counts[0]);
@@ -168,7 +168,7 @@ Counts count_words(const Text& text) {
     for (size_t s = 0; s < kSplits; ++s) all.splits[s] += counts[t].splits[s];
     counts[t] = {};
   }
-  for (const Worker& worker : workers) all.invalid += worker.invalid;
+  for (const TextWorker& worker : workers) all.invalid += worker.invalid;
   return all;
 }
 
@@ -335,4 +335,4 @@ PrepareReport prepare(const std::vector<SourceFile>& files, const PrepareSetting
   return report;
 }
 
-}  // namespace lmx::data
+}  // namespace lmx::app

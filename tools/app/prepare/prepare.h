@@ -16,7 +16,7 @@
 #include "app/text/tokenizer.h"
 #include "lmx/data.h"
 
-namespace lmx::data {
+namespace lmx::app {
 
 class SubwordTokenizer;
 enum class DocumentToken : uint8_t { begin, end, none };  // where a document has the token for the end of text
@@ -93,4 +93,4 @@ class DuplicateFinder {
   std::unique_ptr<Impl> impl_;
 };
 
-}  // namespace lmx::data
+}  // namespace lmx::app

@@ -9,7 +9,7 @@
 #include "lmx/error.h"
 #include "lmx/random.h"
 
-namespace lmx::data {
+namespace lmx::app {
 namespace {
 
 // Returns whether training uses the line. The lines of a smaller fraction are a subset of those of a larger one.
@@ -19,13 +19,13 @@ bool trains(const PrepareSettings& settings, int64_t line) {
 }
 
 // The tokens of a string: of words and characters, those that `worker` has found.
-int64_t tokens_of(const PrepareSettings& settings, std::string_view text, const Worker& worker) {
+int64_t tokens_of(const PrepareSettings& settings, std::string_view text, const TextWorker& worker) {
   if (settings.rules.unit == Unit::subword) return 0;
   return static_cast<int64_t>(settings.rules.unit == Unit::byte ? text.size() : worker.words.size());
 }
 
 // Splits `text` into words or characters; false if it is not UTF-8.
-bool split(const PrepareSettings& settings, std::string_view text, Worker& worker) {
+bool split(const PrepareSettings& settings, std::string_view text, TextWorker& worker) {
   worker.words.clear();
   if (settings.rules.unit == Unit::byte) return true;
   if (settings.rules.unit == Unit::subword) return find_invalid_utf8(text) == kValidUtf8;
@@ -52,21 +52,21 @@ struct Shards {
 
 }  // namespace
 
-std::vector<Worker> make_workers(const PrepareSettings& settings) {
-  std::vector<Worker> workers;
+std::vector<TextWorker> make_workers(const PrepareSettings& settings) {
+  std::vector<TextWorker> workers;
   for (int t = 0; t < settings.threads; ++t) workers.emplace_back(settings);
   return workers;
 }
 
-void for_each_sentence(const Text& text, const Chunk& chunk, Worker& worker, Lines wanted,
+void for_each_sentence(const Text& text, const Chunk& chunk, TextWorker& worker, LineChoice wanted,
                        const std::function<void(const Sentence&)>& visit) {
   const PrepareSettings& settings = text.settings;
   const SourceFile& file = text.files[chunk.file];
-  for_each_record(file, chunk, [&](const Record& record) {
+  for_each_record(file, chunk, [&](const TextRecord& record) {
     const int64_t line = chunk.first_line + record.line;
     const Split part = split_of_line(settings, chunk.split, line);
     const bool used = part != Split::train || trains(settings, line);
-    if (!used && wanted == Lines::used) return;
+    if (!used && wanted == LineChoice::used) return;
     if (static_cast<size_t>(line) < text.repeated.size() && text.repeated[static_cast<size_t>(line)]) return;
     const std::string_view cleaned = worker.cleaner.clean(record.text);
     worker.invalid += settings.puri && find_invalid_utf8(record.text) != kValidUtf8;
@@ -83,9 +83,9 @@ std::vector<bool> find_repeated(const std::vector<SourceFile>& files, const Prep
   if (!settings.drop_repeated) return {};
   ChunkReader reader(files, settings.chunk_bytes, "looking for repeated strings:");
   DuplicateFinder finder(directory);
-  std::vector<Worker> workers = make_workers(settings);
+  std::vector<TextWorker> workers = make_workers(settings);
   for_each_chunk(reader, settings.threads, [&](Chunk& chunk, int thread) {
-    for_each_sentence({files, settings, {}}, chunk, workers[static_cast<size_t>(thread)], Lines::all,
+    for_each_sentence({files, settings, {}}, chunk, workers[static_cast<size_t>(thread)], LineChoice::all,
                       [&](const Sentence& s) { finder.add(s.text, s.line); });
   });
   return finder.finish();
@@ -96,12 +96,12 @@ std::array<SplitCounts, kSplits> write_shards(const Text& text, const std::strin
   const PrepareSettings& settings = text.settings;
   Shards shards(directory, settings.rules.unit);
   ChunkReader reader(text.files, settings.chunk_bytes, "writing tokens:");
-  std::vector<Worker> workers = make_workers(settings);
+  std::vector<TextWorker> workers = make_workers(settings);
   std::array<SplitCounts, kSplits> sums;
   Turnstile turnstile;
   const auto encode_chunk = [&](Chunk& chunk, int thread) {
     std::array<Encoded, kSplits> encoded;
-    for_each_sentence(text, chunk, workers[static_cast<size_t>(thread)], Lines::used, [&](const Sentence& s) {
+    for_each_sentence(text, chunk, workers[static_cast<size_t>(thread)], LineChoice::used, [&](const Sentence& s) {
       Encoded& to = encoded[static_cast<size_t>(s.split)];
       const size_t before = to.ids.size();
       encode(s, thread, to);
@@ -150,10 +150,10 @@ WordTable count_training_pieces(const Text& text, std::array<SplitCounts, kSplit
   ChunkReader reader(text.files, settings.chunk_bytes, "counting words:");
   std::vector<WordTable> pieces(static_cast<size_t>(settings.threads));
   std::vector<std::array<SplitCounts, kSplits>> counts(pieces.size());
-  std::vector<Worker> workers = make_workers(settings);
+  std::vector<TextWorker> workers = make_workers(settings);
   for_each_chunk(reader, settings.threads, [&](Chunk& chunk, int t) {
     const auto thread = static_cast<size_t>(t);
-    for_each_sentence(text, chunk, workers[thread], Lines::all, [&](const Sentence& s) {
+    for_each_sentence(text, chunk, workers[thread], LineChoice::all, [&](const Sentence& s) {
       SplitCounts& sum = counts[thread][static_cast<size_t>(s.split)];
       sum.lines += 1;
       sum.words += static_cast<int64_t>(s.text.size());
@@ -236,4 +236,4 @@ PrepareReport prepare_subwords(const Text& text, const std::string& directory) {
   return report;
 }
 
-}  // namespace lmx::data
+}  // namespace lmx::app

@@ -15,17 +15,17 @@
 #include "app/text/tokenizer.h"
 #include "data/shard.h"
 
-namespace lmx::data {
+namespace lmx::app {
 
 // The objects that each thread needs separately.
-struct Worker {
-  explicit Worker(const PrepareSettings& s) : tokenizer(s.rules), cleaner(s.puri) {}
+struct TextWorker {
+  explicit TextWorker(const PrepareSettings& s) : tokenizer(s.rules), cleaner(s.puri) {}
   Tokenizer tokenizer;
   Cleaner cleaner;
   std::vector<std::string_view> words;
   int64_t invalid = 0;  // strings from which `cleaner` removed bytes
 };
-std::vector<Worker> make_workers(const PrepareSettings& settings);
+std::vector<TextWorker> make_workers(const PrepareSettings& settings);
 
 struct Text {
   const std::vector<SourceFile>& files;
@@ -45,8 +45,8 @@ struct Sentence {
 
 // Calls visit(Sentence) for each line of the chunk that contains a word, or for each string of characters, bytes or
 // subwords. Lines of the training split are either all visited, or only if they are used. UserError: invalid UTF-8.
-enum class Lines : uint8_t { used, all };
-void for_each_sentence(const Text& text, const Chunk& chunk, Worker& worker, Lines wanted,
+enum class LineChoice : uint8_t { used, all };
+void for_each_sentence(const Text& text, const Chunk& chunk, TextWorker& worker, LineChoice wanted,
                        const std::function<void(const Sentence&)>& visit);
 
 // Marks the lines whose strings equal an earlier one.
@@ -69,4 +69,4 @@ void check_splits(const PrepareSettings& settings, const std::array<SplitCounts,
 // The preparation of subwords, a part of prepare().
 PrepareReport prepare_subwords(const Text& text, const std::string& directory);
 
-}  // namespace lmx::data
+}  // namespace lmx::app

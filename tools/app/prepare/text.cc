@@ -16,7 +16,7 @@
 #include "lmx/error.h"
 #include "lmx/log.h"
 
-namespace lmx::data {
+namespace lmx::app {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -340,4 +340,4 @@ Dataset open_text(const TextConfig& config, const TextSources& found, bool all_t
   return dataset;
 }
 
-}  // namespace lmx::data
+}  // namespace lmx::app

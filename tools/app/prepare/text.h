@@ -13,7 +13,7 @@
 #include "data/dataset.h"
 #include "lmx/data.h"
 
-namespace lmx::data {
+namespace lmx::app {
 
 // Sets what a document is in plain text, for subwords: data.document.
 void set_documents(std::vector<SourceFile>& files, const TextConfig& config);
@@ -49,4 +49,4 @@ struct TextCounts {
 // was.
 std::optional<TextCounts> recorded_counts(const TextConfig& config, const TextSources& sources);
 
-}  // namespace lmx::data
+}  // namespace lmx::app

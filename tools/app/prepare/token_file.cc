@@ -7,7 +7,7 @@
 #include "base/files.h"
 #include "lmx/error.h"
 
-namespace lmx::data {
+namespace lmx::app {
 namespace {
 
 constexpr int64_t kBlock = 4096;      // ids that are checked at once
@@ -83,4 +83,4 @@ std::string token_hash(const TokenArray::Part& part) {
   return str(part.width, " ", part.count, " ", hash_text(first_bytes(part.path, part.offset)), " ", hash_text(bytes));
 }
 
-}  // namespace lmx::data
+}  // namespace lmx::app

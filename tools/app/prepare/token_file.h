@@ -6,7 +6,7 @@
 
 #include "lmx/data.h"
 
-namespace lmx::data {
+namespace lmx::app {
 
 // The ids of a file of `bytes` bytes. `format`: llmc, raw16 or raw32. UserError: a header of another format, or a size
 // that differs from the header's.
@@ -18,4 +18,4 @@ void check_ids(const TokenArray::Part& part, int64_t vocabulary, bool all);
 // take minutes for 20 GB.
 std::string token_hash(const TokenArray::Part& part);
 
-}  // namespace lmx::data
+}  // namespace lmx::app

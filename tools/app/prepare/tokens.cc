@@ -14,7 +14,7 @@
 #include "data/tokenizer_file.h"
 #include "lmx/error.h"
 
-namespace lmx::data {
+namespace lmx::app {
 namespace {
 
 std::string hash_of(const TokenFiles& files) {
@@ -293,4 +293,4 @@ Dataset make_synthetic(const SyntheticConfig& config) {
   return dataset;
 }
 
-}  // namespace lmx::data
+}  // namespace lmx::app

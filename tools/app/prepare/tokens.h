@@ -13,7 +13,7 @@
 #include "lmx/data.h"
 #include "lmx/random.h"
 
-namespace lmx::data {
+namespace lmx::app {
 
 using TokenFiles = std::array<std::vector<TokenArray::Part>, kSplits>;
 
@@ -69,4 +69,4 @@ class MarkovSource {
 void check_synthetic(const SyntheticConfig& config);  // UserError: more classes or branches than words
 Dataset make_synthetic(const SyntheticConfig& config);
 
-}  // namespace lmx::data
+}  // namespace lmx::app

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cstdlib>
 
-namespace lmx_cli {
+namespace lmx::app {
 namespace {
 
 constexpr size_t kGap = 2;     // spaces between two columns of a table
@@ -107,14 +107,14 @@ std::string wrapped_table(const Rows& rows, const std::vector<size_t>& widths, b
     }
   }
   std::string out;
-  for (const std::string& line : lmx::table_lines(lines, {.gap = kGap, .least = widths})) out += line + "\n";
+  for (const std::string& line : table_lines(lines, {.gap = kGap, .least = widths})) out += line + "\n";
   return out;
 }
 
 }  // namespace
 
 size_t terminal_width() {
-  return lmx::terminal_columns(STDOUT_FILENO);
+  return terminal_columns(STDOUT_FILENO);
 }
 
 std::string bold(const std::string& text) {
@@ -137,7 +137,7 @@ std::string two_columns(const std::string& left, const std::string& right, size_
 }
 
 std::string fit(std::string_view text) {
-  return lmx::folded(text, terminal_width());
+  return folded(text, terminal_width());
 }
 
 std::string table(const Rows& rows, size_t width) {
@@ -158,4 +158,4 @@ std::string table(const std::vector<std::vector<std::string>>& rows) {
   return header == std::string::npos ? text : bold(text.substr(0, header)) + text.substr(header);
 }
 
-}  // namespace lmx_cli
+}  // namespace lmx::app

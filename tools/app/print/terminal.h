@@ -7,7 +7,7 @@
 
 #include "base/text.h"
 
-namespace lmx_cli {
+namespace lmx::app {
 
 // Returns the columns of the terminal, or COLUMNS if this variable is set. Returns 0 (no limit) if stdout is not a
 // terminal and COLUMNS is not set.
@@ -15,9 +15,6 @@ size_t terminal_width();
 
 // Returns `text` in bold if stdout is a terminal with colours and NO_COLOR is not set; otherwise `text`.
 std::string bold(const std::string& text);
-
-using lmx::width_of;
-using lmx::wrapped;
 
 // Returns text that is folded to the width of the terminal, for everything that a command prints for people. Tables
 // that fit are not changed.
@@ -34,4 +31,4 @@ std::string table(const std::vector<std::vector<std::string>>& rows, size_t widt
 // The same with the width of the terminal and a bold header.
 std::string table(const std::vector<std::vector<std::string>>& rows);
 
-}  // namespace lmx_cli
+}  // namespace lmx::app

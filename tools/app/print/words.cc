@@ -2,7 +2,7 @@
 
 #include <cstdlib>
 
-namespace lmx_cli {
+namespace lmx::app {
 
 std::string command_name() {
   const char* name = std::getenv("LMX_COMMAND");
@@ -41,4 +41,4 @@ std::string markdown_table(const std::vector<std::vector<std::string>>& rows, co
   return out;
 }
 
-}  // namespace lmx_cli
+}  // namespace lmx::app

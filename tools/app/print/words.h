@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-namespace lmx_cli {
+namespace lmx::app {
 
 // Joins any range of strings: "a, b, c".
 template <class Words>
@@ -29,4 +29,4 @@ std::string shell_quoted(const std::string& word);
 // newline becomes a space.
 std::string markdown_table(const std::vector<std::vector<std::string>>& rows, const std::string& rule);
 
-}  // namespace lmx_cli
+}  // namespace lmx::app

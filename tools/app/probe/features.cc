@@ -16,10 +16,8 @@
 #include "lmx/log.h"
 #include "runfiles/checkpoint.h"
 
-namespace lmx {
+namespace lmx::app {
 namespace {
-
-using namespace train;
 
 constexpr int64_t kWindow = 256;  // tokens per forward pass
 
@@ -70,7 +68,7 @@ void read_texts(SavedRun& run, const std::vector<Ids>& texts, std::span<const si
 }
 
 void require_strings(const RunText& text, const char* part) {
-  if (text.unit() == data::Unit::word)
+  if (text.unit() == Unit::word)
     throw UserError(
         str("[", part, "] this run's model reads words; texts are read by models of chars or bytes ", "(data.tokens)"));
 }
@@ -96,8 +94,8 @@ FeatureMatrix text_features(const std::string& directory, const LabelledTexts& t
   out.columns = state_units(first, name);
   out.values.resize(static_cast<size_t>(out.rows * out.columns));
   out.labels = texts.labels;
-  out.note = str("state ", name, " after the last ", run_text.unit() == data::Unit::byte ? "byte" : "character",
-                 ", step ", run.step, " of ", directory);
+  out.note = str("state ", name, " after the last ", run_text.unit() == Unit::byte ? "byte" : "character", ", step ",
+                 run.step, " of ", directory);
   std::vector<size_t> order(ids.size());
   std::iota(order.begin(), order.end(), size_t{0});
   std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return ids[a].size() < ids[b].size(); });
@@ -170,7 +168,7 @@ std::string csv_of(const FeatureMatrix& f) {
 
 FeatureMatrix from_csv(const std::string& path) {
   const std::string text = read_file(path);
-  data::CsvReader reader(text);
+  CsvReader reader(text);
   std::vector<std::string> fields;
   FeatureMatrix f;
   if (!reader.next(fields)) throw UserError(str("[probe] ", path, " is empty"));
@@ -237,4 +235,4 @@ FeatureMatrix load_features(const std::string& path) {
   return f;
 }
 
-}  // namespace lmx
+}  // namespace lmx::app

@@ -10,7 +10,7 @@
 #include "lmx/matmul.h"
 #include "lmx/parallel.h"
 
-namespace lmx::train {
+namespace lmx::app {
 namespace {
 
 double dot(std::span<const double> a, std::span<const double> b) {
@@ -439,4 +439,4 @@ LinearModel LogisticProblem::fit_l1(double c, const LinearModel& start) const {
   return finished(std::move(model));
 }
 
-}  // namespace lmx::train
+}  // namespace lmx::app

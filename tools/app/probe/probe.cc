@@ -13,9 +13,7 @@
 #include "lmx/log.h"
 #include "lmx/random.h"
 
-namespace lmx_cli {
-
-using namespace lmx;
+namespace lmx::app {
 
 ProbeTexts divide_texts(const LabelledTexts& all, int64_t seed, bool test) {
   ProbeTexts out;
@@ -67,11 +65,11 @@ ProbeResult probe_bytes(const ProbeTexts& texts, const ProbeOptions& options) {
   return probe(byte_counts(texts.train), byte_counts(texts.valid), byte_counts(texts.test), scaled);
 }
 
-}  // namespace lmx_cli
+}  // namespace lmx::app
 
 // Labelled texts from CSV and JSON lines.
 
-namespace lmx {
+namespace lmx::app {
 namespace {
 
 // Returns the words of labels 0 and 1: these digits, or two other words, the smaller one first.
@@ -108,8 +106,8 @@ LabelledTexts read_json_lines(const std::string& path, const std::string& text, 
     ++number;
     if (line.find_first_not_of(" \t\r") == std::string_view::npos) continue;
     out.places.push_back(str(path, ":", number));
-    out.texts.push_back(data::json_field(line, text, out.places.back()));
-    if (!label.empty()) words.push_back(data::json_field(line, label, out.places.back(), true));
+    out.texts.push_back(json_field(line, text, out.places.back()));
+    if (!label.empty()) words.push_back(json_field(line, label, out.places.back(), true));
   }
   return out;
 }
@@ -117,12 +115,12 @@ LabelledTexts read_json_lines(const std::string& path, const std::string& text, 
 LabelledTexts read_csv(const std::string& path, const std::string& text, const std::string& label,
                        std::vector<std::string>& words) {
   const std::string content = read_file(path, Content::text);
-  data::CsvReader reader(content);
+  CsvReader reader(content);
   std::vector<std::string> fields;
   LabelledTexts out;
   static_cast<void>(reader.next(fields));
-  const auto text_column = static_cast<size_t>(data::csv_column(fields, path, text));
-  const size_t label_column = label.empty() ? text_column : static_cast<size_t>(data::csv_column(fields, path, label));
+  const auto text_column = static_cast<size_t>(csv_column(fields, path, text));
+  const size_t label_column = label.empty() ? text_column : static_cast<size_t>(csv_column(fields, path, label));
   while (reader.next(fields)) {
     if (!reader.closed() || fields.size() <= std::max(text_column, label_column))
       throw UserError(str("[features] ", path, ":", reader.line() + 1, ": ",
@@ -141,7 +139,7 @@ LabelledTexts read_csv(const std::string& path, const std::string& text, const s
 LabelledTexts read_labelled(const std::string& path, const std::string& text, const std::string& label,
                             const std::vector<std::string>& classes) {
   std::vector<std::string> words;
-  const bool json = data::format_of(path) == data::Format::jsonl;
+  const bool json = format_of(path) == Format::jsonl;
   LabelledTexts out = json ? read_json_lines(path, text, label, words) : read_csv(path, text, label, words);
   if (out.texts.empty())
     throw UserError(str("[features] ", path, " holds no text", json ? "" : " below its first line"));
@@ -154,8 +152,6 @@ LabelledTexts read_labelled(const std::string& path, const std::string& text, co
 // lmx probe: linear classifiers over features, and the most informative single unit.
 
 namespace {
-
-using train::LogisticProblem;
 
 void check_classes(const FeatureMatrix& f, const std::string& what) {
   if (f.rows == 0) throw UserError(str("[probe] the ", what, " features hold no text"));
@@ -302,4 +298,4 @@ ProbeResult probe(const FeatureMatrix& train, const FeatureMatrix& valid, const 
   return result;
 }
 
-}  // namespace lmx
+}  // namespace lmx::app

@@ -10,7 +10,7 @@
 #include "app/inference/generate.h"
 #include "recipe/recipe.h"
 
-namespace lmx {
+namespace lmx::app {
 
 // Texts with labels 0 or 1; `labels` and `classes` are empty if there are no labels.
 struct LabelledTexts {
@@ -104,11 +104,11 @@ struct UnitTrace {
 UnitTrace trace_unit(const std::string& directory, const std::string& text, const StateUnit& unit,
                      const std::string& checkpoint, const std::string& device = "");
 
-}  // namespace lmx
+}  // namespace lmx::app
 
 // Solvers of logistic regression over a dense matrix, for the objective of the linear probes above.
 
-namespace lmx::train {
+namespace lmx::app {
 
 // The data of a fit, in the layout of the solvers: columns minus their means. The bias compensates for the means. (A
 // column with small deviations from a large mean is nearly collinear with the bias; then solvers need very many steps,
@@ -146,21 +146,21 @@ class LogisticProblem {
   std::vector<int> labels_;
 };
 
-}  // namespace lmx::train
+}  // namespace lmx::app
 
-namespace lmx_cli {
+namespace lmx::app {
 
 // Labelled texts in three parts, and probes over them; used by `lmx probe` and by experiments.
 
 struct ProbeTexts {
-  lmx::LabelledTexts train, valid, test;
+  LabelledTexts train, valid, test;
 };
 struct ProbeFeatures {
-  lmx::FeatureMatrix train, valid, test;
+  FeatureMatrix train, valid, test;
 };
 
 // Divides texts by a random permutation with `seed`: one tenth for validation and, with `test`, one tenth for testing.
-ProbeTexts divide_texts(const lmx::LabelledTexts& all, int64_t seed, bool test = true);
+ProbeTexts divide_texts(const LabelledTexts& all, int64_t seed, bool test = true);
 
 // Columns of CSV files, or fields of JSON-lines files, with labelled texts.
 struct TextColumns {
@@ -170,10 +170,10 @@ struct TextColumns {
 // Returns a labelled corpus of the registry. UserError: it has no labels, or is missing.
 ProbeTexts texts_of_corpus(const std::string& corpus, const TextColumns& columns, int64_t seed);
 
-ProbeFeatures features_of_texts(const std::string& run, const ProbeTexts& texts, const lmx::FeatureOptions& options);
+ProbeFeatures features_of_texts(const std::string& run, const ProbeTexts& texts, const FeatureOptions& options);
 
 // Probes the frequency of each byte in a text. The columns are standardised, because the frequencies are small numbers
 // of very different size.
-lmx::ProbeResult probe_bytes(const ProbeTexts& texts, const lmx::ProbeOptions& options);
+ProbeResult probe_bytes(const ProbeTexts& texts, const ProbeOptions& options);
 
-}  // namespace lmx_cli
+}  // namespace lmx::app

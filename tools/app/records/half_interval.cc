@@ -5,7 +5,7 @@
 #include <cmath>
 #include <numeric>
 
-namespace lmx_cli {
+namespace lmx::app {
 namespace {
 
 // Half of a two-sided interval of 95 %, in standard errors.
@@ -76,4 +76,4 @@ void adjust_by_holm(std::vector<double>& p) {
   }
 }
 
-}  // namespace lmx_cli
+}  // namespace lmx::app

@@ -4,7 +4,7 @@
 #include <optional>
 #include <vector>
 
-namespace lmx_cli {
+namespace lmx::app {
 
 // Returns half the width of the 95 % confidence interval of the mean by Student's t: t(0.975, n - 1) s / sqrt(n).
 // Returns nothing if there are fewer than two values.
@@ -38,4 +38,4 @@ void adjust_by_holm(std::vector<double>& p);
 
 inline constexpr double kSignificant = 0.05;
 
-}  // namespace lmx_cli
+}  // namespace lmx::app

@@ -15,7 +15,7 @@
 
 #include "lmx/error.h"
 
-namespace lmx_cli {
+namespace lmx::app {
 namespace {
 
 template <class AnyJson>
@@ -70,8 +70,8 @@ std::vector<RunRecord> read_records(const std::string& directory) {
   if (!file) {
     std::error_code error;
     const bool there = std::filesystem::is_directory(directory, error);
-    throw lmx::UserError(there ? lmx::str("[records] ", directory, " holds no run: it has no metrics.jsonl")
-                               : lmx::str("[records] there is no run directory ", directory));
+    throw UserError(there ? str("[records] ", directory, " holds no run: it has no metrics.jsonl")
+                          : str("[records] there is no run directory ", directory));
   }
   std::vector<RunRecord> records;
   int64_t number = 0;
@@ -81,7 +81,7 @@ std::vector<RunRecord> read_records(const std::string& directory) {
     if (read_record(line, record)) {
       records.push_back(std::move(record));
     } else if (!file.eof()) {  // only the last line may be incomplete; then its line end is missing
-      throw lmx::UserError(lmx::str("[records] ", path, ":", number, " is no record"));
+      throw UserError(str("[records] ", path, ":", number, " is no record"));
     }
   }
   return records;
@@ -107,9 +107,9 @@ bool fits(const std::string& pattern, const std::string& text) {
   return p == pattern.size();
 }
 
-}  // namespace lmx_cli
+}  // namespace lmx::app
 
-namespace lmx_cli::jobs {
+namespace lmx::app {
 
 std::string read_text(const std::string& path) {
   std::ostringstream text;
@@ -117,14 +117,14 @@ std::string read_text(const std::string& path) {
   return text.str();
 }
 
-std::vector<std::string> read_lines(const std::string& path) {
+std::vector<std::string> read_journal(const std::string& path) {
   const std::string text = read_text(path);
   std::vector<std::string> lines;
   size_t begin = 0;
   for (size_t end; (end = text.find('\n', begin)) != std::string::npos; begin = end + 1)
     lines.push_back(text.substr(begin, end - begin));
   if (begin < text.size() && truncate(path.c_str(), static_cast<off_t>(begin)) != 0)
-    throw lmx::RunError(lmx::str("[jobs] cannot write ", path, ": ", std::strerror(errno)));
+    throw RunError(str("[jobs] cannot write ", path, ": ", std::strerror(errno)));
   return lines;
 }
 
@@ -136,8 +136,7 @@ void append_line(const std::string& path, const std::string& line) {
       file >= 0 && write(file, text.data(), text.size()) == static_cast<ssize_t>(text.size()) && fsync(file) == 0;
   const int reason = errno;
   if (file >= 0) close(file);
-  if (!whole)
-    throw lmx::RunError(lmx::str("[jobs] cannot write ", path, ": ", reason ? std::strerror(reason) : "disk full"));
+  if (!whole) throw RunError(str("[jobs] cannot write ", path, ": ", reason ? std::strerror(reason) : "disk full"));
 }
 
 namespace {
@@ -158,4 +157,4 @@ RunStatus read_status(const std::string& run) {
           text_at(json, "time")};
 }
 
-}  // namespace lmx_cli::jobs
+}  // namespace lmx::app

@@ -13,7 +13,7 @@
 #include "lmx/config.h"
 #include "lmx/error.h"
 
-namespace lmx_cli {
+namespace lmx::app {
 
 // The median of measurements.
 
@@ -27,14 +27,14 @@ inline double median(std::vector<double> values) {
 // Single values of a recipe, by their paths.
 
 // Returns "" if the recipe has no such key.
-inline std::string text_at(const lmx::Node& recipe, const char* path) {
-  const lmx::Node* node = recipe.at_path(path);
+inline std::string text_at(const Node& recipe, const char* path) {
+  const Node* node = recipe.at_path(path);
   return node ? node->text : "";
 }
 
 // Returns `otherwise` if there is no such key, or if its value is not a number.
-inline double number_at(const lmx::Node& recipe, const char* path, double otherwise = 0) {
-  return lmx::parse_double(text_at(recipe, path)).value_or(otherwise);
+inline double number_at(const Node& recipe, const char* path, double otherwise = 0) {
+  return parse_double(text_at(recipe, path)).value_or(otherwise);
 }
 
 // Numbers in JSON files. JSON has no NaN or infinities, so they are written as strings, the same as in metrics.jsonl
@@ -70,9 +70,9 @@ std::vector<RunRecord> read_records(const std::string& directory);
 // Returns whether `text` matches `pattern`, in which each * matches any text.
 bool fits(const std::string& pattern, const std::string& text);
 
-}  // namespace lmx_cli
+}  // namespace lmx::app
 
-namespace lmx_cli::jobs {
+namespace lmx::app {
 
 // A file of lines that is only appended to, for journals. Each line is on disk before the next event.
 
@@ -81,9 +81,9 @@ std::string read_text(const std::string& path);
 
 // Returns the complete lines, without their ends. Removes an incomplete last line from the file. RunError: it cannot be
 // removed.
-std::vector<std::string> read_lines(const std::string& path);
+std::vector<std::string> read_journal(const std::string& path);
 
-// The line is on disk when the function returns. RunError: a full disk; the next read_lines() removes the incomplete
+// The line is on disk when the function returns. RunError: a full disk; the next read_journal() removes the incomplete
 // line.
 void append_line(const std::string& path, const std::string& line);
 
@@ -98,4 +98,4 @@ struct RunStatus {
 };
 RunStatus read_status(const std::string& run);
 
-}  // namespace lmx_cli::jobs
+}  // namespace lmx::app

@@ -8,10 +8,8 @@
 #include "base/text.h"
 #include "lmx/error.h"
 
-namespace lmx_cli {
+namespace lmx::app {
 namespace {
-
-using lmx::str;
 
 constexpr double kWidth = 760, kHeight = 480, kLeft = 84, kRight = 24, kTop = 48, kBottom = 60, kLegendLine = 17;
 // People with red-green colour blindness can distinguish these colours (Okabe and Ito).
@@ -25,10 +23,10 @@ std::string tick_text(double value) {
   const double size = std::fabs(value);
   if (size >= 1e5 || (size > 0 && size < 1e-3)) {
     const int exponent = static_cast<int>(std::floor(std::log10(size) + 1e-9));
-    const std::string factor = lmx::format("%.3g", value / std::pow(10.0, exponent));
+    const std::string factor = format("%.3g", value / std::pow(10.0, exponent));
     return str(factor == "1" ? "" : factor + "·", "10<tspan dy='-5' font-size='9'>", exponent, "</tspan>");
   }
-  return lmx::format("%.6g", value);
+  return format("%.6g", value);
 }
 
 // One axis: its range on the drawn scale (the value or its log10), and the positions of ticks.
@@ -313,4 +311,4 @@ std::string html_page(const std::string& title, const std::string& markdown, con
   return html_document(title, body);
 }
 
-}  // namespace lmx_cli
+}  // namespace lmx::app

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-namespace lmx_cli {
+namespace lmx::app {
 
 struct ChartPoint {
   double x = 0, y = 0;
@@ -40,4 +40,4 @@ std::string html_document(const std::string& title, const std::string& body);
 // of markdown_table(), lines `- ` of lists, paragraphs, `**`, `*` and backquotes.
 std::string html_page(const std::string& title, const std::string& markdown, const std::vector<std::string>& images);
 
-}  // namespace lmx_cli
+}  // namespace lmx::app

@@ -9,14 +9,14 @@
 #include "base/text.h"
 #include "lmx/error.h"
 
-namespace lmx_cli::reports {
+namespace lmx::app::report {
 namespace {
 
 // Returns the settings of a run as one text.
 std::string configuration_key(const Report& run) {
   std::string key;
   for (const auto& [name, value] : run.config)
-    if (is_setting(name)) key += lmx::str(name, '\n', value, '\n');
+    if (is_setting(name)) key += str(name, '\n', value, '\n');
   return key;
 }
 
@@ -40,7 +40,7 @@ void group_runs(const std::vector<const Report*>& runs, Comparison& c) {
     if (group.values.empty()) continue;
     group.mean =
         std::accumulate(group.values.begin(), group.values.end(), 0.0) / static_cast<double>(group.values.size());
-    group.half_interval = lmx_cli::half_interval(group.values);
+    group.half_interval = half_interval(group.values);
   }
 }
 
@@ -61,7 +61,7 @@ void find_best(Comparison& c) {
 }
 
 std::string value_at(const std::optional<RunRecord>& record, const char* key) {
-  return record && record->values.contains(key) ? lmx::format("%.6g", record->at(key)) : "";
+  return record && record->values.contains(key) ? format("%.6g", record->at(key)) : "";
 }
 
 }  // namespace
@@ -120,10 +120,10 @@ int64_t step_of_best(const Report& run) {
 std::string headline_value(const Comparison& c) {
   if (c.best_group < 0) return "";
   const SeedGroup& best = c.groups[static_cast<size_t>(c.best_group)];
-  const std::string mean = lmx::format("%.6g", best.mean);
+  const std::string mean = format("%.6g", best.mean);
   if (!best.half_interval) return mean;
-  return lmx::str(mean, " ± ", lmx::format("%.2g", *best.half_interval), " (mean of ", best.values.size(),
-                  " seeds, 95 % interval)");
+  return str(mean, " ± ", format("%.2g", *best.half_interval), " (mean of ", best.values.size(),
+             " seeds, 95 % interval)");
 }
 
 std::vector<std::vector<std::string>> comparison_rows(const std::vector<Report>& runs, const Comparison& c) {
@@ -176,4 +176,4 @@ std::vector<Importance> importance_of(const std::vector<std::string>& axes,
   return shares;
 }
 
-}  // namespace lmx_cli::reports
+}  // namespace lmx::app::report

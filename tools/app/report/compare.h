@@ -8,7 +8,7 @@
 
 #include "app/report/report.h"
 
-namespace lmx_cli::reports {
+namespace lmx::app::report {
 
 // A key of the configurations.
 struct Setting {
@@ -72,4 +72,4 @@ std::vector<Importance> importance_of(const std::vector<std::string>& axes,
                                       const std::vector<std::vector<std::string>>& places,
                                       const std::vector<double>& values);
 
-}  // namespace lmx_cli::reports
+}  // namespace lmx::app::report

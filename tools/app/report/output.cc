@@ -10,27 +10,22 @@
 #include "lmx/error.h"
 #include "sync/unit_queue.h"
 
-namespace lmx_cli::reports {
+namespace lmx::app::report {
 
-using lmx::str;
 using Rows = std::vector<std::vector<std::string>>;
 
 std::string bytes(double n) {
   const char* const units[] = {"B", "kB", "MB", "GB", "TB"};
   size_t unit = 0;
   for (; n >= 999.5 && unit < 4; ++unit) n /= 1000;
-  return str(lmx::format(n < 9.995 && unit > 0   ? "%.2f"
-                         : n < 99.95 && unit > 0 ? "%.1f"
-                                                 : "%.0f",
-                         n),
-             " ", units[unit]);
+  return str(format(n < 9.995 && unit > 0 ? "%.2f" : n < 99.95 && unit > 0 ? "%.1f" : "%.0f", n), " ", units[unit]);
 }
 
 Rows result_rows(const Report& r) {
   Rows rows;
   const auto add = [&](const char* name, const std::optional<RunRecord>& record, const char* key) {
     if (record && record->values.contains(key))
-      rows.push_back({name, lmx::format("%.6g", record->at(key)), std::to_string(record->step)});
+      rows.push_back({name, format("%.6g", record->at(key)), std::to_string(record->step)});
   };
   add("valid ppl", r.valid, "ppl");
   add("best valid ppl", r.best, "ppl");
@@ -70,7 +65,7 @@ void print_run(const Report& r) {
             {"state", str(state_text(r), r.status.reason.empty() ? "" : ": ", r.status.reason)},
             {"host", str(start_text(r, "/host/name"), ", ", start_text(r, "/host/cpu"))},
             {"compute", str(start_text(r, "/compute/device"), " (", start_text(r, "/compute/isa"), "), ",
-                            precision_text(r), ", ", lmx::plural(r.ranks, "rank"))},
+                            precision_text(r), ", ", plural(r.ranks, "rank"))},
             {"data", start_text(r, "/data/source")},
             {"parameters", start_text(r, "/parameters")},
             {"step", std::to_string(r.step)}};
@@ -80,7 +75,7 @@ void print_run(const Report& r) {
 void print_metrics(const Report& r) {
   Rows rows = result_rows(r);
   for (const auto& [key, value] : r.strategy)
-    rows.push_back({key, lmx::format("%.6g", value), r.train ? std::to_string(r.train->step) : ""});
+    rows.push_back({key, format("%.6g", value), r.train ? std::to_string(r.train->step) : ""});
   if (rows.empty()) return;
   rows.insert(rows.begin(), {"METRIC", "VALUE", "STEP"});
   std::cout << "\n" << table(rows);
@@ -106,7 +101,7 @@ void print_traffic(const Report& r) {
 }
 
 std::string seconds(double s) {
-  return lmx::format(s < 0.0995 ? "%.2f ms" : "%.0f ms", s * 1000);
+  return format(s < 0.0995 ? "%.2f ms" : "%.0f ms", s * 1000);
 }
 
 void print_times(const Report& r) {
@@ -139,9 +134,9 @@ void print_sub_batches(const Report& r) {
             {"90 % within", seconds(s.quantile(0.9))},
             {"longest", seconds(s.quantile(1))}};
   if (r.train && r.train->values.contains("padding"))
-    rows.push_back({"padding would be", lmx::format("%.1f %%", 100 * r.train->at("padding"))});
+    rows.push_back({"padding would be", format("%.1f %%", 100 * r.train->at("padding"))});
   if (r.train && r.train->values.contains("step_spread"))
-    rows.push_back({"slowest rank above the mean", lmx::format("%.1f %%", 100 * r.train->at("step_spread"))});
+    rows.push_back({"slowest rank above the mean", format("%.1f %%", 100 * r.train->at("step_spread"))});
   std::cout << "\n" << table(rows);
 }
 
@@ -164,7 +159,7 @@ void print_memory(const Report& r) {
 void print_rows(const Report& r) {
   if (r.rows.empty()) return;
   Rows rows{{"TABLE", "ROWS AN UPDATE TOUCHES (U_g)"}};
-  for (const auto& [name, value] : r.rows) rows.push_back({name, lmx::format("%.1f", value)});
+  for (const auto& [name, value] : r.rows) rows.push_back({name, format("%.1f", value)});
   std::cout << "\n" << table(rows);
 }
 
@@ -177,8 +172,8 @@ void print_codec(const Report& r) {
   if (feedback) rows[0].push_back("RESIDUAL NORM");
   for (const auto& [name, c] : r.codec) {
     rows.push_back({name, std::to_string(c.values), std::to_string(c.underflow), std::to_string(c.overflow),
-                    lmx::format("%.4g", c.relative_error())});
-    if (feedback) rows.back().push_back(lmx::format("%.4g", std::sqrt(c.residual)));
+                    format("%.4g", c.relative_error())});
+    if (feedback) rows.back().push_back(format("%.4g", std::sqrt(c.residual)));
   }
   std::cout << "\n" << table(rows);
 }
@@ -193,7 +188,7 @@ void print_staleness(const Report& r) {
     }
     Rows rows{{"STALENESS, " + rule, "UPDATES", "SHARE", ""}};
     for (const auto& [behind, updates] : histogram)
-      rows.push_back({std::to_string(behind), lmx::format("%.0f", updates), lmx::format("%.1f %%", 100 * updates / all),
+      rows.push_back({std::to_string(behind), format("%.0f", updates), format("%.1f %%", 100 * updates / all),
                       std::string(static_cast<size_t>(std::ceil(kWidest * updates / most)), '#')});
     std::cout << "\n" << table(rows);
   }
@@ -292,4 +287,4 @@ void print_json(const Report& r) {
   std::cout << json.dump(1) << "\n";
 }
 
-}  // namespace lmx_cli::reports
+}  // namespace lmx::app::report

@@ -15,7 +15,7 @@
 #include "base/text.h"
 #include "lmx/error.h"
 
-namespace lmx_cli::reports {
+namespace lmx::app::report {
 namespace {
 
 constexpr size_t kLongestValue = 2000;      // of a configuration, in bytes
@@ -24,7 +24,7 @@ constexpr size_t kLongestSamples = 20'000;  // of samples.txt, in bytes
 // Six significant digits are enough for a chart; NaN and infinities become gaps.
 Json short_number(double value) {
   if (!std::isfinite(value)) return nullptr;
-  return std::strtod(lmx::format("%.6g", value).c_str(), nullptr);
+  return std::strtod(format("%.6g", value).c_str(), nullptr);
 }
 
 Json numbers(const std::vector<double>& values) {
@@ -43,7 +43,7 @@ std::string name_of(const Report& run) {
 
 std::string cut(const std::string& text, size_t most) {
   if (text.size() <= most) return text;
-  return lmx::str(text.substr(0, most), " ... (", text.size(), " bytes)");
+  return str(text.substr(0, most), " ... (", text.size(), " bytes)");
 }
 
 }  // namespace
@@ -318,10 +318,10 @@ struct Extent {
 // Returns a note about the left out data; "" if nothing is left out.
 std::string left_out(const Extent& extent, const Listed& listed) {
   if (extent.count == extent.whole.size()) return listed.best;
-  return lmx::str(listed.best, listed.best.empty() ? "" : " ", "Curves, memory, bytes and provenance are those of the ",
-                  extent.count, " best of ", extent.whole.size(), " runs by ",
-                  listed.sweep ? listed.sweep->metric : "validation perplexity",
-                  ": there is no room for more below 2 MB. lmx report RUN shows any one.");
+  return str(listed.best, listed.best.empty() ? "" : " ", "Curves, memory, bytes and provenance are those of the ",
+             extent.count, " best of ", extent.whole.size(), " runs by ",
+             listed.sweep ? listed.sweep->metric : "validation perplexity",
+             ": there is no room for more below 2 MB. lmx report RUN shows any one.");
 }
 
 // Returns the page's data. Reduces the points per curve, then the number of runs with curves, until the data has at
@@ -395,7 +395,7 @@ std::string fitting_best(const std::string& title, const Listed& all, size_t lim
     most = std::max<size_t>(1, static_cast<size_t>(0.9 * static_cast<double>(most) * static_cast<double>(limit) /
                                                    static_cast<double>(text.size())));
     Listed best = best_of(all, most);
-    best.best = lmx::str("Of ", count, all.sweep ? " points" : " runs", " the ", most, " best are here.");
+    best.best = str("Of ", count, all.sweep ? " points" : " runs", " the ", most, " best are here.");
     text = fitting_data(title, best, limit);
   }
   return text;
@@ -403,13 +403,13 @@ std::string fitting_best(const std::string& title, const Listed& all, size_t lim
 
 // Concatenates the scripts so that each comes after those it uses.
 std::string scripts() {
-  return std::string(assets::base_js) + assets::metrics_js + assets::figure_js + assets::curves_js + assets::bars_js +
-         assets::sweep_js + assets::tables_js + assets::page_js;
+  return std::string(base_js) + metrics_js + figure_js + curves_js + bars_js +
+         sweep_js + tables_js + page_js;
 }
 
 size_t bytes_without_data(const std::string& title) {
   size_t bytes = 2 * escaped(title).size();
-  for (const char* part : {assets::page_html, assets::style_css}) bytes += std::string_view(part).size();
+  for (const char* part : {page_html, style_css}) bytes += std::string_view(part).size();
   return bytes + scripts().size();
 }
 
@@ -424,14 +424,14 @@ std::string page(const std::string& title, const std::vector<Report>& runs, cons
   for (const Report& r : runs) all.runs.push_back(&r);
   if (sweep) all.sweep = *sweep;
   const std::string data = fitting_best(title, all, kPageBytes - bytes_without_data(title));
-  std::string text = assets::page_html;
+  std::string text = page_html;
   put_in_place(text, "{{title}}", escaped(title));
   put_in_place(text, "{{refresh}}",
-               refresh_s > 0 ? lmx::str("\n<meta http-equiv=\"refresh\" content=\"", refresh_s, "\">") : "");
-  put_in_place(text, "{{style}}", assets::style_css);
+               refresh_s > 0 ? str("\n<meta http-equiv=\"refresh\" content=\"", refresh_s, "\">") : "");
+  put_in_place(text, "{{style}}", style_css);
   put_in_place(text, "{{script}}", scripts());
   put_in_place(text, "{{data}}", data);  // last: it may contain any text, also a mark
   return text;
 }
 
-}  // namespace lmx_cli::reports
+}  // namespace lmx::app::report

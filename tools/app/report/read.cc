@@ -12,10 +12,9 @@
 #include "lmx/error.h"
 #include "lmx/log.h"
 
-namespace lmx_cli::reports {
+namespace lmx::app::report {
 namespace {
 
-using lmx::str;
 using Json = nlohmann::ordered_json;
 
 // Returns the whole file.
@@ -23,7 +22,7 @@ Json read_provenance(Report& report) {
   const std::string path = report.directory + "/provenance.json";
   const Json all = Json::parse(std::ifstream(path), nullptr, false);
   if (!all.is_object() || !all.contains("starts") || !all["starts"].is_array() || all["starts"].empty())
-    throw lmx::UserError(str("[report] ", path, " is missing or damaged"));
+    throw UserError(str("[report] ", path, " is missing or damaged"));
   report.starts = all["starts"].size();
   report.start = all["starts"].back().dump();
   if (const Json& first = all["starts"].front(); first.is_object()) report.began = first.value("time", "");
@@ -31,9 +30,9 @@ Json read_provenance(Report& report) {
 }
 
 // Collects the leaves of a tree; a list is one leaf.
-void flatten(const lmx::Node& node, const std::string& path, std::vector<std::pair<std::string, std::string>>& leaves) {
-  if (node.kind != lmx::Node::Kind::map) {
-    leaves.emplace_back(path, node.kind == lmx::Node::Kind::scalar ? node.text : lmx::to_json(node));
+void flatten(const Node& node, const std::string& path, std::vector<std::pair<std::string, std::string>>& leaves) {
+  if (node.kind != Node::Kind::map) {
+    leaves.emplace_back(path, node.kind == Node::Kind::scalar ? node.text : to_json(node));
     return;
   }
   for (const auto& [key, value] : node.entries) flatten(value, path.empty() ? key : path + "." + key, leaves);
@@ -107,8 +106,8 @@ void read_own_metrics(Report& report, const std::vector<RunRecord>& records) {
 void read_codecs(Report& report, const std::vector<RunRecord>& records) {
   for (const RunRecord& r : records) {
     if (r.split != "train") continue;
-    for (const auto& [param, h] : lmx::health_in(r.values)) {
-      lmx::CodecHealth& sum = report.codec[param];
+    for (const auto& [param, h] : health_in(r.values)) {
+      CodecHealth& sum = report.codec[param];
       sum.add(h);
       sum.residual = h.residual;
     }
@@ -123,7 +122,7 @@ void read_staleness(Report& report, const std::vector<RunRecord>& records) {
     for (const auto& [key, updates] : r.values) {
       const size_t at = key.find(kKey);
       if (at == std::string::npos) continue;
-      const std::optional<int64_t> behind = lmx::parse_int(key.substr(at + kKey.size()));
+      const std::optional<int64_t> behind = parse_int(key.substr(at + kKey.size()));
       if (behind) report.staleness[key.substr(0, at)][*behind] += updates;
     }
   }
@@ -205,13 +204,13 @@ Report read_report(const std::string& directory) {
   report.records = read_records(directory);
   const std::vector<RunRecord>& records = report.records;
   const Json provenance = read_provenance(report);
-  report.status = jobs::read_status(directory);
-  if (lmx::train::has_lost_process(directory)) {
+  report.status = read_status(directory);
+  if (has_lost_process(directory)) {
     report.status.state = "killed";
     report.status.reason = "its process has ended without a last record; --resume continues the run";
     report.status.time = "";
   }
-  flatten(lmx::parse_yaml_file(directory + "/config.yaml"), "", report.config);
+  flatten(parse_yaml_file(directory + "/config.yaml"), "", report.config);
   add_changes(report, provenance);
   report.samples = text_of(directory + "/samples.txt");
   read_own_metrics(report, records);
@@ -292,8 +291,7 @@ bool holds_run(const std::string& directory) {
 
 std::vector<std::string> runs_below(const std::string& directory) {
   std::error_code error;
-  if (!fs::is_directory(directory, error))
-    throw lmx::UserError(lmx::str("[records] there is no run directory ", directory));
+  if (!fs::is_directory(directory, error)) throw UserError(str("[records] there is no run directory ", directory));
   fs::path top = fs::path(directory).lexically_normal();
   if (!top.has_filename()) top = top.parent_path();
   if (holds_run(directory)) return {directory};
@@ -312,15 +310,15 @@ void add_runs_of_folder(const std::string& directory, const std::string& command
   for (const std::string& run : found) {
     try {
       reports.push_back(read_report(run));
-    } catch (const lmx::UserError& e) {
-      lmx::log_warn(str("run ", run, " is left out: ", e.what()));
+    } catch (const UserError& e) {
+      log_warn(str("run ", run, " is left out: ", e.what()));
     }
   }
   if (reports.size() > before) return;
-  throw lmx::UserError(str("[", command, "] ", directory,
-                           found.empty() ? " holds no run, and no folder below it does; a run is a folder with "
-                                           "metrics.jsonl, as `lmx run` writes it below runs/"
-                                         : " holds no run that can be read"));
+  throw UserError(str("[", command, "] ", directory,
+                      found.empty() ? " holds no run, and no folder below it does; a run is a folder with "
+                                      "metrics.jsonl, as `lmx run` writes it below runs/"
+                                    : " holds no run that can be read"));
 }
 
 }  // namespace
@@ -337,4 +335,4 @@ std::vector<Report> read_reports(const std::vector<std::string>& directories, co
   return reports;
 }
 
-}  // namespace lmx_cli::reports
+}  // namespace lmx::app::report

@@ -13,7 +13,7 @@
 #include "lmx/codec.h"
 #include "sync/unit_queue.h"
 
-namespace lmx_cli::reports {
+namespace lmx::app::report {
 
 // Bytes of one group of parameters in one collective.
 struct TrafficLine {
@@ -38,7 +38,7 @@ struct Report {
   std::string start = "null";  // the last entry of provenance.json, as JSON
   size_t starts = 0;
   std::string began;  // time of the first start: "2026-05-01T10:15:00+0200"
-  jobs::RunStatus status;
+  RunStatus status;
   // Leaves of config.yaml: {"optimizer.lr", "0.1"}. A value that `--change` has replaced is "0.1; 0.01 from step 60
   // on".
   std::vector<std::pair<std::string, std::string>> config;
@@ -50,7 +50,7 @@ struct Report {
   std::optional<RunRecord> translation;  // of train.final_bleu
   std::map<std::string, double> rows;    // means over the run, by parameter
   // By parameter: sums over all ranks and the whole run; but `residual` is from the last record.
-  std::map<std::string, lmx::CodecHealth> codec;
+  std::map<std::string, CodecHealth> codec;
   std::map<std::pair<std::string, std::string>, TrafficLine> traffic;  // by group and collective
   std::map<int64_t, std::map<std::string, double>> rank_memory;        // peak bytes of each rank, by class
   std::map<std::string, MemoryLine> memory;                            // by class
@@ -107,4 +107,4 @@ std::vector<std::string> runs_below(const std::string& directory);
 // begins messages: "report".
 std::vector<Report> read_reports(const std::vector<std::string>& directories, const std::string& command);
 
-}  // namespace lmx_cli::reports
+}  // namespace lmx::app::report

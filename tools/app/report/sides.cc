@@ -18,10 +18,8 @@
 #include "lmx/tensor.h"
 #include "runfiles/checkpoint.h"
 
-namespace lmx_cli::reports {
+namespace lmx::app::report {
 namespace {
-
-using lmx::Tensor;
 
 // By step, split and the number of steps that a training record covers: records with the same name have means over the
 // same steps.
@@ -82,7 +80,7 @@ Tensors tensors_of(const std::string& folder) {
     const std::filesystem::path& path = entry.path();
     if (path.extension() != ".safetensors") continue;
     const std::string file = path.stem() == "model" ? "" : path.stem().string() + ": ";
-    for (auto& [name, tensor] : lmx::map_safetensors(path.string(), lmx::Allocator::cpu()))
+    for (auto& [name, tensor] : map_safetensors(path.string(), Allocator::cpu()))
       tensors[{file, name}] = std::move(tensor);
   }
   return tensors;
@@ -90,25 +88,25 @@ Tensors tensors_of(const std::string& folder) {
 
 double element(const Tensor& t, int64_t i) {
   switch (t.dtype()) {
-    case lmx::DType::f64:
+    case DType::f64:
       return t.data<double>()[i];
-    case lmx::DType::f32:
+    case DType::f32:
       return t.data<float>()[i];
-    case lmx::DType::bf16:
-      return static_cast<float>(t.data<lmx::bfloat16>()[i]);
-    case lmx::DType::f16:
-      return static_cast<float>(t.data<lmx::float16>()[i]);
-    case lmx::DType::i32:
+    case DType::bf16:
+      return static_cast<float>(t.data<bfloat16>()[i]);
+    case DType::f16:
+      return static_cast<float>(t.data<float16>()[i]);
+    case DType::i32:
       return t.data<int32_t>()[i];
-    case lmx::DType::i64:
+    case DType::i64:
       return static_cast<double>(t.data<int64_t>()[i]);
-    case lmx::DType::u8:
+    case DType::u8:
       return t.data<uint8_t>()[i];
   }
-  throw lmx::InternalError("[compare] a tensor of an unknown type");
+  throw InternalError("[compare] a tensor of an unknown type");
 }
 
-std::vector<int64_t> index_in(const lmx::Shape& shape, int64_t place) {
+std::vector<int64_t> index_in(const Shape& shape, int64_t place) {
   std::vector<int64_t> index(static_cast<size_t>(shape.rank()));
   for (size_t d = index.size(); d-- > 0; place /= shape.dims()[d]) index[d] = place % shape.dims()[d];
   return index;
@@ -174,8 +172,8 @@ bool compare_checkpoints(const std::string& folder_a, const std::string& folder_
 
 CheckpointDivergence checkpoint_divergence(const std::string& run_a, const std::string& run_b) {
   CheckpointDivergence found;
-  const std::vector<lmx::CheckpointInfo> others = lmx::list_checkpoints(run_b);
-  for (const lmx::CheckpointInfo& own : lmx::list_checkpoints(run_a)) {
+  const std::vector<CheckpointInfo> others = list_checkpoints(run_b);
+  for (const CheckpointInfo& own : list_checkpoints(run_a)) {
     const auto other = std::find_if(others.begin(), others.end(), [&](const auto& o) { return o.step == own.step; });
     if (other == others.end()) continue;
     found.tensors = 0;
@@ -189,8 +187,6 @@ CheckpointDivergence checkpoint_divergence(const std::string& run_a, const std::
 }
 
 namespace {
-
-using lmx::str;
 
 std::vector<const Report*> pointers(const std::vector<Report>& runs) {
   std::vector<const Report*> all;
@@ -210,13 +206,13 @@ void check_side(const std::vector<Report>& runs, const std::string& side) {
   for (const Setting& s : settings_of(pointers(runs)))
     if (is_setting(s.key) && !s.same()) keys.push_back(s.key);
   if (!keys.empty())
-    throw lmx::UserError(str("[compare] the ", runs.size(), " runs of side ", side, " differ in ", joined(keys),
-                             ", but a side is one configuration, with a run for each seed; name the folders of one"));
+    throw UserError(str("[compare] the ", runs.size(), " runs of side ", side, " differ in ", joined(keys),
+                        ", but a side is one configuration, with a run for each seed; name the folders of one"));
   std::map<std::string, std::string> seeds;
   for (const Report& r : runs)
     if (const auto [at, fresh] = seeds.try_emplace(seed_of(r), r.directory); !fresh)
-      throw lmx::UserError(str("[compare] ", at->second, " and ", r.directory, " of side ", side, " both have seed ",
-                               at->first, ", so they do not show the noise between seeds; leave out one"));
+      throw UserError(str("[compare] ", at->second, " and ", r.directory, " of side ", side, " both have seed ",
+                          at->first, ", so they do not show the noise between seeds; leave out one"));
 }
 
 // Each value once, so that the order of a side's runs does not matter.
@@ -347,4 +343,4 @@ Sides compare_sides(const std::vector<Report>& a, const std::vector<Report>& b, 
   return sides;
 }
 
-}  // namespace lmx_cli::reports
+}  // namespace lmx::app::report

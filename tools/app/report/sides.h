@@ -11,7 +11,7 @@
 #include "app/records/records.h"
 #include "app/report/report.h"
 
-namespace lmx_cli::reports {
+namespace lmx::app::report {
 
 // The first place at which two runs differ: in their records, and in their checkpoints.
 
@@ -100,4 +100,4 @@ Sides compare_sides(const std::vector<Report>& a, const std::vector<Report>& b, 
 std::string text_of(const Sides& sides);             // for the terminal
 nlohmann::ordered_json json_of(const Sides& sides);  // docs/json.md describes the keys
 
-}  // namespace lmx_cli::reports
+}  // namespace lmx::app::report

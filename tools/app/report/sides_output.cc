@@ -10,17 +10,16 @@
 #include "base/text.h"
 #include "lmx/error.h"
 
-namespace lmx_cli::reports {
+namespace lmx::app::report {
 namespace {
 
-using lmx::str;
 using Rows = std::vector<std::vector<std::string>>;
 
 constexpr size_t kMostRows = 5;    // fields and tensors of two runs
 constexpr size_t kMostSteps = 12;  // of the curve
 
 std::string signed_number(double value) {
-  return lmx::format("%+.3g", value);
+  return format("%+.3g", value);
 }
 
 std::string steps_text(const std::vector<int64_t>& steps) {
@@ -42,7 +41,7 @@ std::string records_line(const RecordDivergence& r) {
   if (r.compared == 0) return "metrics: no record of one run covers the same steps as a record of the other";
   if (r.fields.empty()) return str("metrics: ", r.compared, " records cover equal steps, and all are equal");
   return str("metrics: ", r.equal_until ? str("equal up to step ", *r.equal_until) : "no equal record before",
-             ", first difference at step ", r.step, " (", r.split, ", ", lmx::plural(r.fields.size(), "field"), ")");
+             ", first difference at step ", r.step, " (", r.split, ", ", plural(r.fields.size(), "field"), ")");
 }
 
 std::string checkpoints_line(const CheckpointDivergence& c) {
@@ -66,10 +65,10 @@ std::vector<std::string> tensor_cells(const TensorDifference& d) {
   return {d.name,
           d.shape_a,
           index_text(d.index),
-          lmx::format("%.6g", d.a),
-          lmx::format("%.6g", d.b),
-          lmx::format("%.2g", d.max_abs),
-          lmx::format("%.2g", d.relative),
+          format("%.6g", d.a),
+          format("%.6g", d.b),
+          format("%.2g", d.max_abs),
+          format("%.2g", d.relative),
           std::to_string(d.elements)};
 }
 
@@ -80,8 +79,8 @@ std::string pair_text(const RunPair& pair) {
   const RecordDivergence& r = pair.records;
   const CheckpointDivergence& c = pair.checkpoints;
   for (size_t i = 0; i < std::min(kMostRows, r.fields.size()); ++i)
-    fields.push_back({str(r.split, " ", r.fields[i].name), lmx::format("%.6g", r.fields[i].a),
-                      lmx::format("%.6g", r.fields[i].b), signed_number(r.fields[i].b - r.fields[i].a)});
+    fields.push_back({str(r.split, " ", r.fields[i].name), format("%.6g", r.fields[i].a), format("%.6g", r.fields[i].b),
+                      signed_number(r.fields[i].b - r.fields[i].a)});
   for (size_t i = 0; i < std::min(kMostRows, c.different.size()); ++i) tensors.push_back(tensor_cells(c.different[i]));
   std::string text = fit(records_line(r) + "\n") + fit(checkpoints_line(c) + "\n");
   for (const Rows& rows : {fields, tensors})
@@ -111,11 +110,11 @@ std::string seeds_text(const std::vector<RunPair>& pairs) {
 
 std::string mean_text(const std::vector<double>& values) {
   const std::optional<double> half = half_interval(values);
-  return lmx::format("%.5g", mean_of(values)) + (half ? " ± " + lmx::format("%.2g", *half) : "");
+  return format("%.5g", mean_of(values)) + (half ? " ± " + format("%.2g", *half) : "");
 }
 
 std::string difference_text(const Difference& d) {
-  return signed_number(d.mean) + (d.half_interval ? " ± " + lmx::format("%.2g", *d.half_interval) : "");
+  return signed_number(d.mean) + (d.half_interval ? " ± " + format("%.2g", *d.half_interval) : "");
 }
 
 std::string curve_notes(const Sides& sides) {
@@ -235,4 +234,4 @@ Json json_of(const Sides& sides) {
   return json;
 }
 
-}  // namespace lmx_cli::reports
+}  // namespace lmx::app::report

@@ -10,15 +10,13 @@
 #include "lmx/error.h"
 #include "sync/unit_queue.h"
 
-namespace lmx_cli {
+namespace lmx::app {
 namespace {
-
-using lmx::str;
 
 constexpr double kBar = 1.189207115002721;  // four bars per factor of two
 
 std::string milliseconds(double seconds) {
-  return lmx::format(seconds < 0.01 ? "%.2f ms" : seconds < 0.1 ? "%.1f ms" : "%.0f ms", seconds * 1e3);
+  return format(seconds < 0.01 ? "%.2f ms" : seconds < 0.1 ? "%.1f ms" : "%.0f ms", seconds * 1e3);
 }
 
 double middle(double bar) {
@@ -27,8 +25,8 @@ double middle(double bar) {
 
 std::string box(const Interval& i, double x, double width, double y, double height) {
   const std::string text =
-      lmx::format("<rect x='%.2f' y='%.2f' width='%.2f' height='%.2f' fill='%s' stroke='#fff' stroke-width='0.5'>", x,
-                  y, std::max(width, 0.5), height, i.travels ? "#d55e00" : "#0072b2");
+      format("<rect x='%.2f' y='%.2f' width='%.2f' height='%.2f' fill='%s' stroke='#fff' stroke-width='0.5'>", x, y,
+             std::max(width, 0.5), height, i.travels ? "#d55e00" : "#0072b2");
   return str(text, "<title>", i.name, ", ", milliseconds(i.end - i.begin), "</title></rect>\n");
 }
 
@@ -244,4 +242,4 @@ CommTimes comm_times(const std::vector<RunRecord>& records) {
   return times;
 }
 
-}  // namespace lmx_cli
+}  // namespace lmx::app

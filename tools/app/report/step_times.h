@@ -9,7 +9,7 @@
 #include "app/records/records.h"
 #include "sync/unit_queue.h"
 
-namespace lmx_cli {
+namespace lmx::app {
 
 struct Interval {
   double begin = 0, end = 0;  // seconds since the start of the step
@@ -57,4 +57,4 @@ struct CommTimes {
 
 CommTimes comm_times(const std::vector<RunRecord>& records);
 
-}  // namespace lmx_cli
+}  // namespace lmx::app

@@ -19,7 +19,7 @@
 #include "lmx/config.h"
 #include "lmx/error.h"
 
-namespace lmx_cli::reports {
+namespace lmx::app::report {
 namespace {
 
 namespace fs = std::filesystem;
@@ -45,7 +45,7 @@ TrackedRun tracked_run(const Report& run) {
   TrackedRun out;
   fs::path path = fs::absolute(run.directory).lexically_normal();
   if (!path.has_filename()) path = path.parent_path();
-  out.key = lmx::sha256_of_text(lmx::str(path.string(), " ", run.began));
+  out.key = sha256_of_text(str(path.string(), " ", run.began));
   out.name = path.filename().string();
   out.group = group_of(path);
   out.began = seconds_of(run.began);
@@ -67,12 +67,11 @@ TrackedRun tracked_run(const Report& run) {
 namespace {
 
 using Json = nlohmann::ordered_json;
-using lmx::str;
 
 void write(const fs::path& path, const std::string& text) {
   std::error_code error;
   fs::create_directories(path.parent_path(), error);  // write_file() reports a failure
-  lmx::write_file(path.string(), text);
+  write_file(path.string(), text);
 }
 
 void write_json(const fs::path& path, const Json& json) {
@@ -131,7 +130,7 @@ std::string experiment_of(const fs::path& store, const TrackedRun& run) {
   for (const auto& entry : fs::directory_iterator(store, error))
     if (experiment_name(entry.path() / "meta.yaml") == run.group) return entry.path().filename().string();
   if (!fs::exists(store, error)) write_experiment(store, "0", "Default", run.began);  // MLflow expects it in each store
-  const std::string id = std::to_string(std::stoull(lmx::sha256_of_text(run.group).substr(0, 14), nullptr, 16));
+  const std::string id = std::to_string(std::stoull(sha256_of_text(run.group).substr(0, 14), nullptr, 16));
   write_experiment(store, id, run.group, run.began);
   return id;
 }
@@ -148,7 +147,7 @@ std::string write_mlflow(const Report& report, const std::string& folder) {
   std::map<std::string, std::string> metrics;
   for (const auto& [step, moment] : run.steps)
     for (const auto& [name, value] : moment.values)
-      metrics[metric_name(name)] += str(milliseconds(moment.time), " ", lmx::number_text(value), " ", step, "\n");
+      metrics[metric_name(name)] += str(milliseconds(moment.time), " ", number_text(value), " ", step, "\n");
   for (const auto& [name, lines] : metrics) write(path / "metrics" / name, lines);
   for (const auto& [key, value] : report.config) write(path / "params" / metric_name(key), value);
   for (const auto& [key, value] :
@@ -184,8 +183,8 @@ std::string write_mlflow(const Report& report, const std::string& folder) {
 
 namespace {
 
-using lmx::protobuf::bytes_field;
-using lmx::protobuf::number_field;
+using protobuf::bytes_field;
+using protobuf::number_field;
 
 constexpr size_t kBlock = 32768, kFrame = 7;  // bytes of a block, and of checksum, length and type before a fragment
 
@@ -203,8 +202,8 @@ std::string timestamp(double seconds) {
 // RunRecord: run_id = 1, project = 3, config = 4, display_name = 8, host = 13, start_time = 17.
 std::string run_message(const Report& report, const TrackedRun& run, const std::string& id) {
   std::string config;
-  for (const auto& [key, value] : lmx::parse_yaml_file(report.directory + "/config.yaml").entries)
-    config += item(1, key, lmx::to_json(value));
+  for (const auto& [key, value] : parse_yaml_file(report.directory + "/config.yaml").entries)
+    config += item(1, key, to_json(value));
   config += item(1, "lmx", report.start);
   return bytes_field(1, id) + bytes_field(3, run.group) + bytes_field(4, config) + bytes_field(8, run.name) +
          bytes_field(13, start_text(report, "/host/name")) + bytes_field(17, timestamp(run.began));
@@ -212,9 +211,9 @@ std::string run_message(const Report& report, const TrackedRun& run, const std::
 
 // The items of one step, and those that W&B adds itself.
 std::string items_of(int64_t step, const TrackedRun::Moment& moment, double began) {
-  std::string items = item(2, "_step", std::to_string(step)) + item(2, "_timestamp", lmx::number_text(moment.time)) +
-                      item(2, "_runtime", lmx::number_text(moment.time - began));
-  for (const auto& [name, value] : moment.values) items += item(2, name, lmx::number_text(value));
+  std::string items = item(2, "_step", std::to_string(step)) + item(2, "_timestamp", number_text(moment.time)) +
+                      item(2, "_runtime", number_text(moment.time - began));
+  for (const auto& [name, value] : moment.values) items += item(2, name, number_text(value));
   return items;
 }
 
@@ -232,7 +231,7 @@ class Records {
 
 std::vector<std::string> records_of(const Report& report, const TrackedRun& run, const std::string& id) {
   Records out;
-  out.add(21, bytes_field(1, bytes_field(1, str("lmx ", lmx::kVersion))));  // version_info = 1: producer = 1
+  out.add(21, bytes_field(1, bytes_field(1, str("lmx ", kVersion))));  // version_info = 1: producer = 1
   out.add(17, run_message(report, run, id));
   TrackedRun::Moment last;
   for (const auto& [step, moment] : run.steps) {
@@ -264,8 +263,8 @@ std::string leveldb_log(std::string_view header, const std::vector<std::string>&
       boost::crc_32_type crc;
       crc.process_byte(static_cast<unsigned char>(type));
       crc.process_bytes(rest.data(), size);
-      out += lmx::protobuf::fixed(static_cast<uint32_t>(crc.checksum())) +
-             lmx::protobuf::fixed(static_cast<uint16_t>(size)) + type;
+      out +=
+          protobuf::fixed(static_cast<uint32_t>(crc.checksum())) + protobuf::fixed(static_cast<uint16_t>(size)) + type;
       out += rest.substr(0, size);
       rest.remove_prefix(size);
     }
@@ -285,9 +284,9 @@ std::string write_wandb(const Report& report, const std::string& folder) {
   std::error_code error;
   fs::create_directories(path / "files", error);  // write_file() reports a failure
   // ":W&B", a magic number, version 0.
-  lmx::write_file((path / str("run-", id, ".wandb")).string(),
-                  leveldb_log(std::string(":W&B\xE1\xBE\0", 7), records_of(report, run, id)));
+  write_file((path / str("run-", id, ".wandb")).string(),
+             leveldb_log(std::string(":W&B\xE1\xBE\0", 7), records_of(report, run, id)));
   return path.string();
 }
 
-}  // namespace lmx_cli::reports
+}  // namespace lmx::app::report

@@ -8,7 +8,7 @@
 
 #include "app/report/report.h"
 
-namespace lmx_cli::reports {
+namespace lmx::app::report {
 
 // The part of a run that both programs store. The records of ranks are left out, as in TensorBoard's files.
 struct TrackedRun {
@@ -39,4 +39,4 @@ std::string write_wandb(const Report& run, const std::string& folder);
 // CRC-32C. Public for tests.
 std::string leveldb_log(std::string_view header, const std::vector<std::string>& records);
 
-}  // namespace lmx_cli::reports
+}  // namespace lmx::app::report

@@ -17,11 +17,9 @@
 #include "runfiles/checkpoint.h"
 #include "runfiles/metrics.h"
 
-namespace lmx_cli {
+namespace lmx::app {
 namespace {
 
-using lmx::str;
-using lmx::train::Restart;
 using Milliseconds = std::chrono::milliseconds;
 using FileTime = std::filesystem::file_time_type;
 
@@ -37,11 +35,11 @@ Milliseconds pause_before(int64_t restart) {
   return std::min(kFirst * (int64_t{1} << std::min(restart - 1, kDoublings)), kLongest);
 }
 
-std::string remedy(lmx::Launcher launcher) {
+std::string remedy(Launcher launcher) {
   switch (launcher) {
-    case lmx::Launcher::torchrun:
+    case Launcher::torchrun:
       return "torchrun --max-restarts N ... lmx run ... --resume auto";
-    case lmx::Launcher::slurm:
+    case Launcher::slurm:
       return "sbatch --requeue, with lmx run ... --resume auto in the script (docs/cluster.md)";
     default:
       return "a loop around the command that starts the ranks, with lmx run ... --resume auto";
@@ -49,10 +47,10 @@ std::string remedy(lmx::Launcher launcher) {
 }
 
 void refuse_below_launcher() {
-  const lmx::Launch launch = lmx::detect_launch();
-  if (launch.launcher == lmx::Launcher::none) return;
-  throw lmx::UserError(str("[run] --restarts is for a run that lmx starts itself, and this process was started by ",
-                           lmx::name_of(launch.launcher), "; use in its place: ", remedy(launch.launcher)));
+  const Launch launch = detect_launch();
+  if (launch.launcher == Launcher::none) return;
+  throw UserError(str("[run] --restarts is for a run that lmx starts itself, and this process was started by ",
+                      name_of(launch.launcher), "; use in its place: ", remedy(launch.launcher)));
 }
 
 // How far a run has come, and -1 if it has not.
@@ -63,9 +61,8 @@ struct Progress {
 
 Progress progress_of(const std::string& run) {
   if (run.empty()) return {};
-  const std::vector<lmx::CheckpointInfo> checkpoints = lmx::list_checkpoints(run);
-  return {checkpoints.empty() ? -1 : checkpoints.back().step,
-          std::max(jobs::read_status(run).step, lmx::train::last_recorded_step(run))};
+  const std::vector<CheckpointInfo> checkpoints = list_checkpoints(run);
+  return {checkpoints.empty() ? -1 : checkpoints.back().step, std::max(read_status(run).step, last_recorded_step(run))};
 }
 
 // How a start has ended.
@@ -90,9 +87,9 @@ Ending ending_of(int code, const std::string& run, FileTime begin) {
   Ending end{code, end_text(code), ""};
   std::error_code error;
   if (!end.failed() || run.empty()) return end;
-  lmx::train::note_lost_run(run, begin, end.reason);
+  note_lost_run(run, begin, end.reason);
   const FileTime written = std::filesystem::last_write_time(run + "/status.json", error);
-  const jobs::RunStatus status = jobs::read_status(run);
+  const RunStatus status = read_status(run);
   if (error || written < begin || status.state != "failed") return end;
   if (!status.reason.empty()) end.reason = status.reason.substr(0, status.reason.find('\n'));
   end.cause = status.cause;
@@ -101,9 +98,9 @@ Ending ending_of(int code, const std::string& run, FileTime begin) {
 
 // Prints a line, and writes it to the log of the run.
 void warn_in(const std::string& run, const std::string& text) {
-  if (!run.empty()) lmx::set_log_file(run + "/log.txt");
-  lmx::log_warn(text);
-  lmx::set_log_file("");
+  if (!run.empty()) set_log_file(run + "/log.txt");
+  log_warn(text);
+  set_log_file("");
 }
 
 class Supervisor {
@@ -127,7 +124,7 @@ class Supervisor {
  private:
   Ending start(int64_t ranks) {
     std::vector<std::string> words = options_.words(resume_, ranks == options_.ranks ? 0 : ranks);
-    words.insert(words.begin(), lmx::own_program());
+    words.insert(words.begin(), own_program());
     const FileTime begin = FileTime::clock::now();
     jobs::Child child(words, "", {.cores = {}, .environment = {files_.variable()}, .at_parents_end = SIGTERM});
     const int code = wait_for(child);
@@ -181,13 +178,13 @@ class Supervisor {
     best_ = {std::max(best_.saved, now.saved), std::max(best_.reached, now.reached)};
     const std::string rest = str(": ", end.reason, run_.empty() ? "" : str("; --resume ", run_, " continues it"));
     if (restart > options_.restarts)
-      throw lmx::RunError(str("[run] the run has failed again after ", lmx::plural(options_.restarts, "restart"),
-                              " (--restarts)", rest));
+      throw RunError(
+          str("[run] the run has failed again after ", plural(options_.restarts, "restart"), " (--restarts)", rest));
     if (stalled_ >= kStalledRestarts)
-      throw lmx::RunError(str("[run] ", kStalledRestarts, " restarts in a row have not come further than step ",
-                              std::max<int64_t>(best_.reached, 0),
-                              " (last checkpoint: ", best_.saved < 0 ? "none" : str("step ", best_.saved),
-                              "), so the failure would probably come back", rest));
+      throw RunError(str("[run] ", kStalledRestarts, " restarts in a row have not come further than step ",
+                         std::max<int64_t>(best_.reached, 0),
+                         " (last checkpoint: ", best_.saved < 0 ? "none" : str("step ", best_.saved),
+                         "), so the failure would probably come back", rest));
   }
 
   // Announces a restart and waits. Returns false if the user has interrupted it.
@@ -210,7 +207,7 @@ class Supervisor {
   const RestartOptions& options_;
   const jobs::SignalNote signals_;
   const jobs::OrphanReaper reaper_;
-  const lmx::train::Supervision files_;
+  const Supervision files_;
   std::string resume_;  // of the next start
   std::string run_;     // the run's folder; "" until it is known
   int64_t ranks_;       // of the last start that was not refused; 0 without --fewer-ranks
@@ -228,4 +225,4 @@ int run_with_restarts(const RestartOptions& options) {
   return Supervisor(options).run();
 }
 
-}  // namespace lmx_cli
+}  // namespace lmx::app

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-namespace lmx_cli {
+namespace lmx::app {
 
 struct RestartOptions {
   int64_t restarts = 0;  // at most
@@ -26,4 +26,4 @@ struct RestartOptions {
 // further than the starts before them.
 int run_with_restarts(const RestartOptions& options);
 
-}  // namespace lmx_cli
+}  // namespace lmx::app

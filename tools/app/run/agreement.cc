@@ -5,7 +5,7 @@
 
 #include "lmx/config.h"
 
-namespace lmx {
+namespace lmx::app {
 namespace {
 
 // Encodes as "6:recipe120:...", with lengths first, so that a text may contain anything.
@@ -104,4 +104,4 @@ void check_equal_everywhere(Communicator& comm, const std::vector<Agreed>& own) 
   }
 }
 
-}  // namespace lmx
+}  // namespace lmx::app

@@ -6,7 +6,7 @@
 
 #include "lmx/comm.h"
 
-namespace lmx {
+namespace lmx::app {
 
 // A text that must be equal on all ranks. If both texts are YAML maps, messages name the first key that differs.
 struct Agreed {
@@ -19,4 +19,4 @@ struct Agreed {
 // rank 0".
 void check_equal_everywhere(Communicator& comm, const std::vector<Agreed>& own);
 
-}  // namespace lmx
+}  // namespace lmx::app

@@ -15,7 +15,7 @@
 #include "lmx/config.h"
 #include "plugin/library.h"
 
-namespace lmx {
+namespace lmx::app {
 namespace {
 
 struct Signal {
@@ -155,4 +155,4 @@ CrashStatus::~CrashStatus() {
   delete g_status.exchange(nullptr);
 }
 
-}  // namespace lmx
+}  // namespace lmx::app

@@ -24,10 +24,8 @@
 #include "recipe/exchanger.h"
 #include "train/evaluate.h"
 
-namespace lmx {
+namespace lmx::app {
 namespace {
-
-using namespace train;
 
 // Formats the number of parameters by the first part of their names, in order of declaration.
 std::string parameter_lines(const Network& network, int64_t& total) {
@@ -228,4 +226,4 @@ DryRun dry_run(const Node& composed, const std::string& name, DatasetChecks& che
   return result;
 }
 
-}  // namespace lmx
+}  // namespace lmx::app

@@ -8,7 +8,7 @@
 #include "app/datasets/open.h"
 #include "lmx/config.h"
 
-namespace lmx {
+namespace lmx::app {
 
 struct DryRun {
   std::string text;                // the output of `lmx run --dry-run`
@@ -28,4 +28,4 @@ int64_t parameters_of(const Node& composed, const std::string& name);
 // memory that is there, or because a step has too many kernels to be counted. UserError: an invalid recipe.
 int64_t process_bytes(const Node& composed, const std::string& name);
 
-}  // namespace lmx
+}  // namespace lmx::app

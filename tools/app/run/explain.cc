@@ -11,7 +11,7 @@
 #include "config/messages.h"
 #include "recipe/recipe.h"
 
-namespace lmx {
+namespace lmx::app {
 namespace {
 
 // Returns the comment at the end of a line: after a '#' that follows white space and is not in quotes.
@@ -182,4 +182,4 @@ std::vector<ValueOrigin> explain_recipe(const Node& composed, const std::string&
   return Explanation(composed, full, files).run();
 }
 
-}  // namespace lmx
+}  // namespace lmx::app

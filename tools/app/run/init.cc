@@ -13,7 +13,7 @@
 #include "lmx/error.h"
 #include "nn/state_dict.h"
 
-namespace lmx::train {
+namespace lmx::app {
 namespace {
 
 namespace fs = std::filesystem;
@@ -187,4 +187,4 @@ std::vector<std::string> describe(const InitReport& report) {
   return lines;
 }
 
-}  // namespace lmx::train
+}  // namespace lmx::app

@@ -11,7 +11,7 @@
 #include "lmx/error.h"
 #include "runfiles/checkpoint.h"
 
-namespace lmx {
+namespace lmx::app {
 namespace {
 
 namespace fs = std::filesystem;
@@ -56,7 +56,7 @@ bool is_prepared_text(const fs::path& folder) {
 bool is_of_patterns(const std::string& output, const std::vector<std::string>& patterns, bool fields) {
   return std::any_of(patterns.begin(), patterns.end(), [&](const std::string& pattern) {
     try {
-      const std::vector<std::string> files = data::find_paths(pattern, fields);
+      const std::vector<std::string> files = find_paths(pattern, fields);
       return std::any_of(files.begin(), files.end(), [&](const auto& file) { return is_same_file(output, file); });
     } catch (const UserError&) {
       return false;  // no such text: the command reports it, if the value is a path
@@ -68,12 +68,12 @@ bool is_of_patterns(const std::string& output, const std::vector<std::string>& p
 std::string corpus_of(const std::string& output) {
   std::vector<std::string> folders;
   try {
-    folders = data::data_directories();
+    folders = data_directories();
   } catch (const UserError&) {  // HOME is not set, so there is no folder of corpora
   }
   for (const Corpus& corpus : corpora())
     for (const std::string& folder : folders)
-      if (is_of_patterns(output, data::patterns_of(corpus, folder + "/" + corpus.folder), false)) return corpus.name;
+      if (is_of_patterns(output, patterns_of(corpus, folder + "/" + corpus.folder), false)) return corpus.name;
   return "";
 }
 
@@ -116,7 +116,7 @@ void add_texts_of_runs(const fs::path& folder, std::vector<NamedInput>& to) {
     for (const auto& entry : fs::directory_iterator(runs, error)) add_texts_of_runs(entry.path(), to);
   if (!is_run(folder)) return;
   try {
-    const Node config = train::read_run_config(folder.string());
+    const Node config = read_run_config(folder.string());
     if (const Node* data = config.find("data")) add_inputs(*data, "data", to, NamedInput::texts);
   } catch (const UserError&) {  // a damaged run: the command reports it
   }
@@ -168,4 +168,4 @@ void require_no_loss(const std::string& option, const std::string& output, const
   if (!problem.empty()) throw UserError(str(option, ": ", problem));
 }
 
-}  // namespace lmx
+}  // namespace lmx::app

@@ -6,7 +6,7 @@
 
 #include "lmx/config.h"
 
-namespace lmx {
+namespace lmx::app {
 
 // A value that may name files that a command reads.
 struct NamedInput {
@@ -30,4 +30,4 @@ void require_no_loss(const std::string& option, const std::string& output, const
 // Whether a new run writes a file of this name into its folder.
 bool is_name_of_run(const std::string& name);
 
-}  // namespace lmx
+}  // namespace lmx::app

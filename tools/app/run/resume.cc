@@ -19,7 +19,7 @@
 #include "runfiles/checkpoint.h"
 #include "train/position.h"
 
-namespace lmx::train {
+namespace lmx::app {
 namespace {
 
 // Collects the leaves by path; lists count as leaves.
@@ -43,9 +43,9 @@ bool may_differ(const std::string& path) {
   return exact.contains(path);
 }
 
-std::string lines_of(const std::vector<Difference>& all) {
+std::string lines_of(const std::vector<KeyDifference>& all) {
   std::string text;
-  for (const Difference& d : all) text += str("\n  ", d.key, ": ", d.there, " there, ", d.here, " here");
+  for (const KeyDifference& d : all) text += str("\n  ", d.key, ": ", d.there, " there, ", d.here, " here");
   return text;
 }
 
@@ -113,10 +113,10 @@ std::string shape_difference(const Session& session, const StateDict& values) {
 }
 
 // Another strategy cannot continue with what ranks have kept for the run's own one: residuals, moments, or values.
-void check_ranks_keep_nothing(const TrainState& state, const std::vector<Difference>& changes) {
-  const auto of_sync = [](const Difference& d) { return d.key.starts_with("sync."); };
+void check_ranks_keep_nothing(const TrainState& state, const std::vector<KeyDifference>& changes) {
+  const auto of_sync = [](const KeyDifference& d) { return d.key.starts_with("sync."); };
   const auto found = std::find_if(changes.begin(), changes.end(), of_sync);
-  StateDict kept = train::with_prefix(state.train, train::kCommonState);
+  StateDict kept = with_prefix(state.train, kCommonState);
   for (const StateDict& rank : state.ranks) kept.insert(rank.begin(), rank.end());
   if (found == changes.end() || kept.empty()) return;
   throw UserError(str("[resume] --change ", found->key, ": the ranks have kept ", kept.begin()->first,
@@ -190,14 +190,14 @@ std::string directory_to_resume(const std::string& resume, const Recipe& recipe)
   return resume;
 }
 
-std::vector<Difference> differences(const Node& before, const Node& now) {
+std::vector<KeyDifference> differences(const Node& before, const Node& now) {
   std::map<std::string, std::string> there, here;
   collect(before, "", there);
   collect(now, "", here);
   std::set<std::string> paths;
   for (const auto& [path, value] : there) paths.insert(path);
   for (const auto& [path, value] : here) paths.insert(path);
-  std::vector<Difference> found;
+  std::vector<KeyDifference> found;
   for (const std::string& path : paths) {
     const auto a = there.find(path), b = here.find(path);
     const std::string left = a == there.end() ? "(absent)" : a->second,
@@ -252,10 +252,10 @@ Node with_batch(Node full, const BatchConfig& batch) {
 
 Resumed resume_session(Session& session, const std::string& directory, const Node& full, const RunOptions& options) {
   Resumed resumed;
-  std::vector<Difference> other;
+  std::vector<KeyDifference> other;
   const std::string recorded = recorded_data_hash(directory);
   const Node own = with_newer_keys(read_run_config(directory));
-  for (Difference& d : differences(own, full)) {
+  for (KeyDifference& d : differences(own, full)) {
     if (recorded == session.data.hash && names_a_place(d.key)) continue;
     (is_named(options.changed_keys, d.key) ? resumed.changes : other).push_back(std::move(d));
   }
@@ -278,11 +278,11 @@ Resumed resume_session(Session& session, const std::string& directory, const Nod
   check_vocabulary(get_mark(state.numbers), folder, session.data.vocabulary, directory);
   check_ranks_keep_nothing(state, resumed.changes);
   const bool same_batch = std::none_of(resumed.changes.begin(), resumed.changes.end(),
-                                       [](const Difference& d) { return d.key == "batch.global"; });
+                                       [](const KeyDifference& d) { return d.key == "batch.global"; });
   resumed.at = unpack_state(session, state, folder, same_batch);
   check_steps_left(session, resumed);
   if (session.leads()) log_info(str("resumed from ", folder));
   return resumed;
 }
 
-}  // namespace lmx::train
+}  // namespace lmx::app

@@ -43,10 +43,8 @@
 #include "train/loop/trainer.h"
 #include "train/signals.h"
 
-namespace lmx {
+namespace lmx::app {
 namespace {
-
-using namespace train;
 
 // Writes the log to log.txt during its lifetime, after the lines that an EarlyLog has kept.
 struct LogFile {
@@ -58,7 +56,7 @@ struct LogFile {
 
 std::vector<RecipeChange> changes_of(const Resumed& resumed) {
   std::vector<RecipeChange> changes;
-  for (const Difference& d : resumed.changes) changes.push_back({d.key, d.there, d.here, resumed.at.step});
+  for (const KeyDifference& d : resumed.changes) changes.push_back({d.key, d.there, d.here, resumed.at.step});
   return changes;
 }
 
@@ -106,7 +104,7 @@ RunResult result_of(const Session& s, const Trainer& trainer, const std::string&
   r.true_ppl = s.data.true_perplexity;
   r.train_seconds = at.seconds;
   r.exit_code = code;
-  r.text = train::has_text(s.recipe.data);
+  r.text = has_text(s.recipe.data);
   r.translates = s.network.model->translates();
   if (s.data.codecs.source && s.data.valid_pairs.size() > 0)
     r.sentence = s.data.codecs.source->decode(s.data.valid_pairs.source(0));
@@ -143,7 +141,7 @@ struct FirstSteps {
     if (fit) return;
     const double own = choose_preflight(s.recipe, memory, s.shared->total_steps, from > 0).on;
     const std::vector<double> all = s.comm.gather_numbers(std::span(&own, 1), "control");
-    if (std::any_of(all.begin(), all.end(), [](double on) { return on > 0; })) lmx::preflight(s, from, memory);
+    if (std::any_of(all.begin(), all.end(), [](double on) { return on > 0; })) app::preflight(s, from, memory);
   }
 };
 
@@ -321,7 +319,7 @@ template <class Look>
 auto with_advice(const Recipe& r, Look&& look) {
   try {
     return look();
-  } catch (const data::CorpusMissing& e) {
+  } catch (const CorpusMissing& e) {
     const Node* smaller = r.provenance.find("smaller");
     if (!smaller || smaller->text.empty()) throw;
     throw UserError(str(e.what(), "\n", smaller->text));
@@ -398,7 +396,7 @@ RunResult run_session(const RunPlan& plan, Session& session, const RunPlace& pla
     write_file(directory + "/config.yaml", to_yaml(plan.full));
     save_vocabulary(directory, session.data.vocabulary);
     if (session.data.codecs.target) save_text_codecs(session.data.codecs, directory);
-    if (const auto* text = dynamic_cast<const data::SubwordTokenizer*>(session.data.codecs.target.get());
+    if (const auto* text = dynamic_cast<const SubwordTokenizer*>(session.data.codecs.target.get());
         text && !plan.init.path.empty())
       carry_files(plan.init.path, *text, directory);
     if (!session.shared->costs->empty()) write_file(directory + "/" + kCostsFile, session.shared->costs->to_json());
@@ -489,4 +487,4 @@ RunResult run_recipe(const Node& composed, const std::string& name, const RunOpt
   return result;
 }
 
-}  // namespace lmx
+}  // namespace lmx::app

@@ -18,7 +18,7 @@
 #include "train/loop/trainer.h"
 #include "train/session.h"
 
-namespace lmx {
+namespace lmx::app {
 
 struct RunOptions {
   std::string resume;  // "", "auto" (the newest run of this recipe), or a run directory
@@ -55,21 +55,21 @@ struct RunResult {
 // UserError: a wrong recipe, missing data, a run that cannot be resumed. RunError: diverged, a full disk.
 RunResult run_recipe(const Node& composed, const std::string& name, const RunOptions& options);
 
-}  // namespace lmx
+}  // namespace lmx::app
 
 // Chooses the run to continue, and checks whether a recipe is still that run's.
 
-namespace lmx::train {
+namespace lmx::app {
 
 // Returns the folder that `--resume` refers to; "" to start a new run (`auto`, and there is no run to continue).
 std::string directory_to_resume(const std::string& resume, const Recipe& recipe);
 
 // A key that differs between two full recipes and affects the results of a run. Keys that may differ (threads, run.*,
 // train.steps, how often to log, ...) are excluded.
-struct Difference {
+struct KeyDifference {
   std::string key, there, here;
 };
-std::vector<Difference> differences(const Node& before, const Node& now);
+std::vector<KeyDifference> differences(const Node& before, const Node& now);
 
 // Returns whether a full recipe that was recorded earlier, by a run, a sweep or an experiment, is still the full recipe
 // `now`; both as text. The recorded recipe may be older than this lmx: a key that it lacks has its default. A key that
@@ -90,7 +90,7 @@ Node with_batch(Node full, const BatchConfig& batch);
 
 struct Resumed {
   Position at;
-  std::vector<Difference> changes;  // keys that have another value from this step on, on purpose
+  std::vector<KeyDifference> changes;  // keys that have another value from this step on, on purpose
 };
 // Loads the run's last checkpoint into `session`. A run that was killed before its first checkpoint starts from step 0.
 // For the keys that `options` name as changed, the values of the recipe are used. If no user watches the start
@@ -119,20 +119,18 @@ std::string rank_rows(const Tracer& tracer, int rank);
 // A Chrome trace of the rows of all ranks. RunError: the file cannot be written.
 void write_rank_trace(const std::string& path, const std::vector<std::string>& rows);
 
-}  // namespace lmx::train
+}  // namespace lmx::app
 
 // The lines that a run prints at its start and at its end.
 
-namespace lmx {
+namespace lmx::app {
 
 // Prints what is trained: device, ranks, parameters, batch, rules and warnings.
-void announce(const train::Session& session, const train::InitReport& init, const CommGroup& group,
-              const std::string& directory);
+void announce(const Session& session, const InitReport& init, const CommGroup& group, const std::string& directory);
 
 // Collective. Reports the memory of rank 0 and, if there are several ranks, the maximum over ranks and the bytes of a
 // step. Writes memory.json of the run.
-void report_totals(train::Session& session, const train::TrafficCounter& traffic, const std::string& directory,
-                   int64_t step);
+void report_totals(Session& session, const TrafficCounter& traffic, const std::string& directory, int64_t step);
 
 // Handles crashes: the process writes a line to stderr, and status.json no longer says "running".
 
@@ -154,4 +152,4 @@ class CrashStatus {
   CrashStatus& operator=(const CrashStatus&) = delete;
 };
 
-}  // namespace lmx
+}  // namespace lmx::app

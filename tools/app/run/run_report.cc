@@ -20,9 +20,7 @@
 #include "lmx/matmul.h"
 #include "tensor/caching_allocator.h"
 
-namespace lmx {
-
-using namespace train;
+namespace lmx::app {
 
 namespace {
 
@@ -127,9 +125,9 @@ void report_totals(Session& s, const TrafficCounter& traffic, const std::string&
   for (const std::string& line : traffic_lines(tables)) log_info("  " + line);
 }
 
-}  // namespace lmx
+}  // namespace lmx::app
 
-namespace lmx::train {
+namespace lmx::app {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -188,4 +186,4 @@ void write_rank_trace(const std::string& path, const std::vector<std::string>& r
   write_file(path, Json{{"traceEvents", all}, {"displayTimeUnit", "ms"}}.dump() + "\n");
 }
 
-}  // namespace lmx::train
+}  // namespace lmx::app

@@ -12,7 +12,7 @@
 #include "recipe/recipe.h"
 #include "schedule/schedule.h"
 
-namespace lmx {
+namespace lmx::app {
 namespace {
 
 // Kinds of which some components are built in.
@@ -260,4 +260,4 @@ Node json_schema(const std::vector<SchemaPart>& parts) {
   return root;
 }
 
-}  // namespace lmx
+}  // namespace lmx::app

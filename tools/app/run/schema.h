@@ -8,7 +8,7 @@
 #include "app/compose/compose.h"
 #include "lmx/config.h"
 
-namespace lmx {
+namespace lmx::app {
 
 // A part of a recipe with its own typed fields.
 struct SchemaPart {
@@ -47,4 +47,4 @@ struct ValueOrigin {
 std::vector<ValueOrigin> explain_recipe(const Node& composed, const std::string& name,
                                         const std::vector<MergedFile>& files);
 
-}  // namespace lmx
+}  // namespace lmx::app

@@ -8,13 +8,13 @@
 #include "lmx/launch.h"
 #include "lmx/plugin.h"
 
-namespace lmx_cli {
+namespace lmx::app {
 
 namespace fs = std::filesystem;
 
 std::optional<fs::path> shipped_folder(const std::string& name) {
   std::error_code error;
-  const fs::path root = fs::path(lmx::own_program()).parent_path().parent_path();  // <prefix>, or <source>/build
+  const fs::path root = fs::path(own_program()).parent_path().parent_path();  // <prefix>, or <source>/build
   if (const fs::path installed = root / "share" / "lmx" / name; fs::is_directory(installed, error)) return installed;
   // Without this file, the folder above is not a source tree but may be a user's folder, such as ~/recipes beside
   // ~/lmx.
@@ -34,8 +34,8 @@ std::string similar_recipe(const fs::path& given, const fs::path& shipped) {
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(shipped, error))
     if (entry.is_regular_file(error)) names.push_back(entry.path().stem().string());
-  const std::string near = lmx::nearest(given.stem().string(), names);
-  return near.empty() ? "" : lmx::str(kRecipes, near, ".yaml");
+  const std::string near = nearest(given.stem().string(), names);
+  return near.empty() ? "" : str(kRecipes, near, ".yaml");
 }
 
 }  // namespace
@@ -52,26 +52,26 @@ std::string recipe_file(const std::string& given) {
   const bool own_folder = in_recipes ? fs::exists("recipes", error) : given.find('/') != std::string::npos;
   const std::string near = own_folder ? "" : similar_recipe(given, *shipped);
   if (near.empty()) return given;
-  throw lmx::UserError(lmx::str("there is no recipe ", given, " (did you mean '", near, "'?)"));
+  throw UserError(str("there is no recipe ", given, " (did you mean '", near, "'?)"));
 }
 
 std::string recipe_name(const std::string& file) {
   const auto shipped = shipped_folder("recipes");
   const fs::path inside = shipped ? fs::path(file).lexically_relative(*shipped) : fs::path();
   if (inside.empty() || *inside.begin() == "..") return file;
-  const std::string name = lmx::str(kRecipes, inside.string());
+  const std::string name = str(kRecipes, inside.string());
   return recipe_file(name) == file ? name : file;
 }
 
-lmx::ComposeOptions with_plugins(lmx::ComposeOptions options) {
-  for (const lmx::PluginInfo& plugin : lmx::Registry::instance().list()) {
+ComposeOptions with_plugins(ComposeOptions options) {
+  for (const PluginInfo& plugin : Registry::instance().list()) {
     const std::filesystem::path folder = std::filesystem::path(plugin.path).parent_path() / "recipes";
     std::error_code error;
     if (std::filesystem::is_directory(folder, error)) options.search_path.push_back(folder.string());
   }
   if (const auto shipped = shipped_folder("recipes")) options.search_path.push_back(shipped->string());
-  options.default_of = lmx::default_of;
+  options.default_of = default_of;
   return options;
 }
 
-}  // namespace lmx_cli
+}  // namespace lmx::app

@@ -8,7 +8,7 @@
 #include "app/compose/compose.h"
 #include "lmx/config.h"
 
-namespace lmx_cli {
+namespace lmx::app {
 
 // Returns the folder `name` ("recipes", "experiments") of the source tree that this program was built in, or of the
 // prefix that it is installed in. nullopt: lmx was installed without it.
@@ -24,6 +24,6 @@ std::string recipe_name(const std::string& file);
 // Adds the settings of lmx and its plugins to `options`: the search path gets the folders `recipes` beside plugins and,
 // last, the recipes that lmx ships; `${key}` may refer to the default of a field. REQUIRES: the registry has been
 // filled.
-lmx::ComposeOptions with_plugins(lmx::ComposeOptions options);
+ComposeOptions with_plugins(ComposeOptions options);
 
-}  // namespace lmx_cli
+}  // namespace lmx::app

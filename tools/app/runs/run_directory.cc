@@ -22,7 +22,7 @@
 #include "runfiles/checkpoint.h"
 #include "runfiles/metrics.h"
 
-namespace lmx::train {
+namespace lmx::app {
 namespace {
 
 namespace fs = std::filesystem;
@@ -390,4 +390,4 @@ std::vector<std::string> NewFolder::finish() {
   return names_;
 }
 
-}  // namespace lmx::train
+}  // namespace lmx::app

@@ -18,7 +18,7 @@
 #include "lmx/data.h"
 #include "lmx/plugin.h"
 
-namespace lmx::train {
+namespace lmx::app {
 
 // Creates the run's folder: `wanted` if given (it must not exist, or be empty), otherwise runs/<recipe>/<date-time>
 // with a suffix if that exists. Two runs that start at the same time get different folders. UserError: `wanted` is in
@@ -128,4 +128,4 @@ class NewFolder {
   bool finished_ = false;
 };
 
-}  // namespace lmx::train
+}  // namespace lmx::app

@@ -12,7 +12,7 @@
 #include "nn/state_dict.h"
 #include "runfiles/checkpoint.h"
 
-namespace lmx::train {
+namespace lmx::app {
 
 std::string find_checkpoint(const std::string& directory, const std::string& which) {
   const std::vector<CheckpointInfo> all = list_checkpoints(directory);
@@ -145,4 +145,4 @@ void check_one_vocabulary(const VocabularyMark& a, const std::string& checkpoint
                       "; only checkpoints of one vocabulary have an average"));
 }
 
-}  // namespace lmx::train
+}  // namespace lmx::app

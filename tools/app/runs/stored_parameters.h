@@ -11,7 +11,7 @@
 #include "lmx/parameters.h"
 #include "runfiles/vocabulary_mark.h"
 
-namespace lmx::train {
+namespace lmx::app {
 
 // Returns the folder of checkpoint "last", "best" or a step. UserError: there is none; the message lists the
 // checkpoints.
@@ -65,4 +65,4 @@ struct InitReport {
   bool nothing() const { return path.empty() && frozen.empty(); }
 };
 
-}  // namespace lmx::train
+}  // namespace lmx::app

@@ -10,7 +10,7 @@
 #include "base/output_file.h"
 #include "lmx/error.h"
 
-namespace lmx::train {
+namespace lmx::app {
 namespace {
 
 namespace fs = std::filesystem;
@@ -81,4 +81,4 @@ std::optional<Restart> restart_of_this_start() {
   return Restart{json.at("number"), json.at("of"), json.at("ranks"), json.at("reason")};
 }
 
-}  // namespace lmx::train
+}  // namespace lmx::app

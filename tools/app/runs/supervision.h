@@ -8,7 +8,7 @@
 #include <string>
 #include <utility>
 
-namespace lmx::train {
+namespace lmx::app {
 
 // One restart of a run, as provenance.json records it.
 struct Restart {
@@ -39,4 +39,4 @@ void report_run(const std::string& directory);
 bool is_supervised();
 std::optional<Restart> restart_of_this_start();
 
-}  // namespace lmx::train
+}  // namespace lmx::app

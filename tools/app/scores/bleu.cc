@@ -11,10 +11,8 @@
 #include "config/messages.h"
 #include "lmx/error.h"
 
-namespace lmx {
+namespace lmx::app {
 namespace {
-
-using namespace data;
 
 constexpr size_t kOrder = 4;
 
@@ -52,9 +50,10 @@ class Numbering {
   std::unordered_map<std::string, int32_t> numbers_;
 };
 
-class Words {
+class Segmenter {
  public:
-  explicit Words(const BleuOptions& options) : options_(options), tokenize_(find_score_tokenizer(options.tokenizer)) {}
+  explicit Segmenter(const BleuOptions& options)
+      : options_(options), tokenize_(find_score_tokenizer(options.tokenizer)) {}
   std::vector<std::string> of(const std::string& line) const {
     std::string text = options_.lower_case ? lower_case(line) : line;
     text.resize(trim_end(text).size());
@@ -68,7 +67,7 @@ class Words {
 };
 
 Statistics count_line(const std::string& hypothesis, const std::vector<const std::string*>& references,
-                      const Words& words) {
+                      const Segmenter& words) {
   Numbering numbering;
   const std::vector<int32_t> ids = numbering.ids(words.of(hypothesis));
   std::array<NGrams, kOrder> most;  // the largest count of each n-gram in any reference
@@ -179,7 +178,7 @@ class Bleu final : public CorpusMetric {
 
  private:
   BleuOptions options_;
-  Words words_;
+  Segmenter words_;
 };
 
 }  // namespace
@@ -189,7 +188,7 @@ const std::vector<std::string>& bleu_smoothings() {
   return names;
 }
 
-void data::check_score_lines(const Lines& hypothesis, std::span<const Lines> references) {
+void check_score_lines(const Lines& hypothesis, std::span<const Lines> references) {
   if (references.empty()) throw UserError("[bleu] there is no reference to compare with");
   if (hypothesis.empty()) throw UserError("[bleu] there is nothing to score: the hypothesis has no lines");
   for (size_t r = 0; r < references.size(); ++r)
@@ -228,9 +227,9 @@ std::string multi_bleu_text(const BleuScore& score) {
          formatted("%.1f/%.1f/%.1f/%.1f (BP=%.3f, ratio=%.3f, hyp_len=%lld, ref_len=%lld)", score);
 }
 
-}  // namespace lmx
+}  // namespace lmx::app
 
-namespace lmx::data {
+namespace lmx::app {
 namespace {
 
 // Calls visit(ids, count in a, count in b) for each n-gram in either.
@@ -291,4 +290,4 @@ int64_t shared(const NGrams& a, const NGrams& b) {
   return sum;
 }
 
-}  // namespace lmx::data
+}  // namespace lmx::app

@@ -12,7 +12,7 @@
 
 #include "app/text/utf8.h"
 
-namespace lmx {
+namespace lmx::app {
 
 struct BleuOptions {
   std::string tokenizer = "13a";       // 13a, intl, char, zh, none (words are separated by white space)
@@ -61,11 +61,11 @@ struct ChrfOptions {
 // sacreBLEU 2's counting rules. Of several references, the best one of each sentence counts. UserError: as bleu().
 double chrf(const Lines& hypothesis, std::span<const Lines> references, const ChrfOptions& options = {});
 
-}  // namespace lmx
+}  // namespace lmx::app
 
 // Counts of the n-grams of one sentence.
 
-namespace lmx::data {
+namespace lmx::app {
 
 struct NGram {
   static constexpr size_t kLongest = 6;
@@ -102,4 +102,4 @@ ScoreTokenizer find_score_tokenizer(const std::string& name);
 // once.
 std::string split_compounds(std::string_view line);
 
-}  // namespace lmx::data
+}  // namespace lmx::app

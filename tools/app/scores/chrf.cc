@@ -8,10 +8,8 @@
 #include "app/text/utf8.h"
 #include "lmx/error.h"
 
-namespace lmx {
+namespace lmx::app {
 namespace {
-
-using namespace data;
 
 struct Order {
   int64_t hypothesis = 0, reference = 0, shared = 0;
@@ -144,4 +142,4 @@ std::unique_ptr<CorpusMetric> make_chrf(const ChrfOptions& options) {
   return std::make_unique<Chrf>(options);
 }
 
-}  // namespace lmx
+}  // namespace lmx::app

@@ -8,7 +8,7 @@
 #include "config/messages.h"
 #include "lmx/error.h"
 
-namespace lmx::data {
+namespace lmx::app {
 namespace {
 
 using Words = std::vector<std::string>;
@@ -196,4 +196,4 @@ std::string split_compounds(std::string_view line) {
   return out;
 }
 
-}  // namespace lmx::data
+}  // namespace lmx::app

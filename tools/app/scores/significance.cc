@@ -11,10 +11,8 @@
 #include "app/scores/translation_scores.h"
 #include "lmx/error.h"
 
-namespace lmx {
+namespace lmx::app {
 namespace {
-
-using data::NumpyRandom;
 
 void add(std::vector<double>& sums, std::span<const double> terms) {
   for (size_t k = 0; k < sums.size(); ++k) sums[k] += terms[k];
@@ -127,9 +125,9 @@ PairedScore paired_randomization(const CorpusMetric& metric, const SentenceStati
   return result;
 }
 
-}  // namespace lmx
+}  // namespace lmx::app
 
-namespace lmx::data {
+namespace lmx::app {
 namespace {
 
 // SeedSequence: hashes the seed's 32-bit words into a pool of four words, and hashes the pool into the generator's
@@ -223,4 +221,4 @@ bool NumpyRandom::Bits::next() {
   return (buffer_ & 1) != 0;
 }
 
-}  // namespace lmx::data
+}  // namespace lmx::app

@@ -13,10 +13,9 @@
 #include "app/text/utf8.h"
 #include "lmx/error.h"
 
-namespace lmx {
+namespace lmx::app {
 namespace {
 
-using namespace data;
 using WordIds = std::vector<int32_t>;
 
 constexpr int64_t kLongestShift = 10;      // words
@@ -262,4 +261,4 @@ std::unique_ptr<CorpusMetric> make_ter(const TerOptions& options) {
   return std::make_unique<Ter>(options);
 }
 
-}  // namespace lmx
+}  // namespace lmx::app

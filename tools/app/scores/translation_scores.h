@@ -11,7 +11,7 @@
 
 #include "app/scores/bleu.h"
 
-namespace lmx {
+namespace lmx::app {
 
 // The contribution of each sentence to the sums: row i contains the `width` numbers of sentence i.
 struct SentenceStatistics {
@@ -77,12 +77,12 @@ PairedScore paired_bootstrap(const CorpusMetric& metric, const SentenceStatistic
 PairedScore paired_randomization(const CorpusMetric& metric, const SentenceStatistics& baseline,
                                  const SentenceStatistics& system, int64_t trials = 10000, uint64_t seed = kScoreSeed);
 
-}  // namespace lmx
+}  // namespace lmx::app
 
 // The random numbers of numpy.random.default_rng(seed): the generator PCG64 (O'Neill 2014, XSL-RR 128/64), seeded by
 // NumPy's SeedSequence. Translation scores use them for resampling, so intervals and p-values equal sacreBLEU's.
 
-namespace lmx::data {
+namespace lmx::app {
 
 class NumpyRandom {
  public:
@@ -113,4 +113,4 @@ class NumpyRandom {
   uint32_t half_ = 0;
 };
 
-}  // namespace lmx::data
+}  // namespace lmx::app

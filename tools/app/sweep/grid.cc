@@ -14,21 +14,18 @@
 #include "lmx/error.h"
 #include "lmx/random.h"
 
-namespace lmx_cli::sweeps {
+namespace lmx::app::sweep {
 namespace {
-
-using lmx::str;
-using lmx::UserError;
 
 std::string drawn_number(const Axis& axis, double uniform) {
   const auto [low, high] = *axis.interval;
   const double value = axis.logarithmic ? low * std::pow(high / low, uniform) : low + (high - low) * uniform;
-  return lmx::format("%.4g", value);
+  return format("%.4g", value);
 }
 
 // Values that a recipe reads alike have one meaning: 0.001 and 1e-3, true and True.
 std::string meaning_of(const std::string& value) {
-  if (const auto number = lmx::parse_double(value)) return lmx::number_text(*number == 0 ? 0 : *number);
+  if (const auto number = parse_double(value)) return number_text(*number == 0 ? 0 : *number);
   std::string lower = value;
   std::transform(lower.begin(), lower.end(), lower.begin(), [](unsigned char c) { return std::tolower(c); });
   return lower == "true" || lower == "false" ? lower : value;
@@ -50,7 +47,7 @@ void check_axis(const Axis& axis, const std::string& place) {
   }
 }
 
-void note_places(const lmx::SweepAxis& axis, std::map<std::string, lmx::OverridePlace>& places) {
+void note_places(const SweepAxis& axis, std::map<std::string, OverridePlace>& places) {
   if (axis.key_mark.file.empty()) return;
   const bool each = axis.marks.size() == axis.values.size();
   for (size_t i = 0; i < axis.values.size(); ++i)
@@ -60,9 +57,9 @@ void note_places(const lmx::SweepAxis& axis, std::map<std::string, lmx::Override
 
 }  // namespace
 
-Space read_space(const std::string& recipe_file, const lmx::ComposeOptions& options) {
+Space read_space(const std::string& recipe_file, const ComposeOptions& options) {
   Space space;
-  for (const lmx::SweepAxis& found : lmx::sweep_axes(recipe_file, options)) {
+  for (const SweepAxis& found : sweep_axes(recipe_file, options)) {
     note_places(found, space.places);
     if (found.deletes || (!found.interval && found.values.size() == 1)) {
       space.fixed.push_back(found.override_of(found.values.empty() ? "" : found.values[0]));
@@ -70,7 +67,7 @@ Space read_space(const std::string& recipe_file, const lmx::ComposeOptions& opti
     }
     Axis axis{found.key, found.values, found.interval, false};
     for (const std::string& tag : found.tags) axis.logarithmic = axis.logarithmic || tag == "log";
-    check_axis(axis, found.key_mark.file.empty() ? "" : lmx::to_string(found.key_mark) + ": ");
+    check_axis(axis, found.key_mark.file.empty() ? "" : to_string(found.key_mark) + ": ");
     space.axes.push_back(std::move(axis));
   }
   return space;
@@ -99,7 +96,7 @@ std::vector<Place> grid(const std::vector<Axis>& axes) {
 std::vector<Place> draw(const std::vector<Axis>& axes, int64_t count, int64_t seed) {
   std::vector<Place> places;
   std::set<Place> seen;
-  const lmx::RandomKey key = lmx::RandomKey(static_cast<uint64_t>(seed)).fold("sweep");
+  const RandomKey key = RandomKey(static_cast<uint64_t>(seed)).fold("sweep");
   if (count > static_cast<int64_t>(kMostPoints))
     throw UserError(str("[sweep] --random ", count, ": a sweep has at most ", kMostPoints, " points"));
   // A space with enough points needs few tries. A space with too few points is refused after this number.
@@ -107,7 +104,7 @@ std::vector<Place> draw(const std::vector<Axis>& axes, int64_t count, int64_t se
   for (int64_t i = 0; i < tries && static_cast<int64_t>(places.size()) < count; ++i) {
     Place place;
     for (size_t a = 0; a < axes.size(); ++a) {
-      const lmx::RandomKey own = key.fold(a);
+      const RandomKey own = key.fold(a);
       const auto index = static_cast<uint64_t>(i);
       place.push_back(axes[a].interval ? drawn_number(axes[a], own.uniform(index))
                                        : axes[a].values[own.below(index, axes[a].values.size())]);
@@ -120,17 +117,16 @@ std::vector<Place> draw(const std::vector<Axis>& axes, int64_t count, int64_t se
   return places;
 }
 
-}  // namespace lmx_cli::sweeps
+}  // namespace lmx::app::sweep
 
 // The points of a sweep, from overrides with several values.
 
-namespace lmx {
+namespace lmx::app {
 namespace {
 
 using config::at;
-using config::Override;
 
-SweepAxis axis_of(const Override& o, const config::Sources& sources) {
+SweepAxis axis_of(const Override& o, const Sources& sources) {
   SweepAxis axis;
   axis.key = o.full_key();
   axis.deletes = o.kind == Override::Kind::remove;
@@ -141,13 +137,12 @@ SweepAxis axis_of(const Override& o, const config::Sources& sources) {
   }
   if (axis.deletes) throw UserError(str(at(o.mark), "a deletion cannot be swept: '", o.key, "' is there or it is not"));
   axis.tags = o.sweep->tags;
-  for (const config::Term& term : o.sweep->terms) axis.values.push_back(term.text);
-  if (o.sweep->kind == config::Sweep::Kind::interval) axis.interval = {o.sweep->begin, o.sweep->end};
-  if (o.sweep->kind == config::Sweep::Kind::glob) {
+  for (const Term& term : o.sweep->terms) axis.values.push_back(term.text);
+  if (o.sweep->kind == Sweep::Kind::interval) axis.interval = {o.sweep->begin, o.sweep->end};
+  if (o.sweep->kind == Sweep::Kind::glob) {
     const std::vector<std::string> options = sources.options(o.key);
     for (const std::string& name : options)
-      if (config::matches_glob(name, o.sweep->include) && !config::matches_glob(name, o.sweep->exclude))
-        axis.values.push_back(name);
+      if (matches_glob(name, o.sweep->include) && !matches_glob(name, o.sweep->exclude)) axis.values.push_back(name);
     if (options.empty())
       throw UserError(str(at(o.mark), "glob() chooses among the options of a group, and there is no group '", o.key,
                           "'", did_you_mean(o.key, sources.groups())));
@@ -159,21 +154,21 @@ SweepAxis axis_of(const Override& o, const config::Sources& sources) {
 
 // The axis of one entry of `sweep: {params: {optimizer.lr: "1e-3,3e-3", seed: [1, 2]}}`. The entry is parsed as an
 // override.
-SweepAxis axis_of_param(const std::string& key, const Node& value, const config::Sources& sources) {
+SweepAxis axis_of_param(const std::string& key, const Node& value, const Sources& sources) {
   if (value.kind == Node::Kind::list && value.items.empty())
     throw UserError(str(at(value.mark, "sweep.params"), key, " has no values; an empty list as its value is [[]]"));
   std::vector<std::string> texts;
   std::vector<Mark> marks;
   for (const Node& item : value.items) {
-    texts.push_back(config::value_text(item));
+    texts.push_back(value_text(item));
     marks.push_back(item.mark);
   }
   if (marks.empty()) marks.push_back(value.mark);
   const std::string text = value.kind == Node::Kind::list     ? config::join(texts, ",")
                            : value.kind == Node::Kind::scalar ? value.text
-                                                              : config::value_text(value);
+                                                              : value_text(value);
   try {
-    SweepAxis axis = axis_of(config::parse_override(str(key, "=", text)), sources);
+    SweepAxis axis = axis_of(parse_override(str(key, "=", text)), sources);
     axis.key_mark = config::key_place(value);
     axis.marks = std::move(marks);
     return axis;
@@ -182,7 +177,7 @@ SweepAxis axis_of_param(const std::string& key, const Node& value, const config:
   }
 }
 
-std::vector<SweepAxis> recipe_axes(const Node* params, const config::Sources& sources) {
+std::vector<SweepAxis> recipe_axes(const Node* params, const Sources& sources) {
   if (!params) return {};
   if (params->kind != Node::Kind::map)
     throw UserError(str(at(params->mark, "sweep.params"),
@@ -211,11 +206,10 @@ struct SweepParts {
 };
 
 SweepParts read_sweep(const std::string& recipe_file, const ComposeOptions& options) {
-  config::Inputs inputs(recipe_file, options.search_path);
+  Inputs inputs(recipe_file, options.search_path);
   const auto axes_with = [&](const Node* params) {
     std::vector<SweepAxis> more;
-    for (const std::string& text : options.overrides)
-      more.push_back(axis_of(config::parse_override(text), inputs.sources));
+    for (const std::string& text : options.overrides) more.push_back(axis_of(parse_override(text), inputs.sources));
     return merged(recipe_axes(params, inputs.sources), std::move(more));
   };
   ComposeOptions first = options;  // the first value of each axis, which decides which files are merged
@@ -228,8 +222,8 @@ SweepParts read_sweep(const std::string& recipe_file, const ComposeOptions& opti
   }
   inputs.add(first);
   Node tree = Node::map();
-  for (const config::MergeStep& step : config::expand_defaults(inputs.recipe, inputs.sources, inputs.groups).steps)
-    config::merge_at(tree, step.package, step.source->content);
+  for (const MergeStep& step : expand_defaults(inputs.recipe, inputs.sources, inputs.groups).steps)
+    merge_at(tree, step.package, step.source->content);
   const Node* section = tree.find("sweep");
   return {section ? *section : Node(), axes_with(section ? section->find("params") : nullptr)};
 }
@@ -266,4 +260,4 @@ std::vector<std::vector<std::string>> sweep_grid(const std::vector<SweepAxis>& a
   return points;
 }
 
-}  // namespace lmx
+}  // namespace lmx::app

@@ -11,7 +11,7 @@
 #include "app/compose/compose.h"
 #include "lmx/config.h"
 
-namespace lmx_cli::sweeps {
+namespace lmx::app::sweep {
 
 // The axes of a sweep, and the overrides of its points.
 
@@ -30,12 +30,12 @@ struct Space {
   std::vector<Axis> axes;
   std::vector<std::string> fixed;
   // Positions in the recipe of its overrides, by override text; for an interval, by the name of its axis.
-  std::map<std::string, lmx::OverridePlace> places;
+  std::map<std::string, OverridePlace> places;
 };
 
 // Reads `sweep.params` of the recipe and its files, and the overrides of the command line. UserError: an override that
 // cannot be read.
-Space read_space(const std::string& recipe_file, const lmx::ComposeOptions& options);
+Space read_space(const std::string& recipe_file, const ComposeOptions& options);
 
 // One point: a value of each axis.
 using Place = std::vector<std::string>;
@@ -49,9 +49,9 @@ std::vector<Place> grid(const std::vector<Axis>& axes);
 // points.
 std::vector<Place> draw(const std::vector<Axis>& axes, int64_t count, int64_t seed);
 
-}  // namespace lmx_cli::sweeps
+}  // namespace lmx::app::sweep
 
-namespace lmx {
+namespace lmx::app {
 
 // The values that one override of a sweep gives to its key.
 struct SweepAxis {
@@ -78,4 +78,4 @@ std::vector<SweepAxis> sweep_axes(const std::string& recipe_file, const ComposeO
 // runs.
 std::vector<std::vector<std::string>> sweep_grid(const std::vector<SweepAxis>& axes, size_t limit = 100'000);
 
-}  // namespace lmx
+}  // namespace lmx::app

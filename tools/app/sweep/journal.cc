@@ -22,12 +22,10 @@
 #include "base/clock.h"
 #include "lmx/error.h"
 
-namespace lmx_cli::sweeps {
+namespace lmx::app::sweep {
 namespace {
 
 using Json = nlohmann::ordered_json;
-using lmx::str;
-using lmx::UserError;
 
 size_t point_of(const Plan& plan, const std::string& id) {
   const size_t point = plan.index_of(id);
@@ -100,7 +98,7 @@ void Standing::apply(const Plan& plan, const std::string& line, const std::strin
 Standing read_standing(const Plan& plan, const std::string& directory) {
   const std::string path = directory + "/journal.jsonl";
   Standing standing{std::vector<State>(plan.points.size()), {}, 0};
-  const std::string text = jobs::read_text(path);
+  const std::string text = read_text(path);
   size_t begin = 0, number = 1;
   for (size_t end; (end = text.find('\n', begin)) != std::string::npos; begin = end + 1)
     standing.apply(plan, text.substr(begin, end - begin), str(path, ":", number++));
@@ -137,15 +135,15 @@ Outcome outcome_named(const std::string& name) {
 namespace {}  // namespace
 
 Journal::Journal(const Plan& plan, const std::string& directory) : plan_(plan), path_(directory + "/journal.jsonl") {
-  static_cast<void>(jobs::read_lines(path_));  // removes an incomplete last line
+  static_cast<void>(read_journal(path_));  // removes an incomplete last line
   standing_ = read_standing(plan, directory);
 }
 
 void Journal::write(const Json& event) {
-  Json json{{"time", lmx::local_time("%Y-%m-%dT%H:%M:%S%z")}};
+  Json json{{"time", local_time("%Y-%m-%dT%H:%M:%S%z")}};
   json.update(event);
   const std::string text = json.dump(-1, ' ', false, Json::error_handler_t::replace);
-  jobs::append_line(path_, text);
+  append_line(path_, text);
   standing_.apply(plan_, text, path_);
 }
 
@@ -194,7 +192,7 @@ namespace {
 // Returns the value of the last line like "valid ppl 97.30" that the run printed.
 std::optional<double> printed(const Metric& metric, const std::string& log) {
   const std::string key = metric.text() + " ";
-  std::istringstream lines(jobs::read_text(log));
+  std::istringstream lines(read_text(log));
   std::optional<double> value;
   for (std::string line; std::getline(lines, line);) {
     if (!line.starts_with(key)) continue;
@@ -220,7 +218,7 @@ std::string last_error(const std::string& log) {
   constexpr size_t kBelow = 20;  // lines of a launcher that follow the message of its program
   const std::string mark = "error: ";
   std::vector<std::string> lines;
-  std::istringstream text(jobs::read_text(log));
+  std::istringstream text(read_text(log));
   for (std::string line; std::getline(text, line);) lines.push_back(line);
   size_t last = lines.size();
   while (last > 0 && lines[last - 1].find(mark) == std::string::npos) --last;
@@ -241,9 +239,9 @@ Judgement judge(const jobs::Ended& ended, const std::string& run, const std::str
   if (code == 128 + SIGKILL) return {Outcome::preempted, "killed from outside"};
   if (code == 128 + SIGTERM || code == 128 + SIGINT)
     return {Outcome::preempted, code == 128 + SIGINT ? "SIGINT from outside" : "SIGTERM from outside"};
-  if (code > 128) return {Outcome::failed, lmx::str("ended by signal ", code - 128, ", ", last_error(log))};
+  if (code > 128) return {Outcome::failed, str("ended by signal ", code - 128, ", ", last_error(log))};
   const bool told = status.state == "failed" && !status.reason.empty();
-  const std::string reason = told ? status.reason : lmx::str("exit code ", code, ": ", last_error(log));
+  const std::string reason = told ? status.reason : str("exit code ", code, ": ", last_error(log));
   if (status.diverged()) return {Outcome::diverged, reason};
   const bool refused =
       reason.find("[memory]") != std::string::npos && reason.find("cannot allocate") != std::string::npos;
@@ -308,13 +306,12 @@ Words keys_of(const std::string& split) {
 void check_metric(const Metric& metric, const Halving& halving) {
   if (!in(kSplits, metric.split))
     throw UserError(str("[sweep] metric ", metric.split, ".", metric.key, ": there is no split '", metric.split, "'",
-                        lmx::did_you_mean(metric.split, kSplits), "; there are ", joined(kSplits)));
+                        did_you_mean(metric.split, kSplits), "; there are ", joined(kSplits)));
   const Words keys = keys_of(metric.split);
   const bool named = metric.split == "rank" || metric.key.find('/') != std::string::npos;
   if (!named && !in(keys, metric.key))
     throw UserError(str("[sweep] metric ", metric.split, ".", metric.key, ": records of split ", metric.split,
-                        " have no '", metric.key, "'", lmx::did_you_mean(metric.key, keys), "; they have ",
-                        joined(keys)));
+                        " have no '", metric.key, "'", did_you_mean(metric.key, keys), "; they have ", joined(keys)));
   if (halving.eta > 0 && in(kTranslation, metric.key))
     throw UserError(str("[sweep] metric ", metric.split, ".", metric.key,
                         " is there once a run has ended, so that halving cannot go by it; take valid.ppl"));
@@ -373,7 +370,7 @@ std::string why_no_rung(const Plan& plan) {
   const auto shorter = [](const Point& a, const Point& b) { return a.steps < b.steps; };
   const int64_t longest = std::max_element(plan.points.begin(), plan.points.end(), shorter)->steps;
   if (longest == 0 || h.min < longest) return "";
-  return lmx::str("all points have ended by then: min is ", h.min, ", train.steps ", longest);
+  return str("all points have ended by then: min is ", h.min, ", train.steps ", longest);
 }
 
 std::vector<size_t> losers(const Plan& plan, const std::vector<State>& states) {
@@ -392,4 +389,4 @@ std::vector<size_t> losers(const Plan& plan, const std::vector<State>& states) {
   return points;
 }
 
-}  // namespace lmx_cli::sweeps
+}  // namespace lmx::app::sweep

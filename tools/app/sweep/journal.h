@@ -12,7 +12,7 @@
 #include "app/records/records.h"
 #include "app/sweep/plan.h"
 
-namespace lmx_cli::sweeps {
+namespace lmx::app::sweep {
 
 // How a point ended, and the result of its run.
 
@@ -29,9 +29,6 @@ struct Judgement {
 
 // Determines the outcome from the exit code, the run's status.json and the last error in its log.
 Judgement judge(const jobs::Ended& ended, const std::string& run, const std::string& log);
-
-using jobs::read_status;
-using jobs::RunStatus;
 
 // Returns the current metric of a run; nothing if it has none yet, or none that is finite.
 std::optional<double> read_metric(const Metric& metric, const std::string& run, const std::string& log);
@@ -113,4 +110,4 @@ std::string why_no_rung(const Plan& plan);
 // point that failed or has no value is last.
 std::vector<size_t> losers(const Plan& plan, const std::vector<State>& states);
 
-}  // namespace lmx_cli::sweeps
+}  // namespace lmx::app::sweep

@@ -17,12 +17,8 @@
 #include "lmx/log.h"
 #include "recipe/recipe.h"
 
-namespace lmx_cli::sweeps {
+namespace lmx::app::sweep {
 namespace {
-
-using lmx::Node;
-using lmx::str;
-using lmx::UserError;
 
 // `sweep:` of a recipe. read_space() reads `params` together with the overrides.
 struct SweepSection {
@@ -30,12 +26,12 @@ struct SweepSection {
   std::string metric = "valid.ppl";
   bool maximize = false;
   int64_t random = 0;
-  void fields(lmx::Fields& f) {
+  void fields(Fields& f) {
     f.subtree("params", params, "axes: a key of the recipe and its values, as on the command line or as a list");
     f.subtree("seeds", seeds, "number of seeds for each configuration, or a list of seeds");
     f.field("metric", metric, "the value to compare: split.key of metrics.jsonl");
     f.field("maximize", maximize, "larger values of the metric are better");
-    f.field("random", random, "points drawn at random; 0: every combination", lmx::kNonNegative);
+    f.field("random", random, "points drawn at random; 0: every combination", kNonNegative);
     f.subtree("halving", halving, "{eta: 3, min: STEPS}: successive halving");
   }
 };
@@ -67,14 +63,14 @@ auto placed(const Node& node, const Read& read) {
 
 }  // namespace
 
-lmx::SchemaPart sweep_schema() {
-  return {"sweep", "", {}, lmx::describe_config<SweepSection>()};
+SchemaPart sweep_schema() {
+  return {"sweep", "", {}, describe_config<SweepSection>()};
 }
 
 Metric parse_metric(const std::string& text, bool maximize) {
   std::string words = text;
   std::replace(words.begin(), words.end(), ' ', '.');
-  std::vector<std::string> parts = lmx::config::split(words, '.');
+  std::vector<std::string> parts = config::split(words, '.');
   parts.erase(std::remove(parts.begin(), parts.end(), ""), parts.end());
   if (parts.size() == 1) parts.insert(parts.begin(), "valid");
   if (parts.size() != 2)
@@ -84,14 +80,14 @@ Metric parse_metric(const std::string& text, bool maximize) {
 
 Halving parse_halving(const std::string& text) {
   Halving halving;
-  for (const std::string& part : lmx::config::split(text, ',')) {
+  for (const std::string& part : config::split(text, ',')) {
     const size_t equals = part.find('=');
     const std::string name = part.substr(0, equals);
     const std::vector<std::string> known{"eta", "min"};
     if (std::find(known.begin(), known.end(), name) == known.end())
       throw UserError(str("[sweep] halving has the keys eta and min, as in eta=3,min=100; got '", name, "'",
-                          lmx::did_you_mean(name, known)));
-    const auto value = lmx::parse_int(equals == std::string::npos ? "" : part.substr(equals + 1));
+                          did_you_mean(name, known)));
+    const auto value = parse_int(equals == std::string::npos ? "" : part.substr(equals + 1));
     if (!value) throw UserError(str("[sweep] halving: ", name, " needs a whole number, as in eta=3,min=100"));
     (name == "eta" ? halving.eta : halving.min) = *value;
   }
@@ -105,12 +101,12 @@ Halving parse_halving(const std::string& text) {
 }
 
 std::vector<int64_t> parse_seeds(const std::string& text) {
-  std::vector<std::string> parts = lmx::config::split(text, ',');
+  std::vector<std::string> parts = config::split(text, ',');
   const bool list = parts.size() > 1;
   if (list && parts.back().empty()) parts.pop_back();
   std::vector<int64_t> seeds;
   for (const std::string& part : parts) {
-    const auto seed = lmx::parse_int(part);
+    const auto seed = parse_int(part);
     if (!seed || (!list && *seed < 1))
       throw UserError(str("[sweep] seeds are a number of them, 3, or a list, 1,5,9; got '", text, "'"));
     if (std::find(seeds.begin(), seeds.end(), *seed) != seeds.end())
@@ -125,8 +121,8 @@ std::vector<int64_t> parse_seeds(const std::string& text) {
   return seeds;
 }
 
-lmx::ComposeOptions compose_options(const Request& request) {
-  lmx::ComposeOptions options;
+ComposeOptions compose_options(const Request& request) {
+  ComposeOptions options;
   options.overrides = request.overrides;
   options.search_path = request.config_dirs;
   return with_plugins(options);
@@ -134,8 +130,8 @@ lmx::ComposeOptions compose_options(const Request& request) {
 
 Request make_request(Request base, const Given& given) {
   SweepSection section;
-  const Node node = lmx::sweep_section(base.recipe, compose_options(base));
-  if (node.kind != Node::Kind::null) section = lmx::read_config<SweepSection>(node, "sweep");
+  const Node node = sweep_section(base.recipe, compose_options(base));
+  if (node.kind != Node::Kind::null) section = read_config<SweepSection>(node, "sweep");
   base.random = given.random.value_or(section.random);
   const bool maximize = given.maximize.value_or(section.maximize);
   if (given.seeds)
@@ -246,17 +242,17 @@ void add_once(std::vector<std::string>& lines, const std::string& line) {
 
 // How a point is composed.
 struct Composition {
-  lmx::ComposeOptions options;
+  ComposeOptions options;
   int64_t ranks = 0;
 };
 Composition composition_of(const Plan& plan, const Point& point, const Space& space) {
   Composition made{compose_options(plan.request), plan.request.ranks.size() == 1 ? plan.request.ranks[0] : 0};
-  lmx::ComposeOptions& options = made.options;
+  ComposeOptions& options = made.options;
   options.overrides = space.fixed;
   options.places = space.places;
   for (size_t a = 0; a < plan.axes.size(); ++a) {
     if (plan.axes[a].name == kRanksAxis) {
-      made.ranks = lmx::parse_int(point.place[a]).value();
+      made.ranks = parse_int(point.place[a]).value();
       continue;
     }
     options.overrides.push_back(plan.axes[a].name + "=" + point.place[a]);
@@ -266,14 +262,14 @@ Composition composition_of(const Plan& plan, const Point& point, const Space& sp
   return made;
 }
 
-void compose_point(Plan& plan, size_t number, const Space& space, lmx::DatasetChecks& checks) {
+void compose_point(Plan& plan, size_t number, const Space& space, DatasetChecks& checks) {
   Point& point = plan.points[number];
   const Composition how = composition_of(plan, point, space);
   const Node composed =
-      lmx::compose_on_ranks(plan.request.recipe, how.options, how.ranks, {plan.name, static_cast<int64_t>(number)});
-  if (number == 0) plan.environment = lmx::environment_values(plan.request.recipe, how.options);
-  const std::string yaml = lmx::to_yaml(lmx::full_recipe(composed, point.id));
-  const lmx::DryRun dry = lmx::dry_run(composed, point.id, checks);
+      compose_on_ranks(plan.request.recipe, how.options, how.ranks, {plan.name, static_cast<int64_t>(number)});
+  if (number == 0) plan.environment = environment_values(plan.request.recipe, how.options);
+  const std::string yaml = to_yaml(full_recipe(composed, point.id));
+  const DryRun dry = dry_run(composed, point.id, checks);
   point.yaml = yaml;  // "" marks a point with an error
   read_resources(point);
   point.parameters = dry.parameters;
@@ -295,13 +291,13 @@ std::string finding(const Plan& plan, const std::string& message, const std::vec
         std::all_of(points.begin(), points.end(), [&](size_t p) { return plan.points[p].place[a] == value; });
     if (same) where += (where.empty() ? "" : " ") + plan.axes[a].name + "=" + value;
   }
-  return str(where, where.empty() ? "" : ", ", lmx::plural(points.size(), "point"), ": ", message);
+  return str(where, where.empty() ? "" : ", ", plural(points.size(), "point"), ": ", message);
 }
 
 }  // namespace
 
 void read_resources(Point& point) {
-  const Node full = lmx::parse_yaml(point.yaml, point.id);
+  const Node full = parse_yaml(point.yaml, point.id);
   point.steps = static_cast<int64_t>(number_at(full, "train.steps"));
   point.epochs = text_at(full, "train.epochs");
   point.demand = jobs::demand_of(full);
@@ -325,25 +321,25 @@ Plan make_plan(const Request& request, std::vector<std::string>* findings) {
   make_points(plan, space);
   std::map<std::string, std::vector<size_t>> errors;
   std::vector<std::string> order;
-  lmx::DatasetChecks checks;
+  DatasetChecks checks;
   for (size_t i = 0; i < plan.points.size(); ++i) {
-    lmx::progress_line(str("[sweep] checked ", i, " of ", plan.points.size(), " points"));
+    progress_line(str("[sweep] checked ", i, " of ", plan.points.size(), " points"));
     try {
       compose_point(plan, i, space, checks);
     } catch (const UserError& e) {
-      for (const std::string& message : lmx::messages_of(e)) {
+      for (const std::string& message : messages_of(e)) {
         std::vector<size_t>& points = errors[message];
         if (points.empty()) order.push_back(message);
         if (points.empty() || points.back() != i) points.push_back(i);
       }
     }
   }
-  lmx::progress_line("");
+  progress_line("");
   std::vector<std::string> found;
   for (const std::string& message : order) found.push_back(finding(plan, message, errors[message]));
-  if (!findings && !found.empty()) lmx::fail_together(found, "mistakes");
+  if (!findings && !found.empty()) fail_together(found, "mistakes");
   if (findings) *findings = found;
   return plan;
 }
 
-}  // namespace lmx_cli::sweeps
+}  // namespace lmx::app::sweep

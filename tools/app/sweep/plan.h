@@ -12,7 +12,7 @@
 #include "app/run/schema.h"
 #include "app/sweep/grid.h"
 
-namespace lmx_cli::sweeps {
+namespace lmx::app::sweep {
 
 // The number that evaluates a run: from the last record of `split` with `key`, or from the line `split key` that it
 // printed.
@@ -52,7 +52,7 @@ struct Request {
 };
 
 // Returns the options with which a request's recipe is composed, including the plugin folders.
-lmx::ComposeOptions compose_options(const Request& request);
+ComposeOptions compose_options(const Request& request);
 
 struct Point {
   std::string id;            // "03-optimizer.lr=1e-3-seed=2"
@@ -101,10 +101,10 @@ struct Given {
 Request make_request(Request base, const Given& given);
 
 // Returns the schema of a recipe's `sweep:`.
-lmx::SchemaPart sweep_schema();
+SchemaPart sweep_schema();
 
 // Composes every point. UserError: all errors of all points, each once. If `findings` is given, errors are added there
 // instead, and a point with an error has an empty `yaml`. REQUIRES: plugins are loaded.
 Plan make_plan(const Request& request, std::vector<std::string>* findings = nullptr);
 
-}  // namespace lmx_cli::sweeps
+}  // namespace lmx::app::sweep

@@ -12,10 +12,8 @@
 #include "base/output_file.h"
 #include "lmx/error.h"
 
-namespace lmx_cli::sweeps {
+namespace lmx::app::sweep {
 namespace {
-
-using lmx::str;
 
 jobs::Progress::Result result_of(const State& s) {
   const std::string value = s.value ? number_text(*s.value) : "";
@@ -85,10 +83,10 @@ class PointRunner final : public jobs::Runner {
       if (s.outcome == Outcome::paused && s.value) return;
     }
     if (waiting > 0)
-      throw lmx::UserError(str("[sweep] after ", until_, " steps no point has a finite value of '",
-                               plan_.request.metric.text(), "', so that halving cannot choose which ",
-                               waiting == 1 ? "continues" : "continue",
-                               "; nothing is stopped. Start a new sweep with another --metric or --halving"));
+      throw UserError(str("[sweep] after ", until_, " steps no point has a finite value of '",
+                          plan_.request.metric.text(), "', so that halving cannot choose which ",
+                          waiting == 1 ? "continues" : "continue",
+                          "; nothing is stopped. Start a new sweep with another --metric or --halving"));
   }
 
   bool may_retry(const State& s) const {
@@ -219,8 +217,8 @@ class ArrayLauncher final : public jobs::SlurmLauncher {
       const Batch::Task& task = batch.tasks[t];
       const size_t point = plan_.index_of(task.point);
       if (point == plan_.points.size())
-        throw lmx::UserError(str("[sweep] the journal of ", folder_.path, " has a job of point '", task.point,
-                                 "', which the sweep has not"));
+        throw UserError(str("[sweep] the journal of ", folder_.path, " has a job of point '", task.point,
+                            "', which the sweep has not"));
       const State& s = journal_.state(point);
       const bool waits = s.outcome == Outcome::none || (s.outcome == Outcome::paused && s.step < task.until);
       if (!waits || !is_newest(batch.number, task.point)) continue;
@@ -283,8 +281,8 @@ class ArrayLauncher final : public jobs::SlurmLauncher {
       lines += task_line(*tasks[t]);
       batch.tasks.push_back({tasks[t]->id, tasks[t]->until});
     }
-    lmx::write_file(base(batch.number) + ".tasks", lines);
-    lmx::write_file(base(batch.number) + ".sh", script(batch.number));
+    write_file(base(batch.number) + ".tasks", lines);
+    write_file(base(batch.number) + ".sh", script(batch.number));
     journal_.submitting(batch);
     const std::string limit = options_.jobs > 0 ? str("%", options_.jobs) : "";
     std::vector<std::string> words{"--no-requeue", "--job-name=" + batch.name,
@@ -295,7 +293,7 @@ class ArrayLauncher final : public jobs::SlurmLauncher {
     words.push_back(base(batch.number) + ".sh");
     const std::string job = slurm::submit(std::move(words));
     journal_.submitted(batch.number, job);
-    say(lmx::LogLevel::info, str("submitted ", lmx::plural(tasks.size(), "point"), " as array job ", job));
+    say(LogLevel::info, str("submitted ", plural(tasks.size(), "point"), " as array job ", job));
     for (size_t t = 0; t < tasks.size(); ++t) watch(tasks[t]->id, str(job, "_", t), exit_file(batch.number, t));
   }
 
@@ -312,4 +310,4 @@ std::unique_ptr<jobs::Launcher> slurm_launcher(const Plan& plan, const Folder& f
   return std::make_unique<ArrayLauncher>(plan, folder, options, journal);
 }
 
-}  // namespace lmx_cli::sweeps
+}  // namespace lmx::app::sweep

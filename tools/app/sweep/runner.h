@@ -8,7 +8,7 @@
 #include "app/sweep/journal.h"
 #include "app/sweep/store.h"
 
-namespace lmx_cli::sweeps {
+namespace lmx::app::sweep {
 
 struct LaunchOptions {
   int64_t jobs = 0;                    // points at a time; 0: no limit
@@ -37,4 +37,4 @@ void measure_again(const Plan& plan, const Folder& folder, Journal& journal);
 Result run_points(const Plan& plan, const Folder& folder, Journal& journal, jobs::Launcher& launcher,
                   const RunOptions& options);
 
-}  // namespace lmx_cli::sweeps
+}  // namespace lmx::app::sweep

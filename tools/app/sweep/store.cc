@@ -10,14 +10,11 @@
 #include "lmx/error.h"
 #include "runfiles/checkpoint.h"
 
-namespace lmx_cli::sweeps {
+namespace lmx::app::sweep {
 namespace {
 
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
-using lmx::RunError;
-using lmx::str;
-using lmx::UserError;
 
 Json request_json(const Request& r) {
   Json json{{"recipe", r.recipe},
@@ -82,7 +79,7 @@ Plan read_json(const Json& json, const Folder& folder) {
     point.place = entry.at("place").get<Place>();
     point.configuration = entry.at("configuration");
     if (point.place.size() != plan.axes.size()) throw UserError(str("point ", point.id, " is not on the axes"));
-    point.yaml = jobs::read_text(folder.recipe(point));
+    point.yaml = read_text(folder.recipe(point));
     if (point.yaml.empty()) throw UserError(str(folder.recipe(point), " is missing"));
     read_resources(point);
     plan.points.push_back(std::move(point));
@@ -99,17 +96,17 @@ void write_plan(const Plan& plan, const Folder& folder) {
   for (const Axis& axis : plan.axes) json["axes"].push_back(axis_json(axis));
   json["points"] = Json::array();
   for (const Point& point : plan.points) {
-    lmx::write_file(folder.recipe(point), point.yaml);
+    write_file(folder.recipe(point), point.yaml);
     json["points"].push_back({{"id", point.id}, {"place", point.place}, {"configuration", point.configuration}});
   }
-  lmx::write_file(folder.path + "/sweep.json", json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n");
+  write_file(folder.path + "/sweep.json", json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n");
 }
 
 Plan read_plan(const Folder& folder) {
   const std::string path = folder.path + "/sweep.json";
   if (!holds_sweep(folder.path)) throw UserError(str("[sweep] ", folder.path, " holds no sweep: it has no sweep.json"));
   try {
-    return read_json(Json::parse(jobs::read_text(path)), folder);
+    return read_json(Json::parse(read_text(path)), folder);
   } catch (const Json::exception& e) {
     throw UserError(str("[sweep] ", path, " is damaged: ", e.what()));
   } catch (const UserError& e) {
@@ -123,7 +120,7 @@ bool holds_sweep(const std::string& directory) {
 }
 
 std::string make_sweep_directory(const std::string& name) {
-  const std::string parent = "runs/sweeps/" + name, base = parent + "/" + lmx::local_time("%Y-%m-%d_%H%M%S");
+  const std::string parent = "runs/sweeps/" + name, base = parent + "/" + local_time("%Y-%m-%d_%H%M%S");
   make_folder(parent);
   std::error_code error;
   std::string path = base;
@@ -153,4 +150,4 @@ std::string request_difference(const Request& there, const Request& here) {
   return text;
 }
 
-}  // namespace lmx_cli::sweeps
+}  // namespace lmx::app::sweep

@@ -10,7 +10,7 @@
 
 #include "app/sweep/plan.h"
 
-namespace lmx_cli::sweeps {
+namespace lmx::app::sweep {
 
 struct Folder {
   std::string path;
@@ -33,4 +33,4 @@ std::string newest_sweep(const std::string& name);
 // Returns the differences between two requests: "" or "metric valid ppl there, test BLEU here".
 std::string request_difference(const Request& there, const Request& here);
 
-}  // namespace lmx_cli::sweeps
+}  // namespace lmx::app::sweep

@@ -18,10 +18,9 @@
 #include "lmx/error.h"
 #include "lmx/log.h"
 
-namespace lmx_cli::sweeps {
+namespace lmx::app::sweep {
 namespace {
 
-using lmx::str;
 using Rows = std::vector<std::vector<std::string>>;
 
 std::string exact(double value) {
@@ -41,7 +40,7 @@ std::string csv_cell(const std::string& text) {
 std::string mean_text(const Configuration& c) {
   std::string text = number_text(c.mean());
   if (c.values.size() < 2) return text;
-  return str(text, " ± ", lmx::format("%.2g", deviation_of(c.values)), " (", c.values.size(), ")");
+  return str(text, " ± ", format("%.2g", deviation_of(c.values)), " (", c.values.size(), ")");
 }
 
 // The same with "*" before the best and "~" before those within the noise. The outcomes, if the configuration has no
@@ -253,7 +252,7 @@ nlohmann::ordered_json json(const Summary& s, const std::string& sweep) {
 }
 
 std::string number_text(double value) {
-  return lmx::format("%.5g", value);
+  return format("%.5g", value);
 }
 
 namespace {
@@ -264,7 +263,7 @@ std::vector<std::string> values_of(const Plan& plan, size_t axis) {
   std::vector<std::string> values;
   for (const Point& point : plan.points) values.push_back(point.place[axis]);
   std::sort(values.begin(), values.end(), [](const std::string& a, const std::string& b) {
-    return lmx::parse_double(a).value_or(0) < lmx::parse_double(b).value_or(0);
+    return parse_double(a).value_or(0) < parse_double(b).value_or(0);
   });
   values.erase(std::unique(values.begin(), values.end()), values.end());
   return values;
@@ -292,13 +291,13 @@ SweepReport read_sweep(const std::string& directory) {
     const std::string outcome = s.outcome == Outcome::none ? (s.begun ? "begun" : "waiting") : name_of(s.outcome);
     // As in the table: the last number of a diverged or stopped run is not a value of the metric.
     const double value = s.outcome == Outcome::done ? s.value.value_or(NAN) : NAN;
-    reports::SweepView::Point shown{point.place, outcome, value, -1};
+    report::SweepView::Point shown{point.place, outcome, value, -1};
     if (has_records(folder.run(point))) {
       try {
-        report.runs.push_back(reports::read_report(folder.run(point)));
+        report.runs.push_back(report::read_report(folder.run(point)));
         shown.run = static_cast<int64_t>(report.runs.size()) - 1;
-      } catch (const lmx::UserError& e) {
-        lmx::log_warn(lmx::str("point ", point.id, " is left out of the curves: ", e.what()));
+      } catch (const UserError& e) {
+        log_warn(str("point ", point.id, " is left out of the curves: ", e.what()));
       }
     }
     report.view.points.push_back(std::move(shown));
@@ -307,4 +306,4 @@ SweepReport read_sweep(const std::string& directory) {
   return report;
 }
 
-}  // namespace lmx_cli::sweeps
+}  // namespace lmx::app::sweep

@@ -9,7 +9,7 @@
 #include "app/report/page.h"
 #include "app/sweep/journal.h"
 
-namespace lmx_cli::sweeps {
+namespace lmx::app::sweep {
 
 // Points that differ only in their seed.
 struct Configuration {
@@ -44,12 +44,12 @@ std::string number_text(double value);
 // The data of a sweep for `lmx report`.
 
 struct SweepReport {
-  reports::SweepView view;
-  std::vector<reports::Report> runs;  // runs of the points that have records
-  Summary summary;                    // of its configurations
+  report::SweepView view;
+  std::vector<report::Report> runs;  // runs of the points that have records
+  Summary summary;                   // of its configurations
 };
 
 // Reads the folder of a sweep, finished or not. UserError: no sweep there, or a damaged one.
 SweepReport read_sweep(const std::string& directory);
 
-}  // namespace lmx_cli::sweeps
+}  // namespace lmx::app::sweep

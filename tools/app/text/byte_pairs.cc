@@ -10,7 +10,7 @@
 #include "app/text/utf8.h"
 #include "lmx/error.h"
 
-namespace lmx::data {
+namespace lmx::app {
 namespace {
 
 constexpr size_t kShort = 64;  // ids of a piece that is searched for its next merge again and again
@@ -372,4 +372,4 @@ std::string pattern_unicode_version() {
   return version.data();
 }
 
-}  // namespace lmx::data
+}  // namespace lmx::app

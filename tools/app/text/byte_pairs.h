@@ -16,7 +16,7 @@
 #include "app/text/utf8.h"
 #include "data/word_table.h"
 
-namespace lmx::data {
+namespace lmx::app {
 
 // The ids of the distinct pieces of a text.
 
@@ -206,4 +206,4 @@ class PreTokenizer {
 // The Unicode version of PCRE2's tables: "14.0.0".
 std::string pattern_unicode_version();
 
-}  // namespace lmx::data
+}  // namespace lmx::app

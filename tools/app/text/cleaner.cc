@@ -12,7 +12,7 @@
 #include "app/text/utf8.h"
 #include "lmx/error.h"
 
-namespace lmx::data {
+namespace lmx::app {
 
 Cleaner::Cleaner(bool puri) {
   if (puri) ascii_.emplace();
@@ -310,4 +310,4 @@ std::string unescape_html(std::string_view text) {
   return out;
 }
 
-}  // namespace lmx::data
+}  // namespace lmx::app

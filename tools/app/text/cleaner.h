@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-namespace lmx::data {
+namespace lmx::app {
 
 // Converts any text to ASCII, character by character, like Python's unidecode; docs/data.md lists the differences.
 
@@ -51,4 +51,4 @@ std::string without_tags(std::string_view text);
 // unchanged.
 std::string unescape_html(std::string_view text);
 
-}  // namespace lmx::data
+}  // namespace lmx::app

@@ -6,7 +6,7 @@
 
 #include "app/text/utf8.h"
 
-namespace lmx::data::moses {
+namespace lmx::app::moses {
 namespace {
 
 bool within(char32_t c, char32_t first, char32_t last) {
@@ -165,9 +165,9 @@ bool is_nonbreaking_before_number(std::string_view language, std::string_view wo
   return language != "de" && language != "fr" && has(kEnglishBeforeNumber, word);
 }
 
-}  // namespace lmx::data::moses
+}  // namespace lmx::app::moses
 
-namespace lmx::data {
+namespace lmx::app {
 namespace {
 
 using Word = std::u32string_view;
@@ -307,4 +307,4 @@ std::string moses_detokenize(std::string_view tokens, const std::string& languag
   return out;
 }
 
-}  // namespace lmx::data
+}  // namespace lmx::app

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-namespace lmx::data {
+namespace lmx::app {
 
 struct MosesOptions {
   std::string language = "en";     // other languages than en, de and fr use only the general rules
@@ -32,11 +32,11 @@ class MosesTokenizer {
 // `tokens` is UTF-8.
 std::string moses_detokenize(std::string_view tokens, const std::string& language);
 
-}  // namespace lmx::data
+}  // namespace lmx::app
 
 // Character classes of the Moses rules, and the words whose period does not end a sentence.
 
-namespace lmx::data::moses {
+namespace lmx::app::moses {
 
 // Represents one period of a run of periods while the rules are applied. It is not a code point, so no text contains
 // it.
@@ -54,4 +54,4 @@ bool is_nonbreaking(std::string_view language, std::string_view word);
 // The same if a number follows: "No. 5".
 bool is_nonbreaking_before_number(std::string_view language, std::string_view word);
 
-}  // namespace lmx::data::moses
+}  // namespace lmx::app::moses

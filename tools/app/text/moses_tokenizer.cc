@@ -7,7 +7,7 @@
 #include "app/text/moses.h"
 #include "app/text/utf8.h"
 
-namespace lmx::data {
+namespace lmx::app {
 namespace {
 
 using Text = std::u32string;
@@ -268,4 +268,4 @@ std::string MosesTokenizer::tokenize(std::string_view line) const {
   return out;
 }
 
-}  // namespace lmx::data
+}  // namespace lmx::app

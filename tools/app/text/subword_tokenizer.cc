@@ -5,7 +5,7 @@
 #include "app/text/utf8.h"
 #include "lmx/error.h"
 
-namespace lmx::data {
+namespace lmx::app {
 
 std::vector<double> SubwordTokenizer::token_bytes() const {
   std::vector<double> bytes;
@@ -48,4 +48,4 @@ const std::string& SubwordTokenizer::language() const {
   return none;
 }
 
-}  // namespace lmx::data
+}  // namespace lmx::app

@@ -12,7 +12,7 @@
 #include "data/word_table.h"
 #include "lmx/data.h"
 
-namespace lmx::data {
+namespace lmx::app {
 
 // Thread-safe.
 class SubwordTokenizer : public TextCodec {
@@ -65,4 +65,4 @@ std::shared_ptr<const SubwordTokenizer> make_json_tokenizer(TokenizerFile file);
 // Adds the pieces of a text to `pieces`, on whose counts train_subwords() with SubwordTraining::text trains.
 void count_pieces(std::string_view text, WordTable& pieces);
 
-}  // namespace lmx::data
+}  // namespace lmx::app

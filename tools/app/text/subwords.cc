@@ -16,7 +16,7 @@
 #include "base/output_file.h"
 #include "lmx/error.h"
 
-namespace lmx::data {
+namespace lmx::app {
 namespace {
 
 constexpr std::string_view kSpace = "\xE2\x96\x81";  // U+2581: represents the space before a word in a piece
@@ -215,10 +215,9 @@ void WordEncoder::encode(std::string_view words, std::vector<int32_t>& ids) {
   }
 }
 
-}  // namespace lmx::data
+}  // namespace lmx::app
 
-namespace lmx {
-namespace data {
+namespace lmx::app {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -283,13 +282,13 @@ LineTokenizer::LineTokenizer(LineSettings settings)
     : settings_(std::move(settings)), moses_({settings_.language, settings_.aggressive_dashes, settings_.escape}) {}
 
 std::string LineTokenizer::words(std::string_view line) const {
-  const std::string lowered = settings_.lower_case ? data::lower_case(line) : "";
+  const std::string lowered = settings_.lower_case ? lower_case(line) : "";
   const std::string_view text = settings_.lower_case ? std::string_view(lowered) : line;
   return settings_.moses ? moses_.tokenize(text) : squeeze(text);
 }
 
 std::string LineTokenizer::ready_words(std::string_view line, std::string_view joiner) const {
-  std::string words = squeeze(settings_.lower_case ? data::lower_case(line) : line);
+  std::string words = squeeze(settings_.lower_case ? lower_case(line) : line);
   if (joiner.empty()) return words;
   std::string joined;
   joined.reserve(words.size());
@@ -313,8 +312,6 @@ std::shared_ptr<const TextCodec> make_codec(LineSettings settings, std::shared_p
   return std::make_shared<SubwordCodec>(std::move(settings), std::move(subwords));
 }
 
-}  // namespace data
-
 namespace {
 
 void make_folder(const std::string& directory) {
@@ -334,9 +331,9 @@ void require_file(const std::string& directory, const char* name, const char* ki
 // Calls read(json) with the content of codecs.json. UserError: the file is damaged.
 template <class Read>
 auto read_codecs(const std::string& directory, Read&& read) {
-  const std::string path = directory + "/" + data::kCodecFile;
+  const std::string path = directory + "/" + kCodecFile;
   try {
-    const data::Json json = data::Json::parse(read_file(path));
+    const Json json = Json::parse(read_file(path));
     if (json.at("format") != 1) throw UserError(str("format ", json.at("format").dump(), ", this lmx reads 1"));
     return read(json);
   } catch (const std::exception& e) {
@@ -344,56 +341,56 @@ auto read_codecs(const std::string& directory, Read&& read) {
   }
 }
 
-void save_tokenizer(const data::SubwordTokenizer& tokenizer, const std::string& directory) {
+void save_tokenizer(const SubwordTokenizer& tokenizer, const std::string& directory) {
   make_folder(directory);
   write_file(str(directory, "/", tokenizer.file_name()), tokenizer.file());
-  const data::Json json = {{"format", 1},
-                           {"tokenizer", tokenizer.file_name()},
-                           {"xxh3", hash_text(tokenizer.file())},
-                           {"own", tokenizer.own()}};
-  write_file(directory + "/" + data::kCodecFile, json.dump(1) + "\n");
+  const Json json = {{"format", 1},
+                     {"tokenizer", tokenizer.file_name()},
+                     {"xxh3", hash_text(tokenizer.file())},
+                     {"own", tokenizer.own()}};
+  write_file(directory + "/" + kCodecFile, json.dump(1) + "\n");
 }
 
 }  // namespace
 
 void save_text_codecs(const TextCodecs& codecs, const std::string& directory) {
-  if (const auto* text = dynamic_cast<const data::SubwordTokenizer*>(codecs.target.get()))
+  if (const auto* text = dynamic_cast<const SubwordTokenizer*>(codecs.target.get()))
     return save_tokenizer(*text, directory);
-  const auto* source = dynamic_cast<const data::SubwordCodec*>(codecs.source.get());
-  const auto* target = dynamic_cast<const data::SubwordCodec*>(codecs.target.get());
+  const auto* source = dynamic_cast<const SubwordCodec*>(codecs.source.get());
+  const auto* target = dynamic_cast<const SubwordCodec*>(codecs.target.get());
   LMX_CHECK(source && target && source->subwords().bytes() == target->subwords().bytes(), "codecs of two models");
   make_folder(directory);
   const std::string& model = source->subwords().bytes();
-  write_file(directory + "/" + data::kSubwordFile, model);
-  const data::Json json = {{"format", 1},
-                           {"subwords_xxh3", hash_text(model)},
-                           {"source", data::to_json(source->settings())},
-                           {"target", data::to_json(target->settings())}};
-  write_file(directory + "/" + data::kCodecFile, json.dump(1) + "\n");
+  write_file(directory + "/" + kSubwordFile, model);
+  const Json json = {{"format", 1},
+                     {"subwords_xxh3", hash_text(model)},
+                     {"source", to_json(source->settings())},
+                     {"target", to_json(target->settings())}};
+  write_file(directory + "/" + kCodecFile, json.dump(1) + "\n");
 }
 
 TextCodecs load_text_codecs(const std::string& directory) {
-  const std::string model = directory + "/" + data::kSubwordFile;
-  for (const char* file : {data::kCodecFile, data::kSubwordFile}) require_file(directory, file, "translation run");
-  const std::shared_ptr<const data::Subwords> subwords = data::Subwords::load(model);
-  return read_codecs(directory, [&](const data::Json& json) {
+  const std::string model = directory + "/" + kSubwordFile;
+  for (const char* file : {kCodecFile, kSubwordFile}) require_file(directory, file, "translation run");
+  const std::shared_ptr<const Subwords> subwords = Subwords::load(model);
+  return read_codecs(directory, [&](const Json& json) {
     if (json.at("subwords_xxh3") != hash_text(subwords->bytes()))
       throw UserError(str(model, " is not the one that it was written for"));
-    return TextCodecs{data::make_codec(data::from_json(json.at("source")), subwords),
-                      data::make_codec(data::from_json(json.at("target")), subwords)};
+    return TextCodecs{make_codec(from_json(json.at("source")), subwords),
+                      make_codec(from_json(json.at("target")), subwords)};
   });
 }
 
-std::shared_ptr<const data::SubwordTokenizer> load_text_tokenizer(const std::string& directory,
-                                                                  const std::string& special_text) {
-  require_file(directory, data::kCodecFile, "run of subwords");
-  return read_codecs(directory, [&](const data::Json& json) {
+std::shared_ptr<const SubwordTokenizer> load_text_tokenizer(const std::string& directory,
+                                                            const std::string& special_text) {
+  require_file(directory, kCodecFile, "run of subwords");
+  return read_codecs(directory, [&](const Json& json) {
     const std::string path = str(directory, "/", json.at("tokenizer").get<std::string>());
-    data::TokenizerFile file{read_file(path), path, json.at("own"), special_text};
+    TokenizerFile file{read_file(path), path, json.at("own"), special_text};
     if (json.at("xxh3") != hash_text(file.content))
       throw UserError(str(path, " is not the one that it was written for"));
-    return data::make_tokenizer(std::move(file));
+    return make_tokenizer(std::move(file));
   });
 }
 
-}  // namespace lmx
+}  // namespace lmx::app

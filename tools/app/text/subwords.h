@@ -15,7 +15,7 @@
 #include "data/word_table.h"
 #include "lmx/data.h"
 
-namespace lmx::data {
+namespace lmx::app {
 
 struct SubwordTraining {
   int64_t vocab_size = 0;      // with <unk> and </s>
@@ -96,19 +96,18 @@ std::shared_ptr<const TextCodec> make_codec(LineSettings settings, std::shared_p
 inline constexpr const char* kSubwordFile = "subwords.model";
 inline constexpr const char* kCodecFile = "codecs.json";
 
-}  // namespace lmx::data
+}  // namespace lmx::app
 
-namespace lmx {
+namespace lmx::app {
+
+class SubwordTokenizer;
 
 // Saves the codecs of a run in its folder, so that it can translate, or read and write text, without its data.
 void save_text_codecs(const TextCodecs& codecs, const std::string& directory);
 // The codecs of a translation run. UserError: a file is missing or damaged.
 TextCodecs load_text_codecs(const std::string& directory);
-namespace data {
-class SubwordTokenizer;
-}
 // The tokenizer of a language model of subwords. `special_text`: data.special_text. UserError: as load_text_codecs().
-std::shared_ptr<const data::SubwordTokenizer> load_text_tokenizer(const std::string& directory,
-                                                                  const std::string& special_text = "text");
+std::shared_ptr<const SubwordTokenizer> load_text_tokenizer(const std::string& directory,
+                                                            const std::string& special_text = "text");
 
-}  // namespace lmx
+}  // namespace lmx::app

@@ -11,7 +11,7 @@
 #include "base/text.h"
 #include "lmx/error.h"
 
-namespace lmx::data {
+namespace lmx::app {
 namespace {
 
 constexpr std::string_view kMarkedSpace = "\xE2\x96\x81";  // U+2581: SentencePiece writes a space like that
@@ -161,4 +161,4 @@ std::shared_ptr<const SubwordTokenizer> make_tokenizer(TokenizerFile file) {
   return std::make_shared<SentencePieceTokenizer>(std::move(file));
 }
 
-}  // namespace lmx::data
+}  // namespace lmx::app

@@ -6,7 +6,7 @@
 
 #include "app/text/utf8.h"
 
-namespace lmx::data {
+namespace lmx::app {
 namespace {
 
 enum class Kind : uint8_t { letter, digit, mark, ideograph, apostrophe, hyphen, point, space, dropped, other };
@@ -214,4 +214,4 @@ size_t Tokenizer::split(std::string_view line, std::vector<std::string_view>& wo
   return rules_.whitespace_only ? split_at_white_space(line, out) : split_by_rules(line, out);
 }
 
-}  // namespace lmx::data
+}  // namespace lmx::app

@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-namespace lmx::data {
+namespace lmx::app {
 
 enum class Unit { word, character, byte, subword };
 // Returns the unit for `data.tokens`: words, chars, bytes or subwords.
@@ -35,4 +35,4 @@ class Tokenizer {
   std::string buffer_;
 };
 
-}  // namespace lmx::data
+}  // namespace lmx::app

@@ -11,7 +11,7 @@
 #include "data/word_table.h"
 #include "lmx/error.h"
 
-namespace lmx::data {
+namespace lmx::app {
 namespace {
 
 using JsonValue = nlohmann::json;
@@ -373,7 +373,7 @@ class JsonEncoder : public SubwordTokenizer::Encoder {
       });
     };
     const auto raw = [&](std::string_view part) {
-      tokenizer_.cut(tokenizer_.definition().compose ? compose(part, composed_) : part, true, plain, token);
+      tokenizer_.cut(tokenizer_.definition().compose ? compose_characters(part, composed_) : part, true, plain, token);
     };
     tokenizer_.cut(text, false, raw, token);
   }
@@ -418,4 +418,4 @@ std::shared_ptr<const SubwordTokenizer> make_json_tokenizer(TokenizerFile file) 
   return std::make_shared<JsonTokenizer>(std::move(file), std::move(definition));
 }
 
-}  // namespace lmx::data
+}  // namespace lmx::app

@@ -11,7 +11,7 @@
 #include "base/text.h"
 #include "lmx/error.h"
 
-namespace lmx::data {
+namespace lmx::app {
 
 size_t decode_utf8(std::string_view text, std::u32string& out) {
   out.reserve(out.size() + text.size());
@@ -66,7 +66,7 @@ void append_composed(std::string_view text, std::string& to) {
 
 // Composes only the parts that contain a character for which begins_composition() is false, each from the character
 // before it to the next one for which it is true.
-std::string_view compose(std::string_view text, std::string& memory) {
+std::string_view compose_characters(std::string_view text, std::string& memory) {
   const auto below = [](char c) { return static_cast<unsigned char>(c) < 0xCC; };  // U+0300 begins with 0xCC
   if (std::all_of(text.begin(), text.end(), below)) return text;
   memory.clear();
@@ -133,11 +133,9 @@ void refuse_invalid_utf8(const std::string& path, int64_t number, int64_t offset
                       utf16 ? "UTF-16" : "LATIN1", " -t UTF-8"));
 }
 
-}  // namespace lmx::data
+}  // namespace lmx::app
 
-namespace lmx {
-
-namespace data {
+namespace lmx::app {
 
 LineReader::LineReader(const std::string& path)
     : name_(path == "-" ? "standard input" : path), file_(path, Content::text), buffer_(1 << 16) {}
@@ -163,7 +161,7 @@ std::optional<std::string> LineReader::next() {
     const size_t n = found ? static_cast<size_t>(stop - begin) : end_ - at_;
     line.append(begin, n);
     at_ += n + found;
-    if (line.size() > data::kLongestLine) refuse_long_line(name_, lines_ + 1);
+    if (line.size() > app::kLongestLine) refuse_long_line(name_, lines_ + 1);
   }
   ++lines_;
   const size_t wrong = find_invalid_utf8(line);
@@ -173,13 +171,11 @@ std::optional<std::string> LineReader::next() {
   return line;
 }
 
-}  // namespace data
-
 Lines read_lines(const std::string& path) {
-  data::LineReader reader(path);
+  LineReader reader(path);
   Lines lines;
   while (auto line = reader.next()) lines.push_back(*std::move(line));
   return lines;
 }
 
-}  // namespace lmx
+}  // namespace lmx::app

@@ -11,10 +11,7 @@
 #include "base/files.h"
 #include "base/text.h"
 
-namespace lmx::data {
-
-using lmx::find_invalid_utf8;
-using lmx::kValidUtf8;
+namespace lmx::app {
 
 // Appends the code points of `text` to `out`. Returns the offset of the first byte that is not UTF-8, or kValidUtf8.
 size_t decode_utf8(std::string_view text, std::u32string& out);
@@ -55,7 +52,7 @@ constexpr bool begins_composition(char32_t c) {
          (c >= 0xAC00 && c < 0xD7A4) || (c >= 0xFF01 && c < 0xFF61);
 }
 // The text in the normalisation form NFC: `text`, or `memory`, which then has the composed text.
-std::string_view compose(std::string_view text, std::string& memory);
+std::string_view compose_characters(std::string_view text, std::string& memory);
 std::string lower_case(std::string_view text);                // character by character
 std::string_view trim_end(std::string_view text);             // without white space at its end
 std::vector<std::string> split_words(std::string_view text);  // the non-empty parts between white space
@@ -65,9 +62,9 @@ std::vector<std::string> split_words(std::string_view text);  // the non-empty p
 [[noreturn]] void refuse_invalid_utf8(const std::string& path, int64_t number, int64_t offset, std::string_view line,
                                       size_t at);
 
-}  // namespace lmx::data
+}  // namespace lmx::app
 
-namespace lmx {
+namespace lmx::app {
 
 // Reads text files and standard input line by line.
 
@@ -76,8 +73,6 @@ using Lines = std::vector<std::string>;  // one sentence per element, UTF-8, wit
 // Returns the lines of a file (`-`: standard input; gzip and zstd are decompressed). UserError: invalid UTF-8; the
 // message names the line and byte.
 Lines read_lines(const std::string& path);
-
-namespace data {
 
 // A small compressed file can contain gigabytes without a line end, which no memory can hold.
 inline constexpr size_t kLongestLine = 64 << 20;
@@ -98,6 +93,4 @@ class LineReader {
   int64_t lines_ = 0, offset_ = 0;  // returned so far; their bytes
 };
 
-}  // namespace data
-
-}  // namespace lmx
+}  // namespace lmx::app

@@ -10,7 +10,7 @@
 #include "lmx/error.h"
 #include "ops/losses/top_k.h"
 
-namespace lmx {
+namespace lmx::app {
 namespace {
 
 const std::vector<std::string> kPenalties{"fairseq", "wu", "none"};
@@ -220,4 +220,4 @@ std::vector<std::vector<Hypothesis>> beam_search(Context& ctx, Decoding& decodin
   return search.take();
 }
 
-}  // namespace lmx
+}  // namespace lmx::app

@@ -10,7 +10,7 @@
 #include "lmx/context.h"
 #include "lmx/model.h"
 
-namespace lmx {
+namespace lmx::app {
 
 // A hypothesis of l tokens, including </s>, has the score logprob / penalty(l). The penalty is l^alpha for fairseq, ((5
 // + l) / 6)^alpha for wu (Wu et al. 2016), and 1 for none.
@@ -43,4 +43,4 @@ std::vector<std::vector<Hypothesis>> beam_search(Context& ctx, Decoding& decodin
                                                  const std::function<Tensor(const Tensor&)>& logits,
                                                  std::span<const int64_t> source_lengths, const SearchOptions& options);
 
-}  // namespace lmx
+}  // namespace lmx::app

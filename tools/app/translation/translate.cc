@@ -6,7 +6,7 @@
 #include "lmx/error.h"
 #include "lmx/log.h"
 
-namespace lmx::train {
+namespace lmx::app {
 namespace {
 
 // A batch has at most `batch` times this number of source tokens, so longer sentences are translated in smaller
@@ -247,9 +247,9 @@ struct References {
 };
 
 References references_of(const Recipe& recipe, const Dataset& data, const std::string& split) {
-  const auto config = read_config<data::ParallelConfig>(recipe.data, "data");
-  const data::ParallelSources sources = data::find_parallel(config, "data");
-  const data::LineTokenizer tokenizer(sources.target);
+  const auto config = read_config<ParallelConfig>(recipe.data, "data");
+  const ParallelSources sources = find_parallel(config, "data");
+  const LineTokenizer tokenizer(sources.target);
   References r;
   r.dashes_split = !sources.ready && sources.target.moses && sources.target.aggressive_dashes;
   r.text = read_lines(data.directory + "/" + split + ".target.txt");
@@ -285,4 +285,4 @@ SplitBleu bleu_of_split(const TranslationModel& model, const Recipe& recipe, con
           bleu_signature(sacre, 1)};
 }
 
-}  // namespace lmx::train
+}  // namespace lmx::app

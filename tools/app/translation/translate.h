@@ -13,7 +13,7 @@
 #include "data/dataset.h"
 #include "recipe/components.h"
 
-namespace lmx {
+namespace lmx::app {
 
 struct TranslateOptions {
   std::string checkpoint = "last";  // last, best, a step, or a file or folder of parameters
@@ -64,11 +64,11 @@ struct TranslatedFile {
 TranslatedFile translate_file(const std::string& run, const TranslateOptions& options, const std::string& input,
                               const std::string& output);
 
-}  // namespace lmx
+}  // namespace lmx::app
 
 // Translates lines of text with a network whose parameters are in memory: a saved run, or one that is being trained.
 
-namespace lmx::train {
+namespace lmx::app {
 
 // The objects that a TextTranslator uses; all of them outlive it.
 struct TranslationModel {
@@ -118,4 +118,4 @@ struct SplitBleu {
 SplitBleu bleu_of_split(const TranslationModel& model, const Recipe& recipe, const Dataset& data,
                         const std::string& split, const TranslateOptions& options);
 
-}  // namespace lmx::train
+}  // namespace lmx::app

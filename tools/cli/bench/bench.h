@@ -17,19 +17,17 @@
 #include "lmx/model.h"
 #include "lmx/optim.h"
 
-namespace lmx_cli {
+namespace lmx::app::cli {
 
 // `lmx bench --counts`: what a step asks of a CUDA device.
 
-nlohmann::ordered_json counts_json(const lmx::DeviceCounts& counts);
+nlohmann::ordered_json counts_json(const DeviceCounts& counts);
 // Launches by name, most of them first, then copies and waits.
-std::string counts_table(const lmx::DeviceCounts& counts);
+std::string counts_table(const DeviceCounts& counts);
 
 // Functions that the benchmarks share.
 
 using BenchClock = std::chrono::steady_clock;
-
-using lmx::seconds_since;
 
 // Rounds `value` to a multiple of 1 / parts, for a JSON line.
 inline double rounded(double value, double parts) {
@@ -46,40 +44,40 @@ class Workload {
     std::string model, loss, optimizer;
     int64_t vocab;
     double rate;
-    std::vector<lmx::ClipRule> clip;
+    std::vector<ClipRule> clip;
   };
-  Workload(lmx::Context& ctx, const Parts& parts);
+  Workload(Context& ctx, const Parts& parts);
   virtual ~Workload() = default;
 
   // Forward, backward and update on batch `number`. Returns the sum of the losses, in nats. A device may still be
   // computing all of it: as in training, the host need not wait before it enqueues the next step.
-  lmx::Reading<float> step(int64_t number);
+  Reading<float> step(int64_t number);
   virtual int64_t tokens() const = 0;  // targets of a step
   int64_t parameters() const { return params_.count(); }
   // The parts of the recipe that are timed, so that a measurement states them.
-  const lmx::Node& model_config() const { return model_config_; }
-  const lmx::Node& loss_config() const { return loss_config_; }
-  const lmx::Node& optimizer_config() const { return optimizer_config_; }
+  const Node& model_config() const { return model_config_; }
+  const Node& loss_config() const { return loss_config_; }
+  const Node& optimizer_config() const { return optimizer_config_; }
 
  protected:
-  virtual lmx::Batch batch(lmx::RandomKey key) const = 0;
-  lmx::Context& ctx_;
-  lmx::Node model_config_, loss_config_, optimizer_config_;
-  std::unique_ptr<lmx::Model> model_;
-  std::unique_ptr<lmx::Loss> loss_;
+  virtual Batch batch(RandomKey key) const = 0;
+  Context& ctx_;
+  Node model_config_, loss_config_, optimizer_config_;
+  std::unique_ptr<Model> model_;
+  std::unique_ptr<Loss> loss_;
 
  private:
   void update(int64_t step);
-  lmx::ParameterStore params_;
-  std::unique_ptr<lmx::Optimizer> optimizer_;
+  ParameterStore params_;
+  std::unique_ptr<Optimizer> optimizer_;
   double rate_;
-  std::vector<lmx::ClipRule> clip_;
+  std::vector<ClipRule> clip_;
 };
 
 // How matrices are multiplied: `precision` and `products` of a recipe.
 struct Arithmetic {
-  lmx::DType compute;
-  lmx::F32Products products;
+  DType compute;
+  F32Products products;
 };
 
 struct WorkloadScale {
@@ -89,14 +87,14 @@ struct WorkloadScale {
 
 std::vector<std::string> workload_names();
 // REQUIRES: `name` is one of workload_names().
-std::unique_ptr<Workload> make_workload(const std::string& name, lmx::Context& ctx, WorkloadScale scale);
+std::unique_ptr<Workload> make_workload(const std::string& name, Context& ctx, WorkloadScale scale);
 // Such a step, made on a device of this kind that only counts.
 struct CountedWorkload {
   double flops = 0;  // floating-point operations of its matrix products
-  lmx::DeviceCounts counts;
-  lmx::MemoryStats memory;
+  DeviceCounts counts;
+  MemoryStats memory;
 };
-CountedWorkload count_workload(const std::string& name, lmx::Device::Kind kind, const Arithmetic& arithmetic,
+CountedWorkload count_workload(const std::string& name, Device::Kind kind, const Arithmetic& arithmetic,
                                WorkloadScale scale);
 
-}  // namespace lmx_cli
+}  // namespace lmx::app::cli

@@ -24,7 +24,7 @@
 #include "recipe/components.h"
 #include "recipe/recipe.h"
 
-namespace lmx_cli {
+namespace lmx::app::cli {
 namespace {
 
 namespace fs = std::filesystem;
@@ -32,15 +32,15 @@ namespace fs = std::filesystem;
 // `lmx bench batchers`: padding and stragglers of each batcher of parallel text, one JSON line per batcher.
 
 struct BatchersBench {
-  lmx::BatcherBenchOptions options;
+  BatcherBenchOptions options;
   std::string model = "{name: transformer, encoder_layers: 3, decoder_layers: 3, d: 256, ffn: 1024, heads: 4}";
   std::vector<std::string> batchers{"token_budget", "same_shape", "time_balanced"};
   bool quick = false;  // use a tiny model and few pairs instead of `options`
 };
 
 // Returns options with which the benchmark ends in seconds on one core. They test that everything works, not the speed.
-lmx::BatcherBenchOptions quick_options(lmx::BatcherBenchOptions o) {
-  o.model = lmx::parse_yaml("{name: transformer, encoder_layers: 1, decoder_layers: 1, d: 32, ffn: 64, heads: 2}", "");
+BatcherBenchOptions quick_options(BatcherBenchOptions o) {
+  o.model = parse_yaml("{name: transformer, encoder_layers: 1, decoder_layers: 1, d: 32, ffn: 64, heads: 2}", "");
   o.vocabulary = 500;
   o.pairs = std::min<int64_t>(o.pairs, 2000);
   o.max_tokens = std::min<int64_t>(o.max_tokens, 400);
@@ -52,17 +52,17 @@ lmx::BatcherBenchOptions quick_options(lmx::BatcherBenchOptions o) {
 
 void bench_batchers(const BatchersBench& asked) {
   BatchersBench o = asked;
-  o.options.model = lmx::parse_option(o.model, "--model");
+  o.options.model = parse_option(o.model, "--model");
   if (o.quick) o.options = quick_options(o.options);
   for (const std::string& name : o.batchers) {
-    lmx::Context ctx;
-    const lmx::BatcherBench b = lmx::bench_batcher(ctx, name, o.options);
-    const nlohmann::ordered_json line{{"lmx", lmx::kVersion},
+    Context ctx;
+    const BatcherBench b = bench_batcher(ctx, name, o.options);
+    const nlohmann::ordered_json line{{"lmx", kVersion},
                                       {"workload", "batchers"},
                                       {"batcher", name},
                                       {"max_tokens", o.options.max_tokens},
                                       {"ranks", o.options.ranks},
-                                      {"threads", lmx::num_threads()},
+                                      {"threads", num_threads()},
                                       {"sub_batches", b.sub_batches},
                                       {"sentences", rounded(b.sentences, 10)},
                                       {"target_tokens", rounded(b.target_tokens, 10)},
@@ -107,15 +107,15 @@ std::vector<std::string> recipes_here() {
   for (const fs::directory_entry& entry : fs::directory_iterator("recipes", none))
     if (entry.path().extension() == ".yaml") found.push_back(entry.path().string());
   if (found.empty())
-    throw lmx::UserError("[bench] no recipes: the current folder has no recipes/*.yaml; name some by --recipe FILE");
+    throw UserError("[bench] no recipes: the current folder has no recipes/*.yaml; name some by --recipe FILE");
   std::sort(found.begin(), found.end());
   return found;
 }
 
 // Counts the fields at all levels.
-int64_t values_of(const lmx::Node& node) {
-  int64_t n = node.kind == lmx::Node::Kind::map || node.kind == lmx::Node::Kind::list ? 0 : 1;
-  for (const lmx::Node& item : node.items) n += values_of(item);
+int64_t values_of(const Node& node) {
+  int64_t n = node.kind == Node::Kind::map || node.kind == Node::Kind::list ? 0 : 1;
+  for (const Node& item : node.items) n += values_of(item);
   for (const auto& [key, value] : node.entries) n += values_of(value);
   return n;
 }
@@ -127,18 +127,18 @@ void add_compose_options(Command command, ComposeBench& o) {
 
 // UserError: no recipe, or one that cannot be composed.
 void bench_compose(const ComposeBench& o, int64_t repeats) {
-  const lmx::ComposeOptions options = with_plugins({});
+  const ComposeOptions options = with_plugins({});
   for (const std::string& recipe : o.recipes.empty() ? recipes_here() : o.recipes) {
     const std::string name = fs::path(recipe).stem().string();
     std::vector<double> times;
     int64_t values = 0;
     for (int64_t i = 0; i <= repeats; ++i) {
       const auto start = BenchClock::now();
-      values = values_of(lmx::full_recipe(lmx::compose(recipe, options), name));
+      values = values_of(full_recipe(app::compose(recipe, options), name));
       if (i > 0) times.push_back(seconds_since(start));  // the first one also loads the plugins
     }
     const nlohmann::ordered_json line{
-        {"lmx", lmx::kVersion},
+        {"lmx", kVersion},
         {"workload", "compose"},
         {"recipe", name},
         {"values", values},
@@ -160,19 +160,17 @@ struct BenchFlags {
 };
 
 Arithmetic arithmetic_of(const BenchFlags& options, const std::string& precision) {
-  const lmx::DType compute = precision == "bf16"   ? lmx::DType::bf16
-                             : precision == "fp16" ? lmx::DType::f16
-                                                   : lmx::DType::f32;
-  return {compute, lmx::train::products_named(options.products)};
+  const DType compute = precision == "bf16" ? DType::bf16 : precision == "fp16" ? DType::f16 : DType::f32;
+  return {compute, products_named(options.products)};
 }
 
 // Until a device has done all its work.
-void wait_for(lmx::Device device) {
-  if (device.kind == lmx::Device::Kind::cuda) lmx::cuda_device(device).fence()->wait();
+void wait_for(Device device) {
+  if (device.kind == Device::Kind::cuda) cuda_device(device).fence()->wait();
 }
 
-lmx::DeviceCounts counts_of(lmx::Device device) {
-  return device.kind == lmx::Device::Kind::cuda ? lmx::cuda_device(device).counts() : lmx::DeviceCounts();
+DeviceCounts counts_of(Device device) {
+  return device.kind == Device::Kind::cuda ? cuda_device(device).counts() : DeviceCounts();
 }
 
 // Median GFLOP/s of size^3 products in the workload's precision.
@@ -180,11 +178,11 @@ struct GemmPeak {
   double plain;   // gemm() with two plain matrices
   double packed;  // with a matrix that was packed before
 };
-GemmPeak gemm_peak(lmx::Context& ctx, int64_t size) {
-  lmx::Tensor values = lmx::Tensor::empty(ctx.host, {size, size}, lmx::DType::f32), c = ctx.empty({size, size});
-  lmx::initialise(values, {"uniform", 1.0}, lmx::RandomKey(3));
-  const lmx::Tensor a = ctx.upload(values), in = lmx::to_compute(ctx, a);
-  const lmx::PackedMatrix packed(ctx, a, false, size);
+GemmPeak gemm_peak(Context& ctx, int64_t size) {
+  Tensor values = Tensor::empty(ctx.host, {size, size}, DType::f32), c = ctx.empty({size, size});
+  initialise(values, {"uniform", 1.0}, RandomKey(3));
+  const Tensor a = ctx.upload(values), in = to_compute(ctx, a);
+  const PackedMatrix packed(ctx, a, false, size);
   const auto gflops = [&](const auto& multiply) {
     std::vector<double> times;
     for (int i = 0; i < 9; ++i) {
@@ -196,7 +194,7 @@ GemmPeak gemm_peak(lmx::Context& ctx, int64_t size) {
     const auto n = static_cast<double>(size);
     return 2 * n * n * n / median(times) / 1e9;
   };
-  return {gflops([&] { lmx::gemm(ctx, in, false, in, false, c); }), gflops([&] { packed.multiply(ctx, in, c); })};
+  return {gflops([&] { gemm(ctx, in, false, in, false, c); }), gflops([&] { packed.multiply(ctx, in, c); })};
 }
 
 int64_t peak_rss_mb() {
@@ -209,48 +207,48 @@ constexpr int64_t kWarmUp = 3;  // steps before those that are timed
 
 struct StepTimes {
   std::vector<double> seconds;
-  lmx::DeviceCounts counts;  // of the last step
+  DeviceCounts counts;  // of the last step
 };
 
 // On a device a step is enqueued while the one before it is computed, and lasts from the end of that one to its own
 // end. The first step lasts from the time when the host begins with it.
-StepTimes time_steps(Workload& workload, lmx::Device device, int64_t steps) {
+StepTimes time_steps(Workload& workload, Device device, int64_t steps) {
   StepTimes times;
   const auto enqueue = [&](int64_t i) {
-    const lmx::DeviceCounts before = counts_of(device);
-    const lmx::Reading<float> loss = workload.step(kWarmUp + i);
+    const DeviceCounts before = counts_of(device);
+    const Reading<float> loss = workload.step(kWarmUp + i);
     times.counts = counts_of(device).since(before);
     return loss;
   };
-  const bool ahead = device.kind == lmx::Device::Kind::cuda;
-  lmx::Reading<float> next;
+  const bool ahead = device.kind == Device::Kind::cuda;
+  Reading<float> next;
   auto start = BenchClock::now();
   for (int64_t i = 0; i < steps; ++i) {
-    const lmx::Reading<float> loss = ahead && i > 0 ? next : enqueue(i);
+    const Reading<float> loss = ahead && i > 0 ? next : enqueue(i);
     if (ahead && i + 1 < steps) next = enqueue(i + 1);
     const double nats = static_cast<double>(loss.value()) / static_cast<double>(workload.tokens());
     times.seconds.push_back(seconds_since(start));
     start = BenchClock::now();
-    if (!std::isfinite(nats)) throw lmx::RunError(lmx::str("[bench] the loss of step ", i, " is ", nats));
+    if (!std::isfinite(nats)) throw RunError(str("[bench] the loss of step ", i, " is ", nats));
   }
   return times;
 }
 
 void measure(const BenchFlags& options, const std::string& precision) {
-  lmx::Context ctx;
-  lmx::compute_on(ctx, lmx::device_named(options.device, "[bench] --device "));
+  Context ctx;
+  compute_on(ctx, device_named(options.device, "[bench] --device "));
   const Arithmetic arithmetic = arithmetic_of(options, precision);
   ctx.compute = arithmetic.compute;
   ctx.products = arithmetic.products;
   const WorkloadScale scale{options.scale == "paper", options.batchers.quick};
-  const bool on_cpu = ctx.device.kind == lmx::Device::Kind::cpu;
-  lmx::Tracer tracer;
+  const bool on_cpu = ctx.device.kind == Device::Kind::cpu;
+  Tracer tracer;
   const std::unique_ptr<Workload> workload = make_workload(options.workload, ctx, scale);
   for (int64_t i = 0; i < kWarmUp; ++i) workload->step(i);
   wait_for(ctx.device);
   if (!options.trace.empty() || options.table) {
     ctx.tracer = &tracer;
-    if (!on_cpu) tracer.measure_device(lmx::cuda_device(ctx.device).clock());
+    if (!on_cpu) tracer.measure_device(cuda_device(ctx.device).clock());
   }
   const auto [times, counts] = time_steps(*workload, ctx.device, options.steps);
   ctx.tracer = nullptr;
@@ -258,14 +256,14 @@ void measure(const BenchFlags& options, const std::string& precision) {
   const CountedWorkload work = count_workload(options.workload, ctx.device.kind, arithmetic, scale);
   const double step = median(times), gflops = work.flops / step / 1e9;
   const GemmPeak peak = gemm_peak(ctx, scale.quick ? 64 : 2048);
-  nlohmann::ordered_json line{{"lmx", lmx::kVersion},
+  nlohmann::ordered_json line{{"lmx", kVersion},
                               {"workload", options.workload},
                               {"scale", scale.quick ? "quick" : options.scale},
                               {"precision", precision},
                               {"products", options.products},
-                              {"mode", on_cpu ? lmx::cpu_isa() : "cuda"},
-                              {"threads", lmx::num_threads()},
-                              {"device", lmx::name_of(ctx.device)},
+                              {"mode", on_cpu ? cpu_isa() : "cuda"},
+                              {"threads", num_threads()},
+                              {"device", name_of(ctx.device)},
                               {"step_s", rounded(step, 1e5)},
                               {"tokens_per_s", rounded(static_cast<double>(workload->tokens()) / step, 10)},
                               {"gflops", rounded(gflops, 10)},
@@ -274,7 +272,7 @@ void measure(const BenchFlags& options, const std::string& precision) {
                               {"efficiency", rounded(gflops / peak.plain, 1e3)},
                               {"peak_rss_mb", rss},
                               {"params", workload->parameters()}};
-  const auto json_of = [](const lmx::Node& part) { return nlohmann::ordered_json::parse(lmx::to_json(part)); };
+  const auto json_of = [](const Node& part) { return nlohmann::ordered_json::parse(to_json(part)); };
   line["model"] = json_of(workload->model_config());
   line["loss"] = json_of(workload->loss_config());
   line["optimizer"] = json_of(workload->optimizer_config());
@@ -289,8 +287,8 @@ void measure(const BenchFlags& options, const std::string& precision) {
 bool counts_only(const BenchFlags& options) {
   if (!options.counts) return false;
   try {
-    return lmx::device_named(options.device, "").kind == lmx::Device::Kind::cpu;
-  } catch (const lmx::UserError&) {
+    return device_named(options.device, "").kind == Device::Kind::cpu;
+  } catch (const UserError&) {
     return options.device == "cuda";
   }
 }
@@ -298,9 +296,9 @@ bool counts_only(const BenchFlags& options) {
 void show_counts(const BenchFlags& options, const std::string& precision) {
   const bool cuda = options.device == "cuda";
   const WorkloadScale scale{options.scale == "paper", options.batchers.quick};
-  const CountedWorkload work = count_workload(options.workload, cuda ? lmx::Device::Kind::cuda : lmx::Device::Kind::cpu,
+  const CountedWorkload work = count_workload(options.workload, cuda ? Device::Kind::cuda : Device::Kind::cpu,
                                               arithmetic_of(options, precision), scale);
-  const nlohmann::ordered_json line{{"lmx", lmx::kVersion},
+  const nlohmann::ordered_json line{{"lmx", kVersion},
                                     {"workload", options.workload},
                                     {"scale", scale.quick ? "quick" : options.scale},
                                     {"precision", precision},
@@ -317,23 +315,23 @@ void show_counts(const BenchFlags& options, const std::string& precision) {
 // UserError if the options that choose and measure a device do not fit together, or if there is no such device.
 void check_device(const BenchFlags& options) {
   if (options.device != "cpu" && (options.workload == "batchers" || options.workload == "compose"))
-    throw lmx::UserError(lmx::str("[bench] --device ", options.device, ": ", options.workload, " runs on the CPU"));
+    throw UserError(str("[bench] --device ", options.device, ": ", options.workload, " runs on the CPU"));
   if (options.scale != "cpu" && (options.workload == "batchers" || options.workload == "compose"))
-    throw lmx::UserError(lmx::str("[bench] --scale ", options.scale, ": ", options.workload, " has no scales"));
-  if (!counts_only(options)) static_cast<void>(lmx::device_named(options.device, "[bench] --device "));
+    throw UserError(str("[bench] --scale ", options.scale, ": ", options.workload, " has no scales"));
+  if (!counts_only(options)) static_cast<void>(device_named(options.device, "[bench] --device "));
 }
 
 // UserError if --products asks for tensor cores that a measurement would not use.
 void check_products(const BenchFlags& options) {
   if (options.products == "exact") return;
-  const std::string begin = lmx::str("[bench] --products ", options.products, ": ");
+  const std::string begin = str("[bench] --products ", options.products, ": ");
   if (options.precision != "fp32")
-    throw lmx::UserError(lmx::str(begin, "it says how products of fp32 are computed; add --precision fp32"));
-  const bool on_cpu = counts_only(options) ? options.device != "cuda"
-                                           : lmx::device_named(options.device, "").kind == lmx::Device::Kind::cpu;
+    throw UserError(str(begin, "it says how products of fp32 are computed; add --precision fp32"));
+  const bool on_cpu =
+      counts_only(options) ? options.device != "cuda" : device_named(options.device, "").kind == Device::Kind::cpu;
   if (on_cpu)
-    throw lmx::UserError(lmx::str(begin, "it runs on the tensor cores of a GPU, and --device ", options.device,
-                                  " computes on the CPU; add --device cuda"));
+    throw UserError(str(begin, "it runs on the tensor cores of a GPU, and --device ", options.device,
+                        " computes on the CPU; add --device cuda"));
 }
 
 const std::vector<std::string> kPrecisions{"fp32", "bf16", "fp16", "all"}, kProducts{"exact", "tf32", "bf16x3"},
@@ -343,8 +341,8 @@ const std::vector<std::string> kPrecisions{"fp32", "bf16", "fp16", "all"}, kProd
 void check_choice(const std::string& what, const std::string& value, const std::vector<std::string>& allowed,
                   const std::string& list) {
   if (std::find(allowed.begin(), allowed.end(), value) != allowed.end()) return;
-  throw lmx::UserError(lmx::str("[bench] unknown ", what, " '", value, "'", lmx::did_you_mean(value, allowed), "; ",
-                                list, " ", lmx::config::join(allowed)));
+  throw UserError(str("[bench] unknown ", what, " '", value, "'", did_you_mean(value, allowed), "; ", list, " ",
+                      config::join(allowed)));
 }
 
 // Returns the training steps, and the two workloads that are none.
@@ -359,12 +357,11 @@ void bench(BenchFlags& options) {
   check_choice("precision", options.precision, kPrecisions, "one of");
   check_choice("value of --products", options.products, kProducts, "one of");
   check_choice("scale", options.scale, kScales, "one of");
-  if (options.steps < 1)
-    throw lmx::UserError(lmx::str("[bench] --steps ", options.steps, ": at least one step is timed"));
-  if (options.threads < 0) throw lmx::UserError(lmx::str("[bench] --threads ", options.threads, " is negative"));
+  if (options.steps < 1) throw UserError(str("[bench] --steps ", options.steps, ": at least one step is timed"));
+  if (options.threads < 0) throw UserError(str("[bench] --threads ", options.threads, " is negative"));
   check_device(options);
   check_products(options);
-  if (options.threads) lmx::set_num_threads(static_cast<int>(options.threads));
+  if (options.threads) set_num_threads(static_cast<int>(options.threads));
   options.directories.load();
   if (options.workload == "batchers") {
     options.batchers.options.steps = options.steps;
@@ -373,8 +370,8 @@ void bench(BenchFlags& options) {
   if (options.workload == "compose") return bench_compose(options.compose, options.steps);
   for (const std::string precision : {"fp32", "bf16"}) {
     if (options.precision == "all" || options.precision == precision) {
-      if (precision == "bf16" && options.device == "cpu" && lmx::multiplies_in_f32(lmx::DType::bf16)) {
-        lmx::log_info("this CPU multiplies bf16 no faster than fp32: products round their inputs and run in fp32");
+      if (precision == "bf16" && options.device == "cpu" && multiplies_in_f32(DType::bf16)) {
+        log_info("this CPU multiplies bf16 no faster than fp32: products round their inputs and run in fp32");
       }
       counts_only(options) ? show_counts(options, precision) : measure(options, precision);
     }
@@ -445,4 +442,4 @@ void add_bench(Command app) {
   command.callback([options] { bench(*options); });
 }
 
-}  // namespace lmx_cli
+}  // namespace lmx::app::cli

@@ -11,45 +11,45 @@
 #include "lmx/error.h"
 #include "lmx/plugin.h"
 
-namespace lmx_cli {
+namespace lmx::app::cli {
 
-Workload::Workload(lmx::Context& ctx, const Parts& parts)
+Workload::Workload(Context& ctx, const Parts& parts)
     : ctx_(ctx),
-      model_config_(lmx::parse_yaml(parts.model, "bench")),
-      loss_config_(lmx::parse_yaml(parts.loss, "bench")),
-      optimizer_config_(lmx::parse_yaml(parts.optimizer, "bench")),
+      model_config_(parse_yaml(parts.model, "bench")),
+      loss_config_(parse_yaml(parts.loss, "bench")),
+      optimizer_config_(parse_yaml(parts.optimizer, "bench")),
       rate_(parts.rate),
       clip_(parts.clip) {
-  const lmx::PluginInfo& plugin = lmx::Registry::instance().find(lmx::PluginKind::model, model_config_, "model");
-  model_ = lmx::create<lmx::ModelFactory>(plugin, model_config_, "model", lmx::ModelEnv{parts.vocab});
-  loss_ = lmx::make_loss(loss_config_, "loss",
-                         {parts.vocab, model_->feature_size(), nullptr, model_->parameters(), model_->output_table()});
-  optimizer_ = lmx::make_optimizer(optimizer_config_, "optimizer");
-  for (const lmx::ParameterSpec& spec : lmx::all_parameters(model_->parameters(), *loss_)) {
-    params_.add(ctx, spec, lmx::RandomKey(1));
+  const PluginInfo& plugin = Registry::instance().find(PluginKind::model, model_config_, "model");
+  model_ = create<ModelFactory>(plugin, model_config_, "model", ModelEnv{parts.vocab});
+  loss_ = make_loss(loss_config_, "loss",
+                    {parts.vocab, model_->feature_size(), nullptr, model_->parameters(), model_->output_table()});
+  optimizer_ = make_optimizer(optimizer_config_, "optimizer");
+  for (const ParameterSpec& spec : all_parameters(model_->parameters(), *loss_)) {
+    params_.add(ctx, spec, RandomKey(1));
   }
 }
 
-lmx::Reading<float> Workload::step(int64_t number) {
-  const lmx::Span span(ctx_.tracer, "step");
-  const lmx::RandomKey key = lmx::RandomKey(7).fold(static_cast<uint64_t>(number));
-  const lmx::Batch b = batch(key);
-  lmx::Tape tape;
+Reading<float> Workload::step(int64_t number) {
+  const Span span(ctx_.tracer, "step");
+  const RandomKey key = RandomKey(7).fold(static_cast<uint64_t>(number));
+  const Batch b = batch(key);
+  Tape tape;
   ctx_.tape = &tape;
   ctx_.key = key;
-  lmx::ModelState state = model_->initial_state(ctx_, b.sequences());
-  lmx::Var features, loss;
+  ModelState state = model_->initial_state(ctx_, b.sequences());
+  Var features, loss;
   {
-    const lmx::Span forward(ctx_.tracer, "model");
+    const Span forward(ctx_.tracer, "model");
     features = model_->forward(ctx_, params_, b, state);
   }
   {
-    const lmx::Span forward(ctx_.tracer, "loss");
-    const lmx::Tensor targets = b.targets.reshape({b.tokens()});
+    const Span forward(ctx_.tracer, "loss");
+    const Tensor targets = b.targets.reshape({b.tokens()});
     loss = loss_->forward(ctx_, params_, features, targets, {.sampler_key = key.fold("sampler")}).loss;
   }
   {
-    const lmx::Span backward(ctx_.tracer, "backward");
+    const Span backward(ctx_.tracer, "backward");
     tape.backward(ctx_, loss, 1.0 / static_cast<double>(tokens()));
   }
   ctx_.tape = nullptr;
@@ -59,19 +59,19 @@ lmx::Reading<float> Workload::step(int64_t number) {
 
 void Workload::update(int64_t step) {
   {
-    const lmx::Span span(ctx_.tracer, "coalesce");
+    const Span span(ctx_.tracer, "coalesce");
     for (const std::string& name : params_.names()) params_.at(name).grad().coalesce(ctx_);
   }
-  std::optional<lmx::GradientMeasure> measure;
+  std::optional<GradientMeasure> measure;
   if (!clip_.empty()) {
-    const lmx::Span span(ctx_.tracer, "clip");
+    const Span span(ctx_.tracer, "clip");
     measure.emplace(ctx_, params_, clip_);
   }
-  const lmx::Span span(ctx_.tracer, "update");
-  std::vector<lmx::ParameterUpdate> updates;
+  const Span span(ctx_.tracer, "update");
+  std::vector<ParameterUpdate> updates;
   for (const std::string& name : params_.names()) {
-    lmx::Var& param = params_.at(name);
-    if (!param.grad().empty()) updates.push_back({&param, measure ? measure->scale(name) : lmx::GradScale()});
+    Var& param = params_.at(name);
+    if (!param.grad().empty()) updates.push_back({&param, measure ? measure->scale(name) : GradScale()});
   }
   optimizer_->update_all(ctx_, updates, rate_, step);
   params_.clear_gradients();
@@ -87,14 +87,13 @@ class WordLstm final : public Workload {
     const char *model, *loss;
     int64_t vocab, batch;
   };
-  WordLstm(lmx::Context& ctx, const Size& size)
-      : Workload(
-            ctx,
-            {size.model, size.loss, "{name: sgd, lr: 0.2}", size.vocab, 0.2, {{lmx::ParamPattern("^lstm\\."), 1.0}}}),
+  WordLstm(Context& ctx, const Size& size)
+      : Workload(ctx,
+                 {size.model, size.loss, "{name: sgd, lr: 0.2}", size.vocab, 0.2, {{ParamPattern("^lstm\\."), 1.0}}}),
         size_(size) {
     // Zipf-distributed ids, as in text: P(k) ~ 1/(k+1).
     const double range = std::log(static_cast<double>(size_.vocab) + 1.0);
-    const lmx::RandomKey key(5);
+    const RandomKey key(5);
     for (uint64_t i = 0; i < kText; ++i)
       text_.push_back(static_cast<int32_t>(
           std::min(static_cast<int64_t>(std::exp(key.uniform(i) * range) - 1.0), size_.vocab - 1)));
@@ -106,8 +105,8 @@ class WordLstm final : public Workload {
   static constexpr int64_t kSteps = 20;
   static constexpr uint64_t kText = 1 << 20;
 
-  lmx::Batch batch(lmx::RandomKey key) const override {
-    lmx::Batch b;
+  Batch batch(RandomKey key) const override {
+    Batch b;
     b.inputs = words(key.fold("inputs"));
     b.targets = words(key.fold("targets"));
     for (int64_t s = 0; s < size_.batch; ++s) b.slots.push_back(s);
@@ -116,8 +115,8 @@ class WordLstm final : public Workload {
   }
 
   // Every sequence is read from a random place of the text.
-  lmx::Tensor words(lmx::RandomKey key) const {
-    lmx::Tensor ids = lmx::Tensor::empty(ctx_.host, {size_.batch, kSteps}, lmx::DType::i32);
+  Tensor words(RandomKey key) const {
+    Tensor ids = Tensor::empty(ctx_.host, {size_.batch, kSteps}, DType::i32);
     for (int64_t row = 0; row < size_.batch; ++row)
       std::copy_n(text_.data() + key.below(static_cast<uint64_t>(row), kText - kSteps), kSteps,
                   ids.data<int32_t>() + row * kSteps);
@@ -136,8 +135,8 @@ WordLstm::Size word_lstm(WorkloadScale scale) {
           "{name: sampled_softmax, samples: 1024, bias: true}", 100'000, scale.paper ? 128 : 32};
 }
 
-lmx::Tensor uniform_ids(const lmx::Context& ctx, lmx::RandomKey key, int64_t n, int64_t vocab) {
-  lmx::Tensor ids = lmx::Tensor::empty(ctx.host, {n}, lmx::DType::i32);
+Tensor uniform_ids(const Context& ctx, RandomKey key, int64_t n, int64_t vocab) {
+  Tensor ids = Tensor::empty(ctx.host, {n}, DType::i32);
   for (int64_t i = 0; i < n; ++i) {
     ids.data<int32_t>()[i] = static_cast<int32_t>(key.below(static_cast<uint64_t>(i), static_cast<uint64_t>(vocab)));
   }
@@ -145,15 +144,15 @@ lmx::Tensor uniform_ids(const lmx::Context& ctx, lmx::RandomKey key, int64_t n, 
 }
 
 // A Transformer (Vaswani et al.; base, or big in the papers' sizes) with one table for all words, label smoothing 0.1
-// and Adam. The three dropouts are those of torch.nn.Transformer(dropout=0.1), which tools/peers/torch_bench.py trains.
+// and Adam. The three dropouts are those of torch.nn.Transformer(dropout=0.1), which tools/dev/peers/torch_bench.py trains.
 class NmtTransformer final : public Workload {
  public:
   struct Size {
     int64_t d, ffn, heads, vocab, pairs, source, target;
   };
-  NmtTransformer(lmx::Context& ctx, const Size& size)
-      : Workload(ctx, {lmx::str("{name: transformer, d: ", size.d, ", ffn: ", size.ffn, ", heads: ", size.heads,
-                                ", dropout: 0.1, attention_dropout: 0.1, relu_dropout: 0.1}"),
+  NmtTransformer(Context& ctx, const Size& size)
+      : Workload(ctx, {str("{name: transformer, d: ", size.d, ", ffn: ", size.ffn, ", heads: ", size.heads,
+                           ", dropout: 0.1, attention_dropout: 0.1, relu_dropout: 0.1}"),
                        "{name: full_softmax, bias: false, label_smoothing: 0.1}",
                        "{name: adam, lr: 5e-4, betas: [0.9, 0.98], eps: 1e-8}",
                        size.vocab,
@@ -164,8 +163,8 @@ class NmtTransformer final : public Workload {
   int64_t tokens() const override { return size_.pairs * size_.target; }
 
  private:
-  lmx::Batch batch(lmx::RandomKey key) const override {
-    lmx::Batch b;
+  Batch batch(RandomKey key) const override {
+    Batch b;
     b.source = uniform_ids(ctx_, key.fold("source"), size_.pairs * size_.source, size_.vocab);
     b.inputs = uniform_ids(ctx_, key.fold("inputs"), size_.pairs * size_.target, size_.vocab);
     b.targets = uniform_ids(ctx_, key.fold("targets"), size_.pairs * size_.target, size_.vocab);
@@ -194,21 +193,21 @@ class LanguageModel final : public Workload {
     double rate;
     int64_t vocab, batch, steps;
   };
-  LanguageModel(lmx::Context& ctx, const Size& size)
+  LanguageModel(Context& ctx, const Size& size)
       : Workload(ctx, {size.model,
                        size.loss,
-                       lmx::str("{", size.optimizer, ", lr: ", size.rate, "}"),
+                       str("{", size.optimizer, ", lr: ", size.rate, "}"),
                        size.vocab,
                        size.rate,
-                       {{lmx::ParamPattern(".*"), 1.0}}}),
+                       {{ParamPattern(".*"), 1.0}}}),
         size_(size) {}
 
   int64_t tokens() const override { return size_.batch * size_.steps; }
 
  private:
-  lmx::Batch batch(lmx::RandomKey key) const override {
-    lmx::Batch b;
-    const lmx::Shape shape{size_.batch, size_.steps};
+  Batch batch(RandomKey key) const override {
+    Batch b;
+    const Shape shape{size_.batch, size_.steps};
     b.inputs = uniform_ids(ctx_, key.fold("inputs"), tokens(), size_.vocab).reshape(shape);
     b.targets = uniform_ids(ctx_, key.fold("targets"), tokens(), size_.vocab).reshape(shape);
     for (int64_t s = 0; s < size_.batch; ++s) b.slots.push_back(s);
@@ -221,10 +220,10 @@ class LanguageModel final : public Workload {
 
 constexpr const char* kWithBias = "{name: full_softmax, bias: true}";
 
-// The sizes of the benchmarks in tools/peers: Patwary's and Puri's, or about a quarter of their widths.
+// The sizes of the benchmarks in tools/dev/peers: Patwary's and Puri's, or about a quarter of their widths.
 LanguageModel::Size char_rhn(WorkloadScale scale) {
   const int64_t cells = scale.quick ? 8 : scale.paper ? 1792 : 512;
-  return {lmx::str("{name: rhn, embedding: ", cells, ", cells: ", cells, ", depth: 10, transform_bias: 0}"),
+  return {str("{name: rhn, embedding: ", cells, ", cells: ", cells, ", depth: 10, transform_bias: 0}"),
           kWithBias,
           "name: adam",
           1e-3,
@@ -236,7 +235,7 @@ LanguageModel::Size char_rhn(WorkloadScale scale) {
 }
 LanguageModel::Size char_mlstm(WorkloadScale scale) {
   const int64_t cells = scale.quick ? 8 : scale.paper ? 4096 : 1024, embedding = scale.quick ? 8 : 64;
-  return {lmx::str("{name: mlstm, embedding: ", embedding, ", cells: ", cells, ", weight_norm: 'mlstm\\..*'}"),
+  return {str("{name: mlstm, embedding: ", embedding, ", cells: ", cells, ", weight_norm: 'mlstm\\..*'}"),
           kWithBias,
           "name: adam",
           5e-4,
@@ -269,7 +268,7 @@ std::vector<std::string> workload_names() {
   return {"word_lstm", "char_mlstm", "char_rhn", "nmt_transformer", "gpt"};
 }
 
-std::unique_ptr<Workload> make_workload(const std::string& name, lmx::Context& ctx, WorkloadScale scale) {
+std::unique_ptr<Workload> make_workload(const std::string& name, Context& ctx, WorkloadScale scale) {
   if (name == "word_lstm") return std::make_unique<WordLstm>(ctx, word_lstm(scale));
   if (name == "char_mlstm") return std::make_unique<LanguageModel>(ctx, char_mlstm(scale));
   if (name == "char_rhn") return std::make_unique<LanguageModel>(ctx, char_rhn(scale));
@@ -277,27 +276,25 @@ std::unique_ptr<Workload> make_workload(const std::string& name, lmx::Context& c
   return std::make_unique<NmtTransformer>(ctx, nmt_transformer(scale));
 }
 
-CountedWorkload count_workload(const std::string& name, lmx::Device::Kind kind, const Arithmetic& arithmetic,
+CountedWorkload count_workload(const std::string& name, Device::Kind kind, const Arithmetic& arithmetic,
                                WorkloadScale scale) {
-  const auto device = lmx::CountingDevice::make(kind);
-  lmx::Context ctx;
+  const auto device = CountingDevice::make(kind);
+  Context ctx;
   device->place(ctx);
   ctx.compute = arithmetic.compute;
   ctx.products = arithmetic.products;
-  const lmx::Serial serial(true);
-  lmx::Recording recording(*device);
+  const Serial serial(true);
+  Recording recording(*device);
   const std::unique_ptr<Workload> workload = make_workload(name, ctx, scale);
   workload->step(0);  // packs weights and makes the state of the optimizer
-  const lmx::DeviceCounts before = device->counts();
+  const DeviceCounts before = device->counts();
   recording.record().begin_pass(workload->tokens());
   workload->step(1);
   recording.record().end_pass();
-  return {2 * lmx::macs_of(recording.record().last().forward), device->counts().since(before), ctx.allocator->stats()};
+  return {2 * macs_of(recording.record().last().forward), device->counts().since(before), ctx.allocator->stats()};
 }
 
 namespace {
-
-using lmx::DeviceCounts;
 
 // The kinds of copies in the order of output.
 struct Kind {
@@ -334,8 +331,8 @@ std::string counts_table(const DeviceCounts& counts) {
   }
   cells.push_back({"waits", std::to_string(counts.waits), ""});
   std::string out;
-  for (const std::string& line : lmx::table_lines(cells, {.left = 1, .gap = 2, .least = {}})) out += line + "\n";
+  for (const std::string& line : table_lines(cells, {.left = 1, .gap = 2, .least = {}})) out += line + "\n";
   return out;
 }
 
-}  // namespace lmx_cli
+}  // namespace lmx::app::cli

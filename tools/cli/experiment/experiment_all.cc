@@ -19,10 +19,8 @@
 #include "lmx/error.h"
 #include "lmx/log.h"
 
-namespace lmx_cli::experiments {
+namespace lmx::app::cli {
 namespace {
-
-using lmx::str;
 
 struct ExperimentAllFlags {
   PluginDirectories directories;
@@ -31,7 +29,7 @@ struct ExperimentAllFlags {
 };
 
 struct Listed {
-  Needs needs;
+  experiment::Needs needs;
   std::string title, place;
 };
 
@@ -39,46 +37,46 @@ struct Listed {
 std::vector<Listed> all_needs(const ExperimentAllFlags& o) {
   std::vector<Listed> all;
   std::set<std::string> scales;
-  DataChecks checks;
-  for (const auto& [id, file] : find_experiments()) {
-    const Experiment e = read_experiment(file);
-    for (const Scale& scale : e.scales) {
+  experiment::DataChecks checks;
+  for (const auto& [id, file] : experiment::find_experiments()) {
+    const experiment::Experiment e = experiment::read_experiment(file);
+    for (const experiment::Scale& scale : e.scales) {
       scales.insert(scale.id);
       if (!o.scale.empty() && scale.id != o.scale) continue;
       Choice choice;
       choice.name = file;
       choice.scale = scale.id;
       const Prepared p(choice);
-      if (all.empty() && !o.machine.empty()) require_machine(p.cells.at(0), o.machine);
-      all.push_back({needs_of(p.experiment, p.scale, p.cells, p.planned, o.machine, checks), e.title, e.place});
+      if (all.empty() && !o.machine.empty()) experiment::require_machine(p.cells.at(0), o.machine);
+      all.push_back(
+          {experiment::needs_of(p.experiment, p.scale, p.cells, p.planned, o.machine, checks), e.title, e.place});
       all.back().needs.experiment = id;
     }
   }
   if (all.empty())
-    throw lmx::UserError(str("[experiment] no experiment has the scale '", o.scale, "'",
-                             lmx::did_you_mean(o.scale, {scales.begin(), scales.end()}), "; there are ",
-                             joined(scales)));
+    throw UserError(str("[experiment] no experiment has the scale '", o.scale, "'",
+                        did_you_mean(o.scale, {scales.begin(), scales.end()}), "; there are ", joined(scales)));
   return all;
 }
 
 std::string hours_text(double hours) {
   if (hours >= 1000) return str(static_cast<int64_t>(hours), " h");
-  return lmx::format(hours < 0.1 ? "%.2g h" : "%.3g h", hours);
+  return format(hours < 0.1 ? "%.2g h" : "%.3g h", hours);
 }
 
 // "1.2 h", "1.2 h + 3 cells unknown", "seconds": nothing runs.
-std::string time_text(const Needs& n) {
+std::string time_text(const experiment::Needs& n) {
   if (n.runs == 0) return "seconds";
   if (n.unknown == 0) return hours_text(n.hours);
-  const std::string unknown = str(lmx::plural(n.unknown, "cell"), " unknown");
+  const std::string unknown = str(plural(n.unknown, "cell"), " unknown");
   return n.hours > 0 ? hours_text(n.hours) + " + " + unknown : unknown;
 }
 
 // By scale.
-std::map<std::string, Needs> totals_of(const std::vector<Listed>& all) {
-  std::map<std::string, Needs> totals;
+std::map<std::string, experiment::Needs> totals_of(const std::vector<Listed>& all) {
+  std::map<std::string, experiment::Needs> totals;
   for (const Listed& l : all) {
-    Needs& total = totals[l.needs.scale];
+    experiment::Needs& total = totals[l.needs.scale];
     total.runs += l.needs.runs;
     total.planned += l.needs.planned;
     total.hours += l.needs.hours;
@@ -92,7 +90,7 @@ Json json_of(const std::vector<Listed>& all) {
   for (const auto& [scale, total] : totals_of(all))
     totals[scale] = {{"runs", total.runs}, {"hours", total.hours}, {"unknown", total.unknown}};
   for (const Listed& l : all) {
-    const Needs& n = l.needs;
+    const experiment::Needs& n = l.needs;
     list.push_back({{"experiment", n.experiment},
                     {"scale", n.scale},
                     {"title", l.title},
@@ -113,7 +111,7 @@ void print_list(const std::vector<Listed>& all) {
       {"EXPERIMENT", "SCALE", "RUNS", "PLANNED", "RANKS", "MACHINE", "TIME", "DATA"}};
   std::set<std::string> missing;
   for (const Listed& l : all) {
-    const Needs& n = l.needs;
+    const experiment::Needs& n = l.needs;
     rows.push_back({n.experiment, n.scale, str(n.runs), str(n.planned), n.runs > 0 ? str(n.ranks) : "-", n.machine,
                     time_text(n),
                     n.runs == 0         ? "none"
@@ -133,7 +131,7 @@ void print_list(const std::vector<Listed>& all) {
 
 void all(const ExperimentAllFlags& o) {
   if (!o.dry_run)
-    throw lmx::UserError(
+    throw UserError(
         "[experiment] `lmx experiment all` lists what would run: write --dry-run; `lmx experiment run NAME` runs one "
         "experiment");
   o.directories.load();
@@ -172,28 +170,28 @@ struct ExperimentDocFlags {
 };
 
 // Returns the content of a block; nothing if it needs cells that have not run here.
-std::optional<std::string> content_of(const Block& block, const std::string& page) {
+std::optional<std::string> content_of(const experiment::Block& block, const std::string& page) {
   Choice choice;
   choice.name = block.id;
   choice.scale = block.scale;
   const Prepared p(choice);
-  const Finished finished(p.cells, block.only_planned ? "" : p.out);
-  const auto waits = [&](const Cell& cell) { return cell.runs && !finished.done(cell); };
+  const experiment::Finished finished(p.cells, block.only_planned ? "" : p.out);
+  const auto waits = [&](const experiment::Cell& cell) { return cell.runs && !finished.done(cell); };
   if (!block.only_planned && std::any_of(p.cells.begin(), p.cells.end(), waits)) {
-    lmx::log_info(str(page, ": ", block.id, " ", block.scale, " is left as it is: its cells have not run in ", p.out));
+    log_info(str(page, ": ", block.id, " ", block.scale, " is left as it is: its cells have not run in ", p.out));
     return {};
   }
-  return "\n" + comparison_markdown(results_of(p, finished), block.only_planned);
+  return "\n" + experiment::comparison_markdown(results_of(p, finished), block.only_planned);
 }
 
 // Returns the page with all blocks written.
 std::string written(const std::string& file) {
-  const std::string page = jobs::read_text(file);
-  const std::vector<Block> blocks = blocks_of(page, file);
-  if (blocks.empty()) lmx::log_info(file + " has no block <!-- experiment ID SCALE planned -->");
+  const std::string page = read_text(file);
+  const std::vector<experiment::Block> blocks = experiment::blocks_of(page, file);
+  if (blocks.empty()) log_info(file + " has no block <!-- experiment ID SCALE planned -->");
   std::string out;
   size_t from = 0;
-  for (const Block& block : blocks) {
+  for (const experiment::Block& block : blocks) {
     const std::optional<std::string> content = content_of(block, file);
     out += page.substr(from, block.begin - from) + content.value_or(page.substr(block.begin, block.end - block.begin));
     from = block.end;
@@ -206,13 +204,13 @@ void doc(const ExperimentDocFlags& o) {
   std::string stale;
   for (const std::string& file : o.pages) {
     const std::string page = written(file);
-    if (page == jobs::read_text(file)) continue;
-    if (!o.check) lmx::write_file(file, page);
-    if (!o.check) lmx::log_info("wrote " + file);
+    if (page == read_text(file)) continue;
+    if (!o.check) write_file(file, page);
+    if (!o.check) log_info("wrote " + file);
     stale += (stale.empty() ? "" : ", ") + file;
   }
   if (o.check && !stale.empty())
-    throw lmx::RunError(str("[experiment] ", stale, ": the tables are not what lmx writes; run it without --check"));
+    throw RunError(str("[experiment] ", stale, ": the tables are not what lmx writes; run it without --check"));
 }
 
 }  // namespace
@@ -231,4 +229,4 @@ void add_experiment_doc(Command group) {
   command.callback([o] { doc(*o); });
 }
 
-}  // namespace lmx_cli::experiments
+}  // namespace lmx::app::cli

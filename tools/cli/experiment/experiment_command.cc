@@ -22,12 +22,10 @@
 #include "lmx/error.h"
 #include "lmx/log.h"
 
-namespace lmx_cli {
+namespace lmx::app::cli {
 namespace {
 
-using namespace experiments;
-using lmx::str;
-using lmx::UserError;
+using namespace experiment;
 
 struct ExperimentFlags {
   PluginDirectories directories;
@@ -61,7 +59,7 @@ std::vector<std::string> wanted_cells(const std::vector<Cell>& cells, const std:
       if (fits(pattern, id)) wanted.push_back(id);
     if (wanted.size() > before) continue;
     throw UserError(
-        str("[experiment] no cell '", pattern, "'", lmx::did_you_mean(pattern, ids), "; there are ", joined(ids)));
+        str("[experiment] no cell '", pattern, "'", did_you_mean(pattern, ids), "; there are ", joined(ids)));
   }
   return wanted;
 }
@@ -86,7 +84,7 @@ class SizeColumns {
     if (cell.types) return std::vector<std::string>(names().size());
     const auto [found, fresh] = rows_.try_emplace(row_of(p_.experiment, cell));
     Sizes& row = found->second;
-    if (fresh) row.parameters = lmx::count_text(lmx::parameters_of(cell.composed, cell.id));
+    if (fresh) row.parameters = count_text(parameters_of(cell.composed, cell.id));
     if (!p_.scale.one_device()) return {row.parameters};
     if (fresh) row.memory = memory_of(cell);
     const bool trains = cell.runs && cell.same_as.empty();
@@ -108,8 +106,8 @@ class SizeColumns {
     std::optional<double> hours;
   };
   static std::string memory_of(const Cell& cell) {
-    const int64_t bytes = lmx::process_bytes(cell.composed, cell.id);
-    return bytes > 0 ? lmx::bytes_text(bytes) : "unknown";
+    const int64_t bytes = process_bytes(cell.composed, cell.id);
+    return bytes > 0 ? bytes_text(bytes) : "unknown";
   }
   static std::string seconds_text(double hours) {
     const double seconds = 3600 * hours;
@@ -136,7 +134,7 @@ void print_plan(const Prepared& p, const std::vector<std::string>& wanted, DataC
   std::string commands;
   for (const Cell& cell : p.cells) {
     if (std::find(wanted.begin(), wanted.end(), cell.id) == wanted.end()) continue;
-    const lmx::Node full = lmx::parse_yaml(cell.yaml, cell.id);
+    const Node full = parse_yaml(cell.yaml, cell.id);
     const std::string runs = cell.types             ? "counts"
                              : !cell.runs           ? (p.planned.contains(cell.id) ? "planned" : "formula")
                              : cell.same_as.empty() ? "yes"
@@ -161,17 +159,17 @@ void write_results(const Results& r, const Finished& finished) {
   std::vector<std::string> images;
   std::string written = "results.json,table.md,table.html,table.csv";
   for (const auto& [name, svg] : figures) {
-    lmx::write_file(out + "/" + name, svg);
+    write_file(out + "/" + name, svg);
     images.push_back(svg);
     written += "," + name;
   }
-  lmx::write_file(out + "/results.json", json(r));
+  write_file(out + "/results.json", json(r));
   const std::string tables = markdown(r);
-  lmx::write_file(out + "/table.md", tables);
-  lmx::write_file(out + "/table.html", html_page(r.experiment.title, tables, images));
-  lmx::write_file(out + "/table.csv", csv(r));
+  write_file(out + "/table.md", tables);
+  write_file(out + "/table.html", html_page(r.experiment.title, tables, images));
+  write_file(out + "/table.csv", csv(r));
   std::cout << text(r) << std::flush;
-  lmx::log_info(str("results: ", out, "/{", written, "}"));
+  log_info(str("results: ", out, "/{", written, "}"));
 }
 
 // Ends with kOutsideCode if a cell is outside its tolerance, a claim is refuted, or nothing could be judged.
@@ -179,10 +177,9 @@ void check(const Results& r) {
   const std::vector<std::string> lines = outside(r);
   std::string text;
   for (const std::string& line : lines) text += "\n  " + line;
-  if (!lines.empty()) lmx::log(lmx::LogLevel::error, "outside the tolerance:" + text);
+  if (!lines.empty()) log(LogLevel::error, "outside the tolerance:" + text);
   const bool judged = anything_judged(r);
-  if (!judged)
-    lmx::log(lmx::LogLevel::error, "[experiment] --check: nothing has been judged; run the experiment first");
+  if (!judged) log(LogLevel::error, "[experiment] --check: nothing has been judged; run the experiment first");
   if (!lines.empty() || !judged) throw ExitCode{kOutsideCode};
 }
 
@@ -213,22 +210,22 @@ void run(const ExperimentFlags& o) {
   const Ending ending = run_cells(p.experiment, p.cells, finished, wanted,
                                   {o.jobs, o.keep_checkpoints, o.directories.directories, slurm, o.slurm});
   if (ending.signal) {
-    lmx::log_info(slurm ? "interrupted; the jobs continue, and the same command watches them again"
-                        : "interrupted; the same command continues from here");
+    log_info(slurm ? "interrupted; the jobs continue, and the same command watches them again"
+                   : "interrupted; the same command continues from here");
     throw ExitCode{128 + ending.signal};
   }
-  const Results r = results_of(p, finished, ending);
+  const Results r = cli::results_of(p, finished, ending);
   write_results(r, finished);
   if (ending.failed.empty()) return o.check ? check(r) : void();
   std::string text;
   for (const auto& [cell, why] : ending.failed) text += str("\n  ", cell, ": ", why);
-  throw lmx::RunError(str("[experiment] ", lmx::plural(ending.failed.size(), "cell"), " failed:", text));
+  throw RunError(str("[experiment] ", plural(ending.failed.size(), "cell"), " failed:", text));
 }
 
 void show(const ExperimentFlags& o) {
   o.directories.load();
   const Prepared p(o.choice);
-  const Results r = results_of(p, Finished(p.cells, p.out));
+  const Results r = cli::results_of(p, Finished(p.cells, p.out));
   std::cout << (o.json ? json(r) : text(r)) << std::flush;
   if (o.check) check(r);
 }
@@ -306,13 +303,13 @@ void add_experiment(Command app) {
   list_command.callback([] { list(); });
   add_run_command(group);
   add_show_command(group);
-  experiments::add_experiment_all(group);
-  experiments::add_experiment_doc(group);
+  cli::add_experiment_all(group);
+  cli::add_experiment_doc(group);
 }
 
-}  // namespace lmx_cli
+}  // namespace lmx::app::cli
 
-namespace lmx_cli::experiments {
+namespace lmx::app::cli {
 namespace {
 
 // An experiment may have only one of the scales.
@@ -323,7 +320,7 @@ const Scale& scale_of(const Experiment& e, const std::string& name) {
 
 // Launched cells have other recipes than those with virtual ranks, and so another folder.
 std::string default_folder(const Experiment& e, const Scale& scale, const std::string& launcher) {
-  return lmx::str("runs/experiments/", e.id, "/", scale.id, launcher.empty() ? "" : "-" + launcher);
+  return str("runs/experiments/", e.id, "/", scale.id, launcher.empty() ? "" : "-" + launcher);
 }
 
 }  // namespace
@@ -346,4 +343,4 @@ Results results_of(const Prepared& p, const Finished& finished, const Ending& en
   return r;
 }
 
-}  // namespace lmx_cli::experiments
+}  // namespace lmx::app::cli

@@ -11,7 +11,7 @@
 #include "app/experiment/runner.h"
 #include "cli/command_line.h"
 
-namespace lmx_cli::experiments {
+namespace lmx::app::cli {
 
 struct Choice {
   std::string name, scale, out;  // scale "": desk, if the experiment has it; out "": the default folder
@@ -25,19 +25,20 @@ struct Prepared {
   Prepared(const Prepared&) = delete;
   Prepared& operator=(const Prepared&) = delete;
 
-  const Experiment experiment;
-  const Scale& scale;
-  const std::vector<Cell> cells;
+  const experiment::Experiment experiment;
+  const experiment::Scale& scale;
+  const std::vector<experiment::Cell> cells;
   const std::string out;
-  std::map<std::string, PlannedCell> planned;
-  std::map<std::string, StepCurve> curves;
+  std::map<std::string, experiment::PlannedCell> planned;
+  std::map<std::string, experiment::StepCurve> curves;
 };
 
 // Computes the rows and verdicts from all cells that are done, and from those that the planner computes.
-Results results_of(const Prepared& prepared, const Finished& finished, const Ending& ending = {});
+experiment::Results results_of(const Prepared& prepared, const experiment::Finished& finished,
+                               const experiment::Ending& ending = {});
 
 // Parts of `lmx experiment`.
 void add_experiment_all(Command group);
 void add_experiment_doc(Command group);
 
-}  // namespace lmx_cli::experiments
+}  // namespace lmx::app::cli

@@ -19,7 +19,7 @@
 #include "lmx/plugin.h"
 #include "runfiles/checkpoint.h"
 
-namespace lmx_cli {
+namespace lmx::app::cli {
 namespace {
 
 namespace fs = std::filesystem;
@@ -60,27 +60,27 @@ void add_groups(const std::vector<std::string>& folders, const std::string& star
   }
 }
 
-void add_written(const lmx::Node& node, const std::string& path, Keys& keys) {
+void add_written(const Node& node, const std::string& path, Keys& keys) {
   for (const auto& [key, value] : node.entries) {
     const std::string full = path.empty() ? key : path + "." + key;
-    if (value.kind == lmx::Node::Kind::map && !value.entries.empty()) {
+    if (value.kind == Node::Kind::map && !value.entries.empty()) {
       add_written(value, full, keys);
     } else {
       std::set<std::string>& values = keys[full];
-      if (value.kind == lmx::Node::Kind::scalar) values.insert(value.text);
+      if (value.kind == Node::Kind::scalar) values.insert(value.text);
     }
   }
 }
 
-void add_part(const lmx::SchemaPart& part, Keys& keys) {
-  if (const std::string chooser = lmx::choosing_key(part); !chooser.empty()) {
+void add_part(const SchemaPart& part, Keys& keys) {
+  if (const std::string chooser = choosing_key(part); !chooser.empty()) {
     keys[chooser].insert(part.component);
     keys[chooser].insert(part.others.begin(), part.others.end());
   }
-  for (const lmx::FieldInfo& field : part.fields) {
+  for (const FieldInfo& field : part.fields) {
     if (field.type == "map") continue;  // fields of a component, or free
     std::set<std::string>& values = keys[part.path.empty() ? field.name : part.path + "." + field.name];
-    const std::vector<std::string> words = lmx::allowed_words(field);
+    const std::vector<std::string> words = allowed_words(field);
     values.insert(words.begin(), words.end());
     const bool says_nothing = field.default_text.empty() || field.default_text == "???" || field.default_text == "''";
     if (values.empty() && !says_nothing) values.insert(field.default_text);
@@ -88,20 +88,20 @@ void add_part(const lmx::SchemaPart& part, Keys& keys) {
 }
 
 // Composes the recipe with all overrides or, if that fails, with those that are valid.
-lmx::Node composed(const std::string& recipe, lmx::ComposeOptions options) {
+Node composed(const std::string& recipe, ComposeOptions options) {
   const std::vector<std::string> overrides = std::exchange(options.overrides, {});
-  lmx::ComposeOptions all = options;
+  ComposeOptions all = options;
   all.overrides = overrides;
   try {
-    return lmx::compose(recipe, all);
-  } catch (const lmx::Error&) {
+    return compose(recipe, all);
+  } catch (const Error&) {
   }
-  lmx::Node tree = lmx::compose(recipe, options);
+  Node tree = compose(recipe, options);
   for (const std::string& word : overrides) {
     options.overrides.push_back(word);
     try {
-      tree = lmx::compose(recipe, options);
-    } catch (const lmx::Error&) {
+      tree = compose(recipe, options);
+    } catch (const Error&) {
       options.overrides.pop_back();
     }
   }
@@ -120,15 +120,15 @@ std::set<std::string> override_words(const GivenWords& given, const std::string&
   std::vector<std::string> folders;
   try {
     given.plugins.load();
-    const lmx::ComposeOptions options =
+    const ComposeOptions options =
         with_plugins({{given.plain.begin() + 1, given.plain.end()}, given.config_directories, true, false});
     folders = recipe_folders(given.plain[0], options.search_path);
-    const lmx::Node tree = composed(given.plain[0], options);
+    const Node tree = composed(given.plain[0], options);
     add_written(tree, "", keys);
     // Only existing keys can be removed.
     if (!sign.starts_with("~"))
-      for (const lmx::SchemaPart& part : lmx::recipe_schema(tree)) add_part(part, keys);
-  } catch (const lmx::Error&) {
+      for (const SchemaPart& part : recipe_schema(tree)) add_part(part, keys);
+  } catch (const Error&) {
     // The command itself will report the error. Until then, suggest what is known.
   }
   if (keys.empty()) return out;
@@ -158,20 +158,20 @@ std::vector<std::string> flags(Command app) {
 
 std::set<std::string> plugin_names() {
   std::set<std::string> names;
-  lmx::Registry::instance().add_default_directories();
-  for (const lmx::PluginInfo& info : lmx::Registry::instance().list()) names.insert(info.name);
+  Registry::instance().add_default_directories();
+  for (const PluginInfo& info : Registry::instance().list()) names.insert(info.name);
   return names;
 }
 
 std::set<std::string> experiment_names() {
   std::set<std::string> names;
-  for (const auto& [id, file] : experiments::find_experiments()) names.insert(id);
+  for (const auto& [id, file] : experiment::find_experiments()) names.insert(id);
   return names;
 }
 
 std::set<std::string> corpus_names() {
   std::set<std::string> names;
-  for (const lmx::Corpus& corpus : lmx::corpora()) names.insert(corpus.name);
+  for (const Corpus& corpus : corpora()) names.insert(corpus.name);
   return names;
 }
 
@@ -183,9 +183,9 @@ bool takes_value(Command app, const std::string& word) {
 // Returns the names of `--device` that this machine has.
 std::set<std::string> device_names() {
   std::set<std::string> names{"auto", "cpu"};
-  const int devices = lmx::load_cuda();
+  const int devices = load_cuda();
   if (devices > 0) names.insert("cuda");
-  for (int i = 0; i < devices; ++i) names.insert(lmx::name_of(lmx::Device{lmx::Device::Kind::cuda, i}));
+  for (int i = 0; i < devices; ++i) names.insert(name_of(Device{Device::Kind::cuda, i}));
   return names;
 }
 
@@ -193,7 +193,7 @@ std::set<std::string> device_names() {
 std::set<std::string> checkpoint_names(const GivenWords& given) {
   std::set<std::string> names{"last", "best", kFiles};
   if (given.plain.empty()) return names;
-  for (const lmx::CheckpointInfo& c : lmx::list_checkpoints(given.plain[0])) names.insert(std::to_string(c.step));
+  for (const CheckpointInfo& c : list_checkpoints(given.plain[0])) names.insert(std::to_string(c.step));
   return names;
 }
 
@@ -201,16 +201,16 @@ std::set<std::string> checkpoint_names(const GivenWords& given) {
 std::set<std::string> scale_names(const GivenWords& given) {
   std::set<std::string> names;
   const auto add = [&](const std::string& file) {
-    for (const experiments::Scale& s : experiments::read_experiment(file).scales) names.insert(s.id);
+    for (const experiment::Scale& s : experiment::read_experiment(file).scales) names.insert(s.id);
   };
   try {
     if (!given.plain.empty()) {
-      add(experiments::experiment_file(given.plain[0]));
+      add(experiment::experiment_file(given.plain[0]));
       return names;
     }
-  } catch (const lmx::UserError&) {  // the command reports it when it runs
+  } catch (const UserError&) {  // the command reports it when it runs
   }
-  for (const auto& [id, file] : experiments::find_experiments()) add(file);
+  for (const auto& [id, file] : experiment::find_experiments()) add(file);
   return names;
 }
 
@@ -398,8 +398,7 @@ std::vector<std::string> completions(Command root, const std::vector<std::string
 }
 
 std::string manual_page(Command root) {
-  std::string page =
-      lmx::str(".TH LMX 1 \"\" \"lmx ", lmx::kVersion, "\"\n.SH NAME\nlmx \\- ", roff(root.description()), "\n");
+  std::string page = str(".TH LMX 1 \"\" \"lmx ", kVersion, "\"\n.SH NAME\nlmx \\- ", roff(root.description()), "\n");
   page += ".SH SYNOPSIS\n.B lmx\n.I COMMAND\n[\\fIOPTIONS\\fR]\n.SH DESCRIPTION\n";
   page += ".nf\n" + roff(root.help()) + "\n.fi\n.SH COMMANDS\n";
   for (const Command& c : root.commands()) add_command(c, "lmx " + c.name(), page);
@@ -427,4 +426,4 @@ void add_completion(Command app) {
   command.callback([shell] { std::cout << (*shell == "bash" ? kBash : kZsh); });
 }
 
-}  // namespace lmx_cli
+}  // namespace lmx::app::cli

@@ -7,7 +7,7 @@
 #include "cli/command_line.h"
 #include "cli/commands.h"
 
-namespace lmx_cli {
+namespace lmx::app::cli {
 
 // Returns the completions of the last of `words` (the command line after `lmx`), one per line. ":files" requests file
 // names.
@@ -16,4 +16,4 @@ std::vector<std::string> completions(Command root, const std::vector<std::string
 // Returns a manual page in roff, from every command's --help.
 std::string manual_page(Command root);
 
-}  // namespace lmx_cli
+}  // namespace lmx::app::cli

@@ -7,7 +7,7 @@
 #include "app/translation/translate.h"
 #include "cli/command_line.h"
 
-namespace lmx_cli {
+namespace lmx::app::cli {
 
 // Adds the flag --json.
 void add_json(Command command, bool& json);
@@ -19,7 +19,7 @@ void print_json(const Json& value);
 
 // Translates the lines of `input` ("-": standard input) and writes one JSON object per line to `output` ("-": standard
 // output); see docs/json.md. UserError: as Translator and lmx::read_lines(). RunError: `output` cannot be written.
-lmx::TranslatedFile translate_as_json(const std::string& run, const lmx::TranslateOptions& options,
-                                      const std::string& input, const std::string& output);
+TranslatedFile translate_as_json(const std::string& run, const TranslateOptions& options, const std::string& input,
+                                 const std::string& output);
 
-}  // namespace lmx_cli
+}  // namespace lmx::app::cli

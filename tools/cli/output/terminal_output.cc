@@ -17,7 +17,7 @@
 #include "config/messages.h"
 #include "lmx/error.h"
 
-namespace lmx_cli {
+namespace lmx::app::cli {
 namespace {
 
 // The number of bytes before a character or a colour that the text may not contain completely.
@@ -63,7 +63,7 @@ int TerminalOutput::sync() {
 }
 
 bool TerminalOutput::write(size_t bytes) {
-  const std::string shown = lmx::printable_with_colours(pending_.substr(0, bytes));
+  const std::string shown = printable_with_colours(pending_.substr(0, bytes));
   pending_.erase(0, bytes);
   return std::fwrite(shown.data(), 1, shown.size(), stdout) == shown.size();
 }
@@ -110,9 +110,9 @@ std::string line_of(const std::string& file, size_t number) {
 std::string excerpt(std::string line, size_t column, const std::string& number) {
   const std::string margin = std::string(number.size(), ' ');
   constexpr size_t kMost = 110;  // columns of the line
-  const size_t columns = lmx::terminal_columns(STDERR_FILENO), beside = margin.size() + 5, dots = 6;
+  const size_t columns = terminal_columns(STDERR_FILENO), beside = margin.size() + 5, dots = 6;
   shorten(line, column, columns > beside + dots ? std::min(kMost, columns - beside - dots) : kMost);
-  return lmx::str("\n  ", number, " | ", line, "\n  ", margin, " | ", padding(line, column), "^");
+  return str("\n  ", number, " | ", line, "\n  ", margin, " | ", padding(line, column), "^");
 }
 
 // Reads a number such as "12" in "12: ..." at `at`, and moves `at` after it. nullopt: no number, or more than six
@@ -186,7 +186,7 @@ namespace {
 namespace fs = std::filesystem;
 
 // Returns whether the list was written in another file than the recipe. A list of the command line has no file.
-bool is_inherited(const lmx::Node& list, const std::string& recipe) {
+bool is_inherited(const Node& list, const std::string& recipe) {
   std::error_code error;
   return fs::exists(list.mark.file, error) && !fs::equivalent(list.mark.file, recipe, error);
 }
@@ -216,27 +216,26 @@ std::vector<std::string> words_of(const std::string& line, const fs::path& folde
 
 }  // namespace
 
-NextLines::NextLines(const lmx::Node& composed, const std::string& file)
-    : folder_(fs::path(file).parent_path().string()) {
-  const lmx::Node* list = composed.at_path("provenance.next");
-  if (!list || list->kind == lmx::Node::Kind::null) return;
-  const auto refuse = [](const lmx::Node& node) {
-    throw lmx::UserError(lmx::str(lmx::config::at(node.mark, "provenance.next"), "expected a list of lines, got ",
-                                  lmx::config::describe_value(node)));
+NextLines::NextLines(const Node& composed, const std::string& file) : folder_(fs::path(file).parent_path().string()) {
+  const Node* list = composed.at_path("provenance.next");
+  if (!list || list->kind == Node::Kind::null) return;
+  const auto refuse = [](const Node& node) {
+    throw UserError(
+        str(config::at(node.mark, "provenance.next"), "expected a list of lines, got ", config::describe_value(node)));
   };
-  if (list->kind != lmx::Node::Kind::list) refuse(*list);
-  for (const lmx::Node& item : list->items)
-    if (item.kind != lmx::Node::Kind::scalar) refuse(item);
+  if (list->kind != Node::Kind::list) refuse(*list);
+  for (const Node& item : list->items)
+    if (item.kind != Node::Kind::scalar) refuse(item);
   if (is_inherited(*list, file)) return;
-  for (const lmx::Node& item : list->items) lines_.push_back(item.text);
+  for (const Node& item : list->items) lines_.push_back(item.text);
 }
 
 std::vector<std::string> NextLines::lines(const Words& words) const {
   std::vector<std::string> all;
   for (const std::string& line : lines_)
     if (const std::vector<std::string> replaced = words_of(line, folder_, words); !replaced.empty())
-      all.push_back(lmx::config::join(replaced, " "));
+      all.push_back(config::join(replaced, " "));
   return all;
 }
 
-}  // namespace lmx_cli
+}  // namespace lmx::app::cli

@@ -8,10 +8,10 @@
 
 #include "lmx/config.h"
 
-namespace lmx_cli {
+namespace lmx::app::cli {
 
-// During its lifetime, what std::cout prints on a terminal contains no control or invisible characters of foreign texts,
-// such as a source line of a recipe or the name of a file. A file or a pipe gets the bytes unchanged.
+// During its lifetime, what std::cout prints on a terminal contains no control or invisible characters of foreign
+// texts, such as a source line of a recipe or the name of a file. A file or a pipe gets the bytes unchanged.
 class TerminalOutput final : public std::streambuf {
  public:
   TerminalOutput();
@@ -42,7 +42,7 @@ class NextLines {
  public:
   // `file`: the recipe's file. Lines of another file that the recipe builds on are left out, because they belong to
   // the recipe of that file. UserError: `provenance.next` of `composed` is not a list of texts.
-  NextLines(const lmx::Node& composed, const std::string& file);
+  NextLines(const Node& composed, const std::string& file);
 
   // Values of the words that differ from run to run.
   struct Words {
@@ -59,4 +59,4 @@ class NextLines {
   std::vector<std::string> lines_;
 };
 
-}  // namespace lmx_cli
+}  // namespace lmx::app::cli

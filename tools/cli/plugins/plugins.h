@@ -6,18 +6,17 @@
 
 #include "lmx/plugin.h"
 
-namespace lmx_cli {
+namespace lmx::app::cli {
 
 // Plugins by kind, and the plugin in a file.
 
-inline constexpr lmx::PluginKind kPluginKinds[] = {
-    lmx::PluginKind::model,    lmx::PluginKind::sync,  lmx::PluginKind::batcher,
-    lmx::PluginKind::comm,     lmx::PluginKind::loss,  lmx::PluginKind::optimizer,
-    lmx::PluginKind::schedule, lmx::PluginKind::codec, lmx::PluginKind::metric};
+inline constexpr PluginKind kPluginKinds[] = {PluginKind::model,    PluginKind::sync,  PluginKind::batcher,
+                                              PluginKind::comm,     PluginKind::loss,  PluginKind::optimizer,
+                                              PluginKind::schedule, PluginKind::codec, PluginKind::metric};
 
 // Loads the library `file`, with plugin.toml beside it, and returns its plugin. UserError: it cannot be loaded; the
 // message names the file.
-const lmx::PluginInfo& plugin_of_file(const std::string& file);
+const PluginInfo& plugin_of_file(const std::string& file);
 
 // The files of `lmx plugins new`: templates/ of this folder, which the build embeds in the program.
 
@@ -28,4 +27,4 @@ struct TemplateFile {
 };
 const std::vector<TemplateFile>& template_files();
 
-}  // namespace lmx_cli
+}  // namespace lmx::app::cli

@@ -22,36 +22,36 @@
 
 extern char** environ;
 
-namespace lmx_cli {
+namespace lmx::app::cli {
 namespace check {
 
 namespace {
 
 // The checks for every kind.
-void check_fields(Report& report, const Subject& s) {
+void check_fields(conformance::Report& report, const conformance::Subject& s) {
   report.run("fields", [&] {
     std::set<std::string> names;
-    for (const lmx::FieldInfo& f : s.plugin.descriptor->fields()) {
-      if (!names.insert(f.name).second) fail("the field ", f.name, " is listed twice");
-      if (f.help.empty()) fail("the field ", f.name, " has no help text");
+    for (const FieldInfo& f : s.plugin.descriptor->fields()) {
+      if (!names.insert(f.name).second) conformance::fail("the field ", f.name, " is listed twice");
+      if (f.help.empty()) conformance::fail("the field ", f.name, " has no help text");
     }
-    return lmx::str(names.size(), " fields, each with its meaning");
+    return str(names.size(), " fields, each with its meaning");
   });
   report.run("config", [&] {
     const std::string path = s.plugin.kind;
-    const lmx::Node full = s.plugin.descriptor->full_config(s.config, path);
-    lmx::Node again = full;
-    again.set("name", lmx::Node::string(s.plugin.name));
-    if (lmx::to_json(s.plugin.descriptor->full_config(again, path)) != lmx::to_json(full))
-      fail("its config with every default reads back to another one");
-    lmx::Node wrong = s.config;
-    wrong.set("no_such_field", lmx::Node::scalar("1"));
+    const Node full = s.plugin.descriptor->full_config(s.config, path);
+    Node again = full;
+    again.set("name", Node::string(s.plugin.name));
+    if (to_json(s.plugin.descriptor->full_config(again, path)) != to_json(full))
+      conformance::fail("its config with every default reads back to another one");
+    Node wrong = s.config;
+    wrong.set("no_such_field", Node::scalar("1"));
     try {
       s.plugin.descriptor->full_config(wrong, path);
-    } catch (const lmx::UserError&) {
+    } catch (const UserError&) {
       return std::string("defaults read back; an unknown key is refused");
     }
-    fail("an unknown key is accepted; fields() must list every key");
+    conformance::fail("an unknown key is accepted; fields() must list every key");
   });
 }
 
@@ -73,55 +73,55 @@ struct CheckOptions {
 // Returns the folder of lmx's own plugins of a kind, which is beside the core's library.
 std::string own_plugins(const char* kind) {
   Dl_info core{};
-  const auto in_core = reinterpret_cast<const void*>(&lmx::Registry::instance);
-  if (dladdr(in_core, &core) == 0 || !core.dli_fname) throw lmx::RunError("[plugins] the core's library is not found");
+  const auto in_core = reinterpret_cast<const void*>(&Registry::instance);
+  if (dladdr(in_core, &core) == 0 || !core.dli_fname) throw RunError("[plugins] the core's library is not found");
   const std::filesystem::path folder = std::filesystem::canonical(core.dli_fname).parent_path();
   return folder / "lmx" / "plugins" / kind;
 }
 
 int check_in_child(const CheckOptions& o) {
-  check::Report report;
-  std::cout << check::kBegins << "loading" << std::endl;
-  const lmx::PluginInfo& plugin = plugin_of_file(o.file);
+  conformance::Report report;
+  std::cout << conformance::kBegins << "loading" << std::endl;
+  const PluginInfo& plugin = plugin_of_file(o.file);
   // The ranks of a strategy use the plugin `virtual`, and its config may name a codec. No other folder is searched, so
   // that FILE has priority over a plugin of the same name.
   if (plugin.kind == "sync")
-    for (const lmx::PluginKind kind : {lmx::PluginKind::comm, lmx::PluginKind::codec})
-      lmx::Registry::instance().add_directory(own_plugins(lmx::name_of(kind)));
-  check::Subject subject{plugin, lmx::parse_option(o.config, kConfig), o.approximate};
-  if (subject.config.kind != lmx::Node::Kind::map)
-    throw lmx::UserError(lmx::str(kConfig, " '", o.config, "': expected a map, such as '{cells: 8}'"));
-  subject.config.set("name", lmx::Node::string(plugin.name));
+    for (const PluginKind kind : {PluginKind::comm, PluginKind::codec})
+      Registry::instance().add_directory(own_plugins(name_of(kind)));
+  conformance::Subject subject{plugin, parse_option(o.config, kConfig), o.approximate};
+  if (subject.config.kind != Node::Kind::map)
+    throw UserError(str(kConfig, " '", o.config, "': expected a map, such as '{cells: 8}'"));
+  subject.config.set("name", Node::string(plugin.name));
   std::cout << plugin.kind << " " << plugin.name << " " << plugin.version << ", " << plugin.path << "\nsha256 "
             << plugin.hash << ", build " << plugin.descriptor->build_id << std::endl;
   check::check_fields(report, subject);
-  const lmx::Device device = lmx::device_named(o.device, lmx::str("[plugins] ", kDevice, ": "));
-  const bool on_device = device.kind != lmx::Device::Kind::cpu, model = plugin.kind == "model",
-             sync = plugin.kind == "sync", optimizer = plugin.kind == "optimizer", codec = plugin.kind == "codec";
+  const Device device = device_named(o.device, str("[plugins] ", kDevice, ": "));
+  const bool on_device = device.kind != Device::Kind::cpu, model = plugin.kind == "model", sync = plugin.kind == "sync",
+             optimizer = plugin.kind == "optimizer", codec = plugin.kind == "codec";
   if (on_device && !model && !sync && !optimizer && !codec)
-    throw lmx::UserError(lmx::str("[plugins] ", kDevice, " ", o.device, " is for plugins of the kinds model, sync, ",
-                                  "optimizer and codec, and ", plugin.name, " is of the kind ", plugin.kind));
-  if (model) check::check_model(report, subject);
-  if (model && on_device) check::check_model_on(report, subject, device);
-  if (sync) check::check_sync(report, subject);
+    throw UserError(str("[plugins] ", kDevice, " ", o.device, " is for plugins of the kinds model, sync, ",
+                        "optimizer and codec, and ", plugin.name, " is of the kind ", plugin.kind));
+  if (model) conformance::check_model(report, subject);
+  if (model && on_device) conformance::check_model_on(report, subject, device);
+  if (sync) conformance::check_sync(report, subject);
   if (sync && on_device) {
     subject.device = device;
-    check::check_sync(report, subject);
+    conformance::check_sync(report, subject);
   }
-  if (plugin.kind == "batcher") check::check_batcher(report, subject);
-  if (plugin.kind == "loss") check::check_loss(report, subject);
-  if (optimizer) check::check_optimizer(report, subject);
-  if (optimizer && on_device) check::check_optimizer_on(report, subject, device);
-  if (plugin.kind == "schedule") check::check_schedule(report, subject);
-  if (plugin.kind == "metric") check::check_metric(report, subject);
-  if (codec) check::check_codec(report, subject);
+  if (plugin.kind == "batcher") conformance::check_batcher(report, subject);
+  if (plugin.kind == "loss") conformance::check_loss(report, subject);
+  if (optimizer) conformance::check_optimizer(report, subject);
+  if (optimizer && on_device) conformance::check_optimizer_on(report, subject, device);
+  if (plugin.kind == "schedule") conformance::check_schedule(report, subject);
+  if (plugin.kind == "metric") conformance::check_metric(report, subject);
+  if (codec) conformance::check_codec(report, subject);
   if (codec && on_device) {
     subject.device = device;
-    check::check_codec(report, subject);
+    conformance::check_codec(report, subject);
   }
   if (plugin.kind == "comm")
     std::cout << "skip  the ranks of a communicator are checked by lmx's own tests of it" << std::endl;
-  std::cout << check::kBegins << kAllRan << '\n';
+  std::cout << conformance::kBegins << kAllRan << '\n';
   std::cout << report.passes() << " passed, " << report.failures() << " failed" << std::endl;
   return report.failures() ? 1 : 0;
 }
@@ -139,7 +139,7 @@ bool forward(int fd, int seconds, std::string& running) {
     if (n <= 0) break;
     pending.append(block, static_cast<size_t>(n));
     for (size_t end; (end = pending.find('\n')) != std::string::npos; pending.erase(0, end + 1)) {
-      if (pending[0] == check::kBegins)
+      if (pending[0] == conformance::kBegins)
         running = pending.substr(1, end - 1);
       else
         std::cout << pending.substr(0, end) << std::endl;
@@ -159,10 +159,9 @@ pid_t start_child(const CheckOptions& o, int out) {
   posix_spawn_file_actions_init(&actions);
   posix_spawn_file_actions_adddup2(&actions, out, STDOUT_FILENO);
   pid_t pid = 0;
-  const int failed = posix_spawn(&pid, lmx::own_program().c_str(), &actions, nullptr, argv.data(), environ);
+  const int failed = posix_spawn(&pid, own_program().c_str(), &actions, nullptr, argv.data(), environ);
   posix_spawn_file_actions_destroy(&actions);
-  if (failed)
-    throw lmx::RunError(lmx::str("[plugins] cannot start the process that loads the plugin: ", std::strerror(failed)));
+  if (failed) throw RunError(str("[plugins] cannot start the process that loads the plugin: ", std::strerror(failed)));
   return pid;
 }
 
@@ -173,7 +172,7 @@ void check_plugin(const CheckOptions& o) {
     return;
   }
   int ends[2];
-  if (pipe2(ends, O_CLOEXEC) != 0) throw lmx::RunError(lmx::str("[plugins] pipe: ", std::strerror(errno)));
+  if (pipe2(ends, O_CLOEXEC) != 0) throw RunError(str("[plugins] pipe: ", std::strerror(errno)));
   const pid_t pid = start_child(o, ends[1]);
   close(ends[1]);
   std::string running = "loading";
@@ -184,8 +183,8 @@ void check_plugin(const CheckOptions& o) {
   waitpid(pid, &status, 0);
   if (!answered || WIFSIGNALED(status)) {
     std::cout << "FAIL  " << running << ": "
-              << (answered ? lmx::str("the process that had loaded the plugin died: ", strsignal(WTERMSIG(status)))
-                           : lmx::str("nothing was heard for ", o.timeout, " s"))
+              << (answered ? str("the process that had loaded the plugin died: ", strsignal(WTERMSIG(status)))
+                           : str("nothing was heard for ", o.timeout, " s"))
               << std::endl;
     throw ExitCode{1};
   }
@@ -221,4 +220,4 @@ void add_plugins_check(Command group) {
   command.callback([o] { check_plugin(*o); });
 }
 
-}  // namespace lmx_cli
+}  // namespace lmx::app::cli

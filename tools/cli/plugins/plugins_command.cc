@@ -13,7 +13,7 @@
 #include "plugin/choice.h"
 #include "runfiles/checkpoint.h"
 
-namespace lmx_cli {
+namespace lmx::app::cli {
 namespace {
 
 struct PluginsFlags {
@@ -26,7 +26,7 @@ void list(const PluginsFlags& options) {
   options.directories.load();
   std::vector<std::vector<std::string>> rows{{"KIND", "NAME", "VERSION", "SUMMARY", "PATH"}};
   Json plugins = Json::array();
-  for (const lmx::PluginInfo& p : lmx::Registry::instance().list()) {
+  for (const PluginInfo& p : Registry::instance().list()) {
     rows.push_back({p.kind, p.name, p.version, p.summary, p.path});
     plugins.push_back({{"kind", p.kind},
                        {"name", p.name},
@@ -36,10 +36,10 @@ void list(const PluginsFlags& options) {
                        {"path", p.path},
                        {"built_in", false}});
   }
-  for (const lmx::PluginKind kind : kPluginKinds)
-    for (const auto& [name, fields] : lmx::built_in(kind)) {
-      rows.push_back({lmx::name_of(kind), name, "-", "", "built in"});
-      plugins.push_back({{"kind", lmx::name_of(kind)},
+  for (const PluginKind kind : kPluginKinds)
+    for (const auto& [name, fields] : built_in(kind)) {
+      rows.push_back({name_of(kind), name, "-", "", "built in"});
+      plugins.push_back({{"kind", name_of(kind)},
                          {"name", name},
                          {"version", ""},
                          {"licence", ""},
@@ -51,23 +51,23 @@ void list(const PluginsFlags& options) {
   std::cout << table(rows);
 }
 
-void print_fields(const std::vector<lmx::FieldInfo>& fields) {
+void print_fields(const std::vector<FieldInfo>& fields) {
   if (fields.empty()) {
     std::cout << "\nIt has no fields.\n";
     return;
   }
   std::vector<std::vector<std::string>> rows{{"FIELD", "TYPE", "DEFAULT", "RANGE", "MEANING"}};
-  for (const lmx::FieldInfo& f : fields) rows.push_back({f.name, f.type, f.default_text, f.range, f.help});
+  for (const FieldInfo& f : fields) rows.push_back({f.name, f.type, f.default_text, f.range, f.help});
   std::cout << "\n" << table(rows);
 }
 
 // Losses, optimizers, schedules and codecs of lmx itself. Returns false if there is none of that name.
 bool info_of_built_in(const PluginsFlags& options) {
-  for (const lmx::PluginKind kind : kPluginKinds) {
-    if (!options.kind.empty() && options.kind != lmx::name_of(kind)) continue;
-    for (const auto& [name, fields] : lmx::built_in(kind)) {
+  for (const PluginKind kind : kPluginKinds) {
+    if (!options.kind.empty() && options.kind != name_of(kind)) continue;
+    for (const auto& [name, fields] : built_in(kind)) {
       if (name != options.name) continue;
-      std::cout << table({{"name", name}, {"kind", lmx::name_of(kind)}, {"file", "built in"}});
+      std::cout << table({{"name", name}, {"kind", name_of(kind)}, {"file", "built in"}});
       print_fields(fields);
       return true;
     }
@@ -76,26 +76,25 @@ bool info_of_built_in(const PluginsFlags& options) {
 }
 
 // Returns the only plugin of that name. --kind selects one if several kinds have this name.
-lmx::PluginDescription choose(const PluginsFlags& options) {
-  lmx::Registry& registry = lmx::Registry::instance();
-  std::vector<lmx::PluginKind> kinds;
+PluginDescription choose(const PluginsFlags& options) {
+  Registry& registry = Registry::instance();
+  std::vector<PluginKind> kinds;
   std::vector<std::string> names;
-  for (const lmx::PluginKind kind : kPluginKinds) {
-    for (const lmx::PluginInfo& p : registry.list()) {
-      if (p.kind != lmx::name_of(kind) || (!options.kind.empty() && p.kind != options.kind)) continue;
+  for (const PluginKind kind : kPluginKinds) {
+    for (const PluginInfo& p : registry.list()) {
+      if (p.kind != name_of(kind) || (!options.kind.empty() && p.kind != options.kind)) continue;
       names.push_back(p.name);
       if (p.name == options.name) kinds.push_back(kind);
     }
-    for (const auto& [name, fields] : lmx::built_in(kind)) names.push_back(name);
+    for (const auto& [name, fields] : built_in(kind)) names.push_back(name);
   }
   if (kinds.size() > 1) {
-    throw lmx::UserError(lmx::str("[plugins] '", options.name, "' is the name of ", kinds.size(),
-                                  " plugins; choose one with --kind ", lmx::name_of(kinds[0]), " or --kind ",
-                                  lmx::name_of(kinds[1])));
+    throw UserError(str("[plugins] '", options.name, "' is the name of ", kinds.size(),
+                        " plugins; choose one with --kind ", name_of(kinds[0]), " or --kind ", name_of(kinds[1])));
   }
   if (kinds.empty()) {
-    throw lmx::UserError(lmx::str("[plugins] no plugin '", options.name, "'", lmx::did_you_mean(options.name, names),
-                                  "; `lmx plugins list` shows them all"));
+    throw UserError(str("[plugins] no plugin '", options.name, "'", did_you_mean(options.name, names),
+                        "; `lmx plugins list` shows them all"));
   }
   return registry.describe(kinds[0], options.name);
 }
@@ -103,15 +102,15 @@ lmx::PluginDescription choose(const PluginsFlags& options) {
 void info(const PluginsFlags& options) {
   options.directories.load();
   if (info_of_built_in(options)) return;
-  const lmx::PluginDescription description = choose(options);
-  const lmx::PluginInfo& p = description.plugin;
+  const PluginDescription description = choose(options);
+  const PluginInfo& p = description.plugin;
   std::cout << table({{"name", p.name},
                       {"kind", p.kind},
                       {"summary", p.summary},
                       {"version", p.version},
                       {"licence", p.licence},
                       {"file", p.path},
-                      {"sha256", lmx::file_sha256(p.path)},
+                      {"sha256", file_sha256(p.path)},
                       {"build", description.build_id}});
   print_fields(description.fields);
 }
@@ -124,36 +123,34 @@ void add_plugins_describe(Command group) {
   const auto file = std::make_shared<std::string>();
   command.add_option("FILE", *file, "the library; its folder contains plugin.toml").required();
   command.callback([file] {
-    const lmx::PluginInfo& plugin = plugin_of_file(*file);
-    const std::string description = lmx::description_file(plugin);
-    lmx::write_file(description, lmx::description_text(plugin));
+    const PluginInfo& plugin = plugin_of_file(*file);
+    const std::string description = description_file(plugin);
+    write_file(description, description_text(plugin));
     std::cout << description << "\n";
   });
 }
 
 }  // namespace
 
-const lmx::PluginInfo& plugin_of_file(const std::string& file) {
+const PluginInfo& plugin_of_file(const std::string& file) {
   namespace fs = std::filesystem;
-  if (!fs::exists(file)) throw lmx::UserError(lmx::str("[plugins] ", file, " does not exist"));
+  if (!fs::exists(file)) throw UserError(str("[plugins] ", file, " does not exist"));
   const fs::path path = fs::canonical(file);
   if (path.extension() != ".so")
-    throw lmx::UserError(lmx::str("[plugins] ", file, " is no library; build the plugin and give its library, such as ",
-                                  "build/lib/lmx/plugins/KIND/", path.stem().string(), "/", path.stem().string(),
-                                  ".so"));
+    throw UserError(str("[plugins] ", file, " is no library; build the plugin and give its library, such as ",
+                        "build/lib/lmx/plugins/KIND/", path.stem().string(), "/", path.stem().string(), ".so"));
   if (!fs::exists(path.parent_path() / "plugin.toml"))
-    throw lmx::UserError(
-        lmx::str("[plugins] ", file, ": its folder contains no plugin.toml; lmx_plugin() in CMake copies it there"));
-  lmx::Registry& registry = lmx::Registry::instance();
+    throw UserError(
+        str("[plugins] ", file, ": its folder contains no plugin.toml; lmx_plugin() in CMake copies it there"));
+  Registry& registry = Registry::instance();
   registry.add_directory(path.parent_path().string());
-  for (const lmx::PluginInfo& info : registry.list()) {
+  for (const PluginInfo& info : registry.list()) {
     if (fs::path(info.path) != path) continue;
-    for (const lmx::PluginKind kind : kPluginKinds)
-      if (info.kind == lmx::name_of(kind)) return registry.find(kind, info.name);
+    for (const PluginKind kind : kPluginKinds)
+      if (info.kind == name_of(kind)) return registry.find(kind, info.name);
   }
-  throw lmx::UserError(lmx::str("[plugins] plugin.toml beside ", file,
-                                " names another plugin: the library must be called ",
-                                "as its key `name` says, with .so"));
+  throw UserError(str("[plugins] plugin.toml beside ", file, " names another plugin: the library must be called ",
+                      "as its key `name` says, with .so"));
 }
 
 void add_plugins(Command app) {
@@ -178,9 +175,9 @@ void add_plugins(Command app) {
   set_examples(info_command, {{"lmx plugins info lstm", "name, type, default, range and meaning of each field"}});
   info_command.add_option("NAME", options->name, "the plugin's name").required();
   info_command
-      .add_option(
-          "--kind KIND", options->kind,
-          "model, sync, batcher, comm, loss, optimizer, schedule, codec or metric, if several plugins have the same name")
+      .add_option("--kind KIND", options->kind,
+                  "model, sync, batcher, comm, loss, optimizer, schedule, codec or metric, if several plugins have the "
+                  "same name")
       .one_of({"model", "sync", "batcher", "comm", "loss", "optimizer", "schedule", "codec", "metric"});
   options->directories.add_to(info_command);
   info_command.callback([options] { info(*options); });
@@ -189,4 +186,4 @@ void add_plugins(Command app) {
   add_plugins_describe(group);
 }
 
-}  // namespace lmx_cli
+}  // namespace lmx::app::cli

@@ -13,7 +13,7 @@
 #include "lmx/launch.h"
 #include "plugin/choice.h"
 
-namespace lmx_cli {
+namespace lmx::app::cli {
 namespace {
 
 namespace fs = std::filesystem;
@@ -26,12 +26,11 @@ struct NewOptions {
 void check_name(const std::string& name) {
   const auto good = [](unsigned char c) { return std::islower(c) || std::isdigit(c) || c == '_'; };
   if (name.empty() || std::isdigit(static_cast<unsigned char>(name[0])) || !std::all_of(name.begin(), name.end(), good))
-    throw lmx::UserError(
-        lmx::str("[plugins] '", name, "' is no plugin name: lower-case letters, digits and _ only, no digit first"));
+    throw UserError(
+        str("[plugins] '", name, "' is no plugin name: lower-case letters, digits and _ only, no digit first"));
   // CMake defines targets with these names in every build.
   for (const char* taken : {"all", "clean", "depend", "help", "install", "package", "package_source", "test"})
-    if (name == taken)
-      throw lmx::UserError(lmx::str("[plugins] '", name, "' is a target of CMake's own; choose another name"));
+    if (name == taken) throw UserError(str("[plugins] '", name, "' is a target of CMake's own; choose another name"));
 }
 
 // Example: my_strategy -> MyStrategy.
@@ -51,7 +50,7 @@ std::string type_name(const std::string& name) {
 
 // Example: "0.2". lmxConfigVersion.cmake accepts an lmx with the same minor version.
 std::string minor_version() {
-  const std::string version = lmx::kVersion;
+  const std::string version = kVersion;
   return version.substr(0, version.rfind('.'));
 }
 
@@ -59,7 +58,7 @@ std::string minor_version() {
 std::string template_folder(const NewOptions& o) {
   if (o.kind == "sync") return "sync/" + (o.base.empty() ? "plain" : o.base);
   if (!o.base.empty())
-    throw lmx::UserError(lmx::str("[plugins] --base ", o.base, " is for plugins of the kind sync, not ", o.kind));
+    throw UserError(str("[plugins] --base ", o.base, " is for plugins of the kind sync, not ", o.kind));
   return o.kind;
 }
 
@@ -96,21 +95,20 @@ std::string filled(std::string text, const NewOptions& o) {
 }
 
 void check_not_built_in(const NewOptions& o) {
-  for (const lmx::PluginKind kind : kPluginKinds)
-    for (const auto& [name, fields] : lmx::built_in(kind))
-      if (o.kind == lmx::name_of(kind) && o.name == name)
-        throw lmx::UserError(
-            lmx::str("[plugins] the ", o.kind, " '", o.name,
-                     "' is built into lmx, and lmx refuses a plugin of this name; choose another name"));
+  for (const PluginKind kind : kPluginKinds)
+    for (const auto& [name, fields] : built_in(kind))
+      if (o.kind == name_of(kind) && o.name == name)
+        throw UserError(str("[plugins] the ", o.kind, " '", o.name,
+                            "' is built into lmx, and lmx refuses a plugin of this name; choose another name"));
 }
 
 // lmx refuses two plugins of the same kind and name, but this would only show when the new plugin is built.
 void check_free(const NewOptions& o) {
   PluginDirectories().load();
-  for (const lmx::PluginInfo& info : lmx::Registry::instance().list())
+  for (const PluginInfo& info : Registry::instance().list())
     if (info.kind == o.kind && info.name == o.name)
-      throw lmx::UserError(lmx::str("[plugins] there is a ", o.kind, " '", o.name, "' already, ", info.path,
-                                    ", and lmx refuses to find two; choose another name, or --force"));
+      throw UserError(str("[plugins] there is a ", o.kind, " '", o.name, "' already, ", info.path,
+                          ", and lmx refuses to find two; choose another name, or --force"));
 }
 
 void write_skeleton(const NewOptions& o) {
@@ -120,7 +118,7 @@ void write_skeleton(const NewOptions& o) {
   if (!o.force) check_free(o);
   const fs::path folder = o.directory.empty() ? fs::path(o.name) : fs::path(o.directory);
   if (fs::exists(folder) && (!fs::is_directory(folder) || !fs::is_empty(folder)))
-    throw lmx::UserError(lmx::str("[plugins] ", folder.string(), " is there already; choose another name or --dir"));
+    throw UserError(str("[plugins] ", folder.string(), " is there already; choose another name or --dir"));
   fs::create_directories(folder);
   for (const TemplateFile& file : template_files()) {
     if (!takes(templates, file)) continue;
@@ -132,11 +130,11 @@ void write_skeleton(const NewOptions& o) {
                                     : name == "recipe.yaml" ? "recipes/" + o.kind + "/" + o.name + ".yaml"
                                                             : name);
     fs::create_directories(path.parent_path());
-    lmx::write_file(path.string(), filled(file.text, o));
+    write_file(path.string(), filled(file.text, o));
     std::cout << path.string() << "\n";
   }
   const std::string where = shell_quoted(folder.string());
-  const fs::path build = fs::path(lmx::own_program()).parent_path().parent_path();
+  const fs::path build = fs::path(own_program()).parent_path().parent_path();
   fs::path prefix = build;
   std::cout << "next:\n";
   // A build tree has no CMake package, but the folder of `cmake --install` has one.
@@ -166,15 +164,15 @@ void add_plugins_new(Command group) {
       .one_of({"model", "sync", "batcher", "loss", "optimizer", "schedule", "codec", "metric"});
   command.add_option("NAME", o->name, "lower-case letters, digits and _").required();
   command
-      .add_option(
-          "--base BASE", o->base,
-          "of a sync plugin: plain (all by itself, default), sum (buckets and codecs), feedback (a compressor "
-          "with error feedback), replica (ranks with own values), outer (the same with an outer optimizer), shard (ranks "
-          "that divide the update)")
+      .add_option("--base BASE", o->base,
+                  "of a sync plugin: plain (all by itself, default), sum (buckets and codecs), feedback (a compressor "
+                  "with error feedback), replica (ranks with own values), outer (the same with an outer optimizer), "
+                  "shard (ranks "
+                  "that divide the update)")
       .one_of({"plain", "sum", "feedback", "replica", "outer", "shard"});
   command.add_option("--dir DIR", o->directory, "the folder; as the name is, in the current one").writes();
   command.add_flag("--force", o->force, "though a plugin of that kind and name is found already");
   command.callback([o] { write_skeleton(*o); });
 }
 
-}  // namespace lmx_cli
+}  // namespace lmx::app::cli
