@@ -1,6 +1,8 @@
 #include "train/position.h"
 
+#include <algorithm>
 #include <cmath>
+#include <iterator>
 
 #include "base/text.h"
 #include "lmx/error.h"
@@ -14,7 +16,8 @@
 namespace lmx {
 namespace {
 
-constexpr const char* kOptimizer = "optimizer/";  // of train_state.safetensors
+// The parts of train_state.safetensors, beside kCommonState.
+constexpr const char *kOptimizer = "optimizer/", *kAverage = "ema/", *kCarried = "carried/";
 
 // Numbers of state.json by name. A missing or malformed one means that another version of lmx wrote the checkpoint.
 class Numbers {
@@ -89,14 +92,14 @@ TrainState pack_state(const Session& s, const Position& at) {
   TrainState out;
   if (s.carried)
     for (const auto& [name, rows] : s.carried->rows())
-      out.train["carried/" + name] = s.comm.all_gather(rows, "checkpoint");
+      out.train[kCarried + name] = s.comm.all_gather(rows, "checkpoint");
   Context ctx = s.ctx;
   for (const ShardStrategy* shard : s.sync->shards())
     add_with_prefix(out.train, kOptimizer, shard->gather_optimizer(ctx));
   if (!s.leads()) return {};
   out.model = parameter_values(s.shared->params);
   add_with_prefix(out.train, kOptimizer, s.shared->optimizer->state());
-  add_with_prefix(out.train, "ema/",
+  add_with_prefix(out.train, kAverage,
                   s.shared->ema ? s.shared->ema->state(ctx, s.shared->params) : averages_of(ctx, *s.shared, out.model));
   add_with_prefix(out.train, kCommonState, s.sync->common_state());
   const auto put = [&](const std::string& name, double value) { out.numbers[name] = number_text(value); };
@@ -154,20 +157,33 @@ StateDict optimizer_of(const Session& s, const StateDict& all, const ShardStrate
   return part;
 }
 
+// UserError: the run would continue without a part of its state.
+void require_known(const StateDict& train, const std::string& from) {
+  const char* const parts[] = {kOptimizer, kAverage, kCarried, kCommonState};
+  for (const auto& [name, tensor] : train)
+    if (std::none_of(std::begin(parts), std::end(parts), [&](const char* part) { return name.starts_with(part); }))
+      throw UserError(str("[resume] ", from, " has the state '", name,
+                          "', which this version of lmx does not read; continue with the version that wrote it"));
+}
+
 }  // namespace
 
 Position unpack_state(Session& s, const TrainState& state, const std::string& from, bool same_batch) {
+  require_known(state.train, from);
   s.comm.once<int>([&] {
     load_parameters(s.shared->params, state.model, from);
     s.shared->optimizer->load(s.ctx, s.params, optimizer_of(s, state.train, nullptr));
-    if (s.shared->ema) s.shared->ema->load(with_prefix(state.train, "ema/"));
+    if (s.shared->ema) s.shared->ema->load(with_prefix(state.train, kAverage));
     return 0;
   });
   for (ShardStrategy* shard : s.sync->shards()) shard->load_optimizer(s.ctx, optimizer_of(s, state.train, shard));
-  s.sync->load(s.ctx, state.ranks);
+  // Ranks write no files if no rank has a separate state.
+  std::vector<StateDict> ranks = state.ranks;
+  if (ranks.empty()) ranks.resize(static_cast<size_t>(s.ctx.ranks));
+  s.sync->load(s.ctx, ranks);
   s.sync->load_common(s.ctx, with_prefix(state.train, kCommonState));
-  if (s.replicas) s.replicas->load(s.ctx, state.ranks);
-  if (s.carried && same_batch) s.carried->load(with_prefix(state.train, "carried/"), s.recipe.batch.global, from);
+  if (s.replicas) s.replicas->load(s.ctx, ranks);
+  if (s.carried && same_batch) s.carried->load(with_prefix(state.train, kCarried), s.recipe.batch.global, from);
   const Numbers n(state.numbers, from);
   Position at;
   at.step = n.integer("step");
@@ -207,7 +223,7 @@ Position unpack_state(Session& s, const TrainState& state, const std::string& fr
   std::vector<double> schedule;
   for (size_t i = 0; n.has(str("schedule.", i)); ++i) schedule.push_back(n.real(str("schedule.", i)));
   s.schedule->load(schedule);
-  if (s.separate_steps()) unpack_worker(s, state.ranks[saved_rank(s.ctx.rank, state.ranks.size(), s.ctx.ranks)], at);
+  if (s.separate_steps()) unpack_worker(s, ranks[saved_rank(s.ctx.rank, ranks.size(), s.ctx.ranks)], at);
   return at;
 }
 

@@ -269,8 +269,7 @@ void Replicas::load(Context& ctx, const std::vector<StateDict>& ranks) {
     throw UserError(str("[sync] the checkpoint is of ", plural(saved, "rank"), ", whose values differed; ",
                         plural(ctx.ranks, "rank"), " cannot continue from it. Resume with ", plural(saved, "rank"),
                         ", or from a checkpoint of a step after which all ranks have equal values"));
-  static const StateDict none;
-  const StateDict& own = saved == 0 ? none : ranks[saved_rank(ctx.rank, ranks.size(), ctx.ranks)];
+  const StateDict& own = ranks[saved_rank(ctx.rank, ranks.size(), ctx.ranks)];
   optimizer_->load(ctx, own_, with_prefix(own, kOptimizer));
   for (Part& part : parts_) {
     load_values(ctx, part, own);
