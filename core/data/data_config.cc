@@ -140,6 +140,9 @@ void check_unit(const TextConfig& config, const Node& data, const Refuse& refuse
   if (subwords && config.end_of_line)
     refuse("end_of_line", "documents of subwords have data.document_token; leave the key out");
   const TextConfig usual;
+  if (config.special_text != usual.special_text && config.tokenizer_file.empty())
+    refuse("special_text",
+           "is for a data.tokenizer_file that is a tokenizer.json; a trained tokenizer has no such text");
   const std::pair<const char*, bool> own[] = {{"tokenizer_file", config.tokenizer_file != usual.tokenizer_file},
                                               {"document", config.document != usual.document},
                                               {"document_token", config.document_token != usual.document_token},

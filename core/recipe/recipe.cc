@@ -179,7 +179,6 @@ void fill_defaults(Recipe& r) {
   if (r.provenance.kind == Node::Kind::null) r.provenance = Node::map();
 }
 
-// Names of the required components that the recipe does not have; "" if it has all.
 // UserError: a part that every recipe has is absent, or empty (`model:` with nothing below it). The errors that were
 // found before come first, because a misspelt key may be the cause.
 void require_parts(const Recipe& r, const Node& composed, ErrorCollector& errors) {

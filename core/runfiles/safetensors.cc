@@ -199,7 +199,10 @@ class MappedFile final : public Allocator {
   void next(std::byte* block) { next_ = block; }  // the block that allocate() returns
 
   Device device() const override { return {}; }
-  void* allocate(size_t, MemClass) override { return next_; }
+  void* allocate(size_t, MemClass) override {
+    LMX_CHECK(next_, "a tensor of a mapped file is cloned");
+    return std::exchange(next_, nullptr);
+  }
   void release(void*, size_t, MemClass) noexcept override {}
   void charge(size_t, MemClass) override {}
   void discharge(size_t, MemClass) noexcept override {}

@@ -265,10 +265,12 @@ void Replicas::load(Context& ctx, const std::vector<StateDict>& ranks) {
     return !with_prefix(state, kValue).empty() || !with_prefix(state, kReceived).empty() ||
            !with_prefix(state, kAnchor).empty();
   };
+  const bool gossips =
+      std::any_of(parts_.begin(), parts_.end(), [](const Part& part) { return part.rule->rule->replica()->gossips(); });
   if (saved != ctx.ranks && std::any_of(ranks.begin(), ranks.end(), differs))
-    throw UserError(str("[sync] the checkpoint is of ", plural(saved, "rank"), ", whose values differed; ",
+    throw UserError(str("[sync] the checkpoint has the separate values of ", plural(saved, "rank"), "; ",
                         plural(ctx.ranks, "rank"), " cannot continue from it. Resume with ", plural(saved, "rank"),
-                        ", or from a checkpoint of a step after which all ranks have equal values"));
+                        gossips ? "" : ", or from a checkpoint of a step after which all ranks have equal values"));
   const StateDict& own = ranks[saved_rank(ctx.rank, ranks.size(), ctx.ranks)];
   optimizer_->load(ctx, own_, with_prefix(own, kOptimizer));
   for (Part& part : parts_) {

@@ -232,6 +232,7 @@ TEST_F(SubwordText, ATokenizerFileNeedsNoVocabularySize) {
   EXPECT_EQ(d.vocabulary.size(), 330);
   EXPECT_THAT(refused(file + "\nvocab_size: 400"), Names("vocab_size 400", "330 entries", "leave vocab_size out"));
   EXPECT_THAT(refused(file + "\nspecial_text: token"), Names("special_text", "tokenizer.json"));
+  EXPECT_THAT(refused("special_text: token"), Names("special_text", "tokenizer.json", "a trained tokenizer"));
   write("bad.model", "no model");
   write("half.model", read_file(model).substr(0, 2000));
   for (const std::string bad : {"bad.model", "half.model", "none.model"})

@@ -92,29 +92,54 @@ TEST_P(Alone, ContinuesInTheSameBits) {
   const Words model_args =
       whole ? Words{"model=gpt", "~model.embedding", "~model.cells", "model.layers=1", "model.d=8", "model.heads=1"}
             : Words{"model.cells=4", "model.embedding=4", "loss=sampled_softmax", "loss.samples=8"};
+  // These exchange values every few steps; the pause is between two exchanges.
+  const std::map<std::string, Words> periods{
+      {"unique_diloco", {"sync.rest.every=2"}}, {"streaming_diloco", {"sync.all.every=4"}},
+      {"diloco", {"sync.all.every=2"}},         {"local_sgd", {"sync.all.every=2"}},
+      {"muloco", {"sync.all.every=2"}},         {"noloco", {"sync.all.every=2"}},
+      {"sparse_loco", {"sync.all.every=2"}}};
+  const auto period = periods.find(GetParam());
+  const Words common = joined({"run", source_path("/recipes/quickstart.yaml"), "sync=" + GetParam(), "optimizer=sgd",
+                               "optimizer.lr=0.1", "clip=0", "train.steps=5", "batch.global=4", "data.vocab_size=40",
+                               "data.train_tokens=2000", "data.valid_tokens=100", "data.test_tokens=0"},
+                              joined(model_args, period == periods.end() ? Words{} : period->second));
   const auto steps = [&](const std::string& dir, const Words& more) {
-    const Words common{"run",
-                       source_path("/recipes/quickstart.yaml"),
-                       "run.dir=" + path(dir),
-                       "sync=" + GetParam(),
-                       "optimizer=sgd",
-                       "optimizer.lr=0.1",
-                       "clip=0",
-                       "train.steps=3",
-                       "batch.global=4",
-                       "data.vocab_size=40",
-                       "data.train_tokens=2000",
-                       "data.valid_tokens=100",
-                       "data.test_tokens=0"};
-    return lmx(joined(joined(common, model_args), more));
+    return lmx(joined(common, joined({"run.dir=" + path(dir)}, more)));
   };
-  const auto values = [&](const std::string& dir) {
-    return read_file(folder_ / dir / "checkpoints/step-3/model.safetensors");
+  const auto files = [&](const std::string& dir, const std::string& step) {
+    std::map<std::string, std::string> all;
+    for (const auto& entry : fs::directory_iterator(folder_ / dir / "checkpoints" / step))
+      if (entry.path().extension() == ".safetensors") all[entry.path().filename()] = read_file(entry.path());
+    return all;
   };
   ASSERT_THAT(steps("whole", {}), Succeeds());
-  ASSERT_THAT(steps("paused", {"--until", "2"}), Succeeds());
+  ASSERT_THAT(steps("paused", {"--until", "3"}), Succeeds());
+  const auto first = files("paused", "step-3");
   ASSERT_THAT(steps("paused", {"--resume", "auto"}), Succeeds());
-  EXPECT_EQ(values("paused"), values("whole"));
+  EXPECT_EQ(files("paused", "step-5"), files("whole", "step-5"));
+  EXPECT_NE(files("whole", "step-5").at("model.safetensors"), first.at("model.safetensors"));
+}
+
+// A checkpoint of several ranks continues in one process, which maps the states of the others.
+TEST_F(Resume, AnotherNumberOfRanksTakesWhatTheyKept) {
+  const Words common{"run",
+                     source_path("/recipes/quickstart.yaml"),
+                     "sync=sparse_loco",
+                     "sync.all.every=2",
+                     "optimizer=sgd",
+                     "optimizer.lr=0.1",
+                     "clip=0",
+                     "train.steps=6",
+                     "batch.global=4",
+                     "model.cells=4",
+                     "model.embedding=4",
+                     "data.vocab_size=40",
+                     "data.train_tokens=2000",
+                     "data.valid_tokens=100",
+                     "data.test_tokens=0",
+                     "run.dir=" + path("a")};
+  ASSERT_THAT(lmx(joined(common, {"--ranks", "2", "--until", "4"})), Succeeds());
+  EXPECT_THAT(lmx(joined(common, {"--resume", "auto"})), Succeeds());
 }
 
 // Pauses between validations, at one, and at the last step, which is no pause; the schedule depends on every

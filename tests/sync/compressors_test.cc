@@ -384,7 +384,17 @@ TEST(Directions, ClippingALossScaleAndStatesAreRefused) {
             "");
 }
 
-TEST(SignMajority, AnInfiniteEntryOfOneRankIsSeenByAll) {
+struct Directions {
+  const char *name, *config;
+  int steps;  // the last one has the infinite entry
+};
+class DirectionsOf : public testing::TestWithParam<Directions> {};
+INSTANTIATE_TEST_SUITE_P(All, DirectionsOf,
+                         testing::Values(Directions{"sign_majority", "{}", 1},
+                                         Directions{"one_bit_adam", "{freeze: 100}", 2},
+                                         Directions{"one_bit_adam", "{freeze: 1}", 2}));
+
+TEST_P(DirectionsOf, AnInfiniteEntryOfOneRankIsSeenByAll) {
   make_group(3)->run([](Communicator& comm) {
     Context ctx;
     ctx.rank = comm.rank();
@@ -392,14 +402,19 @@ TEST(SignMajority, AnInfiniteEntryOfOneRankIsSeenByAll) {
     ctx.comm = &comm;
     ctx.allocator = ctx.host = comm.allocator();
     const SyncEnv env{"all", {{"w", {3}, {}, false}}, ctx.rank, 3, RandomKey(3)};
-    const Case c{"sign_majority", "{}"};
+    const Case c{GetParam().name, GetParam().config};
     const Subject subject = c.subject();
     const auto rule = create<SyncFactory>(subject.plugin, subject.config, "sync.all", env);
     Var w(ctx.zeros({3}), true, "w");
-    const Floats own{1, ctx.rank == 1 ? INFINITY : -1.0f, -1};
-    w.grad().dense = Tensor::from<float>(ctx.allocator, {3}, own);
-    rule->strategy()->reduce(ctx, std::span(&w, 1));
-    for (const float v : w.grad().dense.values<float>()) EXPECT_TRUE(std::isnan(v));
+    for (int step = 1; step <= GetParam().steps; ++step) {
+      const bool last = step == GetParam().steps;
+      const Floats own{1, last && ctx.rank == 1 ? INFINITY : -1.0f, -1};
+      w.grad().dense = Tensor::from<float>(ctx.allocator, {3}, own);
+      rule->strategy()->reduce(ctx, std::span(&w, 1));
+      const auto found = w.grad().dense.values<float>();
+      EXPECT_EQ(std::all_of(found.begin(), found.end(), [](float v) { return std::isfinite(v); }), !last);
+      rule->after_step(ctx);
+    }
   });
 }
 

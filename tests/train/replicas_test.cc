@@ -161,7 +161,7 @@ TEST_F(ReplicaRuns, OtherNumbersOfRanksContinueWhereAllValuesAreEqual) {
     EXPECT_EQ(run(equal, 2, changes, path(equal)).size(), values_at(equal, 8).size());
     run(apart, 4, changes, "", 6);
     EXPECT_THAT(message<UserError>([&] { run(apart, 2, changes, path(apart)); }),
-                Names("of 4 ranks", "values differed", "Resume with 4 ranks"));
+                Names("separate values of 4 ranks", "Resume with 4 ranks"));
   }
 }
 

@@ -175,7 +175,8 @@ Tensor gather_chunks(Context& ctx, const ChunkGather& how, Entries& own, const s
 }
 
 Tensor scaled(Context& ctx, const Tensor& x, float factor) {
-  Tensor y = x.clone(kClass);
+  Tensor y = ctx.empty(x.shape(), DType::f32, kClass);  // x may be in a mapped file
+  y.copy_from(x);
   const comm::Rows all(y.reshape({y.numel(), 1}));
   run_kernel(ctx, comm::ScaleRows<float>{all.from(), y.numel(), 1, factor});
   return y;

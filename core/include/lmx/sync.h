@@ -79,9 +79,9 @@ class LMX_API SyncRule : public SyncReport {
   // From now on gradients are `factor` times as large, because a loss scale has changed. The strategy must multiply the
   // residuals of earlier gradients by `factor`. Not called if result() is no sum.
   virtual void rescale(double factor);
-  // The state of this rank for a checkpoint. load(), which is collective, gets the states of all ranks that saved, in
-  // rank order; if as many ranks resume, those of other ranks may be empty. UserError if this number of ranks cannot
-  // resume from them.
+  // The state of this rank for a checkpoint. load(), which is collective, gets the states of all ranks that saved (of
+  // those that resume, all empty, if no rank had one), in rank order; if as many ranks resume, those of other ranks may
+  // be empty. UserError if this number of ranks cannot resume from them.
   virtual StateDict state() const;
   virtual void load(Context& ctx, const std::vector<StateDict>& ranks);
   // State that is equal on all ranks, which a checkpoint contains once. load_common() is collective, and every rank

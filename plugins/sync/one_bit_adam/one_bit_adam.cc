@@ -105,7 +105,9 @@ class OneBitAdam final : public SumStrategy {
       std::vector<optim::Change<float>> changes;
       for (const Var& p : params) {
         const Tensor sum = p.grad().dense;
-        Next& n = all.emplace_back(moment(ctx, p, kFirst), moment(ctx, p, kSecond),
+        const Tensor &m = common()[p.name() + kFirst], &v = common()[p.name() + kSecond];
+        Next& n = all.emplace_back(frozen() ? ctx.empty(p.shape(), DType::f32, MemClass::optimizer) : moment(ctx, p, m),
+                                   frozen() && v.defined() ? v : moment(ctx, p, v),
                                    ctx.empty(p.shape(), DType::f32, MemClass::communication));
         changes.push_back({.param = n.direction.data<float>(),
                            .grad = sum.data<float>(),
@@ -127,16 +129,15 @@ class OneBitAdam final : public SumStrategy {
     }
   }
 
-  Tensor moment(Context& ctx, const Var& p, const char* slot) {
-    const Tensor& now = common()[p.name() + slot];
+  static Tensor moment(Context& ctx, const Var& p, const Tensor& now) {
     return now.defined() ? now.clone(MemClass::optimizer) : ctx.zeros(p.shape(), DType::f32, MemClass::optimizer);
   }
 
-  // The sum of momenta takes the place of m after the warm-up, and v does not change.
   Update this_update() const {
     const int64_t t = updates() + 1;
-    Update u{.b1 = frozen() ? 0.0f : static_cast<float>(c_.betas[0]),
-             .b2 = frozen() ? 1.0f : static_cast<float>(c_.betas[1]),
+    Update u{.frozen = frozen(),
+             .b1 = static_cast<float>(c_.betas[0]),
+             .b2 = static_cast<float>(c_.betas[1]),
              .eps = static_cast<float>(c_.eps)};
     if (!c_.bias_correction) return u;
     u.first = static_cast<float>(1 / sum_of_weights(c_.betas[0], t));

@@ -290,6 +290,9 @@ Json id_or_null(int32_t id) {
   return id < 0 ? Json() : Json(id);
 }
 
+constexpr const char *kGeneration = "generation_config.json",
+                     *kSpecialIds[] = {"bos_token_id", "eos_token_id", "pad_token_id"};
+
 // False: an id, or one of a list, is that of a row that this model does not have. Fine-tuning leaves out rows of a
 // table without a token.
 bool names_entries(const Json& ids, int32_t entries) {
@@ -309,11 +312,22 @@ void put_special_ids(const ExportSource& source, Json& config) {
   std::error_code error;
   if (!std::filesystem::exists(path, error)) return;
   const Json imported = huggingface::parse_object(read_file(path), "[export] " + path);
-  for (const char* key : {"bos_token_id", "eos_token_id", "pad_token_id"}) {
+  for (const char* key : kSpecialIds) {
     const auto found = imported.find(key);
     if (found == imported.end() || !names_entries(*found, source.vocabulary.size())) continue;
     config[key] = *found;
   }
+}
+
+// The settings of generate() of the model that was imported, without ids that this vocabulary does not have.
+void write_generation(const ExportSource& source, NewFolder& folder) {
+  const std::string path = carried(source, kGeneration);
+  const Json imported = huggingface::parse_object(read_file(path), "[export] " + path);
+  Json settings = imported;
+  for (const char* key : kSpecialIds)
+    if (imported.contains(key) && !names_entries(imported.at(key), source.vocabulary.size())) settings.erase(key);
+  if (settings == imported) return folder.copy(path, kGeneration);
+  folder.write(kGeneration, settings);
 }
 
 Json model_config(const ExportSource& source, const huggingface::Layout& layout, const GptFields& fields) {
@@ -341,7 +355,8 @@ void write_tokenizer(const ExportSource& source, NewFolder& folder) {
   std::error_code error;
   const auto is_carried = [&](const char* name) { return std::filesystem::exists(carried(source, name), error); };
   for (const char* name : kCarriedFiles)
-    if (is_carried(name)) folder.copy(carried(source, name), name);
+    if (is_carried(name) && name != std::string_view(kGeneration)) folder.copy(carried(source, name), name);
+  if (is_carried(kGeneration)) write_generation(source, folder);
   if (!std::filesystem::exists(source.directory + "/" + kCodecFile, error))
     return folder.copy(source.directory + "/vocabulary.tsv", "vocabulary.tsv");
   const auto tokenizer = load_text_tokenizer(source.directory);

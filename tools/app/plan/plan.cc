@@ -87,7 +87,7 @@ std::string reason_of(const Row& best, const Row& next) {
   const std::string factor = format("%.4g", best.tokens_s() / next.tokens_s());
   std::string why = str("computes ", seconds_text(compute), " less");
   if (exposed >= compute && exposed >= wait)
-    why = str("waits ", seconds_text(exposed), " less for the exchange of gradients");
+    why = str("waits ", seconds_text(exposed), " less for the exchange");
   else if (wait >= compute)
     why = str("waits ", seconds_text(wait), " less for the slowest rank");
   return str(factor, " times as fast as ", next.variant, ": each step ", why);
@@ -323,9 +323,8 @@ Plan Planner::rows(std::optional<double> speed) {
   for (size_t v = 0; v < p.variants.size(); ++v) measured = measured && p.of(v, p.ranks.back()).exchange_is_measured();
   if (!measured)
     plan.notes.push_back(
-        "a rank's own work on an exchange, such as choosing, packing and adding values, takes as long as its bytes "
-        "need "
-        "in memory, and often more; --calibrate measures it");
+        "a rank's own work on an exchange, such as choosing, packing and adding values, is counted as the time of its "
+        "bytes in memory; it often takes more, and --calibrate measures it");
   if (p.swept) plan.notes.push_back("the recipe's own values: the axes of its sweep are not planned");
   std::vector<std::pair<std::string, std::string>> lines;  // by variant
   for (size_t v = 0; v < p.variants.size(); ++v) {

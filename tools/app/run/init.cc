@@ -135,10 +135,10 @@ class Taking {
 
 // Example: "a, b, c and 4 more".
 std::string some_of(const std::vector<std::string>& names) {
-  constexpr size_t kShown = 5;
+  constexpr size_t kMost = 5;
   const std::vector<std::string> first(names.begin(),
-                                       names.begin() + static_cast<std::ptrdiff_t>(std::min(names.size(), kShown)));
-  return config::join(first) + (names.size() > kShown ? str(" and ", names.size() - kShown, " more") : "");
+                                       names.begin() + static_cast<std::ptrdiff_t>(std::min(names.size(), kMost)));
+  return config::join(first) + (names.size() > kMost ? str(" and ", names.size() - kMost, " more") : "");
 }
 
 }  // namespace

@@ -384,13 +384,14 @@ TextCodecs load_text_codecs(const std::string& directory) {
 std::shared_ptr<const SubwordTokenizer> load_text_tokenizer(const std::string& directory,
                                                             const std::string& special_text) {
   require_file(directory, kCodecFile, "run of subwords");
-  return read_codecs(directory, [&](const Json& json) {
+  TokenizerFile file = read_codecs(directory, [&](const Json& json) {
     const std::string path = str(directory, "/", json.at("tokenizer").get<std::string>());
-    TokenizerFile file{read_file(path), path, json.at("own"), special_text};
-    if (json.at("xxh3") != hash_text(file.content))
+    TokenizerFile found{read_file(path), path, json.at("own"), special_text};
+    if (json.at("xxh3") != hash_text(found.content))
       throw UserError(str(path, " is not the one that it was written for"));
-    return make_tokenizer(std::move(file));
+    return found;
   });
+  return make_tokenizer(std::move(file));
 }
 
 }  // namespace lmx::app
