@@ -16,8 +16,8 @@
 namespace lmx {
 namespace {
 
-// The parts of train_state.safetensors, beside kCommonState.
-constexpr const char *kOptimizer = "optimizer/", *kAverage = "ema/", *kCarried = "carried/";
+// The parts of train_state.safetensors, beside those of the header.
+constexpr const char *kOptimizer = "optimizer/", *kCarried = "carried/";
 
 // Numbers of state.json by name. A missing or malformed one means that another version of lmx wrote the checkpoint.
 class Numbers {
@@ -99,7 +99,7 @@ TrainState pack_state(const Session& s, const Position& at) {
   if (!s.leads()) return {};
   out.model = parameter_values(s.shared->params);
   add_with_prefix(out.train, kOptimizer, s.shared->optimizer->state());
-  add_with_prefix(out.train, kAverage,
+  add_with_prefix(out.train, kAverages,
                   s.shared->ema ? s.shared->ema->state(ctx, s.shared->params) : averages_of(ctx, *s.shared, out.model));
   add_with_prefix(out.train, kCommonState, s.sync->common_state());
   const auto put = [&](const std::string& name, double value) { out.numbers[name] = number_text(value); };
@@ -159,7 +159,7 @@ StateDict optimizer_of(const Session& s, const StateDict& all, const ShardStrate
 
 // UserError: the run would continue without a part of its state.
 void require_known(const StateDict& train, const std::string& from) {
-  const char* const parts[] = {kOptimizer, kAverage, kCarried, kCommonState};
+  const char* const parts[] = {kOptimizer, kAverages, kCarried, kCommonState};
   for (const auto& [name, tensor] : train)
     if (std::none_of(std::begin(parts), std::end(parts), [&](const char* part) { return name.starts_with(part); }))
       throw UserError(str("[resume] ", from, " has the state '", name,
@@ -173,7 +173,7 @@ Position unpack_state(Session& s, const TrainState& state, const std::string& fr
   s.comm.once<int>([&] {
     load_parameters(s.shared->params, state.model, from);
     s.shared->optimizer->load(s.ctx, s.params, optimizer_of(s, state.train, nullptr));
-    if (s.shared->ema) s.shared->ema->load(with_prefix(state.train, kAverage));
+    if (s.shared->ema) s.shared->ema->load(with_prefix(state.train, kAverages));
     return 0;
   });
   for (ShardStrategy* shard : s.sync->shards()) shard->load_optimizer(s.ctx, optimizer_of(s, state.train, shard));

@@ -15,6 +15,7 @@ namespace lmx {
 // Begins the names of what the rules of `sync` keep alike on all ranks (SyncRule::common_state()), in
 // train_state.safetensors.
 inline constexpr const char* kCommonState = "sync/";
+inline constexpr const char* kAverages = "ema/";  // the same for the averages of parameters
 
 // Progress of one worker of a parameter server.
 struct Worker {

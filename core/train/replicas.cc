@@ -281,15 +281,13 @@ void Replicas::load(Context& ctx, const std::vector<StateDict>& ranks) {
 
 void Replicas::load_kept(Context& ctx, Part& part, const std::vector<StateDict>& ranks) {
   const bool same = static_cast<int>(ranks.size()) == ctx.ranks;
-  const float share = 1.0f / static_cast<float>(ctx.ranks);
+  const float share = same ? 1.0f : 1.0f / static_cast<float>(ctx.ranks);
   Tensor kept;
   for (size_t r = 0; r < ranks.size(); ++r) {
     const auto found = ranks[r].find(kKept + name_of(part));
     if (found == ranks[r].end() || (same && static_cast<int>(r) != ctx.rank)) continue;
     const Tensor saved = ctx.upload(found->second);
-    if (same)
-      kept = saved.clone(MemClass::communication);
-    else if (kept.defined())
+    if (kept.defined())
       add_scaled(ctx, kept, share, saved);
     else
       kept = scaled(ctx, saved, share);

@@ -13,6 +13,14 @@ class Resume : public RunTest {
   // lmx eval or lmx generate on run `a`.
   Words lmx(const std::string& verb) const { return {build_path("/bin/lmx"), verb, path("a")}; }
 
+  // The quickstart with little data, in the folder `dir`.
+  Outcome short_run(const std::string& dir, const Words& more) const {
+    return lmx(joined({"run", source_path("/recipes/quickstart.yaml"), "run.dir=" + path(dir), "optimizer=sgd",
+                       "optimizer.lr=0.1", "clip=0", "batch.global=4", "data.vocab_size=40", "data.train_tokens=2000",
+                       "data.valid_tokens=100", "data.test_tokens=0"},
+                      more));
+  }
+
   // Each command ends with exit code 2 and one message.
   void refused(const std::vector<Words>& commands, const Words& parts) const {
     for (const auto& words : commands) {
@@ -99,13 +107,9 @@ TEST_P(Alone, ContinuesInTheSameBits) {
       {"muloco", {"sync.all.every=2"}},         {"noloco", {"sync.all.every=2"}},
       {"sparse_loco", {"sync.all.every=2"}}};
   const auto period = periods.find(GetParam());
-  const Words common = joined({"run", source_path("/recipes/quickstart.yaml"), "sync=" + GetParam(), "optimizer=sgd",
-                               "optimizer.lr=0.1", "clip=0", "train.steps=5", "batch.global=4", "data.vocab_size=40",
-                               "data.train_tokens=2000", "data.valid_tokens=100", "data.test_tokens=0"},
-                              joined(model_args, period == periods.end() ? Words{} : period->second));
-  const auto steps = [&](const std::string& dir, const Words& more) {
-    return lmx(joined(common, joined({"run.dir=" + path(dir)}, more)));
-  };
+  const Words own = joined({"sync=" + GetParam(), "train.steps=5"},
+                           joined(model_args, period == periods.end() ? Words{} : period->second));
+  const auto steps = [&](const std::string& dir, const Words& more) { return short_run(dir, joined(own, more)); };
   const auto files = [&](const std::string& dir, const std::string& step) {
     std::map<std::string, std::string> all;
     for (const auto& entry : fs::directory_iterator(folder_ / dir / "checkpoints" / step))
@@ -122,24 +126,9 @@ TEST_P(Alone, ContinuesInTheSameBits) {
 
 // A checkpoint of several ranks continues in one process, which maps the states of the others.
 TEST_F(Resume, AnotherNumberOfRanksTakesWhatTheyKept) {
-  const Words common{"run",
-                     source_path("/recipes/quickstart.yaml"),
-                     "sync=sparse_loco",
-                     "sync.all.every=2",
-                     "optimizer=sgd",
-                     "optimizer.lr=0.1",
-                     "clip=0",
-                     "train.steps=6",
-                     "batch.global=4",
-                     "model.cells=4",
-                     "model.embedding=4",
-                     "data.vocab_size=40",
-                     "data.train_tokens=2000",
-                     "data.valid_tokens=100",
-                     "data.test_tokens=0",
-                     "run.dir=" + path("a")};
-  ASSERT_THAT(lmx(joined(common, {"--ranks", "2", "--until", "4"})), Succeeds());
-  EXPECT_THAT(lmx(joined(common, {"--resume", "auto"})), Succeeds());
+  const Words own{"sync=sparse_loco", "sync.all.every=2", "train.steps=6", "model.cells=4", "model.embedding=4"};
+  ASSERT_THAT(short_run("a", joined(own, {"--ranks", "2", "--until", "4"})), Succeeds());
+  EXPECT_THAT(short_run("a", joined(own, {"--resume", "auto"})), Succeeds());
 }
 
 // Pauses between validations, at one, and at the last step, which is no pause; the schedule depends on every

@@ -131,6 +131,15 @@ bool has_room(const std::string& path) {
          path.starts_with("tools/conformance/");
 }
 
+// The files of rooms, without the templates that `lmx plugins new` writes.
+std::vector<SourceFile> files_of_rooms() {
+  std::vector<SourceFile> files = source_files({"core", "tools"}, kCode);
+  std::erase_if(files, [](const SourceFile& file) {
+    return !has_room(file.path) || file.path.find("/templates/") != std::string::npos;
+  });
+  return files;
+}
+
 TEST(Layers, EveryPublicHeaderHasARoom) {
   std::map<std::string, bool> seen;
   for (const SourceFile& file : source_files({"core/include/lmx"}, kCode)) {
@@ -143,8 +152,7 @@ TEST(Layers, EveryPublicHeaderHasARoom) {
 
 TEST(Layers, IncludesPointLeft) {
   size_t includes = 0;
-  for (const SourceFile& file : source_files({"core", "tools"}, kCode)) {
-    if (!has_room(file.path) || file.path.find("/templates/") != std::string::npos) continue;
+  for (const SourceFile& file : files_of_rooms()) {
     if (room_of(file.path).empty()) {
       ADD_FAILURE() << file.path << ": its folder is no room";
       continue;
@@ -180,11 +188,8 @@ std::string namespace_problem(const std::string& path, const std::string& name) 
 
 TEST(Layers, NamespacesFollowRooms) {
   size_t namespaces = 0;
-  for (const SourceFile& file : source_files({"core", "tools"}, kCode)) {
-    // Public headers have the namespaces that plugins see.
-    if (!has_room(file.path) || file.path.starts_with("core/include/") ||
-        file.path.find("/templates/") != std::string::npos)
-      continue;
+  for (const SourceFile& file : files_of_rooms()) {
+    if (file.path.starts_with("core/include/")) continue;  // public headers have the namespaces that plugins see
     for (size_t i = 0; i < file.lines.size(); ++i) {
       const std::string& line = file.lines[i];
       if (!line.starts_with("namespace lmx") || !line.ends_with(" {")) continue;

@@ -6,6 +6,7 @@
 #include "app/run/run.h"
 #include "nn/state_dict.h"
 #include "runfiles/checkpoint.h"
+#include "train/position.h"
 #include "train/run_folder.h"
 
 namespace lmx::app {
@@ -92,7 +93,7 @@ TEST_F(Ranks, AveragesDoNotDependOnHowAStrategySendsRows) {
          {"train.ema", ema}});
     const TrainState state = load_checkpoint(str(path(strategy + ema), "/checkpoints/step-12"), Allocator::cpu());
     std::map<std::string, std::vector<float>> all;
-    for (const auto& [name, t] : with_prefix(state.train, "ema/"))
+    for (const auto& [name, t] : with_prefix(state.train, kAverages))
       all[name].assign(t.values<float>().begin(), t.values<float>().end());
     return all;
   };

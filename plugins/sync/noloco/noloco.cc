@@ -63,8 +63,7 @@ class Noloco final : public ReplicaStrategy {
     const auto ranks = static_cast<uint64_t>(env().ranks);
     std::vector<int> order;
     for (uint64_t i = 0; i < ranks; ++i) order.push_back(static_cast<int>(permute(key, i, ranks)));
-    const auto other =
-        static_cast<size_t>(std::find(order.begin(), order.end(), env().rank) - order.begin()) ^ size_t { 1 };
+    const auto other = static_cast<size_t>(std::find(order.begin(), order.end(), env().rank) - order.begin()) ^ 1U;
     return other < order.size() ? order[other] : env().rank;
   }
 

@@ -123,7 +123,7 @@ class Expansion {
       if (!entry.is_override) continue;
       if (place.interpolated)
         throw UserError(
-            str(config::at(entry.mark), "no override can stand in a file that ${...} in a defaults list has chosen"));
+            str(config::at(entry.mark), "no override can be in a file that ${...} in a defaults list has chosen"));
       // The first override wins: lists are walked from the end, and the overrides of the command line were added
       // before.
       choices_.try_emplace(entry_key(entry, place),

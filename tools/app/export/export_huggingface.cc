@@ -301,6 +301,14 @@ bool names_entries(const Json& ids, int32_t entries) {
   return !ids.is_number() || ids < entries;
 }
 
+// Removes the special ids that are not below `entries`. Returns whether there were any.
+bool drop_missing_ids(Json& settings, int32_t entries) {
+  bool dropped = false;
+  for (const char* key : kSpecialIds)
+    if (settings.contains(key) && !names_entries(settings[key], entries)) dropped = settings.erase(key) > 0;
+  return dropped;
+}
+
 std::string carried(const ExportSource& source, const char* name) {
   return str(source.directory, "/", kCarriedFolder, "/", name);
 }
@@ -311,22 +319,17 @@ void put_special_ids(const ExportSource& source, Json& config) {
   const std::string path = carried(source, "config.json");
   std::error_code error;
   if (!std::filesystem::exists(path, error)) return;
-  const Json imported = huggingface::parse_object(read_file(path), "[export] " + path);
-  for (const char* key : kSpecialIds) {
-    const auto found = imported.find(key);
-    if (found == imported.end() || !names_entries(*found, source.vocabulary.size())) continue;
-    config[key] = *found;
-  }
+  Json imported = huggingface::parse_object(read_file(path), "[export] " + path);
+  drop_missing_ids(imported, source.vocabulary.size());
+  for (const char* key : kSpecialIds)
+    if (imported.contains(key)) config[key] = imported[key];
 }
 
 // The settings of generate() of the model that was imported, without ids that this vocabulary does not have.
 void write_generation(const ExportSource& source, NewFolder& folder) {
   const std::string path = carried(source, kGeneration);
-  const Json imported = huggingface::parse_object(read_file(path), "[export] " + path);
-  Json settings = imported;
-  for (const char* key : kSpecialIds)
-    if (imported.contains(key) && !names_entries(imported.at(key), source.vocabulary.size())) settings.erase(key);
-  if (settings == imported) return folder.copy(path, kGeneration);
+  Json settings = huggingface::parse_object(read_file(path), "[export] " + path);
+  if (!drop_missing_ids(settings, source.vocabulary.size())) return folder.copy(path, kGeneration);
   folder.write(kGeneration, settings);
 }
 

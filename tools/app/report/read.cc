@@ -205,7 +205,7 @@ Report read_report(const std::string& directory) {
   const std::vector<RunRecord>& records = report.records;
   const Json provenance = read_provenance(report);
   report.status = read_status(directory);
-  if (has_lost_process(directory)) {
+  if (report.status.state == "running" && has_lost_process(directory)) {
     report.status.state = "killed";
     report.status.reason = "its process has ended without a last record; --resume continues the run";
     report.status.time = "";
