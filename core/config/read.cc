@@ -150,6 +150,9 @@ struct ConfigReader::Impl : Fields {
     std::string path;
     std::vector<std::string> known;
   };
+  struct Unknown {
+    std::string place, path, key, hint;
+  };
 
   Impl(const Node& node, std::string path) { push(&node, std::move(path)); }
 
@@ -168,6 +171,7 @@ struct ConfigReader::Impl : Fields {
   const Node* take(const char* name) {
     Level& level = levels.back();
     level.known.emplace_back(name);
+    fields.push_back(path_of(name));
     const Node* node = level.node ? level.node->find(name) : nullptr;
     if (!node || !is_missing(*node)) return node;
     missing.push_back({node->mark, path_of(name), ""});
@@ -203,6 +207,30 @@ struct ConfigReader::Impl : Fields {
                join_path(level.path, key), ")");
   }
 
+  // Adds the paths below `path` whose last part is `key`.
+  static void collect(const Node& map, const std::string& path, const std::string& key, std::set<std::string>& paths) {
+    for (const auto& [name, value] : map.entries) {
+      if (name == key && !path.empty()) paths.insert(join_path(path, name));
+      if (value.kind == Node::Kind::map) collect(value, join_path(path, name), key, paths);
+    }
+  }
+
+  // A hint for an unknown key of a whole recipe that another part of the recipe has: `lr` is meant to be
+  // `optimizer.lr`.
+  // "" if no other part has it, or if too many have it.
+  std::string other_parts(const std::string& key) const {
+    constexpr size_t kMost = 3;
+    const Level& whole = levels.front();
+    if (!whole.node || !whole.path.empty()) return "";
+    std::set<std::string> paths;
+    for (const std::string& path : fields)
+      if (path == key || path.ends_with('.' + key)) paths.insert(path);
+    collect(*whole.node, "", key, paths);
+    for (const Unknown& u : unknown) paths.erase(u.path);
+    if (paths.empty() || paths.size() > kMost) return "";
+    return str(" (did you mean '", config::join({paths.begin(), paths.end()}, "' or '"), "'?)");
+  }
+
   // finish() reports all unknown keys together.
   void note_unknown() {
     const Level& level = levels.back();
@@ -214,9 +242,18 @@ struct ConfigReader::Impl : Fields {
       std::string hint = did_you_mean(key, level.known);
       if (hint.empty())
         hint = level.known.empty() ? " (it has no keys)" : str(" (allowed: ", config::join(level.known), ")");
-      unknown.push_back(str(at(config::key_place(value)), "unknown key ", join_path(level.path, key), hint,
-                            component ? left_by_group(level, key, value) : ""));
+      unknown.push_back({at(config::key_place(value)), join_path(level.path, key), key,
+                         hint + (component ? left_by_group(level, key, value) : "")});
     }
+  }
+
+  std::vector<std::string> unknown_keys() const {
+    std::vector<std::string> messages;
+    for (const Unknown& u : unknown) {
+      const std::string other = other_parts(u.key);
+      messages.push_back(str(u.place, "unknown key ", u.path, other.empty() ? u.hint : other));
+    }
+    return messages;
   }
 
   void visit(const Field& f) override {
@@ -243,8 +280,9 @@ struct ConfigReader::Impl : Fields {
   }
 
   std::vector<Level> levels;
+  std::vector<std::string> fields;  // the paths of all fields
   std::vector<Missing> missing;
-  std::vector<std::string> unknown;
+  std::vector<Unknown> unknown;
 };
 
 ConfigReader::ConfigReader(const Node& node, std::string path) : impl_(std::make_unique<Impl>(node, std::move(path))) {}
@@ -255,7 +293,7 @@ Fields& ConfigReader::fields() {
 
 void ConfigReader::finish() {
   impl_->note_unknown();
-  if (!impl_->unknown.empty()) fail_together(impl_->unknown, "unknown keys");
+  if (!impl_->unknown.empty()) fail_together(impl_->unknown_keys(), "unknown keys");
   if (!impl_->missing.empty()) fail_missing(impl_->missing);
 }
 

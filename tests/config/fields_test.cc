@@ -134,6 +134,19 @@ TEST(ConfigReader, TheRootHasNoNameToSkip) {
             "x.yaml:1:1: unknown key name (allowed: every, decay)");
 }
 
+TEST(ConfigReader, AKeyOfAnotherPartIsFoundThere) {
+  const auto whole = [](const std::string& yaml) {
+    return user_error([&] { read_config<Sample>(parse_yaml(yaml, "x.yaml"), ""); });
+  };
+  EXPECT_EQ(whole("cells: 3\nevery: 3"), "x.yaml:2:1: unknown key every (did you mean 'inner.every'?)");
+  EXPECT_EQ(whole("inner: {cells: 3}"), "x.yaml:1:9: unknown key inner.cells (did you mean 'cells'?)");
+  EXPECT_EQ(whole("rest: {lr: 1}\nlr: 3"), "x.yaml:2:1: unknown key lr (did you mean 'rest.lr'?)");
+  EXPECT_EQ(whole("rest: {a: {every: 1}}\nevery: 3"),
+            "x.yaml:2:1: unknown key every (did you mean 'inner.every' or 'rest.a.every'?)");
+  EXPECT_EQ(whole("rest: {a: {x: 1}, b: {x: 1}, c: {x: 1}, d: {x: 1}}\nx: 3").find("did you mean"), std::string::npos);
+  EXPECT_EQ(whole("inner: {evry: 3}"), "x.yaml:1:9: unknown key inner.evry (did you mean 'every'?)");
+}
+
 // A key's own line, not that of what stands below it.
 TEST(ConfigReader, UnknownKeysAreListedTogetherAtTheirKeys) {
   EXPECT_EQ(read_error("optimzer:\n  lr: 1\ninner: {evry: 3, decay: 1}\ncelsl: 3"),
