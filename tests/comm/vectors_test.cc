@@ -124,6 +124,19 @@ TEST_P(Vectors, RandomElementsAreTheSameOnAllRanksAndDifferent) {
   });
 }
 
+// Also if the value is not among the chosen ones.
+TEST_P(Vectors, RandomElementsAreNanIfAnElementIsNotFinite) {
+  sync_test::make_group(1)->run([&](Communicator& comm) {
+    ctx_.comm = &comm;
+    for (const float value : {INFINITY, -INFINITY, NAN, 3e38f}) {
+      Floats v(1000, 2.0f);
+      v[static_cast<size_t>(permute(RandomKey(9), 999, 1000))] = value;
+      const Entries taken = take_random(ctx_, tensor(v), 10, RandomKey(9));
+      for (const float got : list<float>(taken.values)) EXPECT_EQ(std::isnan(got), !std::isfinite(value));
+    }
+  });
+}
+
 TEST_P(Vectors, BitsArePackedWithoutGaps) {
   for (int bits = 1; bits <= 8; ++bits) {
     for (const int64_t n : {1, 7, 8, 9, 1000}) {
@@ -235,10 +248,11 @@ TEST_P(Vectors, ScaledAndProductMakeNewTensors) {
   EXPECT_EQ(list<float>(product(ctx_, b, true, a, true)), (Floats{-5, 0.5f, 9, 15}));
 }
 
-TEST_P(Vectors, SignsKeepZerosAndNaN) {
-  const Floats got = list<float>(signs(ctx_, tensor({3, -0.5f, 0, std::nanf("")})));
-  EXPECT_EQ((Floats{got[0], got[1], got[2]}), (Floats{1, -1, 0}));
-  EXPECT_TRUE(std::isnan(got[3]));
+TEST_P(Vectors, SignsKeepZerosAndAreNanWhereAValueIsNotFinite) {
+  const Floats got = list<float>(signs(ctx_, tensor({3, -0.5f, 0, -0.0f, std::nanf(""), INFINITY, -INFINITY})));
+  EXPECT_EQ((Floats{got.begin(), got.begin() + 4}), (Floats{1, -1, 0, 0}));
+  EXPECT_TRUE(std::signbit(got[3]));
+  EXPECT_TRUE(std::all_of(got.begin() + 4, got.end(), [](float v) { return std::isnan(v); }));
 }
 
 }  // namespace

@@ -249,8 +249,8 @@ class ShippedCheck {
   std::vector<std::string> failures_;
 };
 
-// The suite of `lmx plugins check` and the checks above. `feedback`: with the checks of discard(), rescale() and the
-// mean of many steps. Adds a number to `digest` that is equal on every kind of group of this size.
+// The suite of `lmx plugins check` and the checks above. `feedback`: with the checks of discard(), overflows, rescale()
+// and the mean of many steps. Adds a number to `digest` that is equal on every kind of group of this size.
 inline std::vector<std::string> check_case(Communicator& comm, const Case& c, bool feedback, uint64_t& digest,
                                            Device device = {}) {
   const Subject subject = c.subject(device);
@@ -260,6 +260,7 @@ inline std::vector<std::string> check_case(Communicator& comm, const Case& c, bo
   digest = digest * 31 + seen.digest;
   if (feedback && c.sums()) {
     app::conformance::observe_discard(comm, subject, seen);
+    app::conformance::observe_overflow(comm, subject, seen);
     app::conformance::observe_rescale(comm, subject, seen);
     if (subject.approximate && !c.forgets()) app::conformance::observe_mean(comm, subject, seen);
   }

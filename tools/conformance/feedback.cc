@@ -1,5 +1,6 @@
 // Checks of the residual that a sync strategy keeps for later steps: discard() removes a step from it, rescale()
-// multiplies it, and over many steps the results add up to the sum over ranks.
+// multiplies it, and over many steps the results add up to the sum over ranks. A value that is not finite is seen in
+// its step and leaves nothing.
 #include <algorithm>
 #include <cmath>
 
@@ -58,6 +59,37 @@ double mean_distance(Communicator& comm, const Subject& s) {
   return distance(got, wanted);
 }
 
+bool all_finite(const std::vector<float>& values) {
+  return std::all_of(values.begin(), values.end(), [](float v) { return std::isfinite(v); });
+}
+
+// The step `given`, in which one value is not finite, between two others.
+void observe_value(Communicator& comm, const Subject& s, const Given& given, Observation& seen) {
+  const auto add = [&](const std::string& finding) {
+    seen.add("overflow", str("rank ", comm.rank(), " of ", comm.size(), ": the last rank's gradient of ", given.spoiled,
+                             " has a value ", given.value, ", ", finding));
+  };
+  RankRun with(comm, s), without(comm, s);
+  const std::vector<ParameterSpec>& specs = with.specs();
+  const auto spoiled = std::find_if(specs.begin(), specs.end(), [&](const auto& p) { return p.name == given.spoiled; });
+  if (spoiled == specs.end()) return;
+  for (RankRun* run : {&with, &without}) run->step(0, {0, 1});
+  with.reduce(kLater, given);
+  // Rows that a strategy has not selected are not used, whatever they contain.
+  const auto selected = with.selected().find(given.spoiled);
+  const Own own = own_of(comm.size() - 1, kLater, *spoiled);
+  const int32_t row = own.indices.empty() ? 0 : own.indices[0];
+  const bool used = selected == with.selected().end() || selected->second.back().contains(row);
+  if (used && all_finite(with.values()[static_cast<size_t>(spoiled - specs.begin())]))
+    add("and all values of the result are finite; a run must see an overflow in its step, on every rank");
+  with.discard();
+  with.after_step();
+  for (RankRun* run : {&with, &without}) run->step(kLater, {kLater, 1});
+  if (!same_bits(with.values(), without.values()))
+    add("and after discard() the next step is not that of a run without this step; discard() must restore what was "
+        "kept before");
+}
+
 }  // namespace
 
 void observe_discard(Communicator& comm, const Subject& s, Observation& seen) {
@@ -84,6 +116,11 @@ void observe_rescale(Communicator& comm, const Subject& s, Observation& seen) {
   if (!(apart <= kSame))
     seen.add("rescale", str("after rescale(2), doubled gradients give something else than the doubled result, by ",
                             apart, " of its size; rescale() must multiply what is kept of earlier steps"));
+}
+
+void observe_overflow(Communicator& comm, const Subject& s, Observation& seen) {
+  for (const float value : {INFINITY, NAN})
+    for (const char* name : {"gate", "softmax"}) observe_value(comm, s, {kLater, 1, name, value}, seen);
 }
 
 void observe_mean(Communicator& comm, const Subject& s, Observation& seen) {

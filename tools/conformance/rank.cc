@@ -87,7 +87,9 @@ void RankRun::post_unit(const Given& given, const std::vector<std::string>& name
   for (const std::string& name : names) {
     specs.push_back(*std::find_if(specs_.begin(), specs_.end(), [&](const auto& p) { return p.name == name; }));
     const Gradient& grad = vars_.at(name).grad();
-    give(ctx_, vars_.at(name), own_of(ctx_.rank, given.of, specs.back()), given.factor);
+    Own own = own_of(ctx_.rank, given.of, specs.back());
+    if (name == given.spoiled && ctx_.rank == ctx_.ranks - 1) own.values.at(0) = given.value;
+    give(ctx_, vars_.at(name), own, given.factor);
     if (grad.dense.defined()) used.push_back(grad.dense);
     for (const RowSparse& piece : grad.pieces) used.push_back(piece.rows);
   }

@@ -41,6 +41,10 @@ class SyncCheck {
       on_all_groups([&](Communicator& comm, Observation& seen) { observe_discard(comm, s_, seen); });
       return result("discard", "a step after a discarded one equals the step alone");
     });
+    report_.run("overflow", [&] {
+      on_all_groups([&](Communicator& comm, Observation& seen) { observe_overflow(comm, s_, seen); });
+      return result("overflow", "every rank sees a value of one rank that is not finite; discard() removes it");
+    });
     if (seen_.direction) {
       skip_direction("rescale");
       skip_direction("mean");

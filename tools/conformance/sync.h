@@ -63,6 +63,9 @@ Observation observe_shards(Communicator& comm, const Subject& subject);
 // strategy that scales the sum, or sends residuals twice, does not.
 void observe_discard(Communicator& comm, const Subject& subject, Observation& seen);
 void observe_rescale(Communicator& comm, const Subject& subject, Observation& seen);
+// The check "overflow": an entry of one rank's gradient is not finite. Every rank sees it in the result, and after
+// discard() the next step has the bits of a run without that step.
+void observe_overflow(Communicator& comm, const Subject& subject, Observation& seen);
 void observe_mean(Communicator& comm, const Subject& subject, Observation& seen);
 inline constexpr int kMeanSteps = 256;
 inline constexpr double kMeanBound = 0.3;
@@ -118,10 +121,13 @@ std::vector<StateDict> gather_states(Context& ctx, const StateDict& own);
 // Creates a group of virtual ranks. `per_node`: ranks of each node; 0: one node.
 std::unique_ptr<CommGroup> virtual_group(int ranks, int per_node = 0);
 
-// The gradients of a step: those of step `of` (see own_of()), multiplied by `factor`.
+// The gradients of a step: those of step `of` (see own_of()), multiplied by `factor`. If `spoiled` names a parameter,
+// the first value of the last rank's gradient is `value`.
 struct Given {
   int of = 0;
   float factor = 1;
+  std::string spoiled = {};
+  float value = 0;
 };
 
 // The strategy and the parameters of one rank.

@@ -32,6 +32,13 @@ Entries take(Context& ctx, Tensor v, Tensor ids) {
   return {std::move(ids), std::move(values)};
 }
 
+// The sum of squares of v, f64 (1).
+Tensor squares_of(Context& ctx, const Tensor& v) {
+  Tensor squares = ctx.zeros({1}, DType::f64, kClass);
+  run_kernel(ctx, comm::SquareRows<float>{comm::Rows(v).from(), 1, v.numel(), squares.data<double>()});
+  return squares;
+}
+
 void add_entries(Context& ctx, Tensor sum, const Tensor& ids, const Tensor& values) {
   run_kernel(ctx, comm::AddEntries<float>{sum.data<float>(), ids.data<int32_t>(), values.data<float>(), ids.numel()});
 }
@@ -61,7 +68,10 @@ Entries take_random(Context& ctx, Tensor v, int64_t k, RandomKey key) {
       id = static_cast<int32_t>(permute(key, static_cast<uint64_t>(i++), static_cast<uint64_t>(v.numel())));
     return ctx.upload(chosen);
   });
-  return take(ctx, v, ids);
+  const Tensor squares = squares_of(ctx, v);
+  Entries taken = take(ctx, v, ids);
+  run_kernel(ctx, comm::SpoilEntries<float>{squares.data<double>(), k, taken.values.data<float>()});
+  return taken;
 }
 
 Tensor spread_entries(Context& ctx, const Entries& entries, int64_t size) {
@@ -214,20 +224,13 @@ Tensor pack_signs(Context& ctx, const Tensor& v) {
   return pack_bits(ctx, codes, 1);
 }
 
-// The sum of squares of every rank's v, f64 (ranks).
-Tensor gather_squares(Context& ctx, const Tensor& v, const std::string& group) {
-  Tensor squares = ctx.zeros({1}, DType::f64, kClass);
-  run_kernel(ctx, comm::SquareRows<float>{comm::Rows(v).from(), 1, v.numel(), squares.data<double>()});
-  return ctx.comm->all_gather(squares, RankRows::same(ctx.comm->size(), 1), group);
-}
-
 }  // namespace
 
 Tensor vote_signs(Context& ctx, const Tensor& v, const std::string& group) {
   const int64_t n = v.numel(), ranks = ctx.comm->size();
   const RankRows parts = RankRows::divided(ctx.comm->size(), packed_bytes(n, 1));
   const int64_t own = parts[ctx.comm->rank()];
-  const Tensor squares = gather_squares(ctx, v, group);
+  const Tensor squares = ctx.comm->all_gather(squares_of(ctx, v), RankRows::same(ctx.comm->size(), 1), group);
   const std::vector<Tensor> received =
       ctx.comm->all_to_all(pack_signs(ctx, v), parts, RankRows::same(ctx.comm->size(), own), group);
   Tensor votes = ctx.zeros({8 * own}, DType::f32, kClass);

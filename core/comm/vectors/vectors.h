@@ -54,6 +54,15 @@ struct TakeEntries {
   T* values;
   int64_t k;
 };
+// values[i] becomes NaN if *squares, a sum of squares, is not finite.
+template <class T>
+struct SpoilEntries {
+  static constexpr const char* kName = "spoil_entries";
+  const double* squares;
+  int64_t n;
+  T* values;
+  LMX_HD void set(int64_t i) const { values[i] += static_cast<T>(0 * *squares); }
+};
 // sum[ids[i]] += values[i]; no id occurs twice.
 template <class T>
 struct AddEntries {
@@ -96,7 +105,7 @@ struct Signs {
   const T* x;
   int64_t n;
   T* y;
-  LMX_HD void set(int64_t i) const { y[i] = x[i] > 0 ? T(1) : x[i] < 0 ? T(-1) : x[i]; }
+  LMX_HD void set(int64_t i) const { y[i] = (x[i] > 0 ? T(1) : x[i] < 0 ? T(-1) : x[i]) + 0 * x[i]; }
 };
 // codes[i]: 1 if v[i] is not negative, else 0.
 template <class T>

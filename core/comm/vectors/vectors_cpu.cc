@@ -174,7 +174,8 @@ const KernelAdder adder(Device::Kind::cpu, largest_ids, take_entries, add_entrie
                         each_element<SignCodes<float>>, each_element<AddVotes<float>>, each_element<SignValues<float>>,
                         each_element<DivideCounts<float>>, each_element<IdBytes<uint8_t>>,
                         each_element<JoinIds<int32_t>>, each_element<CountEntries<float>>,
-                        each_element<ClearWhereZero<float>>, encode_levels, each_element<DecodeLevels<float>>);
+                        each_element<ClearWhereZero<float>>, each_element<SpoilEntries<float>>, encode_levels,
+                        each_element<DecodeLevels<float>>);
 
 }  // namespace
 }  // namespace lmx::comm

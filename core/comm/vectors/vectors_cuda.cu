@@ -282,8 +282,8 @@ const KernelAdder adder(Device::Kind::cuda, largest_ids, cuda::each<TakeElement>
                         cuda::each<SetElement<AddVotes<float>>>, cuda::each<SetElement<SignValues<float>>>,
                         cuda::each<SetElement<DivideCounts<float>>>, cuda::each<SetElement<IdBytes<uint8_t>>>,
                         cuda::each<SetElement<JoinIds<int32_t>>>, cuda::each<SetElement<CountEntries<float>>>,
-                        cuda::each<SetElement<ClearWhereZero<float>>>, encode_levels,
-                        cuda::each<SetElement<DecodeLevels<float>>>);
+                        cuda::each<SetElement<ClearWhereZero<float>>>, cuda::each<SetElement<SpoilEntries<float>>>,
+                        encode_levels, cuda::each<SetElement<DecodeLevels<float>>>);
 
 }  // namespace
 }  // namespace lmx::comm

@@ -103,7 +103,9 @@ class LMX_API SyncStrategy : public SyncRule {
   virtual std::vector<std::vector<std::string>> units(const std::vector<ParameterSpec>& params) const;
   // Replaces this rank's gradients of one unit by their sum over all ranks. Collective: all ranks call it for the same
   // units in the same order. It may run on a second thread while backward computes other parameters. A gradient may be
-  // empty on a rank (no sequences); that rank still takes part. The result must not be written to.
+  // empty on a rank (no sequences); that rank still takes part. The result must not be written to. If a selected value
+  // of any rank is not finite, the result of its parameter has such a value on every rank in this step: a run finds
+  // overflows and divergence by it.
   virtual void reduce(Context& ctx, std::span<Var> unit) = 0;
   // After begin_step(): the rows of a parameter that this rank sends in this step, ascending; other rows count as zero.
   // For a dense gradient they are the same on all ranks. Null: all rows that backward has produced.

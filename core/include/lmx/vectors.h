@@ -27,7 +27,8 @@ LMX_API int64_t largest_count(int64_t n, int64_t k, int64_t chunk = 0);
 // k <= chunk, else k <= n.
 LMX_API Entries take_largest(Context& ctx, Tensor v, int64_t k, int64_t chunk = 0);
 // Takes k elements of v (n) that `key` chooses; each set of k ids has the same probability. Collective: all ranks pass
-// the same key and get the same ids, in no order. REQUIRES: k <= n.
+// the same key and get the same ids, in no order. If an element of v is not finite, also one that is not chosen, the
+// values are NaN, so that all ranks see an overflow in the step in which it happens. REQUIRES: k <= n.
 LMX_API Entries take_random(Context& ctx, Tensor v, int64_t k, RandomKey key);
 // (size): the entries at their ids, +0 elsewhere.
 LMX_API Tensor spread_entries(Context& ctx, const Entries& entries, int64_t size);
@@ -57,7 +58,7 @@ LMX_API Tensor product(Context& ctx, const Tensor& a, bool trans_a, const Tensor
 // orthogonal to them: the one of which they contain least. REQUIRES: columns <= rows.
 LMX_API void orthonormalise(Context& ctx, Tensor m);
 
-// sign(x), in x's shape: 1 or -1; 0 and NaN stay.
+// sign(x), in x's shape: 1 or -1; 0 stays, and the result is NaN where x is not finite.
 LMX_API Tensor signs(Context& ctx, const Tensor& x);
 // The majority vote of ranks on the sign of each element of v (n), 1 or -1 (Bernstein et al. 2019, signSGD with
 // majority vote). An element that is not negative votes for +, a rank with zeros only does not vote, and a tie is +.
