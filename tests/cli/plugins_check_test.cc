@@ -145,7 +145,7 @@ TEST(PluginsCheck, BrokenPromisesAreNamed) {
 }
 
 // The check that a mutant must fail; "" for a plugin without faults. A strategy that rounds fails the check `sum` too
-// if it is not checked as an approximate one, which takes longer.
+// if it is not checked as an approximate one, which takes longer. Without discard() also an overflow stays.
 struct Mutant {
   const char *folder, *name, *check;
   bool approximate = false;
@@ -166,7 +166,7 @@ INSTANTIATE_TEST_SUITE_P(
     All, Mutants,
     testing::Values(Mutant{"top_k_0", "test_top_k", "", true}, Mutant{"top_k_1", "test_top_k", "mean", true},
                     Mutant{"top_k_2", "test_top_k", "mean", true}, Mutant{"top_k_3", "test_top_k", "mean", true},
-                    Mutant{"top_k_4", "test_top_k", "discard", false, 2},
+                    Mutant{"top_k_4", "test_top_k", "discard", false, 3},
                     Mutant{"top_k_5", "test_top_k", "rescale", false, 2}, Mutant{"model_0", "test_model", ""},
                     Mutant{"model_3", "test_model", "noise"}, Mutant{"model_7", "test_model", "documents"},
                     Mutant{"keyless", "test_faulty", "seed"}, Mutant{"stateless", "test_faulty", "state"},

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <csignal>
+#include <limits>
 #include <map>
 #include <numeric>
 
@@ -78,7 +79,10 @@ class TopK : public lmx::SyncStrategy {
   std::vector<int32_t> largest(const std::vector<float>& values) const {
     std::vector<int32_t> order(values.size());
     std::iota(order.begin(), order.end(), 0);
-    const auto size = [&](int32_t i) { return std::abs(values[static_cast<size_t>(i)]); };
+    const auto size = [&](int32_t i) {  // NaN first: every rank must see it
+      const float v = values[static_cast<size_t>(i)];
+      return std::isfinite(v) ? std::abs(v) : std::numeric_limits<float>::infinity();
+    };
     std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) { return size(a) > size(b); });
     order.resize(static_cast<size_t>(count(static_cast<int64_t>(values.size()))));
     return order;
