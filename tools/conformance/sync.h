@@ -63,12 +63,12 @@ Observation observe_shards(Communicator& comm, const Subject& subject);
 // strategy that scales the sum, or sends residuals twice, does not.
 void observe_discard(Communicator& comm, const Subject& subject, Observation& seen);
 void observe_rescale(Communicator& comm, const Subject& subject, Observation& seen);
-// The check "overflow": an entry of one rank's gradient is not finite. Every rank sees it in the result, and after
-// discard() the next step has the bits of a run without that step.
-void observe_overflow(Communicator& comm, const Subject& subject, Observation& seen);
 void observe_mean(Communicator& comm, const Subject& subject, Observation& seen);
 inline constexpr int kMeanSteps = 256;
 inline constexpr double kMeanBound = 0.3;
+// The check "overflow": an entry of one rank's gradient is not finite. Every rank sees it in the result, and after
+// discard() the next step has the bits of a run without that step.
+void observe_overflow(Communicator& comm, const Subject& subject, Observation& seen);
 
 // The gradients of the ranks in the steps in which a sync strategy is checked, and the expected results. They are pure
 // functions of rank, step and parameter, so that every rank can compute the gradients of all ranks.
