@@ -163,12 +163,7 @@ int64_t BatchFit::lower(int64_t size, const Rehearsal& failed) const {
       str("a probe of step ", failed.batch.step + 1, " (", failed.batch.shape, ") ended with '", failed.failure, "'")));
 }
 
-int64_t BatchFit::cap(int64_t size, int64_t optimizer_now) const {
-  return estimate(size).cap(allowed_, optimizer_now);
-}
-
-std::string BatchFit::text(int64_t size) const {
-  const MemoryCheck check = estimate(size);
+std::string BatchFit::text(int64_t size, const MemoryCheck& check) const {
   const std::string whose = check.here > 1    ? str(" for ", check.here, " ranks:")
                             : check.ranks > 1 ? " for one rank:"
                                               : "";
@@ -178,10 +173,16 @@ std::string BatchFit::text(int64_t size) const {
 
 namespace {
 
+// Estimates fork, and threads do not exist in the child: a mutex that another one holds stays locked there. So ranks
+// that are threads make an estimate in once(), where the others wait.
+
 // The smallest choice of any rank. UserError: a rank has none.
 int64_t choose_together(const BatchFit& fit, Communicator& comm) {
-  const auto own = comm.once<int64_t>([&] { return fit.largest(); });
-  for (const std::string& text : comm.gather_texts(own > 0 ? "" : fit.too_much(), "control"))
+  const auto [own, too_much] = comm.once<std::pair<int64_t, std::string>>([&] {
+    const int64_t size = fit.largest();
+    return std::pair(size, size > 0 ? "" : fit.too_much());
+  });
+  for (const std::string& text : comm.gather_texts(too_much, "control"))
     if (!text.empty()) throw UserError(text);
   const auto number = static_cast<double>(own);
   const std::vector<double> all = comm.gather_numbers(std::span(&number, 1), "control");
@@ -199,21 +200,17 @@ void set_batch(std::unique_ptr<Session>& session, Recipe& recipe, const BatchCon
   session = make(recipe);
 }
 
-Rehearsal probe(Session& s, const BatchFit& fit, int64_t size) {
-  const int64_t optimizer = s.memory().current[static_cast<size_t>(MemClass::optimizer)];
-  return rehearse(s, largest_batch(s, 0), fit.cap(size, optimizer));
-}
-
-FittedBatch fitted(const BatchFit& fit, int64_t size, const Rehearsal& probe, int64_t probes) {
+FittedBatch fitted(const BatchFit& fit, int64_t size, const MemoryCheck& check, const Rehearsal& probe,
+                   int64_t probes) {
   const FitSizes& sizes = fit.sizes();
   return {sizes.batch(size),
           sizes.passes(size),
           sizes.tokens(size),
-          fit.estimate(size).machine,
+          check.machine,
           fit.allowed(),
           probe.memory.total_peak,
           probes,
-          str("batch.fit: ", fit.text(size), "; the probe of ", describe(probe),
+          str("batch.fit: ", fit.text(size, check), "; the probe of ", describe(probe),
               probes > 1 ? "; larger passes did not fit" : "")};
 }
 
@@ -229,15 +226,18 @@ FittedSession fit_session(const Recipe& recipe, Communicator& comm, int64_t toke
   Recipe own = recipe;
   for (int64_t probes = 1;; ++probes) {
     set_batch(result.session, own, fit->sizes().batch(size), make);
-    if (comm.rank() == 0) log_info(str("batch.fit: probe ", probes, ": ", fit->text(size)));
-    const Rehearsal rehearsal = probe(*result.session, *fit, size);
+    Session& s = *result.session;
+    const auto check = comm.once<MemoryCheck>([&] { return fit->estimate(size); });
+    if (comm.rank() == 0) log_info(str("batch.fit: probe ", probes, ": ", fit->text(size, check)));
+    const int64_t optimizer = s.memory().current[static_cast<size_t>(MemClass::optimizer)];
+    const Rehearsal rehearsal = rehearse(s, largest_batch(s, 0), check.cap(fit->allowed(), optimizer));
     if (rehearsal.failure.empty()) {
-      result.fit = fitted(*fit, size, rehearsal, probes);
+      result.fit = fitted(*fit, size, check, rehearsal, probes);
       return result;
     }
     if (comm.rank() == 0)
       log_info(str("batch.fit: no room for passes of ", fit->sizes().text(size), ": ", rehearsal.failure));
-    size = fit->lower(size, rehearsal);
+    size = comm.once<int64_t>([&] { return fit->lower(size, rehearsal); });
   }
 }
 

@@ -90,10 +90,9 @@ class BatchFit {
   int64_t lower(int64_t size, const Rehearsal& failed) const;
   MemoryCheck estimate(int64_t size) const { return planner_->check(sizes_.batch(size)); }
   int64_t allowed() const { return allowed_; }  // bytes of the ranks on this machine; 0: unknown
-  // The most bytes in use while a probe of this size runs (MemoryCheck::cap()).
-  int64_t cap(int64_t size, int64_t optimizer_now) const;
   // "one pass of 12 sequences on each of 2 ranks: an update has ... (estimate for 2 ranks: 1.9 GB of 2.0 GB)".
-  std::string text(int64_t size) const;
+  // `check`: the estimate of this size.
+  std::string text(int64_t size, const MemoryCheck& check) const;
 
  private:
   std::string too_much(const std::string& cause) const;

@@ -305,9 +305,13 @@ std::string read_all(int pipe) {
 }
 
 // The result of `count`, which a child process computes: if a plugin crashes in a counted step, the run itself still
-// begins, names the plugin and records the crash.
+// begins, names the plugin and records the crash. No other thread may run, because a mutex that it holds would stay
+// locked in the child.
 template <class Result, class Count>
 Result counted(Count&& count) {
+  static std::mutex counting;
+  const std::unique_lock alone(counting, std::try_to_lock);
+  LMX_CHECK(alone.owns_lock(), "two threads count a step at the same time");
   const auto checked = [&]() -> Result {
     try {
       return count();
@@ -406,13 +410,9 @@ std::array<std::pair<const char*, int64_t>, kMemClasses> RankMemory::classes() c
 
 RankCount count_rank(const Recipe& recipe, const BatchPlan& plan, const CountedGroup& group) {
   static std::map<std::string, RankCount> known;
-  static std::mutex mutex;
   const Threads threads(recipe.threads);
   const std::string key = group.open ? "" : key_of(recipe, group);
-  if (!key.empty()) {
-    const std::lock_guard lock(mutex);
-    if (const auto found = known.find(key); found != known.end()) return found->second;
-  }
+  if (const auto found = known.find(key); found != known.end()) return found->second;
   const RankCount count = counted<RankCount>([&] {
     RankCount one = count_one(recipe, plan, group, true);
     if (group.ranks > 1 && is_asynchronous(recipe.sync, "sync"))  // the state of a shard is a part
@@ -421,7 +421,6 @@ RankCount count_rank(const Recipe& recipe, const BatchPlan& plan, const CountedG
                       .state;
     return one;
   });
-  const std::lock_guard lock(mutex);
   return key.empty() ? count : known.emplace(key, count).first->second;
 }
 
