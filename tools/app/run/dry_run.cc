@@ -144,8 +144,8 @@ Fitted fit_batch(Recipe& r, const std::shared_ptr<const MemoryPlanner>& planner,
   const int64_t size = fit.allowed() > 0 ? fit.largest() : 0;
   r.batch = sizes.batch(size > 0 ? size : fit.allowed() > 0 ? fit.cheapest() : sizes.least());
   if (size > 0)
-    return {str("batch.fit", comm_ranks(r.comm, "comm") == 0 ? ", as one rank: " : ": ", fit.text(size, fit.estimate(size)),
-                "; a run chooses less if its probe does not fit\n"),
+    return {str("batch.fit", comm_ranks(r.comm, "comm") == 0 ? ", as one rank: " : ": ",
+                fit.text(size, fit.estimate(size)), "; a run chooses less if its probe does not fit\n"),
             ""};
   if (fit.allowed() > 0) return {"", fit.too_much()};
   return {
