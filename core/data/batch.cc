@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <numeric>
 
 #include "lmx/batcher.h"
 #include "lmx/error.h"
@@ -27,6 +28,38 @@ StepSize Batcher::step_size(int64_t) const {
 std::vector<int64_t> Batch::sequence_lengths() const {
   if (!lengths.empty() || inputs.rank() == 1) return lengths;
   return std::vector<int64_t>(static_cast<size_t>(inputs.dim(0)), inputs.dim(1));
+}
+
+namespace {
+
+bool adds_up(const std::vector<int64_t>& lengths, const Tensor& ids) {
+  return std::all_of(lengths.begin(), lengths.end(), [](int64_t n) { return n > 0; }) &&
+         std::accumulate(lengths.begin(), lengths.end(), int64_t{0}) == ids.numel();
+}
+
+}  // namespace
+
+std::string Batch::fault(int64_t first, int64_t count, int64_t longest) const {
+  if (!inputs.defined() || !targets.defined()) return "no inputs or no targets";
+  const Shape& in = inputs.shape();
+  const std::string ids = str("inputs ", in, " and targets ", targets.shape());
+  if (targets.shape() != in) return ids + "; both must have the same shape";
+  if (longest > 0 && (in.rank() != 2 || in[0] != count || in[1] < 1 || in[1] > longest))
+    return str(ids, "; both must be (", count, ", T) with T from 1 to ", longest, ", its sequence_length()");
+  if (longest == 0 && in.rank() == 1 && !adds_up(lengths, inputs))
+    return str(ids, "; the ", lengths.size(), " lengths must be positive and add up to that");
+  const int64_t n = sequences();
+  const auto of_each = [n](const auto& list) { return static_cast<int64_t>(list.size()) == n; };
+  if (!of_each(slots) || !of_each(fresh))
+    return str(slots.size(), " slots and ", fresh.size(), " flags `fresh` for ", n, " sequences");
+  for (int64_t i = 0; longest > 0 && i < n; ++i)
+    if (const int64_t slot = slots[static_cast<size_t>(i)]; slot != first + i)
+      return str("sequence ", i, " of slots ", first, " to ", first + count - 1, " the slot ", slot, ", expected ",
+                 first + i);
+  if (source.defined() && (!of_each(source_lengths) || !adds_up(source_lengths, source)))
+    return str("a source of ", source.numel(), " tokens with ", source_lengths.size(), " lengths for ", n,
+               " sequences; the lengths must be positive and add up to the tokens");
+  return {};
 }
 
 void separate_documents(Batch& batch, int32_t separator) {

@@ -80,7 +80,12 @@ class BatcherCheck {
   }
 
  private:
-  Batch part(int64_t step, int64_t first, int64_t count) const { return batcher_->batch(step, first, count); }
+  Batch part(int64_t step, int64_t first, int64_t count) const {
+    Batch b = batcher_->batch(step, first, count);
+    if (const std::string fault = b.fault(first, count, batcher_->sequence_length()); !fault.empty())
+      fail("step ", step, ": batch() gives ", fault);
+    return b;
+  }
   // Returns the global batch in the parts that ranks request.
   std::vector<Batch> whole(int64_t step) const {
     std::vector<Batch> parts;
@@ -99,19 +104,6 @@ class BatcherCheck {
     int64_t tokens = 0;
     for (const int64_t step : steps_) {
       for (const Batch& b : whole(step)) {
-        const int64_t n = b.sequences();
-        if (static_cast<int64_t>(b.slots.size()) != n)
-          fail("step ", step, ": ", b.slots.size(), " slots for ", n, " sequences");
-        if (static_cast<int64_t>(b.fresh.size()) != n)
-          fail("step ", step, ": ", b.fresh.size(), " fresh flags for ", n, " sequences");
-        if (b.inputs.shape() != b.targets.shape())
-          fail("step ", step, ": inputs are ", b.inputs.shape(), ", targets ", b.targets.shape());
-        const int64_t most = batcher_->sequence_length();
-        if (!pairs_ && (b.inputs.rank() != 2 || b.inputs.dim(0) != kGlobal || b.inputs.dim(1) > most))
-          fail("step ", step, ": inputs are ", b.inputs.shape(), ", expected ", Shape{kGlobal, most},
-               " or shorter sequences");
-        if (pairs_ && std::accumulate(b.lengths.begin(), b.lengths.end(), int64_t{0}) != b.tokens())
-          fail("step ", step, ": the lengths do not add up to the ", b.tokens(), " inputs");
         for (const Tensor* t : {&b.inputs, &b.targets, &b.source})
           for (const int32_t id : ids_of(*t))
             if (id < 0 || id >= kWords) fail("step ", step, ": the id ", id, " is no word of the split");

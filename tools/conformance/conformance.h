@@ -28,13 +28,14 @@ struct Skipped : std::runtime_error {
 class Report {
  public:
   // `body` returns the observed result. Prints a line to stdout immediately, so that it is visible if the next check
-  // crashes.
+  // crashes. A failure with the same text as the one before names that check instead.
   void run(const std::string& name, const std::function<std::string()>& body);
   int failures() const { return failures_; }
   int passes() const { return passes_; }
 
  private:
   int failures_ = 0, passes_ = 0;
+  std::string failed_, why_;  // the last check that failed with a text of its own
 };
 
 struct Subject {

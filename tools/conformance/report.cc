@@ -15,6 +15,13 @@ void Report::run(const std::string& name, const std::function<std::string()>& bo
   const auto line = [&](const char* verdict, const std::string& text) {
     std::cout << verdict << padded(name, 13) << " " << text << std::endl;
   };
+  const auto failed = [&](const std::string& why) {
+    ++failures_;
+    if (why == why_) return line("FAIL  ", "as " + failed_);
+    failed_ = name;
+    why_ = why;
+    line("FAIL  ", why);
+  };
   try {
     const std::string seen = body();
     ++passes_;
@@ -22,11 +29,9 @@ void Report::run(const std::string& name, const std::function<std::string()>& bo
   } catch (const Skipped& e) {
     line("skip  ", e.what());
   } catch (const std::exception& e) {
-    ++failures_;
-    line("FAIL  ", e.what());
+    failed(e.what());
   } catch (...) {
-    ++failures_;
-    line("FAIL  ", "threw what is no std::exception");
+    failed("threw what is no std::exception");
   }
 }
 

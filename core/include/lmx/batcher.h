@@ -16,7 +16,8 @@
 
 namespace lmx {
 
-// B sequences of a step's global batch. Sequences of different lengths are stored one after the other, without padding.
+// B sequences of a step's global batch. The sequences of a sub-batch may differ in length; they are stored one after the
+// other, without padding.
 struct LMX_API Batch {
   Tensor inputs;                 // i32 (B, T), or (N) with `lengths`
   Tensor targets;                // i32, shaped as inputs: the token after each input
@@ -34,6 +35,9 @@ struct LMX_API Batch {
   std::vector<int64_t> sequence_lengths() const;
   // `documents`, or sequence_lengths() if that is empty.
   std::vector<int64_t> document_lengths() const { return documents.empty() ? sequence_lengths() : documents; }
+  // What is wrong with this result of batch(step, first, count) of a batcher whose sequence_length() is `longest`, as
+  // a part of a sentence; "": nothing. Says nothing about the ids.
+  std::string fault(int64_t first, int64_t count, int64_t longest) const;
 };
 
 struct BatcherEnv {

@@ -34,10 +34,10 @@ std::vector<Batch> StepRunner::draw(int64_t step) const {
   std::vector<Batch> share;
   const PluginInfo& plugin = Registry::instance().find(PluginKind::batcher, s_.recipe.batcher, "batcher");
   for (int64_t done = 0; done < s_.sequences; done += micro) {
-    Batch batch = in_plugin(plugin, "batch()", [&] {
-      return s_.batcher.batch(step, s_.first_sequence + done, std::min(micro, s_.sequences - done));
-    });
-    check_shape(batch);
+    const int64_t first = s_.first_sequence + done, count = std::min(micro, s_.sequences - done);
+    Batch batch = in_plugin(plugin, "batch()", [&] { return s_.batcher.batch(step, first, count); });
+    if (const std::string fault = batch.fault(first, count, s_.batcher.sequence_length()); !fault.empty())
+      throw UserError(str("[batcher] ", component_name(s_.recipe.batcher), " gives ", fault));
     if (s_.shared->separator >= 0) separate_documents(batch, s_.shared->separator);
     if (batch.sequences() > 0) share.push_back(std::move(batch));  // an epoch's last step may have fewer batches
   }
@@ -135,16 +135,6 @@ double StepRunner::unscale() const {
 
 double StepRunner::unscale_own() const {
   return unscale() * (mean_over_ / own_terms_);
-}
-
-// The batcher may choose any length up to sequence_length(), for which memory and evaluation are planned.
-void StepRunner::check_shape(const Batch& batch) const {
-  if (s_.sub_batches()) return;
-  const Shape &in = batch.inputs.shape(), &out = batch.targets.shape();
-  if (in.rank() == 2 && out == in && in[1] > 0 && in[1] <= s_.batcher.sequence_length()) return;
-  throw UserError(str("[batcher] ", component_name(s_.recipe.batcher), " gives inputs ", in, " and targets ", out,
-                      "; both must be (sequences, tokens) with 1 to ", s_.batcher.sequence_length(),
-                      " tokens, its sequence_length()"));
 }
 
 void StepRunner::check_size(const StepLoss& all, int64_t step) const {

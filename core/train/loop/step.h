@@ -57,7 +57,6 @@ class StepRunner {
  private:
   PendingLoss micro_batch(const Batch& batch, const StepPlan& plan, bool last);
   double terms_of(const StepSize& size) const;
-  void check_shape(const Batch& batch) const;
 
   RunState& run_;
   Session& s_;
