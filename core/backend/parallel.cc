@@ -37,6 +37,13 @@ void set_num_threads(int n) {
   omp_set_num_threads(n);
 }
 
+ThreadLimit::ThreadLimit(int most) : before_(allowed_threads()) {
+  if (most < before_) set_num_threads(most);
+}
+ThreadLimit::~ThreadLimit() {
+  set_num_threads(before_);
+}
+
 namespace {
 
 constexpr int64_t kBlock = 4096;  // fixed, so that the order of additions does not depend on the number of threads

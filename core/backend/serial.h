@@ -1,5 +1,5 @@
 // Loops without threads, for work that is counted and not done: it is the same in every run, and possible in a process
-// that was forked, in which the threads of OpenMP do not exist.
+// that was forked, in which the threads of OpenMP do not exist. Loops and products with fewer threads.
 #pragma once
 
 namespace lmx {
@@ -18,5 +18,17 @@ class Serial {
 
 // num_threads() of this thread without a Serial.
 int allowed_threads();
+
+// While it lives, this thread's loops and products use at most `most` threads.
+class ThreadLimit {
+ public:
+  explicit ThreadLimit(int most);
+  ~ThreadLimit();
+  ThreadLimit(const ThreadLimit&) = delete;
+  ThreadLimit& operator=(const ThreadLimit&) = delete;
+
+ private:
+  int before_;
+};
 
 }  // namespace lmx

@@ -41,6 +41,8 @@ bool adds_up(const std::vector<int64_t>& lengths, const Tensor& ids) {
 
 std::string Batch::fault(int64_t first, int64_t count, int64_t longest) const {
   if (!inputs.defined() || !targets.defined()) return "no inputs or no targets";
+  if (longest == 0 && !source.defined())
+    return "no `source`; a sequence_length() of 0 means pairs of sentences, and running text has at least 1";
   const Shape& in = inputs.shape();
   const std::string ids = str("inputs ", in, " and targets ", targets.shape());
   if (targets.shape() != in) return ids + "; both must have the same shape";

@@ -4,14 +4,24 @@
 #include <numeric>
 
 #include "backend/cuda.h"
+#include "config/messages.h"
 #include "lmx/error.h"
 #include "lmx/parallel.h"
 
 namespace lmx {
 
+namespace {
+
+const std::vector<std::string>& kinds() {
+  static const std::vector<std::string> all{"zeros",  "ones",           "constant",     "uniform",
+                                            "normal", "xavier_uniform", "xavier_normal"};
+  return all;
+}
+
+}  // namespace
+
 void Init::fields(Fields& f) {
-  f.choice("kind", kind, {"zeros", "ones", "constant", "uniform", "normal", "xavier_uniform", "xavier_normal"},
-           "distribution of the initial values");
+  f.choice("kind", kind, kinds(), "distribution of the initial values");
   f.field("scale", scale, "half width (uniform), standard deviation (normal), value (constant) or gain (xavier)");
 }
 
@@ -57,9 +67,11 @@ void initialise(Tensor& t, const Init& init, RandomKey key) {
     normal(init.scale);
   } else if (init.kind == "xavier_uniform") {
     uniform(init.scale * std::sqrt(6.0 / (fan_in + fan_out)));
-  } else {
-    LMX_CHECK(init.kind == "xavier_normal", "unknown initialiser ", init.kind);
+  } else if (init.kind == "xavier_normal") {
     normal(init.scale * std::sqrt(2.0 / (fan_in + fan_out)));
+  } else {
+    throw UserError(str("[model] there is no initialiser '", init.kind, "'", did_you_mean(init.kind, kinds()),
+                        "; there are: ", config::join(kinds())));
   }
 }
 
@@ -83,7 +95,8 @@ Var& ParameterStore::add(Context& ctx, const ParameterSpec& spec, RandomKey key)
 
 const Var& ParameterStore::at(const std::string& name) const {
   const auto it = entries_.find(name);
-  LMX_CHECK(it != entries_.end(), "no parameter '", name, "'", did_you_mean(name, order_));
+  if (it == entries_.end())
+    throw UserError(str("[model] there is no parameter '", name, "'", did_you_mean(name, order_)));
   return it->second.var;
 }
 
@@ -96,7 +109,7 @@ bool ParameterStore::contains(const std::string& name) const {
 }
 
 const ParameterSpec& ParameterStore::spec(const std::string& name) const {
-  LMX_CHECK(contains(name), "no parameter '", name, "'");
+  static_cast<void>(at(name));
   return entries_.at(name).spec;
 }
 

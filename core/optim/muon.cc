@@ -16,6 +16,7 @@
 #include <cmath>
 #include <map>
 
+#include "backend/serial.h"
 #include "lmx/error.h"
 #include "lmx/matmul.h"
 #include "optim/optimizers.h"
@@ -130,8 +131,11 @@ class Muon final : public ParameterOptimizer {
     });
   }
 
-  // X of the formula.
+  // X of the formula. The bits of a product may depend on its number of threads, so it has those of a rank also where
+  // one rank computes with the threads of all ranks (Communicator::once()): then an update that ranks divide among them
+  // has the bits of one that they make together.
   Tensor orthogonal(Context& ctx, const Tensor& u) const {
+    const ThreadLimit limit(ctx.threads > 0 ? ctx.threads : num_threads());
     const bool tall = u.dim(0) > u.dim(1);
     const int64_t least = std::min(u.dim(0), u.dim(1));
     const Tensor squares = squares_of(ctx, std::array{u});

@@ -47,6 +47,11 @@ Tensor updated_copy(const Context& ctx, const Var& param) {
 
 }  // namespace
 
+void detail::refuse_slots(const char* kernel, size_t taken, size_t given) {
+  throw UserError(
+      str("[optimizer] the kernel ", kernel, " takes ", plural(taken, "slot"), ", and its optimizer has ", given));
+}
+
 SlotOptimizer::SlotOptimizer(std::string name, std::vector<Slot> slots)
     : name_(std::move(name)), slots_(std::move(slots)) {
   LMX_CHECK(slots_.size() <= kMaxSlots, name_, " has ", slots_.size(), " slots, an optimizer has at most ", kMaxSlots);

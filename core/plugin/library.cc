@@ -17,6 +17,7 @@
 #include <mutex>
 #include <new>
 #include <sstream>
+#include <typeinfo>
 #include <vector>
 
 #include "backend/cuda.h"
@@ -317,13 +318,30 @@ const PluginCall* PluginCall::current() {
   return t_innermost;
 }
 
+namespace {
+
+// An error whose text names the plugin's function in which it was thrown.
+template <class Kind>
+struct Placed : Kind {
+  using Kind::Kind;
+};
+
+}  // namespace
+
 void PluginCall::rethrow() const {
-  const auto text = [this](const char* why) {
-    return str("[plugin] ", function_, " of the ", plugin_->kind, " plugin '", plugin_->name, "' (", plugin_->path,
-               ") failed with: ", why);
+  const std::string place =
+      str(function_, " of the ", plugin_->kind, " plugin '", plugin_->name, "' (", plugin_->path, ")");
+  const auto text = [&](const char* why) { return str("[plugin] ", place, " failed with: ", why); };
+  const auto placed = [&]<class Kind>(const Kind& e) {
+    if (typeid(e) != typeid(Kind)) throw;  // a subclass, which a caller may catch
+    throw Placed<Kind>(str(e.what(), " (in ", place, ")"));
   };
   try {
     throw;
+  } catch (const UserError& e) {
+    placed(e);
+  } catch (const InternalError& e) {
+    placed(e);
   } catch (const Error&) {
     throw;
   } catch (const std::bad_alloc&) {

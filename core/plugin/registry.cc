@@ -35,11 +35,13 @@ struct Registry::Impl {
   std::mutex mutex;
   std::map<Key, PluginInfo> plugins;  // find() returns references to the values, so their addresses must not change
 
-  // Adds all plugins of a directory or none: none if a plugin.toml is invalid or a plugin is a duplicate.
-  void add(const fs::path& directory) {
+  // Adds all plugins of a directory or none: none if a plugin.toml is invalid or a plugin is a duplicate. Returns
+  // whether there are any.
+  bool add(const fs::path& directory) {
     std::map<Key, PluginInfo> found;
     const std::lock_guard lock(mutex);
-    for (const fs::path& file : find_manifests(fs::canonical(directory))) {
+    const std::vector<fs::path> files = find_manifests(fs::canonical(directory));
+    for (const fs::path& file : files) {
       const PluginInfo info = read_manifest(file);
       const Key key{*kind_from_name(info.kind), info.name};
       refuse_built_in(key, info);
@@ -54,6 +56,7 @@ struct Registry::Impl {
       }
     }
     plugins.merge(found);
+    return !files.empty();
   }
 
   std::vector<std::string> names(PluginKind kind) const {
@@ -70,10 +73,15 @@ struct Registry::Impl {
     const std::vector<std::string> known = names(kind);
     std::string list;
     for (const std::string& k : known) list += (list.empty() ? "" : ", ") + k;
-    throw UserError(str(start, "no ", name_of(kind), " plugin '", name, "'", did_you_mean(name, known), "; ",
-                        list.empty() ? str("there is none of this kind (search path: build tree or install prefix, "
-                                           "LMX_PLUGIN_PATH, --plugin-dir)")
-                                     : str("there are: ", list)));
+    const std::string near = did_you_mean(name, known);
+    const std::string there =
+        list.empty()
+            ? "there is none of this kind (search path: build tree or install prefix, LMX_PLUGIN_PATH, --plugin-dir)"
+            : "there are: " + list;
+    const char* elsewhere = list.empty() || !near.empty() ? ""
+                                                          : "; --plugin-dir DIR adds the plugins of another folder (a "
+                                                            "run's provenance.json has the paths of its plugins)";
+    throw UserError(str(start, "no ", name_of(kind), " plugin '", name, "'", near, "; ", there, elsewhere));
   }
 
   const PluginInfo& find(PluginKind kind, const std::string& name, const std::string& start) {
@@ -108,7 +116,9 @@ Registry& Registry::instance() {
 
 void Registry::add_directory(const std::string& directory) {
   require_directory(directory, "plugin directory");
-  impl_->add(directory);
+  if (!impl_->add(directory))
+    throw UserError(str("[plugin] plugin directory: ", directory,
+                        " contains no plugin.toml, nor do the folders up to two levels below it"));
 }
 
 void Registry::add_default_directories() {

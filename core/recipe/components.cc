@@ -111,9 +111,10 @@ void check_model_fits_data(const Recipe& recipe, const Model& model, const Datas
 void check_batcher_fits_model(const Recipe& recipe, const Batcher& batcher, const Model& model) {
   const bool pairs = takes_pairs(batcher);
   if (pairs && !model.translates())
-    throw UserError(str("[model] ", component_name(recipe.model), " does not translate, and batcher ",
-                        component_name(recipe.batcher), " takes pairs of sentences; models that translate: ",
-                        models_that_translate(), "; batchers for a language model: ", batchers_of(false)));
+    throw UserError(str(
+        "[model] ", component_name(recipe.model), " does not translate, and batcher ", component_name(recipe.batcher),
+        " takes pairs of sentences (its sequence_length() is 0); models that translate: ", models_that_translate(),
+        "; batchers for a language model: ", batchers_of(false)));
   if (!pairs && model.translates())
     throw UserError(str("[batcher] ", component_name(recipe.batcher), " takes sequences of one language, and model ",
                         component_name(recipe.model), " translates; batchers of pairs: ", batchers_of(true)));
@@ -199,6 +200,7 @@ Context make_context(const Recipe& recipe, Communicator& comm, const std::option
   ctx.allocator = ctx.host = comm.allocator();
   ctx.key = RandomKey(static_cast<uint64_t>(recipe.seed));
   ctx.comm = &comm;
+  ctx.threads = comm.threads();
   ctx.compute = compute_of(recipe);
   ctx.products = products_named(recipe.products);
   comm::compute_with_ranks_on(ctx, device ? *device : comm::device_of_rank(recipe.device, recipe.device_place, comm));

@@ -126,6 +126,13 @@ std::vector<Tensor> FeedbackStrategy::accelerate(Context& ctx, std::span<Var> un
   return velocities;
 }
 
+Tensor FeedbackStrategy::exchanged(Context& ctx, const Block& block, const Tensor& v) {
+  Tensor sum = exchange(ctx, block, v);
+  if (sum.defined() && sum.dtype() == DType::f32 && sum.numel() == block.size) return sum.reshape({block.size});
+  throw UserError(str("[sync] exchange() of ", block.name, " returns ",
+                      sum.defined() ? lmx::describe(sum) : "no tensor", ", expected f32 (", block.size, ")"));
+}
+
 void FeedbackStrategy::reduce_block(Context& ctx, std::span<Var> unit, std::span<const Tensor> velocities) {
   const bool alone = ctx.comm->size() == 1 && result() == SyncResult::sum;
   if (ctx.comm->size() == 1 && std::all_of(unit.begin(), unit.end(), [](const Var& p) { return p.grad().empty(); }))
@@ -135,7 +142,7 @@ void FeedbackStrategy::reduce_block(Context& ctx, std::span<Var> unit, std::span
   if (unit.size() > 1) block = {str(block.name, '+', unit.size() - 1), {own.numel()}, own.numel(), step_};
   comm::Residuals& kept = impl_->residuals;
   const Tensor v = alone ? Tensor() : with_residual(ctx, feedback() ? &kept : nullptr, block.name, own);
-  const Tensor sum = alone ? kept.settle(ctx, block.name, own) : exchange(ctx, block, v);
+  const Tensor sum = alone ? kept.settle(ctx, block.name, own) : exchanged(ctx, block, v);
   int64_t at = 0;
   for (size_t i = 0; i < unit.size(); ++i) {
     const int64_t end = at + unit[i].shape().numel();

@@ -284,7 +284,10 @@ void ShardStrategy::reduce(Context& ctx, std::span<Var> unit) {
   const Unit& u = self.units[self.unit_of.at(unit[0].name())];
   std::map<std::string, Tensor> gradients;
   for (const Var& p : unit) {
-    LMX_CHECK(!p.grad().sparse(), "the gradient of ", p.name(), " is row-sparse");
+    if (p.grad().sparse())
+      throw UserError(str("[sync] the gradient of ", p.name(),
+                          " is row-sparse, but the model's parameters() says that it ",
+                          "is dense; shards hold dense gradients"));
     if (ctx.comm->size() > 1 || !p.grad().empty()) gradients[p.name()] = dense_of(ctx, p.grad(), p.value());
     if (self.config.stage == 1) self.kept.push_back(p.grad().dense);
     p.grad().clear();

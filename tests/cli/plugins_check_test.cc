@@ -144,6 +144,23 @@ TEST(PluginsCheck, BrokenPromisesAreNamed) {
   EXPECT_THAT(sliced.out, Names("FAIL  slices        step 0: sequence 1"));
 }
 
+TEST(PluginsCheck, ABatcherOfTextWithoutALengthIsNamed) {
+  EXPECT_THAT(check({faulty("no_length")}).out,
+              Names("FAIL  shapes        step 0: batch() gives no `source`; a sequence_length() of 0 means pairs"));
+}
+
+TEST(PluginsCheck, BatchesWithoutTheirFormAreNamedOnce) {
+  for (const auto& [folder, text] :
+       {std::pair{"wrong_slot", "batch() gives sequence 5 of slots 0 to 5 the slot 6, expected 5"},
+        {"one_flag_less", "batch() gives 6 slots and 5 flags `fresh` for 6 sequences"},
+        {"flat", "batch() gives inputs (24) and targets (24); both must be (6, T)"},
+        {"one_target_less", "batch() gives inputs (6, 4) and targets (5, 4)"}}) {
+    const Outcome o = check({faulty(folder)});
+    EXPECT_EQ(o.code, 1);
+    EXPECT_THAT(o.out, Names(str("FAIL  shapes        step 0: ", text), "FAIL  targets       as shapes\n")) << folder;
+  }
+}
+
 // The check that a mutant must fail; "" for a plugin without faults. A strategy that rounds fails the check `sum` too
 // if it is not checked as an approximate one, which takes longer. Without discard() also an overflow stays.
 struct Mutant {
@@ -168,10 +185,10 @@ INSTANTIATE_TEST_SUITE_P(
                     Mutant{"top_k_2", "test_top_k", "mean", true}, Mutant{"top_k_3", "test_top_k", "mean", true},
                     Mutant{"top_k_4", "test_top_k", "discard", false, 3},
                     Mutant{"top_k_5", "test_top_k", "rescale", false, 2}, Mutant{"model_0", "test_model", ""},
-                    Mutant{"model_3", "test_model", "noise"}, Mutant{"model_7", "test_model", "documents"},
-                    Mutant{"keyless", "test_faulty", "seed"}, Mutant{"stateless", "test_faulty", "state"},
-                    Mutant{"one_batch", "test_faulty", "steps"}, Mutant{"never_fresh", "test_faulty", "state"},
-                    Mutant{"short_text", "test_faulty", "short text"}),
+                    Mutant{"model_3", "test_model", "noise"}, Mutant{"model_8", "test_model", "gradients"},
+                    Mutant{"model_7", "test_model", "documents"}, Mutant{"keyless", "test_faulty", "seed"},
+                    Mutant{"stateless", "test_faulty", "state"}, Mutant{"one_batch", "test_faulty", "steps"},
+                    Mutant{"never_fresh", "test_faulty", "state"}, Mutant{"short_text", "test_faulty", "short text"}),
     [](const auto& one) { return std::string(one.param.folder); });
 
 TEST(PluginsCheck, WhatCannotBeLoadedIsExitCodeTwo) {
@@ -240,7 +257,7 @@ TEST_F(PluginsNew, WritesASyncPluginOnEachBase) {
   for (const auto& [base, type] : {std::pair{"plain", "SyncStrategy"},
                                    {"sum", "SumStrategy"},
                                    {"feedback", "FeedbackStrategy"},
-                                  {"replica", "ReplicaStrategy"},
+                                   {"replica", "ReplicaStrategy"},
                                    {"outer", "OuterStrategy"}}) {
     const fs::path to = folder_ / base;
     EXPECT_THAT(run_lmx({"plugins", "new", "sync", "mine", "--base", base, "--dir", to}), Succeeds());
@@ -380,7 +397,9 @@ TEST(PluginsCheckKinds, NoiseIsNamed) {
 TEST(PluginsCheckKinds, ExceptionsAreFailures) {
   EXPECT_THAT(check("loss", "{fault: 8}").out, HasSubstr("FAIL  value         a loss without its map"));
   EXPECT_THAT(check("loss", "{fault: 9}").out, HasSubstr("FAIL  gradients     a gradient without its map"));
-  EXPECT_THAT(check("optimizer", "{fault: 12}").out, HasSubstr("FAIL  update        an optimizer without its map"));
+  EXPECT_THAT(check("optimizer", "{fault: 12}").out, Names("an optimizer without its map", "FAIL  update "));
+  EXPECT_THAT(check("optimizer", "{fault: 17}").out,
+              Names("[optimizer] the kernel test_optimizer takes 3 slots, and its optimizer has 2", "FAIL  update "));
   EXPECT_THAT(check("schedule", "{fault: 5}").out, HasSubstr("FAIL  rates         a schedule without its map"));
   EXPECT_THAT(check("codec", "{fault: 9}").out, HasSubstr("FAIL  encoding      a codec without its map"));
 }

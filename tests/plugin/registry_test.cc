@@ -240,6 +240,13 @@ TEST_F(RegistryTest, MissingFolderIsAnError) {
               EndsWith("none is no directory"));
 }
 
+TEST_F(RegistryTest, AFolderWithoutPluginsIsAnError) {
+  fs::create_directories(folder_ / "a/b/c/d");
+  write("a/b/c/d/plugin.toml", manifest("test_too_deep", "sync"));
+  EXPECT_THAT(user_error([&] { Registry::instance().add_directory(folder_.string()); }),
+              HasSubstr("contains no plugin.toml"));
+}
+
 TEST_F(RegistryTest, PluginPathIsSearched) {
   write("x/plugin.toml", manifest("test_from_path", "model"));
   setenv("LMX_PLUGIN_PATH", str(":", (folder_ / "x").string(), ":").c_str(), 1);
@@ -355,10 +362,6 @@ TEST_F(ManifestTest, FoundInTheFolderItselfAndTwoLevelsBelow) {
     if (info.name.starts_with("test_level_")) names.push_back(info.kind + " " + info.name);
   }
   EXPECT_THAT(names, ::testing::ElementsAre("model test_level_0", "sync test_level_1", "comm test_level_2"));
-}
-
-TEST_F(ManifestTest, EmptyFolderIsFine) {
-  EXPECT_NO_THROW(Registry::instance().add_directory(folder_.string()));
 }
 
 }  // namespace

@@ -45,6 +45,18 @@ TEST_F(PluginFailures, AnExceptionNamesThePluginAndTheFunction) {
   EXPECT_THAT(status()["reason"].get<std::string>(), HasSubstr("test_model"));
 }
 
+TEST_F(PluginFailures, AnErrorOfLmxNamesThePluginAndTheFunction) {
+  const std::string file = "/test_model/test_model.so";
+  EXPECT_THAT(train(9),
+              Refuses("there is no parameter 'wieght' (did you mean 'weight'?) (in forward() of the model plugin "
+                      "'test_model' (" +
+                      folder_of(9) + file + "))"));
+  EXPECT_THAT(status()["reason"].get<std::string>(), HasSubstr("test_model"));
+  std::filesystem::remove_all(path("a"));
+  EXPECT_THAT(train(10),
+              Fails("[internal]", "tokens (in forward() of the model plugin 'test_model' (" + folder_of(10) + file));
+}
+
 TEST_F(PluginFailures, ACrashNamesThePluginAndEndsTheRunsStatus) {
   const Outcome o = train(5);
   EXPECT_NE(o.code, 0);
@@ -112,6 +124,19 @@ INSTANTIATE_TEST_SUITE_P(
                     FailingCall{"reduce()", "top_k_6", "sync", "test_top_k", false, kFaultySync},
                     FailingCall{"reduce()", "top_k_7", "sync", "test_top_k", true, kFaultySync}),
     [](const auto& one) { return one.param.folder; });
+
+TEST_F(PluginFailures, ABatchWithoutItsFormIsAnError) {
+  write("other.yaml", std::string(kTinyRecipe));
+  for (const auto& [folder, text] : {std::pair{"wrong_slot", "gives sequence 3 of slots 0 to 3 the slot 4, expected 3"},
+                                     {"one_flag_less", "gives 4 slots and 3 flags `fresh` for 4 sequences"},
+                                     {"flat", "gives inputs (24) and targets (24); both must be (4, T)"},
+                                     {"one_target_less", "gives inputs (4, 6) and targets (3, 6)"}}) {
+    std::filesystem::remove_all(path("a"));
+    EXPECT_THAT(train_with(build_path("/tests/plugins/") + folder, "other.yaml", kFaultyBatcher),
+                Refuses("error: [batcher] test_faulty ", text))
+        << folder;
+  }
+}
 
 TEST_F(PluginFailures, ProvenanceNamesFoldersAndPluginsAndAResumeTellsOfAnotherBuild) {
   ASSERT_THAT(train(0, {"--until", "3", "--config-dir", path("")}), Succeeds());

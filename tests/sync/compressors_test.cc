@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "lmx/error.h"
+#include "lmx/feedback_strategy.h"
 #include "recipe/sync_rules.h"
 #include "sync/group.h"
 #include "sync/shipped_strategies.h"
@@ -348,6 +349,44 @@ TEST(FeedbackStrategy, WithoutFeedbackACheckpointWithResidualsIsRefused) {
     EXPECT_TRUE(without.strategy().state().empty());
     comm.barrier();
   });
+}
+
+// Returns what `give` makes of the vector that it should compress.
+class Misshapen final : public FeedbackStrategy {
+ public:
+  using Give = std::function<Tensor(Context& ctx, const Tensor& v)>;
+  Misshapen(const SyncEnv& env, Give give) : FeedbackStrategy({}, env), give_(std::move(give)) {}
+
+ protected:
+  Tensor exchange(Context& ctx, const Block&, Tensor v) override { return give_(ctx, v); }
+
+ private:
+  Give give_;
+};
+
+TEST(FeedbackStrategy, AResultOfAWrongFormIsRefused) {
+  const auto refused = [](const Misshapen::Give& give) {
+    std::string text;
+    make_group(2)->run([&](Communicator& comm) {
+      Context ctx = context_of(comm);
+      Misshapen strategy(SyncEnv{"all", {{"w", {2, 3}, {}, false}}, ctx.rank, 2, RandomKey(3)}, give);
+      std::vector<Var> unit{Var(ctx.zeros({2, 3}), true, "w")};
+      unit[0].grad().dense = ctx.zeros({2, 3});
+      try {
+        strategy.reduce(ctx, unit);
+      } catch (const UserError& e) {
+        if (ctx.rank == 0) text = e.what();
+      }
+    });
+    return text;
+  };
+  EXPECT_EQ(refused([](Context&, const Tensor& v) { return v.clone(); }), "");
+  EXPECT_EQ(refused([](Context& ctx, const Tensor&) { return ctx.zeros({2, 3}); }), "");
+  for (const int64_t size : {5, 12})
+    EXPECT_THAT(refused([&](Context& ctx, const Tensor&) { return ctx.zeros({size}); }),
+                Names("exchange() of w returns", str("(", size, ")"), "expected f32 (6)"));
+  EXPECT_THAT(refused([](Context& ctx, const Tensor&) { return ctx.zeros({6}, DType::f64); }), Names("f64", "(6)"));
+  EXPECT_THAT(refused([](Context&, const Tensor&) { return Tensor(); }), Names("returns no tensor"));
 }
 
 TEST(Directions, ClippingALossScaleAndStatesAreRefused) {

@@ -77,6 +77,9 @@ bool same_bytes(const Tensor& a, const Tensor& b);
 // An f32 or f64 tensor of normal random values with this standard deviation, which depend on the seed alone.
 Tensor normal_values(Shape shape, DType type, uint64_t seed, double deviation = 1);
 
+// Fails if the gradient is row-sparse where the parameter is declared dense, or the reverse.
+void check_form(const Gradient& gradient, const ParameterSpec& spec);
+
 // The batches on which models are checked.
 
 inline constexpr int64_t kVocabulary = 23, kSequences = 3, kLength = 6;

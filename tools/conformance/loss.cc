@@ -273,10 +273,7 @@ class LossCheck {
     for (const std::string& name : wide.params.names()) {
       const Gradient& g = wide.params.at(name).grad();
       if (g.empty()) fail("no gradient reaches the parameter ", name);
-      if (g.sparse() != wide.params.spec(name).sparse)
-        fail("the gradient of ", name, " is ", g.sparse() ? "row-sparse" : "dense",
-             ", but parameters() says that it is ", g.sparse() ? "dense" : "row-sparse",
-             "; the plans of memory and exchange need it");
+      check_form(g, wide.params.spec(name));
     }
     const Value narrow = forward(), exact = forward(wide, wide.features, wide.targets);
     if (!close(narrow.loss, exact.loss)) fail("in f32 the loss is ", narrow.loss, ", in f64 ", exact.loss);

@@ -382,6 +382,7 @@ class ModelCheck {
     for (const std::string& name : params_.names()) {
       Var& v = params_.at(name);
       if (v.grad().empty() && name != model_->output_table()) fail("no gradient reaches the parameter ", name);
+      if (!v.grad().empty()) check_form(v.grad(), params_.spec(name));
       const std::vector<double> g = dense(v);
       std::vector<int64_t> places;  // some at regular intervals, some with a gradient that is not 0
       const int64_t n = v.value().numel();

@@ -36,6 +36,7 @@ Context context_of(Communicator& comm, Device device) {
   ctx.ranks = comm.size();
   ctx.allocator = ctx.host = comm.allocator();
   ctx.comm = &comm;
+  ctx.threads = comm.threads();
   comm::compute_with_ranks_on(ctx, device);
   return ctx;
 }

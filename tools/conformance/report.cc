@@ -50,6 +50,13 @@ double difference(const Tensor& a, const Tensor& b) {
   return apart / largest;
 }
 
+void check_form(const Gradient& gradient, const ParameterSpec& spec) {
+  const auto form = [](bool sparse) { return sparse ? "row-sparse" : "dense"; };
+  if (gradient.sparse() != spec.sparse)
+    fail("the gradient of ", spec.name, " is ", form(gradient.sparse()), ", but parameters() says that it is ",
+         form(spec.sparse), "; the plans of memory and exchange need it");
+}
+
 bool same_bytes(const Tensor& a, const Tensor& b) {
   if (a.shape() != b.shape() || a.dtype() != b.dtype()) return false;
   return std::memcmp(a.raw(), b.raw(), static_cast<size_t>(a.bytes())) == 0;

@@ -68,6 +68,8 @@ enum class F32Products : uint8_t { exact, tf32, bf16x3 };
 
 struct Context {
   int rank = 0, ranks = 1;
+  // Of a rank; 0: num_threads(). One rank that computes for all others may have more: Communicator::once().
+  int threads = 0;
   Device device;                                            // where ops compute
   void* stream = nullptr;                                   // queue of a CUDA device's work, a cudaStream_t
   std::shared_ptr<Allocator> allocator = Allocator::cpu();  // memory of `device`

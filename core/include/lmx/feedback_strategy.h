@@ -68,6 +68,7 @@ class LMX_API FeedbackStrategy : public SumStrategy {
   struct Impl;
   std::vector<Tensor> accelerate(Context& ctx, std::span<Var> unit);
   void reduce_exactly(Context& ctx, std::span<Var> unit);
+  Tensor exchanged(Context& ctx, const Block& block, const Tensor& v);
   void reduce_block(Context& ctx, std::span<Var> unit, std::span<const Tensor> velocities);
   FeedbackConfig config_;
   int64_t step_ = 0;

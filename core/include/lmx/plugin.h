@@ -144,8 +144,9 @@ class LMX_API PluginCall {
   const char* function() const { return function_; }
   // The innermost call of this thread; null outside of plugins.
   static const PluginCall* current();
-  // To be called in an exception handler: rethrows lmx's own errors and std::bad_alloc unchanged, and every other
-  // exception as a RunError that names the plugin's kind, name and file, and the function.
+  // To be called in an exception handler: rethrows a UserError or InternalError with the function and the plugin's
+  // kind, name and file at its end, other errors of lmx and std::bad_alloc unchanged, and every other exception as a
+  // RunError that begins with them. The innermost of nested calls is named.
   [[noreturn]] void rethrow() const;
 
  private:

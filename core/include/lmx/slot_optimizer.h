@@ -91,12 +91,36 @@ struct UpdateAll {
   int64_t count;
 };
 
-// Runs the kernel of Update, which make(change) returns, for each of them.
+namespace detail {
+
+template <class... Parameters>
+constexpr size_t slots_of(void (*)(Parameters...)) {
+  return sizeof...(Parameters) - 3;
+}
+
+[[noreturn]] LMX_API void refuse_slots(const char* kernel, size_t taken, size_t given);
+
+}  // namespace detail
+
+// The slots of a kernel: one for each parameter of its apply() between the gradient and the kernel itself.
+template <class Update>
+inline constexpr size_t kSlotsOf = detail::slots_of(&Update::apply);
+
+// Runs the kernel of Update, which make(change) returns, for each of them. Throws UserError if a change has fewer slots
+// than the kernel takes.
 template <class T, class Make>
 void run_updates(Context& ctx, std::span<const Change<T>> changes, Make make) {
-  std::vector<decltype(make(changes[0]))> all;
-  for (const Change<T>& change : changes) all.push_back(make(change));
-  run_kernel(ctx, UpdateAll<decltype(make(changes[0])), T>{all.data(), static_cast<int64_t>(all.size())});
+  using Update = decltype(make(changes[0]));
+  static_assert(kSlotsOf<Update> <= sizeof(Update::of.slot) / sizeof(T*),
+                "apply() takes more slots than the kernel's member `Elements<T, N> of` holds; N is 2 by default");
+  std::vector<Update> all;
+  for (const Change<T>& change : changes) {
+    size_t given = 0;
+    while (given < kMaxSlots && change.slot[given]) ++given;
+    if (given < kSlotsOf<Update> && change.count > 0) detail::refuse_slots(Update::kName, kSlotsOf<Update>, given);
+    all.push_back(make(change));
+  }
+  run_kernel(ctx, UpdateAll<Update, T>{all.data(), static_cast<int64_t>(all.size())});
 }
 
 // A class that derives from it calls run_updates() in both functions apply(), for the changes that it gets, and writes
@@ -126,19 +150,6 @@ class LMX_API SlotOptimizer : public Optimizer {
   std::vector<Slot> slots_;
   std::map<std::string, Tensors> tensors_;  // by parameter
 };
-
-namespace detail {
-
-template <class... Parameters>
-constexpr size_t slots_of(void (*)(Parameters...)) {
-  return sizeof...(Parameters) - 3;
-}
-
-}  // namespace detail
-
-// The slots of a kernel: one for each parameter of its apply() between the gradient and the kernel itself.
-template <class Update>
-inline constexpr size_t kSlotsOf = detail::slots_of(&Update::apply);
 
 }  // namespace lmx::optim
 

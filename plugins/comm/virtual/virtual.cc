@@ -194,8 +194,9 @@ class VirtualCommunicator final : public Communicator, private TurnClock {
       hall_.round->in.resize(static_cast<size_t>(hall_.ranks));
     }
     const std::shared_ptr<Round> round = hall_.round;
-    LMX_CHECK(std::strcmp(round->what, what) == 0, "rank ", round->first, " is in ", round->what, ", rank ", rank_,
-              " in ", what);
+    if (std::strcmp(round->what, what) != 0)
+      throw InternalError(str("[comm] rank ", round->first, " calls ", round->what, "(), and rank ", rank_, " ", what,
+                              "(): all ranks must make the same calls in the same order"));
     round->in[index()] = std::move(in);
     if (++round->arrived == hall_.ranks) {
       hall_.round = nullptr;

@@ -35,10 +35,14 @@ class Faulty : public lmx::Batcher {
     lmx::Batch b = lmx::make_batch(env_.tokens, starts, length_, env_.allocator);
     for (int64_t i = 0; i < count; ++i) b.slots[static_cast<size_t>(i)] = first + i;
     b.fresh.assign(static_cast<size_t>(count), TEST_FAULT != 9 || step == 0);  // 9: not in the next epoch
+    if (TEST_FAULT == 11) ++b.slots.back();
+    if (TEST_FAULT == 12) b.fresh.pop_back();
+    if (TEST_FAULT == 13) b.inputs = b.targets = b.inputs.reshape({b.tokens()});
+    if (TEST_FAULT == 14) b.targets = b.targets.slice(0, count - 1);
     return b;
   }
   int64_t steps_per_epoch() const override { return 10; }
-  int64_t sequence_length() const override { return length_; }
+  int64_t sequence_length() const override { return TEST_FAULT == 15 ? 0 : length_; }
   bool carries_state() const override { return TEST_FAULT == 6 || TEST_FAULT == 9; }  // though every sequence is fresh
 
  private:

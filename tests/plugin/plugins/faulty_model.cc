@@ -1,9 +1,10 @@
-// A bigram model with dropout. TEST_FAULT 1 to 3 and 7 break one promise each, 4 and 5 fail in forward(), 6 prints a
-// line when a model is made. A model with the fault 2 takes memory that a device that counts does not see.
+// A bigram model with dropout. TEST_FAULT 1 to 3, 7 and 8 break one promise each, 4, 5, 9 and 10 fail in forward(), 6
+// prints a line when a model is made. A model with the fault 2 takes memory that a device that counts does not see.
 #include <csignal>
 #include <cstdio>
 #include <map>
 
+#include "lmx/error.h"
 #include "lmx/model.h"
 #include "lmx/ops.h"
 #include "lmx/plugin.h"
@@ -28,7 +29,7 @@ class Faulty : public lmx::Model {
   }
 
   std::vector<lmx::ParameterSpec> parameters() const override {
-    return {{"table", {vocabulary_, c_.size}, {"uniform", 0.1}, true},
+    return {{"table", {vocabulary_, c_.size}, {"uniform", 0.1}, TEST_FAULT != 8},
             {"weight", {c_.size, c_.size}, {"xavier_uniform", 1}, false},
             {"bias", {c_.size}, {"zeros", 0}, false}};
   }
@@ -36,6 +37,8 @@ class Faulty : public lmx::Model {
                    lmx::ModelState&) const override {
     if (TEST_FAULT == 4) static_cast<void>(std::map<int, int>().at(7));
     if (TEST_FAULT == 5 && !ctx.device.counts) raise(SIGSEGV);
+    if (TEST_FAULT == 9) static_cast<void>(params.at("wieght"));
+    if (TEST_FAULT == 10) LMX_CHECK(batch.tokens() < 0, batch.tokens(), " tokens");
     if (TEST_FAULT == 2 && !ctx.device.counts) {
       static lmx::Tensor held;
       held = ctx.empty({1000 * batch.tokens()});

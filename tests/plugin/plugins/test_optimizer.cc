@@ -48,8 +48,7 @@ struct Config {
 
 class Own final : public optim::SlotOptimizer {
  public:
-  explicit Own(const Config& c)
-      : SlotOptimizer("test_optimizer", {{"momentum", 0}, {"count", 0}, {"size", 0}}), c_(c) {}
+  explicit Own(const Config& c) : SlotOptimizer("test_optimizer", slots(c.fault)), c_(c) {}
 
  protected:
   void apply(Context& ctx, std::span<const optim::Change<float>> all, const optim::Rates& r) const override {
@@ -60,6 +59,11 @@ class Own final : public optim::SlotOptimizer {
   }
 
  private:
+  static std::vector<optim::Slot> slots(int64_t fault) {
+    std::vector<optim::Slot> all{{"momentum", 0}, {"count", 0}, {"size", 0}};
+    if (fault == 17) all.pop_back();
+    return all;
+  }
   template <class T>
   void run(Context& ctx, std::span<const optim::Change<T>> all, const optim::Rates& r) const {
     double rate = c_.fault == 1 ? c_.pace : r.lr;
