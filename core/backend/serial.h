@@ -1,5 +1,5 @@
-// Loops without threads, for work that is counted and not done: it is the same in every run, and possible in a process
-// that was forked, in which the threads of OpenMP do not exist. Loops and products with fewer threads.
+// Fewer threads than allowed. Work that is counted and not done has loops without threads: it is the same in every run,
+// and possible in a process that was forked, in which the threads of OpenMP do not exist.
 #pragma once
 
 namespace lmx {

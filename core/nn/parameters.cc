@@ -18,15 +18,6 @@ const std::vector<std::string>& kinds() {
   return all;
 }
 
-}  // namespace
-
-void Init::fields(Fields& f) {
-  f.choice("kind", kind, kinds(), "distribution of the initial values");
-  f.field("scale", scale, "half width (uniform), standard deviation (normal), value (constant) or gain (xavier)");
-}
-
-namespace {
-
 template <class T, class Draw>
 void fill(Tensor& t, Draw&& draw) {
   T* x = t.data<T>();
@@ -41,7 +32,20 @@ void fill(Tensor& t, Draw&& draw) {
   fill<float>(t, draw);
 }
 
+template <class Entries>
+const auto& entry_of(const Entries& entries, const std::string& name, const std::vector<std::string>& names) {
+  const auto it = entries.find(name);
+  if (it == entries.end())
+    throw UserError(str("[model] there is no parameter '", name, "'", did_you_mean(name, names)));
+  return it->second;
+}
+
 }  // namespace
+
+void Init::fields(Fields& f) {
+  f.choice("kind", kind, kinds(), "distribution of the initial values");
+  f.field("scale", scale, "half width (uniform), standard deviation (normal), value (constant) or gain (xavier)");
+}
 
 void initialise(Tensor& t, const Init& init, RandomKey key) {
   if (t.device().counts) return;
@@ -94,10 +98,7 @@ Var& ParameterStore::add(Context& ctx, const ParameterSpec& spec, RandomKey key)
 }
 
 const Var& ParameterStore::at(const std::string& name) const {
-  const auto it = entries_.find(name);
-  if (it == entries_.end())
-    throw UserError(str("[model] there is no parameter '", name, "'", did_you_mean(name, order_)));
-  return it->second.var;
+  return entry_of(entries_, name, order_).var;
 }
 
 Var& ParameterStore::at(const std::string& name) {
@@ -109,8 +110,7 @@ bool ParameterStore::contains(const std::string& name) const {
 }
 
 const ParameterSpec& ParameterStore::spec(const std::string& name) const {
-  static_cast<void>(at(name));
-  return entries_.at(name).spec;
+  return entry_of(entries_, name, order_).spec;
 }
 
 int64_t ParameterStore::count() const {

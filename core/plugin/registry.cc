@@ -4,6 +4,7 @@
 #include <mutex>
 #include <optional>
 
+#include "config/messages.h"
 #include "lmx/plugin.h"
 #include "plugin/choice.h"
 #include "plugin/library.h"
@@ -71,16 +72,14 @@ struct Registry::Impl {
     const auto found = plugins.find({kind, name});
     if (found != plugins.end()) return found->second;
     const std::vector<std::string> known = names(kind);
-    std::string list;
-    for (const std::string& k : known) list += (list.empty() ? "" : ", ") + k;
     const std::string near = did_you_mean(name, known);
     const std::string there =
-        list.empty()
+        known.empty()
             ? "there is none of this kind (search path: build tree or install prefix, LMX_PLUGIN_PATH, --plugin-dir)"
-            : "there are: " + list;
-    const char* elsewhere = list.empty() || !near.empty() ? ""
-                                                          : "; --plugin-dir DIR adds the plugins of another folder (a "
-                                                            "run's provenance.json has the paths of its plugins)";
+            : "there are: " + config::join(known);
+    const char* elsewhere = known.empty() || !near.empty() ? ""
+                                                           : "; --plugin-dir DIR adds the plugins of another folder (a "
+                                                             "run's provenance.json has the paths of its plugins)";
     throw UserError(str(start, "no ", name_of(kind), " plugin '", name, "'", near, "; ", there, elsewhere));
   }
 

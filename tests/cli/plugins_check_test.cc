@@ -397,9 +397,12 @@ TEST(PluginsCheckKinds, NoiseIsNamed) {
 TEST(PluginsCheckKinds, ExceptionsAreFailures) {
   EXPECT_THAT(check("loss", "{fault: 8}").out, HasSubstr("FAIL  value         a loss without its map"));
   EXPECT_THAT(check("loss", "{fault: 9}").out, HasSubstr("FAIL  gradients     a gradient without its map"));
-  EXPECT_THAT(check("optimizer", "{fault: 12}").out, Names("an optimizer without its map", "FAIL  update "));
-  EXPECT_THAT(check("optimizer", "{fault: 17}").out,
-              Names("[optimizer] the kernel test_optimizer takes 3 slots, and its optimizer has 2", "FAIL  update "));
+  EXPECT_THAT(check("optimizer", "{fault: 12}").out,
+              Names("FAIL  rate          an optimizer without its map\n", "FAIL  update        as rate\n"));
+  EXPECT_THAT(
+      check("optimizer", "{fault: 17}").out,
+      Names("FAIL  rate          [optimizer] the kernel test_optimizer takes 3 slots, and its optimizer has 2\n",
+            "FAIL  update        as rate\n"));
   EXPECT_THAT(check("schedule", "{fault: 5}").out, HasSubstr("FAIL  rates         a schedule without its map"));
   EXPECT_THAT(check("codec", "{fault: 9}").out, HasSubstr("FAIL  encoding      a codec without its map"));
 }

@@ -1,6 +1,5 @@
 // Checks of batchers: the batch of a step is a pure function of seed and step, for each part that a rank requests.
 #include <algorithm>
-#include <numeric>
 #include <set>
 
 #include "conformance/conformance.h"

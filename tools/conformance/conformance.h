@@ -35,7 +35,7 @@ class Report {
 
  private:
   int failures_ = 0, passes_ = 0;
-  std::string failed_, why_;  // the last check that failed with a text of its own
+  std::string failed_, why_;  // the last check that failed with another text than the one before, and its text
 };
 
 struct Subject {
