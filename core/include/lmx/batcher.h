@@ -35,8 +35,8 @@ struct LMX_API Batch {
   std::vector<int64_t> sequence_lengths() const;
   // `documents`, or sequence_lengths() if that is empty.
   std::vector<int64_t> document_lengths() const { return documents.empty() ? sequence_lengths() : documents; }
-  // What is wrong with this result of batch(step, first, count) of a batcher whose sequence_length() is `longest`, as
-  // a part of a sentence; "": nothing. Says nothing about the ids.
+  // Checks this result of batch(step, first, count) of a batcher whose sequence_length() is `longest`, except its ids.
+  // Returns the end of the sentence "the batcher gives ...", or "" if nothing is wrong.
   std::string fault(int64_t first, int64_t count, int64_t longest) const;
 };
 

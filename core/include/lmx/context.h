@@ -68,7 +68,7 @@ enum class F32Products : uint8_t { exact, tf32, bf16x3 };
 
 struct Context {
   int rank = 0, ranks = 1;
-  // Of a rank; 0: num_threads(). One rank that computes for all others may have more: Communicator::once().
+  // The threads of this rank; 0: num_threads(). A rank that computes for all ranks may use more (Communicator::once()).
   int threads = 0;
   Device device;                                            // where ops compute
   void* stream = nullptr;                                   // queue of a CUDA device's work, a cudaStream_t
