@@ -254,7 +254,7 @@ class GlooTransport final : public lmx::processes::Transport {
 };
 
 std::unique_ptr<lmx::CommGroup> make_gloo(const lmx::Node& node, const std::string& path, const lmx::CommEnv& env) {
-  const auto config = lmx::processes::read_process_config<GlooConfig>(node, path);
+  const auto config = lmx::read_config<GlooConfig>(node, path);
   const lmx::Launch launch = lmx::detect_launch();
   if (launch.launcher == lmx::Launcher::none) {
     if (config.ranks == 0)

@@ -121,7 +121,7 @@ double warned_silence_s(lmx::Launcher launcher) {
 }
 
 std::unique_ptr<lmx::CommGroup> make_mpi(const lmx::Node& node, const std::string& path, const lmx::CommEnv& env) {
-  const auto config = lmx::processes::read_process_config<ProcessConfig>(node, path);
+  const auto config = lmx::read_config<ProcessConfig>(node, path);
   const lmx::Launch launch = lmx::detect_launch();
   if (launch.launcher == lmx::Launcher::torchrun || launch.launcher == lmx::Launcher::variables)
     throw lmx::UserError(

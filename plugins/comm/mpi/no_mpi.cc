@@ -6,7 +6,7 @@
 namespace {
 
 std::unique_ptr<lmx::CommGroup> make_mpi(const lmx::Node& config, const std::string& path, const lmx::CommEnv&) {
-  static_cast<void>(lmx::processes::read_process_config<lmx::processes::ProcessConfig>(config, path));
+  static_cast<void>(lmx::read_config<lmx::processes::ProcessConfig>(config, path));
   throw lmx::UserError(lmx::str("[", path,
                                 "] name=mpi: this build of lmx has no MPI; install it (Debian: apt-get install "
                                 "libopenmpi-dev openmpi-bin) and build again, or use comm.name=virtual"));

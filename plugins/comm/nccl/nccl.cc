@@ -71,7 +71,7 @@ lmx::Node host_config(const lmx::Node& node, const std::string& path, const Nccl
 }
 
 std::unique_ptr<lmx::CommGroup> make_nccl(const lmx::Node& node, const std::string& path, const lmx::CommEnv& env) {
-  const auto config = lmx::processes::read_process_config<NcclConfig>(node, path);
+  const auto config = lmx::read_config<NcclConfig>(node, path);
   const lmx::Node host = host_config(node, path, config);
   const lmx::PluginInfo& plugin = lmx::Registry::instance().find(lmx::PluginKind::comm, host, path);
   return std::make_unique<NcclGroup>(lmx::create<lmx::CommFactory>(plugin, host, path, env), config);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "lmx/config.h"
+#include "lmx/error.h"
 
 namespace lmx::processes {
 
@@ -32,21 +33,16 @@ struct ProcessConfig {
             "start for one that has not joined, before the run ends; 0: for ever",
             {0, 1e7, false});
   }
+  void check(const std::string& where) const {
+    if (timeout_s < 3 * heartbeat_s)
+      throw UserError(str(where, ": timeout_s ", timeout_s, " with heartbeat_s ", heartbeat_s,
+                          ": a rank would count as ",
+                          "lost before it can show that it lives; give timeout_s at least 3 heartbeats"));
+  }
   Traits traits() const {
     if (reduce == "native") return {{trait::kUnorderedSums, "reduce"}};
     return {};
   }
 };
-
-// Reads the config and checks a condition that involves two fields.
-template <class Config>
-Config read_process_config(const Node& node, const std::string& path) {
-  const auto config = read_config<Config>(node, path);
-  if (config.timeout_s < 3 * config.heartbeat_s)
-    throw UserError(
-        str("[", path, "] timeout_s ", config.timeout_s, " with heartbeat_s ", config.heartbeat_s,
-            ": a rank would count as lost before it can show that it lives; give timeout_s at least 3 heartbeats"));
-  return config;
-}
 
 }  // namespace lmx::processes

@@ -20,6 +20,12 @@ struct LstmConfig : RecurrentConfig {
     f.field("forget_bias", forget_bias,
             "constant added to the forget gate's pre-activation (TensorFlow's default is 1)");
   }
+  void check(const std::string& where) const {
+    RecurrentConfig::check(where);
+    if (projection > cells)
+      throw UserError(str(where, ".projection: ", projection, " is more than the ", cells, " cells, but a projection ",
+                          "makes the outputs of a layer narrower; lower it, or set it to 0: none"));
+  }
   Traits traits() const {
     Traits all = RecurrentConfig::traits();
     all.merge(Traits{{trait::kArchitecture, "lstm"},
@@ -62,12 +68,7 @@ class Lstm final : public RecurrentModel {
 };
 
 std::unique_ptr<Model> make_lstm(const Node& config, const std::string& path, const ModelEnv& env) {
-  const auto c = read_config<LstmConfig>(config, path);
-  if (c.projection > c.cells) {
-    throw UserError(str("[lstm] ", path, ".projection ", c.projection, " is larger than ", path, ".cells ", c.cells,
-                        ", but a projection makes the outputs of a layer narrower; lower it, or set it to 0: none"));
-  }
-  return std::make_unique<Lstm>(c, env);
+  return std::make_unique<Lstm>(read_config<LstmConfig>(config, path), env);
 }
 
 }  // namespace

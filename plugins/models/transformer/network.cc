@@ -30,6 +30,11 @@ void TransformerConfig::fields(Fields& f) {
            "one table for source words, target words and output layer; for the last two; or three tables");
 }
 
+void TransformerConfig::check(const std::string& where) const {
+  if (d % heads != 0 || d % 2 != 0)
+    throw UserError(str(where, ": d ", d, " with ", heads, " heads: d must be even and a multiple of heads"));
+}
+
 Traits TransformerConfig::traits() const {
   return {{trait::kChangeable, "dropout attention_dropout relu_dropout"},
           {trait::kArchitecture, "transformer"},

@@ -20,6 +20,7 @@ struct TransformerConfig {
   std::string norm = "post", share = "all";
 
   void fields(Fields& f);
+  void check(const std::string& where) const;
   Traits traits() const;
   bool translates() const { return encoder_layers > 0; }
   bool pre() const { return norm == "pre"; }

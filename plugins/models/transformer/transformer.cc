@@ -94,12 +94,7 @@ class Transformer final : public Model, public TextModel {
 };
 
 std::unique_ptr<Model> make_transformer(const Node& config, const std::string& path, const ModelEnv& env) {
-  const auto c = read_config<TransformerConfig>(config, path);
-  if (c.d % c.heads != 0 || c.d % 2 != 0) {
-    throw UserError(
-        str("[transformer] d ", c.d, " with ", c.heads, " heads: d must be even and a multiple of the heads"));
-  }
-  return std::make_unique<Transformer>(c, env);
+  return std::make_unique<Transformer>(read_config<TransformerConfig>(config, path), env);
 }
 
 }  // namespace
