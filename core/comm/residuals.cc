@@ -72,12 +72,15 @@ void RowStore::commit() {
 }
 
 void RowStore::discard() {
-  for (const Replaced& r : replaced_) free_.push_back(std::exchange(where(r.row), r.slot));
+  for (const Replaced& r : replaced_)
+    if (const int32_t now = std::exchange(where(r.row), r.slot); now >= 0) free_.push_back(now);
   replaced_.clear();
 }
 
-void RowStore::forget(int32_t row) {
-  if (slot(row) >= 0) free_.push_back(std::exchange(where(row), -1));
+void RowStore::forget(std::span<const int32_t> index) {
+  commit();
+  for (const int32_t row : index)
+    if (slot(row) >= 0) replaced_.push_back({row, std::exchange(where(row), -1)});
 }
 
 std::vector<int32_t> RowStore::kept() const {
@@ -217,9 +220,14 @@ Residuals::Exchanged Residuals::exchange_rows(Context& ctx, Side side, const std
   return {std::move(before), std::move(now)};
 }
 
+void Residuals::erase_undefined(std::map<std::string, Kept>& dense) {
+  std::erase_if(dense, [](const auto& entry) { return !entry.second.now.defined(); });
+}
+
 void Residuals::commit() {
   for (Of* kept : {&push_, &sum_}) {
     for (auto& [name, k] : kept->dense) k = {std::move(k.now), {}, false};
+    erase_undefined(kept->dense);
     for (auto& [name, store] : kept->tables) store.commit();
   }
 }
@@ -228,7 +236,7 @@ void Residuals::discard() {
   for (Of* kept : {&push_, &sum_}) {
     for (auto& [name, k] : kept->dense)
       if (k.changed) k = {std::move(k.before), {}, false};
-    std::erase_if(kept->dense, [](const auto& entry) { return !entry.second.now.defined(); });
+    erase_undefined(kept->dense);
     for (auto& [name, store] : kept->tables) store.discard();
   }
 }
@@ -253,10 +261,10 @@ Tensor Residuals::settle(Context& ctx, const std::string& name, const Tensor& ow
   for (Of* kept : {&push_, &sum_}) {
     const auto found = kept->dense.find(name);
     if (found == kept->dense.end()) continue;
-    const Tensor& now = found->second.now;
-    if (now.numel() != own.numel()) misfit(name, now.shape(), own.shape());
-    add_to(ctx, Rows(all.reshape({-1})), Rows(now.reshape({-1})), own.numel());
-    kept->dense.erase(found);
+    Kept& k = found->second;
+    k = {{}, std::move(k.now), true};
+    if (k.before.numel() != own.numel()) misfit(name, k.before.shape(), own.shape());
+    add_to(ctx, Rows(all.reshape({-1})), Rows(k.before.reshape({-1})), own.numel());
   }
   return all;
 }
@@ -270,7 +278,7 @@ Tensor Residuals::settle_rows(Context& ctx, const std::string& name, const Tenso
   for (const Side side : {Side::push, Side::sum}) {
     RowStore& kept = table(side, name, width);
     add_to(ctx, Rows(all), kept.find(ctx, index), all.dim(0));
-    for (const int32_t row : index) kept.forget(row);
+    kept.forget(index);
   }
   return all;
 }
@@ -282,7 +290,7 @@ double Residuals::squares(const std::string& name) const {
     run_kernel(ctx, SquareRows<float>{x.from(), rows, columns, sum.data<double>()});
   };
   for (const Of* kept : {&push_, &sum_}) {
-    if (const auto found = kept->dense.find(name); found != kept->dense.end()) {
+    if (const auto found = kept->dense.find(name); found != kept->dense.end() && found->second.now.defined()) {
       const Tensor& now = found->second.now;
       add(context_of(now), Rows(now), 1, now.numel());
     }
@@ -298,6 +306,7 @@ void Residuals::rescale(double factor) {
   const auto by = static_cast<float>(factor);
   for (Of* kept : {&push_, &sum_}) {
     for (auto& [name, k] : kept->dense) {
+      if (!k.now.defined()) continue;
       Context ctx = context_of(k.now);
       const Rows x(k.now);
       run_kernel(ctx, ScaleRows<float>{x.from(), k.now.dim(0), x.width, by});
@@ -314,7 +323,8 @@ void Residuals::rescale(double factor) {
 StateDict Residuals::state() const {
   StateDict all;
   for (const auto& [kept, suffix] : {std::pair(&push_, kPush), std::pair(&sum_, kSum)}) {
-    for (const auto& [name, k] : kept->dense) all.emplace(name + suffix, k.now);
+    for (const auto& [name, k] : kept->dense)
+      if (k.now.defined()) all.emplace(name + suffix, k.now);
     for (const auto& [name, store] : kept->tables) {
       const Tensor index = store.indices();
       if (!index.defined()) continue;

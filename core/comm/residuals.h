@@ -34,9 +34,10 @@ class RowStore {
   // restores them.
   Rows exchange(Context& ctx, std::span<const int32_t> index);
   void commit();
-  void discard();            // undoes the last exchange() if it was not committed
-  void forget(int32_t row);  // deletes the row, so that it counts as zero and is not saved
-  Rows all() const;          // stored rows by ascending index
+  void discard();  // undoes the last exchange() or forget() if it was not committed
+  // Deletes rows, so that they count as zero and are not saved.
+  void forget(std::span<const int32_t> index);
+  Rows all() const;                                          // stored rows by ascending index
   Context context() const { return context_of(pages_[0]); }  // REQUIRES: a row was stored
   // The indices of the stored rows, i32 (n) on the host, and f32 (n, width). Undefined if there are none.
   Tensor indices() const;
@@ -99,6 +100,7 @@ class Residuals {
   };
   Of& of(Side side) { return side == Side::push ? push_ : sum_; }
   const Of& of(Side side) const { return side == Side::push ? push_ : sum_; }
+  static void erase_undefined(std::map<std::string, Kept>& dense);
   RowStore& table(Side side, const std::string& name, int64_t width);
   Tensor& zeros_at_first(Context& ctx, Side side, const std::string& name, Shape shape);
   void take(Context& ctx, const StateDict& own);

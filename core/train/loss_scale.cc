@@ -55,9 +55,9 @@ double LossScale::seed(const ScaleState& state, double terms) const {
 
 double LossScale::overflowed(ScaleState& state, int64_t step) const {
   state.good = 0;
+  if (state.scale / config_.factor < config_.min) return 0;
   state.last_overflow = step;
   ++state.overflows;
-  if (state.scale / config_.factor < config_.min) return 0;
   state.scale /= config_.factor;
   return 1 / config_.factor;
 }

@@ -33,7 +33,8 @@ class LossScale {
   double seed(const ScaleState& state, double terms) const;
   // The factor that turns the scaled gradients into those of the mean.
   double unscale(const ScaleState& state, double terms) const { return 1 / (seed(state, terms) * terms); }
-  // Returns the factor by which the scale was multiplied; 0 if the scale would fall below its minimum.
+  // Returns the factor by which the scale was multiplied; 0 if the scale would fall below its minimum, which is no
+  // overflow but a divergence.
   double overflowed(ScaleState& state, int64_t step) const;
   double passed(ScaleState& state) const;
   const LossScaleConfig& config() const { return config_; }

@@ -83,9 +83,13 @@ bool RunState::eval_due(int64_t step) const {
   return step % every == 0 || step == last_step();
 }
 
-bool RunState::whole_due(int64_t step) const {
+bool RunState::recipe_reads(int64_t step) const {
   const int64_t every = s.recipe.checkpoint.every;
-  return eval_due(step) || step == last_step() || step == until || (every > 0 && step % every == 0);
+  return eval_due(step) || (every > 0 && step % every == 0);
+}
+
+bool RunState::whole_due(int64_t step) const {
+  return recipe_reads(step) || step == until;
 }
 
 TrainState pack_state(const Session& s, const Position& at) {
@@ -124,6 +128,7 @@ TrainState pack_state(const Session& s, const Position& at) {
   count("loss_scale.last_overflow", at.loss_scale.last_overflow);
   count("loss_scale.overflows", at.loss_scale.overflows);
   for (const auto& [name, n] : at.loss_scale.census) count("loss_scale.census." + name, n);
+  put("window.grad_norm", at.window.grad_norm);
   put("window.nats", at.window.nats);
   count("window.tokens", at.window.tokens);
   count("window.skipped", at.window.skipped);
@@ -198,6 +203,8 @@ Position unpack_state(Session& s, const TrainState& state, const std::string& fr
   at.no_better = n.has("no_better") ? n.integer("no_better") : 0;  // not in checkpoints before stop.patience
   at.lr_scale = n.real_in("lr_scale", 0, 1);
   at.skipped_in_a_row = n.integer("skipped_in_a_row");
+  // Version 0.3.0 did not save it.
+  if (n.has("window.grad_norm")) at.window.grad_norm = n.real("window.grad_norm");
   at.window.nats = n.real("window.nats");
   at.window.tokens = n.integer("window.tokens");
   at.window.skipped = n.integer("window.skipped");

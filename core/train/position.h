@@ -66,7 +66,8 @@ struct RunState {
   bool ending() const { return signal != 0 || !stopped.empty() || paused(); }
   bool log_due(int64_t step) const;
   bool eval_due(int64_t step) const;
-  bool whole_due(int64_t step) const;  // whether all parameters and states of that step are read
+  bool whole_due(int64_t step) const;     // whether all parameters and states of that step are read
+  bool recipe_reads(int64_t step) const;  // the same in a run that is not paused
   int64_t step_tokens(int64_t step) const { return s.size_of_step(step).tokens; }  // targets of all ranks
   int64_t own_tokens(int64_t step) const { return step_tokens(step) * s.sequences / s.recipe.batch.global; }
 };

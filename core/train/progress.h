@@ -14,13 +14,13 @@ struct Window {
   double nats = 0;
   int64_t tokens = 0;            // targets whose loss is in `nats`
   int64_t skipped = 0;           // updates skipped because of divergence
-  double grad_norm = 0, lr = 0;  // values of the last step
+  double grad_norm = 0, lr = 0;  // of the last step whose gradients did not overflow; of the last step
   int64_t updates = 0;
   int64_t positions = 0, padded = 0;  // for sub-batches: tokens of both sides; the same with padding
   int64_t overflows = 0;
-  std::map<std::string, double> terms;        // sums of the terms that the model adds to the loss, by name
-  std::map<std::string, int64_t> overflowed;  // number of overflows by parameter
-  std::map<std::string, int64_t> rows;        // updated rows of parameters with row-sparse gradients
+  std::map<std::string, double> terms = {};        // sums of the terms that the model adds to the loss, by name
+  std::map<std::string, int64_t> overflowed = {};  // number of overflows by parameter
+  std::map<std::string, int64_t> rows = {};        // updated rows of parameters with row-sparse gradients
 };
 
 // Time spent in training. It stops during validation and checkpoints.

@@ -243,12 +243,19 @@ void Replicas::publish(Context& ctx) {
   }
 }
 
+StateDict Replicas::values() const {
+  StateDict all;
+  for (const Part& part : parts_)
+    if (!part.at_anchor)
+      for (const std::string& name : part.fragment.names) all.emplace(name, own_.at(name).value());
+  return all;
+}
+
 StateDict Replicas::state() const {
   StateDict all;
   add_with_prefix(all, kOptimizer, optimizer_->state());
+  add_with_prefix(all, kValue, values());
   for (const Part& part : parts_) {
-    if (!part.at_anchor)
-      for (const std::string& name : part.fragment.names) all.emplace(kValue + name, own_.at(name).value());
     if (part.anchor.defined()) all.emplace(kAnchor + name_of(part), part.anchor);
     if (part.fragment.kept.defined()) all.emplace(kKept + name_of(part), part.fragment.kept);
     if (!part.exchanged) continue;

@@ -54,6 +54,8 @@ class Replicas {
   // The steps after the last exchange of any fragment, of a run of `last` steps: they do not change its result.
   int64_t unused_steps(int64_t last) const;
 
+  // This rank's values of the parameters in which they may differ from the anchors, by name.
+  StateDict values() const;
   // For checkpoints: the state of this rank: its optimizer, its values where they differ from the anchors, what the
   // strategies keep for each fragment, and results that are not merged.
   StateDict state() const;

@@ -58,7 +58,8 @@ TEST(LossScale, FallsAtAnOverflowAndRisesAfterTheWindow) {
   EXPECT_EQ(s.scale, 2);
   EXPECT_EQ(rule.overflowed(s, 10), 0);  // the scale would fall below its minimum
   EXPECT_EQ(s.scale, 2);
-  EXPECT_EQ(s.overflows, 4);
+  EXPECT_EQ(s.overflows, 3);
+  EXPECT_EQ(s.last_overflow, 9);
 }
 
 TEST(LossScale, OtherPrecisionsDoNotScale) {
@@ -112,19 +113,33 @@ TEST_F(Fp16, WithoutScalingAnOverflowIsADivergence) {
   EXPECT_THAT(message<RunError>([&] { train("stop", huge); }), Names("step 1:", "norm", "on_divergence: stop"));
   const Changes least{{"precision", "fp16"}, {"loss_scale", "{init: 1e9, min: 6e8}"}};
   EXPECT_THAT(message<RunError>([&] { train("least", least); }), Names("overflow", "loss_scale.min"));
+  // Such a step counts once, as one that is left out.
+  const auto left = train("left", {least[0], least[1], {"train.on_divergence", "skip"}});
+  EXPECT_EQ(left.at.loss_scale.overflows, 0);
+  EXPECT_TRUE(left.at.loss_scale.census.empty());
+  for (const auto& record : records("left", "train")) {
+    EXPECT_EQ(record["skipped"], 1);
+    EXPECT_EQ(record["overflows"], 0);
+    for (const auto& [key, value] : record.items()) EXPECT_FALSE(key.starts_with("overflow/")) << key;
+  }
 }
 
 TEST_F(Fp16, ResumesToTheBit) {
   const Changes fp16{{"precision", "fp16"}, {"loss_scale", "{init: 16777216, window: 4}"}, {"train.steps", "23"}};
-  Changes part = fp16;
-  part.back().second = "5";  // in the middle of the overflows
-  for (const int64_t ranks : {0, 2}) {
-    const auto whole = train(str("whole", ranks), fp16, ranks);
-    train(str("split", ranks), part, ranks);
-    const auto rest = train(str("split", ranks), fp16, ranks);
-    EXPECT_EQ(rest.params, whole.params);
-    EXPECT_EQ(rest.at.loss_scale.scale, whole.at.loss_scale.scale);
-    EXPECT_EQ(rest.at.loss_scale.census, whole.at.loss_scale.census);
+  int number = 0;
+  for (const auto& [ranks, strategy] : {std::pair{0, "allreduce"}, {2, "allreduce"}, {2, "local_sgd"}}) {
+    Changes all = fp16;
+    all.emplace_back("sync", str("{all: {params: '.*', strategy: ", strategy, "}}"));
+    Changes part = all;
+    part[2].second = "5";  // in the middle of the overflows
+    const std::string name = str("run", number++);
+    const auto whole = train(name + "whole", all, ranks);
+    train(name, part, ranks);
+    const auto rest = train(name, all, ranks);
+    EXPECT_EQ(rest.params, whole.params) << strategy;
+    EXPECT_EQ(rest.at.loss_scale.scale, whole.at.loss_scale.scale) << strategy;
+    EXPECT_FALSE(whole.at.loss_scale.census.empty()) << strategy;
+    EXPECT_EQ(rest.at.loss_scale.census, whole.at.loss_scale.census) << strategy;
   }
 }
 

@@ -137,12 +137,12 @@ TEST_F(Ranks, AnErrorOfOneRankEndsTheRunOnce) {
 
 // A skipped update leaves no part of its gradient for later updates.
 TEST_F(Ranks, ErrorFeedbackForgetsUpdatesThatAreLeftOut) {
-  const auto kept = [&](const char* dir) {
+  const auto kept = [&](const char* dir, const char* part = "") {
     double squares = 0;
     const TrainState state = load_checkpoint(str(path(dir), "/checkpoints/step-", result_.steps), Allocator::cpu());
     for (const StateDict& rank : state.ranks)
       for (const auto& [name, t] : rank)
-        if (t.dtype() == DType::f32)
+        if (t.dtype() == DType::f32 && name.find(part) != std::string::npos)
           for (const float v : t.values<float>()) squares += static_cast<double>(v) * static_cast<double>(v);
     return squares;
   };
@@ -160,6 +160,19 @@ TEST_F(Ranks, ErrorFeedbackForgetsUpdatesThatAreLeftOut) {
   run("overflow", 3, with({{"precision", "fp16"}, {"loss_scale", "{init: 16777216}"}}));
   EXPECT_EQ(records("overflow", "train").back()["overflows"], 2);
   EXPECT_EQ(kept("overflow"), 0);
+  // One rank, which encodes nothing, adds what the ranks before it have kept to its first update that is made.
+  const double before = kept("made", "lstm");
+  const auto alone = [&](const char* steps, Changes more) {
+    more.insert(more.begin(), {one_bit[0], {"train.steps", steps}});
+    run("made", 1, more, path("made").c_str());
+    return kept("made");
+  };
+  const Changes skip{{"train.max_loss", "0.01"}, {"train.on_divergence", "skip"}};
+  const double once = alone("3", skip);
+  EXPECT_GT(kept("made", "lstm"), before / 2);
+  EXPECT_EQ(alone("4", skip), once);
+  EXPECT_LT(alone("5", {}), once);
+  EXPECT_EQ(kept("made", "lstm"), 0);
 }
 
 TEST_F(Ranks, Messages) {

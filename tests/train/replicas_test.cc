@@ -152,6 +152,53 @@ TEST_F(ReplicaRuns, ResumesToTheBit) {
   }
 }
 
+// A pause does not change a record whose last step overflows: with this scale every second one does.
+TEST_F(ReplicaRuns, PausesLeaveNoTrace) {
+  const std::string local = replica_rule("strategy: local_sgd, every: 4");
+  const Changes fp16{{"precision", "fp16"}, {"loss_scale", "{init: 1048576, window: 1}"}, {"train.log_every", "3"}};
+  const auto with = [](const std::string& sync, Changes changes) {
+    changes.emplace_back("sync", sync);
+    return changes;
+  };
+  const auto train = [&](const std::string& dir) {
+    std::vector<nlohmann::json> all = records(dir, "train");
+    for (nlohmann::json& record : all)
+      for (const char* timed : {"step_s", "words_per_s", "comm_s", "comm_exposed_s"}) record.erase(timed);
+    return all;
+  };
+  const auto count = [&](const std::string& dir, const char* key) {
+    int64_t sum = 0;
+    for (const nlohmann::json& record : train(dir)) sum += record.value(key, int64_t{0});
+    return sum;
+  };
+  int number = 0;
+  for (const Changes& changes : {with(local, fp16), with(kSums, fp16)}) {
+    const std::string name = str("run", number++), whole = name + "whole";
+    const auto expected = run(whole, 3, changes);
+    EXPECT_GT(count(whole, "overflows"), 2) << name;
+    for (const int64_t until : {2, 5, 8, 11}) run(name, 3, changes, until == 2 ? "" : path(name), until);
+    EXPECT_EQ(run(name, 3, changes, path(name)), expected) << name;
+    EXPECT_EQ(train(name), train(whole)) << name;
+    const auto state = [&](const std::string& dir) {
+      std::map<std::string, std::string> numbers =
+          load_checkpoint(path(dir + "/checkpoints/step-12"), Allocator::cpu()).numbers;
+      std::erase_if(numbers, [](const auto& n) { return !n.first.starts_with("loss_scale"); });
+      return numbers;
+    };
+    EXPECT_EQ(state(name), state(whole)) << name;
+  }
+}
+
+// The anchors are still finite, but the next step of a rank would not be.
+TEST_F(ReplicaRuns, OwnValuesThatAreNotFiniteGetNoCheckpoint) {
+  for (const std::string& sync : {kDiloco, replica_rule("strategy: noloco, every: 4"), kSums}) {
+    const Changes changes{{"sync", sync}, {"optimizer.lr", "3e39"}, {"checkpoint.every", "1"}};
+    EXPECT_THAT(message<RunError>([&] { run("inf", 2, changes); }), Names("step 1", "not finite any more")) << sync;
+    EXPECT_TRUE(list_checkpoints(path("inf")).empty()) << sync;
+    std::filesystem::remove_all(path("inf"));
+  }
+}
+
 TEST_F(ReplicaRuns, OtherNumbersOfRanksContinueWhereAllValuesAreEqual) {
   int number = 0;
   for (const std::string& rules : {kDiloco, mixed_rule("strategy: diloco, every: 4")}) {

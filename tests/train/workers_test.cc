@@ -163,18 +163,29 @@ TEST_F(Workers, ResumedFromAnyCheckpointEndsInTheSameBits) {
 
 // Workers that are ahead pause at their position, perhaps with a computed gradient.
 TEST_F(Workers, PausesLeaveNoTrace) {
-  const Changes changes{{"sync.rest.codec", "{kind: one_bit}"}};
-  const std::string expected = run("whole", 3, changes);
-  for (const int64_t until : {3, 12, 17}) {
-    result_ = run_recipe(recipe("paused", 3, changes), "workers", {until == 3 ? "" : path("paused"), {}, "", until});
-    EXPECT_TRUE(result_.paused);
-    EXPECT_EQ(result_.steps, until);
-    EXPECT_GT(result_.valid_ppl, 1);
-    EXPECT_EQ(list_checkpoints(path("paused")).back().step, until);
+  // The second one lowers the learning rate of single workers; in the third one each has its own loss scale.
+  for (const Changes& changes : {Changes{{"sync.rest.codec", "{kind: one_bit}"}},
+                                 Changes{{"train.on_divergence", "lower_lr"}, {"train.max_loss", "2.5"}},
+                                 Changes{{"precision", "fp16"}, {"loss_scale", "{init: 1048576, window: 1}"}}}) {
+    const std::string whole = "whole of " + changes[0].second, paused = "paused " + changes[0].second;
+    const std::string expected = run(whole, 3, changes);
+    for (const int64_t until : {3, 12, 17}) {
+      result_ = run_recipe(recipe(paused, 3, changes), "workers", {until == 3 ? "" : path(paused), {}, "", until});
+      EXPECT_TRUE(result_.paused);
+      EXPECT_EQ(result_.steps, until);
+      EXPECT_GT(result_.valid_ppl, 1);
+      EXPECT_EQ(list_checkpoints(path(paused)).back().step, until);
+    }
+    EXPECT_EQ(run(paused, 3, changes, path(paused)), expected) << paused;
+    EXPECT_FALSE(result_.paused);
+    EXPECT_EQ(curve(paused), curve(whole));
+    const auto numbers = [&](const std::string& dir) {
+      auto all = load_checkpoint(path(dir + "/checkpoints/step-24"), Allocator::cpu()).numbers;
+      std::erase_if(all, [](const auto& n) { return !n.first.starts_with("loss_scale") && n.first != "lr_scale"; });
+      return all;
+    };
+    EXPECT_EQ(numbers(paused), numbers(whole));
   }
-  EXPECT_EQ(run("paused", 3, changes, path("paused")), expected);
-  EXPECT_FALSE(result_.paused);
-  EXPECT_EQ(curve("paused"), curve("whole"));
 }
 
 TEST_F(Workers, AReplayGivesTheSameBits) {

@@ -34,10 +34,10 @@ bool is_finite(const Tensor& t) {
   }
 }
 
-// The name of the first parameter that has an infinite or NaN element; "" if there is none.
+// "the parameter W" for the first one that has an infinite or NaN element; "" if there is none.
 std::string first_not_finite(const StateDict& model) {
   for (const auto& [name, value] : model)
-    if (!is_finite(value)) return name;
+    if (!is_finite(value)) return "the parameter " + name;
   return "";
 }
 
@@ -66,15 +66,19 @@ void Checkpointer::save(StateDict own) {
   }
   log_.sync();
   own.merge(s_.sync->state());
-  // Rank 0 has the parameters. All ranks end if they are not finite.
+  // Rank 0 has the parameters, and replicas their own values. All ranks end if some are not finite.
   constexpr double kOwnState = 1, kNotFinite = 2;
-  const std::string broken = first_not_finite(state.model);
+  std::string broken = first_not_finite(state.model);
+  if (broken.empty() && s_.replicas) broken = first_not_finite(s_.replicas->values());
   const double mine[] = {broken.empty() ? (own.empty() ? 0 : kOwnState) : kNotFinite};
   const std::vector<double> all = s_.comm.gather_numbers(mine, "checkpoint");
-  if (all[0] == kNotFinite)
+  if (std::find(all.begin(), all.end(), kNotFinite) != all.end()) {
+    const std::vector<std::string> texts = s_.comm.gather_texts(broken, "checkpoint");
+    const auto first = std::find_if(texts.begin(), texts.end(), [](const std::string& text) { return !text.empty(); });
     end_diverged(s_,
-                 str("[train] step ", run_.at.step, ": the parameter ", s_.comm.gather_texts(broken, "checkpoint")[0],
+                 str("[train] step ", run_.at.step, ": ", *first,
                      " is not finite any more, so this step gets no checkpoint. Try a lower optimizer.lr, or a clip"));
+  }
   const bool by_rank = std::find(all.begin(), all.end(), kOwnState) != all.end();
   if (s_.leads()) begin_checkpoint(run_.directory, run_.at.step);
   s_.comm.barrier();

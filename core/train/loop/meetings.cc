@@ -22,12 +22,7 @@ int64_t Meetings::after(int64_t step) const {
 }
 
 void Meetings::hold(const Lap& lap) {
-  if (run_.log_due(run_.at.step)) {
-    const Window last = run_.at.window;
-    log_.write_step(lap);
-    run_.at.window.lr = last.lr;  // the next step may not exist: this one may have been the rank's last
-    run_.at.window.grad_norm = last.grad_norm;
-  }
+  if (run_.log_due(run_.at.step)) log_.write_step(lap);
   validate_and_save_();
   next_ = after(run_.at.step);
 }
@@ -50,17 +45,21 @@ Lap Meetings::gather() {
   sum.grad_norm = run_.at.window.grad_norm;
   sum.lr = run_.at.window.lr;
   run_.at.step = run_.at.worker.step;
+  for (size_t i = 0; i < all.size(); i += own.size())
+    run_.at.step = std::min(run_.at.step, static_cast<int64_t>(all[i]));
+  const bool due = run_.at.step == next_;  // or earlier, because of a signal
+  // lower_lr: a reduction by one rank applies to all, but a pause and a signal must not change what a run computes.
+  const bool shared = due && (run_.log_due(next_) || run_.recipe_reads(next_));
   Lap group;
   for (size_t i = 0; i < all.size(); i += own.size()) {
-    run_.at.step = std::min(run_.at.step, static_cast<int64_t>(all[i]));
-    run_.at.lr_scale = std::min(run_.at.lr_scale, all[i + 1]);  // lower_lr: a reduction by one rank applies to all
+    if (shared) run_.at.lr_scale = std::min(run_.at.lr_scale, all[i + 1]);
     run_.signal = std::max(run_.signal, static_cast<int>(all[i + 2]));
     group.steps += all[i + 3] / s_.comm.size();
     group.tokens += all[i + 4];
     group.seconds = std::max(group.seconds, all[i + 5]);
     add_window(sum, std::span(all).subspan(i + fixed, own.size() - fixed), params, run_.terms);
   }
-  if (run_.at.step == next_ && run_.log_due(run_.at.step)) run_.at.window = sum;
+  if (due && run_.log_due(next_)) run_.at.window = sum;
   return group;
 }
 

@@ -231,7 +231,8 @@ void RunLog::write_step(const Lap& lap) {
     log_debug(line + notes(record));
     progress_line(line);
   }
-  run_.at.window = {};
+  // The next step may make no update, and for a rank that makes its steps alone may not exist.
+  run_.at.window = {.grad_norm = run_.at.window.grad_norm, .lr = run_.at.window.lr};
   run_.at.open = {};
   ++run_.at.records;
   laps_ = folded_laps_ = tokens_ = spread_steps_ = 0;

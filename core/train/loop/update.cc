@@ -122,10 +122,7 @@ void Updater::add_loss(const StepLoss& loss) {
 
 void Updater::account(const StepLoss& loss, const Outcome& outcome, int64_t step) {
   if (!outcome.made()) s_.sync->discard();
-  if (!outcome.overflow.empty()) {
-    add_loss(loss);  // the loss is finite, although the gradients are not
-    return handle_overflow(outcome, step);
-  }
+  if (!outcome.overflow.empty()) return handle_overflow(loss, outcome, step);
   run_.at.window.grad_norm = outcome.grad_norm;
   if (!outcome.divergence.empty()) return handle_divergence(outcome.divergence, step);
   if (const double factor = run_.scaling.passed(run_.at.loss_scale); factor != 1) s_.sync->rescale(factor);
@@ -191,15 +188,18 @@ Outcome Updater::judge(const StepLoss& loss, const ClipResult& clipped) const {
   return outcome;
 }
 
-void Updater::handle_overflow(const Outcome& outcome, int64_t step) {
+void Updater::handle_overflow(const StepLoss& loss, const Outcome& outcome, int64_t step) {
   const double before = run_.at.loss_scale.scale, factor = run_.scaling.overflowed(run_.at.loss_scale, step);
+  if (factor == 0) {
+    run_.at.window.grad_norm = outcome.grad_norm;
+    return handle_divergence(
+        str("the gradients overflow at the least loss scale, ", number_text(before), " (loss_scale.min)"), step);
+  }
+  add_loss(loss);  // it is finite, although the gradients are not
   for (const std::string& name : outcome.overflow) {
     ++run_.at.loss_scale.census[name];
     ++run_.at.window.overflowed[name];
   }
-  if (factor == 0)
-    return handle_divergence(
-        str("the gradients overflow at the least loss scale, ", number_text(before), " (loss_scale.min)"), step);
   ++run_.at.window.overflows;
   s_.sync->rescale(factor);
   if (s_.carried) s_.carried->commit(s_.ctx);  // the forward pass was correct

@@ -76,7 +76,7 @@ class Updater {
   void end_update();
   void add_loss(const StepLoss& loss);
   std::string divergence(const StepLoss& loss, const ClipResult& clipped) const;
-  void handle_overflow(const Outcome& outcome, int64_t step);
+  void handle_overflow(const StepLoss& loss, const Outcome& outcome, int64_t step);
   void handle_divergence(const std::string& reason, int64_t step);
   bool reports() const { return s_.leads() || kind_ == StepOf::worker; }  // whether this rank logs a skipped update
 

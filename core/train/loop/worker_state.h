@@ -17,6 +17,9 @@ std::vector<double> window_numbers(const Window& w, const std::vector<std::strin
 void add_window(Window& w, std::span<const double> numbers, const std::vector<std::string>& params,
                 const std::vector<std::string>& terms);
 
+// Collective. The overflows of all ranks, if each has its own loss scale; the scale is that of this rank.
+ScaleState scale_of_ranks(const Session& s, const ScaleState& own);
+
 // The state of this worker that a checkpoint stores; for worker 0 it includes the order of events so far.
 StateDict pack_worker(const RunState& run);
 // Restores it. UserError: `own` is not the state of such a worker.

@@ -41,6 +41,7 @@
 #include "tensor/caching_allocator.h"
 #include "train/evaluate.h"
 #include "train/loop/trainer.h"
+#include "train/loop/worker_state.h"
 #include "train/signals.h"
 
 namespace lmx::app {
@@ -170,7 +171,8 @@ RunResult train_in(Session& s, const std::string& directory, const Resumed& resu
       write_status(directory, state, trainer.position().step, trainer.stopped());
     }
     report_totals(s, trainer.traffic(), directory, trainer.position().step);
-    if (s.leads() && trainer.position().loss_scale.overflows > 0) log_info(census_text(trainer.position().loss_scale));
+    const ScaleState scale = scale_of_ranks(s, trainer.position().loss_scale);
+    if (s.leads() && scale.overflows > 0) log_info(census_text(scale));
     return result_of(s, trainer, directory, code);
   } catch (const std::exception& e) {
     if (s.leads()) {
