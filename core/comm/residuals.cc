@@ -255,18 +255,20 @@ Tensor& Residuals::zeros_at_first(Context& ctx, Side side, const std::string& na
 }
 
 Tensor Residuals::settle(Context& ctx, const std::string& name, const Tensor& own) {
-  if (!push_.dense.contains(name) && !sum_.dense.contains(name)) return own;
-  Tensor all = ctx.empty(own.shape(), own.dtype(), MemClass::communication);
-  all.copy_from(own);
+  Tensor all;
   for (Of* kept : {&push_, &sum_}) {
     const auto found = kept->dense.find(name);
-    if (found == kept->dense.end()) continue;
+    if (found == kept->dense.end() || !found->second.now.defined()) continue;
     Kept& k = found->second;
     k = {{}, std::move(k.now), true};
     if (k.before.numel() != own.numel()) misfit(name, k.before.shape(), own.shape());
+    if (!all.defined()) {
+      all = ctx.empty(own.shape(), own.dtype(), MemClass::communication);
+      all.copy_from(own);
+    }
     add_to(ctx, Rows(all.reshape({-1})), Rows(k.before.reshape({-1})), own.numel());
   }
-  return all;
+  return all.defined() ? all : own;
 }
 
 Tensor Residuals::settle_rows(Context& ctx, const std::string& name, const Tensor& own,

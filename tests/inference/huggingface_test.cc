@@ -350,6 +350,7 @@ TEST_F(HuggingFace, ConfigsThatLmxCannotRepresentAreRefused) {
       {gpt2, "n_layer", 1.5, {"n_layer is 1.5", "integer"}},
       {gpt2, "n_embd", nullptr, {"'n_embd' is missing"}},
       {gpt2, "vocab_size", "16", {"vocab_size is \"16\"", "integer"}},
+      {gpt2, "vocab_size", 10000000000, {"vocab_size is 10000000000", "at most 16777216"}},
       {gpt2, "bos_token_id", "x", {"bos_token_id is \"x\"", "integer"}},
       {gpt2, "bos_token_id", {1, 2}, {"bos_token_id is [1,2]", "integer"}},
       {gpt2, "quantization_config", {{"bits", 4}}, {"quantization_config is {\"bits\":4}"}},

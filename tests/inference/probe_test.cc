@@ -134,7 +134,10 @@ TEST(Probe, StandardisedUnitsAndConstantOnes) {
 
 TEST(Probe, MistakesAreNamed) {
   const FeatureMatrix good = made_up(40, 1);
-  FeatureMatrix one = good, narrow = good, bare = good;
+  FeatureMatrix one = good, narrow = good, bare = good, none = good;
+  none.columns = 0;
+  none.values.clear();
+  EXPECT_THAT(user_error([&] { probe(none, none, {}, {}); }), Names("training features", "no units"));
   one.labels.assign(40, 1);
   narrow.columns = 5;
   narrow.values.resize(200);
@@ -193,6 +196,7 @@ TEST_F(FeatureFile, ValuesThatAreNone) {
   EXPECT_THAT(error(numbers(4), labels(2)), Names("labels: row 1 is 2"));
   EXPECT_THAT(error(numbers(4), numbers(4)), Names("labels:", "i32", "f32"));
   EXPECT_THAT(user_error([&] { load_features(write("a.csv", "f0,f1\n1,nan\n")); }), Names("'nan'"));
+  EXPECT_THAT(user_error([&] { load_features(write("a.csv", "f0,f1\n1,-1e39\n")); }), Names("'-1e39'", "too large"));
 }
 
 using Labelled = Folder;

@@ -249,7 +249,7 @@ TEST(Transformer, InitialValuesAreFairseqs) {
 }
 
 TEST(Transformer, Errors) {
-  EXPECT_THAT(lmx_test::user_error([] { model_of("d: 10, heads: 4"); }), Names("[transformer] d 10", "4 heads"));
+  EXPECT_THAT(lmx_test::user_error([] { model_of("d: 10, heads: 4"); }), Names("model: d 10", "4 heads"));
   EXPECT_THAT(lmx_test::user_error([] { model_of("d: 9, heads: 3"); }), Names("d 9", "3 heads"));
   EXPECT_THAT(lmx_test::user_error([] { model_of("norm: both"); }), Names("post"));
   Network both(kSmall), alone("encoder_layers: 0, decoder_layers: 1, d: 8, heads: 2, ffn: 10");

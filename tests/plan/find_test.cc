@@ -132,8 +132,11 @@ TEST(PlanGoal, IsReadOrRefusedInOneSentence) {
 TEST_F(PlanFind, RefusesWhatItCannotAnswer) {
   expect_refused({"--machine", "patwary_titanx", "--find", "tokens=1e9,price=100"},
                  {"patwary_titanx", "machine.price.node_hour"});
+  EXPECT_GT(found({"--machine", "patwary_titanx", "machine.price.node_hour=5"}, "tokens=1e9")["met"][0]["price"], 0);
   expect_refused({"--machine", "h100_node", "--find", "tokens=1e9", "--out", path("plan.csv")}, {"--find", "--out"});
   expect_refused({"--machine", "h100_node", "--find", "tokens=0"}, {"'tokens=0'"});
+  expect_refused({"--machine", "h100_node", "--epoch-tokens", "0"}, {"'0' is no number above 0"});
+  expect_refused({"--machine", "h100_node", "machine.links.network.gb_s=1e-320"}, {"links.network.gb_s", "1e-09"});
   // Many tokens are no mistake.
   EXPECT_EQ(found({"--machine", "h100_node"}, "tokens=1e18,hours=24")["too_slow"], 1);
 }

@@ -285,6 +285,8 @@ TEST_F(Report, Mistakes) {
   ASSERT_THAT(run("a", {"train.steps=10"}), Succeeds());
   write("a/provenance.json", "{");
   EXPECT_THAT(report("a"), Refuses("provenance.json"));
+  write("a/provenance.json", "{\"starts\": [{\"time\": 5}]}");
+  EXPECT_THAT(report("a"), Refuses(path("a"), "damaged", "string"));
 }
 
 // Fractions of a sweep's variance, compared with numbers calculated by hand.

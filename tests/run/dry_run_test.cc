@@ -82,7 +82,7 @@ TEST_F(DryRun, MoreMemoryThanTheMachineHas) {
 
 TEST_F(DryRun, AWideProjectionNamesItsKeys) {
   EXPECT_THAT(run("a", {"model.cells=4", "--dry-run"}),
-              Refuses("model.projection 8", "model.cells 4", "lower it, or set it to 0"));
+              Refuses("model.projection: 8", "the 4 cells", "lower it, or set it to 0"));
 }
 
 TEST_F(DryRun, ARunIsWarnedOrRefusedBeforeItAllocates) {

@@ -90,9 +90,15 @@ class ExamplesFirst : public CLI::Formatter {
 // Says what is wrong with a number that must be above 0; "": nothing. CLI11's own check prints the largest double.
 std::string positive_problem(std::string& text) {
   double value = 0;
-  if (!CLI::detail::lexical_cast(text, value) || value <= 0) return "'" + text + "' is no number above 0";
+  if (!CLI::detail::lexical_cast(text, value) || !(value > 0)) return "'" + text + "' is no number above 0";
   // CLI11 converts integers that exceed 64 bits to the largest 64-bit number.
   return value < 9.2e18 ? "" : "'" + text + "' is too large";
+}
+
+// The same for a number that may be 0.
+std::string negative_problem(std::string& text) {
+  const auto value = parse_double(text);
+  return value && *value >= 0 && std::isfinite(*value) ? "" : "'" + text + "' is no number from 0 on";
 }
 
 // The ranges of CLI11 accept NaN.
@@ -211,11 +217,8 @@ Option Option::hidden() const {
 Option Option::positive() const {
   return Option(option_->check(CLI::Validator(positive_problem, "")));
 }
-Option Option::finite_positive() const {
-  return Option(option_->check(CLI::PositiveNumber & CLI::Validator(finite_problem, "")));
-}
 Option Option::not_negative() const {
-  return Option(option_->check(CLI::NonNegativeNumber));
+  return Option(option_->check(CLI::Validator(negative_problem, "")));
 }
 Option Option::integer_in(int64_t least, int64_t most) const {
   return Option(option_->check(CLI::Range(least, most)));

@@ -32,8 +32,7 @@ class Option {
   Option hidden() const;                                           // neither in the help nor in completions
 
   // Checks of each value. The help shows all but positive(), and those of files.
-  Option positive() const;         // a number above 0
-  Option finite_positive() const;  // the same, with the message of CLI11
+  Option positive() const;  // a number above 0
   Option not_negative() const;
   Option integer_in(int64_t least, int64_t most) const;
   Option number_in(double least, double most) const;

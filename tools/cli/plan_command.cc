@@ -171,7 +171,7 @@ void add_assumptions(Command command, const std::shared_ptr<PlanFlags>& o) {
       .add_option("--fill X", o->request.fill, "the part of its token budget that a mean sub-batch of sentences holds")
       .number_in(0.01, 1.0);
   command.add_option("--epoch-tokens N", o->epoch_tokens, "tokens of the training text, if the corpus is not here")
-      .finite_positive();
+      .positive();
   command.add_option("--types A,B", o->types,
                      "different words in N tokens: FACTOR,EXPONENT of FACTOR N^EXPONENT (default: Zipf's law)");
   command

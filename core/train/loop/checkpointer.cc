@@ -75,9 +75,10 @@ void Checkpointer::save(StateDict own) {
   if (std::find(all.begin(), all.end(), kNotFinite) != all.end()) {
     const std::vector<std::string> texts = s_.comm.gather_texts(broken, "checkpoint");
     const auto first = std::find_if(texts.begin(), texts.end(), [](const std::string& text) { return !text.empty(); });
-    end_diverged(s_,
-                 str("[train] step ", run_.at.step, ": ", *first,
-                     " is not finite any more, so this step gets no checkpoint. Try a lower optimizer.lr, or a clip"));
+    end_diverged(
+        s_, str("[train] step ", run_.at.step, ": ", *first,
+                " is not finite any more, so this step gets no checkpoint. Try a lower optimizer.lr, a clip, or, if "
+                "the records count overflows of a codec, a smaller scale of the codec"));
   }
   const bool by_rank = std::find(all.begin(), all.end(), kOwnState) != all.end();
   if (s_.leads()) begin_checkpoint(run_.directory, run_.at.step);

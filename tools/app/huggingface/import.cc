@@ -12,6 +12,7 @@
 #include "app/text/subwords.h"
 #include "backend/convert.h"
 #include "base/files.h"
+#include "base/output_file.h"
 #include "lmx/config.h"
 #include "lmx/error.h"
 #include "recipe/components.h"
@@ -58,6 +59,8 @@ namespace {
 namespace fs = std::filesystem;
 using Tokenizer = std::shared_ptr<const SubwordTokenizer>;
 
+constexpr int64_t kMostWords = int64_t{1} << 24;
+
 constexpr int64_t kWindow = 1024;  // tokens of a sequence in the recipe, if the model reads as many
 
 // The content of config.json.
@@ -82,6 +85,8 @@ Source read_source(const std::string& directory) {
   source.layout = &layout_of(source.config, source.path);
   source.fields = fields_of(*source.layout, source.config, source.path);
   source.words = integer_of(source.config, "vocab_size", 2, source.path);
+  if (source.words > kMostWords)
+    throw UserError(str(source.path, ": vocab_size is ", source.words, "; lmx reads at most ", kMostWords, " words"));
   return source;
 }
 
@@ -169,7 +174,7 @@ void carry(const fs::path& from, const fs::path& to) {
   fs::create_directory(to / app::kCarriedFolder);
   const auto copy = [&](const char* name) {
     if (fs::exists(from / name))
-      fs::copy_file(from / name, to / app::kCarriedFolder / name, fs::copy_options::overwrite_existing);
+      write_file((to / app::kCarriedFolder / name).string(), read_file((from / name).string()));
   };
   copy("config.json");
   for (const char* name : kCarriedFiles) copy(name);

@@ -34,6 +34,19 @@ bool has_source(const Node& sources, std::string key) {
   return true;
 }
 
+// An override on the command line is the source of its value.
+void add_sources(Node& machine) {
+  std::vector<std::string> keys;
+  for (const char* group : {"device", "links", "price"})
+    if (const Node* values = machine.find(group)) add_keys(*values, group, keys);
+  if (!machine.find("sources")) machine.set("sources", Node::map());
+  Node& sources = *machine.find("sources");
+  for (const std::string& key : keys) {
+    const Mark& mark = machine.at_path(key)->mark;
+    if (mark.line == 0 && !mark.file.empty() && !has_source(sources, key)) sources.set(key, Node::string(mark.file));
+  }
+}
+
 }  // namespace
 
 void ByPrecision::fields(Fields& f) {
@@ -228,7 +241,7 @@ void DeviceConfig::require_products(DType compute) const {
 }
 
 void LinkConfig::fields(Fields& f) {
-  f.field("gb_s", gb_s, "10^9 bytes a second in one direction", {0, 1e6, true});
+  f.field("gb_s", gb_s, "10^9 bytes a second in one direction", {1e-9, 1e6});
   f.field("overhead", overhead, "the part of that bandwidth which encoding and headers take", {0, 0.99, false});
   f.field("latency_us", latency_us, "microseconds from the call of one rank to the receipt by another", kNonNegative);
   f.field("delay_s_gb", delay_s_gb,
@@ -315,7 +328,8 @@ void Machine::check(const std::string& where) const {
     if (rate <= 0) throw UserError(str(where, ": ", key, " is missing"));
 }
 
-Machine read_machine(const Node& node) {
+Machine read_machine(Node node) {
+  add_sources(node);
   auto machine = read_config<Machine>(node, "machine");
   machine.device.read_measured("machine.device");
   return machine;

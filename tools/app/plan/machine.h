@@ -170,7 +170,8 @@ struct Machine {
   void check(const std::string& where) const;
 };
 
-// `node`: the value of the group `machine` in a composed recipe, or the content of such a file.
-Machine read_machine(const Node& node);
+// `node`: the value of the group `machine` in a composed recipe, or the content of such a file. An override is the
+// source of its value.
+Machine read_machine(Node node);
 
 }  // namespace lmx::app::plan

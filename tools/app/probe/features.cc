@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <limits>
 #include <numeric>
 
 #include "app/corpora/sources.h"
@@ -185,6 +186,7 @@ FeatureMatrix from_csv(const std::string& path) {
     for (size_t i = labelled; i < width; ++i) {
       const std::optional<double> value = parse_double(fields[i]);
       if (!value || !std::isfinite(*value)) fail(str("'", fields[i], "' is no number"));
+      if (std::abs(*value) > std::numeric_limits<float>::max()) fail(str("'", fields[i], "' is too large for fp32"));
       f.values.push_back(static_cast<float>(*value));
     }
     ++f.rows;

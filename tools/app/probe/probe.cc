@@ -156,6 +156,7 @@ namespace {
 void check_classes(const FeatureMatrix& f, const std::string& what) {
   if (f.rows == 0) throw UserError(str("[probe] the ", what, " features hold no text"));
   if (f.labels.empty()) throw UserError(str("[probe] the ", what, " features have no labels"));
+  if (f.columns == 0) throw UserError(str("[probe] the ", what, " features have no units"));
   const auto ones = std::count(f.labels.begin(), f.labels.end(), 1);
   if (ones == 0 || ones == f.rows)
     throw UserError(str("[probe] all ", f.rows, " ", what, " texts have the label ", ones ? 1 : 0,

@@ -198,7 +198,10 @@ bool are_processes(const Report& report) {
 
 }  // namespace
 
-Report read_report(const std::string& directory) {
+namespace {
+
+// Json::exception: a value has another type than lmx writes.
+Report read_files(const std::string& directory) {
   Report report;
   report.directory = directory;
   report.records = read_records(directory);
@@ -223,6 +226,16 @@ Report read_report(const std::string& directory) {
   report.times = comm_times(records);
   report.sub_batches = sub_batches(records);
   return report;
+}
+
+}  // namespace
+
+Report read_report(const std::string& directory) {
+  try {
+    return read_files(directory);
+  } catch (const Json::exception& e) {
+    throw UserError(str("[report] a file of ", directory, " is damaged: ", e.what()));
+  }
 }
 
 bool is_strategy_key(const std::string& key) {
