@@ -21,7 +21,7 @@ import resource
 import statistics
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import jax
@@ -29,68 +29,10 @@ import numpy as np
 from jax import numpy as jnp
 from jax import tree
 from jax.nn import logsumexp, relu, silu, softmax
+from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
 
+from jax_optimizers import Adam, RowSparseSgd, table_rows, with_rows
 from jax_ops import Dropout, Products, as_columns, layer_norm, lstm_core, mlstm_core, rhn_core, rms_norm, smoothed_cross_entropy
-
-
-def clip_factor(gradients):
-    """The factor that limits the global norm to 1."""
-    return jnp.minimum(1, 1 / (jnp.sqrt(sum((g * g).sum() for g in tree.leaves(gradients))) + 1e-6))
-
-
-@dataclass
-class RowSparseSgd:
-    """Updates only the rows that the batch uses, in place: the step owns the donated tables. Clips the norm of the other gradients."""
-    rate: float
-
-    def start(self, params):
-        return {"params": params}
-
-    def update(self, state, ids, gradients, row_gradients):
-        params = dict(state["params"])
-        for table, rows in ids.items():
-            params[table] = params[table].at[rows].add(-self.rate * row_gradients[table])
-        dense = [name for name in params if name not in ids]
-        rate = self.rate * clip_factor([gradients[name] for name in dense])
-        for name in dense:
-            params[name] = tree.map(lambda p, g: p - rate * g, params[name], gradients[name])
-        return {"params": params}
-
-
-@dataclass
-class Adam:
-    rate: float
-    beta1: float = 0.9
-    beta2: float = 0.999
-    clipped: bool = True
-    decay: float = 0  # of the values themselves, as in AdamW
-
-    def start(self, params):
-        return {"params": params, "mean": tree.map(jnp.zeros_like, params), "square": tree.map(jnp.zeros_like, params),
-                "updates": jnp.zeros(())}
-
-    def update(self, state, ids, gradients, row_gradients):
-        gradients = with_rows(gradients, ids, row_gradients)
-        if self.clipped:
-            factor = clip_factor(gradients)
-            gradients = tree.map(lambda g: factor * g, gradients)
-        updates = state["updates"] + 1
-        rate, correction = self.rate / (1 - self.beta1**updates), 1 / (1 - self.beta2**updates)
-        mean = tree.map(lambda m, g: self.beta1 * m + (1 - self.beta1) * g, state["mean"], gradients)
-        square = tree.map(lambda v, g: self.beta2 * v + (1 - self.beta2) * g * g, state["square"], gradients)
-        kept = 1 - self.rate * self.decay
-        params = tree.map(lambda p, m, v: kept * p - rate * m / (jnp.sqrt(v * correction) + 1e-8), state["params"], mean, square)
-        return {"params": params, "mean": mean, "square": square, "updates": updates}
-
-
-def table_rows(params, ids):
-    """{table: the rows of its ids}. The promise that all ids are in bounds saves the comparisons."""
-    return {table: params[table].at[rows].get(mode="promise_in_bounds") for table, rows in ids.items()}
-
-
-def with_rows(gradients, ids, row_gradients):
-    """Adds the gradients of gathered rows to those of the tables."""
-    return gradients | {table: gradients[table].at[rows].add(row_gradients[table]) for table, rows in ids.items()}
 
 
 # Workloads. Each has an optimizer and these methods: params(normal) draws initial parameters; batch(random) draws a batch; ids(batch)
@@ -401,16 +343,29 @@ def loss_and_gradients(workload, products, params, batch):
     return value, *gradients
 
 
-def median_step(workload, products, steps):
-    @partial(jax.jit, donate_argnums=0)  # one call for the whole step, which updates parameters and moments in place
-    def step(state, batch):
-        loss, *gradients = loss_and_gradients(workload, products, state["params"], batch)
-        return workload.optimizer.update(state, workload.ids(batch), *gradients), loss
+def median_step(workload, products, steps, ranks):
+    """`workload`: of one rank, a device of this process. Each rank has all parameters, and a part of the batch."""
+    mesh = Mesh(np.array(jax.devices()[:ranks]), ("rank",))
 
-    random, state, seconds = np.random.default_rng(1), workload.optimizer.start(initial_params(workload)), []
+    def step(state, batch):
+        batch = tree.map(lambda all_of_rank: all_of_rank[0], batch)
+        loss, dense, rows = loss_and_gradients(workload, products, state["params"], batch)
+        ids = workload.ids(batch)
+        if ranks > 1:
+            gather = partial(jax.lax.all_gather, axis_name="rank", tiled=True)
+            dense, ids = jax.lax.pmean(dense, "rank"), tree.map(gather, ids)
+            rows = tree.map(lambda of_rank: gather(of_rank) / ranks, rows)
+        return workload.optimizer.update(state, ids, dense, rows), loss[None]
+
+    # One call for the whole step, which updates parameters and moments in place.
+    spread = jax.shard_map(step, mesh=mesh, in_specs=(P(), P("rank")), out_specs=(P(), P("rank")), check_vma=False)
+    call = jax.jit(spread, donate_argnums=0)
+    random, seconds = np.random.default_rng(1), []
+    state = jax.device_put(workload.optimizer.start(initial_params(workload)), NamedSharding(mesh, P()))
     for _ in range(3 + steps):  # three to compile and to warm up
         start = time.perf_counter()
-        state, _ = jax.block_until_ready(step(state, workload.batch(random)))
+        batch = tree.map(lambda *of_ranks: np.stack(of_ranks), *(workload.batch(random) for _ in range(ranks)))
+        state, _ = jax.block_until_ready(call(state, batch))
         seconds.append(time.perf_counter() - start)
     return statistics.median(seconds[3:]), sum(p.size for p in tree.leaves(state["params"]))
 
@@ -418,9 +373,11 @@ def median_step(workload, products, steps):
 def measure(name, precision, args):
     workload = TINY[name] if args.quick else PAPER[name] if args.scale == "paper" else WORKLOADS[name]()
     products = Products(jnp.bfloat16 if precision == "bf16" else jnp.float32)
-    step, params = median_step(workload, products, args.steps)
+    part = "pairs" if name == "nmt_transformer" else "sequences"
+    of_rank = replace(workload, **{part: getattr(workload, part) // args.ranks})
+    step, params = median_step(of_rank, products, args.steps, args.ranks)
     return {"peer": f"jax {jax.__version__}", "workload": name, "scale": "quick" if args.quick else args.scale, "precision": precision,
-            "mode": "jit", "device": jax.default_backend(),
+            "mode": "jit", "device": jax.default_backend(), "ranks": args.ranks,
             "threads": args.threads or len(os.sched_getaffinity(0)), "params": params, "step_s": round(step, 5),
             "tokens_per_s": round(workload.tokens() / step, 1), "gflops": round(6 * workload.macs() / step / 1e9, 1),
             "peak_rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024}
@@ -475,6 +432,7 @@ def main():
     parser.add_argument("--scale", choices=["cpu", "paper"], default="cpu", help="paper: the sizes of the papers, for a GPU")
     parser.add_argument("--quick", action="store_true", help="tiny models")
     parser.add_argument("--threads", type=int, help="all cores without it")
+    parser.add_argument("--ranks", type=int, default=1, help="devices of this process, each with its part of the batch")
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--check", action="store_true", help="compare gradients with JAX's own differentiation; measure nothing")
     args = parser.parse_args()
@@ -486,6 +444,8 @@ def main():
         restart_with_malloc_settings()
     elif jax.default_backend() != "gpu":
         parser.error("JAX finds no GPU")
+    if args.ranks > 1:
+        jax.config.update("jax_num_cpu_devices", args.ranks)
     if args.threads:
         os.environ["NPROC"] = str(args.threads)  # the size of XLA's thread pool
     for name in args.workloads or WORKLOADS:

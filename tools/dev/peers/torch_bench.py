@@ -4,16 +4,20 @@
     python -m venv peers && peers/bin/pip install torch
     peers/bin/python tools/dev/peers/torch_bench.py                                  every workload, fp32 and bf16, eager mode
     peers/bin/python tools/dev/peers/torch_bench.py --compile char_rhn char_mlstm    torch.compile
+    peers/bin/python tools/dev/peers/torch_bench.py --ranks 2 gpt word_lstm          DistributedDataParallel over Gloo, 2 processes
     tools/lmx bench word_lstm --precision fp32                                   lmx, in the same sitting
 
 Prints a JSON line for each workload and precision, with the fields of `lmx bench`: median seconds of an optimizer step, tokens a
 second, GFLOP/s of the products with weights (6 x multiply-adds of a forward pass), the number of parameters, and the peak memory of
 the process so far. The step contains drawing the batch, forward, backward, clipping and the update, as lmx's does.
 torch.compile does not take sparse gradients, so `word_lstm` runs in eager mode only.
+
+With --ranks N, N processes of this host divide the sequences and the threads of a step, and the slowest one's time counts.
 """
 import argparse
 import json
 import math
+import os
 import resource
 import statistics
 import time
@@ -21,7 +25,7 @@ from dataclasses import dataclass
 from typing import Callable
 
 import torch
-from torch import nn
+from torch import distributed, multiprocessing, nn
 from torch.nn import functional as F
 
 
@@ -176,7 +180,7 @@ class CharMlstm(CharModel):
 
 class NmtTransformer(nn.Module):
     """Vaswani et al. 2017: nn.Transformer drops residual branches, attention weights and the FFN's activations."""
-    VOCAB, D, FFN, HEADS, LAYERS, PAIRS, SOURCE, TARGET = 32_000, 512, 2048, 8, 6, 64, 24, 26
+    VOCAB, D, FFN, HEADS, LAYERS, BATCH, SOURCE, TARGET = 32_000, 512, 2048, 8, 6, 64, 24, 26
 
     def __init__(self):
         super().__init__()
@@ -195,10 +199,10 @@ class NmtTransformer(nn.Module):
         model = cls()
         encoder = cls.LAYERS * (4 * cls.D**2 + 2 * cls.D * cls.FFN)
         decoder = cls.LAYERS * (8 * cls.D**2 + 2 * cls.D * cls.FFN) + cls.D * cls.VOCAB
-        macs = cls.PAIRS * (cls.SOURCE * encoder + cls.TARGET * decoder)
-        draw = lambda length: ids(cls.VOCAB, cls.PAIRS, length)
+        macs = cls.BATCH * (cls.SOURCE * encoder + cls.TARGET * decoder)
+        draw = lambda length: ids(cls.VOCAB, cls.BATCH, length)
         optimizer = adam(model.parameters(), 5e-4, betas=(0.9, 0.98), eps=1e-8)
-        return Workload(model, lambda: (draw(cls.SOURCE), draw(cls.TARGET), draw(cls.TARGET)), cls.PAIRS * cls.TARGET, macs,
+        return Workload(model, lambda: (draw(cls.SOURCE), draw(cls.TARGET), draw(cls.TARGET)), cls.BATCH * cls.TARGET, macs,
                         optimizer, False)
 
 
@@ -275,15 +279,37 @@ def result(workload, name, seconds, **details):
 
 
 def measure(name, precision, args):
-    torch.manual_seed(0)
-    workload = WORKLOADS[name]()
-    forward = torch.compile(workload.model) if args.mode == "compile" else workload.model
-    details = {"precision": precision, "mode": args.mode, "device": "cpu", "threads": torch.get_num_threads()}
+    make, ranks = WORKLOADS[name], args.ranks
+    make.__self__.BATCH //= ranks
+    torch.manual_seed(distributed.get_rank() if ranks > 1 else 0)
+    workload = make()
+    forward = nn.parallel.DistributedDataParallel(workload.model, gradient_as_bucket_view=True) if ranks > 1 else workload.model
+    forward = torch.compile(forward) if args.mode == "compile" else forward
+    make.__self__.BATCH *= ranks
+    details = {"precision": precision, "mode": args.mode, "device": "cpu", "threads": torch.get_num_threads(), "ranks": ranks}
     try:
-        seconds = median_seconds(lambda: workload.train(forward, precision, "cpu"), args.steps)
+        seconds = torch.tensor(median_seconds(lambda: workload.train(forward, precision, "cpu"), args.steps))
     except RuntimeError as error:  # a mode that PyTorch cannot run is a result as well
         return {"peer": f"torch {torch.__version__}", "workload": name, **details, "error": str(error).splitlines()[0]}
-    return result(workload, name, seconds, **details)
+    if ranks > 1:
+        distributed.all_reduce(seconds, distributed.ReduceOp.MAX)
+        workload.tokens, workload.macs = workload.tokens * ranks, workload.macs * ranks
+    return result(workload, name, seconds.item(), **details)
+
+
+def measure_all(rank, args):
+    torch.set_num_threads(args.threads)
+    if args.ranks > 1:
+        os.environ.setdefault("MASTER_ADDR", "127.0.0.1")
+        os.environ.setdefault("MASTER_PORT", "29417")
+        distributed.init_process_group("gloo", rank=rank, world_size=args.ranks)
+    for name in args.workloads or WORKLOADS:
+        for precision in ["fp32", "bf16"] if args.precision == "all" else [args.precision]:
+            line = json.dumps(measure(name, precision, args))
+            if rank == 0:
+                print(line, flush=True)
+    if args.ranks > 1:
+        distributed.destroy_process_group()
 
 
 def main():
@@ -292,16 +318,17 @@ def main():
     parser.add_argument("--precision", choices=["fp32", "bf16", "all"], default="all")
     parser.add_argument("--mode", choices=["eager", "compile"], default="eager")
     parser.add_argument("--compile", dest="mode", action="store_const", const="compile", help="--mode compile")
-    parser.add_argument("--threads", type=int, help="all cores without it")
+    parser.add_argument("--ranks", type=int, default=1, help="processes, each with its part of the batch")
+    parser.add_argument("--threads", type=int, help="of a process; all cores, divided by the ranks, without it")
     parser.add_argument("--steps", type=int, default=10)
     args = parser.parse_args()
     if unknown := set(args.workloads) - set(WORKLOADS):
         parser.error(f"no workload {', '.join(sorted(unknown))}; there are {', '.join(WORKLOADS)}")
-    if args.threads:
-        torch.set_num_threads(args.threads)
-    for name in args.workloads or WORKLOADS:
-        for precision in ["fp32", "bf16"] if args.precision == "all" else [args.precision]:
-            print(json.dumps(measure(name, precision, args)), flush=True)
+    args.threads = args.threads or max(1, torch.get_num_threads() // args.ranks)
+    if args.ranks > 1:
+        multiprocessing.spawn(measure_all, (args,), args.ranks)
+    else:
+        measure_all(0, args)
 
 
 if __name__ == "__main__":

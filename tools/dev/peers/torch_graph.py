@@ -173,7 +173,7 @@ class Mlstm(CharMlstm):
 
 class Nmt(NmtTransformer):
     """The layers of nn.Transformer without its two last norms, because nn.MultiheadAttention copies its operands more often."""
-    D, FFN, HEADS, PAIRS, SOURCE, TARGET = 1024, 4096, 16, 192, 27, 27
+    D, FFN, HEADS, BATCH, SOURCE, TARGET = 1024, 4096, 16, 192, 27, 27
 
     def __init__(self):
         nn.Module.__init__(self)
@@ -248,7 +248,7 @@ WORKLOADS = {"word_lstm": Word.workload, "char_rhn": Rhn.make, "char_mlstm": Mls
 TINY = {Word: {"VOCAB": 50, "WIDTH": 8, "CELLS": 16, "SAMPLES": 9, "BATCH": 4, "STEPS": 5},
         Rhn: {"VOCAB": 11, "HIDDEN": 16, "DEPTH": 3, "BATCH": 4, "STEPS": 5},
         Mlstm: {"VOCAB": 11, "WIDTH": 8, "HIDDEN": 16, "BATCH": 4, "STEPS": 5},
-        Nmt: {"VOCAB": 32, "D": 16, "FFN": 32, "HEADS": 2, "LAYERS": 2, "PAIRS": 3, "SOURCE": 5, "TARGET": 4},
+        Nmt: {"VOCAB": 32, "D": 16, "FFN": 32, "HEADS": 2, "LAYERS": 2, "BATCH": 3, "SOURCE": 5, "TARGET": 4},
         GraphGpt: {"VOCAB": 32, "D": 16, "FFN": 32, "HEADS": 2, "KV_HEADS": 1, "LAYERS": 2, "BATCH": 3, "STEPS": 5}}
 
 
