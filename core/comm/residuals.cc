@@ -220,14 +220,10 @@ Residuals::Exchanged Residuals::exchange_rows(Context& ctx, Side side, const std
   return {std::move(before), std::move(now)};
 }
 
-void Residuals::erase_undefined(std::map<std::string, Kept>& dense) {
-  std::erase_if(dense, [](const auto& entry) { return !entry.second.now.defined(); });
-}
-
 void Residuals::commit() {
   for (Of* kept : {&push_, &sum_}) {
     for (auto& [name, k] : kept->dense) k = {std::move(k.now), {}, false};
-    erase_undefined(kept->dense);
+    kept->settled.clear();
     for (auto& [name, store] : kept->tables) store.commit();
   }
 }
@@ -236,7 +232,8 @@ void Residuals::discard() {
   for (Of* kept : {&push_, &sum_}) {
     for (auto& [name, k] : kept->dense)
       if (k.changed) k = {std::move(k.before), {}, false};
-    erase_undefined(kept->dense);
+    std::erase_if(kept->dense, [](const auto& entry) { return !entry.second.now.defined(); });
+    kept->dense.merge(kept->settled);
     for (auto& [name, store] : kept->tables) store.discard();
   }
 }
@@ -255,20 +252,18 @@ Tensor& Residuals::zeros_at_first(Context& ctx, Side side, const std::string& na
 }
 
 Tensor Residuals::settle(Context& ctx, const std::string& name, const Tensor& own) {
-  Tensor all;
+  if (!push_.dense.contains(name) && !sum_.dense.contains(name)) return own;
+  Tensor all = ctx.empty(own.shape(), own.dtype(), MemClass::communication);
+  all.copy_from(own);
   for (Of* kept : {&push_, &sum_}) {
     const auto found = kept->dense.find(name);
-    if (found == kept->dense.end() || !found->second.now.defined()) continue;
-    Kept& k = found->second;
-    k = {{}, std::move(k.now), true};
-    if (k.before.numel() != own.numel()) misfit(name, k.before.shape(), own.shape());
-    if (!all.defined()) {
-      all = ctx.empty(own.shape(), own.dtype(), MemClass::communication);
-      all.copy_from(own);
-    }
-    add_to(ctx, Rows(all.reshape({-1})), Rows(k.before.reshape({-1})), own.numel());
+    if (found == kept->dense.end()) continue;
+    const Tensor& now = found->second.now;
+    if (now.numel() != own.numel()) misfit(name, now.shape(), own.shape());
+    add_to(ctx, Rows(all.reshape({-1})), Rows(now.reshape({-1})), own.numel());
+    kept->settled.insert(kept->dense.extract(found));
   }
-  return all.defined() ? all : own;
+  return all;
 }
 
 Tensor Residuals::settle_rows(Context& ctx, const std::string& name, const Tensor& own,
@@ -292,7 +287,7 @@ double Residuals::squares(const std::string& name) const {
     run_kernel(ctx, SquareRows<float>{x.from(), rows, columns, sum.data<double>()});
   };
   for (const Of* kept : {&push_, &sum_}) {
-    if (const auto found = kept->dense.find(name); found != kept->dense.end() && found->second.now.defined()) {
+    if (const auto found = kept->dense.find(name); found != kept->dense.end()) {
       const Tensor& now = found->second.now;
       add(context_of(now), Rows(now), 1, now.numel());
     }
@@ -308,7 +303,6 @@ void Residuals::rescale(double factor) {
   const auto by = static_cast<float>(factor);
   for (Of* kept : {&push_, &sum_}) {
     for (auto& [name, k] : kept->dense) {
-      if (!k.now.defined()) continue;
       Context ctx = context_of(k.now);
       const Rows x(k.now);
       run_kernel(ctx, ScaleRows<float>{x.from(), k.now.dim(0), x.width, by});
@@ -325,8 +319,7 @@ void Residuals::rescale(double factor) {
 StateDict Residuals::state() const {
   StateDict all;
   for (const auto& [kept, suffix] : {std::pair(&push_, kPush), std::pair(&sum_, kSum)}) {
-    for (const auto& [name, k] : kept->dense)
-      if (k.now.defined()) all.emplace(name + suffix, k.now);
+    for (const auto& [name, k] : kept->dense) all.emplace(name + suffix, k.now);
     for (const auto& [name, store] : kept->tables) {
       const Tensor index = store.indices();
       if (!index.defined()) continue;

@@ -95,12 +95,11 @@ class Residuals {
     bool changed = false;  // since the last commit()
   };
   struct Of {
-    std::map<std::string, Kept> dense;
+    std::map<std::string, Kept> dense, settled;  // settled: deleted by settle(), until commit()
     std::map<std::string, RowStore> tables;
   };
   Of& of(Side side) { return side == Side::push ? push_ : sum_; }
   const Of& of(Side side) const { return side == Side::push ? push_ : sum_; }
-  static void erase_undefined(std::map<std::string, Kept>& dense);
   RowStore& table(Side side, const std::string& name, int64_t width);
   Tensor& zeros_at_first(Context& ctx, Side side, const std::string& name, Shape shape);
   void take(Context& ctx, const StateDict& own);

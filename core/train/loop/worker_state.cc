@@ -10,6 +10,11 @@ namespace {
 
 constexpr const char *kWorker = "worker", *kSchedule = "schedule", *kRates = "rates";
 
+double count_of(const std::map<std::string, int64_t>& counts, const std::string& name) {
+  const auto found = counts.find(name);
+  return found == counts.end() ? 0.0 : static_cast<double>(found->second);
+}
+
 }  // namespace
 
 std::vector<double> window_numbers(const Window& w, const std::vector<std::string>& params,
@@ -18,10 +23,7 @@ std::vector<double> window_numbers(const Window& w, const std::vector<std::strin
   for (const int64_t count : {w.tokens, w.skipped, w.updates, w.positions, w.padded, w.overflows})
     all.push_back(static_cast<double>(count));
   for (const std::string& name : params) {
-    for (const auto* counts : {&w.rows, &w.overflowed}) {
-      const auto found = counts->find(name);
-      all.push_back(found == counts->end() ? 0.0 : static_cast<double>(found->second));
-    }
+    for (const auto* counts : {&w.rows, &w.overflowed}) all.push_back(count_of(*counts, name));
   }
   for (const std::string& name : terms) all.push_back(w.terms.contains(name) ? w.terms.at(name) : 0.0);
   return all;
@@ -45,10 +47,7 @@ namespace {
 // The overflows of each parameter, in the order of the names.
 std::vector<double> census_numbers(const Session& s, const ScaleState& scale) {
   std::vector<double> counts;
-  for (const std::string& name : s.params.names()) {
-    const auto found = scale.census.find(name);
-    counts.push_back(found == scale.census.end() ? 0.0 : static_cast<double>(found->second));
-  }
+  for (const std::string& name : s.params.names()) counts.push_back(count_of(scale.census, name));
   return counts;
 }
 

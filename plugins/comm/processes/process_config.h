@@ -35,9 +35,9 @@ struct ProcessConfig {
   }
   void check(const std::string& where) const {
     if (timeout_s < 3 * heartbeat_s)
-      throw UserError(str(where, ": timeout_s ", timeout_s, " with heartbeat_s ", heartbeat_s,
-                          ": a rank would count as ",
-                          "lost before it can show that it lives; give timeout_s at least 3 heartbeats"));
+      throw UserError(
+          str(where, ": timeout_s ", timeout_s, " with heartbeat_s ", heartbeat_s,
+              ": a rank would count as lost before it can show that it lives; give timeout_s at least 3 heartbeats"));
   }
   Traits traits() const {
     if (reduce == "native") return {{trait::kUnorderedSums, "reduce"}};

@@ -59,9 +59,8 @@ namespace {
 namespace fs = std::filesystem;
 using Tokenizer = std::shared_ptr<const SubwordTokenizer>;
 
-constexpr int64_t kMostWords = int64_t{1} << 24;
-
-constexpr int64_t kWindow = 1024;  // tokens of a sequence in the recipe, if the model reads as many
+constexpr int64_t kMostWords = int64_t{1} << 24;  // far above every vocabulary, and still small in memory
+constexpr int64_t kWindow = 1024;                 // tokens of a sequence in the recipe, if the model reads as many
 
 // The content of config.json.
 struct Source {

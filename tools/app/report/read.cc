@@ -196,10 +196,6 @@ bool are_processes(const Report& report) {
   return name != report.config.end() && name->second != "virtual";
 }
 
-}  // namespace
-
-namespace {
-
 // Json::exception: a value has another type than lmx writes.
 Report read_files(const std::string& directory) {
   Report report;

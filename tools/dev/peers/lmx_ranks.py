@@ -38,8 +38,8 @@ def measure(name, precision, args):
         folder = os.path.join(parent, "run")
         command = [args.lmx, "run", os.path.join(ROOT, "recipes", recipe), "data=synthetic", "schedule=constant", *overrides,
                    f"precision={precision}", f"train.steps={args.steps + 3}", "train.log_every=1", "train.eval_every=0",
-                   "run.tensorboard=false", "run.dir=" + folder, "comm=gloo" if args.ranks > 1 else "comm=self",
-                   *([f"comm.ranks={args.ranks}"] if args.ranks > 1 else []), *args.override]
+                   "run.tensorboard=false", "run.dir=" + folder,
+                   *(["comm=gloo", f"comm.ranks={args.ranks}"] if args.ranks > 1 else ["comm=self"]), *args.override]
         ended = subprocess.run(command, capture_output=True, text=True)
         if ended.returncode != 0:
             sys.exit(f"{' '.join(command)}\n{ended.stderr}")

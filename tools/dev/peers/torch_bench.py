@@ -280,12 +280,10 @@ def result(workload, name, seconds, **details):
 
 def measure(name, precision, args):
     make, ranks = WORKLOADS[name], args.ranks
-    make.__self__.BATCH //= ranks
     torch.manual_seed(distributed.get_rank() if ranks > 1 else 0)
     workload = make()
     forward = nn.parallel.DistributedDataParallel(workload.model, gradient_as_bucket_view=True) if ranks > 1 else workload.model
     forward = torch.compile(forward) if args.mode == "compile" else forward
-    make.__self__.BATCH *= ranks
     details = {"precision": precision, "mode": args.mode, "device": "cpu", "threads": torch.get_num_threads(), "ranks": ranks}
     try:
         seconds = torch.tensor(median_seconds(lambda: workload.train(forward, precision, "cpu"), args.steps))
@@ -303,6 +301,8 @@ def measure_all(rank, args):
         os.environ.setdefault("MASTER_ADDR", "127.0.0.1")
         os.environ.setdefault("MASTER_PORT", "29417")
         distributed.init_process_group("gloo", rank=rank, world_size=args.ranks)
+    for make in WORKLOADS.values():
+        make.__self__.BATCH //= args.ranks  # of this process
     for name in args.workloads or WORKLOADS:
         for precision in ["fp32", "bf16"] if args.precision == "all" else [args.precision]:
             line = json.dumps(measure(name, precision, args))
