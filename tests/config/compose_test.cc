@@ -235,42 +235,6 @@ TEST_F(Compose, ValuesOnTheCommandLine) {
   EXPECT_EQ(json({"seed=a b", "~model.name"}), R"({"model": {"cells": 16}, "seed": "a b"})");
 }
 
-TEST_F(Compose, ValueTypesOfOverrides) {
-  recipe("v: 0\n");
-  const std::pair<const char*, const char*> cases[] = {
-      {"12", "12"},
-      {"-3", "-3"},
-      {"1_000", "1000"},
-      {"1e-4", "1e-04"},
-      {".5", "0.5"},
-      {"inf", "\".inf\""},
-      {"NaN", "\".nan\""},
-      {"TRUE", "true"},
-      {"null", "null"},
-      {"", "\"\""},
-      {"0x10", "\"0x10\""},
-      {"010", "\"010\""},
-      {"yes", "\"yes\""},
-      {"'12'", "\"12\""},
-      {"a\\,b", "\"a,b\""},
-      {"a b ", "\"a b\""},
-      {"größe", "\"größe\""},
-      {"http://h:1/x?y", "\"http://h:1/x?y\""},
-      {"[]", "[]"},
-      {"{}", "{}"},
-      {"[ 1 , [2] ]", "[1, [2]]"},
-      {"{a: 1, 'b c': x y}", R"({"a": 1, "b c": "x y"})"},
-      {"int(3.7)", "3"},
-      {"str([1,2])", R"(["1", "2"])"},
-      {"float(2)", "2.0"},
-      {"bool(0)", "false"},
-      {"'it\\'s'", "\"it's\""},
-      {"'C:\\dir'", "\"C:\\\\dir\""},
-  };
-  for (const auto& [value, expected] : cases)
-    EXPECT_EQ(json({std::string("v=") + value}), std::string("{\"v\": ") + expected + "}") << value;
-}
-
 TEST_F(Compose, MistakesInOverrides) {
   const std::pair<const char*, const char*> cases[] = {
       {"seed", "override 'seed': expected key=value without blanks, such as seed=1"},

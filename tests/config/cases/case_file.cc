@@ -183,8 +183,8 @@ std::string kind_of(const Node& n) {
 }
 
 bool same_number(double a, double b) {
-  if (std::isnan(a) || std::isnan(b)) return std::isnan(a) && std::isnan(b);
-  return a == b || std::abs(a - b) <= 1e-15 * std::max(std::abs(a), std::abs(b));  // the last bit of a range's steps
+  if (!std::isfinite(a - b)) return a == b || (std::isnan(a) && std::isnan(b));
+  return std::abs(a - b) <= 1e-15 * std::max(std::abs(a), std::abs(b));  // the last bit of a range's steps
 }
 
 // Equal with their types: 1, 1.0, '1' and true all differ.
@@ -201,7 +201,10 @@ bool equal(const Node& a, const Node& b) {
   return a.text == b.text;
 }
 
+// RunError: they differ. Of two maps the message shows the first value that differs.
 void expect_equal(const Node& got, const Node& wanted, const std::string& what) {
+  for (const auto& [key, value] : wanted.entries)
+    if (const Node* there = got.find(key)) expect_equal(*there, value, str(what, ": ", key));
   if (!equal(got, wanted)) throw RunError(str(what, " is ", to_json(got), ", expected ", to_json(wanted)));
 }
 

@@ -183,18 +183,6 @@ def disturb_rank(check, who, sent, limit_s, pattern):
 
 
 @case
-def rank_killed(check):
-    """kill -9 of a rank that lmx's own mpirun started"""
-    disturb_rank(check, 1, signal.SIGKILL, 5, r"rank 1 of 3 on host \S+ has ended without a word")
-
-
-@case
-def rank_0_killed(check):
-    """kill -9 of the rank that writes checkpoints"""
-    disturb_rank(check, 0, signal.SIGKILL, 5, r"rank 0 of 3 on host \S+ has ended without a word")
-
-
-@case
 def rank_stopped(check):
     """SIGSTOP of a rank"""
     disturb_rank(check, 2, signal.SIGSTOP, TIMEOUT_S + 5, r"rank 2 of 3 on host \S+ has not answered for 10 s")

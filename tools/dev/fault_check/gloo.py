@@ -84,22 +84,6 @@ ENDED = r"(has ended without a word|SIGKILL)"
 
 
 @case
-def gloo_rank_killed_at_start(check):
-    """kill -9 of a rank as soon as its process exists: it has not met the others"""
-    first = Job(check.folder, check.run(*GLOO, "comm.ranks=3", steps=FEW))
-    first.wait(60)
-    check.require(first.code == 0, first.said()[-600:])
-    for who in (0, 1):
-        traces = Traces(check)
-        job = Job(check.folder, check.run(*GLOO, "comm.ranks=3", "--resume", "auto"), traces.environment)
-        until(lambda: who in job.ranks(), 10)
-        traces.note(job)
-        job.fault = time.monotonic()
-        kill(job.ranks()[who])
-        expect_lost(check, job, traces, who, 5, ENDED)
-
-
-@case
 def gloo_rank_killed_in_collective(check):
     """kill -9 of a rank that waits for another one in an all-gather"""
     disturb(check, 1, kill_inside(moments.COLLECTIVE), 5, ENDED)

@@ -146,33 +146,10 @@ def mixed(check, first, second, pattern):
 
 
 @case
-def recipes_differ(check):
-    """a rank was started with another value"""
-    mixed(check, check.run("comm=mpi"), check.run("comm=mpi", "optimizer.lr=0.5"),
-          r"rank 1 runs another recipe: optimizer.lr is 0.5 there, 0.004 on rank 0")
-
-
-@case
-def plugins_differ(check):
-    """a rank has another build of a plugin"""
-    other = twin(check, "lib/lmx/plugins/sync/allreduce/allreduce.so")
-    mixed(check, check.run("comm=mpi"), [other] + check.run("comm=mpi")[1:], r"rank 1 runs another plugin sync/allreduce: ")
-
-
-@case
 def mpi_plugins_differ(check):
     """a rank has another build of the plugin that exchanges the data for the comparison"""
     other = twin(check, "lib/lmx/plugins/comm/mpi/mpi.so")
     mixed(check, check.run("comm=mpi"), [other] + check.run("comm=mpi")[1:], r"rank 1 runs another plugin comm/mpi: ")
-
-
-@case
-def builds_differ(check):
-    """a rank has another build of lmx"""
-    library = next(f for f in sorted(os.listdir(os.path.dirname(os.path.dirname(check.lmx)) + "/lib"))
-                   if f.startswith("liblmx"))
-    other = twin(check, "lib/" + library)
-    mixed(check, check.run("comm=mpi"), [other] + check.run("comm=mpi")[1:], r"rank 1 runs another build of lmx: ")
 
 
 @case
@@ -190,44 +167,9 @@ def a_rank_does_not_start(check):
 
 
 @case
-def another_number_of_ranks(check):
-    """comm.ranks and mpirun disagree"""
-    expect_refusal(check, mpirun_here(2) + check.run("comm=mpi", "comm.ranks=3"), r"comm\] ranks is 3, and .* started 2")
-
-
-@case
 def mpirun_around_self(check):
     """mpirun around a recipe for one process"""
     expect_refusal(check, mpirun_here(2) + check.run("comm=self"), r"started 2 processes, but the ranks of comm.name=self")
-
-
-@case
-def mpirun_around_virtual(check):
-    """mpirun around a recipe whose ranks are threads"""
-    expect_refusal(check, mpirun_here(2) + check.run("comm=virtual", "comm.ranks=2"),
-                   r"started 2 processes, but the ranks of comm.name=virtual")
-
-
-TORCHRUN = {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2", "GROUP_RANK": "0"}
-
-
-@case
-def torchrun(check):
-    """torchrun's variables, which MPI does not use"""
-    expect_refusal(check, check.run("comm=mpi"), r"started by torchrun", environment=TORCHRUN)
-
-
-@case
-def torchrun_around_self(check):
-    """torchrun around a recipe for one process"""
-    expect_refusal(check, check.run("comm=self"), r"torchrun started 2 processes", environment=TORCHRUN)
-
-
-@case
-def launchers_contradict(check):
-    """variables of two launchers with different numbers"""
-    expect_refusal(check, check.run("comm=mpi"), r"RANK=0 and OMPI_COMM_WORLD_RANK=1 .* contradict",
-                   environment={**TORCHRUN, "OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2"})
 
 
 @case
@@ -237,12 +179,6 @@ def mpich_around_open_mpi(check):
         raise Skipped("needs mpich")
     expect_refusal(check, ["mpiexec.hydra", "-n", "2"] + check.run("comm=mpi"), r"started 2 processes, and MPI sees 1",
                    codes=(1, 2))
-
-
-@case
-def no_mpirun(check):
-    """MPI's library without mpirun"""
-    expect_refusal(check, check.run("comm=mpi", "comm.ranks=2"), r"mpirun, which is not on PATH", environment={"PATH": "/nowhere"})
 
 
 def without_mpi(check):

@@ -3,8 +3,8 @@
 
     python3 tools/dev/parity/case_file.py FILE     prints the cases of a file in this form
 
-The files of a case are written once if other cases have the same ones. Each case is written in flow style, in lines of
-at most 120 columns.
+The files of a case are written once if other cases have the same ones. Files that many cases have among others are in the
+map `shared`, and a case merges them. Each case is written in flow style, in lines of at most 120 columns.
 """
 import re
 import sys
@@ -15,7 +15,6 @@ HEAD = """\
 # Composition cases of lmx's own, in the form of its conformance suite. tools/dev/parity/config_cases.py writes the
 # expectations, which are the results of Hydra 1.3, except for cases with `by: hand`.
 format: 1
-cases:
 """
 COLUMNS = 120
 
@@ -57,9 +56,16 @@ def sequence(brackets, entries):
     return words
 
 
-def lines_of(words):
+def files_words(files, shared):
+    """The words of a case's files. It merges each map of `shared` whose files it has."""
+    merged = [name for name, part in shared.items() if part.items() <= files.items()]
+    words = pieces({path: text for path, text in files.items() if not any(path in shared[name] for name in merged)})
+    return [f"{{<<: [{', '.join('*' + name for name in merged)}],", words[0][1:], *words[1:]] if merged else words
+
+
+def lines_of(words, begin="  -"):
     """The words of an entry of the list, in as few lines as possible."""
-    lines = ["  -"]
+    lines = [begin]
     for word in words:
         if len(lines[-1]) + 1 + len(word) <= COLUMNS:
             lines[-1] += " " + word
@@ -68,13 +74,17 @@ def lines_of(words):
     return lines
 
 
-def text_of(cases):
+def text_of(suite):
     """The whole file. The first case with the same files as others has them with an anchor."""
+    cases, shared = suite["cases"], suite.get("shared", {})
     keys = [tuple(case["files"].items()) for case in cases]
     anchors = {}
-    lines = []
+    lines = ["shared:"] if shared else []
+    for name, files in shared.items():
+        lines += lines_of(pieces(files), f"  {name}: &{name}")
+    lines.append("cases:")
     for case, key in zip(cases, keys):
-        entries = {name: pieces(value) for name, value in case.items()}
+        entries = {name: pieces(value) for name, value in case.items()} | {"files": files_words(case["files"], shared)}
         if key in anchors:
             entries["files"] = [f"*{anchors[key]}"]
         elif keys.count(key) > 1:
@@ -86,4 +96,4 @@ def text_of(cases):
 
 if __name__ == "__main__":
     with open(sys.argv[1], encoding="utf-8") as file:
-        print(text_of(yaml.safe_load(file)["cases"]), end="")
+        print(text_of(yaml.safe_load(file)), end="")

@@ -72,14 +72,14 @@ def expectation(case):
 
 
 def main():
-    cases = yaml.safe_load(CASES.read_text())["cases"]
-    for case in cases:
+    suite = yaml.safe_load(CASES.read_text())
+    for case in suite["cases"]:
         if case.get("by") == "hand":
             continue
         expect = expectation(case)
         if expect != case.get("expect"):  # the order of merged keys differs between runs of OmegaConf
             case["expect"] = expect
-    CASES.write_text(case_file.text_of(cases))
+    CASES.write_text(case_file.text_of(suite))
 
 
 main()
