@@ -50,14 +50,16 @@ inline std::vector<double> values_of(const lmx::Context& ctx, const lmx::Tensor&
   return {read.get().begin(), read.get().end()};
 }
 
-// Equal within a relative tolerance; Inf and NaN must be in the same places.
-inline void expect_close(const std::vector<double>& got, const std::vector<double>& want, double tolerance) {
+// Equal within a tolerance, relative to the `size` of each element; Inf and NaN must be in the same places.
+inline void expect_close(
+    const std::vector<double>& got, const std::vector<double>& want, double tolerance,
+    double (*size)(double) = [](double element) { return 1 + std::abs(element); }) {
   ASSERT_EQ(got.size(), want.size());
   for (size_t i = 0; i < want.size(); ++i) {
     if (!std::isfinite(want[i])) {
       ASSERT_TRUE(std::isnan(want[i]) ? std::isnan(got[i]) : got[i] == want[i]) << got[i] << " at " << i;
     } else {
-      ASSERT_NEAR(got[i], want[i], tolerance * (1 + std::abs(want[i]))) << "element " << i;
+      ASSERT_NEAR(got[i], want[i], tolerance * size(want[i])) << "element " << i;
     }
   }
 }

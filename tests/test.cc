@@ -1,10 +1,31 @@
-// The functions on regular expressions that test.h declares.
+// The functions on child processes and on regular expressions that test.h declares.
 #include "test.h"
 
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <iostream>
 #include <limits>
 #include <regex>
 
 namespace lmx_test {
+
+pid_t start_child(const std::function<int()>& body) {
+  const pid_t child = fork();
+  if (child != 0) return child;
+  try {
+    _exit(body());
+  } catch (const std::exception& e) {
+    std::cerr << e.what() << std::endl;
+  } catch (...) {
+  }
+  _exit(255);
+}
+int exit_code_of(pid_t child) {
+  int status = 0;
+  if (waitpid(child, &status, 0) != child) return -1;
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
 
 std::vector<Match> all_matches(const std::string& text, const std::string& pattern) {
   const std::regex expression(pattern);

@@ -1,11 +1,13 @@
 // For most tests: GoogleTest with its matchers of texts, the folders of the sources and of the build,
-// temporary folders, regular expressions, and the facts of a message.
+// temporary folders, regular expressions, errors, child processes, and the facts of a message.
 #pragma once
 
 #include <gmock/gmock.h>
+#include <sys/types.h>
 
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <ostream>
 #include <string>
 #include <vector>
@@ -58,15 +60,34 @@ NamesMatcher Names(const Facts&... facts) {
   return NamesMatcher(std::move(all));
 }
 
-// The text of the UserError that `call` throws, or "no error".
-template <class Call>
-std::string user_error(const Call& call) {
+// The text of the error of this type that `call` throws, or "no error". Errors of other types are not caught.
+template <class Error, class Call>
+std::string error_of(const Call& call) {
   try {
     call();
-  } catch (const lmx::UserError& e) {
+  } catch (const Error& e) {
     return e.what();
   }
   return "no error";
+}
+template <class Call>
+std::string user_error(const Call& call) {
+  return error_of<lmx::UserError>(call);
+}
+template <class Call>
+std::string run_error(const Call& call) {
+  return error_of<lmx::RunError>(call);
+}
+
+// Starts a process that runs `body`, and ends with what it returns as exit code. An exception of `body` is printed, and
+// the exit code is 255.
+pid_t start_child(const std::function<int()>& body);
+
+// Waits for the process to end. Returns its exit code, 128 plus the signal that has ended it, or -1 if there is none.
+int exit_code_of(pid_t child);
+
+inline int in_child(const std::function<int()>& body) {
+  return exit_code_of(start_child(body));
 }
 
 // Regular expressions (ECMAScript). Tests use these functions, because each file that uses std::regex itself takes

@@ -42,7 +42,7 @@ set(lmx_full
   "train emulated.scrambled.Workers.(MoreRanksThanSequences|StalenessIsThatOfTheDelays|AReplayGivesTheSameBits)$"
   "train emulated.scrambled.Pairs.(StopsWhenValidationSaysSo|MeasuredTimesStayWithTheRun|AMixResumesToTheBitWithinAnEpoch)$"
   # Two of the three strategies that the check `mean` of lmx plugins check finds; the third one stays.
-  "cli All/Mutants.FailTheirCheckAlone/top_k_[12]$"
+  "cli All/Faults.FailTheirCheckAlone/top_k_[12]$"
   "train emulated.scrambled.Fp16.(OverflowsRecoversAndComesOutAsFp32|ResidualsFollowTheScaleExactly)$"
 )
 

@@ -10,6 +10,7 @@
 #include <filesystem>
 
 #include "lmx/error.h"
+#include "lmx/log.h"
 
 namespace lmx {
 
@@ -118,6 +119,12 @@ OutputFile::~OutputFile() {
   if (descriptor_ >= 0) ::close(descriptor_);
 }
 
+std::string OutputFile::keep_part() {
+  if (temporary_.empty() || lseek(descriptor_, 0, SEEK_CUR) == 0) return "";
+  target_ += ".part";
+  close();
+  return target_;
+}
 void OutputFile::fail(const char* what) const {
   throw RunError(
       str("[data] cannot ", what, " ", path_ == "-" ? "standard output" : path_, ": ", std::strerror(errno)));
@@ -158,6 +165,17 @@ void write_file(const std::string& path, std::string_view text) {
   OutputFile file(path);
   file.write(text);
   file.close();
+}
+
+void write_lines(OutputFile& out, const std::function<void()>& body) {
+  try {
+    body();
+  } catch (const UserError&) {
+    const std::string part = out.keep_part();
+    if (!part.empty()) log_warn(str("[data] the lines before the error are in ", part));
+    throw;
+  }
+  out.close();
 }
 
 void sync_directory(const std::string& path) {

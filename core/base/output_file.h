@@ -30,6 +30,9 @@ class OutputFile {
   void write_at(const void* bytes, size_t size, int64_t position);  // not for devices and FIFOs
   void sync();   // the content is on the disk; for two files that appear together
   void close();  // the file is on the disk under its name
+  // The content so far is on the disk as `FILE.part`, whose name is returned; "" if there is no content, or if it went
+  // where it belongs already.
+  std::string keep_part();
 
  private:
   void create_temporary();
@@ -41,6 +44,11 @@ class OutputFile {
 };
 
 void write_file(const std::string& path, std::string_view text);  // the same for a whole text
+
+// Runs `body`, which writes lines to `out`, and closes `out`. If a UserError ends it, such as a line that cannot be
+// read, nothing appears under the file's name, but the lines before the error, which may be hours of work, stay in
+// `FILE.part`. A warning says so.
+void write_lines(OutputFile& out, const std::function<void()>& body);
 
 // The file or folder in which a process writes until the content is complete: `target.tmp-0`, or the next number that
 // is free. The names are numbered, so that leftovers are found without reading the folder, which may hold thousands of

@@ -6,7 +6,6 @@
 
 #include "lmx/device_comm.h"
 #include "lmx/error.h"
-#include "lmx/parallel.h"
 
 namespace lmx::comm {
 namespace {

@@ -1,6 +1,5 @@
 // The nodes of ranks, and the parts of a group that they define.
 #include <map>
-#include <numeric>
 
 #include "comm/part.h"
 #include "lmx/error.h"

@@ -218,10 +218,6 @@ Node full_data_config(const Node& data) {
   return full;
 }
 
-}  // namespace lmx
-
-namespace lmx {
-
 component::Described component::data_kinds() {
   return {{"text", describe_config<TextConfig>()},
           {"parallel", describe_config<ParallelConfig>()},

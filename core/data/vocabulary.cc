@@ -131,9 +131,6 @@ Vocabulary Vocabulary::load(const std::string& path) {
   return Vocabulary(std::move(entries));
 }
 
-}  // namespace lmx
-
-namespace lmx {
 namespace {
 
 constexpr size_t kFirstSlots = 1 << 12;

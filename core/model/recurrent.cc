@@ -4,7 +4,6 @@
 
 #include "lmx/array_ops.h"
 #include "lmx/error.h"
-#include "lmx/matmul.h"
 #include "lmx/operand.h"
 #include "lmx/ops.h"
 #include "tensor/planned_products.h"

@@ -79,22 +79,36 @@ void initialise(Tensor& t, const Init& init, RandomKey key) {
   }
 }
 
-Var& ParameterStore::add(Context& ctx, const ParameterSpec& spec, RandomKey key) {
-  if (entries_.contains(spec.name)) throw UserError(str("[model] two parameters are named '", spec.name, "'"));
+namespace {
+
+void check(const ParameterSpec& spec) {
   if (spec.shape.numel() <= 0)
     throw UserError(str("[model] parameter '", spec.name, "' has an empty shape ", spec.shape));
   if (!spec.parts.empty() && std::accumulate(spec.parts.begin(), spec.parts.end(), int64_t{0}) != spec.shape[0])
     throw UserError(
         str("[model] the parts of parameter '", spec.name, "' do not add up to its ", spec.shape[0], " rows"));
+}
+
+}  // namespace
+
+Var& ParameterStore::add(Context& ctx, const ParameterSpec& spec, RandomKey key) {
+  check(spec);
   const DType type = ctx.compute == DType::f64 ? DType::f64 : DType::f32;
   // The host computes the values, which are then the same on every device.
   const bool here = ctx.device.kind == Device::Kind::cpu || ctx.device.counts;
   const auto& memory = here ? ctx.allocator : ctx.host;
   Tensor value = Tensor::empty(memory, spec.shape, type, MemClass::parameters);
   initialise(value, spec.init, key.fold(spec.name));
-  value = ctx.upload(value);
+  return add(spec, ctx.upload(value));
+}
+
+Var& ParameterStore::add(const ParameterSpec& spec, Tensor value) {
+  check(spec);
+  LMX_CHECK(value.shape() == spec.shape, spec.name, " ", spec.shape, " with a value ", value.shape());
+  const auto [at, fresh] = entries_.emplace(spec.name, Entry{spec, Var(std::move(value), !spec.frozen, spec.name)});
+  if (!fresh) throw UserError(str("[model] two parameters are named '", spec.name, "'"));
   order_.push_back(spec.name);
-  return entries_.emplace(spec.name, Entry{spec, Var(std::move(value), !spec.frozen, spec.name)}).first->second.var;
+  return at->second.var;
 }
 
 const Var& ParameterStore::at(const std::string& name) const {

@@ -1,5 +1,7 @@
 #include "nn/state_dict.h"
 
+#include <utility>
+
 #include "backend/cuda.h"
 #include "lmx/error.h"
 
@@ -20,7 +22,7 @@ void load_parameters(ParameterStore& params, const StateDict& values, const std:
     if (found->second.shape() != var.shape() || found->second.dtype() != var.value().dtype())
       throw UserError(str("[resume] parameter ", name, " is ", describe(found->second), " in ", from, " and ",
                           describe(var.value()), " in this recipe; resume with the recipe and overrides of that run"));
-    copy_values(var.value(), found->second);
+    if (std::as_const(var).value().raw() != found->second.raw()) copy_values(var.value(), found->second);
     var.changed();
   }
   for (const auto& [name, t] : values)

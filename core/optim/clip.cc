@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <tuple>
-#include <utility>
 
 #include "config/messages.h"
 #include "lmx/error.h"
@@ -135,15 +134,6 @@ ClipResult GradientMeasure::result() const {
 ClipResult measure_gradients(Context& ctx, const ParameterStore& params, const std::vector<ClipRule>& rules,
                              double unscale) {
   return GradientMeasure(ctx, params, rules, unscale).result();
-}
-
-ClipResult clip_gradients(Context& ctx, ParameterStore& params, const std::vector<ClipRule>& rules) {
-  ClipResult result = measure_gradients(ctx, params, rules);
-  for (const auto& [name, factor] : result.factors) {
-    Tensor t = values(params.at(name).grad(), name);
-    ops::scale_in_place(ctx, t, factor);
-  }
-  return result;
 }
 
 }  // namespace lmx

@@ -13,7 +13,6 @@
 #include <deque>
 #include <filesystem>
 #include <fstream>
-#include <memory>
 #include <mutex>
 #include <new>
 #include <sstream>

@@ -18,10 +18,6 @@ double default_max_loss(int64_t vocab_size) {
   return std::log(static_cast<double>(vocab_size)) + kLossMargin;
 }
 
-}  // namespace lmx
-
-namespace lmx {
-
 void mark_frozen(std::vector<ParameterSpec>& specs, const InitConfig& init) {
   if (init.freeze.empty()) return;
   const std::vector<std::string> frozen = ParamPattern(init.freeze, init.freeze_place).select(names_of(specs));

@@ -132,11 +132,7 @@ Recipe read_recipe(const Node& composed, const std::string& name);
 // The composed tree with all defaults, as config.yaml records it.
 Node full_recipe(const Node& composed, const std::string& name);
 
-}  // namespace lmx
-
 // A recipe that has been read and checked once.
-
-namespace lmx {
 
 struct CheckedRecipe {
   Recipe given;

@@ -6,7 +6,6 @@
 #include <sstream>
 #include <vector>
 
-#include "base/text.h"
 #include "config/messages.h"
 #include "lmx/error.h"
 

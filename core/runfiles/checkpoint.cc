@@ -8,10 +8,10 @@
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
-#include <cstring>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "backend/cuda.h"
 #include "base/files.h"
 #include "base/output_file.h"
 
@@ -23,7 +23,6 @@ using Json = nlohmann::json;
 
 constexpr int kFormat = 1;
 constexpr const char* kFiles[] = {"model.safetensors", "train_state.safetensors"};
-constexpr const char* kAdvice = "; remove that folder to fall back to the checkpoint before it";
 
 std::string rank_file(size_t rank) {
   return str("rank-", rank, ".safetensors");
@@ -46,8 +45,18 @@ std::string state_json(const std::string& folder, const std::map<std::string, st
   return state.dump(1) + "\n";
 }
 
+// The advice at the end of a message about this file. It tells the user to remove a checkpoint only if there is one
+// before it, and nothing else ever.
+std::string advice(const std::string& path) {
+  const std::string folder = checkpoint_around(path);
+  if (folder.empty()) return "";
+  const std::vector<CheckpointInfo> all = list_checkpoints(fs::path(folder).parent_path().parent_path().string());
+  return !all.empty() && all.front().folder != folder ? "; remove that folder to fall back to the checkpoint before it"
+                                                      : "";
+}
+
 [[noreturn]] void damaged(const std::string& path, const std::string& why) {
-  throw UserError(str("[checkpoint] ", path, " is damaged: ", why, kAdvice));
+  throw UserError(str("[checkpoint] ", path, " is damaged: ", why, advice(path)));
 }
 
 // Rejects values nested deeper than lmx writes while it reads them: the function that writes them again is recursive.
@@ -61,7 +70,9 @@ Json parse_state(const std::string& path) {
 }
 
 Json read_state(const std::string& path) {
-  if (!fs::exists(path)) throw UserError(str("[checkpoint] ", path, " is missing", kAdvice));
+  if (!fs::exists(path))
+    throw UserError(str("[checkpoint] ", path, " is missing: ", fs::path(path).parent_path().string(),
+                        " is no checkpoint; those of a run are in RUN/checkpoints"));
   Json state = parse_state(path);
   if (!state.is_object() || !state.contains("sha256")) damaged(path, "it is no JSON object with a hash");
   const Json hash = state["sha256"];
@@ -83,7 +94,7 @@ std::map<std::string, std::string> numbers_of(const Json& state, const std::stri
 
 void verify_file(const std::string& folder, const std::string& name, const Json& files) {
   const std::string path = folder + "/" + name;
-  if (!fs::exists(path)) throw UserError(str("[checkpoint] ", path, " is missing", kAdvice));
+  if (!fs::exists(path)) throw UserError(str("[checkpoint] ", path, " is missing", advice(path)));
   const auto size = fs::file_size(path);
   const Json& expected = files.at(name).at("bytes");
   if (expected != size) damaged(path, str("it has ", size, " bytes, written were ", expected.dump()));
@@ -182,31 +193,34 @@ size_t ranks_of(const Json& state, const std::string& path) {
   return count;
 }
 
-// Loads everything except the ranks' files. Verifies the ranks' files for which `wanted` returns true. `ranks` of the
-// result has one empty entry for each of these files.
-TrainState load_common(const std::string& folder, const std::shared_ptr<Allocator>& allocator,
-                       const std::function<bool(size_t rank, size_t ranks)>& wanted) {
+// Reads state.json, and verifies the files for whose names `wanted` returns true. `ranks` of the result has one empty
+// entry for each rank's file.
+TrainState load_numbers(const std::string& folder,
+                        const std::function<bool(const std::string& name, size_t ranks)>& wanted) {
   const std::string path = folder + "/state.json";
   const Json state = read_state(path);
   TrainState out;
   out.numbers = numbers_of(state, path);
   try {
     out.ranks.resize(ranks_of(state, path));
-    for (const std::string& name : files_of(0)) verify_file(folder, name, state.at("files"));
-    for (size_t r = 0; r < out.ranks.size(); ++r)
-      if (wanted(r, out.ranks.size())) verify_file(folder, rank_file(r), state.at("files"));
+    for (const std::string& name : files_of(out.ranks.size()))
+      if (wanted(name, out.ranks.size())) verify_file(folder, name, state.at("files"));
   } catch (const Json::exception& e) {
     damaged(path, e.what());
   }
+  return out;
+}
+
+void load_common(TrainState& out, const std::string& folder, const std::shared_ptr<Allocator>& allocator) {
   out.model = load_safetensors(folder + "/" + kFiles[0], allocator);
   out.train = load_safetensors(folder + "/" + kFiles[1], allocator);
-  return out;
 }
 
 }  // namespace
 
 TrainState load_checkpoint(const std::string& folder, const std::shared_ptr<Allocator>& allocator) {
-  TrainState out = load_common(folder, allocator, [](size_t, size_t) { return true; });
+  TrainState out = load_numbers(folder, [](const std::string&, size_t) { return true; });
+  load_common(out, folder, allocator);
   for (size_t r = 0; r < out.ranks.size(); ++r) out.ranks[r] = load_safetensors(folder + "/" + rank_file(r), allocator);
   return out;
 }
@@ -214,16 +228,29 @@ TrainState load_checkpoint(const std::string& folder, const std::shared_ptr<Allo
 TrainState load_checkpoint_of(const std::string& folder, const std::shared_ptr<Allocator>& allocator, int rank,
                               int ranks) {
   const auto own = static_cast<size_t>(rank);
-  TrainState out = load_common(folder, allocator, [&](size_t r, size_t there) {
-    return rank == 0 || (r == own && there == static_cast<size_t>(ranks));
+  TrainState out = load_numbers(folder, [&](const std::string& name, size_t there) {
+    const bool common = std::find(std::begin(kFiles), std::end(kFiles), name) != std::end(kFiles);
+    return rank == 0 || common || (name == rank_file(own) && there == static_cast<size_t>(ranks));
   });
-  if (rank < 0) return out;
+  load_common(out, folder, allocator);
   const bool as_many = out.ranks.size() == static_cast<size_t>(ranks);
   for (size_t r = 0; r < out.ranks.size(); ++r) {
     const std::string file = folder + "/" + rank_file(r);
     if (as_many && r == own) out.ranks[r] = load_safetensors(file, allocator);
     if (!as_many) out.ranks[r] = map_safetensors(file, allocator);
   }
+  return out;
+}
+
+TrainState load_model(const std::string& folder, const std::shared_ptr<Allocator>& allocator,
+                      const std::string& prefix) {
+  TrainState out = load_numbers(folder, [](const std::string& name, size_t) { return name == kFiles[0]; });
+  out.model = load_safetensors(folder + "/" + kFiles[0], allocator);
+  const StateDict mapped = map_safetensors(folder + "/" + kFiles[1], allocator);
+  auto at = mapped.lower_bound(prefix);
+  const auto needed = [&] { return at != mapped.end() && at->first.starts_with(prefix); };
+  if (needed()) load_numbers(folder, [](const std::string& name, size_t) { return name == kFiles[1]; });
+  for (; needed(); ++at) out.train.emplace(at->first, copy_to(at->second, allocator));
   return out;
 }
 

@@ -39,10 +39,14 @@ std::string finish_checkpoint(const std::string& run_dir, int64_t step, const Tr
 TrainState load_checkpoint(const std::string& folder, const std::shared_ptr<Allocator>& allocator);
 // Loads a checkpoint for rank `rank` of `ranks` processes. If the checkpoint has the same number of ranks, only the
 // rank's own file is read, and the other entries of `ranks` stay empty. Otherwise all files are mapped, and use memory
-// only while they are accessed. Only rank 0 verifies the files of other ranks. `rank` -1 reads none of the ranks'
-// files.
+// only while they are accessed. Only rank 0 verifies the files of other ranks.
 TrainState load_checkpoint_of(const std::string& folder, const std::shared_ptr<Allocator>& allocator, int rank,
                               int ranks);
+// Loads the parameters, to use the model and not to train it. `train` of the result has only the tensors whose names
+// begin with `prefix`. If there are none, the training state, which can be larger than the model, is neither read nor
+// verified.
+TrainState load_model(const std::string& folder, const std::shared_ptr<Allocator>& allocator,
+                      const std::string& prefix);
 // Returns only the `numbers`, read and verified without the tensors.
 std::map<std::string, std::string> checkpoint_numbers(const std::string& folder);
 // Complete checkpoints of a run, by ascending step. Unfinished temporary folders are skipped.

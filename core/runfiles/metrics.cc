@@ -14,7 +14,6 @@
 #include "base/json_object.h"
 #include "base/output_file.h"
 #include "lmx/error.h"
-#include "runfiles/checkpoint.h"
 
 namespace lmx {
 namespace {

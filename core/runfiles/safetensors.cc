@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cctype>
 #include <cerrno>
@@ -45,12 +46,15 @@ std::string upper(std::string_view text) {
   return out;
 }
 
-// Tensor names are keys at depth 1. JSON would silently use the later of two equal names.
+// JSON would silently use the later of two equal names, and end at a NUL byte.
 Json parse_header(const std::string& text, const std::string& path) {
-  std::set<std::string> names;
+  if (text.find('\0') != std::string::npos) damaged_file(path, "its header is no JSON");
+  std::array<std::set<std::string>, kMaxDepth + 2> names;  // of the object that is open at each depth
   const auto check = [&](int depth, Json::parse_event_t event, Json& value) {
     if (depth > kMaxDepth) damaged_file(path, "its header is nested too deeply");
-    if (event == Json::parse_event_t::key && depth == 1 && !names.insert(value.get<std::string>()).second)
+    const auto level = static_cast<size_t>(depth);
+    if (event == Json::parse_event_t::object_start) names[level + 1].clear();
+    if (event == Json::parse_event_t::key && !names[level].insert(value.get<std::string>()).second)
       damaged_file(path, str("its header names '", value.get<std::string>(), "' twice"));
     return true;
   };
@@ -65,9 +69,14 @@ Json parse_header(const std::string& text, const std::string& path) {
 
 DType read_type(const Json& value, const std::string& name, const std::string& path) {
   const std::string text = value.is_string() ? value.get<std::string>() : value.dump();
-  for (const DType t : {DType::f64, DType::f32, DType::bf16, DType::f16, DType::i32, DType::i64, DType::u8})
-    if (upper(name_of(t)) == text) return t;
-  damaged_file(path, str("tensor '", name, "' has the type ", text, ", which lmx does not read"));
+  std::string known;
+  for (const DType t : {DType::f64, DType::f32, DType::bf16, DType::f16, DType::i32, DType::i64, DType::u8}) {
+    const std::string own = upper(name_of(t));
+    if (own == text) return t;
+    known += str(known.empty() ? "" : ", ", own);
+  }
+  throw UserError(
+      str("[checkpoint] tensor '", name, "' of ", path, " has the type ", text, "; lmx reads the types ", known));
 }
 
 // Non-negative sizes whose product fits into 64 bits; at most Shape::kMaxRank of them.

@@ -3,11 +3,9 @@
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
-#include <string_view>
 
 #include "base/text.h"
 #include "lmx/error.h"
-#include "recipe/components.h"
 
 namespace lmx {
 namespace {

@@ -19,9 +19,6 @@ void UnitBytes::add(const std::vector<LedgerEntry>& lines, size_t from) {
   }
 }
 
-}  // namespace lmx
-
-namespace lmx {
 namespace {
 
 using Moment = UnitQueue::Moment;

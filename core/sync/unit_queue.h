@@ -51,10 +51,6 @@ struct UnitTime {
   bool after_update = false;  // values are exchanged, not gradients
 };
 
-}  // namespace lmx
-
-namespace lmx {
-
 // Runs jobs in the order of post(): on a separate thread or, without one, in drain(). Virtual ranks use no thread: a
 // rank that waits for others in the middle of its backward would keep its activations in memory during the wait.
 //

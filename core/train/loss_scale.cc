@@ -1,12 +1,10 @@
 #include "train/loss_scale.h"
 
 #include <algorithm>
-#include <cmath>
 #include <vector>
 
 #include "base/text.h"
 #include "lmx/error.h"
-#include "runfiles/metrics.h"
 
 namespace lmx {
 

@@ -5,20 +5,16 @@
 #include <filesystem>
 
 #include "base/files.h"
-#include "base/text.h"
 #include "lmx/error.h"
 #include "lmx/log.h"
 #include "lmx/matmul.h"
 #include "lmx/model.h"
 #include "lmx/plugin.h"
 #include "lmx/shard_strategy.h"
-#include "nn/state_dict.h"
 #include "recipe/choices.h"
 #include "recipe/optimizer.h"
 #include "recipe/planned_batcher.h"
 #include "recipe/sync_rules.h"
-#include "runfiles/checkpoint.h"
-#include "runfiles/vocabulary_mark.h"
 #include "train/evaluate.h"
 
 namespace lmx {

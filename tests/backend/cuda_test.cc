@@ -12,12 +12,7 @@ namespace {
 TEST(Cuda, WithoutADeviceTheMessageSaysSo) {
   if (load_cuda() > 0) GTEST_SKIP() << "a CUDA device answers";
   EXPECT_EQ(load_cuda(), 0);
-  try {
-    cuda_device(0);
-    FAIL();
-  } catch (const UserError& e) {
-    EXPECT_STREQ(e.what(), "[cuda] no device cuda:0; 0 answer");
-  }
+  EXPECT_EQ(lmx_test::user_error([] { cuda_device(0); }), "[cuda] no device cuda:0; 0 answer");
 }
 
 TEST(Cuda, CopyOnTheHostWorksWithoutCuda) {
@@ -130,12 +125,8 @@ TEST_F(CudaMemory, TallMatricesAreTransposed) {
 }
 
 TEST_F(CudaMemory, MoreThanTheDeviceHasIsOneError) {
-  try {
-    ctx_.empty({int64_t{1} << 40});
-    FAIL();
-  } catch (const RunError& e) {
-    EXPECT_THAT(e.what(), lmx_test::Names("cuda:0", "4.4 TB (activations)", "the device has "));
-  }
+  EXPECT_THAT(lmx_test::run_error([&] { ctx_.empty({int64_t{1} << 40}); }),
+              lmx_test::Names("cuda:0", "4.4 TB (activations)", "the device has "));
 }
 
 class CudaGemm : public testing::TestWithParam<std::tuple<DType, bool, bool>> {

@@ -1,7 +1,5 @@
 #include "lmx/matmul.h"
 
-#include <gtest/gtest.h>
-
 #include <cstring>
 
 #include "backend/gemm_kernel.h"
@@ -10,9 +8,13 @@
 #include "lmx/kernels.h"
 #include "lmx/parallel.h"
 #include "lmx/parameters.h"
+#include "test.h"
 
 namespace lmx {
 namespace {
+
+using lmx_test::run_error;
+using lmx_test::user_error;
 
 Tensor random(Context& ctx, Shape shape, uint64_t seed, DType type = DType::f32) {
   Tensor t = ctx.empty(shape);
@@ -205,18 +207,10 @@ TEST(Matmul, ErrorsNameShapesAndReason) {
   Context ctx;
   const Tensor a = ctx.zeros({4, 5}), b = ctx.zeros({4, 7});
   Tensor c = ctx.zeros({4, 7});
-  try {
-    gemm(ctx, a, false, b, false, c);
-    FAIL();
-  } catch (const UserError& e) {
-    EXPECT_STREQ(e.what(), "[matmul] a (4, 5) f32 x b (4, 7) f32: inner sizes 5 and 4 differ");
-  }
-  try {
-    gemm(ctx, a, true, b, false, c);
-    FAIL();
-  } catch (const UserError& e) {
-    EXPECT_STREQ(e.what(), "[matmul] a (4, 5) f32 transposed x b (4, 7) f32: the product is (5, 7), the output (4, 7)");
-  }
+  EXPECT_EQ(user_error([&] { gemm(ctx, a, false, b, false, c); }),
+            "[matmul] a (4, 5) f32 x b (4, 7) f32: inner sizes 5 and 4 differ");
+  EXPECT_EQ(user_error([&] { gemm(ctx, a, true, b, false, c); }),
+            "[matmul] a (4, 5) f32 transposed x b (4, 7) f32: the product is (5, 7), the output (4, 7)");
   EXPECT_THROW(gemm(ctx, a, true, b.to(DType::bf16), false, c), UserError);
 }
 
@@ -251,12 +245,9 @@ TEST(Matmul, EmptyInnerSizeGivesZero) {
 }
 
 TEST(Kernels, AMissingOneSaysWhich) {
-  try {
-    find_kernel<lmx::Gemm<int64_t>>(Device{Device::Kind::cuda, 0});
-    FAIL();
-  } catch (const UserError& e) {
-    EXPECT_STREQ(e.what(), "[gemm] no CUDA kernel for i64 in this build (input on cuda:0)");
-  }
+  const Device cuda{Device::Kind::cuda, 0};
+  EXPECT_EQ(user_error([&] { find_kernel<lmx::Gemm<int64_t>>(cuda); }),
+            "[gemm] no CUDA kernel for i64 in this build (input on cuda:0)");
 }
 
 TEST(Parallel, SumOfSquaresDoesNotDependOnThreads) {
@@ -289,16 +280,6 @@ TEST(Transposed, EveryTypeAndSize) {
 }
 
 // What oneDNN throws comes out as lmx's own errors, with the shapes.
-
-template <class Call>
-std::string run_error(Call&& call) {
-  try {
-    call();
-  } catch (const RunError& e) {
-    return e.what();
-  }
-  return "no RunError";
-}
 
 TEST(OneDnn, ErrorsAreRunErrorsThatNameTheOperation) {
   const auto what = [] { return std::string("multiply (2, 3) by (3, 4) f32"); };

@@ -7,7 +7,6 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -55,6 +54,14 @@ class Outputs : public testing::Test {
     std::sort(all.begin(), all.end());
     return all;
   }
+  // Leaves temporary files of `out`, as a process that was killed while it wrote.
+  void leave_files(int count) const {
+    const auto write = [&] {
+      for (int i = 0; i < count; ++i) new OutputFile(path("out"));  // never destroyed
+      return 0;
+    };
+    EXPECT_EQ(in_child(write), 0);
+  }
 
   const TempFolder folder_;
 };
@@ -78,12 +85,7 @@ TEST_F(Outputs, AnInputIsIntactUntilTheEnd) {
 }
 
 TEST_F(Outputs, AFolderIsNoInput) {
-  try {
-    lmx::read_file(path(""));
-    FAIL() << "no error";
-  } catch (const lmx::UserError& e) {
-    EXPECT_THAT(e.what(), testing::HasSubstr("it is a folder"));
-  }
+  EXPECT_THAT(user_error([&] { lmx::read_file(path("")); }), HasSubstr("it is a folder"));
 }
 
 TEST_F(Outputs, NothingAppearsWithoutClose) {
@@ -136,17 +138,14 @@ TEST_F(Outputs, AFileWithoutANameIsWrittenTo) {
 
 // `lmx translate RUN --output /dev/stdout > file` adds to what the shell's file contains.
 TEST_F(Outputs, TheFileOfStandardOutputGetsTheBytes) {
-  const pid_t child = fork();
-  if (child == 0) {
-    if (!std::freopen(path("out").c_str(), "w", stdout)) _exit(1);
+  const auto write_three = [&] {
+    if (!std::freopen(path("out").c_str(), "w", stdout)) return 1;
     static_cast<void>(!write(STDOUT_FILENO, "first ", 6));
     lmx::write_file("/dev/stdout", "second ");
     lmx::write_file("-", "third");
-    _exit(0);
-  }
-  int status = 0;
-  waitpid(child, &status, 0);
-  EXPECT_EQ(status, 0);
+    return 0;
+  };
+  EXPECT_EQ(in_child(write_three), 0);
   EXPECT_EQ(lmx::read_file(path("out")), "first second third");
 }
 
@@ -166,12 +165,7 @@ TEST_F(Outputs, TheUmaskDecidesAndAFileKeepsItsPermissions) {
 // A process that was killed while it wrote leaves its temporary file. The next one that writes the file removes it, but
 // neither that of a process that still writes nor what has another type.
 TEST_F(Outputs, LeftoversOfDeadProcessesAreRemoved) {
-  const pid_t child = fork();
-  if (child == 0) {
-    new OutputFile(path("out"));  // never destroyed
-    _exit(0);
-  }
-  waitpid(child, nullptr, 0);
+  leave_files(1);
   ASSERT_EQ(names().size(), 1u);
   EXPECT_THAT(names()[0], StartsWith("out.tmp-"));
   folder_.write("victim", "intact");
@@ -188,12 +182,7 @@ TEST_F(Outputs, LeftoversOfDeadProcessesAreRemoved) {
 }
 
 TEST_F(Outputs, LeftoversOfSeveralProcessesAreRemovedTogether) {
-  const pid_t child = fork();
-  if (child == 0) {
-    for (int i = 0; i < 3; ++i) new OutputFile(path("out"));  // never destroyed
-    _exit(0);
-  }
-  waitpid(child, nullptr, 0);
+  leave_files(3);
   ASSERT_EQ(names().size(), 3u);
   lmx::write_file(path("out"), "done");
   EXPECT_EQ(names(), std::vector<std::string>{"out"});
@@ -291,15 +280,13 @@ TEST_F(Locks, AHolderThatEndsSoonIsWaitedFor) {
 TEST_F(Locks, AKilledHolderHoldsNothing) {
   int ready[2];
   ASSERT_EQ(pipe(ready), 0);
-  const pid_t child = fork();
-  if (child == 0) {
+  const pid_t child = start_child([&] {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     FileLock lock(path(), "[test] ");
     const char taken = lock.take();
-    if (write(ready[1], &taken, 1) != 1) _exit(1);
-    pause();
-    _exit(0);
-  }
+    if (write(ready[1], &taken, 1) == 1) pause();
+    return 1;
+  });
   close(ready[1]);
   char taken = 0;
   ASSERT_EQ(read(ready[0], &taken, 1), 1);
@@ -309,18 +296,14 @@ TEST_F(Locks, AKilledHolderHoldsNothing) {
   FileLock next(path(), "[test] ");
   next.wait();
   EXPECT_TRUE(FileLock::is_held(path()));
-  waitpid(child, nullptr, 0);
+  EXPECT_EQ(exit_code_of(child), 128 + SIGKILL);
   close(ready[0]);
 }
 
 TEST_F(Locks, AFolderThatIsNotThere) {
-  try {
-    FileLock lock(folder_.path("none/.lock"), "[test] ");
-    FAIL();
-  } catch (const lmx::RunError& e) {
-    EXPECT_STREQ(e.what(),
-                 ("[test] cannot write " + folder_.path("none/.lock") + ": No such file or directory").c_str());
-  }
+  const std::string path = folder_.path("none/.lock");
+  EXPECT_EQ(run_error([&] { FileLock lock(path, "[test] "); }),
+            "[test] cannot write " + path + ": No such file or directory");
 }
 
 }  // namespace

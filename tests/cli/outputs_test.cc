@@ -30,6 +30,7 @@ struct HelpOption {
 struct HelpPage {
   Words command;
   std::vector<HelpOption> files;  // options whose values are files, and all arguments
+  Words valued;                   // every option that takes a value
 };
 
 bool names_files(const std::string& value) {
@@ -41,7 +42,7 @@ void collect(const Words& above, std::vector<HelpPage>& pages) {
   Words words = above;
   words.push_back("--help");
   std::istringstream lines(run_lmx(words).out);
-  HelpPage page{above, {}};
+  HelpPage page{above, {}, {}};
   std::string heading;
   for (std::string line; std::getline(lines, line);) {
     if (!line.starts_with(" ") && line.ends_with(":")) heading = line;
@@ -53,7 +54,10 @@ void collect(const Words& above, std::vector<HelpPage>& pages) {
       collect(words, pages);
     }
     if (heading == "Arguments:") page.files.push_back({name.substr(0, name.find('=')), true});
-    if (heading == "Options:" && columns >> value && names_files(value.substr(0, value.find('='))))
+    const bool valued = heading == "Options:" && columns >> value && line.starts_with("  " + name + " " + value);
+    if (valued && !value.starts_with("[") && value != "Excludes:")
+      page.valued.push_back(name.substr(0, name.find(',')));
+    if (valued && names_files(value.substr(0, value.find('='))))
       page.files.push_back({name.substr(0, name.find(',')), false});
   }
   pages.push_back(page);
@@ -134,6 +138,30 @@ TEST_F(CommandOutputs, EveryOutputIsCompared) {
   }
   EXPECT_GE(outputs, 20);
   EXPECT_GE(pairs, 30);
+}
+
+// An empty value is that of a shell variable that is not set. It never means that the option is absent, or 0.
+TEST_F(CommandOutputs, EveryOptionRefusesAnEmptyValue) {
+  const std::set<std::string> may_be_empty{"--prompt"};
+  int options = 0;
+  for (const HelpPage& page : help_pages()) {
+    for (const std::string& option : page.valued) {
+      if (may_be_empty.contains(option)) continue;
+      ++options;
+      Words words = line(page, {});
+      words.insert(words.begin() + static_cast<std::ptrdiff_t>(page.command.size()), {option, ""});
+      expect_refused(words, Names(option + ": the value is empty"));
+    }
+  }
+  EXPECT_GE(options, 150);
+}
+
+TEST_F(CommandOutputs, NumbersAreFiniteAndHave64Bits) {
+  const Words filter{"data", "filter", "--source", "a", "--target", "b", "--out-source", "c", "--out-target", "d"};
+  for (const char* text : {"nan", "inf", "-inf", "1e999"})
+    EXPECT_THAT(run_lmx(joined(filter, {"--max-ratio", text})), Refuses("--max-ratio: ", text)) << text;
+  for (const char* text : {"9223372036854775808", "-99999999999999999999"})
+    EXPECT_THAT(run_lmx({"generate", "none", "--seed", text}), Refuses("--seed: ", text)) << text;
 }
 
 TEST_F(CommandOutputs, AnInputHasManyNames) {

@@ -166,7 +166,7 @@ TEST_F(Described, AStrippedLibraryIsTheSame) {
 TEST_F(Described, ADescriptionOfAnotherLibraryCountsForNothing) {
   const std::string text = read_file(description());
   for (const char* key : {"library", "core"}) {
-    const std::string other = replaced(text, str(key, " = \"[0-9a-f]{4}"), str(key, " = \"...."));
+    const std::string other = replaced(text, lmx::str(key, " = \"[0-9a-f]{4}"), lmx::str(key, " = \"...."));
     ASSERT_NE(other, text) << text;
     std::ofstream(description()) << other;
     expect_answers(true);

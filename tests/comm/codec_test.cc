@@ -307,13 +307,8 @@ TEST(Health, ReadsBackFromARecord) {
 }
 
 TEST(CodecConfig, Messages) {
-  const auto refused = [](const std::string& yaml) -> std::string {
-    try {
-      read_config<CodecConfig>(parse_yaml(yaml, "r.yaml"), "sync.all.codec");
-    } catch (const UserError& e) {
-      return e.what();
-    }
-    return "";
+  const auto refused = [](const std::string& yaml) {
+    return user_error([&] { read_config<CodecConfig>(parse_yaml(yaml, "r.yaml"), "sync.all.codec"); });
   };
   EXPECT_THAT(refused("kind: fp61"), Names("sync.all.codec.kind", "fp16"));
   EXPECT_THAT(refused("scale: 0"), Names("sync.all.codec.scale"));

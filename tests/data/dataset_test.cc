@@ -1,7 +1,6 @@
 // data: {name: text} from the recipe to mapped tokens: cache, damage, two processes at once, corpora, messages.
 #include <fcntl.h>
 #include <sys/file.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -120,22 +119,12 @@ TEST_F(TextData, FullDiskIsARunErrorAndLeavesNothing) {
 
 TEST_F(TextData, TwoProcessesAtOncePrepareOnce) {
   std::vector<pid_t> children;
-  for (int i = 0; i < 4; ++i) {
-    children.push_back(fork());
-    if (children.back() == 0) {
-      try {
-        const Dataset d = open_dataset(data());
-        _exit(d.train.size() + d.valid.size() == 300 * 6 ? 0 : 1);
-      } catch (...) {
-        _exit(2);
-      }
-    }
-  }
-  for (const pid_t child : children) {
-    int status = -1;
-    waitpid(child, &status, 0);
-    EXPECT_EQ(status, 0);
-  }
+  for (int i = 0; i < 4; ++i)
+    children.push_back(start_child([&] {
+      const Dataset d = open_dataset(data());
+      return d.train.size() + d.valid.size() == 300 * 6 ? 0 : 1;
+    }));
+  for (const pid_t child : children) EXPECT_EQ(exit_code_of(child), 0);
   EXPECT_EQ(cached().size(), 2u);  // the directory and its lock
 }
 

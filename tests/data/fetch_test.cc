@@ -145,14 +145,6 @@ class Fetch : public DataTest {
   }
   int64_t download(const Download& what) { return lmx::app::download(what, target_, options_); }
   Download from(const HttpServer& server) { return {server.url("/data.bin"), "data.bin"}; }
-  std::string run_error(const std::function<void()>& call) {
-    try {
-      call();
-    } catch (const lmx::RunError& e) {
-      return e.what();
-    }
-    return "";
-  }
   std::string sha256(const std::string& text) { return lmx::sha256_of_file(write("sum", text)); }
   std::string got() const { return read("corpus/data.bin"); }
   bool part_left() const { return fs::exists(target_ + ".part"); }

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <sys/resource.h>
-#include <sys/wait.h>
 #include <unistd.h>
 #include <zlib.h>
 
@@ -20,33 +19,24 @@
 namespace lmx_test {
 
 // The text of the RunError that `call` throws where a file may hold `bytes` at most, which stands in for a full disk;
-// it runs in a process of its own. "" where it throws none.
+// it runs in a process of its own. "no error" where it throws none.
 template <class Call>
-std::string error_on_full_disk(rlim_t bytes, Call&& call) {
+std::string error_on_full_disk(rlim_t bytes, const Call& call) {
   int pipe_ends[2];
   if (pipe(pipe_ends) != 0) throw std::runtime_error("pipe failed");
-  const pid_t child = fork();
-  if (child == 0) {
+  const pid_t child = start_child([&] {
     signal(SIGXFSZ, SIG_IGN);
     const rlimit limit{bytes, bytes};
     setrlimit(RLIMIT_FSIZE, &limit);
-    std::string error;
-    try {
-      call();
-    } catch (const lmx::RunError& e) {
-      error = e.what();
-    } catch (...) {
-    }
-    _exit(write(pipe_ends[1], error.data(), error.size()) == static_cast<ssize_t>(error.size()) ? 0 : 1);
-  }
+    const std::string error = run_error(call);
+    return write(pipe_ends[1], error.data(), error.size()) == static_cast<ssize_t>(error.size()) ? 0 : 1;
+  });
   close(pipe_ends[1]);
   std::string error;
   char part[512];
   for (ssize_t n; (n = read(pipe_ends[0], part, sizeof part)) > 0;) error.append(part, static_cast<size_t>(n));
   close(pipe_ends[0]);
-  int status = 0;
-  waitpid(child, &status, 0);
-  EXPECT_EQ(status, 0);
+  EXPECT_EQ(exit_code_of(child), 0);
   return error;
 }
 

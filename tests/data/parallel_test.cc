@@ -5,9 +5,6 @@
 #include "data/data_config.h"
 #include "data/dataset.h"
 
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include "base/files.h"
 #include "fixture.h"
 
@@ -380,17 +377,10 @@ TEST_F(ParallelTest, FullDiskIsARunErrorAndLeavesNothing) {
 
 TEST_F(ParallelTest, ProcessesAtOncePrepareOnce) {
   std::vector<pid_t> children;
-  for (int i = 0; i < 3; ++i) {
-    children.push_back(fork());
-    if (children.back() != 0) continue;
-    const bool good = lmx::app::open_dataset(data("vocab_size: 120\n")).train_pairs.size() > 300;
-    _exit(good ? 7 : 8);
-  }
-  for (const pid_t child : children) {
-    int status = 0;
-    waitpid(child, &status, 0);
-    EXPECT_EQ(WEXITSTATUS(status), 7);
-  }
+  for (int i = 0; i < 3; ++i)
+    children.push_back(start_child(
+        [&] { return lmx::app::open_dataset(data("vocab_size: 120\n")).train_pairs.size() > 300 ? 0 : 1; }));
+  for (const pid_t child : children) EXPECT_EQ(exit_code_of(child), 0);
   int64_t directories = 0;
   for (const auto& entry : fs::directory_iterator(path("cache"))) directories += entry.is_directory();
   EXPECT_EQ(directories, 1);

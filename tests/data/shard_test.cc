@@ -1,10 +1,6 @@
 // Token shards, vocabularies and the word table.
 #include "data/shard.h"
 
-#include <sys/resource.h>
-#include <sys/wait.h>
-
-#include <csignal>
 #include <map>
 #include <numeric>
 
@@ -78,25 +74,8 @@ TEST_F(Shard, AnUnfinishedShardDoesNotExistOrIsRefused) {
 }
 
 TEST_F(Shard, FullDiskIsARunError) {
-  const pid_t child = fork();
-  if (child == 0) {
-    signal(SIGXFSZ, SIG_IGN);  // a limit on the file's size stands in for the full disk
-    const rlimit limit{4096, 4096};
-    setrlimit(RLIMIT_FSIZE, &limit);
-    try {
-      ShardWriter writer(path("x.bin"));
-      const std::vector<int32_t> tokens(10000);
-      writer.append(tokens);
-      writer.finish();
-    } catch (const RunError& e) {
-      _exit(std::string(e.what()).find("cannot write " + path("x.bin")) != std::string::npos ? 7 : 8);
-    }
-    _exit(9);
-  }
-  int status = 0;
-  waitpid(child, &status, 0);
-  ASSERT_TRUE(WIFEXITED(status));
-  EXPECT_EQ(WEXITSTATUS(status), 7);
+  const auto write_tokens = [&] { make(std::vector<int32_t>(10000)); };
+  EXPECT_THAT(error_on_full_disk(4096, write_tokens), HasSubstr("cannot write " + path("x.bin")));
 }
 
 class VocabularyFile : public lmx_test::DataTest {};

@@ -217,15 +217,71 @@ TEST(TokenizerJson, RefusesByName) {
   EXPECT_THAT(user_error([&] { make_tokenizer({"{}", "t.json"}); }), Names("t.json", "has no 'model'"));
 }
 
+TEST(TokenizerJson, TextThatReadersOfJsonTakeDifferentlyIsRefused) {
+  const std::string good = golden()["cases"][0]["tokenizer"].dump();
+  const auto refused = [](const std::string& text) { return user_error([&] { make_tokenizer({text, "t.json"}); }); };
+  EXPECT_THAT(refused(good + std::string(1, '\0')), Names("t.json is no JSON", str("byte ", good.size(), " is NUL")));
+  EXPECT_THAT(refused(good + std::string(1, '\0') + "{"), Names("t.json is no JSON", "NUL"));
+  std::string twice = good;
+  twice.insert(twice.find("\"vocab\":{") + 9, "\"!\":7,");
+  EXPECT_THAT(refused(twice), Names("t.json", "the key '!' twice"));
+  EXPECT_THAT(refused("{\"a\":" + std::string(100'000, '[')), Names("t.json", "nested too deeply"));
+}
+
+// A vocabulary names the ids that have no token, also those behind the last one of the tokenizer.
+TEST(TokenizerJson, NoTokenHasTheNameOfAnotherId) {
+  Json json = golden()["cases"][0]["tokenizer"];
+  json["added_tokens"][2]["id"] = 404;
+  const auto named = [&](const std::string& name) {
+    json["added_tokens"][2]["content"] = name;
+    return user_error([&] { tokenizer_of(json)->vocabulary(std::vector<int64_t>(405, 1)); });
+  };
+  EXPECT_EQ(named("<tool>"), "no error");
+  EXPECT_EQ(named("<no token 404>"), "no error");
+  for (const std::string name : {"<no token 402>", "<no token 405>"})
+    EXPECT_THAT(named(name), Names("tokenizer.json", "the id 404", "'" + name + "'"));
+}
+
+// As tokenizers 0.23.3 finds them.
+TEST(TokenizerJson, NormalizedTokensAreFoundInComposedText) {
+  Json json = golden()["cases"][0]["tokenizer"];
+  json["normalizer"] = {{"type", "NFC"}};
+  json["added_tokens"][2] = {{"id", 402}, {"content", "<e\u0301>"}, {"special", false}, {"normalized", true}};
+  const auto has_token = [&](const std::string& text) {
+    const std::vector<int32_t> ids = tokenizer_of(json)->encode(text);
+    return std::ranges::count(ids, 402) == 1;
+  };
+  EXPECT_TRUE(has_token("a<e\u0301>b"));
+  EXPECT_TRUE(has_token("a<\u00e9>b"));
+  EXPECT_EQ(tokenizer_of(json)->name(402), "<e\u0301>");
+  json["added_tokens"].push_back({{"id", 403}, {"content", "<\u00e9>"}, {"special", false}, {"normalized", true}});
+  EXPECT_THAT(user_error([&] { tokenizer_of(json); }), Names("tokenizer.json", "'<\u00e9>' twice", "NFC"));
+  json["added_tokens"].erase(3);
+  json["added_tokens"][2]["normalized"] = false;
+  EXPECT_TRUE(has_token("a<e\u0301>b"));
+  EXPECT_FALSE(has_token("a<\u00e9>b"));
+}
+
 TEST(Pattern, SyntaxThatPcre2ReadsDifferentlyIsRefused) {
-  for (const std::string bad :
-       {"\\w+",  "\\bx", "\\h",  "[a[b]]", "[a&&b]",      "a{1,2}+", "(?<n>a)", "(?i)a", "(*UCP)a", "\\1",   "[\\S]",
-        "\\x80", "(?R)", "\\Qa", "\\R",    "[[:alpha:]]", "a\\",     "\\pL",    "\\u12", "[]a]",    "(?#a)a"})
+  for (const std::string bad : {"\\w+",    "\\bx", "\\h",   "[a[b]]", "[a&&b]", "a{1,2}+", "(?<n>a)", "(?i)a",
+                                "(*UCP)a", "\\1",  "[\\S]", "\\x80",  "(?R)",   "\\Qa",    "\\R",     "[[:alpha:]]",
+                                "a\\",     "\\pL", "\\u12", "[]a]",   "(?#a)a", "a{2}?b",  "\\x{41",  "\\x{}"})
     EXPECT_THAT(user_error([&] { Pattern pattern(bad, false, "at: "); }), Names("at: ", "does not read", bad)) << bad;
   for (const std::string bad : {"a*", "", "(?=a)", "(a|)"})
     EXPECT_THAT(user_error([&] { Pattern pattern(bad, false, "at: "); }), Names("empty text")) << bad;
-  for (const std::string bad : {"(", "[a", "\\p{Nothing}", "a**b(", "\\x{110000}"})
+  for (const std::string bad : {"(", "[a", "\\p{Nothing}", "\\p{L&}", "\\p{LC}", "a**b(", "\\x{110000}"})
     EXPECT_THAT(user_error([&] { Pattern pattern(bad, false, "at: "); }), Names("is no pattern")) << bad;
+}
+
+// Oniguruma compares folded texts there: "ss" is also U+00DF.
+TEST(Pattern, LettersThatFoldToSeveralAreRefusedWithoutCase) {
+  for (const std::string bad :
+       {"(?i:strasse)", "(?i:aSs)", "(?i:s(?:S))", "(?i:s{1}s)", "(?i:s(?i:t))", "(?i:a|fI)", "(?i:\u00df)",
+        "(?i:[\u00e0-\u00ff])", "(?i:[\\p{L}])", "(?i:[\\D])", "(?i:\\x{df})", "(?i:(?:a)|\\u00df)"})
+    EXPECT_THAT(user_error([&] { Pattern pattern(bad, false, "at: "); }), Names("at: ", "within '(?i:'", bad)) << bad;
+  for (const std::string good :
+       {"(?i:s)s", "(?i:s|s)", "(?i:s't)", "(?i:[a-z]s)", "(?i:a)\u00df|ss", "(?i:[(]s)", "(?i:s)(?i:s)"})
+    EXPECT_EQ(user_error([&] { Pattern pattern(good, false, "at: "); }), "no error") << good;
 }
 
 Words cut(const std::vector<PreTokenizerStep>& steps, const std::string& text) {
@@ -257,6 +313,27 @@ TEST(PreTokenizer, BehavioursAreThoseOfTokenizers) {
             (Pieces{"a\xE1\xA0\x8E"
                     "b",
                     "\xC2\x85\x0B", "c"}));
+}
+
+// As Split of tokenizers 0.23.3 cuts the same text.
+TEST(PreTokenizer, PatternsMatchAsWithOniguruma) {
+  using enum PreTokenizerStep::Behaviour;
+  const auto pieces = [](const std::string& pattern, const std::string& text) {
+    return cut({step(pattern, isolated)}, text);
+  };
+  EXPECT_EQ(pieces("a{,3}b", "aaaab b"), (Words{"a", "aaab", " ", "b"}));
+  EXPECT_EQ(pieces("a{,2}?b", "aaab"), (Words{"a", "aab"}));
+  EXPECT_EQ(pieces("a{,}+b", "aab a{,}}}b"), (Words{"aab ", "a{,}}}b"}));
+  EXPECT_EQ(pieces("a{ 2}", "aa a{ 2}"), (Words{"aa ", "a{ 2}"}));
+  EXPECT_EQ(pieces("a{2", "aa{2"), (Words{"a", "a{2"}));
+  EXPECT_EQ(pieces("\\x{61}{2}b|\\u0062{2,}", "aabbb"), (Words{"aab", "bb"}));
+  EXPECT_EQ(pieces("a+(b)?+a", "xaaa"), (Words{"x", "aaa"}));
+  EXPECT_EQ(pieces("a+(?>(b)?)a", "xaaa"), (Words{"x", "aaa"}));
+  // U+017F is an s without case, U+212A is a k; U+FB05 folds to "st", but no alternative has both letters.
+  const std::string gpt = "(?i:'s|'t|'re|'ve|'m|'ll|'d)";
+  EXPECT_EQ(pieces(gpt, "'S'\u017f'LL'Re'k'\ufb05"), (Words{"'S", "'\u017f", "'LL", "'Re", "'k'\ufb05"}));
+  EXPECT_EQ(pieces("'(?i:[sdmt]|ll|ve|re)", "'S'\u017f'LL'Re'k"), (Words{"'S", "'\u017f", "'LL", "'Re", "'k"}));
+  EXPECT_EQ(pieces("(?i:k)", "K\u212ax"), (Words{"K", "\u212a", "x"}));
 }
 
 TEST(PreTokenizer, AHostilePatternEndsWithItsName) {
@@ -307,6 +384,20 @@ TEST_F(TokenizerJsonData, TextIsPreparedWithIt) {
   EXPECT_EQ(loaded->encode("It's 1234"), d.codecs.target->encode("It's 1234"));
   EXPECT_NE(open("special_text: token").hash, d.hash);
   EXPECT_THAT(user_error([&] { open("special_text: refuse"); }), Names("<|endoftext|>", "special_text"));
+}
+
+// Two files of a run must fit: the message names the one that is missing or damaged.
+TEST_F(TokenizerJsonData, DamageIsThatOfTheFileItIsIn) {
+  const auto tokenizer = tokenizer_of(golden()["cases"][0]["tokenizer"]);
+  save_text_codecs({nullptr, tokenizer}, path("run"));
+  const auto refused = [&] { return user_error([&] { load_text_tokenizer(path("run")); }); };
+  EXPECT_EQ(refused(), "no error");
+  write("run/tokenizer.json", tokenizer->file() + " ");
+  EXPECT_THAT(refused(), testing::StartsWith("[data] " + path("run/tokenizer.json") + " is damaged"));
+  std::filesystem::remove(path("run/tokenizer.json"));
+  EXPECT_THAT(refused(), testing::StartsWith("[data] " + path("run/tokenizer.json") + " is missing"));
+  write("run/codecs.json", "{}");
+  EXPECT_THAT(refused(), testing::StartsWith("[data] " + path("run/codecs.json") + " is damaged"));
 }
 
 // A file is counted before it is read, which must not hide what is wrong with it.

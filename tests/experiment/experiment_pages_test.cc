@@ -160,6 +160,15 @@ TEST_F(ExperimentPages, DocWritesPlannedTables) {
   }
 }
 
+TEST_F(ExperimentPages, DocNeedsPagesWithBlocks) {
+  write("page.md", "<!-- experiment some2018/hours paper planned -->\n<!-- end -->\n");
+  write("plain.md", "# Page\n");
+  EXPECT_THAT(here("doc page.md nope.md"), Refuses("nope.md"));
+  for (const std::string command : {"doc plain.md", "doc --check plain.md"})
+    EXPECT_THAT(here(command), Refuses("plain.md", "no block <!-- experiment"));
+  EXPECT_THAT(here("doc plain.md page.md"), Warns("plain.md has no block", "wrote page.md"));
+}
+
 // The tables on the pages of the papers are those that the command writes.
 TEST_F(ExperimentPages, ShippedPagesAreUpToDate) {
   size_t blocks = 0;

@@ -412,6 +412,10 @@ TEST_F(Experiment, MistakesInTheFile) {
   refused("    unique: []", "    unique: [model.cels=3]",
           {file + ":9:14: cell unique-2-1: ", "model.cels", "'cells'?"});
   refused("  ppl: {key", "  ppl: {kee", {file + ":16:9:", "measures.ppl.kee", "'key'?"});
+  refused("ppl: {key: ppl", "ppl: {key: pppl", {file + ":16:8: measures.ppl: ", "split valid", "'pppl'", "'ppl'?"});
+  refused("ppl: {key: ppl", "ppl: {split: test, key: ppl",
+          {"measures.ppl: ", "split test", "'ppl'", "evaluate: [test]"});
+  refused("rows: {split: train,", "rows: {split: train, where: {epok: 1},", {"measures.rows: ", "'epok'", "'epoch'?"});
   refused("ppl: {key: ppl", "ppl: {split: valid", {file + ":16:8: measures.ppl: ", "`key`"});
   refused("take: per_step", "take: per_stp", {file + ":21:11: measures.sent.take", "'per_step'?"});
   refused("{batch: 4 * G}", "{batch: 4 * H}", {file + ":13:24: variables.batch: ", "'H'"});

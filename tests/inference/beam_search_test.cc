@@ -246,7 +246,7 @@ TEST(BeamSearch, LengthsAndUnknown) {
   o.min_length = 0;
   EXPECT_TRUE(search(eager, {0}, o)[0][0].ids.empty());
   o.min_length = 6;  // above the greatest length, 0
-  EXPECT_THAT(message<UserError>([&] { search(eager, {0}, o); }), Names("least length, 6", "greatest, 0"));
+  EXPECT_THAT(user_error([&] { search(eager, {0}, o); }), Names("least length, 6", "greatest, 0"));
 }
 
 TEST(BeamSearch, NothingToTranslateAndLogitsThatAreNoNumbers) {
@@ -255,19 +255,19 @@ TEST(BeamSearch, NothingToTranslateAndLogitsThatAreNoNumbers) {
     const Model broken = [=](int64_t, const std::vector<int32_t>& prefix) {
       return std::vector<float>{0, -5, prefix.size() == 1 ? wrong : 0, 0};
     };
-    EXPECT_THAT(message<RunError>([&] { search(broken, {0}, options(2)); }), Names("no numbers at token 2"));
+    EXPECT_THAT(run_error([&] { search(broken, {0}, options(2)); }), Names("no numbers at token 2"));
   }
   const Model impossible = [](int64_t, const std::vector<int32_t>&) { return std::vector<float>(4, -INFINITY); };
-  EXPECT_THAT(message<RunError>([&] { search(impossible, {0}, options(2)); }), Names("no numbers"));
+  EXPECT_THAT(run_error([&] { search(impossible, {0}, options(2)); }), Names("no numbers"));
 }
 
 TEST(BeamSearch, OptionsAreChecked) {
   const auto refused = [](const std::function<void(SearchOptions&)>& change) {
     SearchOptions o;
     change(o);
-    return message<UserError>([&] { check_search(o); });
+    return user_error([&] { check_search(o); });
   };
-  EXPECT_EQ(refused([](SearchOptions&) {}), "");
+  EXPECT_EQ(refused([](SearchOptions&) {}), "no error");
   EXPECT_THAT(refused([](SearchOptions& o) { o.beam = 0; }), Names("hypothesis"));
   EXPECT_THAT(refused([](SearchOptions& o) { o.length_penalty = "gnmt"; }), Names("fairseq, wu, none"));
   EXPECT_THAT(refused([](SearchOptions& o) { o.max_factor = -1; }), Names("a x + b"));
@@ -277,17 +277,17 @@ TEST(BeamSearch, OptionsAreChecked) {
   EXPECT_THAT(refused([](SearchOptions& o) { o.beam = 10'001; }), Names("at most 10000", "got 10001"));
   EXPECT_THAT(refused([](SearchOptions& o) { o.max_factor = 1e300; }), Names("a x + b", "at most 1000000", "1e+300"));
   EXPECT_THAT(refused([](SearchOptions& o) { o.max_offset = 1'000'001; }), Names("a x + b", "at most 1000000"));
-  EXPECT_EQ(refused([](SearchOptions& o) { o.beam = 10'000; }), "");
-  EXPECT_EQ(refused([](SearchOptions& o) { o.max_offset = 1'000'000; }), "");
+  EXPECT_EQ(refused([](SearchOptions& o) { o.beam = 10'000; }), "no error");
+  EXPECT_EQ(refused([](SearchOptions& o) { o.max_offset = 1'000'000; }), "no error");
   SearchOptions o;
   read_length_penalty("wu:1.5", o);
   EXPECT_EQ(o.length_penalty, "wu");
   EXPECT_EQ(o.alpha, 1.5);
   read_length_penalty("none", o);
   EXPECT_EQ(o.length_penalty, "none");
-  EXPECT_THAT(message<UserError>([&] { read_length_penalty("fairseqq:1", o); }), Names("'fairseq'?"));
-  EXPECT_THAT(message<UserError>([&] { read_length_penalty("wu", o); }), Names("fairseq:0.6"));
-  EXPECT_THAT(message<UserError>([&] { read_length_penalty("wu:x", o); }), Names("fairseq:0.6"));
+  EXPECT_THAT(user_error([&] { read_length_penalty("fairseqq:1", o); }), Names("'fairseq'?"));
+  EXPECT_THAT(user_error([&] { read_length_penalty("wu", o); }), Names("fairseq:0.6"));
+  EXPECT_THAT(user_error([&] { read_length_penalty("wu:x", o); }), Names("fairseq:0.6"));
 }
 
 TEST(TopK, IsTheHeadOfTheSortedRow) {

@@ -1,4 +1,7 @@
 // `lmx import`, and the commands that use an imported run; `lmx export` of models that lmx has trained.
+#include <cmath>
+#include <limits>
+
 #include "process/run_fixture.h"
 #include "train/fixture.h"
 
@@ -119,6 +122,103 @@ TEST_F(Import, WithoutATokenizerThereIsNoText) {
   write("hf/config.json", "{}");
   EXPECT_THAT(lmx({"import", path("hf"), "--output", path("bad")}),
               Refuses("hf/config.json", "'model_type' is missing"));
+}
+
+// An import refuses these folders by exit code 2 and one line, and leaves nothing behind.
+class RefusedImport : public Import {
+ protected:
+  void SetUp() override {
+    train("trained", "kv_heads: 1, rope_base: 100, tie: false");
+    exported("trained", "hf");
+    good_ = json("hf/config.json");
+  }
+  std::string refused() const { return refused(path("hf"), path("bad/run")); }
+  std::string refused(const std::string& from, const std::string& to) const {
+    std::filesystem::create_directories(path("bad"));
+    const Outcome o = lmx({"import", from, "--output", to});
+    EXPECT_EQ(o.code, 2) << o.err;
+    EXPECT_EQ(count_of(o.err, "\n"), 1u) << o.err;
+    EXPECT_TRUE(std::filesystem::is_empty(path("bad")));
+    return o.err;
+  }
+  std::string with_config(const std::string& text) const {
+    write("hf/config.json", text);
+    const std::string message = refused();
+    write("hf/config.json", good_.dump());
+    return message;
+  }
+  Json good_;
+};
+
+TEST_F(RefusedImport, TwoDescriptionsOfTheFrequenciesMustAgree) {
+  const auto with = [&](const Json& older, const Json& newer) {
+    Json config = good_;
+    config["rope_scaling"] = older;
+    config["rope_parameters"] = newer;
+    return config.dump();
+  };
+  const Json yarn{{"rope_type", "yarn"}, {"factor", 4.0}};
+  Json llama{{"rope_type", "llama3"}, {"factor", 4.0}, {"low_freq_factor", 1.0}, {"high_freq_factor", 4.0}};
+  llama["original_max_position_embeddings"] = 16;
+  const Json plain{{"rope_type", "default"}, {"rope_theta", 100.0}};
+  EXPECT_THAT(with_config(with(yarn, plain)), Names("hf/config.json", "rope_scaling.rope_type is \"yarn\""));
+  EXPECT_THAT(with_config(with(llama, plain)), Names("rope_scaling is {", "rope_parameters", "remove one"));
+  Json other = plain;
+  other["rope_theta"] = 200.0;
+  EXPECT_THAT(with_config(with(plain, other)), Names("rope_scaling is {", "rope_parameters"));
+  write("hf/config.json", with(plain, plain));
+  out({"import", path("hf"), "--output", path("run")});
+}
+
+TEST_F(RefusedImport, TextThatReadersOfJsonTakeDifferently) {
+  const std::string text = good_.dump();
+  EXPECT_THAT(with_config(text + std::string(1, '\0') + "{"), Names("hf/config.json is no JSON", "NUL"));
+  Json nested = good_;
+  nested["rope_scaling"] = {{"rope_type", "default"}};
+  EXPECT_THAT(with_config(replaced(nested.dump(), "\"rope_type\"", "\"rope_type\":\"yarn\",\"rope_type\"")),
+              Names("hf/config.json", "the key 'rope_type' twice"));
+}
+
+TEST_F(RefusedImport, WeightsThatAModelCannotHave) {
+  const std::string file = path("hf/model.safetensors"), name = "model.norm.weight";
+  const lmx::StateDict good = lmx::load_safetensors(file, lmx::Allocator::cpu());
+  const float nan = std::nanf(""), infinity = std::numeric_limits<float>::infinity();
+  for (const auto& [type, value] : {std::pair(lmx::DType::f32, nan), std::pair(lmx::DType::f32, -infinity),
+                                    std::pair(lmx::DType::bf16, infinity), std::pair(lmx::DType::f16, nan)}) {
+    lmx::StateDict all = good;
+    lmx::Tensor norm = good.at(name).to(lmx::DType::f32).clone();
+    norm.values<float>()[7] = value;
+    all.insert_or_assign(name, norm.to(type));
+    lmx::save_safetensors(file, all);
+    EXPECT_THAT(refused(), Names("'" + name + "'", "hf/model.safetensors", "NaN or infinite"));
+  }
+  const auto with_header = [&](const std::string& header) {
+    const std::string length(1, static_cast<char>(header.size()));
+    write("hf/model.safetensors", length + std::string(7, '\0') + header + "x");
+    return refused();
+  };
+  const std::string type = with_header(R"({"a":{"dtype":"F8_E4M3","shape":[1],"data_offsets":[0,1]}})");
+  EXPECT_THAT(type, Names("'a'", "hf/model.safetensors", "the type F8_E4M3", "F32, BF16"));
+  EXPECT_THAT(type, Not(HasSubstr("intact")));
+  const std::string twice = R"({"a":{"dtype":"I8","dtype":"U8","shape":[1],"data_offsets":[0,1]}})";
+  EXPECT_THAT(with_header(twice), Names("hf/model.safetensors", "'dtype' twice"));
+  EXPECT_THAT(with_header(replaced(twice, "\"dtype\":\"I8\",", "") + std::string(1, '\0')), Names("no JSON"));
+}
+
+// The table has 410 rows, the tokenizer 403 ids.
+TEST_F(RefusedImport, TokensNamedLikeRowsWithoutAToken) {
+  Json file = tokenizer();
+  file["added_tokens"][0]["content"] = "<no token 405>";
+  write("hf/tokenizer.json", file.dump());
+  EXPECT_THAT(refused(), Names("hf/tokenizer.json", "'<no token 405>'"));
+}
+
+TEST_F(RefusedImport, FoldersThatCannotBeNamed) {
+  for (const std::string unnamed : {"/", ".", "./"})
+    EXPECT_THAT(refused(path("hf"), unnamed), Names("[import] '" + unnamed + "' is no path that ends in the name"));
+  EXPECT_THAT(refused(path("hf"), path("bad/\xFF")), Names("[import]", "not UTF-8"));
+  std::filesystem::rename(path("hf"), path("h\xFF"));
+  EXPECT_THAT(refused(path("h\xFF"), path("bad/run")), Names("[import]", "not UTF-8"));
 }
 
 // A text that begins with </s> and is continued by 32 tokens has 32 tokens that the model reads, and one that it does

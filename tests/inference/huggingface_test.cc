@@ -15,7 +15,6 @@ namespace lmx::app::huggingface {
 namespace {
 
 using namespace lmx_test;
-using lmx::message;
 
 // A model of transformers: config.json, and the tensors that it asks for.
 struct Model {
@@ -177,7 +176,7 @@ class HuggingFace : public lmx_test::RunTest {
   }
   // The message of a failed import, which leaves nothing behind.
   std::string refused(const std::string& folder) const {
-    const std::string text = message<UserError>([&] { import(folder, "refused"); });
+    const std::string text = user_error([&] { import(folder, "refused"); });
     EXPECT_FALSE(std::filesystem::exists(path("refused")));
     for (const auto& entry : std::filesystem::directory_iterator(folder_))
       EXPECT_THAT(entry.path().string(), testing::Not(HasSubstr(".tmp-")));
@@ -401,7 +400,7 @@ TEST_F(HuggingFace, BadFilesAreRefused) {
   EXPECT_THAT(refused("bad"), Names("bad/model.safetensors", "Git LFS", "`git lfs pull`"));
   write("bad/model.safetensors", whole);
   write("bad/tokenizer.json", "<html>");
-  EXPECT_THAT(refused("bad"), Names("bad/tokenizer.json: this is no JSON"));
+  EXPECT_THAT(refused("bad"), Names("bad/tokenizer.json is no JSON"));
   write("bad/tokenizer.json", "{}");
   EXPECT_THAT(refused("bad"), Names("bad/tokenizer.json", "'model'"));
   const Json golden = Json::parse(lmx_test::read_file(lmx_test::source_path("/tests/data/golden/tokenizer_json.json")));
@@ -436,18 +435,24 @@ TEST_F(HuggingFace, TensorsThatDoNotBelongToTheConfigAreRefused) {
 TEST_F(HuggingFace, AFolderInUseIsRefused) {
   save("a", gpt2());
   import("a", "run");
-  EXPECT_THAT(message<UserError>([&] { import("a", "run"); }), Names("[import]", "run exists"));
-  EXPECT_THAT(message<UserError>([&] { import("a", "no/run"); }), Names("[import]", "no folder"));
+  EXPECT_THAT(user_error([&] { import("a", "run"); }), Names("[import]", "run exists"));
+  EXPECT_THAT(user_error([&] { import("a", "no/run"); }), Names("[import]", "no folder"));
 }
 
-TEST_F(HuggingFace, ValuesThatF16CannotRepresentAreRefused) {
+TEST_F(HuggingFace, ValuesThatATypeCannotRepresentAreRefused) {
   const Model m = qwen2();
   StateDict all = random_tensors(m, DType::f32);
-  all.at("model.norm.weight").values<float>()[3] = -70'000;
+  float& value = all.at("model.norm.weight").values<float>()[3];
+  value = -70'000;
   save("in", m, all);
   import("in", "run");
-  EXPECT_THAT(message<UserError>([&] { export_to("run", "out", "f16"); }), Names("model.norm.weight", "65504", "bf16"));
+  EXPECT_THAT(user_error([&] { export_to("run", "out", "f16"); }), Names("model.norm.weight", "65504", "bf16"));
   export_to("run", "out", "bf16");
+  value = 3.4e38f;  // rounds to infinity in bf16
+  save("in2", m, all);
+  import("in2", "run2");
+  EXPECT_THAT(user_error([&] { export_to("run2", "out2", "bf16"); }), Names("model.norm.weight", "bf16", "use f32"));
+  export_to("run2", "out2", "f32");
 }
 
 // Both spellings of the frequencies: transformers 4 and 5.

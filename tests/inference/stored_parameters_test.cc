@@ -36,7 +36,7 @@ class Average : public FolderTest {
     return {w.begin(), w.end()};
   }
   std::string refused(const AverageOptions& options) {
-    return message<UserError>([&] { average_checkpoints(options, path("mean.safetensors")); });
+    return user_error([&] { average_checkpoints(options, path("mean.safetensors")); });
   }
   std::string step(int n) const { return str(path("run"), "/checkpoints/step-", n); }
   Words paths_;

@@ -192,7 +192,7 @@ TEST_F(Trained, GenerateRefuses) {
   refused({"--tokens", "0"}, Names("at least 1"));
   refused({"--tokens", "1000000001"}, Names("at most 1000000000"));
   refused({"--temperature", "-1"}, Names(">= 0"));
-  refused({"--temperature", "nan"}, Names(">= 0"));
+  refused({"--temperature", "nan"}, Names("--temperature", "nan"));
   refused({"--top-k", "-3"}, Names(">= 0"));
   refused({"--prompt", "\xff"}, Names("UTF-8"));
   refused({"--checkpoint", "9"}, Names("'9'"));

@@ -55,7 +55,7 @@ class TranslationRunTest : public RunFolderTest {
     return lmx_test::read_file(path("out.txt"));
   }
   std::string refused(const std::string& run, const TranslateOptions& o) {
-    return message<UserError>([&] { Translator(path(run), o); });
+    return user_error([&] { Translator(path(run), o); });
   }
 };
 
@@ -109,7 +109,7 @@ TEST_F(TranslationRunTest, ALeastLengthAboveTheGreatestIsRefused) {
   o.search.min_length = 8;
   EXPECT_NE(translated("The ko.\n", o), "");
   o.search.min_length = 9;
-  EXPECT_THAT(message<UserError>([&] { translated("The ko.\n", o); }), Names("least length", "9", "8", "--max-length"));
+  EXPECT_THAT(user_error([&] { translated("The ko.\n", o); }), Names("least length", "9", "8", "--max-length"));
 }
 
 TEST_F(TranslationRunTest, ScoreAgreesWithSearch) {
@@ -163,11 +163,12 @@ TEST_F(TranslationRunTest, InvalidTextComesAfterWhatWasWritten) {
   TranslateOptions o = options();
   const std::string good = translated("The ko.\nThe li.\n", o);
   write_all(path("in.txt"), "The ko.\nThe li.\nThe \xE9.\nThe mu.\n");
-  const std::string text = message<UserError>([&] { translate_file(path("run"), o, path("in.txt"), path("out.txt")); });
+  write_all(path("out.txt"), "old\n");
+  const std::string text = user_error([&] { translate_file(path("run"), o, path("in.txt"), path("out.txt")); });
   EXPECT_THAT(text, Names("in.txt:3:", "0xE9", "UTF-8"));
-  EXPECT_EQ(lmx_test::read_file(path("out.txt")), good);
-  EXPECT_THAT(message<RunError>([&] { translate_file(path("run"), o, path("a.en"), "/dev/full"); }),
-              Names("No space left"));
+  EXPECT_EQ(lmx_test::read_file(path("out.txt")), "old\n");
+  EXPECT_EQ(lmx_test::read_file(path("out.txt.part")), good);
+  EXPECT_THAT(run_error([&] { translate_file(path("run"), o, path("a.en"), "/dev/full"); }), Names("No space left"));
   write_all(path("in.txt"), "The ko.\nThe li.\n");
   EXPECT_EQ(translate_file(path("run"), o, path("in.txt"), "/dev/null").lines, 2);  // there is nothing to sync
 }
@@ -207,9 +208,11 @@ TEST_F(TranslationRunTest, ScoreRefusesAndSkips) {
   write_all(path("s"), "a\nb\nc\n");
   write_all(path("t"), "a\nb\n");
   ScorePairsOptions o;
-  EXPECT_THAT(message<UserError>([&] { score_files(path("run"), o, path("s"), path("t"), path("tsv")); }),
+  EXPECT_THAT(user_error([&] { score_files(path("run"), o, path("s"), path("t"), path("tsv")); }),
               Names("s has 3 lines", "t has 2"));
   EXPECT_FALSE(fs::exists(path("tsv")));  // no half of a file
+  const std::string part = lmx_test::read_file(path("tsv.part"));
+  EXPECT_EQ(std::count(part.begin(), part.end(), '\n'), 2);
   write_all(path("t"), str("a\n\n", std::string(600, 'b'), "\n"));
   o.max_length = 20;
   EXPECT_EQ(score_files(path("run"), o, path("s"), path("t"), path("tsv")), 3);
@@ -217,16 +220,16 @@ TEST_F(TranslationRunTest, ScoreRefusesAndSkips) {
   EXPECT_THAT(tsv, testing::EndsWith("-inf\t-inf\t0\n"));
   EXPECT_THAT(tsv, HasSubstr("\t1\n"));  // an empty side: only </s>
   o.batch = 0;
-  EXPECT_THAT(message<UserError>([&] { score_files(path("run"), o, path("s"), path("t"), path("tsv")); }),
-              Names("at least 1"));
-  EXPECT_THAT(message<UserError>([&] { score_files(path("run"), {}, "-", "-", path("tsv")); }), Names("one side"));
+  EXPECT_THAT(user_error([&] { score_files(path("run"), o, path("s"), path("t"), path("tsv")); }),
+              Names("1 to 1000000", "got 0"));
+  EXPECT_THAT(user_error([&] { score_files(path("run"), {}, "-", "-", path("tsv")); }), Names("one side"));
   // Text that is not UTF-8, and a full disk: the earlier file stays.
   write_all(path("s"), "a\nb\n\xE9\nd\n");
   write_all(path("t"), "a\nb\nc\nd\n");
-  EXPECT_THAT(message<UserError>([&] { score_files(path("run"), {}, path("s"), path("t"), path("tsv")); }),
+  EXPECT_THAT(user_error([&] { score_files(path("run"), {}, path("s"), path("t"), path("tsv")); }),
               Names("s:3:", "0xE9", "UTF-8"));
   EXPECT_EQ(lmx_test::read_file(path("tsv")), tsv);
-  EXPECT_THAT(message<RunError>([&] { score_files(path("run"), {}, path("a.en"), path("a.de"), "/dev/full"); }),
+  EXPECT_THAT(run_error([&] { score_files(path("run"), {}, path("a.en"), path("a.de"), "/dev/full"); }),
               Names("No space left"));
 }
 
@@ -246,7 +249,7 @@ TEST_F(TranslationRunTest, PairsInColumnsScoreAsPairsInTwoFiles) {
   EXPECT_EQ(lmx_test::read_file(path("columns")), lmx_test::read_file(path("two")));
   // A line without its columns.
   write_all(path("bad.tsv"), "a\tb\nc\td\ne\n");
-  EXPECT_THAT(message<UserError>([&] { score_pairs(path("run"), o, {.tsv = {path("bad.tsv")}}, path("columns")); }),
+  EXPECT_THAT(user_error([&] { score_pairs(path("run"), o, {.tsv = {path("bad.tsv")}}, path("columns")); }),
               Names("bad.tsv:3"));
   EXPECT_EQ(lmx_test::read_file(path("columns")), lmx_test::read_file(path("two")));
 }

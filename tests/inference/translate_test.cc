@@ -68,6 +68,20 @@ TEST_F(TranslateCommands, FromRawTextToBleu) {
   EXPECT_EQ(std::count(o.out.begin(), o.out.end(), '\n'), 300);
 }
 
+TEST_F(TranslateCommands, ThreadsThatSearchSeparateBatchesChangeNoBit) {
+  std::string lines;
+  for (int i = 0; i < 60; ++i) lines += "The " + word(i * 5) + (i % 3 ? "" : " sees a " + word(i)) + ".\n";
+  write("in.txt", lines);
+  const Words words{"translate", path("mt"), "--input", path("in.txt"), "--batch", "8", "--n-best", "2", "--json"};
+  const Outcome one = lmx(words);
+  ASSERT_THAT(one, Succeeds());
+  std::string config = read_file(path("mt/config.yaml"));
+  const size_t at = config.find("\nthreads: 1");
+  ASSERT_NE(at, std::string::npos) << config;
+  write("mt/config.yaml", config.replace(at, 11, "\nthreads: 3"));
+  EXPECT_EQ(lmx(words).out, one.out);
+}
+
 TEST_F(TranslateCommands, JsonHoldsWhatTheTextDoes) {
   write("in.txt", "The baba sees a sol.\n\nThe \"ko\".\n");
   const Words words{"translate", path("mt"), "--input", path("in.txt"), "--max-length", "0,9"};

@@ -1,10 +1,16 @@
 // Text through search and back, with a model that copies its source: empty and long lines, unknown words, and the order
 // of lines.
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+
 #include "app/scores/bleu.h"
 #include "app/translation/translate.h"
+#include "backend/serial.h"
 #include "data/dataset.h"
-
 #include "lmx/error.h"
+#include "lmx/parallel.h"
 #include "train/fixture.h"
 
 namespace lmx::app {
@@ -78,14 +84,21 @@ class CopyModel : public Model {
   bool translates() const override { return copies_; }
   std::unique_ptr<Decoding> decode(Context&, const ParameterStore&, const Tensor& source,
                                    const std::vector<int64_t>& lengths) const override {
-    batches_->push_back(static_cast<int64_t>(lengths.size()));
+    {
+      const std::lock_guard lock(mutex_);
+      batches_->push_back(static_cast<int64_t>(lengths.size()));
+    }
+    if (on_decode) on_decode(static_cast<int64_t>(source.numel()));
     return std::make_unique<CopyDecoding>(source.values<int32_t>(), lengths);
   }
   Var forward(Context&, const ParameterStore&, const Batch&, ModelState&) const override { return {}; }
   ModelState initial_state(Context&, int64_t) const override { return {}; }
   int64_t feature_size() const override { return kWords; }
 
+  std::function<void(int64_t tokens)> on_decode;
+
  private:
+  mutable std::mutex mutex_;  // batches are searched by several threads
   std::vector<int64_t>* batches_;
   bool copies_;
 };
@@ -109,7 +122,9 @@ class FeaturesAreLogits : public Loss {
 class Translate : public testing::Test {
  protected:
   Translate() {
-    network_.model = std::make_unique<CopyModel>(&batches_);
+    auto model = std::make_unique<CopyModel>(&batches_);
+    model_ = model.get();
+    network_.model = std::move(model);
     network_.loss = std::make_unique<FeaturesAreLogits>();
     codecs_.source = codecs_.target = std::make_shared<LetterCodec>();
   }
@@ -123,10 +138,19 @@ class Translate : public testing::Test {
 
   Context ctx_;
   Network network_;
+  CopyModel* model_;
   ParameterStore params_;
   TextCodecs codecs_;
   std::vector<int64_t> batches_;
+  const ThreadLimit threads_{1};
 };
+
+// Lines of 1, 2, 3... letters.
+Lines growing(size_t count) {
+  Lines lines;
+  for (size_t i = 1; i <= count; ++i) lines.emplace_back(i, static_cast<char>('a' + i % 25));
+  return lines;
+}
 
 TEST_F(Translate, KeepsTheOrderOfLinesAndEmptyOnes) {
   Lines lines;
@@ -152,6 +176,51 @@ TEST_F(Translate, KeepsTheOrderOfLinesAndEmptyOnes) {
   EXPECT_EQ(batches_, (std::vector<int64_t>{8, 8, 8, 8, 8, 8, 8, 4}));
   const TranslateOptions usual;
   EXPECT_TRUE(translate({}, usual).empty());
+}
+
+TEST_F(Translate, EachThreadSearchesABatchIfThereIsOneForEach) {
+  set_num_threads(3);
+  if (num_threads() < 3) GTEST_SKIP() << "ThreadSanitizer allows one thread";
+  std::mutex mutex;
+  std::condition_variable changed;
+  int searching = 0, together = 0;
+  std::vector<int> threads;
+  model_->on_decode = [&](int64_t) {
+    std::unique_lock lock(mutex);
+    threads.push_back(num_threads());
+    together = std::max(together, ++searching);
+    changed.notify_all();
+    // A batch waits for two others, so that all three are searched at once, if they can be.
+    changed.wait_for(lock, std::chrono::seconds(5), [&] { return together == 3; });
+    --searching;
+  };
+  TranslateOptions o;
+  o.batch = 2;
+  const Lines lines = growing(6);
+  auto found = translate(lines, o);
+  for (size_t i = 0; i < lines.size(); ++i) EXPECT_EQ(found[i][0].tokens, lines[i]);
+  EXPECT_EQ(together, 3);
+  EXPECT_EQ(threads, (std::vector<int>{1, 1, 1}));
+  EXPECT_EQ(num_threads(), 3);
+  // Two batches: all threads share the steps of one after the other.
+  threads.clear();
+  o.batch = 3;
+  found = translate(lines, o);
+  EXPECT_EQ(threads, (std::vector<int>{3, 3}));
+  EXPECT_EQ(found[4][0].tokens, lines[4]);
+}
+
+TEST_F(Translate, AnErrorIsThatOfTheFirstBatchForAnyNumberOfThreads) {
+  for (const int threads : {1, 3}) {
+    set_num_threads(threads);
+    model_->on_decode = [](int64_t tokens) {
+      if (tokens == 13) std::this_thread::sleep_for(std::chrono::milliseconds(50));  // 12 letters: the first batch
+      throw RunError("a batch of " + std::to_string(tokens) + " tokens");
+    };
+    TranslateOptions o;
+    o.batch = 1;
+    EXPECT_THAT(run_error([&] { translate(growing(12), o); }), Names("a batch of 13 tokens"));
+  }
 }
 
 TEST_F(Translate, NBestComeBestFirst) {
@@ -206,15 +275,15 @@ TEST_F(Translate, Refusals) {
   const auto refused = [&](const std::function<void(TranslateOptions&)>& change) {
     TranslateOptions o;
     change(o);
-    return message<UserError>([&] { translate({"a"}, o); });
+    return user_error([&] { translate({"a"}, o); });
   };
   EXPECT_THAT(refused([](auto& o) { o.replace_unknown = "copi"; }), Names("'copy'?"));
-  EXPECT_THAT(refused([](auto& o) { o.batch = 0; }), Names("at least 1 sentence"));
+  EXPECT_THAT(refused([](auto& o) { o.batch = 0; }), Names("1 to 1000000 sentences, got 0"));
   EXPECT_THAT(refused([](auto& o) { o.max_source = 0; }), Names("at least 1 token"));
   EXPECT_THAT(refused([](auto& o) { o.n_best = 5; }), Names("n-best", "4", "5"));
   EXPECT_THAT(refused([](auto& o) { o.search.beam = 0; }), Names("beam"));
   const TranslateOptions plain;
-  EXPECT_THAT(message<UserError>([&] { translate({"xyx"}, plain, 20); }), Names("20 entries"));
+  EXPECT_THAT(user_error([&] { translate({"xyx"}, plain, 20); }), Names("20 entries"));
   network_.model = std::make_unique<CopyModel>(&batches_, false);
   EXPECT_THAT(refused([](auto&) {}), Names("not translate"));
 }

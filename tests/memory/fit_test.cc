@@ -14,12 +14,6 @@ class Fit : public MemoryTest {
                    "train.eval_batch=1", "model.cells=64"},
                   more);
   }
-  // The model of tests/plugin/plugins/faulty_model.cc with this fault.
-  static Words test_model(int fault) {
-    return {"--plugin-dir",          build_path("/tests/plugins/model_" + std::to_string(fault)),
-            "model.name=test_model", "~model.embedding",
-            "~model.cells",          "~model.projection"};
-  }
   static Words with_batch(const nlohmann::json& fit) {
     return {"batch.global=" + fit["global"].dump(), "batch.micro=" + fit["micro"].dump(),
             "batch.micro_tokens=" + fit["micro_tokens"].dump(), "batch.fit=none"};
@@ -142,7 +136,7 @@ TEST_F(Fit, ChecksPrecedeTheProbe) {
   write("file", "no folder");
   for (const auto& [words, facts] :
        std::vector<std::pair<Words, Words>>{{{"run.dir=" + path("taken")}, {"[run]", "exists and is not empty"}},
-                                            {{"run.dir=" + path("file/a")}, {"[run] cannot create", "Not a directory"}},
+                                            {{"run.dir=" + path("file/a")}, {"[run] run.dir ", "file is no folder"}},
                                             {{"train.final_bleu=valid"}, {"train.final_bleu"}},
                                             {{"--trace", path("none/t.json")}, {"--trace"}},
                                             {{"train.ema_params=nothing"}, {"train.ema_params"}}}) {
@@ -164,11 +158,14 @@ TEST_F(Fit, ZeroNeedsFit) {
   EXPECT_THAT(run("a", {"batch.global=0"}), Refuses("batch.global", "batch.fit", "memory"));
 }
 
-// This model takes memory that a count does not see: the first probe fails on every CPU.
+// The model of tests/plugin/plugins/faulty_model.cc takes memory that a count does not see: the first probe fails on
+// every CPU.
 TEST_F(Fit, AFailedProbeLeavesNoTrace) {
   for (const Words& global : {Words{}, Words{"~batch.global"}}) {
-    const Words words = wide(
-        joined(joined(global, test_model(2)), {"model.size=128", "data.train_tokens=200000", "memory.budget=0.006"}));
+    const Words words =
+        wide(joined(global, {"--plugin-dir", build_path("/tests/plugins/own_kinds"), "model.name=test_model",
+                             "~model.embedding", "~model.cells", "~model.projection", "model.fault=2", "model.size=128",
+                             "data.train_tokens=200000", "memory.budget=0.006"}));
     const Outcome o = expect_run("fitted", words);
     const auto chosen = fit("fitted");
     EXPECT_GT(chosen["probes"], 1) << o.err;

@@ -5,98 +5,47 @@
 #include <algorithm>
 #include <map>
 
-#include "lmx/loss.h"
-#include "models/made_model.h"
-#include "ops/gradcheck.h"
+#include "models/model_on_batches.h"
 
 namespace lmx {
 namespace {
 
 constexpr int64_t kVocab = 11;
 
-struct Result {
-  double loss = 0;
-  std::vector<double> features;  // (B*T, D), sequence by sequence
-  std::map<std::string, std::vector<double>> gradients;
-};
-
 class DropoutSlices : public ::testing::TestWithParam<const char*> {
  protected:
-  void SetUp() override {
-    model_ = testing::made_model(GetParam(), kVocab);
-    loss_ = make_loss(parse_yaml("{name: full_softmax, bias: true}", "test"), "loss",
-                      {kVocab, model_->feature_size(), nullptr});
+  using Result = testing::ModelOnBatches::Result;
+
+  // Each slot has separate words and a separate starting state.
+  Batch batch_of(const std::vector<int64_t>& slots) const {
+    Batch batch = testing::windows_of(
+        slots, steps_, [](int64_t slot, int64_t t) { return static_cast<int32_t>((3 * slot + 5 * t) % kVocab); });
+    batch.fresh.assign(slots.size(), 1);
+    return batch;
   }
 
-  // Forward and backward of these slots in f64, each slot's words and starting state its own.
-  Result differentiate(const std::vector<int64_t>& slots, uint64_t step = 1) const {
-    Context ctx;
-    Tape tape;
-    ctx.compute = DType::f64;
-    ctx.tape = &tape;
-    ctx.key = RandomKey(17).fold("step").fold(step);
-    ParameterStore params;
-    for (const ParameterSpec& spec : model_->parameters()) params.add(ctx, spec, RandomKey(1));
-    for (const ParameterSpec& spec : loss_->parameters()) params.add(ctx, spec, RandomKey(1));
-    const Batch batch = batch_of(ctx, slots);
-    ModelState state = model_->initial_state(ctx, batch.sequences());
-    const Var features = model_->forward(ctx, params, batch, state);
-    const Var loss = loss_->forward(ctx, params, features, batch.targets.reshape({batch.tokens()}), {}).loss;
-    tape.backward(ctx, loss);
-    Result r;
-    r.loss = *loss.value().data<double>();
-    const std::span<const double> f = features.value().values<double>();
-    r.features.assign(f.begin(), f.end());
-    for (const std::string& name : params.names()) r.gradients[name] = testing::dense_gradient(params.at(name));
-    return r;
-  }
-
-  Batch batch_of(const Context& ctx, const std::vector<int64_t>& slots) const {
-    const auto sequences = static_cast<int64_t>(slots.size());
-    Batch b;
-    b.inputs = ctx.empty({sequences, steps_}, DType::i32);
-    b.targets = ctx.empty({sequences, steps_}, DType::i32);
-    b.slots = slots;
-    b.fresh.assign(slots.size(), 1);
-    for (int64_t i = 0; i < sequences; ++i) {
-      for (int64_t t = 0; t < steps_; ++t) {
-        const int64_t slot = slots[static_cast<size_t>(i)];
-        b.inputs.data<int32_t>()[i * steps_ + t] = static_cast<int32_t>((3 * slot + 5 * t) % kVocab);
-        b.targets.data<int32_t>()[i * steps_ + t] = static_cast<int32_t>((7 * slot + 2 * t + 1) % kVocab);
-      }
-    }
-    return b;
+  // Forward and backward of these slots in f64; features (B*T, D) are sequence by sequence.
+  Result differentiate(const std::vector<int64_t>& slots, uint64_t step = 1) {
+    net_.ctx.key = RandomKey(17).fold("step").fold(step);
+    return net_.differentiate(batch_of(slots));
   }
 
   // The sum over the parts is the whole's, up to the order of additions; features agree in every bit.
-  void expect_sum(const Result& whole, const std::vector<Result>& parts) const {
-    double loss = 0;
-    std::vector<double> features;
-    for (const Result& part : parts) {
-      loss += part.loss;
-      features.insert(features.end(), part.features.begin(), part.features.end());
-    }
-    EXPECT_NEAR(loss, whole.loss, 1e-12 * whole.loss);
-    EXPECT_EQ(features, whole.features);
-    for (const auto& [name, want] : whole.gradients) {
-      for (size_t i = 0; i < want.size(); ++i) {
-        double sum = 0;
-        for (const Result& part : parts) sum += part.gradients.at(name)[i];
-        ASSERT_NEAR(sum, want[i], 1e-12 * std::max(1.0, std::abs(want[i]))) << name << '[' << i << ']';
-      }
-    }
+  void expect_sum(const std::vector<int64_t>& whole, const std::vector<std::vector<int64_t>>& parts) {
+    std::vector<Batch> batches;
+    for (const std::vector<int64_t>& part : parts) batches.push_back(batch_of(part));
+    net_.expect_parts_sum(batch_of(whole), batches, 1e-12);
   }
 
   int64_t steps_ = 5;
-  std::unique_ptr<Model> model_;
-  std::unique_ptr<Loss> loss_;
+  testing::ModelOnBatches net_{testing::made_model(GetParam(), kVocab), kVocab, "{name: full_softmax, bias: true}",
+                               DType::f64};
 };
 
 TEST_P(DropoutSlices, HalvesSumToTheWhole) {
-  const Result whole = differentiate({0, 1, 2, 3});
-  expect_sum(whole, {differentiate({0, 1}), differentiate({2, 3})});
-  expect_sum(whole, {differentiate({0}), differentiate({1, 2, 3})});
-  expect_sum(whole, {differentiate({0}), differentiate({1}), differentiate({2}), differentiate({3})});
+  expect_sum({0, 1, 2, 3}, {{0, 1}, {2, 3}});
+  expect_sum({0, 1, 2, 3}, {{0}, {1, 2, 3}});
+  expect_sum({0, 1, 2, 3}, {{0}, {1}, {2}, {3}});
 }
 
 // Slots 0 and 11 read the same words; only their masks tell them apart.
@@ -109,7 +58,7 @@ TEST_P(DropoutSlices, SlotAndStepDecide) {
 // The last mask is seen directly: where a feature is zero. It differs from time to time.
 TEST_P(DropoutSlices, EachTimeHasAMaskOfItsOwn) {
   const Result r = differentiate({0, 1, 2, 3, 4, 5, 6, 7});
-  const auto width = static_cast<size_t>(model_->feature_size());
+  const auto width = static_cast<size_t>(net_.model->feature_size());
   std::map<std::vector<bool>, int> masks;
   int zeros = 0;
   for (size_t row = 0; row < static_cast<size_t>(8 * steps_); ++row) {
@@ -129,7 +78,7 @@ TEST_P(DropoutSlices, EachLayerHasAMaskOfItsOwn) {
     std::vector<bool> mask;
     for (const auto& [name, gradient] : r.gradients) {
       if (!name.ends_with(str(".", layer, ".weight_ih")) && !name.ends_with(str(".", layer, ".weight_x"))) continue;
-      const auto columns = static_cast<size_t>(layer == 0 ? 6 : model_->feature_size());
+      const auto columns = static_cast<size_t>(layer == 0 ? 6 : net_.model->feature_size());
       for (size_t j = 0; j < columns; ++j) {
         bool zero = true;
         for (size_t i = j; i < gradient.size(); i += columns) zero = zero && gradient[i] == 0;

@@ -43,7 +43,7 @@ class ModelOnBatches {
   }
 
   double loss_of(const Batch& batch) {
-    ModelState state;
+    ModelState state = model->initial_state(ctx, batch.sequences());
     const Var features = model->forward(ctx, params, batch, state);
     return *loss->forward(ctx, params, features, batch.targets.reshape({batch.tokens()}), {})
                 .loss.value()
@@ -53,7 +53,7 @@ class ModelOnBatches {
   Result differentiate(const Batch& batch) {
     Tape tape;
     ctx.tape = &tape;
-    ModelState state;
+    ModelState state = model->initial_state(ctx, batch.sequences());
     const Var features = model->forward(ctx, params, batch, state);
     const Var value = loss->forward(ctx, params, features, batch.targets.reshape({batch.tokens()}), {}).loss;
     tape.backward(ctx, value);
@@ -90,7 +90,7 @@ class ModelOnBatches {
 
   // Loss and gradients of the whole batch are the sums of those of its parts, and its features are those of the parts,
   // to the bit.
-  void expect_parts_sum(const Batch& batch, const std::vector<Batch>& parts) {
+  void expect_parts_sum(const Batch& batch, const std::vector<Batch>& parts, double tolerance = 1e-11) {
     const Result whole = differentiate(batch);
     double loss_of_parts = 0;
     std::vector<double> features;
@@ -109,7 +109,7 @@ class ModelOnBatches {
     EXPECT_EQ(features, whole.features);
     for (const auto& [name, want] : whole.gradients) {
       for (size_t i = 0; i < want.size(); ++i)
-        ASSERT_NEAR(gradients.at(name)[i], want[i], 1e-11 * std::max(1.0, std::abs(want[i])))
+        ASSERT_NEAR(gradients.at(name)[i], want[i], tolerance * std::max(1.0, std::abs(want[i])))
             << name << '[' << i << ']';
     }
   }

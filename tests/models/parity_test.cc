@@ -95,8 +95,9 @@ class Parity : public ::testing::TestWithParam<Golden> {
       const double loss = differentiate(step), want = losses.data<float>()[step];
       EXPECT_NEAR(loss, want, 1e-5 * want) << "step " << step;
       for (const std::string& name : params_.names()) params_.at(name).grad().coalesce(ctx_);
-      clip_gradients(ctx_, params_, {{ParamPattern(".*"), 0.5}});
-      for (const std::string& name : params_.names()) optimizer->update(ctx_, params_.at(name), lr, step + 1);
+      const ClipResult measured = measure_gradients(ctx_, params_, {{ParamPattern(".*"), 0.5}});
+      for (const std::string& name : params_.names())
+        optimizer->update(ctx_, params_.at(name), lr, step + 1, measured.factor(name));
       params_.clear_gradients();
     }
   }

@@ -131,21 +131,16 @@ TEST(RowSelector, Kinds) {
 }
 
 TEST(RowSelector, KeysThatNothingReads) {
-  const auto error = [](const RowRule& rule, const std::vector<ParameterSpec>& params = model()) -> std::string {
-    try {
-      RowSelector(rule, params, RandomKey(8)).check("sync.all");
-    } catch (const UserError& e) {
-      return e.what();
-    }
-    return "";
+  const auto error = [](const RowRule& rule, const std::vector<ParameterSpec>& params = model()) {
+    return user_error([&] { RowSelector(rule, params, RandomKey(8)).check("sync.all"); });
   };
-  EXPECT_EQ(error({}), "");
-  EXPECT_EQ(error({.shares = {77, 1}, .softmax = "^softmax", .embedding = "^embedding"}), "");
+  EXPECT_EQ(error({}), "no error");
+  EXPECT_EQ(error({.shares = {77, 1}, .softmax = "^softmax", .embedding = "^embedding"}), "no error");
   EXPECT_THAT(error({.softmax = "sofmax"}), Names("[sync] sync.all.softmax: 'sofmax'", "embedding.weight, lstm.0"));
   EXPECT_THAT(error({.embedding = "embd"}), Names("sync.all.embedding: 'embd'"));
   EXPECT_THAT(error({.source = "^source"}), Names("sync.all.source: '^source'"));
   const std::vector<ParameterSpec> hidden{{"lstm.0.weight_hh", {40, 10}, {}, false}};
-  EXPECT_EQ(error({}, hidden), "");
+  EXPECT_EQ(error({}, hidden), "no error");
   EXPECT_EQ(error({.shares = {77, 10}}, hidden),
             "[sync] sync.all.p 77 and q 10 select rows of the output layer's table, and the rule has none (softmax: "
             "'softmax'): lstm.0.weight_hh");

@@ -100,16 +100,6 @@ Outcome outcome(const Case& c, const Inputs& x, DType compute, double p = 0) {
   return {doubles(y.value()), dense_gradient(q), dense_gradient(k), dense_gradient(v)};
 }
 
-double difference(const std::vector<double>& a, const std::vector<double>& b) {
-  EXPECT_EQ(a.size(), b.size());
-  double most = 0, size = 1e-30;
-  for (size_t i = 0; i < a.size(); ++i) {
-    most = std::max(most, std::abs(a[i] - b[i]));
-    size = std::max(size, std::abs(b[i]));
-  }
-  return most / size;
-}
-
 void expect_near(const Outcome& a, const Outcome& b, double limit) {
   EXPECT_LE(difference(a.y, b.y), limit);
   EXPECT_LE(difference(a.dq, b.dq), limit);

@@ -2,9 +2,8 @@
 // take 32 elements at a time: the cases have fewer, just as many and more rows, keys and columns of a head.
 #include "ops/device_attention_cases.h"
 
-#include <gmock/gmock.h>
-
 #include "backend/cudnn.h"
+#include "test.h"
 
 namespace lmx::testing {
 namespace {
@@ -237,12 +236,8 @@ TEST_F(DeviceLongAttention, RotatedProjections) {
 
 TEST_F(DeviceLongAttention, AnotherValueOfTheVariableIsAnError) {
   setenv("LMX_CUDNN", "yes", 1);
-  try {
-    (void)uses_cudnn(causal(kOneSelf, 0));
-    FAIL() << "no error";
-  } catch (const UserError& e) {
-    EXPECT_STREQ(e.what(), "[cudnn] LMX_CUDNN=yes: must be auto, 0 or 1");
-  }
+  EXPECT_EQ(lmx_test::user_error([] { uses_cudnn(causal(kOneSelf, 0)); }),
+            "[cudnn] LMX_CUDNN=yes: must be auto, 0 or 1");
 }
 
 // The emulated cuDNN refuses every shape, as the real one does on some architectures.
@@ -251,13 +246,9 @@ TEST(EmulatedLongAttention, ARefusalLeavesTheOwnKernels) {
   const EmulatedError error("sdpa");
   EXPECT_FALSE(uses_cudnn(causal(kOneSelf, 0)));
   setenv("LMX_CUDNN", "1", 1);
-  try {
-    (void)uses_cudnn(causal(kOneSelf, 0));
-    ADD_FAILURE() << "no error";
-  } catch (const UserError& e) {
-    EXPECT_THAT(e.what(), HasSubstr("does not compute attention of 640 keys and heads of 8 in bf16 on cuda:0: the "
-                                    "emulated cuDNN supports no attention; without LMX_CUDNN=1"));
-  }
+  EXPECT_THAT(lmx_test::user_error([] { uses_cudnn(causal(kOneSelf, 0)); }),
+              HasSubstr("does not compute attention of 640 keys and heads of 8 in bf16 on cuda:0: the emulated cuDNN "
+                        "supports no attention; without LMX_CUDNN=1"));
   unsetenv("LMX_CUDNN");
 }
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "backend/cuda.h"
+#include "device.h"
 #include "ops/array_op_cases.h"
 #include "ops/gradcheck.h"
 
@@ -43,14 +44,7 @@ struct Place {
     memory.slice(shift, shift + n).copy_from(host(t.to(type)).reshape({n}));
     return Var(ctx.upload(memory).slice(shift, shift + n).reshape(t.shape()), trains, "leaf");
   }
-  Values values(const Tensor& t) const {
-    if (t.dtype() == DType::f64) {
-      const auto read = ctx.read<double>(t);
-      return {read.get().begin(), read.get().end()};
-    }
-    const auto read = ctx.read<float>(t);
-    return {read.get().begin(), read.get().end()};
-  }
+  Values values(const Tensor& t) const { return lmx_test::values_of(ctx, t); }
   // Dense, also if it is row-sparse; zeros if there is none.
   Values gradient(const Var& x) {
     Tensor dense = ctx.zeros(x.shape(), x.value().dtype());
@@ -74,17 +68,13 @@ Launches launches_of(const Work& work) {
   return cuda_device(0).counts().since(before).launches;
 }
 
-// The error of each element is relative to the larger of 1 and the element. NaN is equal to NaN.
+// The error of each element is relative to the larger of 1 and the element.
 inline void expect_close(const std::vector<Values>& got, const std::vector<Values>& want, double tolerance) {
+  const auto size = [](double element) { return std::max(1.0, std::abs(element)); };
   ASSERT_EQ(got.size(), want.size());
   for (size_t k = 0; k < want.size(); ++k) {
-    ASSERT_EQ(got[k].size(), want[k].size());
-    for (size_t i = 0; i < want[k].size(); ++i) {
-      if (std::isnan(want[k][i]) && std::isnan(got[k][i])) continue;
-      if (want[k][i] == got[k][i]) continue;  // infinities as well
-      ASSERT_NEAR(got[k][i], want[k][i], tolerance * std::max(1.0, std::abs(want[k][i])))
-          << "result " << k << ", element " << i;
-    }
+    SCOPED_TRACE(str("result ", k));
+    ASSERT_NO_FATAL_FAILURE(lmx_test::expect_close(got[k], want[k], tolerance, size));
   }
 }
 

@@ -43,15 +43,6 @@ Outcome outcome(const Size& z, DType type, DType compute, bool blocked, double s
   return {value, dense_gradient(h), dense_gradient(w), dense_gradient(b)};
 }
 
-double difference(const std::vector<double>& a, const std::vector<double>& b) {
-  double most = 0, size = 1e-30;
-  for (size_t i = 0; i < a.size(); ++i) {
-    most = std::max(most, std::abs(a[i] - b[i]));
-    size = std::max(size, std::abs(b[i]));
-  }
-  return most / size;
-}
-
 // The largest logit is subtracted before the exponentials, wherever in the row it is: otherwise they overflow.
 TEST(FullSoftmax, AHugeLogitMayBeAnywhere) {
   constexpr int64_t kWords = 5000;

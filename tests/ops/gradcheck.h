@@ -23,4 +23,18 @@ inline void expect_near(const std::vector<double>& got, const std::vector<double
   for (size_t i = 0; i < got.size(); ++i) ASSERT_NEAR(got[i], expected[i], tolerance) << what << '[' << i << ']';
 }
 
+// The largest error of an element, relative to the largest element of `want`. Infinite if an error is not finite.
+template <class Got, class Want>
+double difference(const Got& got, const Want& want) {
+  EXPECT_EQ(got.size(), want.size());
+  double most = 0, size = 1e-30;
+  for (size_t i = 0; i < std::min(got.size(), want.size()); ++i) {
+    const double wanted = static_cast<double>(want[i]), error = std::abs(static_cast<double>(got[i]) - wanted);
+    if (!std::isfinite(error)) return INFINITY;
+    most = std::max(most, error);
+    size = std::max(size, std::abs(wanted));
+  }
+  return most / size;
+}
+
 }  // namespace lmx::testing

@@ -15,12 +15,7 @@ class PlanCounts : public PlanCommand {
  protected:
   std::string refused(const std::string& text) const {
     write("c.txt", text);
-    try {
-      lmx::app::law_of_counts(path("c.txt"));
-    } catch (const lmx::UserError& e) {
-      return e.what();
-    }
-    return "";
+    return user_error([&] { lmx::app::law_of_counts(path("c.txt")); });
   }
 };
 

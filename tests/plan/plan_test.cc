@@ -344,6 +344,15 @@ TEST_F(PlanCommand, MachinesStateTheSourceOfEachValue) {
   EXPECT_THAT(plan(path("tiny.yaml"), {"--machine", "h100_node", "machine.device.memory_gb=5"}), Succeeds());
 }
 
+TEST_F(PlanCommand, AnErrorThatSomeVariantsHaveNamesTheFirstOfThem) {
+  const auto error = [&](const Words& more) {
+    return plan(path("tiny.yaml"), joined({"--machine", "h100_node"}, more)).err;
+  };
+  EXPECT_THAT(error({"sync=allreduce,demo"}), StartsWith("error: sync=demo: [sync] sync.all: "));
+  EXPECT_THAT(error({"model.cells=8,16", "optimizer.lr=0.1,-1"}), StartsWith("error: model.cells=8 optimizer.lr=-1: "));
+  EXPECT_THAT(error({"model.cells=8,16", "optimizer.lr=-1"}), StartsWith("error: override 'optimizer.lr=-1'"));
+}
+
 TEST_F(PlanCommand, RefusesWhatItCannotPlan) {
   expect_refused({"--machine", "h100_node", "--types", "8"}, {"FACTOR,EXPONENT", "'8'"});
   expect_refused({"--machine", "h100_node", "--ranks", "0"}, {"--ranks"});

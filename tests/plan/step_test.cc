@@ -290,12 +290,7 @@ TEST(PlanWire, OneRankSendsNothing) {
 }
 
 TEST(PlanWire, UnknownCollectivesNameTheNearest) {
-  try {
-    algorithm_named("rong");
-    FAIL() << "no error";
-  } catch (const lmx::UserError& e) {
-    EXPECT_THAT(std::string(e.what()), Names("'rong'", "'ring'"));
-  }
+  EXPECT_THAT(user_error([] { algorithm_named("rong"); }), Names("'rong'", "'ring'"));
 }
 
 }  // namespace

@@ -170,6 +170,19 @@ TEST_F(ReportPage, TheNumberIsThatOfTheBestConfiguration) {
                            ContainsRegex(path("e") + " +diverged"), HasSubstr("best valid ppl 21  (*: " + path("d"))));
 }
 
+// Two runs with one seed show nothing of the noise between seeds.
+TEST_F(ReportPage, ARepeatedSeedCountsOnce) {
+  const auto run = [&](const std::string& dir, double ppl, const std::string& config) {
+    make_run(dir, {{{"step", 5}, {"split", "valid"}, {"ppl", ppl}}}, config);
+  };
+  run("a", 20, "seed: 1\nlr: 0.1\nrun: {dir: a}\n");
+  run("b", 20, "seed: 1\nlr: 0.1\nrun: {dir: b}\n");
+  EXPECT_THAT(report({path("a"), path("b")}).out, HasSubstr("best valid ppl 20  (*: "));
+  EXPECT_THAT(report({path("a"), path("a")}).out, HasSubstr("best valid ppl 20  (*: "));
+  run("c", 24, "seed: 2\nlr: 0.1\nrun: {dir: c}\n");
+  EXPECT_THAT(report({path("a"), path("b"), path("c")}).out, HasSubstr("best valid ppl 22 \u00b1 25 (mean of 2 seeds"));
+}
+
 // Bytes and seconds of communication are those of one step, for any length of the record's window.
 TEST_F(ReportPage, TrafficIsThatOfAStep) {
   const auto train = [](int step, double sent) {

@@ -59,10 +59,10 @@ class RestartsTest : public RunTest {
       count += read_file(entry.path() / "cmdline").find("run.dir=" + path(dir)) != std::string::npos;
     return count;
   }
-  static std::string plugins() { return build_path("/tests/plugins/crashing"); }
   // A run that crashes in each of its starts.
   Outcome crashing(const Words& more) const {
-    const Words words{"~batcher", "+batcher={name: test_faulty, sequence_length: 6}", "--plugin-dir", plugins()};
+    const Words words{"~batcher", "+batcher={name: test_batcher, sequence_length: 6, fault: 1}", "--plugin-dir",
+                      build_path("/tests/plugins/own_kinds")};
     return run_process(command("a", joined(words, more)), crashes_unhandled(environment()));
   }
 };
@@ -187,13 +187,13 @@ TEST_F(RestartsTest, ARunThatRefusesFewerRanksKeepsTheirNumber) {
 
 TEST_F(RestartsTest, AFailureThatComesBackEndsTheRun) {
   EXPECT_THAT(crashing({"--restarts", "9"}), Fails(Names("restart 1 of 9", "restart 2 of 9", "2 restarts in a row",
-                                                         "step 0", "test_faulty", "--resume " + path("a")),
+                                                         "step 0", "test_batcher", "--resume " + path("a")),
                                                    Not(HasSubstr("restart 3"))));
   EXPECT_EQ(json_of("a", "status.json")["state"], "failed");
 }
 
 TEST_F(RestartsTest, TheNumberOfRestartsIsALimit) {
-  EXPECT_THAT(crashing({"--restarts", "1"}), Fails("restart 1 of 1", "failed again after 1 restart", "test_faulty"));
+  EXPECT_THAT(crashing({"--restarts", "1"}), Fails("restart 1 of 1", "failed again after 1 restart", "test_batcher"));
   EXPECT_EQ(json_of("a", "provenance.json")["starts"].size(), 2u);
 }
 

@@ -10,7 +10,10 @@
 namespace lmx_test {
 namespace {
 
+using lmx::str;
 using nlohmann::json;
+
+const std::string kFaulty = build_path("/tests/plugins/own_kinds"), kModel = kFaulty + "/test_model/test_model.so";
 
 class PluginFailures : public RunTest {
  protected:
@@ -28,8 +31,10 @@ checkpoint: {every: 3}
 threads: 1
 )");
   }
-  static std::string folder_of(int fault) { return build_path("/tests/plugins/model_") + std::to_string(fault); }
-  Outcome train(int fault, const Words& more = {}) const { return train_with(folder_of(fault), "plugin.yaml", more); }
+  // With the model of tests/plugin/plugins/faulty_model.cc.
+  Outcome train(int fault, const Words& more = {}) const {
+    return train_with(kFaulty, "plugin.yaml", joined({str("model.fault=", fault)}, more));
+  }
   Outcome train_with(const std::string& plugins, const std::string& recipe, const Words& more) const {
     return run_process(
         joined({build_path("/bin/lmx"), "run", path(recipe), "run.dir=" + path("a"), "--plugin-dir", plugins}, more),
@@ -39,29 +44,25 @@ threads: 1
 };
 
 TEST_F(PluginFailures, AnExceptionNamesThePluginAndTheFunction) {
-  EXPECT_THAT(train(4),
-              Fails("forward()", "model plugin 'test_model'", "/model_4/test_model/test_model.so", "map::at"));
+  EXPECT_THAT(train(4), Fails("forward()", "model plugin 'test_model'", kModel, "map::at"));
   EXPECT_EQ(status()["state"], "failed");
   EXPECT_THAT(status()["reason"].get<std::string>(), HasSubstr("test_model"));
 }
 
 TEST_F(PluginFailures, AnErrorOfLmxNamesThePluginAndTheFunction) {
-  const std::string file = "/test_model/test_model.so";
   EXPECT_THAT(train(9),
               Refuses("there is no parameter 'wieght' (did you mean 'weight'?) (in forward() of the model plugin "
                       "'test_model' (" +
-                      folder_of(9) + file + "))"));
+                      kModel + "))"));
   EXPECT_THAT(status()["reason"].get<std::string>(), HasSubstr("test_model"));
   std::filesystem::remove_all(path("a"));
-  EXPECT_THAT(train(10),
-              Fails("[internal]", "tokens (in forward() of the model plugin 'test_model' (" + folder_of(10) + file));
+  EXPECT_THAT(train(10), Fails("[internal]", "tokens (in forward() of the model plugin 'test_model' (" + kModel));
 }
 
 TEST_F(PluginFailures, ACrashNamesThePluginAndEndsTheRunsStatus) {
   const Outcome o = train(5);
   EXPECT_NE(o.code, 0);
-  EXPECT_THAT(o.err, Names("Segmentation fault", "forward()", "model plugin 'test_model'",
-                           "/model_5/test_model/test_model.so"));
+  EXPECT_THAT(o.err, Names("Segmentation fault", "forward()", "model plugin 'test_model'", kModel));
   EXPECT_EQ(status()["state"], "failed");
   EXPECT_EQ(status()["step"], 0);
   EXPECT_THAT(status()["reason"].get<std::string>(), Names("model plugin 'test_model'"));
@@ -82,7 +83,7 @@ TEST_F(PluginFailures, ARankThatCrashesFirstWaitsForTheStatus) {
   while (::write(pipe, line.data(), line.size()) > 0) {
   }
   const pid_t child = start({build_path("/bin/lmx"), "run", path("plugin.yaml"), "--resume", path("a"), "--ranks", "2",
-                             "--plugin-dir", folder_of(5)});
+                             "--plugin-dir", kFaulty, "model.fault=5"});
   EXPECT_TRUE(wait_until(child, [&] { return std::filesystem::exists(path("a/provenance.json")); }));
   std::this_thread::sleep_for(std::chrono::milliseconds(300));  // the other rank would crash in this time
   char text[kPipeBytes];
@@ -96,45 +97,46 @@ TEST_F(PluginFailures, ARankThatCrashesFirstWaitsForTheStatus) {
 }
 
 struct FailingCall {
-  std::string function, folder, kind, name;
+  std::string function, kind, name;
+  int fault;
   bool crashes;
-  Words overrides;  // choose the plugin
 };
 class FailingCalls : public PluginFailures, public testing::WithParamInterface<FailingCall> {};
 
+Words faulty_batcher(int fault) {
+  return {"~batcher", str("+batcher={name: test_batcher, sequence_length: 6, fault: ", fault, "}")};
+}
+// One rank: with more of them, another rank may crash before rank 0 has made the run's files.
+Words faulty_sync(int fault) {
+  return {str("++sync={rest: {params: '.*', strategy: test_top_k, fault: ", fault, "}}"), "--ranks", "1"};
+}
+
 TEST_P(FailingCalls, NameThePluginAndTheFunction) {
-  const FailingCall& c = GetParam();
-  write("other.yaml", std::string(kTinyRecipe));
-  const Outcome o = train_with(build_path("/tests/plugins/") + c.folder, "other.yaml", c.overrides);
+  const auto& [function, kind, name, fault, crashes] = GetParam();
+  const Outcome o = train_with(kFaulty, "tiny.yaml", kind == "batcher" ? faulty_batcher(fault) : faulty_sync(fault));
   EXPECT_NE(o.code, 0);
-  const std::string plugin = c.kind + " plugin '" + c.name + "'";
-  EXPECT_THAT(o.err, Names(c.function, plugin, "/" + c.folder + "/" + c.name + "/" + c.name + ".so",
-                           c.crashes ? "Segmentation fault" : "map::at"));
+  const std::string plugin = kind + " plugin '" + name + "'";
+  EXPECT_THAT(o.err, Names(function, plugin, str(kFaulty, "/", name, "/", name, ".so"),
+                           crashes ? "Segmentation fault" : "map::at"));
   EXPECT_EQ(status()["state"], "failed");
   EXPECT_THAT(status()["reason"].get<std::string>(), HasSubstr(plugin));
 }
-
-// One rank: with more of them, another rank may crash before rank 0 has made the run's files.
-const Words kFaultyBatcher{"~batcher", "+batcher={name: test_faulty, sequence_length: 6}"};
-const Words kFaultySync{"++sync={rest: {params: '.*', strategy: test_top_k}}", "--ranks", "1"};
-INSTANTIATE_TEST_SUITE_P(
-    All, FailingCalls,
-    testing::Values(FailingCall{"batch()", "throwing_batch", "batcher", "test_faulty", false, kFaultyBatcher},
-                    FailingCall{"batch()", "crashing", "batcher", "test_faulty", true, kFaultyBatcher},
-                    FailingCall{"reduce()", "top_k_6", "sync", "test_top_k", false, kFaultySync},
-                    FailingCall{"reduce()", "top_k_7", "sync", "test_top_k", true, kFaultySync}),
-    [](const auto& one) { return one.param.folder; });
+INSTANTIATE_TEST_SUITE_P(All, FailingCalls,
+                         testing::Values(FailingCall{"batch()", "batcher", "test_batcher", 7, false},
+                                         FailingCall{"batch()", "batcher", "test_batcher", 1, true},
+                                         FailingCall{"reduce()", "sync", "test_top_k", 6, false},
+                                         FailingCall{"reduce()", "sync", "test_top_k", 7, true}),
+                         [](const auto& one) { return str(one.param.kind, '_', one.param.fault); });
 
 TEST_F(PluginFailures, ABatchWithoutItsFormIsAnError) {
-  write("other.yaml", std::string(kTinyRecipe));
-  for (const auto& [folder, text] : {std::pair{"wrong_slot", "gives sequence 3 of slots 0 to 3 the slot 4, expected 3"},
-                                     {"one_flag_less", "gives 4 slots and 3 flags `fresh` for 4 sequences"},
-                                     {"flat", "gives inputs (24) and targets (24); both must be (4, T)"},
-                                     {"one_target_less", "gives inputs (4, 6) and targets (3, 6)"}}) {
+  for (const auto& [fault, text] : {std::pair{11, "gives sequence 3 of slots 0 to 3 the slot 4, expected 3"},
+                                    {12, "gives 4 slots and 3 flags `fresh` for 4 sequences"},
+                                    {13, "gives inputs (24) and targets (24); both must be (4, T)"},
+                                    {14, "gives inputs (4, 6) and targets (3, 6)"}}) {
     std::filesystem::remove_all(path("a"));
-    EXPECT_THAT(train_with(build_path("/tests/plugins/") + folder, "other.yaml", kFaultyBatcher),
-                Refuses("error: [batcher] test_faulty ", text))
-        << folder;
+    EXPECT_THAT(train_with(kFaulty, "tiny.yaml", faulty_batcher(fault)),
+                Refuses("error: [batcher] test_batcher ", text))
+        << fault;
   }
 }
 
@@ -142,20 +144,24 @@ TEST_F(PluginFailures, ProvenanceNamesFoldersAndPluginsAndAResumeTellsOfAnotherB
   ASSERT_THAT(train(0, {"--until", "3", "--config-dir", path("")}), Succeeds());
   const json start = json::parse(read_file(path("a/provenance.json")))["starts"][0];
   const std::string words = start["command_line"].dump();
-  EXPECT_THAT(words, Names("\"--plugin-dir\",\"" + folder_of(0), "--config-dir"));
+  EXPECT_THAT(words, Names("\"--plugin-dir\",\"" + kFaulty, "--config-dir"));
   const json plugin = start["plugins"]["model/test_model"];
   EXPECT_EQ(plugin["version"], "1.2.3");
-  EXPECT_EQ(plugin["path"], folder_of(0) + "/test_model/test_model.so");
+  EXPECT_EQ(plugin["path"], kModel);
   EXPECT_EQ(plugin["sha256"].get<std::string>().size(), 64u);
 
-  const auto resumed = [&](int fault, const char* until) {
-    const Outcome o = train(fault, {"--resume", path("a"), "--until", until});
+  // One more byte at the end of the library changes only its hash.
+  const std::string other = path("other");
+  fs::copy(fs::path(kModel).parent_path(), other);
+  std::ofstream(other + "/test_model.so", std::ios::binary | std::ios::app) << '\0';
+  const auto resumed = [&](const std::string& plugins, const char* until) {
+    const Outcome o = train_with(plugins, "plugin.yaml", {"--resume", path("a"), "--until", until});
     EXPECT_THAT(o, Succeeds());
     return o.err;
   };
-  EXPECT_THAT(resumed(0, "4"), Not(HasSubstr("another build")));
-  EXPECT_THAT(resumed(2, "5"), Names("model/test_model", "another build", "1.2.3"));
-  EXPECT_THAT(resumed(2, "6"), Not(HasSubstr("another build")));
+  EXPECT_THAT(resumed(kFaulty, "4"), Not(HasSubstr("another build")));
+  EXPECT_THAT(resumed(other, "5"), Names("model/test_model", "another build", "1.2.3"));
+  EXPECT_THAT(resumed(other, "6"), Not(HasSubstr("another build")));
 }
 
 // A model with a memory of earlier positions stores it for every sequence of the batch and of a validation, and once

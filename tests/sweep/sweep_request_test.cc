@@ -83,7 +83,7 @@ TEST_F(SweepRequest, AMistakeInTheRecipesParamsHasItsPlace) {
   recipe("sweep:\n  params:\n    stop.when: []\n");
   EXPECT_THAT(refused(), Names(":15:16: sweep.params: stop.when", "[[]]"));
   recipe("sweep:\n  params: {seed: [1, 2]}\n  metric: vald.ppl\n");
-  EXPECT_THAT(refused(), Names(path("tiny.yaml") + ":15:11: [sweep] metric vald.ppl", "'vald'"));
+  EXPECT_THAT(refused(), Names(path("tiny.yaml") + ":15:11: metric vald.ppl", "'vald'"));
   EXPECT_THAT(refused({"--metric", "vaild.ppl"}), Not(HasSubstr(":15:")));
   std::filesystem::create_directory(folder_ / "size");
   write("size/small.yaml", "# @package _global_\nseed: 3\n");
@@ -92,6 +92,19 @@ TEST_F(SweepRequest, AMistakeInTheRecipesParamsHasItsPlace) {
   // The axis of the command line replaces that of the recipe.
   recipe("sweep:\n  params:\n    optimizer.lr: [-1, -2]\n");
   EXPECT_THAT(refused({"optimizer.lr=-3,-4"}), AllOf(Names("override 'optimizer.lr=-3'"), Not(HasSubstr(":15:"))));
+}
+
+TEST_F(SweepRequest, AValueOfTheWrongShapeIsShownAsItIs) {
+  const auto told = [&](const std::string& section) {
+    recipe("sweep: {params: {clip: [1, 2]}, " + section + "}\n");
+    return refused();
+  };
+  EXPECT_THAT(told("seeds: {a: 1}"), Names(path("tiny.yaml") + ":13:40: [sweep] seeds", "got '{a:1}'"));
+  EXPECT_THAT(told("seeds: [[1, 2], 3]"), Names("got '[[1,2],3]'"));
+  EXPECT_THAT(told("seeds: []"), Names("got '[]'"));
+  EXPECT_THAT(told("halving: [3, 100]"), Names("eta and min", "got [3,100]"));
+  EXPECT_THAT(told("halving: {eta: [3], min: 100}"), Names("eta", "got '[3]'"));
+  EXPECT_THAT(told("halving: {eta: 0, min: 100}"), Names("eta is 0"));
 }
 
 TEST_F(SweepRequest, ADryRunListsThePointsThatAreRight) {
@@ -179,6 +192,9 @@ TEST_F(SweepPoints, AGridOfDrawnPoints) {
 // The points of a sweep that an earlier build has begun lack the keys that are newer.
 TEST_F(SweepPoints, RecordedPointsLackNewerKeys) {
   ASSERT_THAT(sweep("out", {"train.steps=2", "seed=1,2"}), Succeeds());
+  Json json = plan("out");
+  for (Json& entry : json["points"]) entry.erase("sha256");
+  write("out/sweep.json", json.dump());
   const std::string point = "out/points/0-seed=1.yaml", key = "deterministic: true\n";
   std::string older = read_file(path(point));
   ASSERT_NE(older.find(key), std::string::npos);
@@ -218,6 +234,11 @@ TEST_F(SweepPoints, OneKeyByTwoNames) {
   refused({"optimizer.lr=1,2", "++optimizer.lr=5,6"}, {"optimizer.lr=...", "++optimizer.lr=..."});
 }
 
+TEST_F(SweepPoints, RefuseTheFolderOfARun) {
+  refused({"run.dir=a,b"}, {"run.dir=...", "--out DIR"});
+  refused({"run.dir=a", "seed=1,2"}, {"run.dir=a:", "--out DIR"});
+}
+
 TEST_F(SweepPoints, RandomPointsAreTheSameForASeed) {
   const Words axes{"optimizer.lr=tag(log,interval(0.0001,0.1))", "model.cells=8,16", "train.steps=2"};
   const auto points = [&](const Words& more) {
@@ -252,6 +273,23 @@ TEST_F(SweepPoints, RandomPointsAreTheSameForASeed) {
 }  // namespace lmx_test
 
 namespace lmx::app::sweep {
+
+// Rounding does not take a number out of its interval.
+TEST(SweepDraw, NumbersAreInsideTheirInterval) {
+  for (const auto& [low, high] :
+       {std::pair{0.99996, 0.99999}, {1.00001, 1.00004}, {-0.99999, -0.99996}, {1, std::nextafter(1, 2)}}) {
+    const Axis linear{"clip", {}, std::pair{low, high}, false}, logarithmic{"clip", {}, std::pair{low, high}, true};
+    for (const Axis& axis : {linear, logarithmic}) {
+      if (axis.logarithmic && low < 0) continue;
+      const bool one = high == std::nextafter(low, high);
+      for (const Place& place : draw({axis}, one ? 1 : 5, 3)) {
+        EXPECT_GE(std::stod(place[0]), low) << place[0];
+        EXPECT_LT(std::stod(place[0]), high) << place[0];
+      }
+    }
+  }
+  for (const Place& place : draw({{"clip", {}, std::pair{0.1, 0.9}, false}}, 20, 3)) EXPECT_LE(place[0].size(), 6u);
+}
 
 // The table of a sweep: which means differ, and its formats.
 

@@ -242,6 +242,17 @@ TEST_F(Sweep, EndsByAnotherMetricOnResume) {
   EXPECT_THAT(o, Refuses("'valid ppl'"));
 }
 
+// The name of a parameter contains dots.
+TEST_F(Sweep, AMetricMayNameAParameter) {
+  const std::string key = "rows/embedding.weight";
+  ASSERT_THAT(sweep("out", {"train.steps=7", "seed=1,2", "--metric", "train." + key}), Prints("train " + key));
+  for (const auto& [id, event] : ends("out"))
+    EXPECT_EQ(event["value"], records("out/points/" + id, "train").back()[key]) << id;
+  EXPECT_THAT(resume("out"), Prints("train " + key));
+  EXPECT_THAT(run_lmx({"compare", path("out/points/0-seed=1"), path("out/points/1-seed=2"), "--metric", "valid."}),
+              Refuses(AllOf(HasSubstr("'valid.'"), Not(HasSubstr("[sweep]")))));
+}
+
 // For each point, the values that `lmx run --dry-run` reports.
 TEST_F(Sweep, ADryRunTellsParametersAndMemory) {
   const Outcome o = sweep("none", {"model.cells=16,512", "--dry-run"});
@@ -288,7 +299,8 @@ TEST_F(Sweep, EverythingIsCheckedBeforeTheFirstStarts) {
   refused({"seed=1,2", "--halving", "eta=3"}, {"halving", "min"});
   refused({"seed=1,2", "--halving", "eta=1,min=3"}, {"eta is 1"});
   refused({"seed=1,2", "--halving", "etta=2"}, {"'eta'?"});
-  refused({"seed=1,2", "--metric", "a.b.c"}, {"split.key", "a.b.c"});
+  refused({"seed=1,2", "--metric", "valid."}, {"split.key", "'valid.'"});
+  refused({"seed=1,2", "--metric", "a.b.c"}, {"metric a.b.c", "split 'a'"});
   refused({"seed=1,2", "--metric", "valid.pppl"}, {"'pppl'", "'ppl'?"});
   refused({"seed=1,2", "--metric", "train.nll_nt"}, {"'nll_nt'", "'nll_nat'?"});
   refused({"seed=1,2", "--metric", "vald.ppl"}, {"split 'vald'", "'valid'?"});

@@ -32,14 +32,6 @@ struct MethodState {
 using Step =
     std::function<Doubles(MethodState& state, const std::vector<Doubles>& gradients, int step, const ParameterSpec& p)>;
 
-std::vector<size_t> largest(const Doubles& v, size_t begin, size_t end, size_t k) {
-  std::vector<size_t> ids(end - begin);
-  std::iota(ids.begin(), ids.end(), begin);
-  std::stable_sort(ids.begin(), ids.end(), [&](size_t a, size_t b) { return std::abs(v[a]) > std::abs(v[b]); });
-  ids.resize(std::min(k, ids.size()));
-  return ids;
-}
-
 double norm_of(const Doubles& v) {
   return std::sqrt(std::inner_product(v.begin(), v.end(), v.begin(), 0.0));
 }

@@ -4,8 +4,10 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <memory>
+#include <numeric>
 #include <set>
 #include <string>
 #include <vector>
@@ -25,6 +27,17 @@ using app::conformance::RankRun;
 using app::conformance::Subject;
 using app::conformance::Sum;
 using app::conformance::sum_of;
+
+// The indices of the k largest magnitudes among the elements begin to end - 1, in descending order; of equal magnitudes
+// the first ones.
+template <class T>
+std::vector<size_t> largest(const std::vector<T>& v, size_t begin, size_t end, size_t k) {
+  std::vector<size_t> ids(end - begin);
+  std::iota(ids.begin(), ids.end(), begin);
+  std::stable_sort(ids.begin(), ids.end(), [&](size_t a, size_t b) { return std::abs(v[a]) > std::abs(v[b]); });
+  ids.resize(std::min(k, ids.size()));
+  return ids;
+}
 
 struct Case {
   std::string strategy, config;  // the rule's keys besides its strategy, in YAML

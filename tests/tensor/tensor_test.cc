@@ -1,14 +1,12 @@
 #include "lmx/tensor.h"
 
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include <cmath>
 #include <cstring>
 #include <limits>
 
 #include "lmx/context.h"
 #include "lmx/error.h"
+#include "test.h"
 
 namespace lmx {
 namespace {
@@ -42,12 +40,7 @@ TEST(Tensor, CloneDoesNotShare) {
 
 TEST(Tensor, ReadingAnotherTypeNamesBoth) {
   const Tensor t = Tensor::zeros(kCpu, {2, 2}, DType::bf16);
-  try {
-    t.data<float>();
-    FAIL();
-  } catch (const InternalError& e) {
-    EXPECT_NE(std::string(e.what()).find("f32 of (2, 2) bf16"), std::string::npos) << e.what();
-  }
+  EXPECT_THAT(lmx_test::error_of<InternalError>([&] { t.data<float>(); }), lmx_test::Names("f32 of (2, 2) bf16"));
 }
 
 TEST(Tensor, EmptyTensorsWork) {
@@ -147,16 +140,10 @@ TEST(Allocator, OutOfMemoryNamesTheSizeAndItsUsers) {
   const Tensor other = Tensor::empty(cpu, {1000, 100}, DType::f32);
   static_cast<void>(Tensor::empty(cpu, {1000, 1000}, DType::f32));  // is free again
   const Tensor small = Tensor::empty(cpu, {10}, DType::f32);
-  try {
-    cpu->allocate(size_t{1} << 46, MemClass::activations);
-    FAIL();
-  } catch (const RunError& e) {
-    EXPECT_STREQ(
-        e.what(),
-        "[memory] cpu cannot allocate 70 TB (activations): 2.8 MB are in use: parameters 2.0 MB, activations "
-        "800 kB. The largest tensors: 1 of 2.0 MB (parameters), 2 of 400 kB (activations). A smaller batch.micro "
-        "or batch.global reduces the activations, a smaller model everything else");
-  }
+  EXPECT_EQ(lmx_test::run_error([&] { cpu->allocate(size_t{1} << 46, MemClass::activations); }),
+            "[memory] cpu cannot allocate 70 TB (activations): 2.8 MB are in use: parameters 2.0 MB, activations "
+            "800 kB. The largest tensors: 1 of 2.0 MB (parameters), 2 of 400 kB (activations). A smaller batch.micro "
+            "or batch.global reduces the activations, a smaller model everything else");
 }
 
 // A tensor in the memory of a device is set, copied and cloned by its allocator, and the host does not read it.

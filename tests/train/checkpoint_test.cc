@@ -1,7 +1,6 @@
 // Checkpoint folders: complete or absent, verified on reading; pruning keeps the best one.
 #include <sys/mount.h>
 #include <sys/resource.h>
-#include <sys/wait.h>
 
 #include <csignal>
 #include <functional>
@@ -41,7 +40,7 @@ class Checkpoint : public FolderTest {
     return all;
   }
   std::string load_error(const std::string& folder) {
-    return message<UserError>([&] { load_checkpoint(folder, Allocator::cpu()); });
+    return user_error([&] { load_checkpoint(folder, Allocator::cpu()); });
   }
 };
 
@@ -75,11 +74,51 @@ TEST_F(Checkpoint, AProcessReadsItsOwnRanksFileOnly) {
   ASSERT_EQ(s.ranks.size(), 4u);
   EXPECT_EQ(s.ranks[1].at("all/w.push").data<float>()[0], 1.0f);
   for (const size_t other : {0u, 2u, 3u}) EXPECT_TRUE(s.ranks[other].empty()) << other;
-  EXPECT_EQ(load_checkpoint_of(folder, Allocator::cpu(), -1, 0).model.at("w").data<float>()[0], 1.0f);
+  EXPECT_EQ(load_model(folder, Allocator::cpu(), "").model.at("w").data<float>()[0], 1.0f);
   for (const int rank : {0, 2})
-    EXPECT_THAT(message<UserError>([&] { load_checkpoint_of(folder, Allocator::cpu(), rank, 4); }),
+    EXPECT_THAT(user_error([&] { load_checkpoint_of(folder, Allocator::cpu(), rank, 4); }),
                 Names("rank-2.safetensors", "damaged"));
   EXPECT_THAT(load_error(folder), Names("rank-2.safetensors"));
+}
+
+// The use of a model needs neither the memory nor the bytes of the optimizer's state.
+TEST_F(Checkpoint, AModelIsLoadedWithoutTheTrainingState) {
+  TrainState whole = state_of_ranks(2);
+  whole.train["optimizer/large"] = Tensor::zeros(Allocator::cpu(), {16 << 20}, DType::f32);
+  whole.train["ema/w"] = floats({2}, {5, 6});
+  const std::string folder = save_checkpoint(run(), 7, whole);
+  const auto allocator = Allocator::cpu();
+  const TrainState averages = load_model(folder, allocator, "ema/"), none = load_model(folder, allocator, "other/");
+  EXPECT_LT(allocator->stats().total_peak, 1 << 20);
+  ASSERT_EQ(averages.train.size(), 1u);
+  EXPECT_EQ(averages.train.at("ema/w").data<float>()[1], 6.0f);
+  EXPECT_TRUE(none.train.empty());
+  EXPECT_EQ(none.model.at("w").data<float>()[0], 1.0f);
+  EXPECT_EQ(none.numbers, whole.numbers);
+  // A damaged training state matters to those alone who read some of it.
+  const std::string file = folder + "/train_state.safetensors";
+  std::string bytes = read_file(file);
+  bytes.back() ^= 1;
+  std::ofstream(file) << bytes;
+  load_model(folder, allocator, "other/");
+  EXPECT_THAT(user_error([&] { load_model(folder, allocator, "ema/"); }), Names("train_state.safetensors", "damaged"));
+  std::string model = read_file(folder + "/model.safetensors");
+  model.back() ^= 1;
+  std::ofstream(folder + "/model.safetensors") << model;
+  EXPECT_THAT(user_error([&] { load_model(folder, allocator, "other/"); }), Names("model.safetensors", "damaged"));
+}
+
+// A message must never tell anyone to remove a folder that is no checkpoint, or the only checkpoint.
+TEST_F(Checkpoint, OnlyACheckpointAfterAnotherIsToBeRemoved) {
+  const std::string advice = "remove that folder";
+  for (const int64_t step : {3, 7}) {
+    const std::string folder = save_checkpoint(run(), step, small_state(1));
+    fs::resize_file(folder + "/model.safetensors", 100);
+    const std::string error = load_error(folder);
+    EXPECT_THAT(error, Names("damaged"));
+    EXPECT_EQ(error.find(advice) != std::string::npos, step == 7) << error;
+  }
+  EXPECT_THAT(load_error(run()), AllOf(Names(run(), "is no checkpoint", "RUN/checkpoints"), Not(HasSubstr(advice))));
 }
 
 // Each rank has a residual of 64 MB. Those of other ranks take no memory of this process until they are accessed.
@@ -106,7 +145,7 @@ TEST_F(Checkpoint, ARankThatCannotWriteLeavesTheOthersAlone) {
   begin_checkpoint(run(), 3);
   const std::string draft = run() + "/checkpoints/.step-3";
   fs::create_directories(draft + "/rank-1.safetensors/in the way");
-  const std::string error = message<RunError>([&] { add_to_checkpoint(run(), 3, 1, own); });
+  const std::string error = run_error([&] { add_to_checkpoint(run(), 3, 1, own); });
   EXPECT_THAT(error, Names("step-3", "directory"));
   add_to_checkpoint(run(), 3, 0, own);
   EXPECT_TRUE(fs::exists(draft + "/rank-0.safetensors"));
@@ -159,14 +198,14 @@ TEST_F(Checkpoint, EveryFlippedBitIsFound) {
       write_all(folder + name, bad);
       const std::string error = load_error(folder);
       // White space between JSON's tokens has no meaning: another white-space character is no damage.
-      if (error.empty())
+      if (error == "no error")
         EXPECT_TRUE(std::isspace(static_cast<unsigned char>(bad[i]))) << name << " byte " << i;
       else
-        EXPECT_THAT(error, Names(folder + name, "remove")) << i;
+        EXPECT_THAT(error, Names(folder + name, "damaged")) << i;
     }
     write_all(folder + name, good);
   }
-  EXPECT_EQ(load_error(folder), "");
+  EXPECT_EQ(load_error(folder), "no error");
 }
 
 TEST_F(Checkpoint, TruncatedAndMissingFiles) {
@@ -183,26 +222,16 @@ TEST_F(Checkpoint, TruncatedAndMissingFiles) {
   }
 }
 
-// Runs `body` in a child process and returns its exit code.
-template <class F>
-int in_child(F&& body) {
-  const pid_t child = fork();
-  if (child == 0) _exit(body());
-  int status = 0;
-  waitpid(child, &status, 0);
-  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-}
-
 // Returns 0 if a RunError names the folder, the earlier checkpoint is complete, and no incomplete file remains. Runs in
 // a forked child.
 int full_disk_outcome(const std::string& run) {
-  const std::string error = message<RunError>([&] { save_checkpoint(run, 2, large_state()); });
+  const std::string error = run_error([&] { save_checkpoint(run, 2, large_state()); });
   if (error.find("step-2 was not written, earlier checkpoints are intact") == std::string::npos) return 10;
   const auto left = list_checkpoints(run);
   if (left.size() != 1 || left[0].step != 1) return 11;
   if (std::distance(fs::directory_iterator(run + "/checkpoints"), {}) != 1) return 12;
   load_checkpoint(left[0].folder, Allocator::cpu());
-  if (message<RunError>([&] { write_file(run + "/file", std::string(5 << 20, 'x')); }).empty()) return 13;
+  if (run_error([&] { write_file(run + "/file", std::string(5 << 20, 'x')); }) == "no error") return 13;
   return std::distance(fs::directory_iterator(run), {}) == 1 ? 0 : 14;
 }
 
@@ -231,7 +260,7 @@ TEST_F(Checkpoint, AStateThatIsNoneOfOurs) {
   EXPECT_THAT(error_of([](Json& j) { j["numbers"]["step"] = 1; }), Names("damaged"));
   write_file(folder + "/state.json", "{\"a\":" + std::string(100'000, '[') + std::string(100'000, ']') + "}");
   EXPECT_THAT(load_error(folder), Names("nested"));
-  EXPECT_THAT(message<UserError>([&] { checkpoint_numbers(folder); }), Names("nested"));
+  EXPECT_THAT(user_error([&] { checkpoint_numbers(folder); }), Names("nested"));
 }
 
 // A limit on the file size makes a write fail in the same way as a full disk, and needs no privileges.
@@ -255,7 +284,7 @@ TEST_F(Checkpoint, FullDiskLeavesNothingBehind) {
 }
 
 TEST_F(Checkpoint, ReadOnlyFolder) {
-  const std::string error = message<RunError>([&] { save_checkpoint("/proc/1/nowhere", 1, small_state(1)); });
+  const std::string error = run_error([&] { save_checkpoint("/proc/1/nowhere", 1, small_state(1)); });
   EXPECT_THAT(error, Names("/proc/1/nowhere/checkpoints/step-1"));
 }
 
@@ -264,7 +293,7 @@ TEST_F(Checkpoint, AtomicFileIsReplacedWhole) {
   write_file(path("f"), "two");
   EXPECT_EQ(lmx_test::read_file(path("f")), "two");
   EXPECT_EQ(std::distance(fs::directory_iterator(folder_), {}), 1);
-  EXPECT_THAT(message<RunError>([&] { write_file(path("no/such/f"), "x"); }), Names("no/such/f"));
+  EXPECT_THAT(run_error([&] { write_file(path("no/such/f"), "x"); }), Names("no/such/f"));
 }
 
 }  // namespace

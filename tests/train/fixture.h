@@ -49,15 +49,4 @@ inline Tensor floats(Shape shape, std::vector<float> values) {
   return Tensor::from<float>(Allocator::cpu(), shape, values);
 }
 
-// The text of the error that `f` throws; "" if it throws no error of that type.
-template <class Error, class F>
-std::string message(F&& f) {
-  try {
-    f();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return {};
-}
-
 }  // namespace lmx

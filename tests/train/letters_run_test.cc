@@ -2,6 +2,7 @@
 // with loops that read one token at a time.
 #include <algorithm>
 #include <cmath>
+#include <csignal>
 #include <map>
 #include <numeric>
 
@@ -14,6 +15,7 @@
 #include "lmx/error.h"
 #include "train/evaluate.h"
 #include "train/run_folder.h"
+#include "train/signals.h"
 
 namespace lmx::app {
 namespace {
@@ -146,6 +148,10 @@ TEST_F(LettersRun, HeldUnits) {
   o.held.reset();
   ++texts[generate_text(path("run"), o)];
   EXPECT_EQ(texts.size(), 4U) << "the unit has no effect on the text";
+  // After a signal the text that there is comes back. It has a prefix of the tokens, here none.
+  const SignalGuard guard;
+  std::raise(SIGINT);
+  EXPECT_EQ(generate_text(path("run"), o), o.prompt);
 }
 
 // Features are the state after the last byte; a unit's trace is its value after each byte.

@@ -200,7 +200,7 @@ TEST_F(Loop, CheckpointsThatDoNotFit) {
   const auto refused = [&](auto&& change) {
     TrainState bad = good;
     change(bad);
-    return message<UserError>([&] { unpack_state(a, bad, "DIR"); });
+    return user_error([&] { unpack_state(a, bad, "DIR"); });
   };
   EXPECT_THAT(refused([](TrainState& s) { s.model.erase("lstm.0.bias"); }), Names("DIR", "lstm.0.bias"));
   EXPECT_THAT(refused([](TrainState& s) { s.model["extra"] = floats({1}, {0}); }), Names("extra (1)"));
@@ -278,8 +278,8 @@ TEST_F(Loop, RunDirectories) {
   EXPECT_EQ(create_run_directory(path("mine"), "r"), path("mine"));
   EXPECT_EQ(create_run_directory(path("mine"), "r"), path("mine")) << "an existing empty folder is allowed";
   write_all(path("mine/x"), "");
-  EXPECT_THAT(message<UserError>([&] { create_run_directory(path("mine"), "r"); }), Names(path("mine"), "empty"));
-  EXPECT_THAT(message<RunError>([] { create_run_directory("/proc/no/run", "r"); }), Names("/proc/no/run"));
+  EXPECT_THAT(user_error([&] { create_run_directory(path("mine"), "r"); }), Names(path("mine"), "empty"));
+  EXPECT_THAT(run_error([] { create_run_directory("/proc/no/run", "r"); }), Names("/proc/no/run"));
 }
 
 TEST_F(Loop, DifferencesThatCount) {

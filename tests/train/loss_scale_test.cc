@@ -110,9 +110,9 @@ TEST_F(Fp16, OverflowsRecoversAndComesOutAsFp32) {
 
 TEST_F(Fp16, WithoutScalingAnOverflowIsADivergence) {
   const Changes huge{{"precision", "fp16"}, {"loss_scale", "{preset: none, init: 1e9}"}};
-  EXPECT_THAT(message<RunError>([&] { train("stop", huge); }), Names("step 1:", "norm", "on_divergence: stop"));
+  EXPECT_THAT(run_error([&] { train("stop", huge); }), Names("step 1:", "norm", "on_divergence: stop"));
   const Changes least{{"precision", "fp16"}, {"loss_scale", "{init: 1e9, min: 6e8}"}};
-  EXPECT_THAT(message<RunError>([&] { train("least", least); }), Names("overflow", "loss_scale.min"));
+  EXPECT_THAT(run_error([&] { train("least", least); }), Names("overflow", "loss_scale.min"));
   // Such a step counts once, as one that is left out.
   const auto left = train("left", {least[0], least[1], {"train.on_divergence", "skip"}});
   EXPECT_EQ(left.at.loss_scale.overflows, 0);
@@ -243,7 +243,7 @@ TEST_F(Fp16, EveryStrategyAndCodecRecovers) {
 
 TEST_F(Fp16, WrongScalesAreNamed) {
   const auto error = [&](const std::string& yaml) {
-    return message<UserError>([&] { read_recipe(recipe({{"loss_scale", yaml}}), "pairs"); });
+    return user_error([&] { read_recipe(recipe({{"loss_scale", yaml}}), "pairs"); });
   };
   EXPECT_THAT(error("{preset: ot}"), Names("loss_scale.preset", "ott", "puri"));
   EXPECT_THAT(error("{factor: 1}"), Names("loss_scale.factor", "above 1"));

@@ -35,7 +35,7 @@ class MetricRuns : public RunFolderTest {
     run_recipe(recipe_in(dir, ranks, str(kWordRecipe, kMetricRun), changes), "metric", options);
   }
   std::string error(const std::string& metric) {
-    return message<UserError>([&] { run("refused", 0, {{"metric", metric}}); });
+    return user_error([&] { run("refused", 0, {{"metric", metric}}); });
   }
 };
 

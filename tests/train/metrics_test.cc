@@ -1,7 +1,6 @@
 // metrics.jsonl, and the TensorBoard events in the same folder.
 #include <sys/resource.h>
 #include <sys/syscall.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <bit>
@@ -43,8 +42,8 @@ TEST(Numbers, ShortestTextComesBack) {
   EXPECT_EQ(number_text(-INFINITY), "-Infinity");
   EXPECT_TRUE(std::isnan(number_from_text("NaN")));
   EXPECT_EQ(number_from_text("Infinity"), INFINITY);
-  EXPECT_THAT(message<UserError>([] { number_from_text("1x"); }), Names("'1x'"));
-  EXPECT_THAT(message<UserError>([] { number_from_text(""); }), Names("''"));
+  EXPECT_THAT(user_error([] { number_from_text("1x"); }), Names("'1x'"));
+  EXPECT_THAT(user_error([] { number_from_text(""); }), Names("''"));
 }
 
 TEST(Metrics, LineIsStrictJson) {
@@ -88,8 +87,8 @@ TEST_F(MetricsFolder, DamagedLinesAreCounted) {
 }
 
 TEST_F(MetricsFolder, NotWritable) {
-  EXPECT_THAT(message<RunError>([&] { MetricsFile file(path("no/m"), 0); }), Names("no/m"));
-  EXPECT_THAT(message<RunError>([&] { EventFile file(path("no"), 0); }), Names("tfevents"));
+  EXPECT_THAT(run_error([&] { MetricsFile file(path("no/m"), 0); }), Names("no/m"));
+  EXPECT_THAT(run_error([&] { EventFile file(path("no"), 0); }), Names("tfevents"));
 }
 
 // A limit on the file size makes a write fail in the same way as a full disk.
@@ -98,16 +97,12 @@ TEST_F(MetricsFolder, FullDisk) {
     signal(SIGXFSZ, SIG_IGN);
     const rlimit limit{0, 0};
     setrlimit(RLIMIT_FSIZE, &limit);
-    const std::string line = message<RunError>([&] { MetricsFile(path("m"), 0).write({1, "train", {}}); });
-    const std::string event = message<RunError>([&] { EventFile(folder_.string(), 0); });
+    const std::string line = run_error([&] { MetricsFile(path("m"), 0).write({1, "train", {}}); });
+    const std::string event = run_error([&] { EventFile(folder_.string(), 0); });
     const bool named = line.find(path("m")) != std::string::npos && event.find("tfevents") != std::string::npos;
     return named ? 0 : 1;
   };
-  const pid_t child = fork();
-  if (child == 0) _exit(write_at_the_limit());
-  int status = 1;
-  waitpid(child, &status, 0);
-  EXPECT_EQ(status, 0);
+  EXPECT_EQ(in_child(write_at_the_limit), 0);
 }
 
 // RFC 3720 B.4, and the usual check value.
@@ -321,7 +316,7 @@ TEST(OpenWindow, OfAnotherNumberOfRanks) {
 }
 
 TEST(OpenWindow, DamagedText) {
-  EXPECT_THAT(message<UserError>([] { open_window({"{\"steps\":1}"}, "run/step-7"); }), Names("run/step-7/state.json"));
+  EXPECT_THAT(user_error([] { open_window({"{\"steps\":1}"}, "run/step-7"); }), Names("run/step-7/state.json"));
 }
 
 }  // namespace

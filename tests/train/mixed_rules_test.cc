@@ -304,7 +304,7 @@ TEST_F(MixedRules, AllRanksSkipTheUpdateThatOneCannotMake) {
       EXPECT_EQ(steps[6][rank].updates, kSteps - 1) << rank;
     }
   }
-  EXPECT_THAT(message<RunError>([&] { run({}, break_one_rank); }), Names("step 2", "norm"));
+  EXPECT_THAT(run_error([&] { run({}, break_one_rank); }), Names("step 2", "norm"));
 }
 
 TEST_F(MixedRules, AllRanksHaveOneLossScale) {

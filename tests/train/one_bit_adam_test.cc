@@ -42,7 +42,7 @@ class OneBitAdamRuns : public RunFolderTest {
   }
   double loss_of(const std::string& dir) const { return records(dir, "train").back()["nll_nat"]; }
   std::string error(const std::string& keys, const Changes& changes) {
-    return message<UserError>([&] { run("refused", 2, keys, changes); });
+    return user_error([&] { run("refused", 2, keys, changes); });
   }
 };
 

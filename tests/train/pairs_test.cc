@@ -102,7 +102,7 @@ TEST_F(Pairs, RecordsCountRealTargetsPaddingAndSpread) {
 }
 
 TEST_F(Pairs, PartsThatDoNotFitAreNamedBeforeAnythingRuns) {
-  const auto error = [&](const Changes& changes) { return message<UserError>([&] { train("x", changes); }); };
+  const auto error = [&](const Changes& changes) { return user_error([&] { train("x", changes); }); };
   const std::string lstm = "{name: lstm, embedding: 8, cells: 8}";
   EXPECT_THAT(error({{"model", lstm}}), Names("lstm", "token_budget", "pairs", "tiny_translator", "tbptt"));
   EXPECT_THAT(error({{"batcher", "{name: tbptt, sequence_length: 5}"}}),
@@ -124,9 +124,9 @@ TEST_F(Pairs, MeasuredTimesStayWithTheRun) {
                         std::filesystem::copy_options::recursive);
   EXPECT_EQ(train("half", all).params, whole.params);
   write_all(path("half/") + kCostsFile, "{\"seconds\": [[1, 2, 3, 0.5]]}");
-  EXPECT_THAT(message<UserError>([&] { train("half", all); }), Names("order of sub-batches"));
+  EXPECT_THAT(user_error([&] { train("half", all); }), Names("order of sub-batches"));
   write_all(path("half/") + kCostsFile, "{\"seconds\": [[1,");
-  EXPECT_THAT(message<UserError>([&] { train("half", all); }), Names("damaged"));
+  EXPECT_THAT(user_error([&] { train("half", all); }), Names("damaged"));
 }
 
 TEST(PairCosts, IsLinearBetweenItsGridAndMeasuresEachPointOnce) {
@@ -186,7 +186,7 @@ TEST_F(Pairs, StopsWhenValidationSaysSo) {
 
 TEST_F(Pairs, StopRulesThatMeanNothingAreNamed) {
   const auto error = [&](const std::string& when) {
-    return message<UserError>([&] { read_recipe(recipe({{"stop.when", "'" + when + "'"}}), "pairs"); });
+    return user_error([&] { read_recipe(recipe({{"stop.when", "'" + when + "'"}}), "pairs"); });
   };
   EXPECT_THAT(error("valid.nll_bits <= 2"), Names("stop.when", "'valid.nll_bit'", "valid.ppl"));
   EXPECT_THAT(error("valid.ppl == 2"), Names("'=='", "<="));

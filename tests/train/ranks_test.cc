@@ -128,7 +128,7 @@ TEST_F(Ranks, EachRankHasARecordOfItsTrafficAndMemory) {
 }
 
 TEST_F(Ranks, AnErrorOfOneRankEndsTheRunOnce) {
-  const auto text = message<RunError>([&] { run("d", 4, {{"train.max_loss", "0.01"}}); });
+  const auto text = run_error([&] { run("d", 4, {{"train.max_loss", "0.01"}}); });
   EXPECT_THAT(text, Names("train.max_loss"));
   EXPECT_THAT(lmx_test::read_file(path("d/status.json")), HasSubstr("failed"));
   run("s", 4, {{"train.max_loss", "0.01"}, {"train.on_divergence", "skip"}});
@@ -176,21 +176,18 @@ TEST_F(Ranks, ErrorFeedbackForgetsUpdatesThatAreLeftOut) {
 }
 
 TEST_F(Ranks, Messages) {
-  EXPECT_THAT(message<UserError>([&] {
+  EXPECT_THAT(user_error([&] {
                 run("m", 0, {{"comm", "{ranks: 4}"}});
               }),
               Names("comm.ranks", "for 4 ranks give comm.name: virtual"));
-  EXPECT_THAT(message<UserError>([&] { run("m", 0, {{"comm", "{name: virtul, ranks: 4}"}}); }), Names("'virtual'?"));
-  EXPECT_THAT(message<UserError>([&] { run("m", 0, {{"comm", "{name: virtual, rank: 4}"}}); }), Names("'ranks'?"));
-  EXPECT_THAT(message<UserError>([&] {
-                run("m", 0, {{"comm", "{name: virtual, ranks: 0}"}});
-              }),
-              HasSubstr("comm.ranks"));
+  EXPECT_THAT(user_error([&] { run("m", 0, {{"comm", "{name: virtul, ranks: 4}"}}); }), Names("'virtual'?"));
+  EXPECT_THAT(user_error([&] { run("m", 0, {{"comm", "{name: virtual, rank: 4}"}}); }), Names("'ranks'?"));
+  EXPECT_THAT(user_error([&] { run("m", 0, {{"comm", "{name: virtual, ranks: 0}"}}); }), HasSubstr("comm.ranks"));
   const Changes native{{"comm", "{name: mpi, ranks: 2, reduce: native}"}};
-  EXPECT_THAT(message<UserError>([&] { read_recipe(recipe("m", 0, native), "ranks"); }),
+  EXPECT_THAT(user_error([&] { read_recipe(recipe("m", 0, native), "ranks"); }),
               Names("comm.reduce: native", "deterministic", "false"));
   const Changes seeds{{"loss", "{name: full_softmax}"}, {"sync", "{all: {params: '.*', strategy: seeded}}"}};
-  EXPECT_THAT(message<UserError>([&] { run("m", 2, seeds); }), Names("sync.all:"));
+  EXPECT_THAT(user_error([&] { run("m", 2, seeds); }), Names("sync.all:"));
   EXPECT_FALSE(std::filesystem::exists(path("m")));
 }
 

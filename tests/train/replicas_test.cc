@@ -58,7 +58,7 @@ class ReplicaRuns : public RunFolderTest {
            record.value("comm/" + rule + "/all_gather/sent_bytes", 0.0);
   }
   std::string error(int64_t ranks, const Changes& changes) {
-    return message<UserError>([&] { run("refused", ranks, changes); });
+    return user_error([&] { run("refused", ranks, changes); });
   }
 };
 
@@ -193,7 +193,7 @@ TEST_F(ReplicaRuns, PausesLeaveNoTrace) {
 TEST_F(ReplicaRuns, OwnValuesThatAreNotFiniteGetNoCheckpoint) {
   for (const std::string& sync : {kDiloco, replica_rule("strategy: noloco, every: 4"), kSums}) {
     const Changes changes{{"sync", sync}, {"optimizer.lr", "3e39"}, {"checkpoint.every", "1"}};
-    EXPECT_THAT(message<RunError>([&] { run("inf", 2, changes); }), Names("step 1", "not finite any more")) << sync;
+    EXPECT_THAT(run_error([&] { run("inf", 2, changes); }), Names("step 1", "not finite any more")) << sync;
     EXPECT_TRUE(list_checkpoints(path("inf")).empty()) << sync;
     std::filesystem::remove_all(path("inf"));
   }
@@ -207,7 +207,7 @@ TEST_F(ReplicaRuns, OtherNumbersOfRanksContinueWhereAllValuesAreEqual) {
     run(equal, 4, changes, "", 8);
     EXPECT_EQ(run(equal, 2, changes, path(equal)).size(), values_at(equal, 8).size());
     run(apart, 4, changes, "", 6);
-    EXPECT_THAT(message<UserError>([&] { run(apart, 2, changes, path(apart)); }),
+    EXPECT_THAT(user_error([&] { run(apart, 2, changes, path(apart)); }),
                 Names("separate values of 4 ranks", "Resume with 4 ranks"));
   }
 }
@@ -230,8 +230,7 @@ TEST_F(ReplicaRuns, RanksThatGossipPublishTheirMean) {
       EXPECT_EQ(published, record["step"].get<int64_t>() % 6 == 0) << record["step"];
     }
     run(name + "apart", 4, {{"sync", rules}}, "", 6);
-    EXPECT_THAT(message<UserError>([&] { run(name + "apart", 2, changes, path(name + "apart")); }),
-                Names("of 4 ranks"));
+    EXPECT_THAT(user_error([&] { run(name + "apart", 2, changes, path(name + "apart")); }), Names("of 4 ranks"));
   }
 }
 
@@ -285,7 +284,7 @@ TEST_F(ReplicaRuns, TablesMayHaveOwnValuesWhileTheRestIsSummed) {
 }
 
 TEST_F(ReplicaRuns, AnErrorOfOneRankEndsAllOfThem) {
-  EXPECT_THAT(message<RunError>([&] {
+  EXPECT_THAT(run_error([&] {
                 run("d", 3, {{"sync", kDiloco}, {"train.max_loss", "0.01"}});
               }),
               Names("train.max_loss"));

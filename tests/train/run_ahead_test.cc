@@ -192,7 +192,7 @@ TEST_F(RunAhead, ADivergenceHasTheSameMessage) {
     const auto text = [&](const std::string& dir, const char* log_every) {
       Changes changes{{"train.log_every", log_every}};
       changes.insert(changes.end(), diverges.begin(), diverges.end());
-      return message<RunError>([&] { run(dir + diverges[0].first, changes); });
+      return run_error([&] { run(dir + diverges[0].first, changes); });
     };
     const std::string each = text("each", "1");
     EXPECT_THAT(each, Names("[train] step ", "on_divergence: stop"));

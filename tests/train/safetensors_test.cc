@@ -21,7 +21,7 @@ class Safetensors : public FolderTest {
   }
   std::string refused(const std::string& header, size_t data, int64_t length = -1) {
     const std::string name = file(header, data, length);
-    return message<UserError>([&] { load_safetensors(name, Allocator::cpu()); });
+    return user_error([&] { load_safetensors(name, Allocator::cpu()); });
   }
 };
 
@@ -70,19 +70,19 @@ TEST_F(Safetensors, NoTensorsAtAll) {
 }
 
 TEST_F(Safetensors, MissingAndTruncated) {
-  EXPECT_THAT(message<UserError>([&] { load_safetensors(path("nowhere"), Allocator::cpu()); }), Names("nowhere"));
+  EXPECT_THAT(user_error([&] { load_safetensors(path("nowhere"), Allocator::cpu()); }), Names("nowhere"));
   write_all(path("t"), "");
-  EXPECT_THAT(message<UserError>([&] { load_safetensors(path("t"), Allocator::cpu()); }), Names("0 bytes"));
+  EXPECT_THAT(user_error([&] { load_safetensors(path("t"), Allocator::cpu()); }), Names("0 bytes"));
   write_all(path("t"), "1234567");
-  EXPECT_THAT(message<UserError>([&] { load_safetensors(path("t"), Allocator::cpu()); }), Names("7 bytes"));
+  EXPECT_THAT(user_error([&] { load_safetensors(path("t"), Allocator::cpu()); }), Names("7 bytes"));
   save_safetensors(path("t"), {{"a", floats({4}, {1, 2, 3, 4})}, {"b", floats({2}, {5, 6})}});
   const std::string whole = lmx_test::read_file(path("t"));
   for (size_t n = 0; n < whole.size(); ++n) {
     write_all(path("t"), whole.substr(0, n));
-    EXPECT_NE(message<UserError>([&] { load_safetensors(path("t"), Allocator::cpu()); }), "") << n << " bytes";
+    EXPECT_NE(user_error([&] { load_safetensors(path("t"), Allocator::cpu()); }), "no error") << n << " bytes";
   }
   write_all(path("t"), whole + "x");
-  EXPECT_THAT(message<UserError>([&] { load_safetensors(path("t"), Allocator::cpu()); }), Names("1 bytes"));
+  EXPECT_THAT(user_error([&] { load_safetensors(path("t"), Allocator::cpu()); }), Names("1 bytes"));
 }
 
 TEST_F(Safetensors, HostileHeaders) {
@@ -123,7 +123,7 @@ TEST_F(Safetensors, OverlapHoleAndDuplicateNames) {
     return str(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":)", first, R"(},")", name,
                R"(":{"dtype":"F32","shape":[1],"data_offsets":)", second, "}}");
   };
-  EXPECT_EQ(refused(pair("[0,4]", "b", "[4,8]"), 8), "");
+  EXPECT_EQ(refused(pair("[0,4]", "b", "[4,8]"), 8), "no error");
   EXPECT_THAT(refused(pair("[0,4]", "b", "[0,4]"), 4), Names("overlap"));
   EXPECT_THAT(refused(pair("[0,4]", "b", "[2,6]"), 6), Names("overlap"));
   EXPECT_THAT(refused(pair("[0,4]", "b", "[8,12]"), 12), Names("hole"));

@@ -68,7 +68,7 @@ class ShardRuns : public RunFolderTest {
     return sum;
   }
   std::string error(int64_t ranks, const std::string& sync, const Changes& changes = {}) {
-    return message<UserError>([&] { run("refused", ranks, sync, changes); });
+    return user_error([&] { run("refused", ranks, sync, changes); });
   }
 
  private:
@@ -149,10 +149,10 @@ TEST_F(ShardRuns, ContinueFromCheckpointsOfOtherRanksAndStrategies) {
 
 TEST_F(ShardRuns, DoNotContinueWithWhatRanksHaveKept) {
   run("kept", 2, rule("strategy: top_k, keep: 0.1"), {}, "", 3);
-  EXPECT_THAT(message<UserError>([&] { run("kept", 2, kZero, {}, path("kept")); }),
+  EXPECT_THAT(user_error([&] { run("kept", 2, kZero, {}, path("kept")); }),
               Names("--change sync.all", "all/", "init: {from: RUN}"));
   run("zero", 2, kZero, {}, "", 3);
-  EXPECT_THAT(message<UserError>([&] { run("zero", 2, rule("strategy: diloco, every: 3"), {}, path("zero")); }),
+  EXPECT_THAT(user_error([&] { run("zero", 2, rule("strategy: diloco, every: 3"), {}, path("zero")); }),
               Names("--change sync", "separate values"));
 }
 

@@ -41,7 +41,7 @@ class Workers : public RunFolderTest {
   }
   std::string refused(int64_t ranks, const Changes& changes, const std::string& dir = "refused",
                       const std::string& resume = "") {
-    const std::string text = message<UserError>([&] { run(dir, ranks, changes, resume); });
+    const std::string text = user_error([&] { run(dir, ranks, changes, resume); });
     if (resume.empty()) {
       EXPECT_FALSE(fs::exists(path(dir))) << "a run folder was made";
     }
@@ -312,12 +312,9 @@ TEST_F(Workers, SeveralRulesAreOneServer) {
 
 TEST_F(Workers, Divergence) {
   const Changes low{{"train.max_loss", "0.1"}, {"train.on_divergence", "stop"}};
-  EXPECT_THAT(message<RunError>([&] { run("stop", 3, low); }), Names("[train] worker", "step 1", "train.max_loss"));
+  EXPECT_THAT(run_error([&] { run("stop", 3, low); }), Names("[train] worker", "step 1", "train.max_loss"));
   EXPECT_THAT(lmx_test::read_file(path("stop/status.json")), Names("train.max_loss", "\"cause\": \"diverged\""));
-  EXPECT_THAT(message<RunError>([&] {
-                run("skip", 3, {low[0], {"train.on_divergence", "skip"}});
-              }),
-              Names("20 updates"));
+  EXPECT_THAT(run_error([&] { run("skip", 3, {low[0], {"train.on_divergence", "skip"}}); }), Names("20 updates"));
   // Some updates are skipped, but no others.
   run("some", 3, {{"train.max_loss", "2.5"}, {"train.on_divergence", "lower_lr"}, {"train.log_every", "24"}});
   const auto train = records("some", "train");

@@ -227,6 +227,9 @@ void run(BleuFlags o) {
   for (const std::string& path : o.references) references.push_back(read_lines(path));
   const Lines hypothesis = read_lines(o.hypothesis);
   const Lines baseline = o.baseline.empty() ? Lines{} : read_lines(o.baseline);
+  if (!o.baseline.empty() && baseline.size() != hypothesis.size())
+    throw UserError(str("[bleu] the hypothesis has ", hypothesis.size(), " lines and the baseline ", o.baseline,
+                        " has ", baseline.size(), "; line i of one must translate what line i of the other does"));
   warn_of_tokenized(o, hypothesis, references);
   Json scores = Json::array();
   for (const std::string& name : o.metrics) {

@@ -4,8 +4,10 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <limits>
 #include <sstream>
 #include <string>
+#include <type_traits>
 
 #include "app/print/terminal.h"
 #include "app/run/outputs.h"
@@ -90,9 +92,7 @@ class ExamplesFirst : public CLI::Formatter {
 // Says what is wrong with a number that must be above 0; "": nothing. CLI11's own check prints the largest double.
 std::string positive_problem(std::string& text) {
   double value = 0;
-  if (!CLI::detail::lexical_cast(text, value) || !(value > 0)) return "'" + text + "' is no number above 0";
-  // CLI11 converts integers that exceed 64 bits to the largest 64-bit number.
-  return value < 9.2e18 ? "" : "'" + text + "' is too large";
+  return CLI::detail::lexical_cast(text, value) && value > 0 ? "" : "'" + text + "' is no number above 0";
 }
 
 // The same for a number that may be 0.
@@ -101,11 +101,32 @@ std::string negative_problem(std::string& text) {
   return value && *value >= 0 && std::isfinite(*value) ? "" : "'" + text + "' is no number from 0 on";
 }
 
-// The ranges of CLI11 accept NaN.
-std::string finite_problem(const std::string& text) {
-  const auto value = parse_double(text);
-  return value && std::isfinite(*value) ? "" : "expected a number, got " + text;
+// Says what is wrong with the value of any option of this type. CLI11 reads an empty text as 0, and an integer of more
+// than 64 bits as the largest one; its ranges accept NaN. Often a shell variable without a value has become the text.
+template <typename Value>
+std::string value_problem(std::string& text) {
+  if (text.empty()) return "the value is empty";
+  double number = 0;
+  if constexpr (std::is_arithmetic_v<Value>) {
+    if (CLI::detail::lexical_cast(text, number) && !std::isfinite(number)) return "expected a number, got " + text;
+  }
+  if constexpr (std::is_integral_v<Value>) {
+    constexpr auto most = static_cast<double>(std::numeric_limits<Value>::max());
+    if (std::abs(number) >= most) return "'" + text + "' is too large";
+  }
+  return "";
 }
+
+template <typename Value>
+struct Single {
+  using type = Value;
+};
+template <typename Value>
+struct Single<std::vector<Value>> : Single<Value> {};
+template <typename Value>
+struct Single<std::optional<Value>> : Single<Value> {};
+
+constexpr const char* kValueCheck = "value";  // its name
 
 // Options of output files and of texts are marked by checks that accept everything. A mark is the name of its check;
 // that of an output continues with the endings of its files.
@@ -205,7 +226,12 @@ Option Option::takes(int words) const {
   return Option(option_->expected(words));
 }
 Option Option::optional_value(const std::string& otherwise) const {
+  may_be_empty();  // without a word after the option, its text is empty until `otherwise` replaces it
   return Option(option_->expected(0, 1)->default_str(otherwise));
+}
+Option Option::may_be_empty() const {
+  option_->get_validator(kValueCheck)->active(false);
+  return *this;
 }
 Option Option::excludes(const std::string& name) const {
   return Option(option_->excludes(name));
@@ -224,7 +250,7 @@ Option Option::integer_in(int64_t least, int64_t most) const {
   return Option(option_->check(CLI::Range(least, most)));
 }
 Option Option::number_in(double least, double most) const {
-  return Option(option_->check(CLI::Range(least, most) & CLI::Validator(finite_problem, "")));
+  return Option(option_->check(CLI::Range(least, most)));
 }
 Option Option::output_file() const {
   return Option(option_->check(CLI::Validator(output_problem, ""))).writes();
@@ -255,16 +281,17 @@ std::vector<std::string> Option::names() const {
 
 // CLI11 describes the check as "{a,b}".
 std::set<std::string> Option::words() const {
-  std::string text;
-  try {
-    text = option_->get_validator(0)->get_description();
-  } catch (const CLI::OptionNotFound&) {
-  }
-  if (!text.starts_with("{") || !text.ends_with("}")) return {};
   std::set<std::string> words;
-  std::istringstream list(text.substr(1, text.size() - 2));
-  for (std::string word; std::getline(list, word, ',');) words.insert(word);
-  return words;
+  try {
+    for (int i = 0;; ++i) {
+      const std::string text = option_->get_validator(i)->get_description();
+      if (!text.starts_with("{") || !text.ends_with("}")) continue;
+      std::istringstream list(text.substr(1, text.size() - 2));
+      for (std::string word; std::getline(list, word, ',');) words.insert(word);
+    }
+  } catch (const CLI::OptionNotFound&) {
+    return words;
+  }
 }
 
 std::string Option::argument() const {
@@ -286,7 +313,8 @@ Command Command::add_subcommand(const std::string& name, const std::string& desc
 
 template <typename Value>
 Option Command::add_option(const std::string& name, Value& value, const std::string& help) const {
-  return Option(app_->add_option(names_in(name), value, help)->type_name(value_in(name)));
+  const CLI::Validator check(value_problem<typename Single<Value>::type>, "", kValueCheck);
+  return Option(app_->add_option(names_in(name), value, help)->type_name(value_in(name))->check(check));
 }
 template Option Command::add_option(const std::string&, int&, const std::string&) const;
 template Option Command::add_option(const std::string&, int64_t&, const std::string&) const;
@@ -300,7 +328,8 @@ template Option Command::add_option(const std::string&, std::vector<std::string>
 
 Option Command::add_option_function(const std::string& name, const std::function<void(const std::string&)>& take,
                                     const std::string& help) const {
-  return Option(app_->add_option_function(names_in(name), take, help)->type_name(value_in(name)));
+  const CLI::Validator check(value_problem<std::string>, "", kValueCheck);
+  return Option(app_->add_option_function(names_in(name), take, help)->type_name(value_in(name))->check(check));
 }
 
 Option Command::add_flag(const std::string& names, bool& value, const std::string& help) const {

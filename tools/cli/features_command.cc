@@ -1,13 +1,13 @@
 // lmx features
 #include <algorithm>
 #include <cmath>
-#include <fstream>
 #include <iostream>
 #include <memory>
 #include <sstream>
 
 #include "app/probe/transfer.h"
 #include "app/report/chart.h"
+#include "base/files.h"
 #include "base/output_file.h"
 #include "base/text.h"
 #include "cli/commands.h"
@@ -69,11 +69,7 @@ std::string text_to_trace(const FeaturesFlags& o) {
   if (o.text.empty() == o.text_file.empty())
     throw UserError("[features] --heatmap shows one text: give --text TEXT or --text-file FILE");
   if (o.text_file.empty()) return o.text;
-  std::ifstream file(o.text_file, std::ios::binary);
-  if (!file) throw UserError(str("[features] cannot read ", o.text_file));
-  std::ostringstream text;
-  text << file.rdbuf();
-  return text.str();
+  return read_file(o.text_file);
 }
 
 void heatmap(Command command, const FeaturesFlags& o) {

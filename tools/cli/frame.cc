@@ -5,7 +5,6 @@
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <iostream>
@@ -14,7 +13,6 @@
 #include "app/print/terminal.h"
 #include "app/print/words.h"
 #include "app/run/run.h"
-#include "app/run/shipped.h"
 #include "base/text.h"
 #include "cli/commands.h"
 #include "cli/output/completion.h"
@@ -23,7 +21,6 @@
 #include "lmx/launch.h"
 #include "lmx/log.h"
 #include "lmx/plugin.h"
-#include "recipe/recipe.h"
 
 namespace lmx::app::cli {
 namespace {

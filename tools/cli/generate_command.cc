@@ -5,7 +5,9 @@
 
 #include "app/inference/generate.h"
 #include "cli/commands.h"
+#include "lmx/launch.h"
 #include "recipe/recipe.h"
+#include "train/signals.h"
 
 namespace lmx::app::cli {
 namespace {
@@ -32,7 +34,16 @@ void generate(Command command, GenerateFlags o) {
   if (o.hold.empty()) refuse_given(command, {"--state"}, "without --hold");
   read_hold(o);
   o.directories.load();
-  std::cout << generate_text(o.run, o.generate) << "\n";
+  std::string text;
+  int signal = 0;
+  {
+    const SignalGuard guard;
+    text = generate_text(o.run, o.generate);
+    signal = SignalGuard::received();
+  }
+  std::cout << text << std::endl;
+  if (signal != 0)
+    throw EndProcess(128 + signal, "[generate] a signal ended the text before all tokens were drawn", false);
 }
 
 }  // namespace
@@ -47,7 +58,7 @@ void add_generate(Command app) {
                  "300 bytes, a unit of the cell state held at a value"}});
   const auto o = std::make_shared<GenerateFlags>();
   command.add_option("RUN", o->run, "a run's folder").required();
-  command.add_option("--prompt TEXT", o->generate.prompt, "what the text begins with");
+  command.add_option("--prompt TEXT", o->generate.prompt, "what the text begins with").may_be_empty();
   command.add_option("--tokens N", o->generate.tokens, "tokens to draw").show_default();
   command.add_option("--temperature X", o->generate.temperature, "divides the logits; 0: always the most likely token")
       .show_default();
@@ -64,7 +75,7 @@ void add_generate(Command app) {
       .show_default();
   command.add_flag("--tokenized", o->generate.tokenized, "words and punctuation with spaces between them");
   command.add_option("--seed N", o->generate.seed, "seed of the sampling").show_default();
-  command.add_option("--checkpoint WHICH", o->generate.checkpoint, "last, best or a step").show_default();
+  command.add_option("--checkpoint WHICH", o->generate.checkpoint, "last, best, a step, or a file or folder of parameters").show_default();
   add_device(command, o->generate.device);
   o->directories.add_to(command);
   command.callback([command, o] { generate(command, *o); });

@@ -1,6 +1,5 @@
 // lmx run
 #include <algorithm>
-#include <cmath>
 #include <filesystem>
 #include <iostream>
 #include <memory>
@@ -23,7 +22,6 @@
 #include "lmx/data.h"
 #include "lmx/error.h"
 #include "recipe/comm_config.h"
-#include "recipe/recipe.h"
 #include "runfiles/checkpoint.h"
 
 namespace lmx::app::cli {

@@ -187,6 +187,24 @@ Plan resumed_plan(const SweepFlags& o, const Folder& folder) {
   return plan;
 }
 
+// The recipes of the points keep paths relative to the folder in which the sweep began, so they continue there.
+Folder enter_directory(const Plan& plan, const Folder& folder, bool retries) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  if (plan.directory.empty() || fs::equivalent(plan.directory, ".", error)) return folder;
+  const auto may_run = [&](const State& s) { return retries || !s.ended() || s.outcome == Outcome::preempted; };
+  const Standing standing = read_standing(plan, folder.path);
+  if (std::none_of(standing.states.begin(), standing.states.end(), may_run)) return folder;
+  const Folder absolute{fs::canonical(folder.path).string()};
+  fs::current_path(plan.directory, error);
+  if (error)
+    throw UserError(str("[sweep] ", folder.path, " began in ", plan.directory, ", and paths in the recipes of its ",
+                        "points are relative to this folder, which cannot be entered: ", error.message(),
+                        "; if it was moved, change `directory` in ", folder.path, "/sweep.json"));
+  log_info(str("the points run in ", plan.directory, ", where the sweep began"));
+  return absolute;
+}
+
 // The folder must be empty, or contain only files of a sweep that was killed while it started.
 void check_out(const std::string& out) {
   if (holds_sweep(out))
@@ -260,8 +278,11 @@ void check_scheduler(const SweepFlags& o, bool slurm) {
 
 void run(Command command, const SweepFlags& o) {
   if (o.recipe.empty() && !o.resume.empty())
-    refuse_given(command, {"--seeds", "--ranks", "--halving", "--random", "--random-seed", "--config-dir"},
+    refuse_given(command,
+                 {"--seeds", "--ranks", "--halving", "--random", "--random-seed", "--config-dir", "--plugin-dir"},
                  "with --resume and no recipe: a sweep continues with its own options");
+  if (!o.resume.empty() && o.resume != "auto")
+    refuse_given(command, {"--out"}, "with --resume DIR: a sweep continues in its own folder");
   if (o.metric.empty() && !o.resume.empty()) refuse_given(command, {"--maximize"}, "without --metric");
   if (o.recipe.empty() && (o.resume.empty() || o.resume == "auto"))
     throw UserError("[sweep] a recipe is needed: lmx sweep RECIPE key=1,2,3; or --resume DIR with a sweep's folder");
@@ -269,7 +290,7 @@ void run(Command command, const SweepFlags& o) {
   o.directories.load();
   if (o.dry_run) {
     if (o.recipe.empty()) {
-      const Plan there = read_plan({o.resume});
+      const Plan there = resumed_plan(o, {o.resume});
       return o.json ? print_json(plan_json(there)) : print_plan(there);
     }
     return dry_run(o);
@@ -279,10 +300,11 @@ void run(Command command, const SweepFlags& o) {
   if (!resumed.empty() && !holds_sweep(resumed)) static_cast<void>(read_plan({resumed}));  // throws its message
   std::optional<Plan> fresh;
   if (resumed.empty()) fresh = new_plan(o);
-  const Folder folder{!resumed.empty() ? resumed : !o.out.empty() ? o.out : make_sweep_directory(fresh->name)};
-  const jobs::DirectoryLock lock(folder.path);
+  const Folder given{!resumed.empty() ? resumed : !o.out.empty() ? o.out : make_sweep_directory(fresh->name)};
+  const jobs::DirectoryLock lock(given.path);
   if (fresh && !o.out.empty()) check_out(o.out);  // another sweep may have used the folder meanwhile
-  const Plan plan = fresh ? *fresh : resumed_plan(o, folder);
+  const Plan plan = fresh ? *fresh : resumed_plan(o, given);
+  const Folder folder = enter_directory(plan, given, o.retry > 0);
   const bool measure = !fresh && !o.metric.empty();
   if (fresh || measure) write_plan(plan, folder);
   if (!plan.environment.empty())

@@ -13,6 +13,7 @@
 #include "cli/output/json_output.h"
 #include "lmx/config.h"
 #include "lmx/error.h"
+#include "lmx/log.h"
 #include "recipe/recipe.h"
 
 namespace lmx::app::cli {
@@ -43,8 +44,8 @@ void translate(TranslateCommand o) {
   read_length_penalty(o.penalty, o.options.search);
   read_max_length(o.max_length, o.options.search);
   o.directories.load();
-  const auto write = o.json ? translate_as_json : translate_file;
-  const TranslatedFile done = write(o.run, o.options, o.input, o.output);
+  const TranslatedFile done =
+      translate_file(o.run, o.options, o.input, o.output, o.json ? translations_as_json : TranslationWriter());
   if (!o.stats) return;
   const double seconds = std::max(done.seconds, 1e-9);
   const std::string line =
@@ -70,7 +71,11 @@ void score_text(const ScoreCommand& o) {
   options.device = o.options.device;
   if (o.max_length > 0) options.max_length = o.max_length;
   const LineScores s = score_lines(o.run, options, o.source, o.output);
-  const double mean = s.tokens > 0 ? s.nats / static_cast<double>(s.tokens) : 0;
+  if (s.tokens == 0) {
+    log_warn(str("[score] no token was scored of ", s.lines + s.too_long, " lines"));
+    return;
+  }
+  const double mean = s.nats / static_cast<double>(s.tokens);
   const std::string line =
       format("%lld lines, %lld %ss (%lld unknown): log-likelihood %.6f nats, nll_nat %.6f, ppl %.2f\n",
              static_cast<long long>(s.lines), static_cast<long long>(s.tokens), s.unit.c_str(),

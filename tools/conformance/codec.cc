@@ -3,8 +3,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
-#include <utility>
 #include <vector>
 
 #include "backend/cuda.h"

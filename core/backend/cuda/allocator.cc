@@ -1,10 +1,8 @@
-#include <array>
 #include <cstdlib>
 
 #include "backend/cuda/device.h"
 #include "backend/loop_work.h"
 #include "base/text.h"
-#include "lmx/log.h"
 #include "tensor/caching_allocator.h"
 
 namespace lmx::cuda {

@@ -5,7 +5,6 @@
 #include <utility>
 #include <vector>
 
-#include "autograd/gradient_sums.h"
 #include "comm/rows.h"
 #include "comm/vectors/vectors.h"
 #include "lmx/codec.h"
@@ -150,10 +149,6 @@ Tensor decoded_values(Context& ctx, const ChunkGather& how, const Tensor& encode
 }
 
 }  // namespace
-
-int64_t chunk_gather_bytes(const ChunkGather& how) {
-  return id_bytes(how) + value_bytes(how);
-}
 
 Tensor gather_chunks(Context& ctx, const ChunkGather& how, Entries& own, const std::string& group) {
   const int ranks = ctx.comm->size();

@@ -142,8 +142,6 @@ class LMX_API GradientMeasure {
 };
 LMX_API ClipResult measure_gradients(Context& ctx, const ParameterStore& params, const std::vector<ClipRule>& rules,
                                      double unscale = 1);
-// Scales each group's gradients so that its global norm is at most the rule's. Gradients must be coalesced.
-LMX_API ClipResult clip_gradients(Context& ctx, ParameterStore& params, const std::vector<ClipRule>& rules);
 
 // Exponential moving average of parameters: a <- decay a + (1 - decay) p after each update, from a = p at the start.
 // Rows that an update does not change are averaged later, for all missed updates at once with their unchanged value:

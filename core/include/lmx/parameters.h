@@ -42,6 +42,7 @@ class LMX_API ParameterStore {
  public:
   // UserError: a duplicate name, an empty dimension, parts that do not add up to the rows.
   Var& add(Context& ctx, const ParameterSpec& spec, RandomKey key);
+  Var& add(const ParameterSpec& spec, Tensor value);  // with this value, which is not copied, in place of spec.init
   Var& at(const std::string& name);  // UserError if there is no such name
   const Var& at(const std::string& name) const;
   bool contains(const std::string& name) const;

@@ -42,10 +42,9 @@ struct ChunkGather {
   const Codec* codec = nullptr;  // of the values; null: f32
   bool means = false;            // false: sums over ranks; true: at each id the means over the ranks that have it
 };
-// As gather_entries(), but a rank sends chunk_gather_bytes() to each other rank: ids within their chunk, in as few bits
-// as these need, and values through the codec. own.values become the decoded values, which the result contains.
+// As gather_entries(), but a rank sends ids within their chunk, in as few bits as these need, and values through the
+// codec. own.values become the decoded values, which the result contains.
 LMX_API Tensor gather_chunks(Context& ctx, const ChunkGather& how, Entries& own, const std::string& group);
-LMX_API int64_t chunk_gather_bytes(const ChunkGather& how);
 
 // factor * x, in x's shape, as a new tensor.
 LMX_API Tensor scaled(Context& ctx, const Tensor& x, float factor);

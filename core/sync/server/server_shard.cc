@@ -1,7 +1,5 @@
 #include "sync/server/server_shard.h"
 
-#include <algorithm>
-
 #include "lmx/error.h"
 
 namespace lmx::server {

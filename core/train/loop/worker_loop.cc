@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "lmx/error.h"
-#include "train/loop/worker_state.h"
 #include "train/signals.h"
 
 namespace lmx {

@@ -4,9 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
-#include <deque>
 #include <fstream>
-#include <map>
 #include <ranges>
 #include <system_error>
 #include <thread>

@@ -1,5 +1,4 @@
 // The language model `gpt`: forward passes over a batch, and texts that are read and written one position at a time.
-#include <algorithm>
 
 #include "lmx/decoding.h"
 #include "lmx/error.h"

@@ -1,6 +1,5 @@
 // The LSTM language model of Patwary 2018 and Xiao 2017: embedding, LSTM layers, optional projection (Sak et al. 2014).
 #include "lmx/error.h"
-#include "lmx/lstm_cell.h"
 #include "lmx/plugin.h"
 #include "lmx/recurrent.h"
 #include "lstm_op.h"

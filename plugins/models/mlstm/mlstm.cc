@@ -1,8 +1,6 @@
 // The multiplicative LSTM language model of Radford 2017 and Puri 2018 (Krause et al. 2016).
-#include "lmx/lstm_cell.h"
 #include "lmx/plugin.h"
 #include "lmx/recurrent.h"
-#include "mlstm_kernels.h"
 #include "mlstm_op.h"
 
 namespace lmx::mlstm {

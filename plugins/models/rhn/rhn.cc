@@ -1,7 +1,6 @@
 // The recurrent highway network (Zilly et al. 2016) of the character models of Patwary 2018, section IV-B.
 #include "lmx/plugin.h"
 #include "lmx/recurrent.h"
-#include "rhn_kernels.h"
 #include "rhn_op.h"
 
 namespace lmx::rhn {

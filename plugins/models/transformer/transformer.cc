@@ -1,9 +1,7 @@
 // The Transformer of Vaswani 2017 and Ott 2018 (section 3.2), with fairseq's placement of dropout, initial values and
 // positions.
-#include <algorithm>
 
 #include "decoding.h"
-#include "lmx/matmul.h"
 #include "lmx/model.h"
 #include "lmx/plugin.h"
 #include "network.h"

@@ -1,5 +1,5 @@
 // Top-k sparsification with error feedback (Stich et al. 2018): each rank sends the largest quarter of a parameter's
-// elements, and keeps the rest for later steps. TEST_FAULT 1 to 5 break one promise each, 6 and 7 fail in reduce().
+// elements, and keeps the rest for later steps. Its faults 1 to 5 break one promise each, 6 and 7 fail in reduce().
 #include <algorithm>
 #include <cmath>
 #include <csignal>
@@ -15,18 +15,22 @@ namespace {
 
 struct Config {
   int64_t part = 4;
-  void fields(lmx::Fields& f) { f.field("part", part, "one of how many elements is sent in a step", lmx::kPositive); }
+  int64_t fault = 0;
+  void fields(lmx::Fields& f) {
+    f.field("part", part, "one of how many elements is sent in a step", lmx::kPositive);
+    f.field("fault", fault, "the promise that is broken; 0: none", lmx::kNonNegative);
+  }
 };
 
 class TopK : public lmx::SyncStrategy {
  public:
-  TopK(const Config& config, const lmx::SyncEnv& env) : part_(config.part), env_(env) {
+  TopK(const Config& config, const lmx::SyncEnv& env) : c_(config), env_(env) {
     for (const lmx::ParameterSpec& p : env.params) kept_[p.name].assign(static_cast<size_t>(p.shape.numel()), 0.0f);
   }
 
   void reduce(lmx::Context& ctx, std::span<lmx::Var> unit) override {
-    if (TEST_FAULT == 6) static_cast<void>(std::map<int, int>().at(7));
-    if (TEST_FAULT == 7) raise(SIGSEGV);
+    if (c_.fault == 6) static_cast<void>(std::map<int, int>().at(7));
+    if (c_.fault == 7) raise(SIGSEGV);
     for (lmx::Var& param : unit) {
       std::vector<float>& kept = kept_.at(param.name());
       before_[param.name()] = kept;
@@ -36,7 +40,7 @@ class TopK : public lmx::SyncStrategy {
       std::vector<float> values;
       for (const int32_t i : chosen) {
         values.push_back(kept[static_cast<size_t>(i)]);
-        if (TEST_FAULT != 3) kept[static_cast<size_t>(i)] = 0;  // 3: what was sent is kept as well
+        if (c_.fault != 3) kept[static_cast<size_t>(i)] = 0;  // 3: what was sent is kept as well
       }
       const auto gathered = [&](const auto& list, const auto& memory) {
         using T = typename std::decay_t<decltype(list)>::value_type;
@@ -45,20 +49,20 @@ class TopK : public lmx::SyncStrategy {
       };
       const lmx::Tensor ids = gathered(chosen, ctx.host), all = gathered(values, ctx.allocator);
       lmx::Tensor sum = ctx.zeros(param.shape(), lmx::DType::f32, lmx::MemClass::gradients);
-      constexpr float kFactor = TEST_FAULT == 1 ? -1.0f : TEST_FAULT == 2 ? 2.0f : 1.0f;
+      const float factor = c_.fault == 1 ? -1.0f : c_.fault == 2 ? 2.0f : 1.0f;
       for (int64_t i = 0; i < ids.numel(); ++i)
-        sum.data<float>()[ids.data<int32_t>()[i]] += kFactor * all.data<float>()[i];
+        sum.data<float>()[ids.data<int32_t>()[i]] += factor * all.data<float>()[i];
       param.grad().clear();
       param.grad().dense = sum;
     }
   }
   void after_step(lmx::Context&) override { before_.clear(); }
   void discard() override {
-    if (TEST_FAULT == 4) return;
+    if (c_.fault == 4) return;
     for (const auto& [name, kept] : before_) kept_[name] = kept;
   }
   void rescale(double factor) override {
-    if (TEST_FAULT == 5) return;
+    if (c_.fault == 5) return;
     for (auto& [name, kept] : kept_)
       for (float& v : kept) v *= static_cast<float>(factor);
   }
@@ -75,7 +79,7 @@ class TopK : public lmx::SyncStrategy {
   }
 
  private:
-  int64_t count(int64_t n) const { return std::max<int64_t>(1, n / part_); }
+  int64_t count(int64_t n) const { return std::max<int64_t>(1, n / c_.part); }
   std::vector<int32_t> largest(const std::vector<float>& values) const {
     std::vector<int32_t> order(values.size());
     std::iota(order.begin(), order.end(), 0);
@@ -88,7 +92,7 @@ class TopK : public lmx::SyncStrategy {
     return order;
   }
 
-  int64_t part_;
+  Config c_;
   lmx::SyncEnv env_;
   std::map<std::string, std::vector<float>> kept_, before_;  // by parameter; `before_`: as this step found it
 };

@@ -52,11 +52,7 @@ struct CorpusPlace {
 };
 CorpusPlace locate(const Corpus& corpus);
 
-}  // namespace lmx::app
-
 // Finds a corpus that a recipe uses.
-
-namespace lmx::app {
 
 // A corpus of the registry is missing on this machine. `messages` contains also all other errors that were found with
 // it.

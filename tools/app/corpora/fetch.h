@@ -50,11 +50,7 @@ FetchReport fetch_corpus(const std::string& name, const FetchOptions& options);
 // The same for a list of files.
 FetchReport fetch_files(std::span<const Download> files, const FetchOptions& options);
 
-}  // namespace lmx::app
-
 // One HTTP transfer into a file.
-
-namespace lmx::app {
 
 struct Transfer {
   int64_t received = 0;     // bytes written by this transfer

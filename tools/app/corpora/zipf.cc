@@ -4,8 +4,6 @@
 #include <cmath>
 #include <fstream>
 #include <functional>
-#include <memory>
-#include <numeric>
 #include <vector>
 
 #include "lmx/config.h"

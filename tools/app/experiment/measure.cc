@@ -8,6 +8,7 @@
 #include "app/print/words.h"
 #include "app/records/records.h"
 #include "app/report/step_times.h"
+#include "app/sweep/journal.h"
 #include "lmx/error.h"
 
 namespace lmx::app::experiment {
@@ -81,6 +82,28 @@ double combined(const std::string& how, const std::vector<double>& ranks) {
   throw UserError(str(to_string(m.mark), ": measures.", m.id, ": cell ", cell.id, ": no record of split ", m.split,
                       m.where.entries.empty() ? "" : " that fulfils its `where`", " has the key '", m.key, "'",
                       did_you_mean(m.key, known), known.empty() ? "; there are none" : "; they have " + joined(known)));
+}
+
+// UserError: a key that no record can have, with the nearest that one can have. Most keys of ranks, and those with `/`,
+// are not known before a run.
+void check_key(const Experiment& experiment, const Measure& m, const std::string& key) {
+  const bool named = key.find_first_of("/*") != std::string::npos || key == "step";
+  if (named || (m.split != "train" && m.split != "valid" && m.split != "test")) return;
+  std::vector<std::string> known = sweep::record_keys(m.split);
+  const auto& splits = experiment.evaluate;
+  const bool evaluated = std::find(splits.begin(), splits.end(), m.split) != splits.end();
+  if (evaluated)  // as the runner of the cells writes them
+    known.insert(known.end(), {"ppl", "nll_nat", "nll_bit", "tokens", "compression_ratio", "word_ppl", "bleu",
+                               "multi_bleu", "multi_bleu_split"});
+  if (std::find(known.begin(), known.end(), key) != known.end()) return;
+  throw UserError(str(to_string(m.mark), ": measures.", m.id, ": no record of split ", m.split, " has the key '", key,
+                      "'", did_you_mean(key, known), "; they have ", joined(known),
+                      m.split == "test" && !evaluated ? ", and more with `evaluate: [test]`" : ""));
+}
+
+void check_keys(const Experiment& experiment, const Measure& m) {
+  if (!m.key.empty()) check_key(experiment, m, m.key);
+  for (const auto& [key, condition] : m.where.entries) check_key(experiment, m, key);
 }
 
 // Returns one point per step, in order.
@@ -257,6 +280,7 @@ std::map<std::string, CellResult> measure_cells(const Experiment& experiment, co
 }
 
 std::map<std::string, CellResult> measure_nothing(const Experiment& experiment, const std::vector<Cell>& cells) {
+  for (const Measure& m : experiment.measures) check_keys(experiment, m);
   return Measuring(experiment, cells, nullptr, nullptr).take();
 }
 

@@ -29,7 +29,7 @@ std::map<std::string, CellResult> measure_cells(const Experiment& experiment, co
                                                 const std::map<std::string, std::vector<RunRecord>>& records,
                                                 const std::map<std::string, PlannedCell>& planned);
 // The same before anything has run, with 1 for every measured and every planned number. Checks whether all formulas can
-// be evaluated.
+// be evaluated. UserError: a key that no record can have.
 std::map<std::string, CellResult> measure_nothing(const Experiment& experiment, const std::vector<Cell>& cells);
 
 // Formulas that compare cells: those of `checks` and of lines in the figure.

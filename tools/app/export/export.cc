@@ -133,7 +133,7 @@ struct ExportType {
   DType type;
   const char* torch;
 };
-constexpr float kLargestF16 = 65504;
+constexpr float kLargestF16 = 65504, kLargestBf16 = 0x1.fep127f;
 constexpr ExportType kTypes[] = {{DType::f32, "float32"}, {DType::bf16, "bfloat16"}, {DType::f16, "float16"}};
 
 const ExportType& type_of(const ExportOptions& options) {
@@ -153,9 +153,10 @@ void save_weights(const ExportSource& source, NewFolder& folder, StateDict tenso
   const DType type = type_of(source.options).type;
   for (auto& [name, tensor] : tensors) {
     const auto values = tensor.values<float>();
-    if (type == DType::f16 &&
-        std::any_of(values.begin(), values.end(), [](float x) { return std::abs(x) > kLargestF16; }))
-      throw UserError(str("[export] --dtype f16: ", name, " has values above ", kLargestF16, "; use bf16 or f32"));
+    const float most = type == DType::f16 ? kLargestF16 : type == DType::bf16 ? kLargestBf16 : INFINITY;
+    if (std::any_of(values.begin(), values.end(), [&](float x) { return std::abs(x) > most; }))
+      throw UserError(str("[export] --dtype ", source.options.dtype, ": ", name, " has values above ", most,
+                          type == DType::f16 ? "; use bf16 or f32" : "; use f32"));
     tensor = tensor.to(type);
   }
   save_safetensors(folder.path("model.safetensors"), tensors);
@@ -209,8 +210,9 @@ std::vector<std::string> export_run(const std::string& directory, const ExportOp
   if (format == formats().end())
     throw UserError(str("[export] there is no format '", options.to, "'", did_you_mean(options.to, export_formats()),
                         "; there are ", config::join(export_formats())));
-  if (options.positions < 1)
-    throw UserError(str("[export] the number of positions must be at least 1, got ", options.positions));
+  constexpr int64_t kMostPositions = 10'000'000;  // their table alone has gigabytes
+  if (options.positions < 1 || options.positions > kMostPositions)
+    throw UserError(str("[export] --positions must be 1 to ", kMostPositions, ", got ", options.positions));
   if (options.dtype != ExportOptions().dtype && options.to != "huggingface")
     throw UserError(str("[export] --dtype is for --to huggingface; ", options.to, " has f32 only"));
   const Recipe recipe = recipe_of_run(directory, "cpu");  // an export only copies values

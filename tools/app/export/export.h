@@ -29,10 +29,6 @@ std::vector<std::string> export_run(const std::string& run, const ExportOptions&
 const std::vector<std::string>& export_formats();
 const std::vector<std::string>& export_types();  // returns "f32", "bf16" and "f16"
 
-}  // namespace lmx::app
-
-namespace lmx::app {
-
 // Types and functions that the formats of `lmx export` share.
 
 // A run opened for export. Its parameters are the EMA parameters if the run keeps them.

@@ -13,6 +13,7 @@
 #include "backend/convert.h"
 #include "base/files.h"
 #include "base/output_file.h"
+#include "base/text.h"
 #include "lmx/config.h"
 #include "lmx/error.h"
 #include "recipe/components.h"
@@ -62,6 +63,13 @@ using Tokenizer = std::shared_ptr<const SubwordTokenizer>;
 constexpr int64_t kMostWords = int64_t{1} << 24;  // far above every vocabulary, and still small in memory
 constexpr int64_t kWindow = 1024;                 // tokens of a sequence in the recipe, if the model reads as many
 
+// The recipe of the run is UTF-8, and names both folders.
+void require_utf8(const std::string& folder) {
+  if (find_invalid_utf8(fs::absolute(folder).string()) != kValidUtf8)
+    throw UserError(str("[import] the path of ", folder,
+                        " is not UTF-8 text, as the config.yaml that names it must be; ", "rename the folder"));
+}
+
 // The content of config.json.
 struct Source {
   std::string directory, path;  // path: of config.json, for messages
@@ -109,7 +117,7 @@ Vocabulary vocabulary_of(const Source& source, const Tokenizer& tokenizer) {
   std::vector<Vocabulary::Entry> entries;
   for (int64_t id = 0; id < source.words; ++id) {
     const bool known = tokenizer && id < tokenizer->size();
-    entries.push_back({known ? tokenizer->name(static_cast<int32_t>(id)) : str("<no token ", id, ">"), 1});
+    entries.push_back({known ? tokenizer->name(static_cast<int32_t>(id)) : unused_name(id), 1});
   }
   Vocabulary::Special special{tokenizer ? tokenizer->unk() : -1, tokenizer ? tokenizer->eos() : -1};
   // The token before a text, which is not always the one that the tokenizer's file suggests. Small models of tests have
@@ -185,6 +193,7 @@ void carry(const fs::path& from, const fs::path& to) {
 ImportReport import_huggingface(const std::string& directory, const std::string& output) {
   using namespace huggingface;
   NewFolder folder("import", output);
+  for (const std::string& named : {directory, output}) require_utf8(named);
   const Source source = read_source(directory);
   const Tokenizer tokenizer = read_tokenizer(source);
   const Vocabulary vocabulary = vocabulary_of(source, tokenizer);

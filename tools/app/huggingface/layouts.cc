@@ -2,7 +2,6 @@
 #include "app/huggingface/layouts.h"
 
 #include <limits>
-#include <set>
 
 #include "lmx/config.h"
 #include "lmx/error.h"
@@ -137,7 +136,6 @@ const std::vector<Layout>& layouts() {
 
 namespace {
 
-constexpr int kMostDepth = 16;
 constexpr const char* kFullAttention = "full_attention";
 
 // A value in a message.
@@ -237,18 +235,29 @@ constexpr ScalingKey kScalingKeys[] = {{"rope_scaling.factor", "factor"},
                                        {"rope_scaling.high", "high_freq_factor"}};
 constexpr ScalingKey kOriginal = {"rope_scaling.original", "original_max_position_embeddings"};
 
-// transformers 5 writes one object `rope_parameters`, transformers 4 `rope_theta` and the object `rope_scaling`.
-void read_rotary(const Reader& config, GptFields& fields) {
-  const Reader rope = config.object(config.has("rope_parameters") ? "rope_parameters" : "rope_scaling");
+// The frequencies that the object `name` describes.
+GptFields rotary_of(const Reader& config, const char* name) {
+  const Reader rope = config.object(name);
   const Reader& base = rope.has("rope_theta") ? rope : config;
-  fields["rope_base"] = trait_value(base.has("rope_theta") ? base.real("rope_theta") : 10000);
+  GptFields fields{{"rope_base", trait_value(base.has("rope_theta") ? base.real("rope_theta") : 10000)}};
   rope.check({"partial_rotary_factor", {1}, false});
   const char* key = rope.has("rope_type") ? "rope_type" : "type";
   const std::string type = rope.has(key) ? rope.text(key) : "default";
-  if (type == "default") return;
+  if (type == "default") return fields;
   if (type != "llama3") rope.refuse(key, "lmx has \"default\" and \"llama3\"");
   for (const ScalingKey& own : kScalingKeys) fields[own.field] = trait_value(rope.real(own.key));
   fields[kOriginal.field] = str(rope.integer(kOriginal.key, 1));
+  return fields;
+}
+
+// transformers 5 writes one object `rope_parameters`, transformers 4 `rope_theta` and the object `rope_scaling`. Of
+// two objects that differ transformers ignores one.
+void read_rotary(const Reader& config, GptFields& fields) {
+  const char *older = "rope_scaling", *newer = "rope_parameters";
+  GptFields rotary = rotary_of(config, config.has(newer) ? newer : older);
+  if (config.has(newer) && config.has(older) && rotary_of(config, older) != rotary)
+    config.refuse(older, str(newer, " describes other frequencies: remove one of the two"));
+  fields.merge(rotary);
 }
 
 void write_rotary(const GptFields& fields, Json& config) {
@@ -273,24 +282,6 @@ bool has_field(const Layout& layout, std::string_view field) {
 }
 
 }  // namespace
-
-Json parse_object(const std::string& text, const std::string& path) {
-  std::set<std::string> names;
-  const auto check = [&](int depth, Json::parse_event_t event, Json& value) {
-    if (depth > kMostDepth) throw UserError(path + " is nested too deeply");
-    if (event == Json::parse_event_t::key && depth == 1 && !names.insert(value.get<std::string>()).second)
-      throw UserError(str(path, " has the key '", value.get<std::string>(), "' twice"));
-    return true;
-  };
-  Json object;
-  try {
-    object = Json::parse(text, check);
-  } catch (const Json::exception&) {
-    throw UserError(path + " is no JSON");
-  }
-  if (!object.is_object()) throw UserError(path + " is no JSON object");
-  return object;
-}
 
 const Layout& layout_of(const Json& config, const std::string& path) {
   const Reader reader(config, path + ": ");

@@ -8,11 +8,13 @@
 #include <string_view>
 #include <vector>
 
+#include "app/text/json_object.h"
 #include "lmx/parameters.h"
 
 namespace lmx::app::huggingface {
 
 using Json = nlohmann::ordered_json;
+using app::parse_object;
 
 // The fields of the model `gpt` as text, by their names; those of its group by "rope_scaling.factor".
 using GptFields = std::map<std::string, std::string>;
@@ -59,8 +61,6 @@ const std::vector<Layout>& layouts();
 
 // config.json.
 
-// Parses a JSON object. UserError, beginning with `path`: no JSON, no object, nested too deeply, or a key twice.
-Json parse_object(const std::string& text, const std::string& path);
 // The layout of this config. UserError: it is of another kind of model.
 const Layout& layout_of(const Json& config, const std::string& path);
 // The fields of `gpt`. UserError: a value that `gpt` cannot represent; the message names the key, its value and `path`.

@@ -99,6 +99,18 @@ bool is_float(DType type) {
   return type == DType::f32 || type == DType::bf16 || type == DType::f16;
 }
 
+// Whether a value is NaN or infinite: then all bits of its exponent are 1.
+template <class Bits>
+bool any_not_finite(const Tensor& tensor, Bits exponent) {
+  const auto* bits = static_cast<const Bits*>(tensor.raw());
+  return std::any_of(bits, bits + tensor.numel(), [&](Bits value) { return (value & exponent) == exponent; });
+}
+
+bool is_finite(const Tensor& tensor) {
+  if (tensor.dtype() == DType::f32) return !any_not_finite<uint32_t>(tensor, 0x7F800000);
+  return !any_not_finite<uint16_t>(tensor, tensor.dtype() == DType::bf16 ? 0x7F80 : 0x7C00);
+}
+
 bool is_buffer(const std::string& name, const Layout& layout) {
   return std::any_of(layout.buffers.begin(), layout.buffers.end(),
                      [&](std::string_view end) { return name.ends_with(end); });
@@ -171,6 +183,9 @@ std::vector<Tensor> Weights::take(const Place& place) {
     if (!is_float(tensor.dtype()))
       throw UserError(str("[import] the tensor '", name, "' of ", path, " has the type ", name_of(tensor.dtype()),
                           "; lmx imports f32, bf16 and f16"));
+    if (!is_finite(tensor))
+      throw UserError(str("[import] the tensor '", name, "' of ", path,
+                          " contains NaN or infinite values, so that the model computes nothing; get the file again"));
     tensors.push_back(tensor);
     entries_.erase(found);
   }

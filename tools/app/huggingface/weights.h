@@ -19,7 +19,8 @@ class Weights {
  public:
   // UserError: a file is missing or damaged, or a tensor is in none of the files, or in two.
   Weights(const std::string& directory, const Layout& layout);
-  // Returns and removes the tensors of a parameter. UserError: one is missing, or has another shape or type.
+  // Returns and removes the tensors of a parameter. UserError: one is missing, has another shape or type, or a
+  // value that is not finite.
   std::vector<Tensor> take(const Place& place);
   // UserError: a tensor is left that is neither a buffer nor the output layer of a tied model, which equals `table`.
   void check_rest(const Layout& layout, const Tensor& table) const;

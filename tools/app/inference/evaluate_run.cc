@@ -288,12 +288,6 @@ class LineScorer {
   int64_t max_length_;
 };
 
-void check(const ScoreLinesOptions& o) {
-  if (o.batch < 1 || o.max_length < 1)
-    throw UserError(
-        str("[score] a batch and the greatest length must be at least 1, got ", o.batch, " and ", o.max_length));
-}
-
 // Returns one output line per line of text, and adds to the totals.
 std::string text_of(const std::vector<Ids>& lines, const std::vector<double>& sums, bool json, LineScores& total) {
   std::string text;
@@ -311,9 +305,14 @@ std::string text_of(const std::vector<Ids>& lines, const std::vector<double>& su
 
 }  // namespace
 
+void check_scoring(int64_t batch, int64_t max_length) {
+  check_batch("score", batch);
+  if (max_length < 1) throw UserError(str("[score] the greatest length must be at least 1, got ", max_length));
+}
+
 LineScores score_lines(const std::string& directory, const ScoreLinesOptions& options, const std::string& input,
                        const std::string& output) {
-  check(options);
+  check_scoring(options.batch, options.max_length);
   const Recipe recipe = recipe_of_run(directory, options.device);
   const Vocabulary vocabulary = load_vocabulary(directory);
   SavedRun run(directory, recipe, vocabulary, options.checkpoint);
@@ -328,13 +327,14 @@ LineScores score_lines(const std::string& directory, const ScoreLinesOptions& op
   LineScores total;
   total.unit = text.unit_name();
   int64_t read = 0;
-  for (Lines window; !(window = windows.next()).empty();) {
-    std::vector<Ids> ids;
-    for (const std::string& line : window) ids.push_back(text.line(line, str("[score] ", input, ":", ++read)));
-    out.write(text_of(ids, scorer.score(ids), options.json, total));
-    progress_line(str("scored ", count_text(read), " lines"));
-  }
-  out.close();
+  write_lines(out, [&] {
+    for (Lines window; !(window = windows.next()).empty();) {
+      std::vector<Ids> ids;
+      for (const std::string& line : window) ids.push_back(text.line(line, str("[score] ", input, ":", ++read)));
+      out.write(text_of(ids, scorer.score(ids), options.json, total));
+      progress_line(str("scored ", count_text(read), " lines"));
+    }
+  });
   progress_line("");
   text.warn_of_losses("[score] the text");
   total.unknown = text.unknown();
@@ -345,10 +345,6 @@ LineScores score_lines(const std::string& directory, const ScoreLinesOptions& op
                                                           : "--max-length raises the limit"));
   return total;
 }
-
-}  // namespace lmx::app
-
-namespace lmx::app {
 
 std::string score_line(int64_t line, double sum, int64_t tokens, bool json) {
   const double mean = tokens > 0 ? sum / static_cast<double>(tokens) : sum;

@@ -76,6 +76,9 @@ EvalResult evaluate_run(const std::string& directory, const EvalOptions& options
 
 // Likelihoods of lines of text and of given translations: `lmx score`.
 
+// UserError: a number of lines of a batch, or of tokens of the longest line, out of its range.
+void check_scoring(int64_t batch, int64_t max_length);
+
 struct ScoreLinesOptions {
   std::string checkpoint = "last";
   int64_t batch = 32;           // lines per batch
@@ -116,11 +119,7 @@ int64_t score_files(const std::string& run, const ScorePairsOptions& options, co
 int64_t score_pairs(const std::string& run, const ScorePairsOptions& options, const PairTextFiles& files,
                     const std::string& output);
 
-}  // namespace lmx::app
-
 // The output format of `lmx score` for the likelihood of one line.
-
-namespace lmx::app {
 
 // Returns `mean<TAB>sum<TAB>tokens` with six decimals. With `json`, returns an object with all digits and `line`, which
 // counts from 0: {"line":0,"mean":-2.5,"sum":-10.0,"tokens":4}. `sum` is the log-likelihood of the tokens in nats. A

@@ -2,6 +2,7 @@
 #include "app/inference/generate.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <numeric>
 #include <vector>
@@ -9,8 +10,11 @@
 #include "app/inference/run_text.h"
 #include "app/inference/saved_run.h"
 #include "app/runs/run_directory.h"
+#include "base/text.h"
 #include "lmx/error.h"
+#include "lmx/log.h"
 #include "lmx/model.h"
+#include "train/signals.h"
 
 namespace lmx::app {
 namespace {
@@ -34,8 +38,8 @@ void check(const GenerateOptions& o) {
   if (o.top_k < 0) throw UserError(str("[generate] top-k must be >= 0, got ", o.top_k));
   if (!(o.top_p > 0 && o.top_p <= 1))
     throw UserError(str("[generate] top-p must be a number above 0 and at most 1, got ", o.top_p));
-  if (o.held && !std::isfinite(o.held_value))
-    throw UserError(str("[generate] a unit can be held at a finite value, not at ", o.held_value));
+  if (o.held && !std::isfinite(static_cast<float>(o.held_value)))
+    throw UserError(str("[generate] a unit can be held at a finite value in fp32, not at ", o.held_value));
 }
 
 // UserError: the prompt, its first token included, and the tokens to draw are longer than the model's positions. The
@@ -115,18 +119,20 @@ std::string generate_text(const std::string& directory, const GenerateOptions& o
   Reader reader(run, options);
   const RandomKey key = RandomKey(static_cast<uint64_t>(options.seed)).fold("generate");
   std::vector<int32_t> input = ids;
-  for (int64_t i = 0; i < options.tokens; ++i) {
+  const auto late = std::chrono::steady_clock::now() + std::chrono::seconds(1);
+  bool shown = false;  // the progress, of work that takes longer
+  for (int64_t i = 0; i < options.tokens && SignalGuard::received() == 0; ++i) {
+    shown = shown || std::chrono::steady_clock::now() > late;
+    if (shown) progress_line(str("drawn ", count_text(i), " of ", count_text(options.tokens), " tokens"));
     const auto logits = run.ctx.read<float>(reader.read(input));
     ids.push_back(draw_token(logits.get(), vocabulary.unk(), options, key.uniform(static_cast<uint64_t>(i))));
     input = reader.continues() ? std::vector<int32_t>{ids.back()} : ids;
   }
+  if (shown) progress_line("");
   ids.erase(ids.begin(), ids.begin() + text.leading());
   return options.tokenized ? text.text_of(ids) : text.detokenized(ids);
 }
 
-}  // namespace lmx::app
-
-namespace lmx::app {
 namespace {
 
 // Orders ids by their logits, largest first.

@@ -30,14 +30,11 @@ struct GenerateOptions {
 };
 // Returns the prompt and its continuation. Words are separated by spaces, and punctuation that lmx has cut off joins
 // its word again unless `tokenized` is set; characters and bytes are not separated. `</s>` becomes a line end. `<unk>`
-// is never sampled. Needs only the run's own files.
+// is never sampled. Needs only the run's own files. After a signal, which a SignalGuard has noted, the continuation ends
+// early.
 std::string generate_text(const std::string& directory, const GenerateOptions& options);
 
-}  // namespace lmx::app
-
 // Samples the next token of a text (temperature, top-k, top-p).
-
-namespace lmx::app {
 
 // Samples an id other than `without` (-1: any) from softmax(logits / temperature); temperature 0 chooses the likeliest
 // id. Only the `top_k` likeliest ids are candidates (0: all), and of these only the likeliest ids whose probabilities

@@ -107,11 +107,13 @@ void RunText::warn_of_losses(const std::string& what) const {
 
 void RunText::warn_of_unknown(const std::string& what) const {
   if (unknown_.empty()) return;
-  constexpr size_t kShown = 8;
+  constexpr size_t kShown = 8, kMostBytes = 80;
   std::vector<std::pair<int64_t, std::string>> most;
   int64_t sum = 0;
   for (const auto& [word, count] : unknown_) {
-    most.emplace_back(-count, word);
+    size_t end = std::min(word.size(), kMostBytes);
+    while (end < word.size() && (static_cast<unsigned char>(word[end]) & 0xC0) == 0x80) --end;  // within a character
+    most.emplace_back(-count, end < word.size() ? word.substr(0, end) + "..." : word);
     sum += count;
   }
   if (sum == 1) return log_warn(str(what, ": '", most[0].second, "' is not in the vocabulary; it counts as <unk>"));

@@ -1,20 +1,16 @@
 #include "app/inference/saved_run.h"
 
 #include <algorithm>
-#include <cmath>
 #include <filesystem>
 #include <limits>
 #include <map>
-#include <numbers>
 
 #include "app/inference/run_text.h"
 #include "app/runs/run_directory.h"
 #include "app/runs/stored_parameters.h"
 #include "app/translation/translate.h"
-#include "base/files.h"
 #include "config/messages.h"
 #include "lmx/error.h"
-#include "lmx/log.h"
 #include "lmx/parallel.h"
 #include "lmx/plugin.h"
 #include "nn/state_dict.h"
@@ -51,6 +47,19 @@ void check_rows(const Network& network, const StateDict& values, int64_t words, 
   }
 }
 
+// Adds the parameters to `params`. On a CPU a tensor of `values` becomes the value of its parameter without a copy.
+// Values that do not fit their parameters are left to load_parameters(), which names them.
+void add_stored(Context& ctx, ParameterStore& params, const std::vector<ParameterSpec>& specs,
+                const StateDict& values) {
+  for (ParameterSpec spec : specs) {
+    spec.init = {"zeros", 0};
+    const auto found = values.find(spec.name);
+    const bool usable = found != values.end() && found->second.shape() == spec.shape &&
+                        found->second.dtype() == DType::f32 && ctx.device.kind == Device::Kind::cpu;
+    usable ? params.add(spec, found->second) : params.add(ctx, spec, RandomKey());
+  }
+}
+
 // The architecture `gpt` with learned positions has vectors for `context` positions; all others read any length.
 int64_t longest_of(const Node& model) {
   const auto value = [&](const char* trait) { return trait_of(PluginKind::model, model, "model", trait); };
@@ -70,8 +79,7 @@ SavedRun::SavedRun(const std::string& directory, const Recipe& recipe, const Voc
   StoredParameters stored = load_stored(checkpoint, Allocator::cpu());
   check_vocabulary(stored.vocabulary, checkpoint, vocabulary, directory);
   check_rows(network, stored.values, vocabulary.size(), checkpoint);
-  for (const ParameterSpec& spec : network.specs)
-    params.add(ctx, {spec.name, spec.shape, Init{"zeros", 0}, spec.sparse, spec.output, spec.frozen}, RandomKey());
+  add_stored(ctx, params, network.specs, stored.values);
   load_parameters(params, stored.values, checkpoint);
   if (!stored.averages.empty()) {
     if (recipe.train.ema > 0)  // else they are those of the optimizer
@@ -84,9 +92,6 @@ SavedRun::SavedRun(const std::string& directory, const Recipe& recipe, const Voc
   longest = longest_of(recipe.model);
 }
 
-}  // namespace lmx::app
-
-namespace lmx::app {
 namespace {
 
 // Compares layer numbers in names that differ only in this number: the longer number is the higher one.
@@ -122,10 +127,6 @@ int64_t state_units(const ModelState& state, const std::string& name, int64_t un
     throw UserError(str("[state] ", name, " has units 0 to ", units - 1, ", no unit ", unit));
   return units;
 }
-
-}  // namespace lmx::app
-
-namespace lmx::app {
 
 // lmx average: the mean of several checkpoints' parameters.
 

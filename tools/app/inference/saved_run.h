@@ -43,10 +43,6 @@ std::string state_name(const ModelState& state, const std::string& wanted);
 // Returns the number of units per sequence in `name`. UserError: `unit` (-1: no check) is not among them.
 int64_t state_units(const ModelState& state, const std::string& name, int64_t unit = -1);
 
-}  // namespace lmx::app
-
-namespace lmx::app {
-
 // Averages of checkpoints: `lmx average`.
 
 // Name of the file in a run's folder that contains the mean of its last checkpoints.

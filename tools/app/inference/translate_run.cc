@@ -16,6 +16,7 @@
 #include "data/dataset.h"
 #include "lmx/error.h"
 #include "lmx/log.h"
+#include "lmx/parallel.h"
 
 namespace lmx::app {
 
@@ -78,9 +79,7 @@ struct Pair {
 class PairScorer {
  public:
   PairScorer(const TranslationModel& model, const ScorePairsOptions& options) : model_(model), options_(options) {
-    if (options.batch < 1 || options.max_length < 1)
-      throw UserError(str("[score] a batch and the greatest length must be at least 1, got ", options.batch, " and ",
-                          options.max_length));
+    check_scoring(options.batch, options.max_length);
   }
 
   // Returns one output line for each pair.
@@ -158,13 +157,13 @@ class ScoringRun {
         out_(output) {}
   int64_t window() const { return options_.batch * kWindowBatches; }
   int64_t pairs() const { return pairs_; }
+  OutputFile& output() { return out_; }
   void write(const Lines& sources, const Lines& targets) {
     if (!sources.empty()) out_.write(scorer_.score(sources, targets));
     pairs_ += static_cast<int64_t>(sources.size());
     say_progress("scored", pairs_);
   }
   int64_t finish() {
-    out_.close();
     progress_line("");
     if (scorer_.too_long() > 0)
       log_warn(str("[score] ", scorer_.too_long(), " pairs have a side of more than ", options_.max_length,
@@ -209,20 +208,22 @@ const std::string& Translator::checkpoint() const {
 }
 
 TranslatedFile translate_file(const std::string& run, const TranslateOptions& options, const std::string& input,
-                              const std::string& output) {
+                              const std::string& output, const TranslationWriter& write) {
   const Translator translator(run, options);
   const auto begin = std::chrono::steady_clock::now();
-  Windows windows(input, options.batch * kWindowBatches);
+  Windows windows(input, options.batch * std::max<int64_t>(kWindowBatches, num_threads()));
   OutputFile out(output);
   TranslatedFile done;
-  for (Lines window; !(window = windows.next()).empty();) {
-    const auto found = translator.translate(window, [&](int64_t n) { say_progress("translated", done.lines + n); });
-    const bool tokenized = options.tokenized;
-    out.write(options.n_best > 1 ? n_best_text(found, tokenized, done.lines) : best_text(found, tokenized));
-    done.lines += static_cast<int64_t>(window.size());
-    for (const std::vector<Translation>& line : found) done.tokens += line[0].length;
-  }
-  out.close();
+  write_lines(out, [&] {
+    for (Lines window; !(window = windows.next()).empty();) {
+      const auto found = translator.translate(window, [&](int64_t n) { say_progress("translated", done.lines + n); });
+      out.write(write                ? write(done.lines, window, found)
+                : options.n_best > 1 ? n_best_text(found, options.tokenized, done.lines)
+                                     : best_text(found, options.tokenized));
+      done.lines += static_cast<int64_t>(window.size());
+      for (const std::vector<Translation>& line : found) done.tokens += line[0].length;
+    }
+  });
   progress_line("");
   done.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   return done;
@@ -233,20 +234,21 @@ int64_t score_files(const std::string& run, const ScorePairsOptions& options, co
   if (source == "-" && target == "-") throw UserError("[score] only one side can be standard input");
   ScoringRun scoring(run, options, output);
   Windows sources(source, scoring.window()), targets(target, scoring.window());
-  for (;;) {
-    Lines left = sources.next(), right = targets.next();
-    const size_t both = std::min(left.size(), right.size());
-    const int64_t left_over = static_cast<int64_t>(left.size() - both),
-                  right_over = static_cast<int64_t>(right.size() - both);
-    left.resize(both);
-    right.resize(both);
-    scoring.write(left, right);
-    if (left_over + right_over > 0)
-      throw UserError(str("[score] ", source, " has ", scoring.pairs() + left_over + count_rest(sources), " lines and ",
-                          target, " has ", scoring.pairs() + right_over + count_rest(targets),
-                          "; line i of one must translate line i of the other"));
-    if (both == 0) break;
-  }
+  write_lines(scoring.output(), [&] {
+    for (size_t both = 1; both > 0;) {
+      Lines left = sources.next(), right = targets.next();
+      both = std::min(left.size(), right.size());
+      const int64_t left_over = static_cast<int64_t>(left.size() - both),
+                    right_over = static_cast<int64_t>(right.size() - both);
+      left.resize(both);
+      right.resize(both);
+      scoring.write(left, right);
+      if (left_over + right_over > 0)
+        throw UserError(str("[score] ", source, " has ", scoring.pairs() + left_over + count_rest(sources),
+                            " lines and ", target, " has ", scoring.pairs() + right_over + count_rest(targets),
+                            "; line i of one must translate line i of the other"));
+    }
+  });
   return scoring.finish();
 }
 
@@ -261,19 +263,21 @@ int64_t score_pairs(const std::string& run, const ScorePairsOptions& options, co
     right.clear();
   };
   PairReader reader(found, kChunkBytes, "");
-  for (PairChunk chunk; reader.next(chunk);) {
-    try {
-      for_each_pair(found[chunk.file], chunk, [&](const PairLine& pair) {
-        left.emplace_back(pair.source);
-        right.emplace_back(pair.target);
-        if (static_cast<int64_t>(left.size()) == scoring.window()) write();
-      });
-    } catch (const UserError&) {  // error of a line: write the lines before it
-      write();
-      throw;
+  write_lines(scoring.output(), [&] {
+    for (PairChunk chunk; reader.next(chunk);) {
+      try {
+        for_each_pair(found[chunk.file], chunk, [&](const PairLine& pair) {
+          left.emplace_back(pair.source);
+          right.emplace_back(pair.target);
+          if (static_cast<int64_t>(left.size()) == scoring.window()) write();
+        });
+      } catch (const UserError&) {  // error of a line: write the lines before it
+        write();
+        throw;
+      }
     }
-  }
-  write();
+    write();
+  });
   return scoring.finish();
 }
 

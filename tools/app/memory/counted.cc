@@ -11,10 +11,8 @@
 #include <csignal>
 #include <cstring>
 #include <map>
-#include <memory>
 #include <mutex>
 #include <set>
-#include <span>
 #include <string>
 #include <type_traits>
 #include <vector>

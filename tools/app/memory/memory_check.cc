@@ -10,7 +10,6 @@
 #include <optional>
 #include <span>
 #include <thread>
-#include <vector>
 
 #include "backend/cuda.h"
 #include "base/text.h"
@@ -75,10 +74,6 @@ MachineMemory machine_memory(const std::string& root) {
     take_less(memory, static_cast<int64_t>(addresses.rlim_cur), "the limit on its addresses (ulimit -v)");
   return memory;
 }
-
-}  // namespace lmx::app
-
-namespace lmx::app {
 
 namespace {
 

@@ -21,10 +21,6 @@ struct MachineMemory {
 // and the limit of the address space (ulimit -v). `root` is the prefix of /proc and /sys.
 MachineMemory machine_memory(const std::string& root = "");
 
-}  // namespace lmx::app
-
-namespace lmx::app {
-
 struct MemoryCheck {
   CountedGroup group;  // in which the rank was counted
   RankMemory rank;

@@ -1,10 +1,8 @@
 // Numbers and comments for the recipes of `lmx new`, and the machine's resources.
-#include <sched.h>
-#include <unistd.h>
-
-#include <algorithm>
 #include <cmath>
 
+#include "app/jobs/launcher.h"
+#include "app/memory/memory_check.h"
 #include "app/new/new_recipe.h"
 #include "base/text.h"
 #include "lmx/config.h"
@@ -30,13 +28,7 @@ double seconds_of(double flops, const Budget& budget) {
 }
 
 Budget budget_of_this_machine(double minutes) {
-  Budget b;
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  if (sched_getaffinity(0, sizeof set, &set) == 0) b.cores = std::max(1, CPU_COUNT(&set));
-  b.memory = static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGE_SIZE);
-  b.minutes = minutes;
-  return b;
+  return {.cores = jobs::own_core_count(), .memory = machine_memory().bytes, .minutes = minutes};
 }
 
 std::string duration(double seconds) {
@@ -61,19 +53,9 @@ std::string inline_list(const std::vector<std::string>& words) {
 }
 
 std::string comment(const std::string& text, size_t indent) {
-  std::string out, line;
-  const std::string start(indent, ' ');
-  const auto end_line = [&] {
-    out += start + "#" + line + "\n";
-    line.clear();
-  };
-  for (size_t at = 0; at < text.size();) {
-    const size_t end = std::min(text.find(' ', at), text.size());
-    if (!line.empty() && indent + 1 + line.size() + 1 + end - at > kWidth) end_line();
-    line += " " + text.substr(at, end - at);
-    at = end + 1;
-  }
-  end_line();
+  std::string out;
+  for (const std::string& line : wrapped(text, kWidth - indent - 2))
+    out += std::string(indent, ' ') + "# " + line + "\n";
   return out;
 }
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <iomanip>
 #include <nlohmann/json.hpp>
 
 #include "app/prepare/cache.h"

@@ -1,6 +1,5 @@
 #include "app/plan/measured.h"
 
-#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <vector>

@@ -192,7 +192,7 @@ WordLaw parse_law(const std::string& text) {
   if (!factor || !(*factor > 0) || !(exponent > 0 && exponent <= 1))
     throw UserError(
         str("[plan] --types takes FACTOR,EXPONENT of the number of different words in N tokens, FACTOR N^EXPONENT, ",
-            "such as 8.17,0.64, got '", text, "'"));
+            "such as 8.17,0.64: a factor above 0, and an exponent above 0 and at most 1; got '", text, "'"));
   return WordLaw::of_types(text, [law = PowerLaw{*factor, exponent, {}, 0}](double words) { return law.at(words); });
 }
 
@@ -284,8 +284,15 @@ struct Planner::Impl {
   const Case& of(size_t variant, int64_t n) {
     const auto found = cases.find({variant, n});
     if (found != cases.end()) return found->second;
-    return cases.emplace(std::pair(variant, n), Case(variants[variant], recipe, static_cast<int>(n), request))
-        .first->second;
+    const auto made = [&](size_t v) { return Case(variants[v], recipe, static_cast<int>(n), request); };
+    try {
+      return cases.emplace(std::pair(variant, n), made(variant)).first->second;
+    } catch (const UserError&) {
+      std::vector<std::string> labels;
+      for (const Variant& v : variants) labels.push_back(v.label);
+      for_variants(labels, made);
+      throw;
+    }
   }
 };
 

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "app/sweep/grid.h"
+#include "config/error_collector.h"
 #include "lmx/error.h"
 #include "recipe/comm_config.h"
 #include "recipe/recipe.h"
@@ -131,6 +132,17 @@ class WithoutParts {
   std::map<Overrides, Node> trees_;
 };
 
+// The values of each variant that differ between variants.
+std::vector<std::string> labels_of(const std::vector<SweepAxis>& axes, const std::vector<Overrides>& points) {
+  std::vector<std::string> labels;
+  for (const Overrides& overrides : points) {
+    std::string& label = labels.emplace_back();
+    for (size_t a = 0; a < axes.size(); ++a)
+      if (axes[a].values.size() > 1 && !overrides[a].empty()) label += str(label.empty() ? "" : " ", overrides[a]);
+  }
+  return labels;
+}
+
 // The overrides of each variant, by axis. A part of a choice is "" for the variants that do not have its key, so that
 // sync=allreduce,diloco sync.all.every=10,50 are three variants.
 std::vector<Overrides> points_of(const std::string& recipe, const ComposeOptions& options,
@@ -138,11 +150,11 @@ std::vector<Overrides> points_of(const std::string& recipe, const ComposeOptions
   std::vector<Overrides> points = sweep_grid(axes, kMostVariants);
   WithoutParts without(recipe, options, axes);
   if (!without.any()) return points;
-  for (Overrides& point : points) {
-    const Node& tree = without.of(point);
+  for_variants(labels_of(axes, points), [&](size_t v) {
+    const Node& tree = without.of(points[v]);
     for (size_t a = 0; a < axes.size(); ++a)
-      if (without.is_part(a) && !tree.at_path(axes[a].key)) point[a].clear();
-  }
+      if (without.is_part(a) && !tree.at_path(axes[a].key)) points[v][a].clear();
+  });
   for (size_t a = 0; a < axes.size(); ++a)
     if (without.is_part(a)) without.require(axes[a].key);
   std::set<Overrides> seen;
@@ -155,7 +167,44 @@ Overrides without_empty(Overrides overrides) {
   return overrides;
 }
 
+Variant make_variant(const Request& request, const ComposeOptions& options, const Overrides& overrides) {
+  Variant v;
+  v.keeps_batch = std::any_of(overrides.begin(), overrides.end(), sets_batch);
+  v.tree = compose_with(request.recipe, options, without_empty(overrides));
+  if (is_file(request.machine)) v.tree.set("machine", parse_yaml_file(request.machine));
+  v.machine = read_machine(*v.tree.find("machine"));
+  const Algorithm own = algorithm_of(*v.tree.find("machine"));
+  v.algorithm = request.algorithm.value_or(own);
+  v.tree.erase("machine");
+  return v;
+}
+
+// The message of the UserError that `make` throws; "" if it throws none.
+std::string error_of(const std::function<void()>& make) {
+  try {
+    make();
+  } catch (const UserError& e) {
+    return e.what();
+  }
+  return "";
+}
+
 }  // namespace
+
+void for_variants(const std::vector<std::string>& labels, const std::function<void(size_t)>& make) {
+  for (size_t v = 0; v < labels.size(); ++v) {
+    try {
+      make(v);
+    } catch (const UserError& e) {
+      size_t same = 0;
+      while (same < labels.size() && error_of([&] { make(same); }) == e.what()) ++same;
+      if (same == labels.size()) throw;
+      std::vector<std::string> messages;
+      for (const std::string& message : messages_of(e)) messages.push_back(labels[v] + ": " + message);
+      fail_together(messages, "mistakes");
+    }
+  }
+}
 
 int ranks_of(const Node& tree) {
   const Node* comm = tree.find("comm");
@@ -164,29 +213,24 @@ int ranks_of(const Node& tree) {
 
 std::vector<Node> variant_trees(const std::string& recipe, const ComposeOptions& options) {
   bool swept = false;
-  std::vector<Node> trees;
-  for (const Overrides& overrides : points_of(recipe, options, own_axes(recipe, options, swept)))
-    trees.push_back(compose_with(recipe, options, without_empty(overrides)));
+  const std::vector<SweepAxis> axes = own_axes(recipe, options, swept);
+  const std::vector<Overrides> points = points_of(recipe, options, axes);
+  std::vector<Node> trees(points.size());
+  for_variants(labels_of(axes, points),
+               [&](size_t v) { trees[v] = compose_with(recipe, options, without_empty(points[v])); });
   return trees;
 }
 
 std::vector<Variant> variants_of(const Request& request, bool& swept) {
   const ComposeOptions options = with_machine(request);
   const std::vector<SweepAxis> axes = own_axes(request.recipe, options, swept);
-  std::vector<Variant> variants;
-  for (const Overrides& overrides : points_of(request.recipe, options, axes)) {
-    Variant v;
-    for (size_t a = 0; a < axes.size(); ++a)
-      if (axes[a].values.size() > 1 && !overrides[a].empty()) v.label += str(v.label.empty() ? "" : " ", overrides[a]);
-    v.keeps_batch = std::any_of(overrides.begin(), overrides.end(), sets_batch);
-    v.tree = compose_with(request.recipe, options, without_empty(overrides));
-    if (is_file(request.machine)) v.tree.set("machine", parse_yaml_file(request.machine));
-    v.machine = read_machine(*v.tree.find("machine"));
-    const Algorithm own = algorithm_of(*v.tree.find("machine"));
-    v.algorithm = request.algorithm.value_or(own);
-    v.tree.erase("machine");
-    variants.push_back(std::move(v));
-  }
+  const std::vector<Overrides> points = points_of(request.recipe, options, axes);
+  const std::vector<std::string> labels = labels_of(axes, points);
+  std::vector<Variant> variants(points.size());
+  for_variants(labels, [&](size_t v) {
+    variants[v] = make_variant(request, options, points[v]);
+    variants[v].label = labels[v];
+  });
   refuse_ranks(axes, variants, request);
   return variants;
 }

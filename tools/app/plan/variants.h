@@ -1,6 +1,7 @@
 // The variants of a recipe that a request spans, each with its machine.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -23,6 +24,10 @@ std::vector<Variant> variants_of(const Request& request, bool& swept);
 
 // The composed recipe of each variant, if no machine is chosen.
 std::vector<Node> variant_trees(const std::string& recipe, const ComposeOptions& options);
+
+// Calls make(0), make(1), ..., once for each label of a variant. An error begins with the label of its variant, unless
+// all variants have it.
+void for_variants(const std::vector<std::string>& labels, const std::function<void(size_t)>& make);
 
 // The number of ranks in `comm:` of a composed recipe; 1 if it has none.
 int ranks_of(const Node& tree);

@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <iomanip>
@@ -17,7 +16,6 @@
 #include <sstream>
 #include <tuple>
 
-#include "app/prepare/chunks.h"
 #include "app/prepare/sentences.h"
 #include "data/word_table.h"
 #include "lmx/error.h"

@@ -65,11 +65,8 @@ ProbeResult probe_bytes(const ProbeTexts& texts, const ProbeOptions& options) {
   return probe(byte_counts(texts.train), byte_counts(texts.valid), byte_counts(texts.test), scaled);
 }
 
-}  // namespace lmx::app
-
 // Labelled texts from CSV and JSON lines.
 
-namespace lmx::app {
 namespace {
 
 // Returns the words of labels 0 and 1: these digits, or two other words, the smaller one first.

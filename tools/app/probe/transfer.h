@@ -104,11 +104,7 @@ struct UnitTrace {
 UnitTrace trace_unit(const std::string& directory, const std::string& text, const StateUnit& unit,
                      const std::string& checkpoint, const std::string& device = "");
 
-}  // namespace lmx::app
-
 // Solvers of logistic regression over a dense matrix, for the objective of the linear probes above.
-
-namespace lmx::app {
 
 // The data of a fit, in the layout of the solvers: columns minus their means. The bias compensates for the means. (A
 // column with small deviations from a large mean is nearly collinear with the bias; then solvers need very many steps,
@@ -145,10 +141,6 @@ class LogisticProblem {
   std::vector<double> means_;     // of the columns
   std::vector<int> labels_;
 };
-
-}  // namespace lmx::app
-
-namespace lmx::app {
 
 // Labelled texts in three parts, and probes over them; used by `lmx probe` and by experiments.
 

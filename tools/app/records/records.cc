@@ -107,10 +107,6 @@ bool fits(const std::string& pattern, const std::string& text) {
   return p == pattern.size();
 }
 
-}  // namespace lmx::app
-
-namespace lmx::app {
-
 std::string read_text(const std::string& path) {
   std::ostringstream text;
   text << std::ifstream(path, std::ios::binary).rdbuf();

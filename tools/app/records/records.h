@@ -70,10 +70,6 @@ std::vector<RunRecord> read_records(const std::string& directory);
 // Returns whether `text` matches `pattern`, in which each * matches any text.
 bool fits(const std::string& pattern, const std::string& text);
 
-}  // namespace lmx::app
-
-namespace lmx::app {
-
 // A file of lines that is only appended to, for journals. Each line is on disk before the next event.
 
 // Returns the whole text of a file; "" if there is none.

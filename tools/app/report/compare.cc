@@ -4,6 +4,8 @@
 #include <cmath>
 #include <map>
 #include <numeric>
+#include <set>
+#include <utility>
 
 #include "app/records/half_interval.h"
 #include "base/text.h"
@@ -26,14 +28,17 @@ bool better(double a, double b, bool lower_is_better) {
   return lower_is_better ? a < b : a > b;
 }
 
+// A second run with the same seed is a repetition, which shows nothing of the noise between seeds.
 void group_runs(const std::vector<const Report*>& runs, Comparison& c) {
   std::map<std::string, size_t> known;
+  std::set<std::pair<size_t, std::string>> counted;  // groups and seeds
   for (size_t i = 0; i < runs.size(); ++i) {
     const auto [at, fresh] = known.try_emplace(configuration_key(*runs[i]), c.groups.size());
     if (fresh) c.groups.emplace_back();
     SeedGroup& group = c.groups[at->second];
     group.runs.push_back(i);
-    if (!std::isnan(c.values[i])) group.values.push_back(c.values[i]);
+    if (!std::isnan(c.values[i]) && counted.emplace(at->second, seed_of(*runs[i])).second)
+      group.values.push_back(c.values[i]);
     c.group_of.push_back(at->second);
   }
   for (SeedGroup& group : c.groups) {
@@ -81,6 +86,12 @@ std::vector<Setting> settings_of(const std::vector<const Report*>& runs) {
     }
   }
   return settings;
+}
+
+std::string seed_of(const Report& run) {
+  for (const auto& [key, value] : run.config)
+    if (key == "seed") return value;
+  return "";
 }
 
 bool is_setting(const std::string& key) {

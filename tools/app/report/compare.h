@@ -18,13 +18,14 @@ struct Setting {
 };
 // Every key of the configurations, in the order in which they occur.
 std::vector<Setting> settings_of(const std::vector<const Report*>& runs);
+std::string seed_of(const Report& run);  // "" if its configuration has none
 // Returns whether a key can change results beyond the noise between seeds: all but `seed` and `run.*`.
 bool is_setting(const std::string& key);
 
 // Runs whose configurations are equal apart from `seed` and `run.*`.
 struct SeedGroup {
   std::vector<size_t> runs;    // indices, in the order given
-  std::vector<double> values;  // of the runs that have one, in the same order
+  std::vector<double> values;  // of the runs that have one, in the same order; of several with one seed the first
   double mean = NAN;           // of `values`; NaN without any
   // Half the width of the mean's 95 % confidence interval by Student's t; nothing if there are fewer than two values.
   std::optional<double> half_interval;

@@ -6,7 +6,6 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <numeric>
-#include <optional>
 #include <set>
 
 #include "app/report/chart.h"

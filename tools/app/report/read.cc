@@ -5,7 +5,6 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
-#include <sstream>
 
 #include "app/runs/run_directory.h"
 #include "lmx/config.h"
@@ -56,13 +55,6 @@ void add_changes(Report& report, const Json& provenance) {
     for (const Json& change : changes[key])
       value += str("; ", change.at("now").get<std::string>(), " from step ", change.at("step").get<int64_t>(), " on");
   }
-}
-
-std::string text_of(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
-  if (file) text << file.rdbuf();
-  return text.str();
 }
 
 void read_strategy_values(Report& report) {
@@ -131,7 +123,7 @@ void read_staleness(Report& report, const std::vector<RunRecord>& records) {
 // Reads the peaks at the end of the run, which include the last validation and checkpoint. A run that still trains, or
 // was killed, has none.
 void read_memory_at_end(Report& report) {
-  const std::string text = text_of(report.directory + "/memory.json");
+  const std::string text = read_text(report.directory + "/memory.json");
   const Json memory = Json::parse(text, nullptr, false);
   if (!memory.is_object() || !memory.contains("peak_bytes")) return;
   for (const Json& rank : memory["peak_bytes"]) {
@@ -209,9 +201,9 @@ Report read_files(const std::string& directory) {
     report.status.reason = "its process has ended without a last record; --resume continues the run";
     report.status.time = "";
   }
-  flatten(parse_yaml_file(directory + "/config.yaml"), "", report.config);
+  flatten(read_run_config(directory), "", report.config);
   add_changes(report, provenance);
-  report.samples = text_of(directory + "/samples.txt");
+  report.samples = read_text(directory + "/samples.txt");
   read_own_metrics(report, records);
   read_codecs(report, records);
   read_staleness(report, records);

@@ -4,7 +4,6 @@
 #include <cmath>
 #include <cstring>
 #include <filesystem>
-#include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -192,12 +191,6 @@ std::vector<const Report*> pointers(const std::vector<Report>& runs) {
   std::vector<const Report*> all;
   for (const Report& r : runs) all.push_back(&r);
   return all;
-}
-
-std::string seed_of(const Report& run) {
-  for (const auto& [key, value] : run.config)
-    if (key == "seed") return value;
-  return "";
 }
 
 // UserError: the runs are not one configuration with different seeds.

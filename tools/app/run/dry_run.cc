@@ -2,8 +2,6 @@
 #include "app/run/dry_run.h"
 
 #include <algorithm>
-#include <cmath>
-#include <map>
 #include <memory>
 
 #include "app/memory/batch_fit.h"

@@ -55,11 +55,7 @@ struct RunResult {
 // UserError: a wrong recipe, missing data, a run that cannot be resumed. RunError: diverged, a full disk.
 RunResult run_recipe(const Node& composed, const std::string& name, const RunOptions& options);
 
-}  // namespace lmx::app
-
 // Chooses the run to continue, and checks whether a recipe is still that run's.
-
-namespace lmx::app {
 
 // Returns the folder that `--resume` refers to; "" to start a new run (`auto`, and there is no run to continue).
 std::string directory_to_resume(const std::string& resume, const Recipe& recipe);
@@ -119,11 +115,7 @@ std::string rank_rows(const Tracer& tracer, int rank);
 // A Chrome trace of the rows of all ranks. RunError: the file cannot be written.
 void write_rank_trace(const std::string& path, const std::vector<std::string>& rows);
 
-}  // namespace lmx::app
-
 // The lines that a run prints at its start and at its end.
-
-namespace lmx::app {
 
 // Prints what is trained: device, ranks, parameters, batch, rules and warnings.
 void announce(const Session& session, const InitReport& init, const CommGroup& group, const std::string& directory);

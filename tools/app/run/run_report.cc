@@ -125,9 +125,6 @@ void report_totals(Session& s, const TrafficCounter& traffic, const std::string&
   for (const std::string& line : traffic_lines(tables)) log_info("  " + line);
 }
 
-}  // namespace lmx::app
-
-namespace lmx::app {
 namespace {
 
 using Json = nlohmann::ordered_json;

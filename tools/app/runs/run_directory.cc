@@ -74,6 +74,7 @@ void require_place(const std::string& wanted, const std::string& recipe) {
   fs::path there = fs::absolute(path);
   while (!fs::exists(there, error) && there.has_relative_path()) there = there.parent_path();
   const int reason = !fs::is_directory(there, error) ? ENOTDIR : access(there.c_str(), W_OK | X_OK) != 0 ? errno : 0;
+  if (reason == ENOTDIR) throw UserError(str("[run] run.dir ", path, ": ", there.string(), " is no folder"));
   if (reason != 0) throw RunError(str("[run] cannot create ", path, ": ", std::strerror(reason)));
 }
 
@@ -344,13 +345,16 @@ int create_locked(const std::string& draft) {
 NewFolder::NewFolder(std::string command, std::string target)
     : command_(std::move(command)), target_(std::move(target)) {
   std::error_code error;
-  const fs::path path = fs::absolute(target_.ends_with('/') ? target_.substr(0, target_.size() - 1) : target_);
+  const fs::path path = fs::absolute(target_.substr(0, target_.find_last_not_of('/') + 1), error);
+  const std::string name = path.filename().string();
+  if (name.empty() || name == "." || name == "..")
+    throw UserError(str("[", command_, "] '", target_, "' is no path that ends in the name of a folder to make"));
   if (fs::exists(path, error) && !(fs::is_directory(path, error) && fs::is_empty(path, error)))
     throw UserError(str("[", command_, "] ", target_, " exists; choose a folder that does not exist, or is empty"));
   if (!fs::is_directory(path.parent_path(), error))
     throw UserError(
         str("[", command_, "] there is no folder ", path.parent_path().string(), " to make ", target_, " in"));
-  const std::string hidden = (path.parent_path() / ("." + path.filename().string())).string();
+  const std::string hidden = (path.parent_path() / ("." + name)).string();
   const Temporary made = make_temporary(hidden, remove_leftover, create_locked);
   if (made.descriptor < 0)
     throw RunError(str("[", command_, "] cannot create ", made.path, ": ", std::strerror(errno)));

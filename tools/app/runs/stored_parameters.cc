@@ -61,7 +61,7 @@ VocabularyMark mark_of_file(const std::string& path) {
 
 StoredParameters load_stored(const std::string& path, const std::shared_ptr<Allocator>& allocator) {
   if (!std::filesystem::is_directory(path)) return {load_safetensors(path, allocator), {}, 0, mark_of_file(path)};
-  TrainState state = load_checkpoint_of(path, allocator, -1, 0);
+  TrainState state = load_model(path, allocator, kAverages);
   StoredParameters stored{std::move(state.model), with_prefix(state.train, kAverages), 0, get_mark(state.numbers)};
   const auto found = state.numbers.find("step");
   if (found != state.numbers.end()) stored.step = std::llround(number_from_text(found->second));

@@ -227,9 +227,6 @@ std::string multi_bleu_text(const BleuScore& score) {
          formatted("%.1f/%.1f/%.1f/%.1f (BP=%.3f, ratio=%.3f, hyp_len=%lld, ref_len=%lld)", score);
 }
 
-}  // namespace lmx::app
-
-namespace lmx::app {
 namespace {
 
 // Calls visit(ids, count in a, count in b) for each n-gram in either.

@@ -61,11 +61,7 @@ struct ChrfOptions {
 // sacreBLEU 2's counting rules. Of several references, the best one of each sentence counts. UserError: as bleu().
 double chrf(const Lines& hypothesis, std::span<const Lines> references, const ChrfOptions& options = {});
 
-}  // namespace lmx::app
-
 // Counts of the n-grams of one sentence.
-
-namespace lmx::app {
 
 struct NGram {
   static constexpr size_t kLongest = 6;

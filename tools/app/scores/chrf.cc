@@ -1,4 +1,3 @@
-#include <algorithm>
 #include <cmath>
 #include <string_view>
 #include <unordered_map>

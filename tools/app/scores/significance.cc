@@ -4,7 +4,6 @@
 #include <bit>
 #include <cmath>
 #include <cstddef>
-#include <functional>
 #include <numeric>
 #include <vector>
 
@@ -125,9 +124,6 @@ PairedScore paired_randomization(const CorpusMetric& metric, const SentenceStati
   return result;
 }
 
-}  // namespace lmx::app
-
-namespace lmx::app {
 namespace {
 
 // SeedSequence: hashes the seed's 32-bit words into a pool of four words, and hashes the pool into the generator's

@@ -77,12 +77,8 @@ PairedScore paired_bootstrap(const CorpusMetric& metric, const SentenceStatistic
 PairedScore paired_randomization(const CorpusMetric& metric, const SentenceStatistics& baseline,
                                  const SentenceStatistics& system, int64_t trials = 10000, uint64_t seed = kScoreSeed);
 
-}  // namespace lmx::app
-
 // The random numbers of numpy.random.default_rng(seed): the generator PCG64 (O'Neill 2014, XSL-RR 128/64), seeded by
 // NumPy's SeedSequence. Translation scores use them for resampling, so intervals and p-values equal sacreBLEU's.
-
-namespace lmx::app {
 
 class NumpyRandom {
  public:

@@ -20,7 +20,13 @@ namespace {
 std::string drawn_number(const Axis& axis, double uniform) {
   const auto [low, high] = *axis.interval;
   const double value = axis.logarithmic ? low * std::pow(high / low, uniform) : low + (high - low) * uniform;
-  return format("%.4g", value);
+  const double inside = std::clamp(value, low, std::nextafter(high, low));
+  for (int digits = 4; digits < 17; ++digits) {
+    std::string text = format("%.*g", digits, inside);
+    const double rounded = parse_double(text).value_or(high);
+    if (rounded >= low && rounded < high) return text;
+  }
+  return format("%.17g", inside);
 }
 
 // Values that a recipe reads alike have one meaning: 0.001 and 1e-3, true and True.

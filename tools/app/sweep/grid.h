@@ -45,8 +45,8 @@ using Place = std::vector<std::string>;
 std::vector<Place> grid(const std::vector<Axis>& axes);
 
 // Samples `count` different points, each axis independently. The same seed gives the same points, and a larger `count`
-// only appends points. A number from an interval has four significant digits. UserError: fewer than `count` different
-// points.
+// only appends points. A number from an interval has four significant digits, or more if it would otherwise be outside.
+// UserError: fewer than `count` different points.
 std::vector<Place> draw(const std::vector<Axis>& axes, int64_t count, int64_t seed);
 
 }  // namespace lmx::app::sweep

@@ -9,7 +9,6 @@
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -31,13 +30,6 @@ size_t point_of(const Plan& plan, const std::string& id) {
   const size_t point = plan.index_of(id);
   if (point == plan.points.size()) throw UserError(str("there is no point ", id));
   return point;
-}
-
-// Converting 1e300 with nlohmann's get<int64_t>() is undefined behaviour.
-int64_t integer_at(const Json& json, const char* key) {
-  const Json& value = json.at(key);
-  if (!value.is_number_integer()) throw UserError(str("'", key, "' is no whole number"));
-  return value.get<int64_t>();
 }
 
 std::optional<double> value_of(const Json& json) {
@@ -64,6 +56,12 @@ Batch read_batch(const Json& json) {
 }
 
 }  // namespace
+
+int64_t integer_at(const Json& json, const char* key) {
+  const Json& value = json.at(key);
+  if (!value.is_number_integer()) throw UserError(str("'", key, "' is no whole number"));
+  return value.get<int64_t>();
+}
 
 void Standing::apply(const Plan& plan, const std::string& line, const std::string& where) {
   try {
@@ -131,8 +129,6 @@ Outcome outcome_named(const std::string& name) {
     if (name == known) return outcome;
   return Outcome::none;
 }
-
-namespace {}  // namespace
 
 Journal::Journal(const Plan& plan, const std::string& directory) : plan_(plan), path_(directory + "/journal.jsonl") {
   static_cast<void>(read_journal(path_));  // removes an incomplete last line
@@ -293,27 +289,26 @@ bool in(const Words& words, const std::string& word) {
   return std::find(words.begin(), words.end(), word) != words.end();
 }
 
-Words keys_of(const std::string& split) {
+}  // namespace
+
+Words record_keys(const std::string& split) {
   if (split == "train") return kTrain;
   Words keys = split == "valid" ? kValid : Words{};
   keys.insert(keys.end(), kTranslation.begin(), kTranslation.end());
   return keys;
 }
 
-}  // namespace
-
-// The keys of parameters and groups (`rows/softmax.weight`, `comm/tables/...`) are not known before a run.
 void check_metric(const Metric& metric, const Halving& halving) {
   if (!in(kSplits, metric.split))
-    throw UserError(str("[sweep] metric ", metric.split, ".", metric.key, ": there is no split '", metric.split, "'",
+    throw UserError(str("metric ", metric.split, ".", metric.key, ": there is no split '", metric.split, "'",
                         did_you_mean(metric.split, kSplits), "; there are ", joined(kSplits)));
-  const Words keys = keys_of(metric.split);
+  const Words keys = record_keys(metric.split);
   const bool named = metric.split == "rank" || metric.key.find('/') != std::string::npos;
   if (!named && !in(keys, metric.key))
-    throw UserError(str("[sweep] metric ", metric.split, ".", metric.key, ": records of split ", metric.split,
-                        " have no '", metric.key, "'", did_you_mean(metric.key, keys), "; they have ", joined(keys)));
+    throw UserError(str("metric ", metric.split, ".", metric.key, ": records of split ", metric.split, " have no '",
+                        metric.key, "'", did_you_mean(metric.key, keys), "; they have ", joined(keys)));
   if (halving.eta > 0 && in(kTranslation, metric.key))
-    throw UserError(str("[sweep] metric ", metric.split, ".", metric.key,
+    throw UserError(str("metric ", metric.split, ".", metric.key,
                         " is there once a run has ended, so that halving cannot go by it; take valid.ppl"));
 }
 

@@ -30,6 +30,10 @@ struct Judgement {
 // Determines the outcome from the exit code, the run's status.json and the last error in its log.
 Judgement judge(const jobs::Ended& ended, const std::string& run, const std::string& log);
 
+// Returns the keys that a record of a split can have, without those that name a part of the recipe
+// (`rows/softmax.weight`, `comm/tables/...`, `accuracy/top_5`) and without those of ranks.
+std::vector<std::string> record_keys(const std::string& split);
+
 // Returns the current metric of a run; nothing if it has none yet, or none that is finite.
 std::optional<double> read_metric(const Metric& metric, const std::string& run, const std::string& log);
 
@@ -56,6 +60,9 @@ struct Batch {
   };
   std::vector<Task> tasks;
 };
+
+// UserError: the value is no whole number. Converting 1e300 with nlohmann's get<int64_t>() is undefined behaviour.
+int64_t integer_at(const nlohmann::ordered_json& json, const char* key);
 
 // The state of a sweep after the lines of its journal.
 struct Standing {

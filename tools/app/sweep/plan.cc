@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <filesystem>
 #include <map>
-#include <set>
 
 #include "app/compose/compose.h"
+#include "app/compose/override.h"
 #include "app/records/records.h"
 #include "app/run/dry_run.h"
 #include "app/run/shipped.h"
@@ -36,19 +36,43 @@ struct SweepSection {
   }
 };
 
-// Converts a scalar or a list to the text of the command-line option.
+bool is_scalar(const Node& node) {
+  return node.kind == Node::Kind::scalar;
+}
+
+std::string written(const Node& node) {
+  return is_scalar(node) ? node.text : value_text(node);
+}
+
+// Converts a list of scalars to the text of the command-line option.
 std::string words_of(const Node& node) {
-  if (node.kind == Node::Kind::scalar) return node.text;
+  if (node.items.empty() || !std::all_of(node.items.begin(), node.items.end(), is_scalar)) return written(node);
   std::string text;
   for (const Node& item : node.items) text += item.text + ",";  // the comma keeps a list of one element a list
   return text;
 }
 
-std::string halving_text(const Node& node) {
-  if (node.kind == Node::Kind::scalar) return node.text;
-  std::string text;
-  for (const auto& [key, value] : node.entries) text += (text.empty() ? "" : ",") + key + "=" + value.text;
-  return text;
+void set_halving(Halving& halving, const std::string& name, const std::string& value) {
+  const std::vector<std::string> known{"eta", "min"};
+  if (std::find(known.begin(), known.end(), name) == known.end())
+    throw UserError(str("[sweep] halving has the keys eta and min, as in eta=3,min=100; got '", name, "'",
+                        did_you_mean(name, known)));
+  const auto number = parse_int(value);
+  if (!number)
+    throw UserError(str("[sweep] halving: ", name, " needs a whole number, as in eta=3,min=100; got '", value, "'"));
+  (name == "eta" ? halving.eta : halving.min) = *number;
+}
+
+constexpr Halving kHalving{3, 0};  // what a request changes
+
+Halving read_halving(const Node& node) {
+  if (is_scalar(node)) return parse_halving(node.text);
+  if (node.kind != Node::Kind::map)
+    throw UserError(str("[sweep] halving has the keys eta and min, as in {eta: 3, min: 100}; got ", value_text(node)));
+  Halving halving = kHalving;
+  for (const auto& [key, value] : node.entries) set_halving(halving, key, written(value));
+  check_halving(halving);
+  return halving;
 }
 
 // Prefixes an error in a value of the recipe's section with the position of the value.
@@ -68,36 +92,32 @@ SchemaPart sweep_schema() {
 }
 
 Metric parse_metric(const std::string& text, bool maximize) {
-  std::string words = text;
-  std::replace(words.begin(), words.end(), ' ', '.');
-  std::vector<std::string> parts = config::split(words, '.');
-  parts.erase(std::remove(parts.begin(), parts.end(), ""), parts.end());
-  if (parts.size() == 1) parts.insert(parts.begin(), "valid");
-  if (parts.size() != 2)
-    throw UserError(str("[sweep] a metric is split.key, such as valid.ppl or train.nll_nat; got '", text, "'"));
-  return {parts[0], parts[1], maximize};
+  // The names of parameters in keys contain further dots.
+  const size_t end = text.find_first_of(". ");
+  const size_t begin = end == std::string::npos ? 0 : std::min(text.find_first_not_of(' ', end + 1), text.size());
+  const Metric metric{end == std::string::npos ? "valid" : text.substr(0, end), text.substr(begin), maximize};
+  if (metric.split.empty() || metric.key.empty())
+    throw UserError(str("a metric is split.key, such as valid.ppl or train.nll_nat; got '", text, "'"));
+  return metric;
 }
 
 Halving parse_halving(const std::string& text) {
-  Halving halving;
+  Halving halving = kHalving;
   for (const std::string& part : config::split(text, ',')) {
     const size_t equals = part.find('=');
-    const std::string name = part.substr(0, equals);
-    const std::vector<std::string> known{"eta", "min"};
-    if (std::find(known.begin(), known.end(), name) == known.end())
-      throw UserError(str("[sweep] halving has the keys eta and min, as in eta=3,min=100; got '", name, "'",
-                          did_you_mean(name, known)));
-    const auto value = parse_int(equals == std::string::npos ? "" : part.substr(equals + 1));
-    if (!value) throw UserError(str("[sweep] halving: ", name, " needs a whole number, as in eta=3,min=100"));
-    (name == "eta" ? halving.eta : halving.min) = *value;
+    set_halving(halving, part.substr(0, equals), equals == std::string::npos ? "" : part.substr(equals + 1));
   }
-  if (halving.eta == 0) halving.eta = 3;
+  check_halving(halving);
+  return halving;
+}
+
+void check_halving(const Halving& halving) {
   if (halving.eta < 2)
     throw UserError(
         str("[sweep] halving: eta is ", halving.eta, ", but 1 point of eta continues: eta must be at least 2"));
   if (halving.min < 1)
-    throw UserError("[sweep] halving needs min, the steps after which the first are stopped, as in eta=3,min=100");
-  return halving;
+    throw UserError(str("[sweep] halving needs min, the steps after which the first are stopped, as in eta=3,min=100",
+                        halving.min == 0 ? "" : str("; got ", halving.min)));
 }
 
 std::vector<int64_t> parse_seeds(const std::string& text) {
@@ -141,7 +161,7 @@ Request make_request(Request base, const Given& given) {
   if (given.halving)
     base.halving = parse_halving(*given.halving);
   else if (section.halving.kind != Node::Kind::null)
-    base.halving = placed(section.halving, [&] { return parse_halving(halving_text(section.halving)); });
+    base.halving = placed(section.halving, [&] { return read_halving(section.halving); });
   const auto read_metric = [&] {
     base.metric = parse_metric(given.metric.value_or(section.metric), maximize);
     check_metric(base.metric, base.halving);
@@ -207,19 +227,27 @@ std::vector<Axis> axes_with_ranks(std::vector<Axis> axes, const std::vector<int6
   return axes;
 }
 
-void make_points(Plan& plan, const Space& space) {
-  const Request& r = plan.request;
-  for (const Axis& axis : space.axes)
-    if (bare_key(axis.name) == "seed" && !r.seeds.empty())
-      throw UserError("[sweep] seed=... and seeds both say which seeds to run; leave one of them out");
-  for (const std::string& fixed : space.fixed)
-    if (bare_key(fixed.substr(0, fixed.find('='))) == "seed" && !r.seeds.empty())
-      throw UserError(str("[sweep] ", fixed, " and seeds both say which seeds to run; leave one of them out"));
+// Refuses overrides that would have no effect.
+void check_keys(const Space& space, bool seeds) {
+  const auto check = [seeds](const std::string& key, const std::string& text) {
+    if (key == "seed" && seeds)
+      throw UserError(str("[sweep] ", text, " and seeds both say which seeds to run; leave one of them out"));
+    if (key == "run.dir")
+      throw UserError(str("[sweep] ", text, ": the run of each point has its own folder inside that of the sweep, ",
+                          "which --out DIR chooses; leave run.dir out"));
+  };
+  for (const Axis& axis : space.axes) check(bare_key(axis.name), axis.name + "=...");
+  for (const std::string& fixed : space.fixed) check(bare_key(fixed.substr(0, fixed.find('='))), fixed);
   for (size_t i = 0; i < space.axes.size(); ++i)
     for (size_t j = 0; j < i; ++j)
       if (bare_key(space.axes[i].name) == bare_key(space.axes[j].name))
         throw UserError(str("[sweep] ", space.axes[j].name, "=... and ", space.axes[i].name,
                             "=... vary the same key, of which the last one counts; leave one of them out"));
+}
+
+void make_points(Plan& plan, const Space& space) {
+  const Request& r = plan.request;
+  check_keys(space, plan.has_seeds());
   const std::vector<Place> places = r.random > 0 ? draw(space.axes, r.random, r.random_seed) : grid(space.axes);
   if (places.size() * std::max<size_t>(1, r.seeds.size()) > kMostPoints)
     throw UserError(str("[sweep] ", places.size(), " configurations with ", r.seeds.size(),
@@ -271,7 +299,7 @@ void compose_point(Plan& plan, size_t number, const Space& space, DatasetChecks&
   const std::string yaml = to_yaml(full_recipe(composed, point.id));
   const DryRun dry = dry_run(composed, point.id, checks);
   point.yaml = yaml;  // "" marks a point with an error
-  read_resources(point);
+  read_resources(point, point.id);
   point.parameters = dry.parameters;
   point.memory = dry.memory;
   point.parameter_count = dry.parameter_count;
@@ -296,8 +324,10 @@ std::string finding(const Plan& plan, const std::string& message, const std::vec
 
 }  // namespace
 
-void read_resources(Point& point) {
-  const Node full = parse_yaml(point.yaml, point.id);
+void read_resources(Point& point, const std::string& file) {
+  const Node full = parse_yaml(point.yaml, file);
+  if (full.kind != Node::Kind::map)
+    throw UserError(str("[sweep] ", file, " is no recipe: expected keys with their values, got ", value_text(full)));
   point.steps = static_cast<int64_t>(number_at(full, "train.steps"));
   point.epochs = text_at(full, "train.epochs");
   point.demand = jobs::demand_of(full);
@@ -315,6 +345,8 @@ Plan make_plan(const Request& request, std::vector<std::string>* findings) {
   Plan plan;
   plan.request = request;
   plan.name = std::filesystem::path(request.recipe).stem().string();
+  std::error_code unknown;
+  plan.directory = std::filesystem::current_path(unknown).string();
   Space space = read_space(request.recipe, compose_options(request));
   space.axes = axes_with_ranks(std::move(space.axes), request.ranks);
   plan.axes = axes_with_seeds(space.axes, request.seeds);

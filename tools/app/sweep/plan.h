@@ -23,7 +23,7 @@ struct Metric {
   std::string name() const { return split + "." + key; }  // in the format of --metric
   bool better(double a, double b) const { return maximize ? a > b : a < b; }
 };
-// "ppl", "valid.ppl", "valid ppl", "test BLEU". UserError: more or fewer parts.
+// "ppl", "valid.ppl", "valid ppl", "test BLEU", "train.rows/embedding.weight". UserError: no split or no key.
 Metric parse_metric(const std::string& text, bool maximize);
 
 // Successive halving: after `min` steps the best 1/eta of the points continue, up to eta times as many steps, and so
@@ -32,6 +32,7 @@ struct Halving {
   int64_t eta = 0, min = 0;  // eta 0: none
 };
 Halving parse_halving(const std::string& text);  // "eta=3,min=100"
+void check_halving(const Halving& halving);      // UserError: an eta or a min that no sweep can have
 
 // "3": 1, 2, 3. "1,5,9": these.
 std::vector<int64_t> parse_seeds(const std::string& text);
@@ -58,6 +59,7 @@ struct Point {
   std::string id;            // "03-optimizer.lr=1e-3-seed=2"
   Place place;               // a value of each axis
   std::string yaml;          // the recipe with every default, as it runs
+  std::string sha256;        // of `yaml`, as sweep.json states it; "": not stated
   size_t configuration = 0;  // equal for points that differ only in their seed
   // Values from the recipe:
   int64_t steps = 0;   // 0: `epochs` limits the training
@@ -70,12 +72,13 @@ struct Point {
   bool translates = false;                        // translates after the training (train.final_bleu)
 };
 
-// Fills the fields of a point that come from its recipe.
-void read_resources(Point& point);
+// Fills the fields of a point that come from its recipe. UserError, which names `file`: the text is no recipe.
+void read_resources(Point& point, const std::string& file);
 
 struct Plan {
   Request request;
   std::string name;        // the recipe's file without .yaml
+  std::string directory;   // the working folder in which the sweep began; "": not stated
   std::vector<Axis> axes;  // the last one is `seed` if the request has seeds
   std::vector<Point> points;
   std::vector<std::string> missing_data;    // missing data of the points, each problem once

@@ -2,10 +2,14 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "app/records/records.h"
+#include "app/sweep/journal.h"
 #include "base/clock.h"
+#include "base/files.h"
 #include "base/output_file.h"
 #include "lmx/error.h"
 #include "runfiles/checkpoint.h"
@@ -15,6 +19,8 @@ namespace {
 
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
+
+constexpr int64_t kFormat = 1;  // of sweep.json
 
 Json request_json(const Request& r) {
   Json json{{"recipe", r.recipe},
@@ -40,10 +46,14 @@ Request read_request(const Json& json) {
   r.plugin_dirs = json.at("plugin_dirs").get<std::vector<std::string>>();
   r.seeds = json.at("seeds").get<std::vector<int64_t>>();
   r.ranks = json.value("ranks", std::vector<int64_t>{});
-  r.random = json.at("random");
-  r.random_seed = json.at("random_seed");
+  r.random = integer_at(json, "random");
+  r.random_seed = integer_at(json, "random_seed");
   r.metric = parse_metric(json.at("metric"), json.at("maximize"));
-  if (json.at("halving").is_object()) r.halving = {json["halving"].at("eta"), json["halving"].at("min")};
+  if (const Json& halving = json.at("halving"); !halving.is_null()) {
+    r.halving = {integer_at(halving, "eta"), integer_at(halving, "min")};
+    check_halving(r.halving);
+  }
+  check_metric(r.metric, r.halving);
   return r;
 }
 
@@ -68,36 +78,86 @@ void make_folder(const std::string& path) {
   if (error) throw RunError(str("[sweep] cannot create ", path, ": ", error.message()));
 }
 
-Plan read_json(const Json& json, const Folder& folder) {
+void check_axes(const Plan& plan) {
+  if (!plan.has_seeds()) return;
+  std::vector<std::string> seeds;
+  for (const int64_t seed : plan.request.seeds) seeds.push_back(std::to_string(seed));
+  if (plan.axes.empty() || plan.axes.back().name != "seed" || plan.axes.back().values != seeds)
+    throw UserError("the request has seeds, so that the last axis is `seed` with their values, and it is not");
+}
+
+// Points with the same place but for the seed are one configuration; configurations are counted from 0.
+void check_points(const Plan& plan) {
+  if (plan.points.empty()) throw UserError("it has no points");
+  std::map<Place, size_t> configurations;
+  std::set<std::string> ids;
+  std::set<Place> places;
+  for (const Point& point : plan.points) {
+    const auto is_on = [](const std::string& value, const Axis& axis) {
+      return axis.interval || std::find(axis.values.begin(), axis.values.end(), value) != axis.values.end();
+    };
+    if (!std::equal(point.place.begin(), point.place.end(), plan.axes.begin(), plan.axes.end(), is_on))
+      throw UserError(str("point ", point.id, " is not on the axes"));
+    if (!ids.insert(point.id).second || !places.insert(point.place).second)
+      throw UserError(str("point ", point.id, " is there twice"));
+    const Place own(point.place.begin(), point.place.end() - (plan.has_seeds() ? 1 : 0));
+    const size_t configuration = configurations.emplace(own, configurations.size()).first->second;
+    if (configuration != point.configuration)
+      throw UserError(str("the configuration of point ", point.id, " is not ", configuration));
+  }
+}
+
+Plan read_json(const Json& json) {
+  if (integer_at(json, "format") != kFormat)
+    throw UserError(str("'format' is ", json["format"].dump(), ", and this lmx reads format ", kFormat));
   Plan plan;
   plan.name = json.at("name");
+  plan.directory = json.value("directory", "");
   plan.request = read_request(json.at("request"));
   for (const Json& axis : json.at("axes")) plan.axes.push_back(read_axis(axis));
+  check_axes(plan);
   for (const Json& entry : json.at("points")) {
     Point point;
     point.id = entry.at("id");
     point.place = entry.at("place").get<Place>();
-    point.configuration = entry.at("configuration");
-    if (point.place.size() != plan.axes.size()) throw UserError(str("point ", point.id, " is not on the axes"));
-    point.yaml = read_text(folder.recipe(point));
-    if (point.yaml.empty()) throw UserError(str(folder.recipe(point), " is missing"));
-    read_resources(point);
+    point.configuration = static_cast<size_t>(integer_at(entry, "configuration"));
+    point.sha256 = entry.value("sha256", "");
     plan.points.push_back(std::move(point));
   }
-  if (plan.points.empty()) throw UserError("it has no points");
+  check_points(plan);
   return plan;
+}
+
+void read_recipe(Point& point, const std::string& file) {
+  point.yaml = read_text(file);
+  if (point.yaml.empty()) throw UserError(str("[sweep] ", file, " is missing or empty"));
+  if (!point.sha256.empty() && point.sha256 != sha256_of_text(point.yaml))
+    throw UserError(str("[sweep] ", file, " has changed since the sweep began, so that it is no longer the recipe of ",
+                        "point ", point.id, "; restore the file, or start a new sweep with other values"));
+  read_resources(point, file);
+}
+
+std::string without_prefix(const std::string& message) {
+  const std::string prefix = "[sweep] ";
+  return message.starts_with(prefix) ? message.substr(prefix.size()) : message;
 }
 
 }  // namespace
 
 void write_plan(const Plan& plan, const Folder& folder) {
   make_folder(folder.path + "/points");
-  Json json{{"format", 1}, {"name", plan.name}, {"request", request_json(plan.request)}, {"axes", Json::array()}};
+  Json json{{"format", kFormat}, {"name", plan.name}};
+  if (!plan.directory.empty()) json["directory"] = plan.directory;
+  json["request"] = request_json(plan.request);
+  json["axes"] = Json::array();
   for (const Axis& axis : plan.axes) json["axes"].push_back(axis_json(axis));
   json["points"] = Json::array();
   for (const Point& point : plan.points) {
     write_file(folder.recipe(point), point.yaml);
-    json["points"].push_back({{"id", point.id}, {"place", point.place}, {"configuration", point.configuration}});
+    json["points"].push_back({{"id", point.id},
+                              {"place", point.place},
+                              {"configuration", point.configuration},
+                              {"sha256", sha256_of_text(point.yaml)}});
   }
   write_file(folder.path + "/sweep.json", json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n");
 }
@@ -105,13 +165,16 @@ void write_plan(const Plan& plan, const Folder& folder) {
 Plan read_plan(const Folder& folder) {
   const std::string path = folder.path + "/sweep.json";
   if (!holds_sweep(folder.path)) throw UserError(str("[sweep] ", folder.path, " holds no sweep: it has no sweep.json"));
+  Plan plan;
   try {
-    return read_json(Json::parse(read_text(path)), folder);
+    plan = read_json(Json::parse(read_text(path)));
   } catch (const Json::exception& e) {
     throw UserError(str("[sweep] ", path, " is damaged: ", e.what()));
   } catch (const UserError& e) {
-    throw UserError(str("[sweep] ", path, " is damaged: ", e.what()));
+    throw UserError(str("[sweep] ", path, " is damaged: ", without_prefix(e.what())));
   }
+  for (Point& point : plan.points) read_recipe(point, folder.recipe(point));
+  return plan;
 }
 
 bool holds_sweep(const std::string& directory) {

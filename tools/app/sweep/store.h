@@ -1,6 +1,6 @@
 // The folder of a sweep.
 //
-//   sweep.json           the request, the axes and the points; written after all points
+//   sweep.json           the request, its working folder, the axes and the points; written after all points
 //   points/ID.yaml       the point's recipe with every default, as it runs
 //   points/ID/           its run (docs/run-files.md); ID.log: the output of the run
 //   journal.jsonl, table.csv, table.md
@@ -21,7 +21,7 @@ struct Folder {
 
 // Writes sweep.json and the recipes of all points. RunError: a folder that cannot be written.
 void write_plan(const Plan& plan, const Folder& folder);
-// UserError: no sweep there, or a damaged one.
+// UserError: no sweep there, a damaged one, or a point whose recipe has changed since the sweep began.
 Plan read_plan(const Folder& folder);
 bool holds_sweep(const std::string& directory);
 

@@ -137,16 +137,10 @@ class Translator {
         group();
       else if (c == '[')
         bracket();
-      else if (c == ']') {
-        in_class_ = false;
-        copy(1);
-      } else if (c == '&' && in_class_ && rest().starts_with("&&")) {
-        refuse("&&");
-      } else if (c == '}' && !in_class_ && rest().starts_with("}+")) {
-        refuse("}+");  // possessive for PCRE2, a repetition for Oniguruma
-      } else {
-        copy(1);
-      }
+      else if (c == '{' && !in_class_)
+        brace();
+      else
+        character(c);
     }
     return out_;
   }
@@ -162,22 +156,66 @@ class Translator {
     out_ += by;
   }
   [[noreturn]] void refuse(std::string_view part) const {
-    throw UserError(str(place_, "lmx does not read '", part, "' in the pattern '", in_, "'"));
+    throw UserError(
+        str(place_, "lmx does not read '", part, folds() ? "' within '(?i:" : "", "' in the pattern '", in_, "'"));
+  }
+
+  void character(char c) {
+    if (c == '&' && in_class_ && rest().starts_with("&&")) refuse("&&");
+    if (folds()) check_folding(c);
+    if (c == ')' && !in_class_ && !folds_.empty()) folds_.pop_back();
+    if (c == ']') in_class_ = false;
+    copy(1);
+  }
+
+  // Whether the case of letters does not matter here.
+  bool folds() const { return !folds_.empty() && folds_.back(); }
+
+  // Then Oniguruma compares folded texts, and PCRE2 characters: "ss" is also U+00DF for Oniguruma, and "fi" U+FB01. The
+  // other such pairs have a character that is not ASCII. A parenthesis or {1} between the letters changes nothing.
+  void check_folding(char c) {
+    if (static_cast<unsigned char>(c) >= 0x80) refuse("a character that is not ASCII");
+    if (in_class_ || std::string_view(")?*+").find(c) != std::string_view::npos) return;
+    const char letter = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+    for (const std::string_view pair : {"ss", "st", "ff", "fi", "fl"})
+      if (before_ == pair[0] && letter == pair[1]) refuse(pair);
+    before_ = letter;
+  }
+
+  // The repetitions of Oniguruma are {n}, {n,}, {n,m} and {,m}. Any other brace is text.
+  void brace() {
+    const size_t end = rest().find('}');
+    const std::string inside(rest().substr(1, end == std::string_view::npos ? 0 : end - 1));
+    const size_t comma = inside.find(',');
+    const std::string low = inside.substr(0, comma), high = comma == std::string::npos ? "" : inside.substr(comma + 1);
+    if ((low + high).empty() || (low + high).find_first_not_of("0123456789") != std::string::npos)
+      return replace(1, "\\{");
+    // A possessive or lazy repetition for PCRE2, one more repetition for Oniguruma.
+    const char after = end + 1 < rest().size() ? rest()[end + 1] : '\0';
+    if (after == '+' || (after == '?' && comma == std::string::npos)) refuse(rest().substr(0, end + 2));
+    replace(end + 1, str('{', low.empty() ? "0" : low, comma == std::string::npos ? "" : ",", high, '}'));
   }
 
   void group() {
-    if (in_class_ || !rest().starts_with("(?")) {
-      if (rest().starts_with("(*") && !in_class_) refuse("(*");
+    if (in_class_) return character('(');
+    if (!rest().starts_with("(?")) {
+      if (rest().starts_with("(*")) refuse("(*");
+      folds_.push_back(folds());
       return copy(1);
     }
-    for (const std::string_view known : {"(?:", "(?i:", "(?=", "(?!", "(?<=", "(?<!", "(?>"})
-      if (rest().starts_with(known)) return copy(known.size());
+    for (const std::string_view known : {"(?:", "(?i:", "(?=", "(?!", "(?<=", "(?<!", "(?>"}) {
+      if (!rest().starts_with(known)) continue;
+      if (!folds()) before_ = 0;
+      folds_.push_back(folds() || known == "(?i:");
+      return copy(known.size());
+    }
     refuse(rest().substr(0, 3));
   }
 
   void bracket() {
     if (in_class_) refuse("[ in a class");
     in_class_ = true;
+    before_ = 0;
     copy(1);
     if (rest().starts_with('^')) copy(1);
     if (rest().starts_with(']')) refuse("[]");
@@ -186,22 +224,26 @@ class Translator {
   void escape() {
     if (at_ + 1 == in_.size()) refuse("\\ at its end");
     const char c = in_[at_ + 1];
+    before_ = 0;
+    if (folds() && std::string_view("pPDux").find(c) != std::string_view::npos) refuse(rest().substr(0, 2));
     if (c == 's') return replace(2, in_class_ ? std::string(kWhiteSpace) : str("[", kWhiteSpace, "]"));
     if (c == 'S' && !in_class_) return replace(2, str("[^", kWhiteSpace, "]"));
     if (c == 'v') return replace(2, "\\x0b");
     if (c == 'p' || c == 'P') return property();
-    if (c == 'u') return code(4);
-    if (c == 'x' && !rest().starts_with("\\x{")) refuse("\\x without {");  // a byte for Oniguruma
+    if (c == 'u' && rest().size() >= 6) return code(rest().substr(2, 4), 6);
+    if (const size_t end = rest().find('}'); rest().starts_with("\\x{") && end != std::string_view::npos)
+      return code(rest().substr(3, end - 3), end + 1);
+    if (c == 'x') refuse("\\x without {}");  // a byte for Oniguruma
     const bool letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
-    if (letter && std::string_view("dDrntfx").find(c) == std::string_view::npos) refuse(rest().substr(0, 2));
+    if (letter && std::string_view("dDrntf").find(c) == std::string_view::npos) refuse(rest().substr(0, 2));
     copy(2);
   }
 
-  void code(size_t digits) {
-    const std::string_view number = rest().substr(2, digits);
-    if (number.size() < digits || number.find_first_not_of("0123456789abcdefABCDEF") != std::string_view::npos)
-      refuse("\\u");
-    replace(2 + digits, str("\\x{", number, "}"));
+  // A character by its hexadecimal number. `length`: of all of it.
+  void code(std::string_view number, size_t length) {
+    if (number.empty() || number.find_first_not_of("0123456789abcdefABCDEF") != std::string_view::npos)
+      refuse(rest().substr(0, 2));
+    replace(length, str("\\x{", number, "}"));
   }
 
   // \p{L} is a category for both. PCRE2 would read \p{Han} as the script extensions.
@@ -214,8 +256,9 @@ class Translator {
       negated = !negated;
       name.remove_prefix(1);
     }
-    const bool category =
-        !name.empty() && name.size() <= 2 && std::string_view("LMNPSZC").find(name[0]) != std::string_view::npos;
+    constexpr std::string_view kCategories =
+        " L Ll Lm Lo Lt Lu M Mc Me Mn N Nd Nl No P Pc Pd Pe Pf Pi Po Ps S Sc Sk Sm So Z Zl Zp Zs C Cc Cf Cn Co Cs ";
+    const bool category = name.size() <= 2 && kCategories.find(str(' ', name, ' ')) != std::string_view::npos;
     const std::string written = str(negated ? "\\P{" : "\\p{", category ? "" : "sc:", name, "}");
     replace(end + 1, written);
   }
@@ -225,6 +268,8 @@ class Translator {
   std::string out_;
   size_t at_ = 0;
   bool in_class_ = false;
+  std::vector<bool> folds_;  // for each open group: it is within (?i:
+  char before_ = 0;          // the character before this place within (?i:
 };
 
 std::string message_of(int code) {
@@ -260,8 +305,10 @@ Pattern::Pattern(const std::string& pattern, bool literal, const std::string& pl
   const std::string text = literal ? pattern : translated(pattern, place);
   const Owned<pcre2_compile_context, pcre2_compile_context_free> context(pcre2_compile_context_create(nullptr));
   pcre2_set_newline(context.get(), PCRE2_NEWLINE_LF);
-  const uint32_t options =
-      PCRE2_UTF | (literal ? PCRE2_LITERAL : PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C);
+  uint32_t options = PCRE2_UTF | (literal ? PCRE2_LITERAL : PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C);
+  // PCRE2 10.42 would find no match of "a+(b)?+a" in "aaa": it takes a+ for the end of the atomic group behind it.
+  for (const char* atomic : {"(?>", ")?+", ")*+", ")++"})
+    if (!literal && text.find(atomic) != std::string::npos) options |= PCRE2_NO_AUTO_POSSESS;
   int error = 0;
   PCRE2_SIZE offset = 0;
   Impl impl{pattern, place};

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <array>
 #include <map>
-#include <optional>
 #include <unordered_map>
 
 #include "app/text/utf8.h"

@@ -7,6 +7,10 @@
 
 namespace lmx::app {
 
+std::string unused_name(int64_t id) {
+  return str("<no token ", id, ">");
+}
+
 std::vector<double> SubwordTokenizer::token_bytes() const {
   std::vector<double> bytes;
   for (int32_t id = 0; id < size(); ++id)

@@ -49,6 +49,9 @@ class SubwordTokenizer : public TextCodec {
   const std::string& language() const override;                            // ""
 };
 
+// The name of an id that is of no token.
+std::string unused_name(int64_t id);
+
 struct TokenizerFile {
   std::string content, path;     // path: for messages
   bool own = false;              // a `.model` that lmx trained on text: its pieces end where words do

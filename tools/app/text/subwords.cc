@@ -215,9 +215,6 @@ void WordEncoder::encode(std::string_view words, std::vector<int32_t>& ids) {
   }
 }
 
-}  // namespace lmx::app
-
-namespace lmx::app {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -320,7 +317,7 @@ void make_folder(const std::string& directory) {
   if (error) throw RunError(str("[data] cannot create ", directory, ": ", error.message()));
 }
 
-void require_file(const std::string& directory, const char* name, const char* kind) {
+void require_file(const std::string& directory, const std::string& name, const char* kind) {
   const std::string path = str(directory, "/", name);
   std::error_code error;
   if (!std::filesystem::is_regular_file(path, error))
@@ -328,7 +325,8 @@ void require_file(const std::string& directory, const char* name, const char* ki
         str("[data] ", path, " is missing: ", directory, " is not of a ", kind, ", or was not copied whole"));
 }
 
-// Calls read(json) with the content of codecs.json. UserError: the file is damaged.
+// Calls read(json) with the content of codecs.json. UserError: the file is damaged. REQUIRES: read() opens no other
+// file.
 template <class Read>
 auto read_codecs(const std::string& directory, Read&& read) {
   const std::string path = directory + "/" + kCodecFile;
@@ -339,6 +337,14 @@ auto read_codecs(const std::string& directory, Read&& read) {
   } catch (const std::exception& e) {
     throw UserError(str("[data] ", path, " is damaged: ", e.what()));
   }
+}
+
+// UserError: the file `name` of the folder has another content than its codecs.json states.
+void require_hash(const std::string& content, const std::string& hash, const std::string& directory,
+                  const std::string& name) {
+  if (hash_text(content) != hash)
+    throw UserError(str("[data] ", directory, "/", name, " is damaged, or is not the file that ", directory, "/",
+                        kCodecFile, " was written for; copy the whole folder again"));
 }
 
 void save_tokenizer(const SubwordTokenizer& tokenizer, const std::string& directory) {
@@ -372,25 +378,33 @@ void save_text_codecs(const TextCodecs& codecs, const std::string& directory) {
 TextCodecs load_text_codecs(const std::string& directory) {
   const std::string model = directory + "/" + kSubwordFile;
   for (const char* file : {kCodecFile, kSubwordFile}) require_file(directory, file, "translation run");
-  const std::shared_ptr<const Subwords> subwords = Subwords::load(model);
-  return read_codecs(directory, [&](const Json& json) {
-    if (json.at("subwords_xxh3") != hash_text(subwords->bytes()))
-      throw UserError(str(model, " is not the one that it was written for"));
-    return TextCodecs{make_codec(from_json(json.at("source")), subwords),
-                      make_codec(from_json(json.at("target")), subwords)};
+  struct Stated {
+    std::string hash;
+    LineSettings source, target;
+  };
+  const auto stated = read_codecs(directory, [](const Json& json) {
+    return Stated{json.at("subwords_xxh3"), from_json(json.at("source")), from_json(json.at("target"))};
   });
+  const std::shared_ptr<const Subwords> subwords = Subwords::load(model);
+  require_hash(subwords->bytes(), stated.hash, directory, kSubwordFile);
+  return {make_codec(stated.source, subwords), make_codec(stated.target, subwords)};
 }
 
 std::shared_ptr<const SubwordTokenizer> load_text_tokenizer(const std::string& directory,
                                                             const std::string& special_text) {
-  require_file(directory, kCodecFile, "run of subwords");
-  TokenizerFile file = read_codecs(directory, [&](const Json& json) {
-    const std::string path = str(directory, "/", json.at("tokenizer").get<std::string>());
-    TokenizerFile found{read_file(path), path, json.at("own"), special_text};
-    if (json.at("xxh3") != hash_text(found.content))
-      throw UserError(str(path, " is not the one that it was written for"));
-    return found;
+  const char* kind = "run of subwords";
+  require_file(directory, kCodecFile, kind);
+  struct Stated {
+    std::string name, hash;
+    bool own;
+  };
+  const auto stated = read_codecs(directory, [](const Json& json) {
+    return Stated{json.at("tokenizer"), json.at("xxh3"), json.at("own")};
   });
+  require_file(directory, stated.name, kind);
+  const std::string path = str(directory, "/", stated.name);
+  TokenizerFile file{read_file(path), path, stated.own, special_text};
+  require_hash(file.content, stated.hash, directory, stated.name);
   return make_tokenizer(std::move(file));
 }
 

@@ -96,10 +96,6 @@ std::shared_ptr<const TextCodec> make_codec(LineSettings settings, std::shared_p
 inline constexpr const char* kSubwordFile = "subwords.model";
 inline constexpr const char* kCodecFile = "codecs.json";
 
-}  // namespace lmx::app
-
-namespace lmx::app {
-
 class SubwordTokenizer;
 
 // Saves the codecs of a run in its folder, so that it can translate, or read and write text, without its data.

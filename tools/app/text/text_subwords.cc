@@ -2,7 +2,6 @@
 #include <sentencepiece_processor.h>
 
 #include <array>
-#include <limits>
 
 #include "app/text/byte_pairs.h"
 #include "app/text/subword_tokenizer.h"
@@ -151,7 +150,9 @@ void count_pieces(std::string_view text, WordTable& pieces) {
   for_each_piece(text, count, [](unsigned char) {});
 }
 
-std::shared_ptr<const SubwordTokenizer> make_tokenizer(TokenizerFile file) {
+namespace {
+
+std::shared_ptr<const SubwordTokenizer> tokenizer_of(TokenizerFile file) {
   const size_t first = file.content.find_first_not_of(" \t\r\n");
   const bool json = first != std::string::npos && file.content[first] == '{';
   if (json || file.path.ends_with(".json")) return make_json_tokenizer(std::move(file));
@@ -159,6 +160,19 @@ std::shared_ptr<const SubwordTokenizer> make_tokenizer(TokenizerFile file) {
     throw UserError(str("[data] data.special_text ", file.special, " is of a tokenizer.json; ", file.path,
                         " is a model of SentencePiece, which reads no text as a special token"));
   return std::make_shared<SentencePieceTokenizer>(std::move(file));
+}
+
+}  // namespace
+
+std::shared_ptr<const SubwordTokenizer> make_tokenizer(TokenizerFile file) {
+  const std::string path = file.path;
+  auto tokenizer = tokenizer_of(std::move(file));
+  // A vocabulary, which may have more entries than the tokenizer, has no name twice.
+  for (int32_t id = 0; id < tokenizer->size(); ++id)
+    if (const std::string name = tokenizer->name(id); name.starts_with("<no token ") && name != unused_name(id))
+      throw UserError(str("[data] ", path, ": the token with the id ", id, " is named '", name,
+                          "', as lmx names ids without a token; give it another name"));
+  return tokenizer;
 }
 
 }  // namespace lmx::app

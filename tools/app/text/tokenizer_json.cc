@@ -1,11 +1,12 @@
 // Byte-level BPE from a tokenizer.json of Hugging Face.
 #include <algorithm>
 #include <array>
-#include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 
 #include "app/text/byte_pairs.h"
+#include "app/text/json_object.h"
 #include "app/text/subword_tokenizer.h"
 #include "app/text/utf8.h"
 #include "data/word_table.h"
@@ -17,7 +18,6 @@ namespace {
 using JsonValue = nlohmann::json;
 
 constexpr size_t kFreeIds = 1024;  // ids without a token; a hostile file must not fill the memory with them
-constexpr int kMostDepth = 64;
 constexpr const char* kUnread[] = {"dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix"};
 // GPT-2's pattern, for a ByteLevel that has no pattern of its own.
 constexpr const char* kGpt2 = R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
@@ -43,7 +43,6 @@ class FileReader {
   FileReader(const JsonValue& json, std::string place) : json_(json), place_(std::move(place)) {}
 
   Definition read() {
-    if (!json_.is_object()) refuse("is no object");
     const JsonValue& model = part(json_, "model");
     read_vocabulary(model);
     read_merges(model);
@@ -54,6 +53,7 @@ class FileReader {
     read_post_processor(value(json_, "post_processor"));
     read_decoder(value(json_, "decoder"));
     if (d_.eos < 0) d_.eos = usual_eos();
+    if (d_.compose) compose_added();
     return std::move(d_);
   }
 
@@ -211,6 +211,18 @@ class FileReader {
     d_.added.push_back(token);
   }
 
+  // A `normalized` token is searched for in composed text.
+  void compose_added() {
+    std::set<std::string> contents;
+    std::string memory;
+    for (AddedToken& token : d_.added) {
+      if (!token.normalized) continue;
+      token.content = std::string(compose_characters(token.content, memory));
+      if (!contents.insert(token.content).second)
+        refuse(str("added_tokens has '", token.content, "' twice, as the normalizer NFC writes it"));
+    }
+  }
+
   void read_normalizer(const JsonValue& normalizer) {
     if (normalizer.is_null()) return;
     const std::string type = type_of(normalizer, "normalizer");
@@ -316,7 +328,7 @@ class JsonTokenizer : public SubwordTokenizer {
  public:
   JsonTokenizer(TokenizerFile file, Definition definition) : file_(std::move(file)), d_(std::move(definition)) {
     for (size_t id = 0; id < d_.names.size(); ++id)
-      if (d_.names[id].empty()) d_.names[id] = str("<no token ", id, ">");
+      if (d_.names[id].empty()) d_.names[id] = unused_name(static_cast<int64_t>(id));
     for (const AddedToken& token : d_.added) (token.normalized ? normalized_ : raw_).add(token);
   }
   std::unique_ptr<Encoder> encoder() const override;
@@ -389,32 +401,12 @@ std::unique_ptr<SubwordTokenizer::Encoder> JsonTokenizer::encoder() const {
   return std::make_unique<JsonEncoder>(*this);
 }
 
-// The depth of the objects and arrays of a JSON text.
-int depth_of(std::string_view json) {
-  int depth = 0, most = 0;
-  bool in_string = false;
-  for (size_t i = 0; i < json.size(); ++i) {
-    const char c = json[i];
-    if (in_string && c == '\\')
-      ++i;
-    else if (c == '"')
-      in_string = !in_string;
-    else if (!in_string && (c == '{' || c == '['))
-      most = std::max(most, ++depth);
-    else if (!in_string && (c == '}' || c == ']'))
-      --depth;
-  }
-  return most;
-}
-
 }  // namespace
 
 std::shared_ptr<const SubwordTokenizer> make_json_tokenizer(TokenizerFile file) {
-  const std::string place = str("[data] ", file.path, ": ");
-  if (depth_of(file.content) > kMostDepth) throw UserError(place + "its parts are nested too deeply");
-  JsonValue json = JsonValue::parse(file.content, nullptr, false);
-  if (json.is_discarded()) throw UserError(place + "this is no JSON");
-  Definition definition = FileReader(json, place).read();
+  const std::string place = "[data] " + file.path;
+  const auto json = parse_object<JsonValue>(file.content, place);
+  Definition definition = FileReader(json, place + ": ").read();
   return std::make_shared<JsonTokenizer>(std::move(file), std::move(definition));
 }
 

@@ -133,10 +133,6 @@ void refuse_invalid_utf8(const std::string& path, int64_t number, int64_t offset
                       utf16 ? "UTF-16" : "LATIN1", " -t UTF-8"));
 }
 
-}  // namespace lmx::app
-
-namespace lmx::app {
-
 LineReader::LineReader(const std::string& path)
     : name_(path == "-" ? "standard input" : path), file_(path, Content::text), buffer_(1 << 16) {}
 

@@ -62,10 +62,6 @@ std::vector<std::string> split_words(std::string_view text);  // the non-empty p
 [[noreturn]] void refuse_invalid_utf8(const std::string& path, int64_t number, int64_t offset, std::string_view line,
                                       size_t at);
 
-}  // namespace lmx::app
-
-namespace lmx::app {
-
 // Reads text files and standard input line by line.
 
 using Lines = std::vector<std::string>;  // one sentence per element, UTF-8, without line ends

@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 #include <tuple>
 
 #include "app/translation/search.h"

@@ -1,10 +1,15 @@
 #include <algorithm>
+#include <atomic>
+#include <mutex>
 
 #include "app/pairs/parallel.h"
+#include "app/prepare/chunks.h"
 #include "app/translation/translate.h"
+#include "backend/serial.h"
 #include "data/dataset.h"
 #include "lmx/error.h"
 #include "lmx/log.h"
+#include "lmx/parallel.h"
 
 namespace lmx::app {
 namespace {
@@ -20,7 +25,7 @@ void check(const TranslateOptions& o) {
   if (std::find(kUnknown.begin(), kUnknown.end(), o.replace_unknown) == kUnknown.end())
     throw UserError(str("[translate] an unknown word can be drop, keep or copy, not '", o.replace_unknown, "'",
                         did_you_mean(o.replace_unknown, kUnknown)));
-  if (o.batch < 1) throw UserError(str("[translate] a batch must hold at least 1 sentence, got ", o.batch));
+  check_batch("translate", o.batch);
   if (o.max_source < 1)
     throw UserError(str("[translate] the longest piece must hold at least 1 token, got ", o.max_source));
   if (o.n_best < 1 || o.n_best > o.search.beam)
@@ -84,6 +89,12 @@ void append(Translation& line, const Translation& piece) {
 }
 
 }  // namespace
+
+void check_batch(const char* command, int64_t sentences) {
+  constexpr int64_t kMost = 1'000'000;
+  if (sentences < 1 || sentences > kMost)
+    throw UserError(str("[", command, "] a batch holds 1 to ", kMost, " sentences, got ", sentences));
+}
 
 std::vector<int32_t> encode_line(const TextCodec& codec, std::string_view line, int64_t vocabulary) {
   std::vector<int32_t> ids = codec.encode(line);
@@ -202,14 +213,41 @@ void TextTranslator::search_all(std::vector<Piece>& pieces, const std::function<
   for (Piece& p : pieces) order.push_back(&p);
   std::stable_sort(order.begin(), order.end(),
                    [](const Piece* a, const Piece* b) { return a->ids.size() > b->ids.size(); });
-  for (size_t first = 0; first < order.size();) {
-    const auto longest = static_cast<int64_t>(order[first]->ids.size());
+  std::vector<std::span<Piece*>> batches;
+  for (std::span<Piece*> rest(order); !rest.empty(); rest = rest.subspan(batches.back().size())) {
+    const auto longest = static_cast<int64_t>(rest[0]->ids.size());
     const int64_t most = std::clamp<int64_t>(options_.batch * kTokensPerSentence / longest, 1, options_.batch);
-    const size_t count = std::min(order.size() - first, static_cast<size_t>(most));
-    search(std::span(order).subspan(first, count));
-    first += count;
-    if (done) done(static_cast<int64_t>(first));
+    batches.push_back(rest.first(std::min(rest.size(), static_cast<size_t>(most))));
   }
+  search_batches(batches, done);
+}
+
+// On a CPU each thread searches separate batches if there is one for each: a step of a small model has too little work
+// to be divided between threads.
+void TextTranslator::search_batches(std::span<const std::span<Piece*>> batches,
+                                    const std::function<void(int64_t)>& done) const {
+  const bool shared =
+      model_.ctx.device.kind != Device::Kind::cpu || batches.size() < static_cast<size_t>(num_threads());
+  const int workers = shared ? 1 : num_threads();
+  std::atomic<size_t> next = 0;
+  std::vector<size_t> taken(static_cast<size_t>(workers));
+  std::mutex mutex;
+  int64_t pieces_done = 0;
+  const auto take = [&](int worker) -> int64_t {
+    const size_t batch = taken[static_cast<size_t>(worker)] = next.fetch_add(1);
+    return batch < batches.size() ? static_cast<int64_t>(batch) : -1;
+  };
+  const auto visit = [&](int worker) {
+    const std::span<Piece*> batch = batches[taken[static_cast<size_t>(worker)]];
+    {
+      const ThreadLimit threads(shared ? num_threads() : 1);
+      search(batch);
+    }
+    const std::lock_guard lock(mutex);
+    pieces_done += static_cast<int64_t>(batch.size());
+    if (done) done(pieces_done);
+  };
+  work_on_chunks(workers, {take, visit, [&] { next = batches.size(); }});
 }
 
 std::vector<std::vector<Translation>> TextTranslator::translate(std::span<const std::string> lines,

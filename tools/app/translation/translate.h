@@ -15,6 +15,9 @@
 
 namespace lmx::app {
 
+// UserError of `command`: a batch of so many sentences has none, or more than any machine has memory for.
+void check_batch(const char* command, int64_t sentences);
+
 struct TranslateOptions {
   std::string checkpoint = "last";  // last, best, a step, or a file or folder of parameters
   std::string device;               // of a saved run: as recipe_of_run()
@@ -58,17 +61,16 @@ struct TranslatedFile {
   int64_t lines = 0, tokens = 0;  // of the best translations, </s> included
   double seconds = 0;             // from the first line read to the last one written, without the time to open the run
 };
+// Returns the lines of output for `lines`, of which the first is line number `first`, counted from 0, of the input.
+using TranslationWriter = std::function<std::string(int64_t first, std::span<const std::string> lines,
+                                                    const std::vector<std::vector<Translation>>& found)>;
 // Translates `input` (`-`: standard input) line by line into `output` (`-`: standard output). If n_best > 1, each line
 // of the output is `line ||| text ||| logprob=-4.31 length=7 ||| score`, and `line` counts from 0. An error (invalid
 // UTF-8, a full disk) is thrown after everything before it has been written.
 TranslatedFile translate_file(const std::string& run, const TranslateOptions& options, const std::string& input,
-                              const std::string& output);
-
-}  // namespace lmx::app
+                              const std::string& output, const TranslationWriter& write = {});
 
 // Translates lines of text with a network whose parameters are in memory: a saved run, or one that is being trained.
-
-namespace lmx::app {
 
 // The objects that a TextTranslator uses; all of them outlive it.
 struct TranslationModel {
@@ -92,6 +94,7 @@ class TextTranslator {
  private:
   struct Piece;
   void search_all(std::vector<Piece>& pieces, const std::function<void(int64_t)>& done) const;
+  void search_batches(std::span<const std::span<Piece*>> batches, const std::function<void(int64_t)>& done) const;
   std::vector<Piece> pieces_of(std::span<const std::string> lines) const;
   void search(std::span<Piece*> batch) const;
   std::vector<std::vector<Translation>> assembled(const std::vector<Piece>& pieces,

@@ -87,7 +87,7 @@ void add_batchers_options(Command command, BatchersBench& o) {
   command.add_option("--model VALUES", o.model, "for batchers: values of the model, written as in an override")
       .show_default();
   command.add_flag("--quick", o.quick,
-                   "a tiny model and few tokens or pairs: takes a few seconds, and the times mean nothing");
+                   "a tiny model and few tokens or pairs, to see that it works; the times mean nothing");
   number("--max-tokens N", o.options.max_tokens, "for batchers: target tokens of a sub-batch");
   number("--ranks N", o.options.ranks, "for batchers: sub-batches of a step, timed one after the other on all threads");
   number("--pairs N", o.options.pairs, "for batchers: generated pairs, with the lengths of news text in subwords");

@@ -11,6 +11,7 @@
 #include "app/print/terminal.h"
 #include "app/print/words.h"
 #include "app/records/records.h"
+#include "base/files.h"
 #include "base/output_file.h"
 #include "base/text.h"
 #include "cli/commands.h"
@@ -184,30 +185,48 @@ std::optional<std::string> content_of(const experiment::Block& block, const std:
   return "\n" + experiment::comparison_markdown(results_of(p, finished), block.only_planned);
 }
 
+struct Page {
+  std::string file, text;
+  std::vector<experiment::Block> blocks;
+};
+
+// UserError: a page that cannot be read, or no block in any of them.
+std::vector<Page> read_pages(const std::vector<std::string>& files) {
+  std::vector<Page> pages;
+  for (const std::string& file : files) {
+    const std::string text = read_file(file);
+    pages.push_back({file, text, experiment::blocks_of(text, file)});
+  }
+  const std::string none = "no block <!-- experiment ID SCALE planned --> ... <!-- end -->";
+  if (std::all_of(pages.begin(), pages.end(), [](const Page& page) { return page.blocks.empty(); }))
+    throw UserError(str("[experiment] ", joined(files), ": there is ", none));
+  for (const Page& page : pages)
+    if (page.blocks.empty()) log_info(page.file + " has " + none);
+  return pages;
+}
+
 // Returns the page with all blocks written.
-std::string written(const std::string& file) {
-  const std::string page = read_text(file);
-  const std::vector<experiment::Block> blocks = experiment::blocks_of(page, file);
-  if (blocks.empty()) log_info(file + " has no block <!-- experiment ID SCALE planned -->");
+std::string written(const Page& page) {
   std::string out;
   size_t from = 0;
-  for (const experiment::Block& block : blocks) {
-    const std::optional<std::string> content = content_of(block, file);
-    out += page.substr(from, block.begin - from) + content.value_or(page.substr(block.begin, block.end - block.begin));
+  for (const experiment::Block& block : page.blocks) {
+    const std::optional<std::string> content = content_of(block, page.file);
+    out += page.text.substr(from, block.begin - from) +
+           content.value_or(page.text.substr(block.begin, block.end - block.begin));
     from = block.end;
   }
-  return out + page.substr(from);
+  return out + page.text.substr(from);
 }
 
 void doc(const ExperimentDocFlags& o) {
   o.directories.load();
   std::string stale;
-  for (const std::string& file : o.pages) {
-    const std::string page = written(file);
-    if (page == read_text(file)) continue;
-    if (!o.check) write_file(file, page);
-    if (!o.check) log_info("wrote " + file);
-    stale += (stale.empty() ? "" : ", ") + file;
+  for (const Page& page : read_pages(o.pages)) {
+    const std::string text = written(page);
+    if (text == page.text) continue;
+    if (!o.check) write_file(page.file, text);
+    if (!o.check) log_info("wrote " + page.file);
+    stale += (stale.empty() ? "" : ", ") + page.file;
   }
   if (o.check && !stale.empty())
     throw RunError(str("[experiment] ", stale, ": the tables are not what lmx writes; run it without --check"));

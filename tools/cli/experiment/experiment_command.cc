@@ -237,7 +237,7 @@ void add_common(Command command, const std::shared_ptr<ExperimentFlags>& o) {
       .required();
   command.add_option("OVERRIDES", o->choice.overrides, "key=value ..., for every cell, after the cell's own overrides");
   command.add_option("--scale SCALE", o->choice.scale,
-                     "a scale of `lmx experiment list`: desk, paper, gpu (default: desk, if the experiment has it)");
+                     "a scale of `lmx experiment list`, such as desk, paper or gpu (default: desk, if the experiment has it)");
   command
       .add_option("--out DIR", o->choice.out,
                   "folder of cells and results (runs/experiments/NAME/SCALE); its finished cells are kept")
@@ -307,9 +307,6 @@ void add_experiment(Command app) {
   cli::add_experiment_doc(group);
 }
 
-}  // namespace lmx::app::cli
-
-namespace lmx::app::cli {
 namespace {
 
 // An experiment may have only one of the scales.

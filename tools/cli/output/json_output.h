@@ -1,7 +1,10 @@
 // `--json` of commands: prints their results as one JSON value to stdout (docs/json.md).
 #pragma once
 
+#include <cstdint>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "app/records/records.h"
 #include "app/translation/translate.h"
@@ -15,11 +18,8 @@ void add_json(Command command, bool& json);
 // Prints a value. Bytes that are not UTF-8 become U+FFFD.
 void print_json(const Json& value);
 
-// `lmx translate --json`.
-
-// Translates the lines of `input` ("-": standard input) and writes one JSON object per line to `output` ("-": standard
-// output); see docs/json.md. UserError: as Translator and lmx::read_lines(). RunError: `output` cannot be written.
-TranslatedFile translate_as_json(const std::string& run, const TranslateOptions& options, const std::string& input,
-                                 const std::string& output);
+// `lmx translate --json`: a TranslationWriter of one JSON object for each line (docs/json.md).
+std::string translations_as_json(int64_t first, std::span<const std::string> lines,
+                                 const std::vector<std::vector<Translation>>& found);
 
 }  // namespace lmx::app::cli

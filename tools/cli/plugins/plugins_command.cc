@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "app/print/terminal.h"
+#include "app/print/words.h"
 #include "base/output_file.h"
 #include "cli/commands.h"
 #include "cli/output/json_output.h"
@@ -79,21 +80,28 @@ bool info_of_built_in(const PluginsFlags& options) {
 PluginDescription choose(const PluginsFlags& options) {
   Registry& registry = Registry::instance();
   std::vector<PluginKind> kinds;
-  std::vector<std::string> names;
+  std::vector<std::string> names, other_kinds;
   for (const PluginKind kind : kPluginKinds) {
+    const bool asked = options.kind.empty() || options.kind == name_of(kind);
+    const auto note = [&](const std::string& name) {
+      if (asked) names.push_back(name);
+      if (!asked && name == options.name) other_kinds.emplace_back(name_of(kind));
+    };
     for (const PluginInfo& p : registry.list()) {
-      if (p.kind != name_of(kind) || (!options.kind.empty() && p.kind != options.kind)) continue;
-      names.push_back(p.name);
-      if (p.name == options.name) kinds.push_back(kind);
+      if (p.kind != name_of(kind)) continue;
+      note(p.name);
+      if (asked && p.name == options.name) kinds.push_back(kind);
     }
-    for (const auto& [name, fields] : built_in(kind)) names.push_back(name);
+    for (const auto& [name, fields] : built_in(kind)) note(name);
   }
   if (kinds.size() > 1) {
     throw UserError(str("[plugins] '", options.name, "' is the name of ", kinds.size(),
                         " plugins; choose one with --kind ", name_of(kinds[0]), " or --kind ", name_of(kinds[1])));
   }
   if (kinds.empty()) {
-    throw UserError(str("[plugins] no plugin '", options.name, "'", did_you_mean(options.name, names),
+    throw UserError(str("[plugins] no ", options.kind.empty() ? "plugin" : options.kind, " '", options.name, "'",
+                        other_kinds.empty() ? did_you_mean(options.name, names)
+                                            : "; there is one of the kind " + joined(other_kinds, " and of the kind "),
                         "; `lmx plugins list` shows them all"));
   }
   return registry.describe(kinds[0], options.name);

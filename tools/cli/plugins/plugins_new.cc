@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <iostream>
 #include <memory>
+#include <set>
 
 #include "app/print/words.h"
 #include "base/output_file.h"
@@ -23,11 +24,31 @@ struct NewOptions {
   bool force = false;
 };
 
+// The keywords of C++, and a word that a recipe would not read as text.
+const std::set<std::string> kReserved{
+    "alignas",     "alignof",  "and",        "and_eq",    "asm",       "auto",         "bitand",
+    "bitor",       "bool",     "break",      "case",      "catch",     "char",         "char8_t",
+    "char16_t",    "char32_t", "class",      "co_await",  "co_return", "co_yield",     "compl",
+    "concept",     "const",    "const_cast", "consteval", "constexpr", "constinit",    "continue",
+    "decltype",    "default",  "delete",     "do",        "double",    "dynamic_cast", "else",
+    "enum",        "explicit", "export",     "extern",    "false",     "float",        "for",
+    "friend",      "goto",     "if",         "inline",    "int",       "long",         "mutable",
+    "namespace",   "new",      "noexcept",   "not",       "not_eq",    "nullptr",      "operator",
+    "or",          "or_eq",    "private",    "protected", "public",    "register",     "reinterpret_cast",
+    "requires",    "return",   "short",      "signed",    "sizeof",    "static",       "static_assert",
+    "static_cast", "struct",   "switch",     "template",  "this",      "thread_local", "throw",
+    "true",        "try",      "typedef",    "typeid",    "typename",  "union",        "unsigned",
+    "using",       "virtual",  "void",       "volatile",  "wchar_t",   "while",        "xor",
+    "xor_eq",      "null"};
+
 void check_name(const std::string& name) {
   const auto good = [](unsigned char c) { return std::islower(c) || std::isdigit(c) || c == '_'; };
   if (name.empty() || std::isdigit(static_cast<unsigned char>(name[0])) || !std::all_of(name.begin(), name.end(), good))
     throw UserError(
         str("[plugins] '", name, "' is no plugin name: lower-case letters, digits and _ only, no digit first"));
+  if (kReserved.contains(name))
+    throw UserError(
+        str("[plugins] '", name, "' is a word of C++ or YAML with another meaning; choose another name"));
   // CMake defines targets with these names in every build.
   for (const char* taken : {"all", "clean", "depend", "help", "install", "package", "package_source", "test"})
     if (name == taken) throw UserError(str("[plugins] '", name, "' is a target of CMake's own; choose another name"));

@@ -4,6 +4,6 @@
 
 namespace {
 
-const lmx::KernelAdder adder = lmx::cuda::pointwise<@name@::GateForward, @name@::GateBackward>();
+const lmx::KernelAdder adder = lmx::cuda::pointwise<@name@_kernels::GateForward, @name@_kernels::GateBackward>();
 
 }  // namespace

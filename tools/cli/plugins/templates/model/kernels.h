@@ -7,7 +7,7 @@
 #include "lmx/kernels.h"
 #include "lmx/math.h"
 
-namespace @name@ {
+namespace @name@_kernels {
 
 template <class T>
 struct GateForward {
@@ -51,4 +51,4 @@ struct GateBackward {
   }
 };
 
-}  // namespace @name@
+}  // namespace @name@_kernels

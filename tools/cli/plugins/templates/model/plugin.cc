@@ -8,14 +8,14 @@
 
 namespace {
 
-const lmx::KernelAdder adder = lmx::cpu::pointwise<@name@::GateForward, @name@::GateBackward>();
+const lmx::KernelAdder adder = lmx::cpu::pointwise<@name@_kernels::GateForward, @name@_kernels::GateBackward>();
 
 // a sigmoid(b)   x (N, 2H): a, then b -> (N, H)   grads: x
 template <class T>
 lmx::Var gate(lmx::Context& ctx, const lmx::Var& x) {
   const int64_t rows = x.shape()[0], cells = x.shape()[1] / 2;
   lmx::Tensor y = ctx.empty({rows, cells}, lmx::dtype_of<T>);
-  lmx::run_kernel(ctx, @name@::GateForward<T>{x.value().data<T>(), y.data<T>(), rows, cells});
+  lmx::run_kernel(ctx, @name@_kernels::GateForward<T>{x.value().data<T>(), y.data<T>(), rows, cells});
   const lmx::Var out(std::move(y));
   if (lmx::recording(ctx, {&x})) {
     ctx.tape->record("@name@_gate", {x}, {out}, [&ctx, x, out, rows, cells](lmx::Tape&) {
@@ -23,7 +23,7 @@ lmx::Var gate(lmx::Context& ctx, const lmx::Var& x) {
       if (!dy.defined()) return;
       lmx::Tensor dx = ctx.empty(x.shape(), lmx::dtype_of<T>);
       lmx::run_kernel(
-          ctx, @name@::GateBackward<T>{x.value().data<T>(), dy.data<T>(), dx.data<T>(), rows, cells});
+          ctx, @name@_kernels::GateBackward<T>{x.value().data<T>(), dy.data<T>(), dx.data<T>(), rows, cells});
       lmx::Tape::accumulate(ctx, x, std::move(dx));
     });
   }

@@ -4,6 +4,6 @@
 
 namespace {
 
-const lmx::KernelAdder adder = lmx::cuda::updates<@name@::Update>();
+const lmx::KernelAdder adder = lmx::cuda::updates<@name@_kernels::Update>();
 
 }  // namespace

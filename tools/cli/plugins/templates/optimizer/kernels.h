@@ -3,7 +3,7 @@
 
 #include "lmx/slot_optimizer.h"
 
-namespace @name@ {
+namespace @name@_kernels {
 
 template <class T>
 struct Update {
@@ -24,4 +24,4 @@ struct Update {
   }
 };
 
-}  // namespace @name@
+}  // namespace @name@_kernels

@@ -10,7 +10,7 @@
 
 namespace {
 
-const lmx::KernelAdder adder = lmx::cpu::updates<@name@::Update>();
+const lmx::KernelAdder adder = lmx::cpu::updates<@name@_kernels::Update>();
 
 // The keys of `optimizer: {name: @name@, ...}` in a recipe. This list reads, checks, documents and prints them.
 struct @Name@Config {
@@ -43,8 +43,8 @@ class @Name@ : public lmx::optim::SlotOptimizer {
   template <class T>
   void run(lmx::Context& ctx, Changes<T> all, const Rates& r) const {
     lmx::optim::run_updates(ctx, all, [&](const lmx::optim::Change<T>& change) {
-      return @name@::Update<T>{change, static_cast<T>(r.lr), static_cast<T>(c_.b1), static_cast<T>(c_.b2),
-                               static_cast<T>(c_.weight_decay)};
+      return @name@_kernels::Update<T>{change, static_cast<T>(r.lr), static_cast<T>(c_.b1), static_cast<T>(c_.b2),
+                                       static_cast<T>(c_.weight_decay)};
     });
   }
 
