@@ -280,6 +280,8 @@ TEST_F(PluginsNew, RefusesNamesThatAreNoIdentifiers) {
     EXPECT_THAT(o.err, Names("plugin name")) << name;
   }
   EXPECT_THAT(run_lmx({"plugins", "new", "model", "test", "--dir", folder_ / "x"}), Refuses("'test'", "CMake's"));
+  for (const char* name : {"class", "int", "null"})
+    EXPECT_THAT(run_lmx({"plugins", "new", "model", name, "--dir", folder_ / "x"}), Refuses(name, "word of C++"));
 }
 
 // The check that a fault must fail, and no other. A strategy that rounds fails the check `sum` too if it is not checked

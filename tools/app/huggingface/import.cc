@@ -66,8 +66,8 @@ constexpr int64_t kWindow = 1024;                 // tokens of a sequence in the
 // The recipe of the run is UTF-8, and names both folders.
 void require_utf8(const std::string& folder) {
   if (find_invalid_utf8(fs::absolute(folder).string()) != kValidUtf8)
-    throw UserError(str("[import] the path of ", folder,
-                        " is not UTF-8 text, as the config.yaml that names it must be; ", "rename the folder"));
+    throw UserError(str("[import] the path of ", folder, " is not UTF-8, as the config.yaml that names it must be; ",
+                        "rename the folder"));
 }
 
 // The content of config.json.

@@ -13,6 +13,7 @@
 #include <system_error>
 
 #include "app/print/words.h"
+#include "app/run/shipped.h"
 #include "base/text.h"
 #include "config/messages.h"
 #include "lmx/error.h"

@@ -47,8 +47,7 @@ void check_name(const std::string& name) {
     throw UserError(
         str("[plugins] '", name, "' is no plugin name: lower-case letters, digits and _ only, no digit first"));
   if (kReserved.contains(name))
-    throw UserError(
-        str("[plugins] '", name, "' is a word of C++ or YAML with another meaning; choose another name"));
+    throw UserError(str("[plugins] '", name, "' is a word of C++ or YAML with another meaning; choose another name"));
   // CMake defines targets with these names in every build.
   for (const char* taken : {"all", "clean", "depend", "help", "install", "package", "package_source", "test"})
     if (name == taken) throw UserError(str("[plugins] '", name, "' is a target of CMake's own; choose another name"));
