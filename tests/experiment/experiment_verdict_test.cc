@@ -1,4 +1,5 @@
 // The verdicts of `lmx experiment`, for cells whose numbers this test writes.
+#include "app/print/words.h"
 #include "process/run_fixture.h"
 
 namespace lmx_test {
@@ -199,6 +200,12 @@ break_even: {axis: method, base: all, shorter: {half: 0.5}, loss: ppl, recipe: .
   EXPECT_THAT(read_file(folder_ / "out/table.csv"),
               AllOf(testing::StartsWith("cell,method,seed,state,ppl\n"), HasSubstr("\nhalf-2,half,2,done,32\n")));
   EXPECT_THAT(read_file(folder_ / "out/table.md"), HasSubstr("same loss as all after"));
+}
+
+// A label with a comma stays one cell of table.csv.
+TEST(ExperimentCsv, CellsAreQuotedIfTheyNeedIt) {
+  EXPECT_EQ(lmx::app::csv_cell("half"), "half");
+  EXPECT_EQ(lmx::app::csv_cell("a, \"b\""), "\"a, \"\"b\"\"\"");
 }
 
 }  // namespace

@@ -388,8 +388,11 @@ std::string csv(const Results& r) {
   out += ",state";
   for (const Measure& m : r.experiment.measures) out += "," + m.id;
   for (const Cell& cell : r.cells) {
-    out += "\n" + cell.id;
-    for (const Axis& axis : r.experiment.axes) out += "," + (cell.value(axis.id) ? *cell.value(axis.id) : "");
+    out += "\n" + csv_cell(cell.id);
+    for (const Axis& axis : r.experiment.axes) {
+      const std::string* value = cell.value(axis.id);
+      out += "," + (value ? csv_cell(*value) : "");
+    }
     out += "," + state_of(r, cell);
     for (const Measure& m : r.experiment.measures) {
       const std::optional<double> value = value_of(r, cell, m.id);

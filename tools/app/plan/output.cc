@@ -234,13 +234,6 @@ Json candidate_json(const Candidate& c) {
   return json;
 }
 
-std::string csv_cell(const Json& value) {
-  if (!value.is_string()) return value.dump();
-  std::string text = "\"";
-  for (const char c : value.get<std::string>()) text += c == '"' ? std::string("\"\"") : std::string(1, c);
-  return text + "\"";
-}
-
 std::string name_of_variant(const std::string& variant) {
   return variant.empty() ? "this recipe" : variant;
 }
@@ -340,7 +333,9 @@ std::string csv_of(const Plan& plan) {
   for (const Json& row : rows) {
     std::string line;
     for (const std::string& key : columns)
-      line += (line.empty() ? "" : ",") + (row.contains(key) ? csv_cell(row[key]) : "");
+      line += (line.empty() ? "" : ",") + (!row.contains(key)     ? ""
+                                           : row[key].is_string() ? csv_cell(row[key])
+                                                                  : row[key].dump());
     text += "\n" + line;
   }
   return text + "\n";

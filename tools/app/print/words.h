@@ -14,6 +14,14 @@ std::string joined(const Words& words, const std::string& between = ", ") {
   return text;
 }
 
+// A cell of a CSV file: in quotation marks if the text needs them.
+inline std::string csv_cell(const std::string& text) {
+  if (text.find_first_of(",\"\n") == std::string::npos) return text;
+  std::string quoted = "\"";
+  for (const char c : text) quoted += c == '"' ? std::string("\"\"") : std::string(1, c);
+  return quoted + "\"";
+}
+
 // Commands in the form in which users type them.
 
 // Returns the command with which the user calls lmx, for hints that can be copied: `lmx`, or the path with which

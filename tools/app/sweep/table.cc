@@ -29,13 +29,6 @@ std::string exact(double value) {
   return {buffer, end};
 }
 
-std::string csv_cell(const std::string& text) {
-  if (text.find_first_of(",\"\n") == std::string::npos) return text;
-  std::string quoted = "\"";
-  for (const char c : text) quoted += c == '"' ? std::string("\"\"") : std::string(1, c);
-  return quoted + "\"";
-}
-
 // "97.31 ± 0.48 (3)": mean, standard deviation with the two digits that are significant, and number of values.
 std::string mean_text(const Configuration& c) {
   std::string text = number_text(c.mean());
