@@ -125,6 +125,7 @@ std::string OutputFile::keep_part() {
   close();
   return target_;
 }
+
 void OutputFile::fail(const char* what) const {
   throw RunError(
       str("[data] cannot ", what, " ", path_ == "-" ? "standard output" : path_, ": ", std::strerror(errno)));

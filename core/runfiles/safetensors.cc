@@ -5,19 +5,18 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <cctype>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
 #include <nlohmann/json.hpp>
-#include <set>
 #include <tuple>
 
 #include "backend/cuda.h"
 #include "base/files.h"
 #include "base/output_file.h"
+#include "base/repeated_keys.h"
 #include "runfiles/checkpoint.h"
 
 namespace lmx {
@@ -49,12 +48,10 @@ std::string upper(std::string_view text) {
 // JSON would silently use the later of two equal names, and end at a NUL byte.
 Json parse_header(const std::string& text, const std::string& path) {
   if (text.find('\0') != std::string::npos) damaged_file(path, "its header is no JSON");
-  std::array<std::set<std::string>, kMaxDepth + 2> names;  // of the object that is open at each depth
+  RepeatedKeys repeated;
   const auto check = [&](int depth, Json::parse_event_t event, Json& value) {
     if (depth > kMaxDepth) damaged_file(path, "its header is nested too deeply");
-    const auto level = static_cast<size_t>(depth);
-    if (event == Json::parse_event_t::object_start) names[level + 1].clear();
-    if (event == Json::parse_event_t::key && !names[level].insert(value.get<std::string>()).second)
+    if (repeated.found(depth, event, value))
       damaged_file(path, str("its header names '", value.get<std::string>(), "' twice"));
     return true;
   };

@@ -19,7 +19,7 @@
 namespace lmx_test {
 
 // The text of the RunError that `call` throws where a file may hold `bytes` at most, which stands in for a full disk;
-// it runs in a process of its own. "no error" where it throws none.
+// it runs in a separate process. "no error" where it throws none.
 template <class Call>
 std::string error_on_full_disk(rlim_t bytes, const Call& call) {
   int pipe_ends[2];

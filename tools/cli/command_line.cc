@@ -98,7 +98,7 @@ std::string positive_problem(std::string& text) {
 // The same for a number that may be 0.
 std::string negative_problem(std::string& text) {
   const auto value = parse_double(text);
-  return value && *value >= 0 && std::isfinite(*value) ? "" : "'" + text + "' is no number from 0 on";
+  return value && *value >= 0 ? "" : "'" + text + "' is no number from 0 on";
 }
 
 // Says what is wrong with the value of any option of this type. CLI11 reads an empty text as 0, and an integer of more

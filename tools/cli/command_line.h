@@ -28,7 +28,7 @@ class Option {
   Option repeatable() const;           // takes one word each time that it is given, not all the words after it
   Option takes(int words) const;       // exactly so many
   Option optional_value(const std::string& otherwise = "") const;  // the value is `otherwise` if no word follows
-  Option may_be_empty() const;  // otherwise an empty value is refused
+  Option may_be_empty() const;                                     // otherwise an empty value is refused
   Option excludes(const std::string& name) const;                  // an option that was added before
   Option hidden() const;                                           // neither in the help nor in completions
 

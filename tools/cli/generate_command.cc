@@ -75,7 +75,9 @@ void add_generate(Command app) {
       .show_default();
   command.add_flag("--tokenized", o->generate.tokenized, "words and punctuation with spaces between them");
   command.add_option("--seed N", o->generate.seed, "seed of the sampling").show_default();
-  command.add_option("--checkpoint WHICH", o->generate.checkpoint, "last, best, a step, or a file or folder of parameters").show_default();
+  command
+      .add_option("--checkpoint WHICH", o->generate.checkpoint, "last, best, a step, or a file or folder of parameters")
+      .show_default();
   add_device(command, o->generate.device);
   o->directories.add_to(command);
   command.callback([command, o] { generate(command, *o); });

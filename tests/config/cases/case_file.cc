@@ -201,7 +201,7 @@ bool equal(const Node& a, const Node& b) {
   return a.text == b.text;
 }
 
-// RunError: they differ. Of two maps the message shows the first value that differs.
+// RunError: they differ. The message shows the first value that differs between two maps.
 void expect_equal(const Node& got, const Node& wanted, const std::string& what) {
   for (const auto& [key, value] : wanted.entries)
     if (const Node* there = got.find(key)) expect_equal(*there, value, str(what, ": ", key));

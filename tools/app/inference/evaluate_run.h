@@ -109,13 +109,13 @@ struct ScorePairsOptions {
 // Writes the likelihoods of given pairs of sentences: for line i of `source` and `target` a line
 // `mean<TAB>sum<TAB>tokens` of log-likelihoods in nats over the target's tokens, including </s>. A pair that is too
 // long gets `-inf<TAB>-inf<TAB>0`. Returns the number of pairs. UserError: different line counts (the message contains
-// both), after all pairs are written.
+// both), after all pairs are written, to `output`.part.
 int64_t score_files(const std::string& run, const ScorePairsOptions& options, const std::string& source,
                     const std::string& target, const std::string& output);
 
 // Writes the likelihoods of all pairs under a run's model, one line each in the format of score_files.
-// TopOptions::scores reads this file. Returns the number of pairs. UserError, after all pairs before it are written: a
-// line that is not UTF-8 or has too few columns.
+// TopOptions::scores reads this file. Returns the number of pairs. UserError, after all pairs before it are written, to
+// `output`.part: a line that is not UTF-8 or has too few columns.
 int64_t score_pairs(const std::string& run, const ScorePairsOptions& options, const PairTextFiles& files,
                     const std::string& output);
 

@@ -30,8 +30,8 @@ struct GenerateOptions {
 };
 // Returns the prompt and its continuation. Words are separated by spaces, and punctuation that lmx has cut off joins
 // its word again unless `tokenized` is set; characters and bytes are not separated. `</s>` becomes a line end. `<unk>`
-// is never sampled. Needs only the run's own files. After a signal, which a SignalGuard has noted, the continuation ends
-// early.
+// is never sampled. Needs only the run's own files. After a signal, which a SignalGuard has noted, the continuation
+// ends early.
 std::string generate_text(const std::string& directory, const GenerateOptions& options);
 
 // Samples the next token of a text (temperature, top-k, top-p).

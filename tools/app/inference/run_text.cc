@@ -111,8 +111,7 @@ void RunText::warn_of_unknown(const std::string& what) const {
   std::vector<std::pair<int64_t, std::string>> most;
   int64_t sum = 0;
   for (const auto& [word, count] : unknown_) {
-    size_t end = std::min(word.size(), kMostBytes);
-    while (end < word.size() && (static_cast<unsigned char>(word[end]) & 0xC0) == 0x80) --end;  // within a character
+    const size_t end = whole_characters(word, kMostBytes);
     most.emplace_back(-count, end < word.size() ? word.substr(0, end) + "..." : word);
     sum += count;
   }

@@ -402,8 +402,7 @@ std::string fitting_best(const std::string& title, const Listed& all, size_t lim
 
 // Concatenates the scripts so that each comes after those it uses.
 std::string scripts() {
-  return std::string(base_js) + metrics_js + figure_js + curves_js + bars_js +
-         sweep_js + tables_js + page_js;
+  return std::string(base_js) + metrics_js + figure_js + curves_js + bars_js + sweep_js + tables_js + page_js;
 }
 
 size_t bytes_without_data(const std::string& title) {

@@ -203,8 +203,7 @@ std::string timestamp(double seconds) {
 // RunRecord: run_id = 1, project = 3, config = 4, display_name = 8, host = 13, start_time = 17.
 std::string run_message(const Report& report, const TrackedRun& run, const std::string& id) {
   std::string config;
-  for (const auto& [key, value] : read_run_config(report.directory).entries)
-    config += item(1, key, to_json(value));
+  for (const auto& [key, value] : read_run_config(report.directory).entries) config += item(1, key, to_json(value));
   config += item(1, "lmx", report.start);
   return bytes_field(1, id) + bytes_field(3, run.group) + bytes_field(4, config) + bytes_field(8, run.name) +
          bytes_field(13, start_text(report, "/host/name")) + bytes_field(17, timestamp(run.began));

@@ -86,7 +86,7 @@ void check_axes(const Plan& plan) {
     throw UserError("the request has seeds, so that the last axis is `seed` with their values, and it is not");
 }
 
-// Points with the same place but for the seed are one configuration; configurations are counted from 0.
+// Points whose places differ only in the seed are one configuration. Configurations are counted from 0.
 void check_points(const Plan& plan) {
   if (plan.points.empty()) throw UserError("it has no points");
   std::map<Place, size_t> configurations;

@@ -2,12 +2,11 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <nlohmann/json.hpp>
-#include <set>
 #include <string>
 #include <string_view>
 
+#include "base/repeated_keys.h"
 #include "lmx/error.h"
 
 namespace lmx::app {
@@ -50,17 +49,13 @@ size_t keys_of_json(const Json& value) {
 
 // The first key that an object has twice. Too slow for every text: the callback is called for each value.
 inline std::string repeated_key(const std::string& text) {
-  using Json = nlohmann::json;
-  std::array<std::set<std::string>, kMostJsonDepth + 2> keys;  // of the object that is open at each depth
+  RepeatedKeys keys;
   std::string repeated;
-  const auto check = [&](int depth, Json::parse_event_t event, Json& value) {
-    const auto level = static_cast<size_t>(depth);
-    if (event == Json::parse_event_t::object_start) keys[level + 1].clear();
-    if (event == Json::parse_event_t::key && repeated.empty() && !keys[level].insert(value.get<std::string>()).second)
-      repeated = value.get<std::string>();
+  const auto check = [&](int depth, nlohmann::json::parse_event_t event, nlohmann::json& value) {
+    if (keys.found(depth, event, value) && repeated.empty()) repeated = value.get<std::string>();
     return true;
   };
-  [[maybe_unused]] const Json all = Json::parse(text, check);
+  [[maybe_unused]] const auto all = nlohmann::json::parse(text, check);
   return repeated;
 }
 

@@ -47,14 +47,6 @@ void for_each_piece(std::string_view text, Piece&& piece, Byte&& byte) {
   flush();
 }
 
-// Returns the length of the longest start of `text` that has at most kLongestPart bytes and ends between characters.
-size_t whole_part(std::string_view text) {
-  if (text.size() <= kLongestPart) return text.size();
-  size_t end = kLongestPart;
-  while ((static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;
-  return end;
-}
-
 class SentencePieceTokenizer : public SubwordTokenizer {
  public:
   explicit SentencePieceTokenizer(TokenizerFile file) : file_(std::move(file)) {
@@ -142,7 +134,7 @@ std::unique_ptr<SubwordTokenizer::Encoder> SentencePieceTokenizer::encoder() con
 void count_pieces(std::string_view text, WordTable& pieces) {
   const auto count = [&](std::string_view piece) {
     while (!piece.empty()) {
-      const size_t part = whole_part(piece);
+      const size_t part = whole_characters(piece, kLongestPart);
       pieces.add(piece.substr(0, part), 1);
       piece.remove_prefix(part);
     }

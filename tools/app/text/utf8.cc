@@ -101,6 +101,12 @@ std::string lower_case(std::string_view text) {
   return out;
 }
 
+size_t whole_characters(std::string_view text, size_t most) {
+  if (text.size() <= most) return text.size();
+  while (most > 0 && (text[most] & 0xC0) == 0x80) --most;
+  return most;
+}
+
 std::string_view trim_end(std::string_view text) {
   while (!text.empty()) {
     size_t last = text.size() - 1;

@@ -56,6 +56,8 @@ std::string_view compose_characters(std::string_view text, std::string& memory);
 std::string lower_case(std::string_view text);                // character by character
 std::string_view trim_end(std::string_view text);             // without white space at its end
 std::vector<std::string> split_words(std::string_view text);  // the non-empty parts between white space
+// The length of the longest start of `text` that has at most `most` bytes and ends between characters.
+size_t whole_characters(std::string_view text, size_t most);
 
 // Throws the UserError for the byte at `at` of `line`. `line` is line `number` (1-based) of the file and begins at
 // `offset` in the (decompressed) file.

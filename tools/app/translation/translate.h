@@ -65,8 +65,8 @@ struct TranslatedFile {
 using TranslationWriter = std::function<std::string(int64_t first, std::span<const std::string> lines,
                                                     const std::vector<std::vector<Translation>>& found)>;
 // Translates `input` (`-`: standard input) line by line into `output` (`-`: standard output). If n_best > 1, each line
-// of the output is `line ||| text ||| logprob=-4.31 length=7 ||| score`, and `line` counts from 0. An error (invalid
-// UTF-8, a full disk) is thrown after everything before it has been written.
+// of the output is `line ||| text ||| logprob=-4.31 length=7 ||| score`, and `line` counts from 0. An error is
+// thrown after everything before it has been written: after one of the input, such as invalid UTF-8, to `output`.part.
 TranslatedFile translate_file(const std::string& run, const TranslateOptions& options, const std::string& input,
                               const std::string& output, const TranslationWriter& write = {});
 

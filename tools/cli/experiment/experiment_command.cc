@@ -236,8 +236,9 @@ void add_common(Command command, const std::shared_ptr<ExperimentFlags>& o) {
                   "an experiment of `lmx experiment list`, the last part of its name, or a file")
       .required();
   command.add_option("OVERRIDES", o->choice.overrides, "key=value ..., for every cell, after the cell's own overrides");
-  command.add_option("--scale SCALE", o->choice.scale,
-                     "a scale of `lmx experiment list`, such as desk, paper or gpu (default: desk, if the experiment has it)");
+  command.add_option(
+      "--scale SCALE", o->choice.scale,
+      "a scale of `lmx experiment list`, such as desk, paper or gpu (default: desk, if the experiment has it)");
   command
       .add_option("--out DIR", o->choice.out,
                   "folder of cells and results (runs/experiments/NAME/SCALE); its finished cells are kept")
