@@ -8,6 +8,17 @@ Model::~Model() = default;
 
 Decoding::~Decoding() = default;
 
+Tensor Decoding::read(Context& ctx, std::span<const int32_t> ids, int64_t rows) {
+  const size_t n = ids.size() / static_cast<size_t>(rows);
+  Tensor features;
+  std::vector<int32_t> next(static_cast<size_t>(rows));
+  for (size_t t = 0; t < n; ++t) {
+    for (size_t r = 0; r < next.size(); ++r) next[r] = ids[r * n + t];
+    features = step(ctx, next);
+  }
+  return features;
+}
+
 bool Model::translates() const {
   return false;
 }

@@ -297,6 +297,7 @@ TEST(Completion, GroupsOptionsKeysAndValues) {
   EXPECT_THAT(completed({"run", kQuickstart, "optimi"}), testing::IsSupersetOf({"optimizer=", "optimizer.lr="}));
   EXPECT_THAT(completed({"run", kQuickstart, "optimizer=ad"}),
               testing::ElementsAre("optimizer=adafactor", "optimizer=adagrad", "optimizer=adam", "optimizer=adamw"));
+  EXPECT_THAT(completed({"sweep", kQuickstart, "optimizer=sgd,adag"}), testing::ElementsAre("optimizer=sgd,adagrad"));
   EXPECT_THAT(completed({"run", kQuickstart, "model.ce"}), testing::ElementsAre("model.cells="));
   EXPECT_THAT(completed({"run", kQuickstart, "model.cells="}), testing::ElementsAre("model.cells=128"));
   EXPECT_THAT(completed({"run", kQuickstart, "+opt"}), testing::Contains("+optimizer="));
@@ -347,6 +348,8 @@ TEST(Completion, WhatOptionsAndArgumentsMayBe) {
   EXPECT_THAT(completed({"completion", ""}), testing::ElementsAre("bash", "zsh"));
   EXPECT_THAT(completed({"experiment", "run", "patwary2018/figure7"}),
               testing::ElementsAre("patwary2018/figure7_seeds"));
+  EXPECT_THAT(completed({"experiment", "show", "figure7_seeds", "--scale", ""}), testing::Contains("desk"));
+  EXPECT_THAT(completed({"plan", kQuickstart, "--machine", "h100"}), testing::Contains("h100_node"));
   EXPECT_THAT(completed({"data", "fetch", "multi"}), testing::ElementsAre("multi30k"));
   EXPECT_THAT(completed({"data", "stats", "--corpus", "multi"}), testing::ElementsAre("multi30k"));
   EXPECT_THAT(completed({"eval", ""}), testing::ElementsAre(":files"));

@@ -89,6 +89,7 @@ TEST_F(BleuCommand, RefusesWithOneMessage) {
   };
   refused({"--metric", "tre"}, Names("'ter'?"));
   refused({"--test", "bootstrp", "--baseline", path("hyp")}, Names("'bootstrap'?"));
+  refused({"--samples", "100"}, Names("--samples", "--baseline"));
   refused({"--sentences", "--confidence"}, Names("--sentences"));
   refused({"--metric", "bleu,chfr"}, Names("'chfr'", "'chrf'?"));
   refused({"--tokenize", "14a"}, Names("'14a'"));

@@ -246,6 +246,8 @@ TEST_F(Export, WhatDoesNotFitIsNamed) {
   ASSERT_THAT(run("lstm", {"train.steps=3"}), Succeeds());
   refused("ctranslate2", "lstm", {"model.name: lstm"});
   refused("huggingface", "lstm", {"model.name: lstm", "--to pytorch"});
+  EXPECT_THAT(lmx({"export", path("lstm"), "--to", "pytorch", "--output", path("out"), "--positions", "8"}),
+              Refuses("--positions", "pytorch"));
   refused("onnx", "lstm", {"onnx", "ctranslate2"});
 }
 

@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "process/run_fixture.h"
+#include "process/terminal_process.h"
 #include "process/text_fixtures.h"
 
 namespace lmx_test {
@@ -168,6 +169,22 @@ TEST_F(Trained, GenerateIsReproducible) {
   EXPECT_EQ(text({"--temperature", "0"}), text({"--temperature", "0", "--seed", "2"}));
   EXPECT_EQ(text({"--temperature", "0"}), text({"--top-k", "1", "--seed", "5"}));
   EXPECT_EQ(text({"--seed", "3", "--top-k", "5"}).find("<unk>"), std::string::npos);
+}
+
+// It would take days, so the signal comes while the text grows.
+TEST_F(Trained, ATerminalShowsTheTextWhileItGrows) {
+  const Words words{"generate", path("a"), "--tokens"};
+  const Outcome o = lmx(joined(words, {"300"}));
+  ASSERT_THAT(o, Succeeds());
+  const auto lines = [](std::string text) {
+    std::erase(text, '\r');
+    return text;
+  };
+  const size_t half = o.out.size() / 2;
+  const auto [code, text] = run_on_terminal(joined(words, {"1000000000"}), environment(), 80,
+                                            [&](const std::string& shown) { return lines(shown).size() > half; });
+  EXPECT_EQ(code, 143) << text;
+  EXPECT_EQ(lines(text).substr(0, half), o.out.substr(0, half));
 }
 
 TEST_F(Trained, GenerateNeedsTheRunAlone) {

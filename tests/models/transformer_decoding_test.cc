@@ -91,6 +91,32 @@ TEST_P(TextDecoding, StepsGiveTheFeaturesOfOneForward) {
   }
 }
 
+// The prompts fill a part of the memory at the start, all of it, and more than twice as much.
+TEST_P(TextDecoding, APromptReadAtOnceGivesTheFeaturesOfOneForward) {
+  for (const auto& [compute, limit] :
+       std::vector<std::pair<DType, double>>{{DType::f64, 1e-12}, {DType::f32, 1e-5}, {DType::bf16, 6e-2}}) {
+    for (const int64_t prompt : {1, 3, 64, 150}) {
+      params_ = ParameterStore();
+      make(compute);
+      const std::vector<int32_t> one = words(1, prompt + 3), two = words(2, prompt + 3);
+      const Tensor first = whole(one), second = whole(two);
+      const auto text = start_text(*model_, ctx_, params_, 2);
+      std::vector<int32_t> ids(one.begin(), one.end() - 3);
+      ids.insert(ids.end(), two.begin(), two.end() - 3);
+      Tensor features = text->read(ctx_, ids, 2);
+      for (int64_t at = prompt - 1;; ++at) {
+        SCOPED_TRACE(str(name_of(compute), ", prompt of ", prompt, ", position ", at));
+        ASSERT_EQ(features.dim(0), 2);
+        ASSERT_LE(difference(features.slice(0, 1), first.slice(at, at + 1)), limit);
+        ASSERT_LE(difference(features.slice(1, 2), second.slice(at, at + 1)), limit);
+        if (at + 1 == first.dim(0)) break;
+        const auto next = static_cast<size_t>(at + 1);
+        features = text->step(ctx_, std::vector<int32_t>{one[next], two[next]});
+      }
+    }
+  }
+}
+
 TEST_P(TextDecoding, SelectedRowsContinueTheirTexts) {
   make(DType::f64);
   std::vector<int32_t> one = words(1, 6), two = words(2, 6);

@@ -22,13 +22,14 @@ std::vector<double> attend_keys(Device::Kind kind, DType type) {
   return lmx_test::values_of(ctx, attend_to_keys(ctx, q, kHeads, kSize, std::move(keys), begin));
 }
 
-// Some positions of two texts, one after the other; in the middle the texts are exchanged.
-std::vector<double> attend_text(Device::Kind kind, DType type, int64_t heads) {
+// Some positions of two texts, the first 67 at once or each alone; in the middle the texts are exchanged.
+std::vector<double> attend_text(Device::Kind kind, DType type, int64_t heads, uint64_t first) {
   Context ctx = lmx_test::context_on(kind);
   TextCache cache(ctx, {2, heads, kHeads, kSize}, 2, type);
   std::vector<double> all;
-  for (uint64_t length = 0; length < 131; ++length) {
-    const Tensor qkv = ctx.upload(f64_tensor({2, (heads + 2 * kHeads) * kSize}, length).to(type));
+  for (uint64_t length = 0; length < 131; length += length == 0 ? first : 1) {
+    const int64_t positions = length == 0 ? static_cast<int64_t>(first) : 1;
+    const Tensor qkv = ctx.upload(f64_tensor({2 * positions, (heads + 2 * kHeads) * kSize}, length).to(type));
     const std::vector<double> now = lmx_test::values_of(ctx, cache.attend(ctx, 1, qkv));
     all.insert(all.end(), now.begin(), now.end());
     if (length == 70) cache.select(ctx, std::vector<int64_t>{1, 0});
@@ -45,8 +46,9 @@ TEST_F(DeviceDecoding, AttentionToStoredKeysEqualsTheCpus) {
 TEST_F(DeviceDecoding, AttentionToATextEqualsTheCpus) {
   using enum Device::Kind;
   for (const int64_t heads : {kHeads, 2 * kHeads})
-    for (const auto& [type, limit] : {std::pair{DType::f32, 1e-5}, std::pair{DType::f64, 1e-12}})
-      lmx_test::expect_close(attend_text(cuda, type, heads), attend_text(cpu, type, heads), limit);
+    for (const uint64_t first : {1, 67})
+      for (const auto& [type, limit] : {std::pair{DType::f32, 1e-5}, std::pair{DType::f64, 1e-12}})
+        lmx_test::expect_close(attend_text(cuda, type, heads, first), attend_text(cpu, type, heads, first), limit);
 }
 
 }  // namespace

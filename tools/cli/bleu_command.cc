@@ -219,7 +219,8 @@ void warn_of_tokenized(const BleuFlags& o, const Lines& hypothesis, const std::v
     if (looks_tokenized(references[r])) warn(o.references[r]);
 }
 
-void run(BleuFlags o) {
+void run(Command command, BleuFlags o) {
+  if (o.baseline.empty()) refuse_given(command, {"--samples", "--test"}, "without --baseline");
   if (o.smooth_value >= 0) o.bleu.smooth_value = o.smooth_value;
   if (o.sentences) o.bleu.effective_order = true;
   check(o);
@@ -294,7 +295,7 @@ void add_bleu(Command app) {
       .integer_in(2, 10'000'000);
   command.add_flag("--score-only", o->score_only, "print the number alone");
   add_json(command, o->json);
-  command.callback([o] { run(*o); });
+  command.callback([command, o] { run(command, *o); });
 }
 
 }  // namespace lmx::app::cli

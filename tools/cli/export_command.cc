@@ -14,7 +14,8 @@ struct ExportCommand {
   ExportOptions options;
 };
 
-void export_model(const ExportCommand& o) {
+void export_model(Command command, const ExportCommand& o) {
+  if (o.options.to == "pytorch") refuse_given(command, {"--positions"}, "by --to pytorch");
   o.directories.load();
   for (const std::string& name : export_run(o.run, o.options))
     std::cout << "wrote " << o.options.output << "/" << name << "\n";
@@ -55,7 +56,7 @@ void add_export(Command app) {
       .one_of(export_types())
       .show_default();
   o->directories.add_to(command);
-  command.callback([o] { export_model(*o); });
+  command.callback([command, o] { export_model(command, *o); });
 }
 
 }  // namespace lmx::app::cli

@@ -1,9 +1,14 @@
 // lmx generate
 
+#include <unistd.h>
+
+#include <algorithm>
+#include <functional>
 #include <iostream>
 #include <memory>
 
 #include "app/inference/generate.h"
+#include "app/text/utf8.h"
 #include "cli/commands.h"
 #include "lmx/launch.h"
 #include "recipe/recipe.h"
@@ -30,18 +35,40 @@ void read_hold(GenerateFlags& o) {
   o.generate.held_value = *value;
 }
 
+// Prints a text while it grows: what two calls in a row agree on.
+class GrowingText {
+ public:
+  void show(const std::string& text) {
+    const auto [end, other] = std::mismatch(before_.begin(), before_.end(), text.begin(), text.end());
+    const size_t same = whole_characters(text, static_cast<size_t>(end - before_.begin()));
+    if (same > printed_) std::cout << text.substr(printed_, same - printed_) << std::flush;
+    printed_ = std::max(printed_, same);
+    before_ = text;
+  }
+  // Prints the rest of the whole text; all of it again if later tokens have changed what is printed.
+  void end(const std::string& text) {
+    const bool changed = before_.compare(0, printed_, text, 0, printed_) != 0;
+    std::cout << (changed ? "\n" + text : text.substr(printed_)) << std::endl;
+  }
+
+ private:
+  std::string before_;
+  size_t printed_ = 0;
+};
+
 void generate(Command command, GenerateFlags o) {
   if (o.hold.empty()) refuse_given(command, {"--state"}, "without --hold");
   read_hold(o);
   o.directories.load();
-  std::string text;
+  GrowingText growing;
+  std::function<void(const std::string&)> show;
+  if (isatty(STDOUT_FILENO)) show = [&](const std::string& text) { growing.show(text); };
   int signal = 0;
   {
     const SignalGuard guard;
-    text = generate_text(o.run, o.generate);
+    growing.end(generate_text(o.run, o.generate, show));
     signal = SignalGuard::received();
   }
-  std::cout << text << std::endl;
   if (signal != 0)
     throw EndProcess(128 + signal, "[generate] a signal ended the text before all tokens were drawn", false);
 }

@@ -297,17 +297,28 @@ class ModelCheck {
   std::string decoding() {
     ctx_.training = false;
     const Batch b = batch(0, 1);
-    const auto decoding = model_->translates() ? model_->decode(ctx_, params_, b.source, b.source_lengths)
-                                               : start_text(*model_, ctx_, params_, 1);
-    if (!decoding) throw Skipped("the model keeps nothing of a text (TextModel of lmx/model.h)");
     const Tensor whole = features(b);
-    for (int64_t i = 0; i < b.tokens(); ++i) {
-      const Tensor step = decoding->step(ctx_, std::span(b.inputs.data<int32_t>() + i, 1));
-      if (step.shape() != Shape{1, model_->feature_size()}) fail("a step's features are ", step.shape());
-      const double d = difference(step, whole.slice(i, i + 1));
-      if (!(d < 1e-3)) fail("step ", i, " of decoding gives other features than forward() (by ", d, " of their size)");
+    for (const int64_t prompt : {int64_t{0}, b.tokens() / 2}) {
+      const auto decoding = model_->translates() ? model_->decode(ctx_, params_, b.source, b.source_lengths)
+                                                 : start_text(*model_, ctx_, params_, 1);
+      if (!decoding) throw Skipped("the model keeps nothing of a text (TextModel of lmx/model.h)");
+      const int32_t* const ids = b.inputs.data<int32_t>();
+      if (prompt > 0)
+        compare_step(decoding->read(ctx_, std::span(ids, static_cast<size_t>(prompt)), 1), whole, prompt - 1, "read()");
+      for (int64_t i = prompt; i < b.tokens(); ++i)
+        compare_step(decoding->step(ctx_, std::span(ids + i, 1)), whole, i,
+                     prompt > 0 ? "step() after read()" : "step()");
     }
-    return "step by step as in one forward";
+    return "a prompt at once and step by step as in one forward";
+  }
+
+  // `whole`: features of all positions.
+  void compare_step(const Tensor& step, const Tensor& whole, int64_t position, const char* call) {
+    if (step.shape() != Shape{1, model_->feature_size()}) fail(call, " of decoding returns features ", step.shape());
+    const double d = difference(step, whole.slice(position, position + 1));
+    if (!(d < 1e-3))
+      fail(call, " of decoding gives other features at position ", position, " than forward() (by ", d,
+           " of their size)");
   }
 
   // Returns the loss of the gradient check: the features weighted by fixed numbers.

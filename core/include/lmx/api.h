@@ -12,7 +12,7 @@
 
 namespace lmx {
 
-inline constexpr int kAbi = 3;  // increased if plugins of earlier builds must be rebuilt
+inline constexpr int kAbi = 4;  // increased if plugins of earlier builds must be rebuilt
 inline constexpr const char* kVersion = "0.3.0";
 
 }  // namespace lmx

@@ -26,8 +26,9 @@ LMX_API Var linear_packed(Context& ctx, const Var& x, const Var& w, const Var& b
 LMX_API Tensor attend_to_keys(Context& ctx, const Tensor& q, int64_t heads, int64_t size, std::vector<const void*> keys,
                               std::vector<int64_t> begin);
 
-// The keys and values of all positions of some texts, which grow by one position a step, for each layer of a model.
-// Memory: rows * positions * 2 kv_heads size values for each layer, and up to twice as much.
+// The keys and values of all positions of some texts, for each layer of a model. The texts grow by one position a step;
+// the first step may have any number. Memory: rows * positions * 2 kv_heads size values for each layer, and up to twice
+// as much.
 class LMX_API TextCache {
  public:
   struct Sizes {
@@ -36,9 +37,14 @@ class LMX_API TextCache {
   // `type`: of the values, f32 or f64.
   TextCache(const Context& ctx, const Sizes& sizes, int64_t rows, DType type);
   int64_t rows() const { return rows_; }
-  // Stores the keys and values of the texts' next position in `layer`, and attends with its queries to all positions so
-  // far: qkv (rows, (heads + 2 kv_heads) size) -> (rows, heads size). Each step calls it once for every layer.
+  // The positions in their texts of a step's tokens: `ids` (rows n), the n of a row one after the other.
+  std::vector<int64_t> positions(std::span<const int32_t> ids) const;
+  // Stores the keys and values of the step's positions in `layer`, and attends with each query to all positions up to
+  // its own: qkv (rows n, (heads + 2 kv_heads) size) -> (rows n, heads size). Each step calls it once for every layer.
+  // REQUIRES: n = 1, or this is the first step.
   Tensor attend(Context& ctx, int64_t layer, const Tensor& qkv);
+  // The features of each row's last position: (rows n, D) -> (rows, D).
+  Tensor last(Context& ctx, const Tensor& features) const;
   // Decoding::select().
   void select(Context& ctx, std::span<const int64_t> from);
 
@@ -49,8 +55,11 @@ class LMX_API TextCache {
     Tensor keys, values;
     int64_t length = 0, capacity = 0;
   };
-  // Doubles the memory of a layer that is full.
-  void grow(const Context& ctx, Kept& kept) const;
+  // Doubles the memory of a layer until it is enough for `positions`.
+  void grow(const Context& ctx, Kept& kept, int64_t positions) const;
+  int64_t steps(int64_t positions) const;  // n of a step that has this many positions
+  Tensor attend_first(Context& ctx, Kept& kept, const Tensor& qkv, int64_t n) const;
+  Tensor attend_next(Context& ctx, Kept& kept, const Tensor& qkv) const;
 
   Sizes sizes_;
   int64_t rows_;

@@ -31,6 +31,9 @@ struct ModelEnv {
 class LMX_API Decoding {
  public:
   virtual ~Decoding();
+  // Reads the first tokens of the rows, a prompt: `ids` (rows * n), the n >= 1 tokens of the first row, then those of
+  // the second. REQUIRES: no step() before. Features of the last tokens, as step(). Default: n steps.
+  virtual Tensor read(Context& ctx, std::span<const int32_t> ids, int64_t rows);
   // Features f32 (rows, D) that predict the token after `ids` (rows), the latest tokens of the rows (</s> at the
   // start).
   virtual Tensor step(Context& ctx, std::span<const int32_t> ids) = 0;
@@ -81,7 +84,7 @@ using ModelFactory = Model::Factory;
 class LMX_API TextModel {
  public:
   virtual ~TextModel();
-  // Starts `rows` empty texts; Decoding::step() reads each row's next token. Records no gradients and applies no
+  // Starts `rows` empty texts, which Decoding::read() and step() continue. Records no gradients and applies no
   // dropout. `params` and the model must outlive the result. Null: this configuration of the model cannot generate
   // text.
   virtual std::unique_ptr<Decoding> start_text(Context& ctx, const ParameterStore& params, int64_t rows) const = 0;

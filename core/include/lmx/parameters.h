@@ -43,7 +43,7 @@ class LMX_API ParameterStore {
   // UserError: a duplicate name, an empty dimension, parts that do not add up to the rows.
   Var& add(Context& ctx, const ParameterSpec& spec, RandomKey key);
   Var& add(const ParameterSpec& spec, Tensor value);  // with this value, which is not copied, in place of spec.init
-  Var& at(const std::string& name);  // UserError if there is no such name
+  Var& at(const std::string& name);                   // UserError if there is no such name
   const Var& at(const std::string& name) const;
   bool contains(const std::string& name) const;
   const std::vector<std::string>& names() const { return order_; }

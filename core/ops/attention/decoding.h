@@ -23,6 +23,16 @@ struct AttendKeys {
 // Number of positions whose keys are stored together: element i of all of them, then element i + 1.
 inline constexpr int64_t kPanel = 64;
 
+// Stores the keys and values of each row's first positions.
+template <class T>
+struct KeepText {
+  static constexpr const char* kName = "keep_text";
+  const T* qkv;      // (rows * length, (heads + 2 kv_heads) size)
+  T *keys, *values;  // as in AttendText
+  int64_t rows, heads, kv_heads, size;
+  int64_t length, capacity;
+};
+
 // Stores the key and value of each row's next position, and attends to all positions so far.
 template <class T>
 struct AttendText {

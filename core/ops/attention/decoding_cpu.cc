@@ -81,6 +81,14 @@ LMX_SIMD void add_values(const T* weights, const T* values, int64_t size, T* y, 
   }
 }
 
+// Stores the key and the value (size) of position `t`: `keys` and `values` are those of a row and head.
+template <class T>
+void keep(const T* key, const T* value, int64_t size, int64_t t, T* keys, T* values) {
+  T* const own = keys + t / kPanel * size * kPanel + t % kPanel;
+  for (int64_t i = 0; i < size; ++i) own[i * kPanel] = key[i];
+  std::copy_n(value, size, values + t * size);
+}
+
 // A row's next position for one head of keys and values, and the heads of queries that use it. `weights` is memory.
 template <class T>
 void attend_group(const AttendText<T>& a, int64_t row, int64_t kv_head, std::vector<T>& weights) {
@@ -89,9 +97,7 @@ void attend_group(const AttendText<T>& a, int64_t row, int64_t kv_head, std::vec
   const T* const key = q + (a.heads + kv_head) * size;
   const int64_t stored = (row * a.kv_heads + kv_head) * a.capacity * size;
   T *const keys = a.keys + stored, *const values = a.values + stored;
-  T* const own = keys + a.length / kPanel * size * kPanel + a.length % kPanel;
-  for (int64_t i = 0; i < size; ++i) own[i * kPanel] = key[i];
-  std::copy_n(key + a.kv_heads * size, size, values + a.length * size);
+  keep(key, key + a.kv_heads * size, size, a.length, keys, values);
   for (int64_t h = kv_head * group; h < (kv_head + 1) * group; ++h) {
     for (int64_t n = 0; n < panels; ++n)
       score_panel<T>(q + h * size, keys + n * size * kPanel, size, weights.data() + n * kPanel);
@@ -110,8 +116,21 @@ void attend_text(Context&, const AttendText<T>& a) {
   });
 }
 
+template <class T>
+void keep_text(Context&, const KeepText<T>& a) {
+  const int64_t width = (a.heads + 2 * a.kv_heads) * a.size;
+  parallel_for(a.rows * a.kv_heads, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t p = begin; p < end; ++p) {
+      const T* key = a.qkv + p / a.kv_heads * a.length * width + (a.heads + p % a.kv_heads) * a.size;
+      const int64_t stored = p * a.capacity * a.size;
+      for (int64_t t = 0; t < a.length; ++t, key += width)
+        keep(key, key + a.kv_heads * a.size, a.size, t, a.keys + stored, a.values + stored);
+    }
+  });
+}
+
 const KernelAdder adder(Device::Kind::cpu, attend_keys<float>, attend_keys<double>, attend_text<float>,
-                        attend_text<double>);
+                        attend_text<double>, keep_text<float>, keep_text<double>);
 
 }  // namespace
 }  // namespace lmx::ops

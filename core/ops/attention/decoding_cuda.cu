@@ -58,6 +58,16 @@ __device__ void attend(const T* q, const Keys& keys, int64_t n, int64_t size, T*
   for (int64_t i = threadIdx.x; i < size; i += kAttendThreads) y[i] = n > 0 ? y[i] / total : T(0);
 }
 
+// Stores the key and the value (size) of position `t`, by a block: `keys` and `values` are those of a row and head.
+template <class T>
+__device__ void keep(const T* key, const T* value, int64_t size, int64_t t, T* keys, T* values) {
+  T* const own = keys + t / kPanel * size * kPanel + t % kPanel;
+  for (int64_t i = threadIdx.x; i < size; i += kAttendThreads) {
+    own[i * kPanel] = key[i];
+    values[t * size + i] = value[i];
+  }
+}
+
 // Block r heads + h: head h of row r.
 template <class T>
 __global__ void attend_keys_kernel(AttendKeys<T> a) {
@@ -77,14 +87,20 @@ __global__ void attend_text_kernel(AttendText<T> a) {
   const T* const q = a.qkv + row * (a.heads + 2 * a.kv_heads) * size;
   const T* const key = q + (a.heads + kv_head) * size;
   T *const keys = a.keys + stored, *const values = a.values + stored;
-  T* const own = keys + a.length / kPanel * size * kPanel + a.length % kPanel;
-  for (int64_t i = threadIdx.x; i < size; i += kAttendThreads) {
-    own[i * kPanel] = key[i];
-    values[a.length * size + i] = key[a.kv_heads * size + i];
-  }
+  keep(key, key + a.kv_heads * size, size, a.length, keys, values);
   __syncthreads();
   for (int64_t h = kv_head * group; h < (kv_head + 1) * group; ++h)
     attend(q + h * size, PanelKeys<T>{keys, values, size}, a.length + 1, size, a.y + (row * a.heads + h) * size);
+}
+
+// Block p length + t: position t of pair p of a row and a head of keys and values.
+template <class T>
+__global__ void keep_text_kernel(KeepText<T> a) {
+  cuda::wait_for_previous();
+  const int64_t size = a.size, pair = blockIdx.x / a.length, t = blockIdx.x % a.length;
+  const int64_t row = pair / a.kv_heads * a.length + t, stored = pair * a.capacity * size;
+  const T* const key = a.qkv + (row * (a.heads + 2 * a.kv_heads) + a.heads + pair % a.kv_heads) * size;
+  keep(key, key + a.kv_heads * size, size, t, a.keys + stored, a.values + stored);
 }
 
 template <class T, class Args>
@@ -103,8 +119,13 @@ void attend_text(Context& ctx, const AttendText<T>& a) {
   launch_attend<T>(ctx, attend_text_kernel<T>, a, a.kv_heads);
 }
 
+template <class T>
+void keep_text(Context& ctx, const KeepText<T>& a) {
+  launch_attend<T>(ctx, keep_text_kernel<T>, a, a.kv_heads * a.length);
+}
+
 const KernelAdder adder(Device::Kind::cuda, attend_keys<float>, attend_keys<double>, attend_text<float>,
-                        attend_text<double>);
+                        attend_text<double>, keep_text<float>, keep_text<double>);
 
 }  // namespace
 }  // namespace lmx::ops

@@ -26,18 +26,19 @@ class Text final : public Decoding {
     config_.checkpoint = false;  // nothing is differentiated
   }
 
+  Tensor read(Context& ctx, std::span<const int32_t> ids, int64_t) override { return step(ctx, ids); }
+
   Tensor step(Context& ctx, std::span<const int32_t> ids) override {
-    LMX_CHECK(static_cast<int64_t>(ids.size()) == cache_.rows(), ids.size(), " words for ", cache_.rows(), " rows");
-    check_length(config_, length_ + 1);
     Context quiet = silent(ctx);
-    const Tensor words = Tensor::from<int32_t>(quiet.host, {cache_.rows()}, ids);
-    Rows rows{std::vector<int64_t>(ids.size(), length_++), {}, {}};
+    const Tensor words = Tensor::from<int32_t>(quiet.host, {std::ssize(ids)}, ids);
+    Rows rows{cache_.positions(ids), {}, {}};
+    if (!ids.empty()) check_length(config_, rows.positions.back() + 1);
     rows.rotations = rotations_at(quiet, config_, rows.positions, type_);
     const auto attend = [this](Context& to, int64_t layer, const Var& qkv, RandomKey) {
       return Var(cache_.attend(to, layer, qkv.value()));
     };
     const Network network(quiet, params_, config_, true);
-    return network.features(words, std::make_shared<const Rows>(std::move(rows)), attend).value();
+    return cache_.last(quiet, network.features(words, std::make_shared<const Rows>(std::move(rows)), attend).value());
   }
 
   void select(Context& ctx, std::span<const int64_t> from) override { cache_.select(ctx, from); }
@@ -47,7 +48,6 @@ class Text final : public Decoding {
   GptConfig config_;
   DType type_;
   TextCache cache_;
-  int64_t length_ = 0;  // positions
 };
 
 class Gpt final : public Model, public TextModel {

@@ -12,15 +12,15 @@ class TextDecoding final : public Decoding {
         cache_(ctx, {config.decoder_layers, config.heads, config.heads, config.d / config.heads}, rows,
                params.at(config.target_table()).value().dtype()) {}
 
+  Tensor read(Context& ctx, std::span<const int32_t> ids, int64_t) override { return step(ctx, ids); }
+
   Tensor step(Context& ctx, std::span<const int32_t> ids) override {
-    LMX_CHECK(static_cast<int64_t>(ids.size()) == cache_.rows(), ids.size(), " words for ", cache_.rows(), " rows");
     Context quiet = silent(ctx);
     const Network network(quiet, params_, config_, true);
-    const Tensor words = Tensor::from<int32_t>(quiet.host, {cache_.rows()}, ids);
-    Var x = network.embed(config_.target_table(), words, std::vector<int64_t>(ids.size(), length_));
+    const Tensor words = Tensor::from<int32_t>(quiet.host, {std::ssize(ids)}, ids);
+    Var x = network.embed(config_.target_table(), words, cache_.positions(ids));
     for (int64_t l = 0; l < config_.decoder_layers; ++l) x = layer(quiet, network, l, x);
-    ++length_;
-    return network.finish("decoder", x).value();
+    return network.finish("decoder", Var(cache_.last(quiet, x.value()))).value();
   }
 
   void select(Context& ctx, std::span<const int64_t> from) override { cache_.select(ctx, from); }
@@ -38,7 +38,6 @@ class TextDecoding final : public Decoding {
   const ParameterStore& params_;
   TransformerConfig config_;
   TextCache cache_;
-  int64_t length_ = 0;  // positions
 };
 
 }  // namespace

@@ -19,16 +19,6 @@ inline bool given(const Node& node) {
   return node.kind != Node::Kind::null;
 }
 
-// A cell of the paper that sets the speed of the device, in the form of one of its columns.
-struct PlanAnchor {
-  std::string cell;
-  Node step_s, tokens_per_s, hours_per_epoch;  // formulas; exactly one is given
-  Node only;                                   // axis: values; the cells that the speed holds for
-  Mark mark;
-  std::string path;  // "plan.anchors.0", for messages
-  void fields(Fields& f);
-};
-
 // The options of `lmx plan`. A number is a formula of the cell, or `axis: {value: formula}`.
 struct PlanConfig {
   bool given = false;
@@ -36,9 +26,9 @@ struct PlanConfig {
   Node ranks, epoch_tokens, spread, fill, overlap;  // formulas
   Node overrides;                                   // list; after the cell's own
   Node base;                                        // map: axis -> value; the cell whose efficiency is 1
-  std::vector<PlanAnchor> anchors;
   Mark mark;
   std::string path;  // "plan" or "scales.paper.plan"
+  void fields(Fields& f);
 };
 
 // How close a measured value must be (classes of the papers' numbers).

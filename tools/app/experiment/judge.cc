@@ -213,7 +213,7 @@ Comparison compare(const Results& r, const Row& row, const Measure& m) {
     c.verdict = kNotComparable;
   } else if (fixed(r, row, m)) {
     c.verdict = "set";
-    c.off = "";  // only the rounding of the anchor is left
+    c.off = "";  // only rounding is left
   } else if (const std::string setting = dependence(r, row); !setting.empty()) {
     c.verdict = "depends on " + setting;
   } else if (samples.empty() || !number) {

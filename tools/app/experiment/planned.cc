@@ -43,19 +43,11 @@ std::map<std::string, double> columns_of(const nlohmann::ordered_json& row) {
   return columns;
 }
 
-// Plans each cell once, whatever cells and anchors refer to it.
+// Plans each cell once, whatever cells refer to it.
 class CellPlanner {
  public:
   CellPlanner(const Experiment& experiment, const PlanConfig& config, const std::vector<Cell>& cells)
-      : experiment_(experiment), config_(config), cells_(cells) {
-    for (const PlanAnchor& anchor : config.anchors) {
-      const Cell& cell = cell_named(anchor.cell, str(to_string(anchor.mark), ": ", anchor.path, ".cell"));
-      const plan::Row& row = unscaled(cell);
-      const double step_s = step_of(anchor, cell, row);
-      speeds_.push_back(placed(cell, [&] { return planner_of(cell).speed_of({row.ranks, step_s}); }));
-      factors_.push_back(step_s / row.time.compute_s);
-    }
-  }
+      : experiment_(experiment), config_(config), cells_(cells) {}
 
   std::map<std::string, PlannedCell> plan(const std::vector<const Measure*>& measures) {
     std::map<std::string, PlannedCell> planned;
@@ -69,9 +61,7 @@ class CellPlanner {
       p.columns = columns_of(plan::json_of(plan)[0]);
       p.speed = plan.rows[0].speed;
       p.out_of_memory = p.columns.at("out_of_memory") != 0;
-      p.anchor = std::any_of(config_.anchors.begin(), config_.anchors.end(),
-                             [&](const PlanAnchor& anchor) { return anchor.cell == cell.id; }) ||
-                 plan.rows[0].sets_speed;
+      p.sets_speed = plan.rows[0].sets_speed;
       set_efficiency(cell, p);
       set_without_network(cell, p);
     }
@@ -113,7 +103,6 @@ class CellPlanner {
       if (!config_.types.empty()) r.law = plan::parse_law(filled(cell, config_.types));
     });
     if (given(config_.overlap)) r.overlap = number_in(cell, config_.overlap, "overlap", {1, 0, 1}) != 0;
-    r.calibrated = config_.anchors.empty();
     r.known = known_;
     r.spread = number_in(cell, config_.spread, "spread", {0, 0, 10});
     r.fill = number_in(cell, config_.fill, "fill", {1, 0.01, 1});
@@ -130,15 +119,6 @@ class CellPlanner {
                   [&]() -> plan::Planner& { return planners_.emplace(cell.id, plan::Planner(request)).first->second; });
   }
 
-  // The one of these numbers that belongs to the anchor of the cell; 1 if it belongs to none. Empty: there are no
-  // anchors.
-  std::optional<double> of_anchor(const Cell& cell, const std::vector<double>& numbers) const {
-    if (numbers.empty()) return {};
-    for (size_t i = 0; i < numbers.size(); ++i)
-      if (chosen(experiment_, cell, config_.anchors[i].only, config_.anchors[i].path + ".only")) return numbers[i];
-    return 1;
-  }
-
   plan::Plan plan_at(const Cell& cell, std::optional<double> speed) {
     plan::Planner& planner = planner_of(cell);
     return placed(cell, [&] {
@@ -148,17 +128,16 @@ class CellPlanner {
       return plan;
     });
   }
-  // The row of a cell at the speed that the planner assumes without anchors.
+  // The row of a cell at the speed that the machine's file states.
   const plan::Row& unscaled(const Cell& cell) {
     const auto found = unscaled_.find(cell.id);
     return found != unscaled_.end() ? found->second
                                     : unscaled_.emplace(cell.id, plan_at(cell, 1).rows[0]).first->second;
   }
-  // The plan of a cell at the speed that its anchor sets.
+  // The plan of a cell at the speed that a known step of the machine sets.
   const plan::Plan& plan_of(const Cell& cell) {
     const auto found = plans_.find(cell.id);
-    return found != plans_.end() ? found->second
-                                 : plans_.emplace(cell.id, plan_at(cell, of_anchor(cell, speeds_))).first->second;
+    return found != plans_.end() ? found->second : plans_.emplace(cell.id, plan_at(cell, {})).first->second;
   }
   // Calls `work`; its errors get the place of the plan and the cell.
   template <class Work>
@@ -179,25 +158,8 @@ class CellPlanner {
     throw UserError(str(where, ": this scale has no cell '", id, "'", did_you_mean(id, ids)));
   }
 
-  // The paper's seconds of a step in the anchor's cell, whose unscaled row is `planned`.
-  double step_of(const PlanAnchor& anchor, const Cell& cell, const plan::Row& planned) const {
-    const std::string where = str(to_string(anchor.mark), ": ", anchor.path);
-    double step_s = number(cell, anchor.step_s, "step_s", 0);
-    if (given(anchor.tokens_per_s)) step_s = planned.step_tokens / number(cell, anchor.tokens_per_s, "tokens_per_s", 0);
-    if (given(anchor.hours_per_epoch)) {
-      if (!planned.epoch_hours)
-        throw UserError(str(where, ".hours_per_epoch: it needs `epoch_tokens`, because the corpus is not here"));
-      step_s =
-          number(cell, anchor.hours_per_epoch, "hours_per_epoch", 0) / *planned.epoch_hours * planned.time.step_s();
-    }
-    return step_s;
-  }
-
   // The seconds of a step without communication.
-  double compute_of(const Cell& cell) {
-    const double factor = of_anchor(cell, factors_).value_or(plan_of(cell).rows[0].speed_alone);
-    return factor * unscaled(cell).time.compute_s;
-  }
+  double compute_of(const Cell& cell) { return plan_of(cell).rows[0].speed_alone * unscaled(cell).time.compute_s; }
 
   void set_without_network(const Cell& cell, PlannedCell& p) {
     const double step_s = compute_of(cell), ratio = step_s / p.columns.at("step_s");
@@ -238,8 +200,6 @@ class CellPlanner {
   const Experiment& experiment_;
   const PlanConfig& config_;
   const std::vector<Cell>& cells_;
-  std::vector<double> speeds_;   // of the anchors: factors of the times of computation
-  std::vector<double> factors_;  // the same for a model without communication
   std::shared_ptr<plan::KnownSpeeds> known_ = std::make_shared<plan::KnownSpeeds>();
   std::map<std::string, plan::Planner> planners_;
   std::map<std::string, plan::Row> unscaled_;
@@ -301,7 +261,7 @@ bool lacks_time(const Measure& measure, const Cell& cell) {
 
 bool is_fixed(const Experiment& experiment, const Measure& measure, const PlannedCell& cell) {
   if (measure.plan == kEfficiency) return cell.base;
-  if (!measure.plan.empty()) return cell.anchor && kFromStep.contains(measure.plan);
+  if (!measure.plan.empty()) return cell.sets_speed && kFromStep.contains(measure.plan);
   if (!given(measure.value)) return false;
   const std::vector<std::string> names = names_in(measure.value.text);
   return std::any_of(names.begin(), names.end(), [&](const std::string& name) {
@@ -399,7 +359,7 @@ TimePlan::TimePlan(const Experiment& experiment, const Scale& scale, const std::
 
 std::optional<double> TimePlan::hours(const Cell& cell) const {
   if (const auto found = planned_.find(cell.id); own_ && found != planned_.end()) {
-    // With the speed that the paper's cell sets.
+    // With the speed that a known step sets.
     const auto column = found->second.columns.find("hours");
     return column == found->second.columns.end() ? std::nullopt : std::optional(column->second);
   }

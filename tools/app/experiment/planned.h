@@ -16,11 +16,11 @@ namespace lmx::app::experiment {
 struct PlannedCell {
   std::map<std::string, double> columns;  // by the keys of `lmx plan --json`; classes of memory as "memory/gradients"
   bool out_of_memory = false;             // the columns of times mean nothing then
-  bool anchor = false;                    // the paper's number of this cell sets the speed of the device
+  bool sets_speed = false;                // it is a known step of the machine, which sets the speed of the device
   bool base = false;                      // its efficiency is 1 by definition
-  double speed = 1;                       // factor of all times of computation, from the anchor
-  // The columns that follow from the time of a step, by a model without any communication that has the same anchors:
-  // what the computation alone explains.
+  double speed = 1;                       // factor of all times of computation, from a known step
+  // The columns that follow from the time of a step, by a model without any communication that has the same known
+  // steps: what the computation alone explains.
   std::map<std::string, double> without_network;
 };
 
@@ -34,7 +34,7 @@ enum class Origin { measured, planned, formula };
 // REQUIRES: the cell has the measure (applies()).
 Origin origin_of(const Measure& measure, const Cell& cell);
 
-// Returns whether a cell's number is fixed by the anchor or by the definition of efficiency, so that it is no evidence.
+// Returns whether a cell's number is a known step or 1 by the definition of efficiency, so that it is no evidence.
 bool is_fixed(const Experiment& experiment, const Measure& measure, const PlannedCell& cell);
 // Returns whether a measure of time has no value in a cell because its ranks are threads that share the cores.
 // REQUIRES: applies().
@@ -46,7 +46,7 @@ bool needs_memory(const Experiment& experiment, const Measure& measure);
 std::string machines_of(const PlanConfig& plan, const std::vector<Cell>& cells);
 
 // Plans the cells of a scale; empty if no measure is planned there. UserError with the position in the experiment's
-// file: a machine or column that does not exist, an anchor that no speed reaches, the errors of plan::make_plan().
+// file: a machine or column that does not exist, the errors of plan::make_plan().
 std::map<std::string, PlannedCell> plan_cells(const Experiment& experiment, const Scale& scale,
                                               const std::vector<Cell>& cells);
 

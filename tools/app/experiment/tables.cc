@@ -197,19 +197,19 @@ std::string break_even_table(const Results& r, const Style& style) {
 std::string note_of_plan(const Results& r, const Style& style) {
   if (!any_origin(r, Origin::planned)) return "";
   std::set<std::string> factors;
-  bool anchored = false, based = false, uncalibrated = false;
+  bool known = false, based = false, uncalibrated = false;
   for (const auto& [id, result] : r.by_cell) {
     if (result.planned.columns.empty()) continue;
     if (result.planned.speed != 1) factors.insert(number_text(result.planned.speed, 3));
     uncalibrated |= result.planned.speed == 1;
-    anchored |= result.planned.anchor;
+    known |= result.planned.sets_speed;
     based |= result.planned.base;
   }
   std::string note =
       "Planned: by `lmx plan` for " + machines_of(plan_config(r.experiment, r.scale), r.cells) + ", not measured.";
   if (!factors.empty()) {
-    note += anchored ? " The planner is calibrated on the cells of the paper marked " + style.set()
-                     : " The planner is calibrated on a step of the paper that the machine's file states";
+    note += known ? " The planner is calibrated on the cells of the paper marked " + style.set()
+                  : " The planner is calibrated on a step of the paper that the machine's file states";
     note += ": computation takes " + joined(factors) + " times as long as the machine's file says.";
     if (uncalibrated) note += " Cells of another precision or machine are not calibrated.";
   }
@@ -297,7 +297,7 @@ Json cell_json(const Results& r, const Cell& cell) {
   if (!result->second.planned.columns.empty()) {
     json["planned"] = numbers(r, cell, Origin::planned);
     json["out_of_memory"] = result->second.planned.out_of_memory;
-    json["sets_speed"] = result->second.planned.anchor;
+    json["sets_speed"] = result->second.planned.sets_speed;
     json["speed"] = json_number(result->second.planned.speed);
   }
   json["formula"] = Json::object();

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cmath>
 #include <numeric>
+#include <utility>
 #include <vector>
 
 #include "app/inference/run_text.h"
@@ -52,9 +53,9 @@ void check_length(const SavedRun& run, int64_t prompt, int64_t tokens) {
                       " tokens with ", tokens, " more is longer: ", remedy));
 }
 
-// Feeds tokens to the model. A held unit is set to its value before each token. A model with a decoding cache reads one
-// token after the other. Other models use forward(): with the carried state if the model has one, otherwise with the
-// whole text each time.
+// Feeds tokens to the model: first the prompt, then one token after the other. A held unit is set to its value before
+// each token. Models without a decoding cache use forward(): with the carried state if the model has one, otherwise
+// with the whole text each time.
 class Reader {
  public:
   Reader(SavedRun& run, const GenerateOptions& options) : run_(run), options_(options) {
@@ -85,8 +86,7 @@ class Reader {
 
  private:
   Tensor read_kept(const std::vector<int32_t>& ids) {
-    Tensor features;
-    for (const int32_t id : ids) features = text_->step(run_.ctx, {&id, 1});
+    const Tensor features = std::exchange(begun_, true) ? text_->step(run_.ctx, ids) : text_->read(run_.ctx, ids, 1);
     return run_.network.loss->logits(run_.ctx, run_.params, features);
   }
   Tensor read_part(std::span<const int32_t> ids) {
@@ -97,13 +97,43 @@ class Reader {
   const GenerateOptions& options_;
   ModelState state_;
   std::unique_ptr<Decoding> text_;  // null if the model has no cache, or if a unit of its state is held
+  bool begun_ = false;              // the prompt has been read
   std::string held_;
   Tensor held_value_;  // (1)
 };
 
+// Shows the text while it grows or, without `show`, a line of progress if the work takes longer than a second.
+class Progress {
+ public:
+  Progress(int64_t tokens, const std::function<void(const std::string&)>& show)
+      : tokens_(tokens), show_(show), due_(Clock::now() + (show ? kPause : std::chrono::seconds(1))) {}
+  ~Progress() {
+    if (shown_ && !show_) progress_line("");
+  }
+  template <class Text>
+  void drawn(int64_t count, const Text& text) {
+    if (Clock::now() < due_) return;
+    if (show_)
+      show_(text());
+    else
+      progress_line(str("drawn ", count_text(count), " of ", count_text(tokens_), " tokens"));
+    shown_ = true;
+    due_ = Clock::now() + kPause;
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  static constexpr std::chrono::milliseconds kPause{100};
+  int64_t tokens_;
+  const std::function<void(const std::string&)>& show_;
+  Clock::time_point due_;
+  bool shown_ = false;
+};
+
 }  // namespace
 
-std::string generate_text(const std::string& directory, const GenerateOptions& options) {
+std::string generate_text(const std::string& directory, const GenerateOptions& options,
+                          const std::function<void(const std::string& text)>& show) {
   check(options);
   const Recipe recipe = recipe_of_run(directory, options.device);
   const Vocabulary vocabulary = load_vocabulary(directory);
@@ -117,20 +147,20 @@ std::string generate_text(const std::string& directory, const GenerateOptions& o
   }
   check_length(run, std::ssize(ids), options.tokens);
   Reader reader(run, options);
+  const auto written = [&] {
+    const std::vector<int32_t> own(ids.begin() + text.leading(), ids.end());
+    return options.tokenized ? text.text_of(own) : text.detokenized(own);
+  };
+  Progress progress(options.tokens, show);
   const RandomKey key = RandomKey(static_cast<uint64_t>(options.seed)).fold("generate");
   std::vector<int32_t> input = ids;
-  const auto late = std::chrono::steady_clock::now() + std::chrono::seconds(1);
-  bool shown = false;  // the progress, of work that takes longer
   for (int64_t i = 0; i < options.tokens && SignalGuard::received() == 0; ++i) {
-    shown = shown || std::chrono::steady_clock::now() > late;
-    if (shown) progress_line(str("drawn ", count_text(i), " of ", count_text(options.tokens), " tokens"));
+    progress.drawn(i, written);
     const auto logits = run.ctx.read<float>(reader.read(input));
     ids.push_back(draw_token(logits.get(), vocabulary.unk(), options, key.uniform(static_cast<uint64_t>(i))));
     input = reader.continues() ? std::vector<int32_t>{ids.back()} : ids;
   }
-  if (shown) progress_line("");
-  ids.erase(ids.begin(), ids.begin() + text.leading());
-  return options.tokenized ? text.text_of(ids) : text.detokenized(ids);
+  return written();
 }
 
 namespace {

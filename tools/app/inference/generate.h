@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -31,8 +32,10 @@ struct GenerateOptions {
 // Returns the prompt and its continuation. Words are separated by spaces, and punctuation that lmx has cut off joins
 // its word again unless `tokenized` is set; characters and bytes are not separated. `</s>` becomes a line end. `<unk>`
 // is never sampled. Needs only the run's own files. After a signal, which a SignalGuard has noted, the continuation
-// ends early.
-std::string generate_text(const std::string& directory, const GenerateOptions& options);
+// ends early. `show`, if it is set, gets the text so far several times a second; its last words can change with the
+// tokens that follow. Without it, long work prints its progress.
+std::string generate_text(const std::string& directory, const GenerateOptions& options,
+                          const std::function<void(const std::string& text)>& show = {});
 
 // Samples the next token of a text (temperature, top-k, top-p).
 

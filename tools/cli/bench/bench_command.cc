@@ -312,13 +312,23 @@ void show_counts(const BenchFlags& options, const std::string& precision) {
   std::cerr << counts_table(work.counts);
 }
 
-// UserError if the options that choose and measure a device do not fit together, or if there is no such device.
-void check_device(const BenchFlags& options) {
-  if (options.device != "cpu" && (options.workload == "batchers" || options.workload == "compose"))
-    throw UserError(str("[bench] --device ", options.device, ": ", options.workload, " runs on the CPU"));
-  if (options.scale != "cpu" && (options.workload == "batchers" || options.workload == "compose"))
-    throw UserError(str("[bench] --scale ", options.scale, ": ", options.workload, " has no scales"));
-  if (!counts_only(options)) static_cast<void>(device_named(options.device, "[bench] --device "));
+// UserError: options that the workload does not read.
+void check_workload(Command command, const BenchFlags& options) {
+  const bool batchers = options.workload == "batchers", compose = options.workload == "compose";
+  const std::string where = "by " + options.workload;
+  if (batchers || compose)
+    refuse_given(command, {"--device", "--scale", "--precision", "--products", "--counts", "--trace", "--table"}, where);
+  if (!batchers)
+    refuse_given(command, {"--batchers", "--model", "--max-tokens", "--ranks", "--pairs", "--repeats"}, where);
+  if (compose) refuse_given(command, {"--quick", "--threads"}, where);
+  if (!compose) refuse_given(command, {"--recipe"}, where);
+}
+
+// UserError: there is no such device, or no step is timed there whose parts could be shown.
+void check_device(Command command, const BenchFlags& options) {
+  if (counts_only(options))
+    return refuse_given(command, {"--trace", "--table"}, "with --counts if there is no GPU: the step is not timed");
+  static_cast<void>(device_named(options.device, "[bench] --device "));
 }
 
 // UserError if --products asks for tensor cores that a measurement would not use.
@@ -352,14 +362,15 @@ std::vector<std::string> all_workloads() {
   return names;
 }
 
-void bench(BenchFlags& options) {
+void bench(Command command, BenchFlags& options) {
   check_choice("workload", options.workload, all_workloads(), "there are");
   check_choice("precision", options.precision, kPrecisions, "one of");
   check_choice("value of --products", options.products, kProducts, "one of");
   check_choice("scale", options.scale, kScales, "one of");
   if (options.steps < 1) throw UserError(str("[bench] --steps ", options.steps, ": at least one step is timed"));
   if (options.threads < 0) throw UserError(str("[bench] --threads ", options.threads, " is negative"));
-  check_device(options);
+  check_workload(command, options);
+  check_device(command, options);
   check_products(options);
   if (options.threads) set_num_threads(static_cast<int>(options.threads));
   options.directories.load();
@@ -439,7 +450,7 @@ void add_bench(Command app) {
   add_batchers_options(command, options->batchers);
   add_compose_options(command, options->compose);
   options->directories.add_to(command);
-  command.callback([options] { bench(*options); });
+  command.callback([command, options] { bench(command, *options); });
 }
 
 }  // namespace lmx::app::cli

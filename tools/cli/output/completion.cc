@@ -137,7 +137,10 @@ std::set<std::string> override_words(const GivenWords& given, const std::string&
     for (const auto& [key, values] : keys) out.insert(sign + key + (sign == "~" ? "" : "="));
     return out;
   }
-  const std::string key = body.substr(0, equals), start = sign + key + "=";
+  // The last of several values, as `lmx sweep` takes them: optimizer=adam,sgd.
+  const size_t comma = body.rfind(',');
+  const size_t begin = comma == std::string::npos || comma < equals ? equals : comma;
+  const std::string key = body.substr(0, equals), start = sign + body.substr(0, begin + 1);
   add_options(folders, key, start, out);
   if (const auto known = keys.find(key); known != keys.end())
     for (const std::string& value : known->second) out.insert(start + value);
@@ -214,6 +217,14 @@ std::set<std::string> scale_names(const GivenWords& given) {
   return names;
 }
 
+// Returns the machines of `lmx plan` in the folders `machine` of recipes. A file may be given instead.
+std::set<std::string> machine_names(const GivenWords& given) {
+  std::set<std::string> names{kFiles};
+  if (!given.plain.empty()) add_options(recipe_folders(given.plain[0], given.config_directories), "machine", "", names);
+  if (const auto shipped = shipped_folder("recipes")) add_options({shipped->string()}, "machine", "", names);
+  return names;
+}
+
 // Puts the other items of a list before each value: "bleu,ch" becomes "bleu,chrf".
 std::set<std::string> behind_items(const std::set<std::string>& values, const std::string& items) {
   std::set<std::string> lists;
@@ -231,9 +242,10 @@ std::set<std::string> values(const Option& option, const std::string& place, con
   }
   if (name == "--device") return device_names();
   if (name == "--checkpoint") return checkpoint_names(given);
-  if (place == "experiment run" && name == "--scale") return scale_names(given);
+  if (name == "--machine") return machine_names(given);
+  if (place.starts_with("experiment ") && name == "--scale") return scale_names(given);
   if (place == "plugins info" && name == "NAME") return plugin_names();
-  if (place == "experiment run" && name == "NAME") return experiment_names();
+  if (place.starts_with("experiment ") && name == "NAME") return experiment_names();
   if ((place == "data fetch" && name == "NAME") || name == "--corpus") return corpus_names();
   return {kFiles};
 }

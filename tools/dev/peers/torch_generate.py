@@ -6,8 +6,11 @@
     lmx run recipes/gpt2_124m.yaml comm=virtual comm.ranks=1 precision=fp32 batch.global=1 batcher.sequence_length=128 \\
         data.train_tokens=100000 train.steps=1 run.dir=gpt2                           the same sizes; then subtract the times of
     lmx generate gpt2 --tokens 210                                                    this command and of --tokens 10
+    python tools/dev/peers/torch_generate.py --prompt 1000                            the time of a prompt, beside
+    lmx generate gpt2 --tokens 2 --prompt "$(cut -f 1 gpt2/vocabulary.tsv | sed -n 10,1009p | tr '\\n' ' ')"  less that without one
 
-Prints a JSON line: milliseconds a token between the 10th and the 110th, the median and all of them.
+Prints a JSON line: milliseconds a token between the 10th and the 110th, or those from a prompt of N tokens to the first
+token, the median and all of them.
 """
 import argparse
 import json
@@ -21,6 +24,7 @@ from transformers import GPT2Config, GPT2LMHeadModel
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--compile", action="store_true", help="torch.compile with a static cache")
+    parser.add_argument("--prompt", type=int, metavar="N", help="measure how long a prompt of N tokens takes")
     parser.add_argument("--repeats", type=int, default=3)
     args = parser.parse_args()
     torch.manual_seed(0)
@@ -29,7 +33,7 @@ def main():
     if args.compile:
         model.generation_config.cache_implementation = "static"
         model.forward = torch.compile(model.forward)
-    prompt = torch.randint(0, 50000, (1, 8))
+    prompt = torch.randint(0, 50000, (1, args.prompt or 8))
 
     def seconds(tokens):
         start = time.perf_counter()
@@ -37,11 +41,12 @@ def main():
         return time.perf_counter() - start
 
     with torch.inference_mode():
-        for tokens in (110, 10) * 2:  # compiles each length
+        for tokens in ((1,) if args.prompt else (110, 10)) * 2:  # compiles each length
             seconds(tokens)
-        ms = [10 * (seconds(110) - seconds(10)) for _ in range(args.repeats)]
+        ms = [1000 * seconds(1) if args.prompt else 10 * (seconds(110) - seconds(10)) for _ in range(args.repeats)]
     print(json.dumps({"peer": f"torch {torch.__version__}", "compile": args.compile, "threads": torch.get_num_threads(),
-                      "ms_per_token": round(statistics.median(ms), 1), "all": [round(m, 1) for m in ms]}))
+                      "prompt": args.prompt, "ms" if args.prompt else "ms_per_token": round(statistics.median(ms), 1),
+                      "all": [round(m, 1) for m in ms]}))
 
 
 if __name__ == "__main__":
