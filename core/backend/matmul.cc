@@ -318,7 +318,7 @@ PackedMatrix::PackedMatrix(Context& ctx, const Tensor& w, bool trans, int64_t ro
   } else {
     const Tensor rounded = as_operand(ctx, w);  // these products run in f32
     p.layout = Impl::Layout::panels;
-    p.matrix = owner.empty({panel_floats(p.k, p.n)}, DType::f32, MemClass::parameters);
+    p.matrix = owner.empty({panel_elements(p.k, p.n)}, DType::f32, MemClass::parameters);
     if (!ctx.device.counts) pack_panels(rounded.data<float>(), trans, p.k, p.n, p.matrix.data<float>());
   }
 }

@@ -267,6 +267,31 @@ TEST_F(Experiment, AnotherRecipeInTheSameFolder) {
   EXPECT_THAT(experiment("out", {"train.steps=31"}), Refuses("another recipe", "dense-2-1", "--out"));
 }
 
+TEST_F(Experiment, CellsOfOneRecipeReadOneText) {
+  std::string recipe = kTinyRecipe;
+  const size_t data = recipe.find("data: {");
+  recipe.replace(data, recipe.find('\n', data) - data,
+                 "data: {name: text, files: ['" + path("words.txt") + "'], valid_fraction: 0.2, vocab_size: 14}");
+  write("tiny.yaml", recipe);
+  write("experiments/bytes.yaml",
+        "title: t\nscales: {desk: {recipe: ../tiny.yaml, overrides: [train.steps=4, loss.samples=5]}}\naxes: {seed: "
+        "[1, 2]}\n"
+        "overrides: [\"seed=${seed}\"]\nmeasures: {ppl: {key: ppl}}\n");
+  const auto text = [&](const std::string& word) {
+    std::string lines;
+    for (int i = 0; i < 200; ++i) lines += word + " one two three " + word + std::to_string(i % 9) + "\n";
+    write("words.txt", lines);
+  };
+  text("red");
+  ASSERT_THAT(experiment("out", {"--only", "1"}), Succeeds());
+  text("blue");
+  EXPECT_THAT(experiment("out"),
+              Fails("2: its data differs from that of cell 1", path("out/cells/2"), "journal.jsonl"));
+  text("red");
+  fs::remove_all(folder_ / "out/cells/2");
+  EXPECT_THAT(experiment("out"), Succeeds());
+}
+
 // The recipe of a cell that an earlier build has run lacks the keys that are newer. The cell used what is the default
 // now.
 TEST_F(Experiment, ARecordedRecipeLacksNewerKeys) {

@@ -6,6 +6,7 @@
 #include "lmx/decoding.h"
 #include "lmx/ops.h"
 #include "ops/common.h"
+#include "ops/layers/narrow_weight.h"
 
 namespace lmx {
 
@@ -28,7 +29,9 @@ bool packs(const Context& ctx, int64_t rows) {
 Var linear_packed(Context& ctx, const Var& x, const Var& w, const Var& b) {
   const Shape shape{x.value().dim(0), w.value().dim(0)};
   Tensor y = b.defined() ? broadcast_to(ctx, b, shape).value() : ctx.empty(shape, w.value().dtype());
-  packed(ctx, w, true, shape[0]).weight->multiply(ctx, to_compute(ctx, x.value()), y, b.defined() ? 1.0F : 0.0F);
+  const float beta = b.defined() ? 1.0F : 0.0F;
+  if (!multiply_narrow(ctx, x.value(), w, y, beta))
+    packed(ctx, w, true, shape[0]).weight->multiply(ctx, to_compute(ctx, x.value()), y, beta);
   return Var(y);
 }
 

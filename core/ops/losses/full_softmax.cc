@@ -10,6 +10,7 @@
 
 #include <optional>
 
+#include "ops/layers/narrow_weight.h"
 #include "ops/losses/output_layer.h"
 
 namespace lmx {
@@ -105,13 +106,15 @@ Tensor ops::repeated_logits(Context& ctx, const Tensor& h, const Var& w, const T
   constexpr int64_t kFewRows = 192;
   const Tensor& value = w.value();
   const int64_t rows = h.dim(0);
-  if (rows < 2 || rows > kFewRows) return full_softmax_logits(ctx, h, value, b);
   check_output_layer("full_softmax_logits", h, value, b);
+  if (rows > kFewRows) return full_softmax_logits(ctx, h, value, b);
   const OutputLayer layer{to_compute(ctx, h), value, b};
   Tensor logits = ctx.empty({rows, value.dim(0)}, layer.value_type());
-  w.cached<PackedMatrix>(PackedMatrix::layout(ctx, value, true, rows), [&] {
-     return PackedMatrix(ctx, value, true, rows);
-   }).multiply(ctx, layer.h, logits);
+  if (!multiply_narrow(ctx, h, w, logits, 0)) {
+    if (rows < 2 && (value.dtype() == ctx.compute || value.dtype() == DType::f64))
+      return full_softmax_logits(ctx, h, value, b);
+    packed(ctx, w, true, rows).weight->multiply(ctx, layer.h, logits);
+  }
   add_bias_to_rows(ctx, layer, logits);
   return logits;
 }

@@ -123,8 +123,8 @@ void scale_by_seed(Context& ctx, Tensor& x, const Tensor& seed, double lift);
 Tensor converted(Context& ctx, const Tensor& t, DType type);
 
 // full_softmax_logits() for a weight that is used in many calls of few rows. The weight is packed for such products,
-// and the packed copy is kept until the weight changes. For one row packing saves nothing, since the weight is read
-// once either way, and for many rows the products are as fast without it.
+// and the packed copy is kept until the weight changes. For one row, packing saves nothing unless it converts the
+// weight, which is read once either way. For many rows the products are as fast without it.
 Tensor repeated_logits(Context& ctx, const Tensor& h, const Var& w, const Tensor& b);
 
 }  // namespace lmx::ops

@@ -44,6 +44,7 @@ class Finished {
   // `cells` must outlive it. UserError: a damaged journal, or `out` contains a cell that was run with another recipe.
   Finished(const std::vector<Cell>& cells, std::string out);
   const std::string& out() const { return out_; }
+  const std::vector<Cell>& cells() const { return cells_; }
   // Returns the cell whose run this one shares.
   const Cell& source(const Cell& cell) const;
   std::string folder(const Cell& cell) const { return out_ + "/cells/" + source(cell).id; }

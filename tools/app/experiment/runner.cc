@@ -14,6 +14,7 @@
 #include "app/probe/transfer.h"
 #include "app/records/records.h"
 #include "app/run/run.h"
+#include "app/runs/run_directory.h"
 #include "app/sweep/journal.h"
 #include "app/translation/translate.h"
 #include "base/output_file.h"
@@ -129,13 +130,33 @@ class CellRunner final : public jobs::Runner {
     settle(cell, entry);
   }
 
+  // Why the results of a cell cannot be compared with those of the others; "": they can. Another folder, LMX_DATA_DIR
+  // or changed files give cells of one recipe different texts.
+  std::string other_data(const Cell& cell) const {
+    const std::string own = to_yaml(*cell.composed.find("data")), hash = recorded_data_hash(finished_.folder(cell));
+    for (const Cell& other : finished_.cells()) {
+      const bool alike =
+          &other != &cell && other.runs && !other.types && other.same_as.empty() && finished_.done(other);
+      if (!alike || to_yaml(*other.composed.find("data")) != own) continue;
+      const std::string folder = finished_.folder(other), there = recorded_data_hash(folder);
+      if (there != hash && !there.empty())
+        return str("its data differs from that of cell ", other.id, ", although both recipes have the same `data`; ",
+                   "remove the folder of the wrong one of ", finished_.folder(cell), " and ", folder,
+                   " (and the line of a finished cell in journal.jsonl), and run it with the right files");
+    }
+    return "";
+  }
+
   void ended(const jobs::Ended& job) override {
     if (interrupted() && job.code != 0) return progress_.interrupted(job.id);
     const Cell& cell = *cells_.at(job.id);
     const std::string folder = finished_.folder(cell);
     const sweep::Judgement how = sweep::judge(job, folder, finished_.log(cell));
     const std::string outcome = sweep::name_of(how.outcome);
-    if (job.code == 0)
+    const std::string wrong = job.code == 0 && !cell.types ? other_data(cell) : "";
+    if (!wrong.empty())
+      ending_.failed[cell.id] = wrong;
+    else if (job.code == 0)
       finish(cell, job.seconds);
     else if (how.outcome == sweep::Outcome::diverged)  // a result, as in the papers' tables
       settle(cell, {job.seconds, {}, how.reason});
