@@ -89,7 +89,6 @@ void multiply_panel(const float* x, const Element* panel, float* y, int64_t ldy,
 template <class Element>
 void pack_panels(const float* w, bool trans, int64_t k, int64_t n, Element* panels) {
   const auto element = [](float value) { return Element(value); };
-
   const int64_t count = (n + kPanel - 1) / kPanel;
   parallel_for(count, std::max<int64_t>(1, (1 << 15) / (kPanel * std::max<int64_t>(k, 1))),
                [&](int64_t begin, int64_t end) {

@@ -25,13 +25,12 @@ bool is_in_bf16(const Tensor& w) {
 }
 
 NarrowWeight narrow_copy(Context& ctx, const Tensor& w) {
-  const Tensor rounded = as_operand(ctx, w);
-  if (ctx.compute != DType::bf16 && !is_in_bf16(rounded)) return {};
+  if (ctx.compute != DType::bf16 && !is_in_bf16(w)) return {};
   const int64_t n = w.dim(0), k = w.dim(1);
   Context owner = ctx;  // the copy counts in the memory of the rank that has the weight
   owner.allocator = w.allocator();
   NarrowWeight copy{owner.empty({panel_elements(k, n)}, DType::bf16, MemClass::parameters)};
-  pack_panels(rounded.data<float>(), true, k, n, copy.panels.data<bfloat16>());
+  pack_panels(w.data<float>(), true, k, n, copy.panels.data<bfloat16>());  // rounds them
   return copy;
 }
 
@@ -41,7 +40,7 @@ bool multiply_narrow(Context& ctx, const Tensor& x, const Var& w, Tensor& y, flo
   const Tensor& weight = w.value();
   const int64_t m = x.dim(0), n = weight.dim(0), k = weight.dim(1);
   if (m > kMostRows || ctx.device.kind != Device::Kind::cpu || ctx.device.counts || weight.dtype() != DType::f32 ||
-      operand_type(ctx.compute) != DType::f32)
+      ctx.compute == DType::f16 || operand_type(ctx.compute) != DType::f32)
     return false;
   const auto& narrow =
       w.cached<NarrowWeight>(str("narrow ", name_of(ctx.compute)), [&] { return narrow_copy(ctx, weight); });

@@ -112,8 +112,9 @@ Tensor ops::repeated_logits(Context& ctx, const Tensor& h, const Var& w, const T
   Tensor logits = ctx.empty({rows, value.dim(0)}, layer.value_type());
   if (!multiply_narrow(ctx, h, w, logits, 0)) {
     if (rows < 2 && (value.dtype() == ctx.compute || value.dtype() == DType::f64))
-      return full_softmax_logits(ctx, h, value, b);
-    packed(ctx, w, true, rows).weight->multiply(ctx, layer.h, logits);
+      gemm(ctx, layer.h, false, value, true, logits);
+    else
+      packed(ctx, w, true, rows).weight->multiply(ctx, layer.h, logits);
   }
   add_bias_to_rows(ctx, layer, logits);
   return logits;
