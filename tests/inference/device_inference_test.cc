@@ -65,7 +65,7 @@ TEST_F(DeviceInference, OfAWordModel) {
   expect_near("eval", {"--json", "--text", path("text.txt")});
   expect_near("score", {path("text.txt")});
   expect_equal("generate", {"--tokens", "12"});
-  expect_equal("generate", {"--tokens", "12", "--hold", "3=2.5", "--seed", "5"});
+  expect_equal("generate", {"--tokens", "12", "--samples", "3", "--hold", "3=2.5", "--seed", "5"});
   EXPECT_NE(lmx("generate", {"--hold", "3=5"}), lmx("generate", {"--hold", "3=-5"}));
   // Without the library of the device: an export only copies values, and other commands can compute on the CPU.
   auto hidden = environment();
@@ -125,7 +125,7 @@ TEST_F(DeviceInference, OfADecoderReadsMorePositionsThanOneTile) {
       "batcher: {name: random_windows, sequence_length: 8}\nbatch: {global: 8}\n"
       "model: {name: transformer, encoder_layers: 0, decoder_layers: 2, d: 16, ffn: 32, heads: 4, share: decoder}\n"
       "loss: {name: full_softmax}\noptimizer: {name: adam, lr: 0.01}\nthreads: 1\n");
-  expect_equal("generate", {"--tokens", "140", "--seed", "3"});
+  expect_equal("generate", {"--tokens", "140", "--samples", "2", "--seed", "3"});
 }
 
 }  // namespace

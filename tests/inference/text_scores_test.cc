@@ -171,6 +171,15 @@ TEST_F(Trained, GenerateIsReproducible) {
   EXPECT_EQ(text({"--seed", "3", "--top-k", "5"}).find("<unk>"), std::string::npos);
 }
 
+TEST_F(Trained, GenerateSeparatesSamples) {
+  const auto text = [&](const char* samples) {
+    return lmx({"generate", path("a"), "--tokens", "9", "--samples", samples}).out;
+  };
+  const std::string one = text("1"), two = text("2"), three = text("3");
+  EXPECT_THAT(two, testing::StartsWith(one + "---\n"));
+  EXPECT_THAT(three, testing::StartsWith(two + "---\n"));
+}
+
 // It would take days, so the signal comes while the text grows.
 TEST_F(Trained, ATerminalShowsTheTextWhileItGrows) {
   const Words words{"generate", path("a"), "--tokens"};
@@ -208,6 +217,9 @@ TEST_F(Trained, GenerateRefuses) {
   };
   refused({"--tokens", "0"}, Names("at least 1"));
   refused({"--tokens", "1000000001"}, Names("at most 1000000000"));
+  refused({"--samples", "0"}, Names("samples", "at least 1"));
+  refused({"--samples", "2", "--tokens", "1000000000"}, Names("samples", "at most 1"));
+  refused({"--samples", "2", "--temperature", "0"}, Names("temperature 0", "same text"));
   refused({"--temperature", "-1"}, Names(">= 0"));
   refused({"--temperature", "nan"}, Names("--temperature", "nan"));
   refused({"--top-k", "-3"}, Names(">= 0"));

@@ -9,7 +9,6 @@
 #include "app/datasets/open.h"
 #include "app/inference/evaluate_run.h"
 #include "app/inference/generate.h"
-#include "app/inference/saved_run.h"
 #include "app/probe/transfer.h"
 #include "data/dataset.h"
 #include "lmx/error.h"
@@ -91,23 +90,12 @@ class LettersRun : public RunFolderTest {
   SavedRun open() const { return {path("run"), recipe_of_run(path("run")), load_vocabulary(path("run")), "last"}; }
   Dataset data() const { return open_dataset(recipe_of_run(path("run")).data); }
 
-  // Logits of the token after `id`.
-  static std::vector<float> read(SavedRun& run, ModelState& state, int32_t id) {
-    Batch batch;
-    batch.inputs = Tensor::from<int32_t>(run.ctx.allocator, {1, 1}, std::vector<int32_t>{id});
-    batch.targets = batch.inputs;
-    batch.slots = {0};
-    batch.fresh = {0};
-    const Tensor features = run.network.model->forward(run.ctx, run.params, batch, state).value();
-    const auto logits = run.network.loss->logits(run.ctx, run.params, features).values<float>();
-    return {logits.begin(), logits.end()};
-  }
   // Nats of every token except the first, from a zero state.
   static double nats(SavedRun& run, const std::vector<int32_t>& tokens) {
     ModelState state = run.network.model->initial_state(run.ctx, 1);
     double sum = 0;
     for (size_t t = 0; t + 1 < tokens.size(); ++t) {
-      const std::vector<float> logits = read(run, state, tokens[t]);
+      const std::vector<float> logits = logits_after(run, state, {tokens[t]});
       double all = 0;
       for (const float l : logits) all += std::exp(static_cast<double>(l));
       sum += std::log(all) - static_cast<double>(logits[static_cast<size_t>(tokens[t + 1])]);
@@ -138,20 +126,23 @@ TEST_F(LettersRun, HeldUnits) {
     std::string text = "\n" + o.prompt;
     for (size_t i = 0; i < o.prompt.size() + 30; ++i) {
       state.at("lstm.0.c").data<float>()[5] = static_cast<float>(value);
-      const std::vector<float> logits = read(run, state, static_cast<unsigned char>(text[i]));
+      const std::vector<float> logits = logits_after(run, state, {static_cast<unsigned char>(text[i])});
       const auto likeliest = static_cast<char>(std::max_element(logits.begin(), logits.end()) - logits.begin());
       if (i + 1 == text.size()) text += likeliest;
     }
-    EXPECT_EQ("\n" + generate_text(path("run"), o), text) << value;
+    EXPECT_EQ("\n" + generate_texts(path("run"), o)[0], text) << value;
     ++texts[text.substr(1)];
   }
   o.held.reset();
-  ++texts[generate_text(path("run"), o)];
+  ++texts[generate_texts(path("run"), o)[0]];
   EXPECT_EQ(texts.size(), 4U) << "the unit has no effect on the text";
   // After a signal the text that there is comes back. It has a prefix of the tokens, here none.
-  const SignalGuard guard;
-  std::raise(SIGINT);
-  EXPECT_EQ(generate_text(path("run"), o), o.prompt);
+  {
+    const SignalGuard guard;
+    std::raise(SIGINT);
+    EXPECT_EQ(generate_texts(path("run"), o)[0], o.prompt);
+  }
+  const SignalGuard forgets_the_signal;
 }
 
 // Features are the state after the last byte; a unit's trace is its value after each byte.
@@ -177,7 +168,7 @@ TEST_F(LettersRun, FeaturesAndTracesAreTheState) {
     std::string seen;
     for (const std::string& token : trace.tokens) {
       ASSERT_EQ(token.size(), 1U);
-      read(run, state, static_cast<unsigned char>(token[0]));
+      logits_after(run, state, {static_cast<unsigned char>(token[0])});
       EXPECT_NEAR(trace.values[seen.size()], state.at("lstm.1.h").data<float>()[7], 1e-5);
       seen += token;
     }

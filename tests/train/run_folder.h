@@ -2,6 +2,7 @@
 #pragma once
 
 #include "app/datasets/open.h"
+#include "app/inference/saved_run.h"
 #include "app/runs/run_directory.h"
 #include "app/text/subwords.h"
 #include "data/dataset.h"
@@ -56,6 +57,20 @@ inline std::vector<float> values_of(const ParameterStore& params) {
     all.insert(all.end(), values.begin(), values.end());
   }
   return all;
+}
+
+// The logits (V) of the token that follows `ids`, which are read after those of `state`.
+inline std::vector<float> logits_after(SavedRun& run, ModelState& state, const std::vector<int32_t>& ids) {
+  Batch batch;
+  batch.inputs = Tensor::from<int32_t>(run.ctx.allocator, {1, std::ssize(ids)}, ids);
+  batch.targets = batch.inputs;
+  batch.slots = {0};
+  batch.fresh = {0};
+  const Tensor features = run.network.model->forward(run.ctx, run.params, batch, state).value();
+  const Tensor last = features.slice(features.dim(0) - 1, features.dim(0));
+  const Tensor logits = run.network.loss->logits(run.ctx, run.params, last);
+  const auto values = logits.values<float>();
+  return {values.begin(), values.end()};
 }
 
 class RunFolderTest : public FolderTest {

@@ -6,6 +6,7 @@
 #include <functional>
 #include <iostream>
 #include <memory>
+#include <vector>
 
 #include "app/inference/generate.h"
 #include "app/text/utf8.h"
@@ -62,11 +63,13 @@ void generate(Command command, GenerateFlags o) {
   o.directories.load();
   GrowingText growing;
   std::function<void(const std::string&)> show;
-  if (isatty(STDOUT_FILENO)) show = [&](const std::string& text) { growing.show(text); };
+  if (isatty(STDOUT_FILENO) && o.generate.samples == 1) show = [&](const std::string& text) { growing.show(text); };
   int signal = 0;
   {
     const SignalGuard guard;
-    growing.end(generate_text(o.run, o.generate, show));
+    const std::vector<std::string> texts = generate_texts(o.run, o.generate, show);
+    growing.end(texts[0]);
+    for (size_t s = 1; s < texts.size(); ++s) std::cout << "---\n" << texts[s] << std::endl;
     signal = SignalGuard::received();
   }
   if (signal != 0)
@@ -81,12 +84,16 @@ void add_generate(Command app) {
                {{"lmx generate runs/word_lm_gutenberg/2026-05-01_101500 --prompt 'it was'", "fifty more words"},
                 {"lmx generate runs/word_lm_gutenberg/2026-05-01_101500 --temperature 0", "the most likely words"},
                 {"lmx generate runs/word_lm_gutenberg/2026-05-01_101500 --top-k 40 --seed 2", "other, safer ones"},
+                {"lmx generate runs/word_lm_gutenberg/2026-05-01_101500 --prompt 'it was' --samples 8",
+                 "eight continuations of one prompt"},
                 {"lmx generate runs/puri_desk/2026-05-01_101500 --tokens 300 --top-p 0.9 --hold 388=2.5",
                  "300 bytes, a unit of the cell state held at a value"}});
   const auto o = std::make_shared<GenerateFlags>();
   command.add_option("RUN", o->run, "a run's folder").required();
   command.add_option("--prompt TEXT", o->generate.prompt, "what the text begins with").may_be_empty();
   command.add_option("--tokens N", o->generate.tokens, "tokens to draw").show_default();
+  command.add_option("--samples N", o->generate.samples, "continuations to draw; a line '---' separates them")
+      .show_default();
   command.add_option("--temperature X", o->generate.temperature, "divides the logits; 0: always the most likely token")
       .show_default();
   command.add_option("--top-k K", o->generate.top_k, "sample from the k most likely tokens; 0: from all")

@@ -1,4 +1,4 @@
-// lmx generate: samples the continuation of a prompt token by token.
+// lmx generate: samples continuations of a prompt token by token.
 #include "app/inference/generate.h"
 
 #include <algorithm>
@@ -20,20 +20,38 @@
 namespace lmx::app {
 namespace {
 
-Batch batch_of(std::span<const int32_t> ids, const Context& ctx) {
-  const auto n = static_cast<int64_t>(ids.size());
+// `ids` (rows * n), row by row.
+Batch batch_of(std::span<const int32_t> ids, int64_t rows, const Context& ctx) {
   Batch batch;
-  batch.inputs = Tensor::from<int32_t>(ctx.host, {1, n}, ids);
+  batch.inputs = Tensor::from<int32_t>(ctx.host, {rows, std::ssize(ids) / rows}, ids);
   batch.targets = batch.inputs;
-  batch.slots = {0};
-  batch.fresh = {0};
+  batch.slots.resize(static_cast<size_t>(rows));
+  std::iota(batch.slots.begin(), batch.slots.end(), 0);
+  batch.fresh.resize(batch.slots.size());
   return batch;
+}
+
+// Returns the rows `from` of the leading dimension of a tensor.
+Tensor copy_rows(Context& ctx, const Tensor& tensor, const std::vector<int64_t>& from) {
+  Shape shape = tensor.shape();
+  shape[0] = std::ssize(from);
+  const Tensor chosen = ctx.empty(shape, tensor.dtype());
+  for (int64_t r = 0; r < shape[0]; ++r) {
+    const int64_t at = from[static_cast<size_t>(r)];
+    chosen.slice(r, r + 1).copy_from(tensor.slice(at, at + 1));
+  }
+  return chosen;
 }
 
 void check(const GenerateOptions& o) {
   constexpr int64_t kMost = 1'000'000'000;  // weeks of work, and gigabytes of text
   if (o.tokens < 1 || o.tokens > kMost)
     throw UserError(str("[generate] the number of tokens must be at least 1 and at most ", kMost, ", got ", o.tokens));
+  if (o.samples < 1 || o.samples > kMost / o.tokens)
+    throw UserError(str("[generate] the number of samples of ", o.tokens, " tokens must be at least 1 and at most ",
+                        kMost / o.tokens, ", got ", o.samples));
+  if (o.samples > 1 && o.temperature == 0)
+    throw UserError(str("[generate] with temperature 0 all ", o.samples, " samples are the same text"));
   if (!(o.temperature >= 0) || std::isinf(o.temperature))
     throw UserError(str("[generate] the temperature must be a number >= 0, got ", o.temperature));
   if (o.top_k < 0) throw UserError(str("[generate] top-k must be >= 0, got ", o.top_k));
@@ -53,9 +71,9 @@ void check_length(const SavedRun& run, int64_t prompt, int64_t tokens) {
                       " tokens with ", tokens, " more is longer: ", remedy));
 }
 
-// Feeds tokens to the model: first the prompt, then one token after the other. A held unit is set to its value before
-// each token. Models without a decoding cache use forward(): with the carried state if the model has one, otherwise
-// with the whole text each time.
+// Feeds tokens to the model: first the prompt, once for all texts, then one token after the other. A held unit is set
+// to its value before each token. Models without a decoding cache use forward(): with the carried state if the model
+// has one, otherwise with the whole texts each time.
 class Reader {
  public:
   Reader(SavedRun& run, const GenerateOptions& options) : run_(run), options_(options) {
@@ -69,29 +87,46 @@ class Reader {
     const auto value = static_cast<float>(options.held_value);
     held_value_ = run.ctx.upload(Tensor::from<float>(run.ctx.host, {1}, {&value, 1}));
   }
-  // True: read() continues what was read before; false: it takes the whole text each time.
-  bool continues() const { return text_ || !state_.empty(); }
-  // Returns the logits of the token that follows `ids`.
-  Tensor read(const std::vector<int32_t>& ids) {
-    if (text_) return read_kept(ids);
-    if (held_.empty()) return read_part(ids);
-    Tensor logits;
-    for (const int32_t id : ids) {
-      const Tensor& state = state_.at(held_);
-      state.reshape({state.numel()}).slice(options_.held->unit, options_.held->unit + 1).copy_from(held_value_);
-      logits = read_part({&id, 1});
-    }
-    return logits;
+  // Returns the logits (rows, V) of the tokens that follow `texts`. At the first call all texts are the prompt; each
+  // further call reads the last token of each text.
+  Tensor read(const std::vector<std::vector<int32_t>>& texts) {
+    if (!std::exchange(begun_, true)) return read_prompt(texts[0], texts.size());
+    std::vector<int32_t> ids;
+    for (const auto& text : texts) ids.insert(ids.end(), continues() ? text.end() - 1 : text.begin(), text.end());
+    if (text_) return logits(text_->step(run_.ctx, ids));
+    return held_.empty() ? read_part(ids, std::ssize(texts)) : read_held(ids);
   }
 
  private:
-  Tensor read_kept(const std::vector<int32_t>& ids) {
-    const Tensor features = std::exchange(begun_, true) ? text_->step(run_.ctx, ids) : text_->read(run_.ctx, ids, 1);
-    return run_.network.loss->logits(run_.ctx, run_.params, features);
+  // False: the model takes the whole texts each time.
+  bool continues() const { return text_ || !state_.empty(); }
+  Tensor read_prompt(const std::vector<int32_t>& ids, size_t rows) {
+    Tensor next;
+    if (text_)
+      next = logits(text_->read(run_.ctx, ids, 1));
+    else if (held_.empty())
+      next = read_part(ids, 1);
+    else
+      for (const int32_t id : ids) next = read_held({&id, 1});
+    const std::vector<int64_t> first(rows, 0);
+    if (text_) text_->select(run_.ctx, first);
+    for (auto& [name, tensor] : state_) tensor = copy_rows(run_.ctx, tensor, first);
+    return copy_rows(run_.ctx, next, first);
   }
-  Tensor read_part(std::span<const int32_t> ids) {
-    const Tensor features = run_.network.forward(run_.ctx, run_.params, batch_of(ids, run_.ctx), state_).value();
-    return run_.network.loss->logits(run_.ctx, run_.params, features.slice(features.dim(0) - 1, features.dim(0)));
+  Tensor logits(const Tensor& features) { return run_.network.loss->logits(run_.ctx, run_.params, features); }
+  Tensor read_held(std::span<const int32_t> ids) {
+    const Tensor& state = state_.at(held_);
+    const int64_t units = state.numel() / std::ssize(ids);
+    for (int64_t at = options_.held->unit; at < state.numel(); at += units)
+      state.reshape({state.numel()}).slice(at, at + 1).copy_from(held_value_);
+    return read_part(ids, std::ssize(ids));
+  }
+  Tensor read_part(std::span<const int32_t> ids, int64_t rows) {
+    const Tensor features = run_.network.forward(run_.ctx, run_.params, batch_of(ids, rows, run_.ctx), state_).value();
+    std::vector<int64_t> last;
+    for (int64_t end = features.dim(0) / rows; end <= features.dim(0); end += features.dim(0) / rows)
+      last.push_back(end - 1);
+    return logits(copy_rows(run_.ctx, features, last));
   }
   SavedRun& run_;
   const GenerateOptions& options_;
@@ -105,8 +140,8 @@ class Reader {
 // Shows the text while it grows or, without `show`, a line of progress if the work takes longer than a second.
 class Progress {
  public:
-  Progress(int64_t tokens, const std::function<void(const std::string&)>& show)
-      : tokens_(tokens), show_(show), due_(Clock::now() + (show ? kPause : std::chrono::seconds(1))) {}
+  Progress(const GenerateOptions& options, const std::function<void(const std::string&)>& show)
+      : options_(options), show_(show), due_(Clock::now() + (show ? kPause : std::chrono::seconds(1))) {}
   ~Progress() {
     if (shown_ && !show_) progress_line("");
   }
@@ -116,7 +151,8 @@ class Progress {
     if (show_)
       show_(text());
     else
-      progress_line(str("drawn ", count_text(count), " of ", count_text(tokens_), " tokens"));
+      progress_line(str("drawn ", count_text(count), " of ", count_text(options_.tokens), " tokens",
+                        options_.samples > 1 ? str(" of ", count_text(options_.samples), " samples") : ""));
     shown_ = true;
     due_ = Clock::now() + kPause;
   }
@@ -124,43 +160,63 @@ class Progress {
  private:
   using Clock = std::chrono::steady_clock;
   static constexpr std::chrono::milliseconds kPause{100};
-  int64_t tokens_;
+  const GenerateOptions& options_;
   const std::function<void(const std::string&)>& show_;
   Clock::time_point due_;
   bool shown_ = false;
 };
 
+// The random numbers of a sample: the same however many samples there are.
+RandomKey key_of(const GenerateOptions& options, size_t sample) {
+  const RandomKey first = RandomKey(static_cast<uint64_t>(options.seed)).fold("generate");
+  return sample == 0 ? first : first.fold(sample);
+}
+
+// Draws the tokens that follow `prompt`. Returns the ids of the texts.
+std::vector<std::vector<int32_t>> draw_texts(SavedRun& run, const GenerateOptions& options, int32_t unknown,
+                                             const std::vector<int32_t>& prompt,
+                                             const std::function<void(int64_t, const std::vector<int32_t>&)>& drawn) {
+  std::vector<std::vector<int32_t>> texts(static_cast<size_t>(options.samples), prompt);
+  Reader reader(run, options);
+  for (int64_t i = 0; i < options.tokens && SignalGuard::received() == 0; ++i) {
+    drawn(i, texts[0]);
+    const auto logits = run.ctx.read<float>(reader.read(texts));
+    const size_t words = logits.get().size() / texts.size();
+    for (size_t t = 0; t < texts.size(); ++t) {
+      const double uniform = key_of(options, t).uniform(static_cast<uint64_t>(i));
+      texts[t].push_back(draw_token(logits.get().subspan(t * words, words), unknown, options, uniform));
+    }
+  }
+  return texts;
+}
+
 }  // namespace
 
-std::string generate_text(const std::string& directory, const GenerateOptions& options,
-                          const std::function<void(const std::string& text)>& show) {
+std::vector<std::string> generate_texts(const std::string& directory, const GenerateOptions& options,
+                                        const std::function<void(const std::string& text)>& show) {
   check(options);
   const Recipe recipe = recipe_of_run(directory, options.device);
   const Vocabulary vocabulary = load_vocabulary(directory);
   RunText text(recipe, vocabulary, directory);
-  std::vector<int32_t> ids = text.prompt(options.prompt, "[generate] the prompt");
+  const std::vector<int32_t> prompt = text.prompt(options.prompt, "[generate] the prompt");
   text.warn_of_losses("[generate] the prompt");
   SavedRun run(directory, recipe, vocabulary, options.checkpoint);
   if (run.network.model->translates()) {
     throw UserError(str("[generate] ", directory, " holds a translation model, which writes nothing without a source: ",
                         "use lmx translate ", directory));
   }
-  check_length(run, std::ssize(ids), options.tokens);
-  Reader reader(run, options);
-  const auto written = [&] {
+  check_length(run, std::ssize(prompt), options.tokens);
+  const auto written = [&](const std::vector<int32_t>& ids) {
     const std::vector<int32_t> own(ids.begin() + text.leading(), ids.end());
     return options.tokenized ? text.text_of(own) : text.detokenized(own);
   };
-  Progress progress(options.tokens, show);
-  const RandomKey key = RandomKey(static_cast<uint64_t>(options.seed)).fold("generate");
-  std::vector<int32_t> input = ids;
-  for (int64_t i = 0; i < options.tokens && SignalGuard::received() == 0; ++i) {
-    progress.drawn(i, written);
-    const auto logits = run.ctx.read<float>(reader.read(input));
-    ids.push_back(draw_token(logits.get(), vocabulary.unk(), options, key.uniform(static_cast<uint64_t>(i))));
-    input = reader.continues() ? std::vector<int32_t>{ids.back()} : ids;
+  std::vector<std::string> texts;
+  {
+    Progress progress(options, show);
+    const auto drawn = [&](int64_t count, const auto& ids) { progress.drawn(count, [&] { return written(ids); }); };
+    for (const auto& ids : draw_texts(run, options, vocabulary.unk(), prompt, drawn)) texts.push_back(written(ids));
   }
-  return written();
+  return texts;
 }
 
 namespace {

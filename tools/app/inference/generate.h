@@ -6,6 +6,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "recipe/recipe.h"
 
@@ -22,6 +23,7 @@ struct GenerateOptions {
   double temperature = 1;  // 0: always the likeliest token
   int64_t top_k = 0;       // sample among the k likeliest tokens; 0: among all
   double top_p = 1;        // sample among the likeliest tokens that have this probability together; 1: among all
+  int64_t samples = 1;     // texts, each a continuation of the prompt
   int64_t seed = 1;
   std::string checkpoint = "last";
   std::string device;             // as recipe_of_run()
@@ -29,13 +31,14 @@ struct GenerateOptions {
   std::optional<StateUnit> held;  // this unit is set to `held_value` before each token is read (Radford 2017)
   double held_value = 0;
 };
-// Returns the prompt and its continuation. Words are separated by spaces, and punctuation that lmx has cut off joins
-// its word again unless `tokenized` is set; characters and bytes are not separated. `</s>` becomes a line end. `<unk>`
-// is never sampled. Needs only the run's own files. After a signal, which a SignalGuard has noted, the continuation
-// ends early. `show`, if it is set, gets the text so far several times a second; its last words can change with the
-// tokens that follow. Without it, long work prints its progress.
-std::string generate_text(const std::string& directory, const GenerateOptions& options,
-                          const std::function<void(const std::string& text)>& show = {});
+// Returns `samples` texts, each the prompt and a continuation. Words are separated by spaces, and punctuation that lmx
+// has cut off joins its word again unless `tokenized` is set; characters and bytes are not separated. `</s>` becomes a
+// line end. `<unk>` is never sampled. Needs only the run's own files. The texts are drawn side by side, each with its
+// own random numbers, so more samples only add texts. After a signal, which a SignalGuard has noted, the continuations
+// end early. `show`, if it is set, gets the first text so far several times a second; its last words can change with
+// the tokens that follow. Without it, long work prints its progress.
+std::vector<std::string> generate_texts(const std::string& directory, const GenerateOptions& options,
+                                        const std::function<void(const std::string& text)>& show = {});
 
 // Samples the next token of a text (temperature, top-k, top-p).
 

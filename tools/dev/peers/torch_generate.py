@@ -25,6 +25,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--compile", action="store_true", help="torch.compile with a static cache")
     parser.add_argument("--prompt", type=int, metavar="N", help="measure how long a prompt of N tokens takes")
+    parser.add_argument("--samples", type=int, default=1, metavar="N", help="draw N texts in one batch")
     parser.add_argument("--repeats", type=int, default=3)
     args = parser.parse_args()
     torch.manual_seed(0)
@@ -37,7 +38,7 @@ def main():
 
     def seconds(tokens):
         start = time.perf_counter()
-        model.generate(prompt, max_new_tokens=tokens, do_sample=True, top_k=0)
+        model.generate(prompt, max_new_tokens=tokens, num_return_sequences=args.samples, do_sample=True, top_k=0)
         return time.perf_counter() - start
 
     with torch.inference_mode():
@@ -45,7 +46,8 @@ def main():
             seconds(tokens)
         ms = [1000 * seconds(1) if args.prompt else 10 * (seconds(110) - seconds(10)) for _ in range(args.repeats)]
     print(json.dumps({"peer": f"torch {torch.__version__}", "compile": args.compile, "threads": torch.get_num_threads(),
-                      "prompt": args.prompt, "ms" if args.prompt else "ms_per_token": round(statistics.median(ms), 1),
+                      "prompt": args.prompt, "samples": args.samples,
+                      "ms" if args.prompt else "ms_per_token": round(statistics.median(ms), 1),
                       "all": [round(m, 1) for m in ms]}))
 
 
