@@ -188,10 +188,13 @@ void sync_directory(const std::string& path) {
     throw RunError(str("[data] cannot write the directory ", path, " to its disk: ", std::strerror(error)));
 }
 
-std::string output_problem(const std::string& path) {
+std::string output_problem(const std::string& path, std::string_view packing) {
   const auto problem = [&](const std::string& why) { return str("cannot write ", path, ": ", why); };
   if (path == "-") return "";
   if (path.empty()) return "the path is empty";
+  for (const char* ending : {".gz", ".zst", ".bz2", ".xz"})
+    if (path.ends_with(ending) && packing != ending)
+      return problem(str("this output is not compressed as ", ending, "; use a name without this ending"));
   std::error_code error;
   const fs::path target = end_of_links(path);
   const std::string folder = folder_of(fs::absolute(target, error)).string();

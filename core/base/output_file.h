@@ -66,8 +66,9 @@ Temporary make_temporary(const std::string& target, const std::function<void(con
 void sync_directory(const std::string& path);
 
 // Checks at the start that a file can be written that will be needed after long work. Returns "cannot write `path`:
-// why", or "" if it can be written.
-std::string output_problem(const std::string& path);
+// why", or "" if it can be written. A name with the ending of a compressed file is refused, except with `packing`, the
+// ending for which the writer compresses.
+std::string output_problem(const std::string& path, std::string_view packing = "");
 
 // The file that writing `path` would create or replace: absolute, without links.
 std::string target_of_output(const std::string& path);

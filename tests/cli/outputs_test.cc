@@ -24,7 +24,7 @@ const std::set<std::string> kStems{"--charts", "--save"};
 
 struct HelpOption {
   std::string name;  // "--out", "OUT"
-  bool argument = false;
+  bool argument = false, folder = false;
 };
 
 struct HelpPage {
@@ -53,12 +53,13 @@ void collect(const Words& above, std::vector<HelpPage>& pages) {
       words.back() = name;
       collect(words, pages);
     }
-    if (heading == "Arguments:") page.files.push_back({name.substr(0, name.find('=')), true});
+    if (heading == "Arguments:")
+      page.files.push_back({name.substr(0, name.find('=')), true, name == "FOLDER" || name == "PAGES"});
     const bool valued = heading == "Options:" && columns >> value && line.starts_with("  " + name + " " + value);
     if (valued && !value.starts_with("[") && value != "Excludes:")
       page.valued.push_back(name.substr(0, name.find(',')));
     if (valued && names_files(value.substr(0, value.find('='))))
-      page.files.push_back({name.substr(0, name.find(',')), false});
+      page.files.push_back({name.substr(0, name.find(',')), false, value.starts_with("DIR")});
   }
   pages.push_back(page);
 }
@@ -138,6 +139,24 @@ TEST_F(CommandOutputs, EveryOutputIsCompared) {
   }
   EXPECT_GE(outputs, 20);
   EXPECT_GE(pairs, 30);
+}
+
+// Pairs of text are compressed as .gz, and nothing else is.
+TEST_F(CommandOutputs, NamesOfCompressedFilesAreRefused) {
+  int outputs = 0;
+  for (const HelpPage& page : help_pages()) {
+    if (page.command == Words{"run"}) continue;  // reads the recipe first
+    for (const HelpOption& output : page.files) {
+      if (kRead.contains(output.name) || kWords.contains(output.name) || kStems.contains(output.name) || output.folder)
+        continue;
+      ++outputs;
+      const Words endings = output.name.starts_with("--out-") ? Words{".zst"} : Words{".gz", ".zst"};
+      for (const std::string& ending : endings)
+        expect_refused(line(page, {{output.name, path("new" + ending)}}),
+                       Names(output.name, "new" + ending, "not compressed"));
+    }
+  }
+  EXPECT_GE(outputs, 12);
 }
 
 // An empty value is that of a shell variable that is not set. It never means that the option is absent, or 0.

@@ -247,7 +247,7 @@ TEST_F(Export, WhatDoesNotFitIsNamed) {
   refused("ctranslate2", "lstm", {"model.name: lstm"});
   refused("huggingface", "lstm", {"model.name: lstm", "--to pytorch"});
   EXPECT_THAT(lmx({"export", path("lstm"), "--to", "pytorch", "--output", path("out"), "--positions", "8"}),
-              Refuses("--positions", "pytorch"));
+              Refuses("--positions", "Transformer", "lstm"));
   refused("onnx", "lstm", {"onnx", "ctranslate2"});
 }
 

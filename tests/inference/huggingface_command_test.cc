@@ -279,6 +279,7 @@ TEST_F(Import, ExportsThatNoLayoutHasAreRefused) {
   EXPECT_THAT(refused(to_huggingface), Names("softmax.bias", "no place", "Llama"));
   EXPECT_THAT(refused({"export", path("a"), "--to", "ctranslate2", "--output", path("out"), "--dtype", "bf16"}),
               Names("--dtype", "huggingface"));
+  EXPECT_THAT(refused(joined(to_huggingface, {"--positions", "8"})), Names("--positions", "Transformer", "gpt"));
 }
 
 }  // namespace

@@ -97,6 +97,7 @@ TEST_F(Change, Mistakes) {
   refused(with("seed=2"), {"--change seed", "random number"});
   refused(with("optimizer.name=sgd"), {"--change optimizer.name", "state"});
   refused(with("data.vocab_size=50"), {"--change data.vocab_size"});
+  refused(with("run.dir=" + path("b")), {"--change run.dir", "own folder"});
   refused(with("optimizer.lrr=1"), {"optimizer.lrr", "'lr'"});
   refused(with("optimizer.lr"), {"KEY=VALUE"});
   refused(with("optimizer.lr=0.5"), {"20 steps in all", "train.steps"});

@@ -96,7 +96,7 @@ TEST_F(Samples, HoldTheUnitInEachText) {
 TEST_F(Samples, AreRefusedWhereTheyWouldBeEqualOrTooMany) {
   make_run("name: lstm, layers: 1, embedding: 8, cells: 12");
   EXPECT_THROW(drawn(0), UserError);
-  EXPECT_THROW(drawn(1'000'000'000), UserError);
+  EXPECT_THROW(drawn(10'001), UserError);
   options_.temperature = 0;
   EXPECT_THROW(drawn(2), UserError);
   EXPECT_EQ(drawn(1).size(), 1U);

@@ -252,8 +252,9 @@ Option Option::integer_in(int64_t least, int64_t most) const {
 Option Option::number_in(double least, double most) const {
   return Option(option_->check(CLI::Range(least, most)));
 }
-Option Option::output_file() const {
-  return Option(option_->check(CLI::Validator(output_problem, ""))).writes();
+Option Option::output_file(const std::string& packing) const {
+  const auto problem = [packing](const std::string& path) { return output_problem(path, packing); };
+  return Option(option_->check(CLI::Validator(problem, ""))).writes();
 }
 Option Option::writes(const std::vector<std::string>& endings) const {
   return Option(option_->check(mark(std::string(kWrites) + config::join(endings, ","))));
@@ -321,6 +322,7 @@ template Option Command::add_option(const std::string&, int64_t&, const std::str
 template Option Command::add_option(const std::string&, uint64_t&, const std::string&) const;
 template Option Command::add_option(const std::string&, double&, const std::string&) const;
 template Option Command::add_option(const std::string&, std::optional<double>&, const std::string&) const;
+template Option Command::add_option(const std::string&, std::optional<int64_t>&, const std::string&) const;
 template Option Command::add_option(const std::string&, std::string&, const std::string&) const;
 template Option Command::add_option(const std::string&, std::vector<int64_t>&, const std::string&) const;
 template Option Command::add_option(const std::string&, std::vector<double>&, const std::string&) const;

@@ -42,8 +42,9 @@ class Option {
   // begins, it ends with a UserError if such a file is also named by the value of another option, if two outputs are
   // one file, or if a file of a run, a sweep or an experiment would be lost.
   Option writes(const std::vector<std::string>& endings = {""}) const;
-  Option output_file() const;  // writes(), and the file can be written
-  Option texts() const;        // the value can also be a folder or a pattern of text files; writes() looks into it
+  // writes(), and the file can be written: output_problem().
+  Option output_file(const std::string& packing = "") const;
+  Option texts() const;  // the value can also be a folder or a pattern of text files; writes() looks into it
   // The value is a recipe: a file, or the name of a shipped recipe, such as recipes/quickstart.yaml, if no file has
   // this name.
   Option recipe() const;

@@ -14,8 +14,7 @@ struct ExportCommand {
   ExportOptions options;
 };
 
-void export_model(Command command, const ExportCommand& o) {
-  if (o.options.to == "pytorch") refuse_given(command, {"--positions"}, "by --to pytorch");
+void export_model(const ExportCommand& o) {
   o.directories.load();
   for (const std::string& name : export_run(o.run, o.options))
     std::cout << "wrote " << o.options.output << "/" << name << "\n";
@@ -49,14 +48,14 @@ void add_export(Command app) {
   command
       .add_option(
           "--positions N", o->options.positions,
-          "for a Transformer: rows of the table of positions, which limit the length of a text in the other program")
-      .positive()
-      .show_default();
+          "for a Transformer: rows of the table of positions (1024), which limit the length of a text in the other "
+          "program")
+      .positive();
   command.add_option("--dtype TYPE", o->options.dtype, "huggingface: the type of the tensors, f32, bf16 or f16")
       .one_of(export_types())
       .show_default();
   o->directories.add_to(command);
-  command.callback([command, o] { export_model(command, *o); });
+  command.callback([o] { export_model(*o); });
 }
 
 }  // namespace lmx::app::cli

@@ -32,9 +32,9 @@ struct PairOptions {
     command.add_option("--columns N", columns, "columns of TSV files that contain source and target (1 2)")
         .takes(2)
         .positive();
-    command.add_option("--out-source FILE", out.source, "the file to write; .gz is compressed").output_file();
-    command.add_option("--out-target FILE", out.target, "its other side").output_file();
-    command.add_option("--out-tsv FILE", out.tsv, "instead of both: a file with a pair a line").output_file();
+    command.add_option("--out-source FILE", out.source, "the file to write; .gz is compressed").output_file(".gz");
+    command.add_option("--out-target FILE", out.target, "its other side").output_file(".gz");
+    command.add_option("--out-tsv FILE", out.tsv, "instead of both: a file with a pair a line").output_file(".gz");
   }
   const PairTextFiles& files() {
     in.columns = {columns[0], columns[1]};

@@ -211,15 +211,19 @@ std::vector<std::string> export_run(const std::string& directory, const ExportOp
     throw UserError(str("[export] there is no format '", options.to, "'", did_you_mean(options.to, export_formats()),
                         "; there are ", config::join(export_formats())));
   constexpr int64_t kMostPositions = 10'000'000;  // their table alone has gigabytes
-  if (options.positions < 1 || options.positions > kMostPositions)
-    throw UserError(str("[export] --positions must be 1 to ", kMostPositions, ", got ", options.positions));
+  if (options.positions && (*options.positions < 1 || *options.positions > kMostPositions))
+    throw UserError(str("[export] --positions must be 1 to ", kMostPositions, ", got ", *options.positions));
   if (options.dtype != ExportOptions().dtype && options.to != "huggingface")
     throw UserError(str("[export] --dtype is for --to huggingface; ", options.to, " has f32 only"));
   const Recipe recipe = recipe_of_run(directory, "cpu");  // an export only copies values
   const Vocabulary vocabulary = load_vocabulary(directory);
   const SavedRun run(directory, recipe, vocabulary, options.checkpoint);
+  const ExportSource source{directory, recipe, vocabulary, run, options};
+  if (const ModelTraits model(source); options.positions && model.architecture() != "transformer")
+    throw UserError(str("[export] --positions is for the sinusoids of a Transformer; ", directory, " holds the model ",
+                        model.description()));
   NewFolder folder("export", options.output);
-  format->write({directory, recipe, vocabulary, run, options}, folder);
+  format->write(source, folder);
   return folder.finish();
 }
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -18,8 +19,9 @@ struct ExportOptions {
   std::string output;               // a folder that does not exist, or is empty
   std::string checkpoint = "last";  // last, best, a step, or a file or folder of parameters
   std::string dtype = "f32";        // huggingface: the type of the tensors, f32, bf16 or f16
-  // Number of rows of the sinusoidal position table in the files: the longest sequence that the other program can read.
-  int64_t positions = 1024;
+  // Of a Transformer, the number of rows of the table of sinusoids in the files: the longest sequence that the other
+  // program can read.
+  std::optional<int64_t> positions;
 };
 // Writes the model of the run and returns the names of the files in `output`. docs/weights.md lists the contents of
 // each format. UserError: no run, an unknown format, a model that the format cannot represent (the message lists all
@@ -39,6 +41,7 @@ struct ExportSource {
   const SavedRun& run;
   const ExportOptions& options;
 
+  int64_t positions() const { return options.positions.value_or(1024); }
   bool has(const std::string& name) const { return run.params.contains(name); }
   const Tensor& at(const std::string& name) const;  // UserError if the model has no such parameter
   std::string output_table() const;  // the table whose rows give the logits: the output layer's own, or a tied one

@@ -116,7 +116,7 @@ class Writer {
     file_.add(side + "/pre_norm", static_cast<int8_t>(shape_.pre()));
     file_.add(side + "/activation", int8_t{0});  // ReLU
     file_.add(side + "/scale_embeddings", int8_t{1});
-    file_.add(side + "/position_encodings/encodings", position_table(source_.options.positions, shape_.d));
+    file_.add(side + "/position_encodings/encodings", position_table(source_.positions(), shape_.d));
     if (shape_.pre()) norm(side + "/layer_norm", side + ".norm");
     for (int64_t l = 0; l < layers; ++l) {
       const std::string to = str(side, "/layer_", l, "/"), from = str(side, ".", l, ".");

@@ -73,7 +73,7 @@ void add_marian_layers(Layout& to, const std::string& side, int64_t layers) {
 StateDict marian_tensors(const ExportSource& source, const TransformerShape& shape) {
   Layout to(source);
   to.add("model.shared.weight", shape.source_table());
-  const Tensor positions = position_table(source.options.positions, shape.d);
+  const Tensor positions = position_table(source.positions(), shape.d);
   to.add("model.encoder.embed_positions.weight", positions);
   to.add("model.decoder.embed_positions.weight", positions);
   add_marian_layers(to, "encoder", shape.encoder_layers);
@@ -108,7 +108,7 @@ Json marian_config(const ExportSource& source, const TransformerShape& s) {
           {"normalize_before", false},
           {"normalize_embedding", false},
           {"add_final_layer_norm", false},
-          {"max_position_embeddings", source.options.positions},
+          {"max_position_embeddings", source.positions()},
           {"share_encoder_decoder_embeddings", true},
           {"tie_word_embeddings", true},
           {"bos_token_id", Vocabulary::kEos},
@@ -172,7 +172,7 @@ void export_marian(const ExportSource& source, NewFolder& folder) {
                                               {"pad_token_id", Vocabulary::kEos},
                                               {"forced_eos_token_id", Vocabulary::kEos},
                                               {"num_beams", 4},
-                                              {"max_length", std::min<int64_t>(source.options.positions, 512)},
+                                              {"max_length", std::min<int64_t>(source.positions(), 512)},
                                               {"bad_words_ids", Json::array({Json::array({Vocabulary::kUnk})})}});
   folder.write("vocab.json", vocabulary_json(source.vocabulary));
   folder.write("tokenizer_config.json", Json{{"tokenizer_class", "MarianTokenizer"},
@@ -181,7 +181,7 @@ void export_marian(const ExportSource& source, NewFolder& folder) {
                                              {"unk_token", "<unk>"},
                                              {"eos_token", "</s>"},
                                              {"pad_token", "</s>"},
-                                             {"model_max_length", source.options.positions}});
+                                             {"model_max_length", source.positions()}});
   for (const char* name : {"source.spm", "target.spm"}) folder.copy(source.directory + "/" + kSubwordFile, name);
   folder.copy(source.directory + "/" + kCodecFile, kCodecFile);
   folder.write("README.txt", std::string_view(export_note(source, kMarianReadMe)));
@@ -193,7 +193,7 @@ StateDict gpt2_tensors(const ExportSource& source, const TransformerShape& shape
   Layout to(source);
   // GPT-2 does not scale embeddings, so the input table contains scaled rows and differs from the output table.
   to.add("transformer.wte.weight", scaled(source.at(shape.target_table()), std::sqrt(static_cast<double>(shape.d))));
-  to.add("transformer.wpe.weight", position_table(source.options.positions, shape.d));
+  to.add("transformer.wpe.weight", position_table(source.positions(), shape.d));
   for (int64_t l = 0; l < shape.decoder_layers; ++l) {
     const std::string name = str("transformer.h.", l, "."), from = str("decoder.", l, ".");
     to.norm(name + "ln_1", from + "self.norm");
@@ -212,7 +212,7 @@ Json gpt2_config(const ExportSource& source, const TransformerShape& s) {
   return {{"architectures", {"GPT2LMHeadModel"}},
           {"model_type", "gpt2"},
           {"vocab_size", source.vocabulary.size()},
-          {"n_positions", source.options.positions},
+          {"n_positions", source.positions()},
           {"n_embd", s.d},
           {"n_layer", s.decoder_layers},
           {"n_head", s.heads},

@@ -322,7 +322,7 @@ LineScores score_lines(const std::string& directory, const ScoreLinesOptions& op
                         "or --tsv and files with a pair a line"));
   RunText text(recipe, vocabulary, directory);
   LineScorer scorer(run, options);
-  Windows windows(input, options.batch * kBatchesPerWindow);
+  Windows windows(input, options.batch * kBatchesPerWindow, text.takes_any_bytes());
   OutputFile out(output);
   LineScores total;
   total.unit = text.unit_name();

@@ -44,12 +44,12 @@ Tensor copy_rows(Context& ctx, const Tensor& tensor, const std::vector<int64_t>&
 }
 
 void check(const GenerateOptions& o) {
-  constexpr int64_t kMost = 1'000'000'000;  // weeks of work, and gigabytes of text
+  constexpr int64_t kMost = 1'000'000'000, kMostSamples = 10'000;  // weeks of work, and gigabytes of memory
   if (o.tokens < 1 || o.tokens > kMost)
     throw UserError(str("[generate] the number of tokens must be at least 1 and at most ", kMost, ", got ", o.tokens));
-  if (o.samples < 1 || o.samples > kMost / o.tokens)
-    throw UserError(str("[generate] the number of samples of ", o.tokens, " tokens must be at least 1 and at most ",
-                        kMost / o.tokens, ", got ", o.samples));
+  if (o.samples < 1 || o.samples > kMostSamples)
+    throw UserError(
+        str("[generate] the number of samples must be at least 1 and at most ", kMostSamples, ", got ", o.samples));
   if (o.samples > 1 && o.temperature == 0)
     throw UserError(str("[generate] with temperature 0 all ", o.samples, " samples are the same text"));
   if (!(o.temperature >= 0) || std::isinf(o.temperature))

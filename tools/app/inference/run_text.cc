@@ -255,8 +255,8 @@ TokenArray read_text(RunText& text, const Recipe& recipe, const std::vector<std:
   return TokenArray::of(std::move(ids));
 }
 
-Windows::Windows(const std::string& path, int64_t most)
-    : path_(path), reader_(path), most_(path == "-" && isatty(STDIN_FILENO) ? 1 : most) {}
+Windows::Windows(const std::string& path, int64_t most, bool any_bytes)
+    : path_(path), reader_(path, any_bytes), most_(path == "-" && isatty(STDIN_FILENO) ? 1 : most) {}
 
 Lines Windows::next() {
   if (wrong_) std::rethrow_exception(wrong_);

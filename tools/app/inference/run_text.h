@@ -61,7 +61,9 @@ class RunText {
   void warn_of_losses(const std::string& what) const;
   // Dataset::separator
   int32_t separator() const { return (subwords() ? has_document_token() : text_.end_of_line) ? line_end() : -1; }
-  std::vector<double> token_bytes() const;      // Dataset::token_bytes
+  std::vector<double> token_bytes() const;  // Dataset::token_bytes
+  // True: a text may contain bytes that are not UTF-8, because the tokens are bytes or the cleaner removes such bytes.
+  bool takes_any_bytes() const { return unit() == Unit::byte || text_.puri; }
   int64_t leading() const { return leading_; }  // number of ids in prompt() before those of the text
   int64_t unknown() const;                      // tokens read so far that are not in the vocabulary
   int64_t bytes() const { return bytes_; }      // bytes that append() has added, line ends included
@@ -102,11 +104,11 @@ TokenArray read_text(RunText& text, const Recipe& recipe, const std::vector<std:
 // Reads the lines of a file or of standard input in windows.
 
 // Returns up to `most` lines at a time, from a terminal one line at a time. The error of a line is thrown after the
-// lines before it have been returned. UserError: invalid UTF-8, or a line of more than kMostBytes bytes. No model can
-// use such a line, and splitting it into words would take minutes.
+// lines before it have been returned. UserError: invalid UTF-8, unless `any_bytes` is set, or a line of more than
+// kMostBytes bytes. No model can use such a line, and splitting it into words would take minutes.
 class Windows {
  public:
-  Windows(const std::string& path, int64_t most);
+  Windows(const std::string& path, int64_t most, bool any_bytes = false);
   Lines next();  // empty at the end
 
   static constexpr int64_t kMostBytes = 1 << 20;

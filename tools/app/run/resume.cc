@@ -86,6 +86,7 @@ bool determines_state(const std::string& key, const Node& recipe) {
 // Returns why a run cannot continue with another value of the key; "" if the checkpoint does not depend on the value.
 std::string why_fixed(const std::string& key, const Node& recipe, const std::vector<std::string>& of_components) {
   const std::string group = key.substr(0, key.find('.'));
+  if (group == "run") return "it goes on in its own folder";
   if (key == "clip" || group == "lr_rule" || group == "batch" || group == "loss_scale") return "";
   if (is_named(of_components, key)) return "";
   if (group == "sync")
@@ -217,7 +218,7 @@ bool is_same_recipe(const std::string& recorded, const std::string& now) {
 }
 
 void check_changeable(const std::string& key, const Node& recipe) {
-  if (may_differ(key) || names_a_place(key)) return;
+  if ((may_differ(key) && key != "run.dir") || names_a_place(key)) return;
   std::vector<std::string> keys = changeable_of_components(recipe);
   const std::string why = why_fixed(key, recipe, keys);
   if (why.empty()) return;

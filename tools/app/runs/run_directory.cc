@@ -310,7 +310,8 @@ void save_vocabulary(const std::string& directory, const Vocabulary& vocabulary)
 Vocabulary load_vocabulary(const std::string& directory) {
   const std::string path = directory + "/vocabulary.tsv";
   std::error_code error;
-  if (!fs::exists(path, error)) throw UserError(str("[run] ", path, " is missing: the run was killed before it began"));
+  if (!fs::exists(path, error))
+    throw UserError(str("[run] ", path, " is missing: the run was killed before it began, or the file was lost"));
   return Vocabulary::load(path);
 }
 

@@ -139,8 +139,11 @@ void refuse_invalid_utf8(const std::string& path, int64_t number, int64_t offset
                       utf16 ? "UTF-16" : "LATIN1", " -t UTF-8"));
 }
 
-LineReader::LineReader(const std::string& path)
-    : name_(path == "-" ? "standard input" : path), file_(path, Content::text), buffer_(1 << 16) {}
+LineReader::LineReader(const std::string& path, bool any_bytes)
+    : name_(path == "-" ? "standard input" : path),
+      file_(path, Content::text),
+      any_bytes_(any_bytes),
+      buffer_(1 << 16) {}
 
 void refuse_long_line(const std::string& name, int64_t line) {
   throw UserError(str("[data] ", name, ":", line, ": this line has more than ", kLongestLine >> 20,
@@ -166,7 +169,7 @@ std::optional<std::string> LineReader::next() {
     if (line.size() > app::kLongestLine) refuse_long_line(name_, lines_ + 1);
   }
   ++lines_;
-  const size_t wrong = find_invalid_utf8(line);
+  const size_t wrong = any_bytes_ ? kValidUtf8 : find_invalid_utf8(line);
   if (wrong != kValidUtf8) refuse_invalid_utf8(name_, lines_, file_.skipped() + offset_, line, wrong);
   offset_ += static_cast<int64_t>(line.size()) + found;
   if (line.ends_with('\r')) line.pop_back();

@@ -78,14 +78,16 @@ inline constexpr size_t kLongestLine = 64 << 20;
 
 class LineReader {
  public:
-  explicit LineReader(const std::string& path);  // `-`: standard input; gzip and zstd are decompressed
+  // `-`: standard input; gzip and zstd are decompressed.
+  explicit LineReader(const std::string& path, bool any_bytes = false);
   // Returns the next line without its end (\n or \r\n); nullopt after the last one. Does not wait for more than a line
-  // of a terminal or pipe. UserError: invalid UTF-8; the message names the line and byte.
+  // of a terminal or pipe. UserError: invalid UTF-8, unless `any_bytes` is set; the message names the line and byte.
   std::optional<std::string> next();
 
  private:
   std::string name_;
   InputFile file_;
+  bool any_bytes_;
   std::vector<char> buffer_;
   size_t at_ = 0, end_ = 0;
   int64_t lines_ = 0, offset_ = 0;  // returned so far; their bytes
