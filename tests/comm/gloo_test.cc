@@ -114,11 +114,7 @@ TEST_F(Gloo, AMeetingThatIsNotDescribed) {
 }
 
 TEST_F(Gloo, LongMovesOverTcp) {
-  for (const int ranks : {2, 4}) {
-    Job job(started("long_moves", ranks, "direct: false"));
-    EXPECT_EQ(job.wait(), 0) << job.err();
-    EXPECT_EQ(job.err(), "");
-  }
+  for (const int ranks : {2, 4}) expect_success(started("long_moves", ranks, "direct: false"));
 }
 
 // Some or all ranks cannot read the memory of the others any more, so that the others send the data. The errors are

@@ -32,11 +32,8 @@ class Nccl : public ProcessJobs {
     Job job(command);
     expect_one_message(job, code, text);
   }
-  static void expect_success(const Words& command) {
-    Job job(command);
-    EXPECT_EQ(job.wait(), 0) << job.err();
-    EXPECT_EQ(job.err(), "");
-    EXPECT_THAT(job.out(), HasSubstr("NCCL between GPUs"));
+  static void expect_nccl(const Words& command) {
+    EXPECT_THAT(expect_success(command), HasSubstr("NCCL between GPUs"));
   }
 
   // For tests that wait until the end of lag_s. The ranks have as much time to start.
@@ -44,20 +41,20 @@ class Nccl : public ProcessJobs {
 };
 
 TEST_F(Nccl, EveryMove) {
-  for (const int ranks : {1, 2, 3, 4}) expect_success(on_devices("device_moves", ranks));
+  for (const int ranks : {1, 2, 3, 4}) expect_nccl(on_devices("device_moves", ranks));
 }
 
 TEST_F(Nccl, EveryMoveWithMpi) {
   if (const std::string why = why_no_mpi(); !why.empty()) GTEST_SKIP() << why;
-  expect_success(on_devices("device_moves", 3, "host: mpi"));
+  expect_nccl(on_devices("device_moves", 3, "host: mpi"));
 }
 
 TEST_F(Nccl, NativeSums) {
-  for (const int ranks : {1, 2, 3, 4}) expect_success(on_devices("device_native", ranks, "reduce: native"));
+  for (const int ranks : {1, 2, 3, 4}) expect_nccl(on_devices("device_native", ranks, "reduce: native"));
 }
 
 TEST_F(Nccl, FortyMegabytes) {
-  expect_success(on_devices("device_large", 3));
+  expect_nccl(on_devices("device_large", 3));
 }
 
 TEST_F(Nccl, AKilledRankIsNamed) {
@@ -140,11 +137,8 @@ class NcclHost : public ProcessJobs, public testing::WithParamInterface<int> {
 };
 
 TEST_P(NcclHost, EveryMove) {
-  for (const char* scenario : {"moves", "native"}) {
-    Job job(started(scenario, GetParam(), scenario == std::string("native") ? "reduce: native" : ""));
-    EXPECT_EQ(job.wait(), 0) << job.err();
-    EXPECT_EQ(job.err(), "");
-  }
+  expect_success(started("moves", GetParam()));
+  expect_success(started("native", GetParam(), "reduce: native"));
 }
 INSTANTIATE_TEST_SUITE_P(All, NcclHost, testing::Values(1, 3, 4));
 

@@ -27,17 +27,12 @@ INSTANTIATE_TEST_SUITE_P(All, ProcessGroupsOf,
                          [](const auto& each) { return str(std::get<0>(each.param), std::get<1>(each.param)); });
 
 TEST_P(ProcessGroupsOf, EveryMove) {
-  Job job(started("moves", ranks()));
-  EXPECT_EQ(job.wait(), 0) << job.err();
-  EXPECT_EQ(job.err(), "");
-  EXPECT_THAT(job.out(), HasSubstr(str("done: ", ranks(), " process")));
+  EXPECT_THAT(expect_success(started("moves", ranks())), HasSubstr(str("done: ", ranks(), " process")));
 }
 
 // Ranks of one host read each other's memory, in gloo by itself and in mpi by the library.
 TEST_P(ProcessGroupsOf, LongMoves) {
-  Job job(started("long_moves", ranks()));
-  EXPECT_EQ(job.wait(), 0) << job.err();
-  EXPECT_EQ(job.err(), "");
+  expect_success(started("long_moves", ranks()));
 }
 
 TEST(ThreadsOfOneProcess, LongMoves) {
@@ -47,9 +42,7 @@ TEST(ThreadsOfOneProcess, LongMoves) {
 }
 
 TEST_P(ProcessGroupsOf, NativeSums) {
-  Job job(started("native", ranks(), "reduce: native, ranks_per_node: 2"));
-  EXPECT_EQ(job.wait(), 0) << job.err();
-  EXPECT_EQ(job.err(), "");
+  expect_success(started("native", ranks(), "reduce: native, ranks_per_node: 2"));
 }
 
 // Very frequent heartbeats do not disturb the operations.

@@ -59,6 +59,13 @@ class ProcessJobs : public testing::Test {
     for (std::string line; std::getline(lines, line);) count += !line.empty() && !line.starts_with("[");
     return count;
   }
+  // Runs a job that must succeed without a message. Returns what it prints.
+  static std::string expect_success(const std::vector<std::string>& command) {
+    Job job(command);
+    EXPECT_EQ(job.wait(), 0) << job.err();
+    EXPECT_EQ(job.err(), "");
+    return job.out();
+  }
   // Expects one message that matches, and no remaining process.
   static void expect_one_message(Job& job, int code, const testing::Matcher<std::string>& text) {
     const auto ranks = job.ranks();

@@ -44,11 +44,9 @@ class ExperimentPages : public RunTest {
 // This computer does the work of both virtual ranks, on as many of the machine's eight cores as it has itself.
 void ExperimentPages::expect_both_ranks_here(double hours) const {
   const auto cores = static_cast<double>(std::min<int64_t>(2, lmx::app::jobs::own_core_count()));
-  const Outcome o = run_process(
-      {build_path("/bin/lmx"), "plan", path("tiny.yaml"), "--machine", "desk_10gbe", "--ranks", "2", "train.steps=7200",
-       "batch.global=8", "batch.micro=0", "machine.device.memory_gb_s=" + std::to_string(15 * cores),
-       "machine.device.peak_tflops.fp32=" + std::to_string(1.02 * cores / 8), "--json"},
-      environment());
+  const Outcome o = lmx({"plan", path("tiny.yaml"), "--machine", "desk_10gbe", "--ranks", "2", "train.steps=7200",
+                         "batch.global=8", "batch.micro=0", "machine.device.memory_gb_s=" + std::to_string(15 * cores),
+                         "machine.device.peak_tflops.fp32=" + std::to_string(1.02 * cores / 8), "--json"});
   ASSERT_THAT(o, Succeeds());
   const Json rank = Json::parse(o.out)[0];
   const double compute = 7200 * rank["compute_s"].get<double>() / 3600,
@@ -59,9 +57,8 @@ void ExperimentPages::expect_both_ranks_here(double hours) const {
 
 // At a scale of another name, ranks share one device, and compute one after the other.
 void ExperimentPages::expect_both_ranks_on_one_gpu(double hours) const {
-  const Outcome apart = run_process({build_path("/bin/lmx"), "plan", path("tiny.yaml"), "--machine", "h100_node",
-                                     "--ranks", "2", "batch.global=8", "batch.micro=0", "--json"},
-                                    environment());
+  const Outcome apart = lmx({"plan", path("tiny.yaml"), "--machine", "h100_node", "--ranks", "2", "batch.global=8",
+                             "batch.micro=0", "--json"});
   ASSERT_THAT(apart, Succeeds());
   EXPECT_GT(hours, 1.2 * 30 * Json::parse(apart.out)[0]["step_s"].get<double>() / 3600);
 }

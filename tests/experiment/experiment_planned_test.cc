@@ -67,10 +67,6 @@ class Planned : public RunTest {
     std::string machine = read_file(source_path("/recipes/machine/h100_node.yaml"));
     write("machine/h100_node.yaml", machine.replace(machine.find("\nsources:"), 9, kKnown));
   }
-  Outcome lmx(Words words) const {
-    words.insert(words.begin(), build_path("/bin/lmx"));
-    return run_process(words, environment());
-  }
   Outcome experiment(const std::string& command, Words more = {}) const {
     return lmx(joined({"experiment", command, path("experiments/hours.yaml"), "--out", path("out")}, more));
   }

@@ -472,7 +472,7 @@ TEST_F(Experiment, MistakesInTheFile) {
 
 TEST_F(Experiment, UnknownNames) {
   const auto refuse = [&](const Words& words, const Words& parts) {
-    const Outcome o = run_process(joined({build_path("/bin/lmx"), "experiment"}, words), environment());
+    const Outcome o = lmx(joined({"experiment"}, words));
     EXPECT_EQ(o.code, 2) << o.out;
     for (const std::string& part : parts) EXPECT_THAT(o.err, Names(part));
   };

@@ -47,10 +47,7 @@ class Verdicts : public RunTest {
     write("experiments/made.yaml", kVerdicts);
   }
   Outcome experiment(const Words& more = {}) const {
-    return run_process(
-        joined({build_path("/bin/lmx"), "experiment", "run", path("experiments/made.yaml"), "--out", path("out")},
-               more),
-        environment());
+    return lmx(joined({"experiment", "run", path("experiments/made.yaml"), "--out", path("out")}, more));
   }
   // Writes a cell's test perplexity.
   void number(const std::string& cell, double ppl) {

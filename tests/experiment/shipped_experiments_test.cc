@@ -50,9 +50,7 @@ std::string planned_blocks() {
 
 class ShippedExperiments : public RunTest {
  protected:
-  Outcome experiment(const Words& words) const {
-    return run_process(joined({build_path("/bin/lmx"), "experiment"}, words), environment());
-  }
+  Outcome experiment(const Words& words) const { return lmx(joined({"experiment"}, words)); }
 };
 
 // The paper's Table V: its batches and learning rates, whose ratios differ from those of the desk scale in some rows.

@@ -64,26 +64,23 @@ double tolerance(DType compute, double p) {
   return 8 * unit_roundoff(compute) / (1 - p);
 }
 
-TEST_F(DeviceAttentionMma, EveryTile) {
+void expect_all(std::span<const Sizes> across_others, std::span<const Sizes> causal_tiles) {
   for (const DType compute : {DType::bf16, DType::f16}) {
     for (const double p : {0.0, 0.3}) {
-      for (const OpCase& c : cases(kMmaAcross, kCausalTiles, p)) {
+      for (const OpCase& c : cases(across_others, causal_tiles, p)) {
         expect_equal(c, DType::f32, tolerance(compute, p), compute);
-        if (HasFatalFailure()) return;
+        if (::testing::Test::HasFatalFailure()) return;
       }
     }
   }
 }
 
+TEST_F(DeviceAttentionMma, EveryTile) {
+  expect_all(kMmaAcross, kCausalTiles);
+}
+
 TEST_F(DeviceAttentionMma, ShortSentences) {
-  for (const DType compute : {DType::bf16, DType::f16}) {
-    for (const double p : {0.0, 0.3}) {
-      for (const OpCase& c : cases(kSentences, kCausalSentences, p)) {
-        expect_equal(c, DType::f32, tolerance(compute, p), compute);
-        if (HasFatalFailure()) return;
-      }
-    }
-  }
+  expect_all(kSentences, kCausalSentences);
 }
 
 TEST_F(DeviceAttentionMma, Biases) {

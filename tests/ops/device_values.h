@@ -19,13 +19,7 @@ namespace lmx::testing {
 
 inline constexpr Device kDevice{Device::Kind::cuda, 0};
 
-// Skips its tests if no device answers.
-class OnDevice : public ::testing::Test {
- protected:
-  void SetUp() override {
-    if (load_cuda() == 0) GTEST_SKIP() << "no CUDA device answers";
-  }
-};
+using OnDevice = lmx_test::DeviceTest;
 
 using Values = std::vector<double>;
 

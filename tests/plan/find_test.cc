@@ -210,8 +210,7 @@ sync: {all: {params: '.*', strategy: zero, bucket_mb: 1}}
   const Outcome o = plan(path("gpt.yaml"), {"--machine", "h100_node", "--ranks", "4", "sync.all.stage=3"});
   EXPECT_THAT(o.out, testing::HasSubstr("no run of lmx does that"));
   for (const char* option : {"--ranks=2", "--dry-run"}) {
-    const Outcome run =
-        run_process({build_path("/bin/lmx"), "run", path("gpt.yaml"), "sync.all.stage=3", option}, environment());
+    const Outcome run = lmx({"run", path("gpt.yaml"), "sync.all.stage=3", option});
     EXPECT_THAT(run, Refuses("override 'sync.all.stage=3': stage 3 can only be planned (lmx plan)", "stage 1 or 2"))
         << option;
   }

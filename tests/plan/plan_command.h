@@ -10,9 +10,7 @@ class PlanCommand : public RunTest {
   // `sync=` chooses a file only where a defaults list has the group.
   PlanCommand() { write("tiny.yaml", std::string("defaults: [sync: allreduce, comm: self, _self_]\n") + kTinyRecipe); }
 
-  Outcome plan(const std::string& recipe, const Words& more) const {
-    return run_process(joined({build_path("/bin/lmx"), "plan", recipe}, more), environment());
-  }
+  Outcome plan(const std::string& recipe, const Words& more) const { return lmx(joined({"plan", recipe}, more)); }
   static std::string shipped(const std::string& name) { return source_path("/recipes/") + name; }
   Json rows(const std::string& recipe, Words more) const {
     more.push_back("--json");

@@ -105,10 +105,8 @@ TEST_F(PlanCommand, APlainPlanHasTheNumbersOfTheExperiment) {
                           "patwary_titanx",
                           "8,16,24,32,64",
                           {{"without", "sync=allgather"}, {"with", "sync=unique_fp16"}}}}) {
-    const Outcome shown =
-        run_process({build_path("/bin/lmx"), "experiment", "show",
-                     source_path("/experiments/") + t.experiment + ".yaml", "--scale", "paper", "--json"},
-                    environment());
+    const Outcome shown = lmx(
+        {"experiment", "show", source_path("/experiments/") + t.experiment + ".yaml", "--scale", "paper", "--json"});
     ASSERT_THAT(shown, Succeeds());
     std::map<std::string, Json> cells;
     const Json results = Json::parse(shown.out);

@@ -27,9 +27,7 @@ inline std::string percent_decoded(const std::string& text) {
 
 class ReportPageTest : public RunTest {
  protected:
-  Outcome report(const Words& more) const {
-    return run_process(joined({build_path("/bin/lmx"), "report"}, more), environment());
-  }
+  Outcome report(const Words& more) const { return lmx(joined({"report"}, more)); }
 
   // Makes a run folder with these records and the other required files.
   void make_run(const std::string& dir, const std::vector<Json>& records, const std::string& config = "seed: 1\n",

@@ -11,9 +11,7 @@ namespace {
 
 class Compare : public ReportPageTest {
  protected:
-  Outcome compare(const Words& more) const {
-    return run_process(joined({build_path("/bin/lmx"), "compare"}, more), environment());
-  }
+  Outcome compare(const Words& more) const { return lmx(joined({"compare"}, more)); }
   // The result as JSON. The exit code of --exit-code agrees with it.
   Json compared(const Words& more) const {
     const Outcome o = compare(joined(more, {"--json", "--exit-code"}));
@@ -103,10 +101,8 @@ TEST_F(Compare, AnotherSeed) {
 TEST_F(Compare, ALearningRateThatAResumeChanges) {
   short_run("a", {"train.steps=30"});
   short_run("b", {"train.steps=20"});
-  ASSERT_THAT(run_process({build_path("/bin/lmx"), "run", path("tiny.yaml"), "--resume", path("b"), "train.steps=30",
-                           "train.eval_every=10", "checkpoint.every=10", "checkpoint.keep_last=4", "--change",
-                           "optimizer.lr=0.001"},
-                          environment()),
+  ASSERT_THAT(lmx({"run", path("tiny.yaml"), "--resume", path("b"), "train.steps=30", "train.eval_every=10",
+                   "checkpoint.every=10", "checkpoint.keep_last=4", "--change", "optimizer.lr=0.001"}),
               Succeeds());
   const Json c = compared({path("a"), path("b")});
   EXPECT_EQ(c["recipe"], (Json{{{"key", "optimizer.lr"}, {"a", "0.01"}, {"b", "0.01; 0.001 from step 20 on"}}}));
@@ -178,9 +174,8 @@ TEST_F(Compare, OtherModels) {
 
 // The points of a sweep as two sides of three seeds each.
 TEST_F(Compare, PointsOfASweep) {
-  ASSERT_THAT(run_process({build_path("/bin/lmx"), "sweep", path("tiny.yaml"), "optimizer.lr=0.001,0.03",
-                           "train.steps=20", "train.eval_every=10", "--seeds", "3", "--out", path("s")},
-                          environment()),
+  ASSERT_THAT(lmx({"sweep", path("tiny.yaml"), "optimizer.lr=0.001,0.03", "train.steps=20", "train.eval_every=10",
+                   "--seeds", "3", "--out", path("s")}),
               Succeeds());
   Words words, to{"--to"};
   for (const auto& entry : std::filesystem::directory_iterator(path("s/points"))) {

@@ -325,9 +325,8 @@ TEST_F(ReportBrowser, ARunThatDiverged) {
 
 // A sweep over one axis has bars of its means, and no heat map; its numbers have one format.
 TEST_F(ReportBrowser, ASweepOfOneAxis) {
-  ASSERT_THAT(run_process({build_path("/bin/lmx"), "sweep", path("tiny.yaml"), "train.steps=6",
-                           "optimizer.lr=3e-04,1e-2", "--seeds", "2", "--out", path("sweep")},
-                          environment()),
+  ASSERT_THAT(lmx({"sweep", path("tiny.yaml"), "train.steps=6", "optimizer.lr=3e-04,1e-2", "--seeds", "2", "--out",
+                   path("sweep")}),
               Succeeds());
   ASSERT_THAT(report({path("sweep")}), Succeeds());
   const Json saw = told("sweep/report.html", R"js(({maps: figures.filter((f) => f instanceof HeatMap).length,
@@ -411,10 +410,8 @@ TEST_F(ReportBrowser, APrintedPageIsWhole) {
 
 // A plan's page is as wide as the window, and its numbers are for reading.
 TEST_F(ReportBrowser, APlanFitsIntoTheWindow) {
-  const Outcome o =
-      run_process({build_path("/bin/lmx"), "plan", source_path("/recipes/patwary_word_1b.yaml"), "--machine",
-                   "h100_node", "--ranks", "8,64", "sync=allgather,unique", "--out", path("plan.html")},
-                  environment());
+  const Outcome o = lmx({"plan", source_path("/recipes/patwary_word_1b.yaml"), "--machine", "h100_node", "--ranks",
+                         "8,64", "sync=allgather,unique", "--out", path("plan.html")});
   ASSERT_THAT(o, Succeeds());
   for (const std::string size : {"1200,900", "600,900"}) {
     const std::string page = opened("plan.html", "", size);
@@ -425,9 +422,8 @@ TEST_F(ReportBrowser, APlanFitsIntoTheWindow) {
 }
 
 TEST_F(ReportBrowser, ASweep) {
-  ASSERT_THAT(run_process({build_path("/bin/lmx"), "sweep", path("tiny.yaml"), "train.steps=12",
-                           "optimizer.lr=0.001,0.02", "clip=1,2", "--out", path("sweep")},
-                          environment()),
+  ASSERT_THAT(lmx({"sweep", path("tiny.yaml"), "train.steps=12", "optimizer.lr=0.001,0.02", "clip=1,2", "--out",
+                   path("sweep")}),
               Succeeds());
   ASSERT_THAT(report({path("sweep")}), Succeeds());
   double best = INFINITY;

@@ -311,9 +311,7 @@ TEST_F(ReportPage, Mistakes) {
 // No value varies, and one point's run is damaged: the rest of the page is complete.
 TEST_F(ReportPage, ASweepOfOnePoint) {
   const auto sweep = [&](const std::string& out, const Words& more) {
-    return run_process(
-        joined({build_path("/bin/lmx"), "sweep", path("tiny.yaml"), "train.steps=12", "--out", path(out)}, more),
-        environment());
+    return lmx(joined({"sweep", path("tiny.yaml"), "train.steps=12", "--out", path(out)}, more));
   };
   ASSERT_THAT(sweep("one", {}), Succeeds());
   ASSERT_THAT(report({path("one")}), Succeeds());

@@ -14,7 +14,7 @@ namespace {
 class Report : public RunTest {
  protected:
   Outcome report(const std::string& dir, const Words& more = {}) const {
-    return run_process(joined({build_path("/bin/lmx"), "report", path(dir)}, more), environment());
+    return lmx(joined({"report", path(dir)}, more));
   }
 };
 
@@ -56,7 +56,7 @@ TEST_F(Report, MetricsOfTheRecipe) {
   const Outcome o = report("a"), json = report("a", {"--json"});
   EXPECT_THAT(o.out, Names("valid accuracy/top_1", "valid accuracy/top_5", text));
   EXPECT_EQ(Json::parse(json.out)["valid"]["accuracy/top_5"], value);
-  const Outcome eval = run_process({build_path("/bin/lmx"), "eval", path("a")}, environment());
+  const Outcome eval = lmx({"eval", path("a")});
   EXPECT_THAT(eval.out, Names("valid accuracy/top_1", lmx::str("valid accuracy/top_5 ", text)));
 }
 
@@ -332,7 +332,7 @@ class LevelsTest : public RunTest {
   }
   double last_ppl(const std::string& dir) const { return series(dir, "valid", "ppl").back(); }
   Outcome report(const std::string& dir, const Words& more = {}) const {
-    return run_process(joined({build_path("/bin/lmx"), "report", path(dir)}, more), environment());
+    return lmx(joined({"report", path(dir)}, more));
   }
 
   const Words two_nodes{"comm={name: virtual, ranks: 4, ranks_per_node: 2}"};

@@ -126,8 +126,7 @@ TEST_F(DeviceRun, MultipliesFp32InEachMode) {
   }
   EXPECT_THAT(read_file(folder_ / "lstmtf32/log.txt"), testing::HasSubstr("fp32, products tf32"));
   EXPECT_EQ(Json::parse(read_file(folder_ / "lstmtf32/provenance.json"))["starts"][0]["compute"]["products"], "tf32");
-  EXPECT_THAT(run_process({build_path("/bin/lmx"), "report", path("lstmtf32")}, environment()).out,
-              testing::HasSubstr("fp32, products tf32, 1 rank"));
+  EXPECT_THAT(lmx({"report", path("lstmtf32")}).out, testing::HasSubstr("fp32, products tf32, 1 rank"));
 }
 
 TEST_F(DeviceRun, KeepsItsModeOfProducts) {
@@ -142,7 +141,7 @@ TEST_F(DeviceRun, KeepsItsModeOfProducts) {
   train("cut", with({"--resume", "auto"}));
   EXPECT_EQ(model("cut", 20), model("whole", 20));
   // Commands that use a saved run on the CPU multiply exactly there.
-  EXPECT_THAT(run_process({build_path("/bin/lmx"), "eval", path("cut"), "--device", "cpu"}, environment()), Succeeds());
+  EXPECT_THAT(lmx({"eval", path("cut"), "--device", "cpu"}), Succeeds());
 }
 
 TEST_F(DeviceRun, RefusesADeviceThatIsMissing) {

@@ -76,8 +76,7 @@ TEST_F(PairsRun, TrainsTellsAndReports) {
     for (const auto& [key, value] : r.items()) counted += key.starts_with("sub_batch_s/") ? value.get<double>() : 0;
   EXPECT_NEAR(counted, 24 * 4, 3 * 2);  // each sub-batch once; an epoch's last step may have fewer
 
-  const Outcome r =
-      run_process({build_path("/bin/lmx"), "report", path("a"), "--charts", path("charts")}, environment());
+  const Outcome r = lmx({"report", path("a"), "--charts", path("charts")});
   ASSERT_THAT(r, Prints("SUB-BATCHES", "padding", "slowest rank"));
   EXPECT_THAT(read_file(folder_ / "charts" / "sub_batch_times.svg"), Names("<svg", "90 % within"));
   EXPECT_THAT(read_file(folder_ / "charts" / "timeline.svg"), Names("rank 1", "target tokens"));

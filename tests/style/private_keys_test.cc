@@ -21,10 +21,7 @@ const std::vector<std::string> kComponents{
 // These files read any plugin's keys, or are no code of lmx itself.
 const std::vector<std::string> kOutside{"tools/conformance/", "/templates/"};
 
-struct AllowedKey {
-  std::string file, key, reason;
-};
-const std::vector<AllowedKey> kAllowedKeys{
+Exceptions g_allowed_keys{
     {"core/recipe/comm_config.cc", "ranks", "every communicator counts its ranks by this key"},
     {"core/recipe/choices.cc", "kind", "the group of a codec has this key, which chooses it"},
     {"tools/app/jobs/launcher.cc", "ranks", "every communicator counts its ranks by this key"},
@@ -119,19 +116,14 @@ TEST(PrivateKeys, AreReadByTheirComponentsOnly) {
   const Names keys = private_keys();
   for (const char* key : {"cells", "sequence_length", "bucket_mb", "heads", "seeds", "lr", "betas", "heartbeat_s"})
     EXPECT_TRUE(keys.contains(key)) << key;
-  std::vector<bool> used(kAllowedKeys.size());
   for (const SourceFile& file : source_files({"core", "tools"}, kCode)) {
     if (below(file.path, kComponents) || outside(file.path)) continue;
-    for (const Found& read : reads_of(file.lines, keys)) {
-      bool excepted = false;
-      for (size_t e = 0; e < kAllowedKeys.size(); ++e)
-        if (kAllowedKeys[e].file == file.path && kAllowedKeys[e].key == read.key) used[e] = excepted = true;
-      EXPECT_TRUE(excepted) << file.path << ":" << read.line << ": reads the key '" << read.key
-                            << "' of a component by its name; ask the component instead (docs/plugins.md)";
-    }
+    for (const Found& read : reads_of(file.lines, keys))
+      EXPECT_TRUE(g_allowed_keys.allow(file.path, read.key))
+          << file.path << ":" << read.line << ": reads the key '" << read.key
+          << "' of a component by its name; ask the component instead (docs/plugins.md)";
   }
-  for (size_t e = 0; e < kAllowedKeys.size(); ++e)
-    EXPECT_TRUE(used[e]) << kAllowedKeys[e].file << ": the exception for '" << kAllowedKeys[e].key << "' is not needed";
+  g_allowed_keys.expect_all_needed();
 }
 
 TEST(PrivateKeys, RulesCatchWhatTheyShould) {
@@ -171,10 +163,7 @@ const std::map<std::string, std::string> kWords{{"unique", "an English word, and
                                                 {"zero", "a number"},
                                                 {"one_bit", "a kind of codec"}};
 
-struct AllowedName {
-  std::string file, name, reason;
-};
-const std::vector<AllowedName> kAllowedNames{
+Exceptions g_allowed_names{
     {"core/comm/launch.cc", "mpi", "this room cannot ask the registry, and the message gives the usual remedy"},
     {"core/comm/launch.cc", "gloo", "this room cannot ask the registry, and the message gives the usual remedy"},
     {"core/recipe/comm_config.cc", "mpi", "the message gives the usual remedy"},
@@ -215,20 +204,14 @@ TEST(PluginNames, AreInNoTextOfTheCore) {
   const Names names = plugin_names();
   for (const char* name : {"lstm", "param_server", "token_budget", "tbptt", "mpi"})
     EXPECT_TRUE(names.contains(name)) << name;
-  std::vector<bool> used(kAllowedNames.size());
   for (const SourceFile& file : source_files({"core"}, kCode)) {
     if (file.path.starts_with("core/include/")) continue;  // examples for the authors of plugins
     for (size_t i = 0; i < file.lines.size(); ++i)
-      for (const std::string& name : names_in(file.lines[i], names)) {
-        bool excepted = false;
-        for (size_t e = 0; e < kAllowedNames.size(); ++e)
-          if (kAllowedNames[e].file == file.path && kAllowedNames[e].name == name) used[e] = excepted = true;
-        EXPECT_TRUE(excepted) << file.path << ":" << i + 1 << ": names the plugin '" << name << "'";
-      }
+      for (const std::string& name : names_in(file.lines[i], names))
+        EXPECT_TRUE(g_allowed_names.allow(file.path, name))
+            << file.path << ":" << i + 1 << ": names the plugin '" << name << "'";
   }
-  for (size_t e = 0; e < kAllowedNames.size(); ++e)
-    EXPECT_TRUE(used[e]) << kAllowedNames[e].file << ": the exception for '" << kAllowedNames[e].name
-                         << "' is not needed";
+  g_allowed_names.expect_all_needed();
 }
 
 TEST(PluginNames, RulesCatchWhatTheyShould) {

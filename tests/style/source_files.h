@@ -1,6 +1,8 @@
 // The project's source files, for tests that read them.
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
@@ -45,6 +47,28 @@ inline std::vector<SourceFile> source_files(const std::vector<std::string>& fold
   std::sort(files.begin(), files.end(), [](const SourceFile& a, const SourceFile& b) { return a.path < b.path; });
   return files;
 }
+
+// Exceptions from a rule. Each one must be needed.
+class Exceptions {
+ public:
+  struct One {
+    std::string file, what, reason;  // what: what the file may contain; "" if the rule says it
+    bool needed = false;
+  };
+  Exceptions(std::initializer_list<One> all) : all_(all) {}
+  bool allow(const std::string& file, const std::string& what = "") {
+    bool allowed = false;
+    for (One& one : all_)
+      if (one.file == file && one.what == what) one.needed = allowed = true;
+    return allowed;
+  }
+  void expect_all_needed() const {
+    for (const One& one : all_) EXPECT_TRUE(one.needed) << one.file << ' ' << one.what << ": needs no exception";
+  }
+
+ private:
+  std::vector<One> all_;
+};
 
 inline const std::vector<std::string> kCode{".cc", ".h", ".cu", ".cuh"};
 

@@ -29,10 +29,8 @@ class MetricRuns : public RunFolderTest {
  protected:
   void run(const std::string& dir, int64_t ranks, const Changes& changes = {}, const std::string& resume = "",
            int64_t until = 0) {
-    RunOptions options;
-    options.resume = resume;
-    options.until_step = until;
-    run_recipe(recipe_in(dir, ranks, str(kWordRecipe, kMetricRun), changes), "metric", options);
+    run_recipe(recipe_in(dir, ranks, str(kWordRecipe, kMetricRun), changes), "metric",
+               {.resume = resume, .until_step = until});
   }
   std::string error(const std::string& metric) {
     return user_error([&] { run("refused", 0, {{"metric", metric}}); });

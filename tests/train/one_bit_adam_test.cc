@@ -25,10 +25,8 @@ class OneBitAdamRuns : public RunFolderTest {
            const std::string& resume = "", int64_t until = 0) {
     changes.emplace(changes.begin(), "optimizer", "{name: sgd, lr: 0.01, weight_decay: 0.1}");
     changes.emplace_back("sync", "{all: {params: '.*', " + keys + "}}");
-    RunOptions options;
-    options.resume = resume;
-    options.until_step = until;
-    run_recipe(recipe_in(dir, ranks, str(kWordRecipe, kGptTraining), changes), "one_bit_adam", options);
+    run_recipe(recipe_in(dir, ranks, str(kWordRecipe, kGptTraining), changes), "one_bit_adam",
+               {.resume = resume, .until_step = until});
   }
   TrainState state_of(const std::string& dir, int64_t step) const {
     return load_checkpoint(str(path(dir), "/checkpoints/step-", step), Allocator::cpu());

@@ -39,11 +39,8 @@ class ReplicaRuns : public RunFolderTest {
   }
   std::vector<float> run(const std::string& dir, int64_t ranks, const Changes& changes, const std::string& resume = "",
                          int64_t until = 0) {
-    RunOptions options;
-    options.resume = resume;
-    options.until_step = until;
     const Node recipe = recipe_in(dir, ranks, str(kWordRecipe, kReplicaTraining), with_batch(changes));
-    return values_at(dir, run_recipe(recipe, "replicas", options).steps);
+    return values_at(dir, run_recipe(recipe, "replicas", {.resume = resume, .until_step = until}).steps);
   }
   // The values of the parameters whose names begin with `prefix`.
   std::vector<float> values_at(const std::string& dir, int64_t step, const std::string& prefix = "") const {

@@ -86,10 +86,8 @@ class RunAhead : public RunFolderTest {
   // The parameters after the run; its result is stored.
   std::vector<float> run(const std::string& dir, const Changes& changes = {}, const std::string& resume = "",
                          int64_t until = 0, int64_t ranks = 0) {
-    RunOptions options;
-    options.resume = resume;
-    options.until_step = until;
-    result_ = run_recipe(recipe_in(dir, ranks, str(kWordRecipe, kAhead), changes), "ahead", options);
+    result_ = run_recipe(recipe_in(dir, ranks, str(kWordRecipe, kAhead), changes), "ahead",
+                         {.resume = resume, .until_step = until});
     const TrainState state = load_checkpoint(str(path(dir), "/checkpoints/step-", result_.steps), Allocator::cpu());
     std::vector<float> all;
     for (const StateDict* part : {&state.model, &state.train})

@@ -19,8 +19,8 @@ struct ExportOptions {
   std::string output;               // a folder that does not exist, or is empty
   std::string checkpoint = "last";  // last, best, a step, or a file or folder of parameters
   std::string dtype = "f32";        // huggingface: the type of the tensors, f32, bf16 or f16
-  // Of a Transformer, the number of rows of the table of sinusoids in the files: the longest sequence that the other
-  // program can read.
+  // The files of a Transformer contain a table of sinusoids. This is its number of rows: the longest sequence that the
+  // other program can read.
   std::optional<int64_t> positions;
 };
 // Writes the model of the run and returns the names of the files in `output`. docs/weights.md lists the contents of

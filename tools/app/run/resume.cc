@@ -86,7 +86,7 @@ bool determines_state(const std::string& key, const Node& recipe) {
 // Returns why a run cannot continue with another value of the key; "" if the checkpoint does not depend on the value.
 std::string why_fixed(const std::string& key, const Node& recipe, const std::vector<std::string>& of_components) {
   const std::string group = key.substr(0, key.find('.'));
-  if (group == "run") return "it goes on in its own folder";
+  if (group == "run") return "it continues in its own folder";
   if (key == "clip" || group == "lr_rule" || group == "batch" || group == "loss_scale") return "";
   if (is_named(of_components, key)) return "";
   if (group == "sync")

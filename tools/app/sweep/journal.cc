@@ -259,31 +259,14 @@ namespace {
 using Words = std::vector<std::string>;
 
 const Words kSplits{"valid", "test", "train", "rank"};
-const Words kTranslation{"BLEU", "multi_bleu", "multi_bleu_split"};  // only after a run has ended (train.final_bleu)
-const Words kValid{"ppl", "nll_nat", "nll_bit", "bpc", "bpb", "tokens", "epoch", "train_s"};
-const Words kTrain{"ppl",
-                   "nll_nat",
-                   "nll_bit",
-                   "tokens",
-                   "epoch",
-                   "lr",
-                   "grad_norm",
-                   "skipped",
-                   "comm_sent_bytes",
-                   "padding",
-                   "loss_scale",
-                   "overflows",
-                   "step_s",
-                   "words_per_s",
-                   "chars_per_s",
-                   "bytes_per_s",
-                   "subwords_per_s",
-                   "step_spread",
-                   "comm_s",
-                   "comm_exposed_s",
-                   "comm_received_bytes",
-                   "comm_sent_between_nodes_bytes",
-                   "comm_received_between_nodes_bytes"};
+// kTranslation: only after a run has ended (train.final_bleu).
+const Words kTranslation = config::split("BLEU multi_bleu multi_bleu_split", ' ');
+const Words kValid = config::split("ppl nll_nat nll_bit bpc bpb tokens epoch train_s", ' ');
+const Words kTrain = config::split(
+    "ppl nll_nat nll_bit tokens epoch lr grad_norm skipped comm_sent_bytes padding loss_scale overflows step_s "
+    "words_per_s chars_per_s bytes_per_s subwords_per_s step_spread comm_s comm_exposed_s comm_received_bytes "
+    "comm_sent_between_nodes_bytes comm_received_between_nodes_bytes",
+    ' ');
 
 bool in(const Words& words, const std::string& word) {
   return std::find(words.begin(), words.end(), word) != words.end();
