@@ -155,6 +155,7 @@ std::string peak_text(const MemoryStats& stats);
 
 // The advice of every message about a lack of memory.
 inline constexpr const char* kMemoryRemedy =
-    "A smaller batch.micro or batch.global reduces the activations, a smaller model everything else";
+    "A smaller batch (batch.micro or batch.global, --batch, --samples) reduces the activations, a smaller model "
+    "everything else";
 
 }  // namespace lmx

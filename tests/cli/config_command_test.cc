@@ -287,7 +287,8 @@ TEST(Completion, CommandsFlagsAndFiles) {
   EXPECT_THAT(completed({""}), testing::IsSupersetOf({"run", "plugins", "config", "completion"}));
   EXPECT_THAT(completed({"plugins", "ch"}), testing::ElementsAre("check"));
   EXPECT_THAT(completed({"run", "--dr"}), testing::ElementsAre("--dry-run"));
-  EXPECT_THAT(completed({"run", ""}), testing::ElementsAre(":files"));
+  EXPECT_THAT(completed({"run", ""}), testing::IsSupersetOf({":files", "recipes/quickstart.yaml"}));
+  EXPECT_THAT(completed({"run", "recipes/quickstart.yaml", "model.ce"}), testing::ElementsAre("model.cells="));
   EXPECT_THAT(completed({"run", "--config-dir", ""}), testing::ElementsAre(":files"));
   EXPECT_THAT(completed({"plugins", "info", "trans"}), testing::ElementsAre("transformer"));
   EXPECT_THAT(completed({"plugins", "check", "--chi"}), testing::IsEmpty());  // hidden

@@ -93,6 +93,9 @@ TEST_F(BleuCommand, RefusesWithOneMessage) {
   refused({"--sentences", "--confidence"}, Names("--sentences"));
   refused({"--metric", "bleu,chfr"}, Names("'chfr'", "'chrf'?"));
   refused({"--tokenize", "14a"}, Names("'14a'"));
+  refused({"--metric", "chrf,ter", "--tokenize", "zh"}, Names("--tokenize", "without --metric bleu"));
+  refused({"--ter-case-sensitive"}, Names("--ter-case-sensitive", "without --metric ter"));
+  EXPECT_THAT(run_lmx({"bleu", "-"}), Refuses("only one of REF, --hypothesis and --baseline"));
   refused({"--smooth", "exp", "--smooth-value", "1"}, Names("no value"));
   write("short", "one line\n");
   refused({path("short")}, Names("2 lines", "reference 2 has 1"));

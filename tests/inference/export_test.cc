@@ -4,7 +4,10 @@
 #include <sys/file.h>
 
 #include <cmath>
+#include <csignal>
 
+#include "app/runs/run_directory.h"
+#include "lmx/launch.h"
 #include "process/run_fixture.h"
 
 namespace lmx_test {
@@ -249,6 +252,23 @@ TEST_F(Export, WhatDoesNotFitIsNamed) {
   EXPECT_THAT(lmx({"export", path("lstm"), "--to", "pytorch", "--output", path("out"), "--positions", "8"}),
               Refuses("--positions", "Transformer", "lstm"));
   refused("onnx", "lstm", {"onnx", "ctranslate2"});
+}
+
+// The next file, or the end, notices the signal.
+TEST_F(Export, ASignalRemovesTheUnfinishedFolder) {
+  for (const bool at_the_end : {false, true}) {
+    try {
+      lmx::app::NewFolder folder("export", path("out"));
+      folder.write("a", std::string_view("content"));
+      std::raise(SIGTERM);
+      at_the_end ? static_cast<void>(folder.finish()) : folder.write("b", std::string_view("content"));
+      ADD_FAILURE() << "the signal has no effect";
+    } catch (const lmx::EndProcess& e) {
+      EXPECT_EQ(e.code, 143);
+      EXPECT_STREQ(e.what(), "[export] SIGTERM: nothing was written");
+    }
+    for (const auto& entry : fs::directory_iterator(folder_)) EXPECT_EQ(entry.path().filename(), "tiny.yaml");
+  }
 }
 
 // A decoder with the layers of GPT-2.

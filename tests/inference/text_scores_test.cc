@@ -126,6 +126,13 @@ TEST_F(AnyText, Mistakes) {
   write("bad.txt", "ok\nb\xff\n");
   refused({"eval", path("a"), "--text", path("bad.txt")}, {"bad.txt:2", "UTF-8"});
   refused({"score", path("a"), path("bad.txt"), "--output", path("scores.txt")}, {"bad.txt:2", "UTF-8"});
+  write("records.jsonl", "{\"text\": \"the sea\"}\n");
+  refused({"eval", path("a"), "--text", path("records.jsonl")}, {"records.jsonl is a file of records", "--field"});
+  refused({"eval", path("a"), "--text", path("valid.txt"), "--field", "text"}, {"the field 'text'", "none is among"});
+  refused({"eval", path("a"), "--shards", "2"}, {"shards are of chars or of bytes", "words"});
+  refused({"eval", path("a"), "--seed", "2"}, {"--seed", "without --shards"});
+  refused({"eval", path("a"), "--no-bleu"}, {"--no-bleu", "does not translate"});
+  refused({"score", path("a"), path("valid.txt"), "--columns", "2", "1"}, {"--columns", "without --tsv"});
   refused({"score", path("a")}, {"[score]", "--tsv"});
   refused({"score", path("a"), path("valid.txt"), path("valid.txt")}, {"not translate", "lmx score RUN FILE"});
 }

@@ -67,7 +67,7 @@ TEST_F(ReportBrowser, SeedsAreAMeanAndABand) {
 // Events of a pointer that moves over a curve, drags over a part of it and double-clicks.
 TEST_F(ReportBrowser, APointerReadsAndZooms) {
   make_run("a", falling(101, 4));
-  ASSERT_THAT(report({path("a"), "--html", path("page.html")}), Succeeds());
+  ASSERT_THAT(report({path("a"), "--json", "--html", path("page.html")}), Succeeds());
   const Json saw =
       told("page.html", R"js((() => { const chart = charts.find((c) => c.name === "loss"), svg = chart.svg, saw = {};
     const at = (kind, step) => {

@@ -140,6 +140,13 @@ TEST_F(SubwordsRun, SeparateDocumentsNeedATokenBetweenThem) {
   }
 }
 
+TEST_F(SubwordsRun, WithoutATokenBetweenDocumentsTheProposedTextHasAPrompt) {
+  const Outcome o = run("a", {"data.document_token=none"});
+  ASSERT_THAT(o, Prints("generate " + path("a") + " --prompt The --tokens 40\n"));
+  for (const std::string& line : proposed(o.out))
+    EXPECT_THAT(run_process({"/bin/sh", "-c", line}, environment_with_lmx()), Succeeds()) << line;
+}
+
 TEST_F(SubwordsRun, BitsPerByteEndARun) {
   EXPECT_THAT(run("early", {"train.eval_every=5", "stop.when='valid.bpb <= 6'"}), Prints("stopped at valid.bpb"));
   EXPECT_THAT(run("words", {"data.tokens=words", "stop.when='valid.bpb <= 6'"}),

@@ -135,6 +135,7 @@ TEST_F(SweepResumed, RefusesOptionsWithoutEffect) {
     EXPECT_THAT(resume("out", option), Refuses(option[0], "with --resume"));
   EXPECT_THAT(sweep("elsewhere", {"seed=1,2", "--resume", path("out")}), Refuses("--out", "with --resume DIR"));
   EXPECT_FALSE(fs::exists(path("elsewhere")));
+  EXPECT_THAT(resume("out", {"seed=3"}), Refuses("seed=3 is an override", "comes before it"));
   EXPECT_THAT(resume("out", {"--dry-run", "--metric", "train.lr", "--maximize"}), Prints("highest train lr"));
   EXPECT_THAT(resume("out", {"--dry-run", "--metric", "train.lrr"}), Refuses("'lrr'", "'lr'?"));
 }

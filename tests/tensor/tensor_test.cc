@@ -140,10 +140,11 @@ TEST(Allocator, OutOfMemoryNamesTheSizeAndItsUsers) {
   const Tensor other = Tensor::empty(cpu, {1000, 100}, DType::f32);
   static_cast<void>(Tensor::empty(cpu, {1000, 1000}, DType::f32));  // is free again
   const Tensor small = Tensor::empty(cpu, {10}, DType::f32);
-  EXPECT_EQ(lmx_test::run_error([&] { cpu->allocate(size_t{1} << 46, MemClass::activations); }),
-            "[memory] cpu cannot allocate 70 TB (activations): 2.8 MB are in use: parameters 2.0 MB, activations "
-            "800 kB. The largest tensors: 1 of 2.0 MB (parameters), 2 of 400 kB (activations). A smaller batch.micro "
-            "or batch.global reduces the activations, a smaller model everything else");
+  EXPECT_EQ(
+      lmx_test::run_error([&] { cpu->allocate(size_t{1} << 46, MemClass::activations); }),
+      "[memory] cpu cannot allocate 70 TB (activations): 2.8 MB are in use: parameters 2.0 MB, activations "
+      "800 kB. The largest tensors: 1 of 2.0 MB (parameters), 2 of 400 kB (activations). A smaller batch "
+      "(batch.micro or batch.global, --batch, --samples) reduces the activations, a smaller model everything else");
 }
 
 // A tensor in the memory of a device is set, copied and cloned by its allocator, and the host does not read it.

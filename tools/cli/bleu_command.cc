@@ -221,6 +221,15 @@ void warn_of_tokenized(const BleuFlags& o, const Lines& hypothesis, const std::v
 
 void run(Command command, BleuFlags o) {
   if (o.baseline.empty()) refuse_given(command, {"--samples", "--test"}, "without --baseline");
+  const auto computes = [&](const char* metric) {
+    return std::find(o.metrics.begin(), o.metrics.end(), metric) != o.metrics.end();
+  };
+  if (!computes("bleu"))
+    refuse_given(command, {"--tokenize", "--smooth", "--smooth-value", "--effective-order"}, "without --metric bleu");
+  if (!computes("multi-bleu")) refuse_given(command, {"--split-compounds"}, "without --metric multi-bleu");
+  if (!computes("ter")) refuse_given(command, {"--ter-case-sensitive"}, "without --metric ter");
+  if (std::count(o.references.begin(), o.references.end(), "-") + (o.hypothesis == "-") + (o.baseline == "-") > 1)
+    throw UserError("[bleu] only one of REF, --hypothesis and --baseline can be standard input");
   if (o.smooth_value >= 0) o.bleu.smooth_value = o.smooth_value;
   if (o.sentences) o.bleu.effective_order = true;
   check(o);

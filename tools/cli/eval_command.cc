@@ -6,9 +6,11 @@
 #include <nlohmann/json.hpp>
 
 #include "app/inference/evaluate_run.h"
+#include "app/inference/saved_run.h"
 #include "app/translation/search.h"
 #include "cli/commands.h"
 #include "cli/output/json_output.h"
+#include "data/data_config.h"
 #include "data/dataset.h"
 #include "recipe/recipe.h"
 
@@ -22,11 +24,14 @@ struct EvalFlags {
   EvalOptions eval;
 };
 
+std::string checkpoint_of(const EvalFlags& o, const EvalResult& r) {
+  return r.step < 0 ? o.eval.checkpoint : "step-" + std::to_string(r.step);
+}
+
 Json to_json(const EvalFlags& o, const EvalResult& r) {
   const double bit = std::log(2.0);
-  const std::string step = "step-" + std::to_string(r.step);
   Json json{{"run", o.run},
-            {"checkpoint", r.step > 0 ? step : o.eval.checkpoint},
+            {"checkpoint", checkpoint_of(o, r)},
             {"split", o.eval.split},
             {"unit", r.unit},
             {"tokens", r.tokens},
@@ -83,13 +88,15 @@ void evaluate(Command command, EvalFlags o) {
     refuse_given(command, {"--split", "--shards", "--seed", "--beam", "--length-penalty", "--no-bleu"}, "with --text");
     o.eval.split = "text";
   }
+  if (o.eval.shards == 0) refuse_given(command, {"--seed"}, "without --shards");
   read_length_penalty(o.penalty, o.eval.search);
   o.eval.translate = !o.no_bleu;
   o.directories.load();
+  if (kind_of(recipe_of_run(o.run, o.eval.device).data) != Kind::parallel)
+    refuse_given(command, {"--beam", "--length-penalty", "--no-bleu"}, "for a run that does not translate");
   const EvalResult r = evaluate_run(o.run, o.eval);
   if (o.json) return print_json(to_json(o, r));
-  const std::string step = "step-" + std::to_string(r.step);  // a file of parameters has no step
-  std::cout << "checkpoint " << (r.step > 0 ? step : o.eval.checkpoint) << std::endl;
+  std::cout << "checkpoint " << checkpoint_of(o, r) << std::endl;
   std::printf("%s %ss %lld\n", o.eval.split.c_str(), r.unit.c_str(), static_cast<long long>(r.tokens));
   if (!o.eval.text.empty()) std::printf("text unknown %lld\n", static_cast<long long>(r.unknown));
   std::printf("%s nll_nat %.6f\n", o.eval.split.c_str(), r.nll_nat);
@@ -132,9 +139,11 @@ void add_eval(Command app) {
                      "with --text: the column of .csv or the field of .jsonl that contains the text");
   command.add_option("--checkpoint WHICH", o->eval.checkpoint, "last, best, a step, or a file or folder of parameters")
       .show_default();
-  command.add_option("--shards N", o->eval.shards,
-                     "for chars and bytes: also print bits per character over N shards of strings in random order "
-                     "(Puri 2018: 16 shards of the test split)");
+  command
+      .add_option("--shards N", o->eval.shards,
+                  "for chars and bytes: also print bits per character over N shards of strings in random order "
+                  "(Puri 2018: 16 shards of the test split)")
+      .positive();
   command.add_option("--seed N", o->eval.seed, "seed of the shards").show_default();
   command.add_option("--beam K", o->eval.search.beam, "for a translation run: hypotheses kept at each length")
       .show_default();

@@ -82,9 +82,11 @@ void report_sweep(const ReportFlags& o) {
   if (o.format == "latex") std::cout << sweep::latex(sweep.summary);
   if (o.format == "csv") std::cout << sweep::csv(sweep.summary);
   if (o.json) print_json(sweep::json(sweep.summary, o.runs[0]));
-  if (o.json || !o.format.empty()) return;
-  std::cout << sweep::text(sweep.summary);
-  std::cout << "\nreport   " << write_page(o, sweep.runs, &sweep.view) << "\n";
+  const bool prints = !o.json && o.format.empty();
+  if (prints) std::cout << sweep::text(sweep.summary);
+  if (!prints && o.html.empty()) return;
+  const std::string path = write_page(o, sweep.runs, &sweep.view);
+  if (prints) std::cout << "\nreport   " << path << "\n";
 }
 
 // Writes the runs below `mlruns` or `wandb` of the current folder, where these programs look for them.
@@ -106,7 +108,11 @@ void report(const ReportFlags& o) {
     throw UserError(
         str("[report] ", o.json ? "--json" : "--charts", " describes one run, but ", runs.size(), " are given"));
   if (!o.charts.empty()) write_charts(runs[0], o.charts);
-  if (o.json) return report::print_json(runs[0]);
+  if (o.json) {
+    report::print_json(runs[0]);
+    if (!o.html.empty()) write_page(o, runs, nullptr);
+    return;
+  }
   if (runs.size() > 1) report::print_comparison(runs);
   for (size_t i = 0; i < runs.size() && o.runs.size() == runs.size(); ++i) {
     if (runs.size() > 1) std::cout << "\n";

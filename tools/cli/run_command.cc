@@ -56,8 +56,8 @@ void print_next(const RunResult& r, const RunFlags& o, const NextLines& stated) 
   if (r.translates)
     std::cout << "  echo " << shell_quoted(r.sentence) << " |" << lmx.substr(1) << " translate " << run << plugins
               << "\n";
-  else if (r.text)
-    std::cout << lmx << " generate " << run << " --tokens 40" << plugins << "\n";
+  else if (!r.generate.empty())
+    std::cout << lmx << " generate " << run << " " << r.generate << plugins << "\n";
   const std::string recipe = shell_quoted(recipe_name(o.recipe)),
                     folders = repeated("--config-dir", o.compose.search_path);
   if (r.exit_code != 0 || r.paused) {
@@ -68,9 +68,14 @@ void print_next(const RunResult& r, const RunFlags& o, const NextLines& stated) 
     std::cout << folders << plugins << " --resume " << run << "\n";
     return;
   }
-  for (const std::string& line : stated.lines({command_name(), recipe + folders + plugins, run}))
-    if (r.text || !line.starts_with(command_name() + " generate ")) std::cout << "  " << line << "\n";
-  if (r.translates || is_character(r.unit)) std::cout << lmx << " report " << run << "\n";
+  const auto is = [](const std::string& line, const char* verb) { return line.starts_with(command_name() + verb); };
+  bool reports = !r.translates && !is_character(r.unit);
+  for (const std::string& line : stated.lines({command_name(), recipe + folders + plugins, run})) {
+    if (r.generate.empty() && is(line, " generate ")) continue;
+    std::cout << "  " << line << "\n";
+    reports = reports || is(line, " report ");
+  }
+  if (!reports) std::cout << lmx << " report " << run << "\n";
 }
 
 void print_result(const RunResult& r, const RunFlags& o, const NextLines& stated) {

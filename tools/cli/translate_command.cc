@@ -83,12 +83,13 @@ void score_text(const ScoreCommand& o) {
   std::cerr << line;
 }
 
-void score(ScoreCommand o) {
+void score(Command command, ScoreCommand o) {
   const bool two = !o.source.empty();
   if (two != o.tsv.empty())
     throw UserError(
         "[score] name SRC and TGT, a file of each side; or --tsv and files with a pair a line; or, of a "
         "language model, one file of text");
+  if (two) refuse_given(command, {"--columns"}, "without --tsv");
   o.directories.load();
   if (two && o.target.empty()) return score_text(o);
   if (o.max_length > 0) o.options.max_length = o.max_length;
@@ -178,7 +179,7 @@ void add_score(Command app) {
   add_json(command, o->options.json);
   add_device(command, o->options.device);
   o->directories.add_to(command);
-  command.callback([o] { score(*o); });
+  command.callback([command, o] { score(command, *o); });
 }
 
 }  // namespace lmx::app::cli

@@ -65,6 +65,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr const char* kNameField = "the option --field, or data.field of a recipe, names the field that holds the text";
+
 bool has_end(std::string_view name, std::initializer_list<const char*> ends) {
   for (const std::string_view packed : {".gz", ".zst"})
     if (name.ends_with(packed)) name.remove_suffix(packed.size());
@@ -142,6 +144,16 @@ std::vector<std::string> find_paths(const std::string& pattern, bool fields) {
 Format format_of(const std::string& name) {
   if (has_end(name, {".csv"})) return Format::csv;
   return has_end(name, {".jsonl", ".ndjson"}) ? Format::jsonl : Format::lines;
+}
+
+void check_field(const std::vector<SourceFile>& files, const std::string& field) {
+  const auto records = [](const SourceFile& file) { return format_of(file.path) != Format::lines; };
+  const auto found = std::find_if(files.begin(), files.end(), records);
+  if (field.empty() && found != files.end())
+    throw UserError(str("[data] ", found->path, " is a file of records: ", kNameField));
+  if (!field.empty() && found == files.end())
+    throw UserError(str("[data] the field '", field, "' is of .csv, .jsonl or .ndjson files; none is among the ",
+                        plural(files.size(), "file")));
 }
 
 std::vector<SourceFile> find_sources(const std::vector<std::string>& patterns, Split split, const std::string& field) {

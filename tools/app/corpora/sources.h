@@ -21,8 +21,6 @@ enum class Format : int { lines = 0, csv = 1, jsonl = 2, paragraphs = 3, whole =
 
 // Determines the format from a file's name, also with .gz or .zst.
 Format format_of(const std::string& name);
-// The end of errors about files of records whose field is not known.
-inline constexpr const char* kNameField = "data.field (`lmx new --field`) names the field that holds the text";
 
 struct SourceFile {
   std::string path;
@@ -46,6 +44,9 @@ std::vector<std::string> find_paths(const std::string& pattern, bool fields);
 // the column.
 std::vector<SourceFile> find_sources(const std::vector<std::string>& patterns, Split split,
                                      const std::string& field = "");
+
+// UserError: `field` is not given, and one of the files has records; or it is given, and none has.
+void check_field(const std::vector<SourceFile>& files, const std::string& field);
 
 // Reads every file once and sets `hash`.
 void hash_sources(std::vector<SourceFile>& files);

@@ -161,8 +161,8 @@ void export_ctranslate2(const ExportSource& source, NewFolder& folder) {
   const TransformerShape shape = read_transformer(source, misfits);
   if (shape.d > 0)
     misfits.require(shape.encoder_layers > 0, "the model's encoder layers",
-                    "0, a language model; lmx writes translation models for CTranslate2, and language models by --to "
-                    "huggingface or --to pytorch");
+                    "0, a language model; lmx writes translation models for CTranslate2, and such a language model by "
+                    "--to huggingface");
   misfits.check(source.directory, "CTranslate2's TransformerSpec");
   Writer(source, shape).make().save(folder.path("model.bin"));
   nlohmann::ordered_json config;

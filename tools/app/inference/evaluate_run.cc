@@ -172,6 +172,8 @@ EvalResult evaluate_run(const std::string& directory, const EvalOptions& options
     throw UserError(str("[eval] the data of ", directory, " has changed since it was trained: its hash was ", recorded,
                         ", now it is ", data.hash));
   static_cast<void>(split_of(data, options.split));  // throws its message before the model is read
+  if (options.shards > 0 && !is_character(data.unit))
+    throw UserError(str("[eval] shards are of chars or of bytes; the tokens of this run are ", data.unit, "s"));
   SavedRun run(directory, recipe, data.vocabulary, options.checkpoint);
   const TrainConfig& t = recipe.train;
   SplitPlan plan{options.split, t.eval_batch, 1, 0, t.eval_carry, t.eval_shards};

@@ -54,7 +54,7 @@ struct WordEval {
   double ppl = 0;       // exp(nats of all targets / words)
 };
 struct EvalResult {
-  int64_t step = 0;
+  int64_t step = 0;                // -1: a file of parameters, which has none
   int64_t tokens = 0;              // targets
   double nll_nat = 0;              // mean over the targets, under the full softmax
   double ppl = 0;                  // exp(nll_nat)

@@ -100,14 +100,18 @@ class Reader {
  private:
   // False: the model takes the whole texts each time.
   bool continues() const { return text_ || !state_.empty(); }
-  Tensor read_prompt(const std::vector<int32_t>& ids, size_t rows) {
+  // After a signal the last tokens may be left out.
+  Tensor read_prompt(std::span<const int32_t> ids, size_t rows) {
     Tensor next;
-    if (text_)
+    if (text_) {
       next = logits(text_->read(run_.ctx, ids, 1));
-    else if (held_.empty())
-      next = read_part(ids, 1);
-    else
-      for (const int32_t id : ids) next = read_held({&id, 1});
+    } else {
+      const size_t piece = !held_.empty() ? 1 : continues() ? kPiece : ids.size();
+      for (size_t at = 0; at < ids.size() && (at == 0 || SignalGuard::received() == 0); at += piece) {
+        const auto part = ids.subspan(at, std::min(piece, ids.size() - at));
+        next = held_.empty() ? read_part(part, 1) : read_held(part);
+      }
+    }
     const std::vector<int64_t> first(rows, 0);
     if (text_) text_->select(run_.ctx, first);
     for (auto& [name, tensor] : state_) tensor = copy_rows(run_.ctx, tensor, first);
@@ -128,6 +132,7 @@ class Reader {
       last.push_back(end - 1);
     return logits(copy_rows(run_.ctx, features, last));
   }
+  static constexpr size_t kPiece = 512;  // tokens of a prompt that a model with a state reads at a time
   SavedRun& run_;
   const GenerateOptions& options_;
   ModelState state_;
@@ -181,6 +186,7 @@ std::vector<std::vector<int32_t>> draw_texts(SavedRun& run, const GenerateOption
   for (int64_t i = 0; i < options.tokens && SignalGuard::received() == 0; ++i) {
     drawn(i, texts[0]);
     const auto logits = run.ctx.read<float>(reader.read(texts));
+    if (SignalGuard::received() != 0) break;
     const size_t words = logits.get().size() / texts.size();
     for (size_t t = 0; t < texts.size(); ++t) {
       const double uniform = key_of(options, t).uniform(static_cast<uint64_t>(i));
@@ -217,6 +223,16 @@ std::vector<std::string> generate_texts(const std::string& directory, const Gene
     for (const auto& ids : draw_texts(run, options, vocabulary.unk(), prompt, drawn)) texts.push_back(written(ids));
   }
   return texts;
+}
+
+std::string options_for_text(const Recipe& recipe, const Vocabulary& vocabulary) {
+  if (!has_text(recipe.data)) return "";
+  const TextRules rules = text_rules(recipe.data);
+  const bool begins =
+      rules.rules.unit != Unit::subword || (rules.document_token != DocumentToken::none && vocabulary.eos() >= 0);
+  constexpr int64_t kShort = 40, kPrompt = 3;  // tokens; at most so many are in "The"
+  return begins ? str("--tokens ", std::min(kShort, longest_of(recipe.model)))
+                : str("--prompt The --tokens ", std::clamp(longest_of(recipe.model) - kPrompt, int64_t{1}, kShort));
 }
 
 namespace {

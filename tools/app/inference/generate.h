@@ -40,6 +40,10 @@ struct GenerateOptions {
 std::vector<std::string> generate_texts(const std::string& directory, const GenerateOptions& options,
                                         const std::function<void(const std::string& text)>& show = {});
 
+// Options with which `lmx generate` writes a short text of a run of this recipe: "--tokens 40". Returns "" if the run's
+// tokens are ids without a tokenizer.
+std::string options_for_text(const Recipe& recipe, const Vocabulary& vocabulary);
+
 // Samples the next token of a text (temperature, top-k, top-p).
 
 // Samples an id other than `without` (-1: any) from softmax(logits / temperature); temperature 0 chooses the likeliest

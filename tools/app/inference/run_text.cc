@@ -44,9 +44,8 @@ RunText::RunText(const Recipe& recipe, const Vocabulary& vocabulary, const std::
     : vocabulary_(vocabulary), text_(text_rules(recipe.data)), tokenizer_(text_.rules), cleaner_(text_.puri) {
   if (!subwords()) return;
   if (!has_text(recipe.data))
-    throw UserError(str("[text] ", directory,
-                        " was trained on files of ids without a tokenizer (data.tokenizer_file), so it ",
-                        "neither reads nor writes text"));
+    throw UserError(
+        str("[text] ", directory, " has no tokenizer (data.tokenizer_file), so it neither reads nor writes text"));
   subwords_ = load_text_tokenizer(directory, text_.special_text);
   if (subwords_->eos() < 0) text_.document_token = DocumentToken::none;
   encoder_ = subwords_->encoder();
@@ -237,6 +236,7 @@ TokenArray read_text(RunText& text, const Recipe& recipe, const std::vector<std:
                      const std::string& field) {
   constexpr size_t kChunkBytes = 1 << 20;
   std::vector<SourceFile> files = find_sources(patterns, Split::test, field);
+  check_field(files, field);
   if (kind_of(recipe.data) == Kind::text && text.unit() == Unit::subword)
     set_documents(files, text_config(recipe.data));
   ChunkReader reader(files, kChunkBytes, "reading the text:");

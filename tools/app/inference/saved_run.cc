@@ -60,14 +60,14 @@ void add_stored(Context& ctx, ParameterStore& params, const std::vector<Paramete
   }
 }
 
+}  // namespace
+
 // The architecture `gpt` with learned positions has vectors for `context` positions; all others read any length.
 int64_t longest_of(const Node& model) {
   const auto value = [&](const char* trait) { return trait_of(PluginKind::model, model, "model", trait); };
   const bool limited = value(trait::kArchitecture) == "gpt" && value("positions") == "learned";
   return limited ? parse_int(value("context")).value() : std::numeric_limits<int64_t>::max();
 }
-
-}  // namespace
 
 SavedRun::SavedRun(const std::string& directory, const Recipe& recipe, const Vocabulary& vocabulary,
                    const std::string& which)

@@ -23,10 +23,14 @@ struct SavedRun {
   Context ctx;                         // for inference: no tape, no noise
   Network network;
   ParameterStore params;   // the EMA parameters if the run keeps them
-  int64_t step = 0;        // 0 if only a file of parameters was loaded
+  int64_t step = -1;       // -1: only a file of parameters was loaded
   std::string checkpoint;  // its folder or file
-  int64_t longest;         // tokens of the longest sequence that the model reads
+  std::string origin() const { return step < 0 ? checkpoint : "step " + std::to_string(step); }  // for people
+  int64_t longest;  // tokens of the longest sequence that the model reads
 };
+
+// Returns the number of tokens of the longest sequence that the model reads.
+int64_t longest_of(const Node& model);
 
 // Returns the recipe in config.yaml of `directory`. `device`: where to compute instead of on the run's own device; "":
 // on the run's own.

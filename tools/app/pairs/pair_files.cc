@@ -206,7 +206,7 @@ void for_each_pair(const PairFiles& files, const PairChunk& chunk, const std::fu
       if (!column_of(source, files.columns[0], pair.source) || !column_of(source, files.columns[1], pair.target)) {
         throw UserError(str("[data] ", files.source.path, ":", chunk.file_line + i, ": needs the columns ",
                             files.columns[0], " and ", files.columns[1],
-                            " (data.tsv_columns) with a tab between columns; it has ",
+                            " (data.tsv_columns, --columns) with a tab between columns; it has ",
                             std::count(source.begin(), source.end(), '\t') + 1));
       }
     } else {

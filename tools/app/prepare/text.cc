@@ -290,13 +290,7 @@ TextSources find_text(const TextConfig& config, const std::string& place) {
     auto files = find_sources(patterns[s], s == 0 ? Split::drawn : static_cast<Split>(s), field);
     sources.files.insert(sources.files.end(), files.begin(), files.end());
   }
-  for (const SourceFile& file : sources.files)
-    if (field.empty() && format_of(file.path) != Format::lines)
-      throw UserError(str("[data] ", file.path, " is a file of records: ", kNameField));
-  const auto plain = [](const SourceFile& f) { return f.format == Format::lines; };
-  if (!field.empty() && std::all_of(sources.files.begin(), sources.files.end(), plain))
-    throw UserError(str(place, "field '", field, "' is of .csv, .jsonl or .ndjson files; none is among the ",
-                        plural(sources.files.size(), "file")));
+  check_field(sources.files, field);
   if (config.tokens == "subwords") set_documents(sources.files, config);
   return sources;
 }

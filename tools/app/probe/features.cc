@@ -95,8 +95,8 @@ FeatureMatrix text_features(const std::string& directory, const LabelledTexts& t
   out.columns = state_units(first, name);
   out.values.resize(static_cast<size_t>(out.rows * out.columns));
   out.labels = texts.labels;
-  out.note = str("state ", name, " after the last ", run_text.unit() == Unit::byte ? "byte" : "character", ", step ",
-                 run.step, " of ", directory);
+  out.note = str("state ", name, " after the last ", run_text.unit() == Unit::byte ? "byte" : "character", ", ",
+                 run.origin(), " of ", directory);
   std::vector<size_t> order(ids.size());
   std::iota(order.begin(), order.end(), size_t{0});
   std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return ids[a].size() < ids[b].size(); });
@@ -135,7 +135,7 @@ UnitTrace trace_unit(const std::string& directory, const std::string& text, cons
   const std::string name = state_name(state, unit.state);
   static_cast<void>(state_units(state, name, unit.unit));
   UnitTrace trace;
-  trace.note = str("unit ", unit.unit, " of ", name, ", step ", run.step, " of ", directory);
+  trace.note = str("unit ", unit.unit, " of ", name, ", ", run.origin(), " of ", directory);
   const size_t row = 0;
   for (int64_t i = 0; i < static_cast<int64_t>(ids[0].size()); ++i) {
     static_cast<void>(run.network.forward(run.ctx, run.params, batch_of(ids, {&row, 1}, i, 1, run.ctx), state));

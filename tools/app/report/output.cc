@@ -284,7 +284,7 @@ void print_json(const Report& r) {
   json["staleness"] = Json::object();
   for (const auto& [rule, histogram] : r.staleness)
     for (const auto& [behind, updates] : histogram) json["staleness"][rule][std::to_string(behind)] = updates;
-  std::cout << json.dump(1) << "\n";
+  std::cout << json.dump(1, ' ', false, Json::error_handler_t::replace) << "\n";
 }
 
 }  // namespace lmx::app::report

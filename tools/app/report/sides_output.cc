@@ -83,8 +83,10 @@ std::string pair_text(const RunPair& pair) {
                       signed_number(r.fields[i].b - r.fields[i].a)});
   for (size_t i = 0; i < std::min(kMostRows, c.different.size()); ++i) tensors.push_back(tensor_cells(c.different[i]));
   std::string text = fit(records_line(r) + "\n") + fit(checkpoints_line(c) + "\n");
-  for (const Rows& rows : {fields, tensors})
+  for (const auto& [rows, all] : {std::pair(fields, r.fields.size()), std::pair(tensors, c.different.size())}) {
     if (rows.size() > 1) text += "\n" + table(rows);
+    if (all > kMostRows) text += fit(str("... ", all - kMostRows, " more; --json lists all\n"));
+  }
   return text;
 }
 

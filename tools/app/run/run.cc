@@ -10,7 +10,7 @@
 #include "app/corpora/corpora.h"
 #include "app/datasets/open.h"
 #include "app/huggingface/import.h"
-#include "app/inference/run_text.h"
+#include "app/inference/generate.h"
 #include "app/inference/saved_run.h"
 #include "app/memory/batch_fit.h"
 #include "app/memory/memory_check.h"
@@ -105,7 +105,7 @@ RunResult result_of(const Session& s, const Trainer& trainer, const std::string&
   r.true_ppl = s.data.true_perplexity;
   r.train_seconds = at.seconds;
   r.exit_code = code;
-  r.text = has_text(s.recipe.data);
+  r.generate = options_for_text(s.recipe, s.data.vocabulary);
   r.translates = s.network.model->translates();
   if (s.data.codecs.source && s.data.valid_pairs.size() > 0)
     r.sentence = s.data.codecs.source->decode(s.data.valid_pairs.source(0));

@@ -47,7 +47,7 @@ struct RunResult {
   bool paused = false;                            // the run ended at until_step, with steps left
   std::optional<TranslationQuality> translation;  // train.final_bleu
   int exit_code = 0;                              // 0, 130 or 143
-  bool text = true;                               // false: a run of ids without a tokenizer, which writes no text
+  std::string generate;                           // options_for_text()
   bool translates = false;                        // true: model for `lmx translate`; false: for `lmx generate`
   std::string sentence;                           // of the source language, from the validation split; or ""
   bool leads = true;                              // true on the first rank, whose process reports the result

@@ -15,7 +15,7 @@ namespace lmx::app {
 std::optional<std::filesystem::path> shipped_folder(const std::string& name);
 
 // The file of a recipe: `given`, or if there is no such file, the shipped recipe of this name. UserError: there is
-// neither, and a shipped recipe has a similar name.
+// neither, and a shipped recipe has a similar name, or `given` is an override.
 std::string recipe_file(const std::string& given);
 // The inverse: the name by which commands find the recipe in any folder, "recipes/NAME" for a shipped one; otherwise
 // `file`.

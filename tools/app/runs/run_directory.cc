@@ -18,6 +18,7 @@
 #include "base/files.h"
 #include "base/output_file.h"
 #include "lmx/error.h"
+#include "lmx/launch.h"
 #include "recipe/recipe.h"
 #include "runfiles/checkpoint.h"
 #include "runfiles/metrics.h"
@@ -369,7 +370,13 @@ NewFolder::~NewFolder() {
   close(lock_);
 }
 
+void NewFolder::end_after_signal() const {
+  if (const int signal = SignalGuard::received(); signal != 0)
+    throw EndProcess(128 + signal, str("[", command_, "] ", SignalGuard::name(signal), ": nothing was written"), false);
+}
+
 std::string NewFolder::path(const std::string& name) {
+  end_after_signal();
   names_.push_back(name);
   return draft_ + "/" + name;
 }
@@ -387,6 +394,7 @@ void NewFolder::copy(const std::string& from, const std::string& name) {
 }
 
 std::vector<std::string> NewFolder::finish() {
+  end_after_signal();
   std::error_code error;
   fs::remove(target_, error);  // removes an empty folder
   fs::rename(draft_, target_, error);

@@ -17,6 +17,7 @@
 #include "lmx/config.h"
 #include "lmx/data.h"
 #include "lmx/plugin.h"
+#include "train/signals.h"
 
 namespace lmx::app {
 
@@ -107,7 +108,8 @@ Vocabulary load_vocabulary(const std::string& directory);  // UserError: it is m
 
 // A folder that a command fills with files.
 
-// The folder has a temporary name until finish(), so that unfinished files never appear under its name.
+// The folder has a temporary name until finish(), so that unfinished files never appear under its name. After a signal,
+// the next file ends the process, which removes the folder.
 class NewFolder {
  public:
   // `command` begins messages: "export". UserError: `target` is a file, or not empty.
@@ -115,13 +117,17 @@ class NewFolder {
   ~NewFolder();
   NewFolder(const NewFolder&) = delete;
   const std::string& draft() const { return draft_; }  // its present path
-  std::string path(const std::string& name);           // path of a file to write
+  // Path of a file to write. EndProcess: a signal has arrived.
+  std::string path(const std::string& name);
   void write(const std::string& name, std::string_view text);
   void write(const std::string& name, const nlohmann::ordered_json& json);
   void copy(const std::string& from, const std::string& name);
   std::vector<std::string> finish();  // returns the names of the files that path(), write() and copy() have named
 
  private:
+  void end_after_signal() const;
+
+  SignalGuard guard_;
   std::string command_, target_, draft_;
   std::vector<std::string> names_;
   int lock_ = -1;  // of the draft, while this process lives

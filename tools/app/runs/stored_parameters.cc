@@ -33,8 +33,8 @@ std::string find_checkpoint(const std::string& directory, const std::string& whi
     steps.push_back(std::to_string(c.step));
   }
   throw UserError(str("[checkpoint] ", directory, " has no checkpoint '", which, "'",
-                      which == "best" ? str(" (step ", wanted, ")") : "", "; there are last, best and the steps ",
-                      config::join(steps)));
+                      which == "best" ? str(" (step ", wanted, ")") : "",
+                      "; there are last, best after a validation, and the steps ", config::join(steps)));
 }
 
 std::string find_parameters(const std::string& directory, const std::string& which) {
@@ -60,9 +60,9 @@ VocabularyMark mark_of_file(const std::string& path) {
 }  // namespace
 
 StoredParameters load_stored(const std::string& path, const std::shared_ptr<Allocator>& allocator) {
-  if (!std::filesystem::is_directory(path)) return {load_safetensors(path, allocator), {}, 0, mark_of_file(path)};
+  if (!std::filesystem::is_directory(path)) return {load_safetensors(path, allocator), {}, -1, mark_of_file(path)};
   TrainState state = load_model(path, allocator, kAverages);
-  StoredParameters stored{std::move(state.model), with_prefix(state.train, kAverages), 0, get_mark(state.numbers)};
+  StoredParameters stored{std::move(state.model), with_prefix(state.train, kAverages), -1, get_mark(state.numbers)};
   const auto found = state.numbers.find("step");
   if (found != state.numbers.end()) stored.step = std::llround(number_from_text(found->second));
   return stored;

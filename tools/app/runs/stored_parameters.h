@@ -23,7 +23,7 @@ std::string find_parameters(const std::string& directory, const std::string& whi
 // The parameters at such a path. `averages` are the EMA parameters (train.ema), if `path` contains some.
 struct StoredParameters {
   StateDict values, averages;
-  int64_t step = 0;
+  int64_t step = -1;  // -1: a file of parameters, which has none
   VocabularyMark vocabulary;
 };
 StoredParameters load_stored(const std::string& path, const std::shared_ptr<Allocator>& allocator);

@@ -122,8 +122,9 @@ std::set<std::string> override_words(const GivenWords& given, const std::string&
     given.plugins.load();
     const ComposeOptions options =
         with_plugins({{given.plain.begin() + 1, given.plain.end()}, given.config_directories, true, false});
-    folders = recipe_folders(given.plain[0], options.search_path);
-    const Node tree = composed(given.plain[0], options);
+    const std::string recipe = recipe_file(given.plain[0]);
+    folders = recipe_folders(recipe, options.search_path);
+    const Node tree = composed(recipe, options);
     add_written(tree, "", keys);
     // Only existing keys can be removed.
     if (!sign.starts_with("~"))
@@ -225,6 +226,17 @@ std::set<std::string> machine_names(const GivenWords& given) {
   return names;
 }
 
+// Returns the names of the shipped recipes if no folder of the user hides them. A file may be given instead.
+std::set<std::string> recipe_names() {
+  std::set<std::string> names{kFiles};
+  std::error_code none;
+  const auto shipped = shipped_folder("recipes");
+  if (!shipped || fs::exists("recipes", none)) return names;
+  for (const auto& entry : fs::directory_iterator(*shipped, none))
+    if (entry.path().extension() == ".yaml") names.insert("recipes/" + entry.path().filename().string());
+  return names;
+}
+
 // Puts the other items of a list before each value: "bleu,ch" becomes "bleu,chrf".
 std::set<std::string> behind_items(const std::set<std::string>& values, const std::string& items) {
   std::set<std::string> lists;
@@ -240,6 +252,7 @@ std::set<std::string> values(const Option& option, const std::string& place, con
     const size_t comma = option.is_list() ? begun.rfind(',') : std::string::npos;
     return comma == std::string::npos ? words : behind_items(words, begun.substr(0, comma + 1));
   }
+  if (name == "RECIPE") return recipe_names();
   if (name == "--device") return device_names();
   if (name == "--checkpoint") return checkpoint_names(given);
   if (name == "--machine") return machine_names(given);
