@@ -6,6 +6,16 @@
 
 namespace lmx::comm {
 
+Context rank_context(Communicator& comm) {
+  Context ctx;
+  ctx.rank = comm.rank();
+  ctx.ranks = comm.size();
+  ctx.allocator = ctx.host = comm.allocator();
+  ctx.comm = &comm;
+  ctx.threads = comm.threads();
+  return ctx;
+}
+
 Device device_of_rank(const std::string& name, const std::string& place, const Communicator& comm) {
   Device device = device_named(name, place);
   const bool chosen = name != "cuda" && name != "auto";

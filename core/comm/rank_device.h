@@ -1,4 +1,4 @@
-// The device of a rank.
+// The context and the device of a rank.
 #pragma once
 
 #include <string>
@@ -7,6 +7,9 @@
 #include "lmx/context.h"
 
 namespace lmx::comm {
+
+// A context with the number, the memory and the threads of a rank, which computes on the CPU.
+Context rank_context(Communicator& comm);
 
 // device_named() for a rank: if ranks are processes, and the name leaves the choice (`cuda`, `auto`), the ranks of a
 // host take the devices that they see in turn.

@@ -190,13 +190,8 @@ void check_products(const Recipe& recipe, Device device) {
 }
 
 Context make_context(const Recipe& recipe, Communicator& comm, const std::optional<Device>& device) {
-  Context ctx;
-  ctx.rank = comm.rank();
-  ctx.ranks = comm.size();
-  ctx.allocator = ctx.host = comm.allocator();
+  Context ctx = comm::rank_context(comm);
   ctx.key = RandomKey(static_cast<uint64_t>(recipe.seed));
-  ctx.comm = &comm;
-  ctx.threads = comm.threads();
   ctx.compute = compute_of(recipe);
   ctx.products = products_named(recipe.products);
   comm::compute_with_ranks_on(ctx, device ? *device : comm::device_of_rank(recipe.device, recipe.device_place, comm));

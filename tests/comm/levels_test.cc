@@ -99,15 +99,6 @@ TEST(Levels, PartsAreGroups) {
   });
 }
 
-Context context_of(Communicator& comm) {
-  Context ctx;
-  ctx.rank = comm.rank();
-  ctx.ranks = comm.size();
-  ctx.allocator = ctx.host = comm.allocator();
-  ctx.comm = &comm;
-  return ctx;
-}
-
 // The sums of the nodes, each in rank order from +0, added in node order from +0.
 template <class T>
 Tensor sum_of_nodes(Communicator& comm, int64_t n) {
@@ -130,7 +121,7 @@ std::pair<int64_t, int64_t> crossed(const Communicator& comm) {
 
 template <class T>
 void check_two_levels(Communicator& comm, int64_t n) {
-  Context ctx = context_of(comm);
+  Context ctx = lmx::comm::rank_context(comm);
   Reducer flat({}, "test"), levels({}, "test", 2);
   const Tensor own = tensor_of<T>(comm, comm.rank(), {n});
   comm.clear_ledger();
@@ -181,7 +172,7 @@ TEST(Levels, BytesOfOneBitBetweenNodes) {
   using Shape2 = std::pair<int64_t, int64_t>;
   for (const auto& [ranks, per_node] : {std::pair(4, 2), {4, 1}, {4, 0}, {3, 2}, {6, 3}})
     make_group(ranks, per_node)->run([](Communicator& comm) {
-      Context ctx = context_of(comm);
+      Context ctx = lmx::comm::rank_context(comm);
       Reducer reducer({.kind = "one_bit"}, "test");
       const int me = comm.rank(), size = comm.size();
       for (const auto& [rows, width] : {Shape2{16, 4}, {50, 7}, {5, 1}, {1003, 1}, {9, 2}}) {
@@ -216,7 +207,7 @@ TEST(Levels, ACodecEncodesWhatCrossesNodes) {
   const auto first_of = [](int per_node, const CodecConfig& codec) {
     double first = 0;
     make_group(4, per_node)->run([&](Communicator& comm) {
-      Context ctx = context_of(comm);
+      Context ctx = lmx::comm::rank_context(comm);
       Reducer reducer(codec, "test", 2);
       Tensor own = Tensor::zeros(comm.allocator(), {5}, lmx::DType::f32);
       own.data<float>()[0] = comm.rank() % 2 ? -70000.0f : 70001.0f;  // cancel inside a node of two

@@ -190,11 +190,7 @@ TEST(PluginCodecs, ResidualsContainWhatIsMissingInTheSums) {
   std::mutex mutex;
   std::vector<double> missing(kRows * kWidth);
   sync_test::make_group(kRanks)->run([&](Communicator& comm) {
-    Context ctx;
-    ctx.rank = comm.rank();
-    ctx.ranks = kRanks;
-    ctx.allocator = ctx.host = comm.allocator();
-    ctx.comm = &comm;
+    Context ctx = comm::rank_context(comm);
     Reducer reducer(config_of("{kind: quantised, bits: 2, feedback: 1}"), "test");
     std::vector<double> own(missing.size());
     for (uint64_t step = 0; step < kSteps; ++step) {
@@ -240,11 +236,7 @@ TEST(PluginCodecs, SumsOfCodedPartsAreScattered) {
   const std::vector<std::vector<int64_t>> begins{{0, 4, 4, 9}, {0, 0, 2, 7}};
   for (const char* yaml : {"{kind: bf16}", "{kind: one_bit}", "{kind: quantised, bits: 4, feedback: 0.5}"})
     sync_test::make_group(kGroup)->run([&](Communicator& comm) {
-      Context ctx;
-      ctx.rank = comm.rank();
-      ctx.ranks = kGroup;
-      ctx.allocator = ctx.host = comm.allocator();
-      ctx.comm = &comm;
+      Context ctx = comm::rank_context(comm);
       const auto me = static_cast<size_t>(ctx.rank);
       const CodecConfig config = config_of(yaml);
       Reducer reducer(config, "test");
@@ -291,11 +283,7 @@ TEST(PluginCodecs, SumsOfCodedPartsAreScattered) {
 // Ranks' rows are encoded separately, so that each has a separate scale.
 TEST(PluginCodecs, GatheredBlocksAreDecodedOneByOne) {
   sync_test::make_group(2)->run([](Communicator& comm) {
-    Context ctx;
-    ctx.rank = comm.rank();
-    ctx.ranks = 2;
-    ctx.allocator = ctx.host = comm.allocator();
-    ctx.comm = &comm;
+    Context ctx = comm::rank_context(comm);
     Reducer reducer(config_of("{kind: quantised}"), "test");
     const Floats own = ctx.rank == 0 ? Floats{1, 2, 3} : Floats{1000, 2000};
     const std::vector<int64_t> rows{3, 2};

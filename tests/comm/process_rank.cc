@@ -29,6 +29,7 @@
 #include "lmx/plugin.h"
 #include "lmx/random.h"
 #include "moves.h"
+#include "recipe/comm_config.h"
 #include "sync/server/server_link.h"
 
 namespace lmx_test {
@@ -380,9 +381,8 @@ void run(const std::string& scenario, const std::string& config, int who) {
   lmx::Registry& registry = lmx::Registry::instance();
   registry.add_default_directories();
   const lmx::Node node = lmx::parse_yaml(config, "test");
-  const lmx::PluginInfo& plugin = registry.find(lmx::PluginKind::comm, node, "comm");
   const int threads = scenario == "large" ? 3 : 1;  // of a rank; no machine or variable of the tests says 3
-  const auto group = lmx::create<lmx::CommFactory>(plugin, node, "comm", lmx::CommEnv{threads, {}});
+  const auto group = lmx::make_comm_group(node, "comm", {threads, {}});
   group->run([&](Communicator& comm) {
     require(comm.size() == group->size(), "size");
     require(lmx::num_threads() == threads && comm.threads() == threads, "threads");

@@ -18,8 +18,8 @@ namespace {
 
 using namespace lmx_test;
 
-using sync_test::context_of;
 using sync_test::make_group;
+using sync_test::rank_context;
 
 Tensor draw(Context& ctx, Shape shape, uint64_t seed) {
   const RandomKey key = RandomKey(seed).fold(static_cast<uint64_t>(ctx.rank));
@@ -41,7 +41,7 @@ Tensor reduce_some(Reducer& reducer, Context& ctx, const RowSparse& own, const s
 
 TEST(Reducer, WithoutACodecItIsAllReduce) {
   make_group(3)->run([](Communicator& comm) {
-    Context ctx = context_of(comm);
+    Context ctx = rank_context(comm);
     Reducer reducer({}, "g");
     const Tensor own = draw(ctx, {7, 5}, 1);
     const Tensor sum = reducer.reduce(ctx, "w", own);
@@ -88,7 +88,7 @@ TEST(Reducer, MemoryGrowsWithTheRanksAndNotWithTheirSquare) {
 // Rank 0 adds 2048, and three ranks add 1. fp16 at scale 1 represents all integers only up to 2048.
 TEST(Reducer, AddsInThePrecisionOfTheCodec) {
   make_group(4)->run([](Communicator& comm) {
-    Context ctx = context_of(comm);
+    Context ctx = rank_context(comm);
     Tensor own = ctx.zeros({9});
     for (float& v : own.values<float>()) v = ctx.rank == 0 ? 2048.0f : 1.0f;
     Reducer fp16({.kind = "fp16", .scale = 1, .reduce = "fp16"}, "g"),
@@ -102,7 +102,7 @@ TEST(Reducer, AddsInThePrecisionOfTheCodec) {
 TEST(Reducer, BlocksTravelInOneMessage) {
   for (const char* kind : {"none", "fp16", "one_bit"}) {
     make_group(3)->run([kind](Communicator& comm) {
-      Context ctx = context_of(comm);
+      Context ctx = rank_context(comm);
       Reducer together({.kind = kind}, "g"), alone({.kind = kind}, "g");
       const std::vector<Reducer::Block> blocks{
           {"a", draw(ctx, {4, 3}, 1)}, {"b", draw(ctx, {5}, 2)}, {"c", draw(ctx, {1, 9}, 3)}};
@@ -120,7 +120,7 @@ TEST(Reducer, BlocksTravelInOneMessage) {
 
 TEST(Reducer, HealthIsByParameter) {
   make_group(2)->run([](Communicator& comm) {
-    Context ctx = context_of(comm);
+    Context ctx = rank_context(comm);
     Reducer reducer({.kind = "fp16", .scale = 1}, "g");
     Tensor large = ctx.zeros({4}), small = ctx.zeros({6});
     for (float& v : large.values<float>()) v = 40000;  // within the range of f16, but twice the value is not
@@ -141,7 +141,7 @@ TEST(Reducer, HealthIsByParameter) {
 // to the true sum.
 TEST(Reducer, ErrorFeedbackIsUnbiased) {
   make_group(3)->run([](Communicator& comm) {
-    Context ctx = context_of(comm);
+    Context ctx = rank_context(comm);
     Reducer reducer({.kind = "one_bit"}, "g"), exact({}, "g");
     const Tensor own = draw(ctx, {12, 5}, 4);
     const std::vector<float> truth = vector_of<float>(exact.reduce(ctx, "w", own));
@@ -158,7 +158,7 @@ TEST(Reducer, ErrorFeedbackIsUnbiased) {
 
 TEST(Reducer, ATableKeepsResidualsForRowsThatWereSent) {
   make_group(3)->run([](Communicator& comm) {
-    Context ctx = context_of(comm);
+    Context ctx = rank_context(comm);
     Reducer reducer({.kind = "one_bit"}, "g");
     reduce_all(reducer, ctx, draw(ctx, {4, 2}, 1), {2, 3, 7, 900});
     reduce_all(reducer, ctx, draw(ctx, {2, 2}, 2), {3, 12});
@@ -176,7 +176,7 @@ TEST(Reducer, ATableKeepsResidualsForRowsThatWereSent) {
 
 TEST(Reducer, ATableMayForgetResiduals) {
   make_group(2)->run([](Communicator& comm) {
-    Context ctx = context_of(comm);
+    Context ctx = rank_context(comm);
     Reducer reducer({.kind = "one_bit", .residual = "none"}, "g");
     const Tensor own = draw(ctx, {4, 2}, 1);
     const std::vector<float> first = vector_of<float>(reduce_all(reducer, ctx, own, {2, 3, 7, 900}));
@@ -192,7 +192,7 @@ TEST(Reducer, ARankEncodesItsOwnRowsAlone) {
     for (const int64_t width : {1, 5}) {
       for (const int32_t second : {1, 2}) {
         make_group(2)->run([&](Communicator& comm) {
-          Context ctx = context_of(comm);
+          Context ctx = rank_context(comm);
           Reducer reducer({.kind = "one_bit", .residual = residual}, "g");
           Tensor row = ctx.zeros({1, width});
           for (float& v : row.values<float>()) v = ctx.rank == 0 ? 1.0f : -1.0f;
@@ -248,7 +248,7 @@ void expect_same(const StateDict& a, const StateDict& b) {
 // overwrote.
 TEST(Reducer, AnUpdateThatIsLeftOutTakesItsGradientAlong) {
   make_group(3)->run([](Communicator& comm) {
-    Context ctx = context_of(comm);
+    Context ctx = rank_context(comm);
     Reducer reducer({.kind = "one_bit"}, "g");
     const auto step = [&](uint64_t seed, int32_t row, float first) {
       Tensor dense = draw(ctx, {6, 4}, seed), rows = draw(ctx, {3, 2}, seed);
@@ -306,7 +306,7 @@ Kept all_kept(const std::vector<StateDict>& states) {
 std::vector<StateDict> states_after_steps(int ranks) {
   std::vector<StateDict> states(static_cast<size_t>(ranks));
   make_group(ranks)->run([&](Communicator& comm) {
-    Context ctx = context_of(comm);
+    Context ctx = rank_context(comm);
     Reducer reducer({.kind = "one_bit"}, "g");
     for (uint64_t step = 0; step < 3; ++step) {
       reducer.reduce(ctx, "w", draw(ctx, {11, 2}, step));
@@ -329,7 +329,7 @@ TEST_P(OtherRanks, ResidualsAreSummedAndSplit) {
   std::vector<StateDict> loaded(static_cast<size_t>(GetParam()));
   const auto group = make_group(GetParam());
   group->run([&](Communicator& comm) {
-    Context ctx = context_of(comm);
+    Context ctx = rank_context(comm);
     Reducer reducer({.kind = "one_bit"}, "g");
     reducer.load(ctx, saved);
     for (const auto& [key, t] : reducer.state()) {
@@ -353,7 +353,7 @@ TEST(Reducer, OneRankAddsWhatSeveralKept) {
   const std::vector<StateDict> saved = states_after_steps(4);
   const Kept before = all_kept(saved);
   const auto self = make_self_communicator();
-  Context ctx = context_of(*self);
+  Context ctx = rank_context(*self);
   Reducer reducer({.kind = "one_bit"}, "g");
   reducer.load(ctx, saved);
   const Tensor dense = draw(ctx, {11, 2}, 7), rows = draw(ctx, {2, 2}, 8);
@@ -378,7 +378,7 @@ TEST(Reducer, OneRankAddsWhatSeveralKept) {
 TEST(Reducer, GathersBlocksOfAnySize) {
   for (const char* kind : {"none", "fp16"}) {
     make_group(3)->run([kind](Communicator& comm) {
-      Context ctx = context_of(comm);
+      Context ctx = rank_context(comm);
       Reducer reducer({.kind = kind}, "g");
       Tensor own = ctx.zeros({ctx.rank * 2, 3});  // rank 0 has no rows
       for (float& v : own.values<float>()) v = static_cast<float>(ctx.rank);
@@ -407,7 +407,7 @@ TEST(Reducer, SentBytes) {
 
 TEST(Reducer, Messages) {
   const auto self = make_self_communicator();
-  Context one = context_of(*self);
+  Context one = rank_context(*self);
   Reducer fp16({.kind = "fp16"}, "g"), one_bit({.kind = "one_bit"}, "g");
   const StateDict kept{{"w.push", one.zeros({3, 2})}};
   EXPECT_THAT(user_error([&] { fp16.load(one, {kept, kept}); }), Names("w.push", "fp16"));
@@ -415,7 +415,7 @@ TEST(Reducer, Messages) {
   one_bit.load(one, {kept, kept});
   EXPECT_THAT(user_error([&] { one_bit.reduce(one, "w", one.zeros({5, 2})); }), Names("(3, 2)", "(5, 2)"));
   make_group(2)->run([](Communicator& comm) {
-    Context ctx = context_of(comm);
+    Context ctx = rank_context(comm);
     Reducer codec({.kind = "bf16"}, "g");
     EXPECT_THAT(user_error([&] { codec.reduce(ctx, "w", ctx.zeros({2}, DType::f64)); }), Names("bf16", "f64", "w is"));
     // The residual of another model, with the same number of ranks.

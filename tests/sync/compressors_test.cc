@@ -355,7 +355,7 @@ TEST(FeedbackStrategy, AResultOfAWrongFormIsRefused) {
   const auto refused = [](const Misshapen::Give& give) {
     std::string text;
     make_group(2)->run([&](Communicator& comm) {
-      Context ctx = context_of(comm);
+      Context ctx = rank_context(comm);
       Misshapen strategy(SyncEnv{"all", {{"w", {2, 3}, {}, false}}, ctx.rank, 2, RandomKey(3)}, give);
       std::vector<Var> unit{Var(ctx.zeros({2, 3}), true, "w")};
       unit[0].grad().dense = ctx.zeros({2, 3});
@@ -416,11 +416,7 @@ INSTANTIATE_TEST_SUITE_P(All, DirectionsOf,
 
 TEST_P(DirectionsOf, AnInfiniteEntryOfOneRankIsSeenByAll) {
   make_group(3)->run([](Communicator& comm) {
-    Context ctx;
-    ctx.rank = comm.rank();
-    ctx.ranks = comm.size();
-    ctx.comm = &comm;
-    ctx.allocator = ctx.host = comm.allocator();
+    Context ctx = comm::rank_context(comm);
     const SyncEnv env{"all", {{"w", {3}, {}, false}}, ctx.rank, 3, RandomKey(3)};
     const Case c{GetParam().name, GetParam().config};
     const Subject subject = c.subject();

@@ -9,6 +9,7 @@
 
 #include "comm/rank_device.h"
 #include "lmx/launch.h"
+#include "recipe/comm_config.h"
 #include "sync/shipped_strategies.h"
 
 namespace lmx::sync_test {
@@ -19,9 +20,8 @@ int run(const std::string& group, const std::string& ranks, const std::string& p
   Registry::instance().add_default_directories();
   const Node node =
       parse_yaml(str("{name: ", group, ", ranks: ", ranks, ", ranks_per_node: ", per_node, "}"), "conformance_rank");
-  const PluginInfo& plugin = Registry::instance().find(PluginKind::comm, node, "comm");
   int64_t failed = 0;
-  create<CommFactory>(plugin, node, "comm", CommEnv{1, {}})->run([&](Communicator& comm) {
+  make_comm_group(node, "comm", {1, {}})->run([&](Communicator& comm) {
     const Conformance own = conformance(comm, comm::device_of_rank(device, "conformance_rank: ", comm), every);
     for (const std::string& f : own.failures) std::cerr << f + "\n";
     const auto count = static_cast<double>(own.failures.size());

@@ -3,9 +3,11 @@
 
 #include <mutex>
 
+#include "comm/rank_device.h"
 #include "lmx/comm.h"
 #include "lmx/context.h"
 #include "lmx/plugin.h"
+#include "recipe/comm_config.h"
 
 namespace lmx::sync_test {
 
@@ -15,19 +17,10 @@ inline std::unique_ptr<CommGroup> make_group(int ranks, int per_node = 0) {
     return true;
   }();
   static_cast<void>(once);
-  Node config = parse_yaml(str("name: virtual\nranks: ", ranks, "\nranks_per_node: ", per_node), "group.yaml");
-  const PluginInfo& plugin = Registry::instance().find(PluginKind::comm, config, "comm");
-  return create<CommFactory>(plugin, config, "comm", CommEnv{});
+  return make_comm_group(parse_yaml(str("name: virtual\nranks: ", ranks, "\nranks_per_node: ", per_node), "group.yaml"),
+                         "comm", {});
 }
 
-// The context of a rank of such a group.
-inline Context context_of(Communicator& comm) {
-  Context ctx;
-  ctx.rank = comm.rank();
-  ctx.ranks = comm.size();
-  ctx.allocator = comm.allocator();
-  ctx.comm = &comm;
-  return ctx;
-}
+using comm::rank_context;
 
 }  // namespace lmx::sync_test

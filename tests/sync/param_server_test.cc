@@ -44,7 +44,7 @@ class SomeRows final : public ServerStrategy {
 class Worker {
  public:
   Worker(Communicator& comm, const std::string& yaml, bool some_rows)
-      : comm_(comm), ctx_(context_of(comm)), specs_(parameters()) {
+      : comm_(comm), ctx_(rank_context(comm)), specs_(parameters()) {
     store_ = comm.once<std::shared_ptr<ParameterStore>>([&] {
       auto made = std::make_shared<ParameterStore>();
       for (const ParameterSpec& spec : specs_) made->add(ctx_, spec, RandomKey(1));

@@ -376,7 +376,7 @@ TEST(PublishedMethods, OneBitAdamEqualsAPlainLoop) {
 // One bit cannot represent the momentum 0, and a variance of 0 would divide by eps.
 TEST(PublishedMethods, OneBitAdamLeavesElementsWithoutAVarianceAlone) {
   make_group(2)->run([](Communicator& comm) {
-    Context ctx = app::conformance::context_of(comm, {});
+    Context ctx = comm::rank_context(comm);
     const Subject subject = Case{"one_bit_adam", "freeze: 2"}.subject();
     const SyncEnv env{"all", {{"w", {4}, {}, false}}, ctx.rank, 2, RandomKey(3)};
     const auto rule = create<SyncFactory>(subject.plugin, subject.config, "sync.all", env);

@@ -51,7 +51,7 @@ class SlowStrategy final : public ReplicaStrategy {
 class RankAlone {
  public:
   explicit RankAlone(std::unique_ptr<ReplicaStrategy> strategy) {
-    ctx = app::conformance::context_of(comm_, {});
+    ctx = comm::rank_context(comm_);
     for (const ParameterSpec& spec : kParts) anchors.add(ctx, spec, RandomKey(4));
     own = anchors.copy(ctx);
     make_group(1);  // finds the plugins

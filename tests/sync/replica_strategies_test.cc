@@ -59,7 +59,7 @@ void add_change(ParameterStore& params, int round, int rank) {
 std::vector<Trace> run(const std::string& config, int ranks, int steps) {
   std::vector<Trace> traces(static_cast<size_t>(ranks));
   make_group(ranks)->run([&](Communicator& comm) {
-    Context ctx = app::conformance::context_of(comm, {});
+    Context ctx = comm::rank_context(comm);
     const auto anchors = comm.once<std::shared_ptr<ParameterStore>>([&] {
       auto all = std::make_shared<ParameterStore>();
       for (const ParameterSpec& spec : kSpecs) all->add(ctx, spec, RandomKey(4));
@@ -158,7 +158,7 @@ TEST(OuterSteps, ARateOfOneIsTheMeanOfTheRanks) {
   constexpr int kFour = 4;
   std::vector<Doubles> own(kFour);
   make_group(kFour)->run([&](Communicator& comm) {
-    Context ctx = app::conformance::context_of(comm, {});
+    Context ctx = comm::rank_context(comm);
     const auto rule = make_rule("{name: diloco, every: 1, outer_lr: 1, outer_momentum: 0}", ctx.rank, kFour);
     Fragment f{.size = kSize, .own = ctx.empty({kSize}), .anchor = ctx.empty({kSize})};
     for (int64_t i = 0; i < kSize; ++i) {
@@ -276,7 +276,7 @@ TEST(Replicas, AnotherNumberOfRanksSharesWhatIsKept) {
   }
   for (const int ranks : {2, 4})
     make_group(ranks)->run([&](Communicator& comm) {
-      Context ctx = app::conformance::context_of(comm, {});
+      Context ctx = comm::rank_context(comm);
       ParameterStore anchors;
       for (const ParameterSpec& spec : kSpecs) anchors.add(ctx, spec, RandomKey(4));
       const PluginInfo& plugin = Registry::instance().find(PluginKind::sync, "sparse_loco");
@@ -292,7 +292,7 @@ TEST(Replicas, AnotherNumberOfRanksSharesWhatIsKept) {
 // A single rank adds the residual of the ranks before it once, and sends nothing.
 TEST(SparseLoco, ASingleRankAddsTheResidualOnce) {
   make_group(1)->run([&](Communicator& comm) {
-    Context ctx = app::conformance::context_of(comm, {});
+    Context ctx = comm::rank_context(comm);
     const auto rule = make_rule("{name: sparse_loco, every: 1, top: 2, chunk: 6}", 0, 1);
     const std::vector<float> twelve(static_cast<size_t>(kSize), 12);
     Fragment f{.size = kSize,

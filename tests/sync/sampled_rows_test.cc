@@ -37,7 +37,7 @@ class SampledWorker {
  public:
   SampledWorker(Communicator& comm, const std::string& rule, const std::string& loss, int64_t words = kV,
                 int64_t width = kD)
-      : comm_(comm), ctx_(context_of(comm)) {
+      : comm_(comm), ctx_(rank_context(comm)) {
     const std::vector<ParameterSpec> model{{"embedding.weight", {words, width}, {"normal", 0.5}, true},
                                            {"hidden.weight", {width, width}, {"normal", 0.5}, false},
                                            {"hidden.bias", {width}, {"normal", 0.5}, false}};
@@ -210,7 +210,7 @@ TEST(SampledRows, RanksWithoutSequences) {
 
 TEST(SampledRows, AVocabularyOfFewerWordsThanRanks) {
   make_group(8)->run([&](Communicator& comm) {
-    Context ctx = context_of(comm);
+    Context ctx = rank_context(comm);
     const std::vector<ParameterSpec> params{{"softmax.weight", {3, 2}, {}, true}, {"w", {2, 2}, {}, false}};
     const auto sync = make_exchanger(parse_yaml(rule("p: 90, q: 90, hidden_q: 50"), "r.yaml"), "sync",
                                      SyncEnv{"", params, ctx.rank, 8, RandomKey(2)});
@@ -273,7 +273,7 @@ TEST(SampledRows, OverAServerRowsArePulledAndPushed) {
   std::mutex mutex;
   std::map<std::string, std::set<RowsOf>> chosen;
   make_group(2)->run([&](Communicator& comm) {
-    Context ctx = context_of(comm);
+    Context ctx = rank_context(comm);
     const std::vector<ParameterSpec> specs{
         {"softmax.weight", {40, 2}, {}, true}, {"w", {10, 2}, {}, false}, {"b", {4}, {}, false}};
     const auto store = comm.once<std::shared_ptr<ParameterStore>>([&] {

@@ -217,7 +217,7 @@ TEST(AllgatherDense, KeepsWhatItGatheredUntilTheUpdate) {
 TEST(Unique, GradientsInDoubleForChecks) {
   make_group(3)->run([](Communicator& comm) {
     for (const char* name : {"unique", "allgather", "allreduce", "allgather_dense"}) {
-      Context ctx = context_of(comm);
+      Context ctx = rank_context(comm);
       const auto s = strategy(str("name: ", name), ctx.rank, ctx.ranks, {{"t", {5, 2}, {}, true}});
       std::vector<Var> unit{Var(ctx.zeros({5, 2}, DType::f64), true, "t")};
       const std::vector<double> row{1.0 / 3, 2.0 / 3};
@@ -234,7 +234,7 @@ TEST(Unique, GradientsInDoubleForChecks) {
 // A parameter that is declared dense but has a row-sparse gradient, and a table whose gradient is dense.
 TEST(Allreduce, TakesGradientsAsTheyCome) {
   make_group(2)->run([](Communicator& comm) {
-    Context ctx = context_of(comm);
+    Context ctx = rank_context(comm);
     const auto s = strategy("name: allreduce", ctx.rank, 2, {{"d", {3, 2}, {}, false}, {"t", {3, 2}, {}, true}});
     const std::vector<float> ones(6, 1.0f);
     std::vector<Var> dense{Var(ctx.zeros({3, 2}), true, "d")}, table{Var(ctx.zeros({3, 2}), true, "t")};

@@ -6,6 +6,7 @@
 
 #include "backend/cuda.h"
 #include "comm/rank_device.h"
+#include "recipe/comm_config.h"
 
 namespace lmx::app::conformance {
 
@@ -26,17 +27,11 @@ uint64_t digest(const Values& values) {
 
 std::unique_ptr<CommGroup> virtual_group(int ranks, int per_node) {
   const Node config = parse_yaml(str("{name: virtual, ranks: ", ranks, ", ranks_per_node: ", per_node, "}"), "check");
-  return create<CommFactory>(Registry::instance().find(PluginKind::comm, config, "comm"), config, "comm",
-                             CommEnv{1, {}});
+  return make_comm_group(config, "comm", {1, {}});
 }
 
 Context context_of(Communicator& comm, Device device) {
-  Context ctx;
-  ctx.rank = comm.rank();
-  ctx.ranks = comm.size();
-  ctx.allocator = ctx.host = comm.allocator();
-  ctx.comm = &comm;
-  ctx.threads = comm.threads();
+  Context ctx = comm::rank_context(comm);
   comm::compute_with_ranks_on(ctx, device);
   return ctx;
 }
