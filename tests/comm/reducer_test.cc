@@ -9,6 +9,7 @@
 #include "lmx/codec.h"
 #include "lmx/random.h"
 #include "lmx/row_sync.h"
+#include "same_tensors.h"
 #include "sync/group.h"
 #include "test.h"
 #include "vector_of.h"
@@ -235,14 +236,6 @@ StateDict copied(const StateDict& state) {
   for (const auto& [key, t] : state) all[key] = t.clone(MemClass::other);
   return all;
 }
-void expect_same(const StateDict& a, const StateDict& b) {
-  ASSERT_EQ(a.size(), b.size());
-  for (const auto& [key, t] : a) {
-    ASSERT_TRUE(b.contains(key)) << key;
-    ASSERT_EQ(t.shape(), b.at(key).shape()) << key;
-    EXPECT_EQ(std::memcmp(t.raw(), b.at(key).raw(), static_cast<size_t>(t.bytes())), 0) << key;
-  }
-}
 
 // A skipped update leaves nothing in the residuals: neither its gradient nor, if that is infinite, the values that it
 // overwrote.
@@ -265,16 +258,16 @@ TEST(Reducer, AnUpdateThatIsLeftOutTakesItsGradientAlong) {
     for (const float first : {1.0f, INFINITY}) {
       step(3, 7, first);
       reducer.discard();
-      expect_same(reducer.state(), before);
+      lmx_test::expect_same(reducer.state(), before);
     }
     reducer.discard();  // twice
-    expect_same(reducer.state(), before);
+    lmx_test::expect_same(reducer.state(), before);
     step(4, 9, 1);
     reducer.commit();
     const StateDict after = copied(reducer.state());
     EXPECT_THAT(after.at("t.push.rows").values<int32_t>(), ElementsAre(1, 5, 9, 300));
     reducer.discard();  // too late to have an effect
-    expect_same(reducer.state(), after);
+    lmx_test::expect_same(reducer.state(), after);
   });
 }
 

@@ -4,6 +4,7 @@
 
 #include "app/run/run.h"
 #include "runfiles/checkpoint.h"
+#include "same_tensors.h"
 #include "train/run_folder.h"
 
 namespace lmx::app {
@@ -30,13 +31,6 @@ class OneBitAdamRuns : public RunFolderTest {
   }
   TrainState state_of(const std::string& dir, int64_t step) const {
     return load_checkpoint(str(path(dir), "/checkpoints/step-", step), Allocator::cpu());
-  }
-  static void expect_same(const StateDict& a, const StateDict& b) {
-    ASSERT_EQ(a.size(), b.size());
-    for (const auto& [name, t] : a) {
-      ASSERT_TRUE(b.contains(name)) << name;
-      EXPECT_EQ(std::memcmp(t.raw(), b.at(name).raw(), static_cast<size_t>(t.bytes())), 0) << name;
-    }
   }
   double loss_of(const std::string& dir) const { return records(dir, "train").back()["nll_nat"]; }
   std::string error(const std::string& keys, const Changes& changes) {
@@ -75,11 +69,11 @@ TEST_F(OneBitAdamRuns, ContinueFromCheckpoints) {
     run(part, 3, keys, {}, "", 3);
     run(part, 3, keys, {}, path(part));
     const TrainState want = state_of(whole, 6), got = state_of(part, 6);
-    expect_same(want.model, got.model);
+    lmx_test::expect_same(want.model, got.model);
     ASSERT_EQ(want.ranks.size(), 3u);
-    for (size_t r = 0; r < 3; ++r) expect_same(want.ranks[r], got.ranks[r]);
+    for (size_t r = 0; r < 3; ++r) lmx_test::expect_same(want.ranks[r], got.ranks[r]);
     EXPECT_EQ(loss_of(part), loss_of(whole));
-    expect_same(want.train, got.train);
+    lmx_test::expect_same(want.train, got.train);
     EXPECT_TRUE(want.train.contains("sync/all/@updates"));
     for (const int64_t ranks : {1, 2, 4}) {
       const std::string other = str(part, "_", ranks);

@@ -2,6 +2,7 @@
 #include <cstring>
 
 #include "runfiles/checkpoint.h"
+#include "same_tensors.h"
 #include "train/fixture.h"
 
 namespace lmx {
@@ -34,13 +35,7 @@ TEST_F(Safetensors, EveryTypeAndShapeComesBack) {
   in["f64 \"quoted\" é"] = Tensor::from<double>(Allocator::cpu(), {1, 1, 2}, std::vector<double>{0.1, 1e300});
   in["none"] = Tensor::empty(Allocator::cpu(), {0, 4}, DType::f32);
   save_safetensors(path("t"), in, {{"key", "value"}});
-  const StateDict out = load_safetensors(path("t"), Allocator::cpu());
-  ASSERT_EQ(out.size(), in.size());
-  for (const auto& [name, t] : in) {
-    EXPECT_EQ(out.at(name).shape(), t.shape()) << name;
-    EXPECT_EQ(out.at(name).dtype(), t.dtype()) << name;
-    EXPECT_EQ(std::memcmp(out.at(name).raw(), t.raw(), static_cast<size_t>(t.bytes())), 0) << name;
-  }
+  lmx_test::expect_same(in, load_safetensors(path("t"), Allocator::cpu()));
 }
 
 TEST_F(Safetensors, BytesAreTheFormats) {

@@ -4,6 +4,7 @@
 #include "app/run/run.h"
 #include "lmx/optim.h"
 #include "runfiles/checkpoint.h"
+#include "same_tensors.h"
 #include "train/run_folder.h"
 
 namespace lmx::app {
@@ -52,13 +53,7 @@ class ShardRuns : public RunFolderTest {
     return state.model;
   }
   void expect_same(const std::string& dir, const std::string& other, int64_t step = 6) const {
-    const StateDict a = state_of(dir, step), b = state_of(other, step);
-    ASSERT_EQ(a.size(), b.size()) << dir << " and " << other;
-    for (const auto& [name, t] : a) {
-      ASSERT_TRUE(b.contains(name)) << name;
-      ASSERT_EQ(t.shape(), b.at(name).shape()) << name;
-      ASSERT_EQ(std::memcmp(t.raw(), b.at(name).raw(), static_cast<size_t>(t.bytes())), 0) << dir << ": " << name;
-    }
+    lmx_test::expect_same(state_of(dir, step), state_of(other, step), dir + " and " + other);
     for (const char* value : {"nll_nat", "grad_norm", "skipped"})
       EXPECT_EQ(records(dir, "train").back()[value], records(other, "train").back()[value]) << dir;
   }
@@ -223,11 +218,9 @@ TEST_F(ShardRuns, ResidualsOfACodecContinue) {
   ASSERT_EQ(whole.ranks.size(), 3u);
   for (size_t r = 0; r < 3; ++r) {
     EXPECT_TRUE(whole.ranks[r].contains("all/embedding.weight.push"));
-    for (const auto& [name, t] : whole.ranks[r])
-      EXPECT_EQ(std::memcmp(t.raw(), part.ranks[r].at(name).raw(), static_cast<size_t>(t.bytes())), 0) << name;
+    lmx_test::expect_same(whole.ranks[r], part.ranks[r]);
   }
-  for (const auto& [name, t] : whole.model)
-    EXPECT_EQ(std::memcmp(t.raw(), part.model.at(name).raw(), static_cast<size_t>(t.bytes())), 0) << name;
+  lmx_test::expect_same(whole.model, part.model);
   run("other", 3, coded, {}, "", 3);
   run("other", 5, coded, {}, path("other"));
   EXPECT_NEAR(sum_of("other", "train", "nll_nat"), sum_of("whole", "train", "nll_nat"), 0.5);
