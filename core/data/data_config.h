@@ -86,8 +86,8 @@ struct TextConfig {
     f.field("test_files", test_files, "files of the test split; empty: lines of `files` are sampled");
     f.field(
         "field", field,
-        "the column of .csv files and the field of .jsonl or .ndjson files that contains the text; empty: such files "
-        "are read as text (for a corpus: its own field)");
+        "the column of .csv files and the field of .jsonl or .ndjson files that contains the text; such files need it "
+        "(a corpus has its own)");
     f.choice("preprocess", preprocess, {"none", "puri"},
              "puri (chars, bytes): removes tags, converts to ASCII, decodes HTML's references, writes single spaces, "
              "adds '\\n ' "

@@ -382,6 +382,13 @@ TEST(Completion, ScriptsAreOfTheirShells) {
                             "printf '%s\\n' \"${COMPREPLY[@]}\"";
   EXPECT_EQ(run_process({"/bin/bash", "-c", names}, {{"PATH", build_path("/bin:") + std::getenv("PATH")}}).out,
             "test\n");
+  // The user's own files, beside the shipped recipes.
+  const TempFolder folder;
+  folder.write("recurrent.yaml", "");
+  const std::string own = "cd " + folder.path("") + " && " + bash.out +
+                          "COMP_LINE='lmx run rec'; COMP_POINT=${#COMP_LINE}; _lmx; printf '%s\\n' \"${COMPREPLY[@]}\"";
+  EXPECT_THAT(run_process({"/bin/bash", "-c", own}, {{"PATH", build_path("/bin:") + std::getenv("PATH")}}).out,
+              Names("recipes/quickstart.yaml\n", "recurrent.yaml\n"));
   EXPECT_THAT(run_lmx({"completion", "zsh"}).out, testing::StartsWith("#compdef lmx\n"));
   EXPECT_EQ(run_lmx({"completion", "fish"}).code, 2);
 }

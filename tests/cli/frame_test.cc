@@ -20,10 +20,13 @@ void expect_usage_error(const Words& arguments, const NamesMatcher& facts) {
 }
 
 TEST(OutcomeMatchers, LookAtTheCodeAndAtTheirStream) {
-  const Outcome good{0, "one two", "three"}, failed{1, "", "three"}, refused{2, "one", "three"};
+  const Outcome good{0, "one two", "three"}, failed{1, "", "error: three"}, refused{2, "one", "error: three"},
+      twice{2, "", "error: three\nerror: three"}, never{1, "", "three"};
   EXPECT_THAT(good, AllOf(Succeeds(), Prints("one", "two"), Warns("three"), Prints(HasSubstr("one"), Not(IsEmpty()))));
   EXPECT_THAT(good, Not(testing::AnyOf(Prints("one", "three"), Prints(HasSubstr("one"), IsEmpty()), Warns("one"))));
   EXPECT_THAT(failed, AllOf(Fails("three"), Not(Succeeds()), Not(Warns("three")), Not(Refuses("three"))));
+  EXPECT_THAT(twice, Not(Refuses("three")));
+  EXPECT_THAT(never, Not(Fails("three")));
   EXPECT_THAT(refused, AllOf(Refuses("three"), Not(Refuses("one")), Not(Fails("three")), Not(Prints("one"))));
 }
 

@@ -44,9 +44,14 @@ testing::Matcher<const Outcome&> ended(int code, std::string Outcome::*stream, c
     return AllOf(has_code, testing::Field("stream", stream, AllOf(facts...)));
 }
 
+// One line of a text begins with "error: ".
+MATCHER(HasOneError, "has one error") {
+  return count_of("\n" + arg, "\nerror: ") == 1;
+}
+
 // Matchers for what a command does, such as EXPECT_THAT(run_lmx({"run", "x.yaml"}), Refuses("x.yaml:3:1", "'cells'")).
 // Succeeds(): exit code 0. Prints(), Warns(): the same, and stdout or stderr as `facts` say. Fails(): exit code 1, and
-// stderr. Refuses(): exit code 2, that of wrong input, and stderr.
+// stderr with one error. Refuses(): exit code 2, that of wrong input, and stderr with one error.
 inline testing::Matcher<const Outcome&> Succeeds() {
   return ended(0, &Outcome::out);
 }
@@ -60,11 +65,11 @@ auto Warns(const Facts&... facts) {
 }
 template <class... Facts>
 auto Fails(const Facts&... facts) {
-  return ended(1, &Outcome::err, facts...);
+  return AllOf(ended(1, &Outcome::err, facts...), testing::Field("err", &Outcome::err, HasOneError()));
 }
 template <class... Facts>
 auto Refuses(const Facts&... facts) {
-  return ended(2, &Outcome::err, facts...);
+  return AllOf(ended(2, &Outcome::err, facts...), testing::Field("err", &Outcome::err, HasOneError()));
 }
 
 // `environment` is added to the environment of this process.

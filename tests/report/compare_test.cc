@@ -74,6 +74,9 @@ TEST_F(Compare, AnotherSeed) {
     EXPECT_NE(field["a"], field["b"]);
     EXPECT_THAT(field["field"].get<std::string>(), Not(testing::AnyOf("step_s", "words_per_s", "comm_s", "lr")));
   }
+  ASSERT_GT(metrics["fields"].size(), 5U);
+  EXPECT_THAT(compare({path("a"), path("b")}).out,
+              HasSubstr("... " + std::to_string(metrics["fields"].size() - 5) + " more; --json lists all\n"));
   const Json& tensor = c["pairs"][0]["checkpoints"]["different"][0];
   EXPECT_EQ(c["pairs"][0]["checkpoints"]["step"], 10);
   EXPECT_EQ(tensor["tensor"], "embedding.weight");

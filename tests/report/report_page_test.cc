@@ -9,6 +9,8 @@ using ReportPage = ReportPageTest;
 TEST_F(ReportPage, IsOneFileBesideTheRun) {
   ASSERT_THAT(run("a", {"train.steps=30", "--ranks", "3", "batch.global=9", "batch.micro=0"}), Succeeds());
   ASSERT_THAT(report({path("a")}), Prints("report   " + path("a/report.html")));
+  ASSERT_THAT(report({path("a"), "--json", "--html", path("b.html")}), Succeeds());
+  EXPECT_EQ(read_file(path("b.html")), read_file(path("a/report.html")));
   const std::string page = read_file(folder_ / "a/report.html");
   EXPECT_THAT(page, AllOf(Not(HasSubstr("src=")), Not(HasSubstr("href=")), Not(HasSubstr("@import")),
                           Not(ContainsRegex("url\\([^#]")), Not(HasSubstr("fetch(")), Not(HasSubstr("{{"))));

@@ -44,6 +44,8 @@ TEST_F(Report, ARunWhoseProcessIsGoneIsKilled) {
   status["host"] = "another-machine";
   std::ofstream(file) << status;
   EXPECT_THAT(report("a").out, HasSubstr("state       running\n"));
+  fs::rename(path("a"), path("a\xFF"));  // JSON is UTF-8
+  EXPECT_EQ(Json::parse(report("a\xFF", {"--json"}).out)["state"], "running");
 }
 
 TEST_F(Report, MetricsOfTheRecipe) {

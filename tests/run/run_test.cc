@@ -81,6 +81,22 @@ TEST_F(RunCommand, ARecipesOwnLinesArePrintedWithTheirWords) {
   EXPECT_THAT(o, Refuses("provenance.next=echo", "a list of lines", "'echo'"));
 }
 
+// A run on characters proposes its report, unless the recipe does so itself.
+TEST_F(RunCommand, TheReportIsProposedOnce) {
+  std::string text;
+  for (int i = 0; i < 300; ++i) text += "line " + std::to_string(i * i) + "\n";
+  write("text.txt", text);
+  const std::string data = "data: {name: text, tokens: chars, files: [" + path("text.txt") + "], vocab_size: 12, ",
+                    chars = replaced(replaced(kTinyRecipe, "data: .*", data + "valid_fraction: 0.2}"), "loss: .*",
+                                     "loss: {name: full_softmax}");
+  for (const std::string& own : {std::string(), std::string("provenance: {next: [lmx report RUN]}\n")}) {
+    write("tiny.yaml", chars + own);
+    const Outcome o = run("a" + std::to_string(own.size()), {"train.steps=2"});
+    ASSERT_THAT(o, Succeeds());
+    EXPECT_EQ(count_of(o.out, "  lmx report "), 1U) << o.out;
+  }
+}
+
 // The shipped recipes' own lines are commands that work.
 TEST_F(RunCommand, ShippedRecipesProposeCommandsThatWork) {
   const auto with_lmx = environment_with_lmx();

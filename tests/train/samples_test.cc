@@ -1,27 +1,31 @@
 // Several samples of one prompt, drawn side by side: each is compared with a loop that reads its own whole text again
 // for each token, with forward() and a batch of one sequence.
+#include <csignal>
+#include <filesystem>
 #include <set>
 
 #include "app/inference/generate.h"
 #include "paths.h"
 #include "train/run_folder.h"
+#include "train/signals.h"
 
 namespace lmx::app {
 namespace {
 
 class Samples : public RunFolderTest, public testing::WithParamInterface<const char*> {
  protected:
-  void make_run(const std::string& model) {
+  void make_run(const std::string& model, const std::string& data = "") {
     Registry::instance().add_directory(lmx_test::build_path("/tests/plugins/own_kinds"));
     std::string text;
     for (int i = 0; i < 60; ++i) text += str("a film ", i * 7 % 23, " of ", i % 5, "\n");
     write_all(path("text.txt"), text);
-    save_new_run("run",
-                 str("data: {name: text, files: [", path("text.txt"), "], valid_fraction: 0.1, test_fraction: 0.2, ",
-                     "cache_dir: ", path("cache"), ", tokens: bytes}\nbatcher: {name: tbptt, sequence_length: 7}\n",
-                     "batch: {global: 2}\nmodel: {", model, "}\nloss: {name: full_softmax}\n",
-                     "optimizer: {name: sgd, lr: 0.1}\ntrain: {steps: 1}\nthreads: 1\n"),
-                 1);
+    save_new_run(
+        "run",
+        str("data: {name: text, files: [", path("text.txt"), "], valid_fraction: 0.1, test_fraction: 0.2, ",
+            "cache_dir: ", path("cache"), ", tokens: bytes", data, "}\nbatcher: {name: tbptt, sequence_length: 7}\n",
+            "batch: {global: 2}\nmodel: {", model, "}\nloss: {name: full_softmax}\n",
+            "optimizer: {name: sgd, lr: 0.1}\ntrain: {steps: 1}\nthreads: 1\n"),
+        1);
     options_.prompt = "a film of";
     options_.tokens = 12;
     options_.temperature = 0.7;
@@ -91,6 +95,49 @@ TEST_F(Samples, HoldTheUnitInEachText) {
   const std::vector<std::string> want{replayed(0), replayed(1), replayed(2)};
   EXPECT_EQ(drawn(3), want);
   for (size_t k = 0; k < 3; ++k) EXPECT_NE(want[k], without[k]) << k;
+}
+
+// A model with a state reads a prompt in pieces of 512 tokens.
+TEST_F(Samples, LongPromptsAreReadToTheirEnd) {
+  make_run("name: mlstm, embedding: 8, cells: 12, init: {kind: normal, scale: 0.7}");
+  options_.tokens = 2;
+  for (const size_t size : {510, 511, 512, 1500}) {  // and the line end before it
+    options_.prompt.resize(size);
+    for (size_t i = 0; i < size; ++i) options_.prompt[i] = static_cast<char>('a' + i * i % 23);
+    EXPECT_EQ(drawn(2), (std::vector{replayed(0), replayed(1)})) << size;
+  }
+}
+
+// The fault of the model: a signal arrives while it reads.
+TEST_F(Samples, ASignalInThePromptEndsTheTextThere) {
+  make_run("name: test_model, window: 2, fault: 11");
+  options_.prompt.resize(1500, 'a');
+  {
+    const SignalGuard guard;
+    EXPECT_EQ(drawn(1)[0], options_.prompt);
+    EXPECT_EQ(SignalGuard::received(), SIGINT);
+  }
+  const SignalGuard forgets_the_signal;
+}
+
+// What a run proposes fits its positions: </s> before a text is one token, and "\n " of puri are two.
+TEST_F(Samples, ProposedOptionsFitTheModel) {
+  const auto options = [&](const std::string& model, const std::string& data = "") {
+    std::filesystem::remove_all(path("run"));
+    make_run(model, data);
+    options_.prompt = "";
+    const std::string text = options_for_text(recipe_of_run(path("run")), load_vocabulary(path("run")));
+    options_.tokens = std::stol(text.substr(text.rfind(' ')));
+    EXPECT_EQ(drawn(1).size(), 1U) << text;
+    ++options_.tokens;
+    return text;
+  };
+  const std::string limited = "name: gpt, layers: 1, d: 8, heads: 2, positions: learned, context: 20";
+  EXPECT_EQ(options(limited), "--tokens 20");
+  EXPECT_THROW(drawn(1), UserError);
+  EXPECT_EQ(options(limited, ", preprocess: puri"), "--tokens 19");
+  EXPECT_THROW(drawn(1), UserError);
+  EXPECT_EQ(options("name: gpt, layers: 1, d: 8, heads: 2, context: 20"), "--tokens 40");
 }
 
 TEST_F(Samples, AreRefusedWhereTheyWouldBeEqualOrTooMany) {

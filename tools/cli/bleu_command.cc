@@ -227,6 +227,8 @@ void run(Command command, BleuFlags o) {
   if (!computes("bleu"))
     refuse_given(command, {"--tokenize", "--smooth", "--smooth-value", "--effective-order"}, "without --metric bleu");
   if (!computes("multi-bleu")) refuse_given(command, {"--split-compounds"}, "without --metric multi-bleu");
+  if (o.metrics == std::vector<std::string>{"ter"})
+    refuse_given(command, {"--lower-case"}, "by --metric ter, which compares lower case by default");
   if (!computes("ter")) refuse_given(command, {"--ter-case-sensitive"}, "without --metric ter");
   if (std::count(o.references.begin(), o.references.end(), "-") + (o.hypothesis == "-") + (o.baseline == "-") > 1)
     throw UserError("[bleu] only one of REF, --hypothesis and --baseline can be standard input");

@@ -94,6 +94,9 @@ void evaluate(Command command, EvalFlags o) {
   o.directories.load();
   if (kind_of(recipe_of_run(o.run, o.eval.device).data) != Kind::parallel)
     refuse_given(command, {"--beam", "--length-penalty", "--no-bleu"}, "for a run that does not translate");
+  if (o.eval.split == "train")
+    refuse_given(command, {"--beam", "--length-penalty", "--no-bleu"}, "with --split train, which is not translated");
+  if (o.no_bleu) refuse_given(command, {"--beam", "--length-penalty"}, "with --no-bleu");
   const EvalResult r = evaluate_run(o.run, o.eval);
   if (o.json) return print_json(to_json(o, r));
   std::cout << "checkpoint " << checkpoint_of(o, r) << std::endl;

@@ -182,8 +182,10 @@ void add_report(Command app) {
                   "the file of the page, which needs no network: report.html in the given folder, or in the current "
                   "one if several are given")
       .output_file();
-  command.add_flag("--json", o->json, "one JSON object of a run or of a sweep, no page");
-  command.add_option("--format WORD", o->format, "of a sweep: its table alone, for a paper or a program")
+  command.add_flag("--json", o->json, "one JSON object of a run or of a sweep, and a page only with --html");
+  command
+      .add_option("--format WORD", o->format,
+                  "of a sweep: its table, for a paper or a program, and a page only with --html")
       .one_of({"markdown", "latex", "csv"})
       .excludes("--json");
   command

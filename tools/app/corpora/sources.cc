@@ -65,7 +65,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kNameField = "the option --field, or data.field of a recipe, names the field that holds the text";
+constexpr const char* kNameField = "data.field (`--field` of lmx new and lmx eval) names the field that holds the text";
 
 bool has_end(std::string_view name, std::initializer_list<const char*> ends) {
   for (const std::string_view packed : {".gz", ".zst"})
@@ -146,13 +146,13 @@ Format format_of(const std::string& name) {
   return has_end(name, {".jsonl", ".ndjson"}) ? Format::jsonl : Format::lines;
 }
 
-void check_field(const std::vector<SourceFile>& files, const std::string& field) {
+void check_field(const std::vector<SourceFile>& files, const std::string& field, const std::string& place) {
   const auto records = [](const SourceFile& file) { return format_of(file.path) != Format::lines; };
   const auto found = std::find_if(files.begin(), files.end(), records);
   if (field.empty() && found != files.end())
     throw UserError(str("[data] ", found->path, " is a file of records: ", kNameField));
   if (!field.empty() && found == files.end())
-    throw UserError(str("[data] the field '", field, "' is of .csv, .jsonl or .ndjson files; none is among the ",
+    throw UserError(str(place, "field '", field, "' is of .csv, .jsonl or .ndjson files; none is among the ",
                         plural(files.size(), "file")));
 }
 

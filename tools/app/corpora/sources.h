@@ -45,8 +45,9 @@ std::vector<std::string> find_paths(const std::string& pattern, bool fields);
 std::vector<SourceFile> find_sources(const std::vector<std::string>& patterns, Split split,
                                      const std::string& field = "");
 
-// UserError: `field` is not given, and one of the files has records; or it is given, and none has.
-void check_field(const std::vector<SourceFile>& files, const std::string& field);
+// UserError: `field` is not given, and one of the files has records; or it is given, and none has. `place` begins that
+// message.
+void check_field(const std::vector<SourceFile>& files, const std::string& field, const std::string& place);
 
 // Reads every file once and sets `hash`.
 void hash_sources(std::vector<SourceFile>& files);

@@ -152,6 +152,7 @@ std::string torch_type(const ExportSource& source) {
 void save_weights(const ExportSource& source, NewFolder& folder, StateDict tensors) {
   const DType type = type_of(source.options).type;
   for (auto& [name, tensor] : tensors) {
+    folder.end_after_signal();
     const auto values = tensor.values<float>();
     const float most = type == DType::f16 ? kLargestF16 : type == DType::bf16 ? kLargestBf16 : INFINITY;
     if (std::any_of(values.begin(), values.end(), [&](float x) { return std::abs(x) > most; }))

@@ -167,11 +167,13 @@ Node recipe_of(const Source& source, const Tokenizer& tokenizer, const std::stri
   return recipe;
 }
 
-StateDict read_parameters(const Source& source, const std::vector<ParameterSpec>& specs) {
+StateDict read_parameters(const Source& source, const std::vector<ParameterSpec>& specs, const NewFolder& folder) {
   Weights weights(source.directory, *source.layout);
   StateDict parameters;
-  for (const Place& place : places_of(*source.layout, specs))
+  for (const Place& place : places_of(*source.layout, specs)) {
+    folder.end_after_signal();
     parameters.emplace(place.parameter, join(place, weights.take(place)));
+  }
   weights.check_rest(*source.layout, parameters.at("embedding.weight"));
   return parameters;
 }
@@ -200,7 +202,7 @@ ImportReport import_huggingface(const std::string& directory, const std::string&
   const CheckedRecipe recipe = check_recipe(recipe_of(source, tokenizer, output), "imported");
   const Network network = make_network(recipe.given, source.words, &vocabulary);
   TrainState state;
-  state.model = read_parameters(source, network.specs);
+  state.model = read_parameters(source, network.specs, folder);
   state.numbers["step"] = "0";
   put_mark(state.numbers, mark_of(vocabulary));
   folder.write("config.yaml", std::string_view(to_yaml(recipe.full)));
@@ -208,6 +210,7 @@ ImportReport import_huggingface(const std::string& directory, const std::string&
   if (tokenizer) save_text_codecs({nullptr, tokenizer}, folder.draft());
   carry(directory, folder.draft());
   write_status(folder.draft(), "done", 0, "imported from " + directory);
+  folder.end_after_signal();
   save_checkpoint(folder.draft(), 0, state);
   ImportReport report{source.layout->name, tokenizer ? tokenizer->file_name() : "", 0, source.words};
   for (const auto& [name, value] : state.model) report.parameters += value.numel();

@@ -208,7 +208,6 @@ using Ids = std::vector<int32_t>;  // of a line: the token before it, then its t
 
 constexpr int64_t kBatchesPerWindow = 64;
 constexpr int64_t kBatchTokens = 1 << 15;  // tokens per forward pass
-constexpr int64_t kPiece = 512;            // steps that a recurrent model reads at a time
 
 int64_t targets_of(const Ids& line) {
   return std::max<int64_t>(0, std::ssize(line) - 1);
@@ -249,7 +248,7 @@ class LineScorer {
     const auto rows = static_cast<int64_t>(numbers.size());
     const int64_t longest = targets_of(lines[numbers.back()]);
     ModelState state = run_.network.model->initial_state(run_.ctx, rows);
-    const int64_t piece = state.empty() ? longest : kPiece;
+    const int64_t piece = state.empty() ? longest : kStatePiece;
     for (int64_t begin = 0; begin < longest; begin += piece) {
       const int64_t steps = std::min(piece, longest - begin);
       const auto nats = run_.ctx.read<float>(nats_of(batch_of(lines, numbers, begin, steps), state));

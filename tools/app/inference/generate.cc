@@ -100,13 +100,13 @@ class Reader {
  private:
   // False: the model takes the whole texts each time.
   bool continues() const { return text_ || !state_.empty(); }
-  // After a signal the last tokens may be left out.
+  // After a signal a model with a state may leave out the last tokens.
   Tensor read_prompt(std::span<const int32_t> ids, size_t rows) {
     Tensor next;
     if (text_) {
       next = logits(text_->read(run_.ctx, ids, 1));
     } else {
-      const size_t piece = !held_.empty() ? 1 : continues() ? kPiece : ids.size();
+      const size_t piece = !held_.empty() ? 1 : continues() ? kStatePiece : ids.size();
       for (size_t at = 0; at < ids.size() && (at == 0 || SignalGuard::received() == 0); at += piece) {
         const auto part = ids.subspan(at, std::min(piece, ids.size() - at));
         next = held_.empty() ? read_part(part, 1) : read_held(part);
@@ -132,7 +132,6 @@ class Reader {
       last.push_back(end - 1);
     return logits(copy_rows(run_.ctx, features, last));
   }
-  static constexpr size_t kPiece = 512;  // tokens of a prompt that a model with a state reads at a time
   SavedRun& run_;
   const GenerateOptions& options_;
   ModelState state_;
@@ -230,9 +229,9 @@ std::string options_for_text(const Recipe& recipe, const Vocabulary& vocabulary)
   const TextRules rules = text_rules(recipe.data);
   const bool begins =
       rules.rules.unit != Unit::subword || (rules.document_token != DocumentToken::none && vocabulary.eos() >= 0);
-  constexpr int64_t kShort = 40, kPrompt = 3;  // tokens; at most so many are in "The"
-  return begins ? str("--tokens ", std::min(kShort, longest_of(recipe.model)))
-                : str("--prompt The --tokens ", std::clamp(longest_of(recipe.model) - kPrompt, int64_t{1}, kShort));
+  const int64_t before = !begins ? 4 : rules.puri ? 2 : 1;  // tokens; "The" has at most four
+  const int64_t tokens = std::clamp(longest_of(recipe.model) - before + 1, int64_t{1}, int64_t{40});
+  return str(begins ? "" : "--prompt The ", "--tokens ", tokens);
 }
 
 namespace {

@@ -236,7 +236,7 @@ TokenArray read_text(RunText& text, const Recipe& recipe, const std::vector<std:
                      const std::string& field) {
   constexpr size_t kChunkBytes = 1 << 20;
   std::vector<SourceFile> files = find_sources(patterns, Split::test, field);
-  check_field(files, field);
+  check_field(files, field, "[eval] the ");
   if (kind_of(recipe.data) == Kind::text && text.unit() == Unit::subword)
     set_documents(files, text_config(recipe.data));
   ChunkReader reader(files, kChunkBytes, "reading the text:");

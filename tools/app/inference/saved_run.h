@@ -29,6 +29,8 @@ struct SavedRun {
   int64_t longest;  // tokens of the longest sequence that the model reads
 };
 
+inline constexpr int64_t kStatePiece = 512;  // steps of a text that a model with a state reads at a time
+
 // Returns the number of tokens of the longest sequence that the model reads.
 int64_t longest_of(const Node& model);
 

@@ -290,7 +290,7 @@ TextSources find_text(const TextConfig& config, const std::string& place) {
     auto files = find_sources(patterns[s], s == 0 ? Split::drawn : static_cast<Split>(s), field);
     sources.files.insert(sources.files.end(), files.begin(), files.end());
   }
-  check_field(sources.files, field);
+  check_field(sources.files, field, place);
   if (config.tokens == "subwords") set_documents(sources.files, config);
   return sources;
 }

@@ -43,7 +43,7 @@ std::string similar_recipe(const fs::path& given, const fs::path& shipped) {
 std::string recipe_file(const std::string& given) {
   const auto shipped = shipped_folder("recipes");
   std::error_code error;
-  if (given.find('=') != std::string::npos && !fs::exists(given, error))
+  if (given.substr(0, given.find('/')).find('=') != std::string::npos && !fs::exists(given, error))
     throw UserError(str(given, " is an override of a recipe; the recipe, a YAML file, comes before it"));
   if (!shipped || fs::exists(given, error)) return given;
   const bool in_recipes = given.starts_with(kRecipes);

@@ -109,7 +109,7 @@ Vocabulary load_vocabulary(const std::string& directory);  // UserError: it is m
 // A folder that a command fills with files.
 
 // The folder has a temporary name until finish(), so that unfinished files never appear under its name. After a signal,
-// the next file ends the process, which removes the folder.
+// the next file or call of end_after_signal() ends the process, which removes the folder.
 class NewFolder {
  public:
   // `command` begins messages: "export". UserError: `target` is a file, or not empty.
@@ -117,7 +117,8 @@ class NewFolder {
   ~NewFolder();
   NewFolder(const NewFolder&) = delete;
   const std::string& draft() const { return draft_; }  // its present path
-  // Path of a file to write. EndProcess: a signal has arrived.
+  void end_after_signal() const;                       // EndProcess: a signal has arrived
+  // Path of a file to write. EndProcess as above.
   std::string path(const std::string& name);
   void write(const std::string& name, std::string_view text);
   void write(const std::string& name, const nlohmann::ordered_json& json);
@@ -125,8 +126,6 @@ class NewFolder {
   std::vector<std::string> finish();  // returns the names of the files that path(), write() and copy() have named
 
  private:
-  void end_after_signal() const;
-
   SignalGuard guard_;
   std::string command_, target_, draft_;
   std::vector<std::string> names_;

@@ -226,12 +226,12 @@ std::set<std::string> machine_names(const GivenWords& given) {
   return names;
 }
 
-// Returns the names of the shipped recipes if no folder of the user hides them. A file may be given instead.
+// Returns the names of the shipped recipes. A file may be given instead.
 std::set<std::string> recipe_names() {
   std::set<std::string> names{kFiles};
   std::error_code none;
   const auto shipped = shipped_folder("recipes");
-  if (!shipped || fs::exists("recipes", none)) return names;
+  if (!shipped) return names;
   for (const auto& entry : fs::directory_iterator(*shipped, none))
     if (entry.path().extension() == ".yaml") names.insert("recipes/" + entry.path().filename().string());
   return names;
@@ -356,7 +356,7 @@ void add_command(Command app, const std::string& place, std::string& page) {
 
 constexpr const char* kBash = R"(# Completion of lmx for bash:  source <(lmx completion bash)
 _lmx() {
-  local line="${COMP_LINE:0:COMP_POINT}" words=() word="" quote="" opened candidate c i
+  local line="${COMP_LINE:0:COMP_POINT}" words=() word="" quote="" files="" opened candidate c i
   for ((i = 0; i < ${#line}; ++i)); do
     c="${line:i:1}"
     if [[ $quote && $c == "$quote" ]]; then
@@ -381,11 +381,15 @@ _lmx() {
   while IFS= read -r candidate; do
     if [[ $candidate == :files ]]; then
       compopt -o default -o filenames 2>/dev/null
+      files=1
     elif [[ $candidate == "$word"* ]]; then
       COMPREPLY+=("${candidate#"$before"}")
       [[ $candidate == *[=./] ]] && compopt -o nospace 2>/dev/null
     fi
   done < <("${words[0]}" __complete "${words[@]:1}" 2>/dev/null)
+  # Bash itself lists files only if there is no other candidate.
+  [[ $files && ${#COMPREPLY[@]} -gt 0 ]] || return 0
+  while IFS= read -r candidate; do COMPREPLY+=("${candidate#"$before"}"); done < <(compgen -f -- "$word")
 }
 complete -F _lmx lmx
 )";
