@@ -186,14 +186,17 @@ TEST_F(RestartsTest, ARunThatRefusesFewerRanksKeepsTheirNumber) {
 }
 
 TEST_F(RestartsTest, AFailureThatComesBackEndsTheRun) {
-  EXPECT_THAT(crashing({"--restarts", "9"}), Fails(Names("restart 1 of 9", "restart 2 of 9", "2 restarts in a row",
+  // One error for each start.
+  EXPECT_THAT(crashing({"--restarts", "9"}), ended(1, &Outcome::err,
+                                                   Names("restart 1 of 9", "restart 2 of 9", "2 restarts in a row",
                                                          "step 0", "test_batcher", "--resume " + path("a")),
                                                    Not(HasSubstr("restart 3"))));
   EXPECT_EQ(json_of("a", "status.json")["state"], "failed");
 }
 
 TEST_F(RestartsTest, TheNumberOfRestartsIsALimit) {
-  EXPECT_THAT(crashing({"--restarts", "1"}), Fails("restart 1 of 1", "failed again after 1 restart", "test_batcher"));
+  EXPECT_THAT(crashing({"--restarts", "1"}),
+              ended(1, &Outcome::err, "restart 1 of 1", "failed again after 1 restart", "test_batcher"));
   EXPECT_EQ(json_of("a", "provenance.json")["starts"].size(), 2u);
 }
 
