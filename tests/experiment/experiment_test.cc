@@ -98,6 +98,15 @@ class Experiment : public RunTest {
   }
 };
 
+TEST_F(Experiment, AFolderOfSomethingElseIsRefused) {
+  write("full/notes.txt", "mine");
+  EXPECT_THAT(experiment("full"), Refuses("--out " + path("full"), "it holds notes.txt"));
+  ASSERT_THAT(run("run", {"train.steps=2"}), Succeeds());
+  EXPECT_THAT(experiment("run"), Refuses("--out " + path("run"), "is not empty"));
+  ASSERT_THAT(lmx({"sweep", path("tiny.yaml"), "seed=1,2", "train.steps=2", "--out", path("sweep")}), Succeeds());
+  EXPECT_THAT(experiment("sweep"), Refuses("contains a sweep"));
+}
+
 TEST_F(Experiment, MeasuresAndJudges) {
   const Outcome o = experiment("out");
   ASSERT_THAT(o, Succeeds());

@@ -72,6 +72,9 @@ TEST_F(Preflight, IsOnWhereItCanHelp) {
   EXPECT_THAT(line({"train.preflight=true"}), Names("yes, because train.preflight is true"));
   EXPECT_THAT(line({"train.preflight=false", "memory.budget=0.0002"}), Names("no, because train.preflight is false"));
   // The run decides as the dry run does; a resumed run does not.
+  const Outcome dry = run("dry", {"memory.budget=0.00001", "--dry-run"});
+  EXPECT_EQ(dry.code, 2);
+  EXPECT_THAT(dry.out, HasSubstr("more than memory.budget, 10 kB\n"));
   expect_run("small", {"memory.budget=0.0004", "--until", "10"});
   EXPECT_THAT(log("small"), HasSubstr("preflight: step 1 (4 sequences of 6 words a pass) took "));
   expect_run("usual", {"--until", "10"});

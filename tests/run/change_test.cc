@@ -101,6 +101,8 @@ TEST_F(Change, Mistakes) {
   refused(with("optimizer.lrr=1"), {"optimizer.lrr", "'lr'"});
   refused(with("optimizer.lr"), {"KEY=VALUE"});
   refused(with("optimizer.lr=0.5"), {"20 steps in all", "train.steps"});
+  EXPECT_THAT(run("a", {"--resume", path("a"), "train.steps=19", "train.eval_every=10"}),
+              Refuses("[resume] the run has 19 steps in all, and it has made 20"));
   refused({"--change", "optimizer.lr=0.5"}, {"--resume DIR"});
 }
 

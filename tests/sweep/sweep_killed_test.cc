@@ -117,6 +117,21 @@ TEST_F(KilledSweep, SignalsEndItAfterCheckpoints) {
   EXPECT_GT(interrupted, 0);
 }
 
+// No configuration is stopped while a point is missing in the comparison, so the best one is not lost.
+TEST_F(KilledSweep, HalvingWaitsForAPointThatIsKilled) {
+  const Words more{"train.steps=600", "train.eval_every=100", "checkpoint.every=20", "optimizer.lr=0.0001,0.001,0.01",
+                   "--halving",       "eta=3,min=200"};
+  ASSERT_THAT(sweep("whole", more), Succeeds());
+  const pid_t child = start(sweep_words("killed", more));
+  ASSERT_TRUE(wait_for_checkpoint(child, "killed/points/" + ids("whole")[2], 40));
+  for (const pid_t trainer : trainers("killed")) kill(trainer, SIGKILL);
+  ASSERT_EQ(wait_for(child), 0);
+  EXPECT_GE(count_ends("killed", "preempted"), 1U);
+  EXPECT_EQ(read_file(folder_ / "killed/journal.jsonl").find("\"rung\""), std::string::npos);
+  EXPECT_THAT(resume("killed").err, Not(HasSubstr("preempted")));
+  EXPECT_EQ(read_file(folder_ / "killed/table.csv"), read_file(folder_ / "whole/table.csv"));
+}
+
 TEST_F(KilledSweep, HalvingGoesOnWhereItWas) {
   const Words more{"train.steps=60", "optimizer.lr=0.0001,0.001,0.01,0.1", "--halving", "eta=2,min=10"};
   ASSERT_THAT(sweep("whole", more), Succeeds());

@@ -120,7 +120,7 @@ TEST_F(Samples, ASignalInThePromptEndsTheTextThere) {
   const SignalGuard forgets_the_signal;
 }
 
-// What a run proposes fits its positions: </s> before a text is one token, and "\n " of puri are two.
+// The proposed options fit the positions of the model: </s> before a text is one token, and "\n " of puri are two.
 TEST_F(Samples, ProposedOptionsFitTheModel) {
   const auto options = [&](const std::string& model, const std::string& data = "") {
     std::filesystem::remove_all(path("run"));

@@ -263,7 +263,9 @@ void finish(const Plan& plan, const Journal& journal, const Folder& folder, cons
     log_warn(str("[sweep] no run has recorded '", plan.request.metric.text(), "'; ", again,
                  " --metric KEY evaluates the sweep by another number"));
   if (preempted > 0)
-    log_info(str(preempted, preempted == 1 ? " point was" : " points were", " preempted; ", again, " continues them"));
+    log_info(str(
+        preempted, preempted == 1 ? " point was" : " points were", " preempted; ", again, " continues them",
+        count([](const State& s) { return s.outcome == Outcome::paused; }) > 0 ? ", and halving waits for them" : ""));
   if (failed > 0) log_info(str(plural(failed, "point"), " failed; ", again, " --retry ", attempts, " tries again"));
   if (!result.failed.empty()) throw RunError("[sweep] ended by --fail-fast: " + result.failed);
 }

@@ -55,7 +55,7 @@ void ProcessGroup::run(const std::function<void(Communicator&)>& body) {
   failed_ = true;  // until the end of this function is reached
   std::optional<Deadline> start(std::in_place, in_turn(start_s()), settings_.name,
                                 str("rank ", launch_.rank, " of ", launch_.world, " has waited ", start_s(),
-                                    " s for other ranks to start (comm.lag_s)"),
+                                    " s for other ranks to start (comm.lag_s, at least comm.timeout_s)"),
                                 WaitNote{config_.timeout_s, [this] { return transport_->absent(); }});
   ignore_broken_pipes();
   // mpirun ends all ranks if one has failed, and reports that one.

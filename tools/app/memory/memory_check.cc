@@ -130,6 +130,12 @@ std::string MemoryCheck::there_text() const {
   return str(who, bytes_text(there.bytes));
 }
 
+std::string over_budget(const Recipe& r, const MemoryCheck& check) {
+  const double budget = r.memory.budget * 1e9;
+  if (budget <= 0 || static_cast<double>(check.machine) <= budget) return "";
+  return str(bytes_text(check.machine), ", more than memory.budget, ", bytes_text(std::llround(budget)));
+}
+
 std::string MemoryCheck::missing() const {
   if (there.bytes == 0 || machine <= there.bytes) return {};
   const std::string who = here > 1    ? str(" for ", here, on_device ? " ranks on it" : " ranks on this machine")
@@ -167,11 +173,9 @@ MemoryCheck check_memory(const Recipe& r, const Outline& o, int per_node) {
 }
 
 void judge(const Recipe& r, const MemoryCheck& check, bool warns) {
-  const double budget = r.memory.budget * 1e9;
-  if (budget > 0 && static_cast<double>(check.machine) > budget)
-    throw UserError(str("[memory] the estimate is ", bytes_text(check.machine), ", more than memory.budget, ",
-                        bytes_text(std::llround(budget)), ". The largest items: ", check.largest(), ". ",
-                        kMemoryRemedy));
+  if (const std::string over = over_budget(r, check); !over.empty())
+    throw UserError(
+        str("[memory] the estimate is ", over, ". The largest items: ", check.largest(), ". ", kMemoryRemedy));
   if (const std::string missing = check.missing(); warns && !missing.empty())
     log_warn(str("[memory] the estimate is ", missing, ". The largest items: ", check.largest(), ". ", kMemoryRemedy,
                  ". memory.budget=N (GB) makes this an error"));

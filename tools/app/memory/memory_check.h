@@ -46,6 +46,8 @@ struct MemoryCheck {
   // The classes that take most, largest first: "activations 300 GB, parameters 40 GB".
   std::string largest() const;
 };
+// "748 kB, more than memory.budget, 100 kB"; "" if the recipe has no budget, or the estimate is not above it.
+std::string over_budget(const Recipe& recipe, const MemoryCheck& check);
 
 // The components of a recipe without its data, for estimates with several batches. UserError: a component refuses the
 // recipe, for example a batcher that accepts only its own text.

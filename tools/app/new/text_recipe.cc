@@ -210,7 +210,8 @@ std::string model_section(const Reading& r, const ModelChoice& c) {
                       r.words()      ? "two parameters for each word"
                       : r.subwords() ? "two parameters for each subword"
                                      : "one parameter for each character",
-                      " of the text and trains in the given time. A larger one learns more from more text."));
+                      " of the text and trains in the given time, or the smallest one if none has. A larger one learns "
+                      "more from more text."));
   text += str("model: {embedding: ", c.size.embedding, ", cells: ", c.size.cells);
   if (c.size.projection > 0) text += str(", projection: ", c.size.projection);
   text += c.passes >= 5 && c.size.cells >= 128 ? ", dropout: 0.2}   # dropout, because the text is read many times\n"

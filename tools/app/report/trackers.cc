@@ -63,6 +63,16 @@ TrackedRun tracked_run(const Report& run) {
   return out;
 }
 
+namespace {
+
+void make_folder(const fs::path& path) {
+  std::error_code error;
+  fs::create_directories(path, error);
+  if (error) throw RunError(str("[report] cannot create ", path.string(), ": ", error.message()));
+}
+
+}  // namespace
+
 // A file store of MLflow: a file for each metric, parameter and tag. Its meta.yaml files are JSON, which is YAML too.
 
 namespace {
@@ -70,8 +80,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 void write(const fs::path& path, const std::string& text) {
-  std::error_code error;
-  fs::create_directories(path.parent_path(), error);  // write_file() reports a failure
+  make_folder(path.parent_path());
   write_file(path.string(), text);
 }
 
@@ -142,9 +151,8 @@ std::string write_mlflow(const Report& report, const std::string& folder) {
   const TrackedRun run = tracked_run(report);
   const std::string experiment = experiment_of(folder, run), id = run.key.substr(0, 32);
   const fs::path path = fs::path(folder) / experiment / id;
-  std::error_code error;
   for (const char* part : {"artifacts", "metrics", "params", "tags"})  // MLflow ignores a run without these folders
-    fs::create_directories(path / part, error);
+    make_folder(path / part);
   std::map<std::string, std::string> metrics;
   for (const auto& [step, moment] : run.steps)
     for (const auto& [name, value] : moment.values)
@@ -281,8 +289,7 @@ std::string write_wandb(const Report& report, const std::string& folder) {
   char time[16];
   std::strftime(time, sizeof time, "%Y%m%d_%H%M%S", &utc);
   const fs::path path = fs::path(folder) / str("offline-run-", time, "-", id);
-  std::error_code error;
-  fs::create_directories(path / "files", error);  // write_file() reports a failure
+  make_folder(path / "files");
   // ":W&B", a magic number, version 0.
   write_file((path / str("run-", id, ".wandb")).string(),
              leveldb_log(std::string(":W&B\xE1\xBE\0", 7), records_of(report, run, id)));

@@ -206,13 +206,14 @@ DryRun dry_run(const Node& composed, const std::string& name, DatasetChecks& che
   for (const std::string& line : warnings_of(r, network, sync, ranks, planner->outline().batch))
     text += str("warning: ", line, "\n");
   text += memory.device_line + preflight_line(r, memory);
+  const std::string over = fitted.too_much.empty() ? over_budget(r, memory) : fitted.too_much;
   DryRun result{std::move(text),
                 count_text(total),
                 bytes_text(memory.rank.total()),
                 total,
                 memory.rank.total(),
                 missing_data(r, network, shares, checks.of(r.data)),
-                fitted.too_much.empty() ? memory.missing() : fitted.too_much,
+                over.empty() ? memory.missing() : over,
                 memory.missing_device};
   result.text += machines_text(r, memory);
   result.text += memory.missing_device.empty() ? "" : str("device: not available: ", memory.missing_device, "\n");

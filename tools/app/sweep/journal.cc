@@ -331,7 +331,7 @@ int64_t rung_step(const Plan& plan, const Journal& journal) {
   std::map<size_t, bool> open;
   int64_t longest = 0;
   for (size_t p = 0; p < plan.points.size(); ++p) {
-    if (journal.state(p).ended()) continue;
+    if (journal.state(p).ended() && journal.state(p).outcome != Outcome::preempted) continue;
     open[plan.points[p].configuration] = true;
     longest = std::max(longest, plan.points[p].steps);
   }

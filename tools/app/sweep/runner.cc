@@ -49,7 +49,7 @@ class PointRunner final : public jobs::Runner {
       queue();
       drive();
       result_.signal = jobs::SignalNote::received();
-      if (interrupted() || until == 0) return result_;
+      if (interrupted() || until == 0 || waits_for_preempted()) return result_;
       check_rung();
       const std::vector<size_t> stopped = losers(plan_, journal_.states());
       journal_.rung(until, stopped);
@@ -73,6 +73,12 @@ class PointRunner final : public jobs::Runner {
     }
     for (size_t p = 0; p < plan_.points.size(); ++p)
       if (state(p).outcome == Outcome::preempted) preempted_before_.insert(p);
+  }
+
+  // A rung compares all points. One that was ended from outside reaches it when the sweep is resumed.
+  bool waits_for_preempted() const {
+    const std::vector<State>& all = journal_.states();
+    return std::any_of(all.begin(), all.end(), [](const State& s) { return s.outcome == Outcome::preempted; });
   }
 
   // Throws if no point has a value: then halving would stop arbitrary points.

@@ -14,6 +14,7 @@
 #include "app/records/records.h"
 #include "app/report/chart.h"
 #include "app/run/dry_run.h"
+#include "app/sweep/store.h"
 #include "base/output_file.h"
 #include "base/text.h"
 #include "cli/commands.h"
@@ -172,6 +173,18 @@ void write_results(const Results& r, const Finished& finished) {
   log_info(str("results: ", out, "/{", written, "}"));
 }
 
+// UserError: the folder holds something else than the results of an experiment.
+void check_out(const std::string& out) {
+  if (sweep::holds_sweep(out)) throw UserError(str("[experiment] --out ", out, " contains a sweep"));
+  std::error_code error;
+  for (const char* own : {"cells", "journal.jsonl", "results.json"})
+    if (std::filesystem::exists(out + "/" + own, error)) return;
+  for (const auto& entry : std::filesystem::directory_iterator(out, error)) {
+    const std::string name = entry.path().filename().string();
+    if (name != ".lock") throw UserError(str("[experiment] --out ", out, " is not empty: it holds ", name));
+  }
+}
+
 // Ends with kOutsideCode if a cell is outside its tolerance, a claim is refuted, or nothing could be judged.
 void check(const Results& r) {
   const std::vector<std::string> lines = outside(r);
@@ -205,6 +218,7 @@ void run(const ExperimentFlags& o) {
   }
   const bool slurm = o.choice.launcher == "slurm";
   if (slurm) jobs::slurm::require();
+  check_out(p.out);
   const jobs::DirectoryLock lock(p.out);
   Finished finished(p.cells, p.out);
   const Ending ending = run_cells(p.experiment, p.cells, finished, wanted,
