@@ -82,8 +82,10 @@ TEST_F(PluginFailures, ARankThatCrashesFirstWaitsForTheStatus) {
   const std::string line(64, '.');
   while (::write(pipe, line.data(), line.size()) > 0) {
   }
-  const pid_t child = start({build_path("/bin/lmx"), "run", path("plugin.yaml"), "--resume", path("a"), "--ranks", "2",
-                             "--plugin-dir", kFaulty, "model.fault=5"});
+  Words command{"/usr/bin/env"};
+  for (const auto& [name, value] : crashes_unhandled({})) command.push_back(name + "=" + value);
+  const pid_t child = start(joined(command, {build_path("/bin/lmx"), "run", path("plugin.yaml"), "--resume", path("a"),
+                                             "--ranks", "2", "--plugin-dir", kFaulty, "model.fault=5"}));
   EXPECT_TRUE(wait_until(child, [&] { return std::filesystem::exists(path("a/provenance.json")); }));
   std::this_thread::sleep_for(std::chrono::milliseconds(300));  // the other rank would crash in this time
   char text[kPipeBytes];
