@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-#include "process/run_fixture.h"
+#include "experiment/results.h"
 
 namespace lmx_test {
 namespace {
@@ -74,18 +74,6 @@ class Planned : public RunTest {
     const Outcome o = experiment("show", {"--json"});
     EXPECT_THAT(o, Succeeds());
     return o.code == 0 ? Json::parse(o.out) : Json{{"cells", Json::array()}, {"verdicts", Json::array()}};
-  }
-  static Json cell(const Json& results, const std::string& id) {
-    for (const Json& c : results["cells"])
-      if (c["id"] == id) return c;
-    ADD_FAILURE() << "no cell " << id;
-    return {};
-  }
-  static Json verdict(const Json& results, const std::string& claim) {
-    for (const Json& v : results["verdicts"])
-      if (v["claim"].get<std::string>().starts_with(claim)) return v;
-    ADD_FAILURE() << "no claim " << claim;
-    return {{"verdict", ""}};
   }
   // Replaces one passage of the file; the command must then be refused with these words.
   void refused(const std::string& from, const std::string& to, const Words& parts) const {

@@ -4,7 +4,7 @@
 #include <functional>
 
 #include "base/files.h"
-#include "process/run_fixture.h"
+#include "experiment/results.h"
 #include "process/terminal_process.h"
 
 namespace lmx_test {
@@ -70,18 +70,6 @@ class Experiment : public RunTest {
     return run_process(words(out, more), environment());
   }
   Json results(const std::string& out) const { return Json::parse(read_file(folder_ / out / "results.json")); }
-  static Json verdict(const Json& results, const std::string& claim) {
-    for (const Json& v : results["verdicts"])
-      if (v["claim"].get<std::string>().starts_with(claim)) return v;
-    ADD_FAILURE() << "no claim " << claim << " in " << results["verdicts"];
-    return {{"verdict", ""}, {"measured", ""}};
-  }
-  Json cell(const Json& results, const std::string& id) const {
-    for (const Json& c : results["cells"])
-      if (c["id"] == id) return c;
-    ADD_FAILURE() << "no cell " << id;
-    return {};
-  }
 
   // Replaces one passage of the experiment; the result must be an error.
   void refused(const std::string& from, const std::string& to, const Words& parts) {
