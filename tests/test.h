@@ -32,7 +32,10 @@ class NamesMatcher {
  public:
   using is_gtest_matcher = void;
 
-  explicit NamesMatcher(std::vector<std::string> facts) : facts_(std::move(facts)) {}
+  // An empty fact would always hold, so it is refused.
+  explicit NamesMatcher(std::vector<std::string> facts) : facts_(std::move(facts)) {
+    for (const std::string& fact : facts_) EXPECT_NE(fact, "") << "an empty fact holds for every text";
+  }
 
   bool MatchAndExplain(const std::string& text, std::ostream* explanation) const {
     bool all = true;
@@ -51,13 +54,11 @@ class NamesMatcher {
   std::vector<std::string> facts_;
 };
 
-// The text contains each of these facts, in any order. An empty fact would always hold, so it is refused.
+// The text contains each of these facts, in any order.
 template <typename... Facts>
 NamesMatcher Names(const Facts&... facts) {
   static_assert(sizeof...(Facts) > 0, "name at least one fact");
-  std::vector<std::string> all = {std::string(facts)...};
-  for (const std::string& fact : all) EXPECT_NE(fact, "") << "an empty fact holds for every text";
-  return NamesMatcher(std::move(all));
+  return NamesMatcher({std::string(facts)...});
 }
 
 // The text of the error of this type that `call` throws, or "no error". Errors of other types are not caught.

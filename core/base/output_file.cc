@@ -179,6 +179,12 @@ void write_lines(OutputFile& out, const std::function<void()>& body) {
   out.close();
 }
 
+void make_folder(const std::string& path, const std::string& prefix) {
+  std::error_code error;
+  fs::create_directories(path, error);
+  if (error) throw RunError(str(prefix, "cannot create ", path, ": ", error.message()));
+}
+
 void sync_directory(const std::string& path) {
   const int descriptor = open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (descriptor < 0) throw RunError(str("[data] cannot open ", path, ": ", std::strerror(errno)));

@@ -62,6 +62,9 @@ struct Temporary {
 Temporary make_temporary(const std::string& target, const std::function<void(const std::string&)>& remove,
                          const std::function<int(const std::string&)>& create);
 
+// Creates a folder, and those above it, if there is none. RunError: `prefix`, such as "[sweep] ", and the reason.
+void make_folder(const std::string& path, const std::string& prefix);
+
 // Writes the entries of a directory to the disk. RunError.
 void sync_directory(const std::string& path);
 

@@ -1,4 +1,4 @@
-// What is in the results.json of an experiment.
+// Reads cells and verdicts from the results.json of an experiment.
 #pragma once
 
 #include "process/run_fixture.h"

@@ -44,9 +44,9 @@ testing::Matcher<const Outcome&> ended(int code, std::string Outcome::*stream, c
     return AllOf(has_code, testing::Field("stream", stream, AllOf(facts...)));
 }
 
-// One line of a text begins with "error: ".
+// A text has one error, at the beginning of a line.
 MATCHER(HasOneError, "has one error") {
-  return count_of("\n" + arg, "\nerror: ") == 1;
+  return count_of("\n" + arg, "\nerror: ") == 1 && count_of(arg, "error: ") == 1;
 }
 
 // Matchers for what a command does, such as EXPECT_THAT(run_lmx({"run", "x.yaml"}), Refuses("x.yaml:3:1", "'cells'")).

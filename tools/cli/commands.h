@@ -3,6 +3,7 @@
 // errors, and throws ExitCode to end with another exit code than 0.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -69,6 +70,11 @@ void set_examples(Command command, const std::vector<std::pair<std::string, std:
 // UserError: one of these options was given, such as "--unit is not used without --heatmap". `where` is the end of this
 // sentence.
 void refuse_given(Command command, const std::vector<std::string>& options, const std::string& where);
+
+// UserError: the folder that --out names holds something else than a lock, and files that the command may have left.
+// `own` returns true for the names of these.
+void refuse_other_files(const std::string& command, const std::string& out,
+                        const std::function<bool(const std::string& name)>& own);
 
 // `--device NAME` of a command that computes with a saved run's model.
 void add_device(Command command, std::string& device);

@@ -1,4 +1,5 @@
 // lmx eval
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <iostream>
@@ -82,20 +83,23 @@ void print_words(const std::string& split, const WordEval& w) {
 }
 
 void evaluate(Command command, EvalFlags o) {
+  const std::vector<std::string> of_translation{"--beam", "--length-penalty", "--no-bleu"};
   if (o.eval.text.empty()) {
     refuse_given(command, {"--field"}, "without --text");
   } else {
-    refuse_given(command, {"--split", "--shards", "--seed", "--beam", "--length-penalty", "--no-bleu"}, "with --text");
+    refuse_given(command, {"--split", "--shards", "--seed"}, "with --text");
+    refuse_given(command, of_translation, "with --text");
     o.eval.split = "text";
   }
   if (o.eval.shards == 0) refuse_given(command, {"--seed"}, "without --shards");
   read_length_penalty(o.penalty, o.eval.search);
   o.eval.translate = !o.no_bleu;
   o.directories.load();
-  if (kind_of(recipe_of_run(o.run, o.eval.device).data) != Kind::parallel)
-    refuse_given(command, {"--beam", "--length-penalty", "--no-bleu"}, "for a run that does not translate");
-  if (o.eval.split == "train")
-    refuse_given(command, {"--beam", "--length-penalty", "--no-bleu"}, "with --split train, which is not translated");
+  const auto given = [&](const std::string& name) { return command.count(name) > 0; };
+  if (std::any_of(of_translation.begin(), of_translation.end(), given) &&
+      kind_of(recipe_of_run(o.run, o.eval.device).data) != Kind::parallel)
+    refuse_given(command, of_translation, "for a run that does not translate");
+  if (o.eval.split == "train") refuse_given(command, of_translation, "with --split train, which is not translated");
   if (o.no_bleu) refuse_given(command, {"--beam", "--length-penalty"}, "with --no-bleu");
   const EvalResult r = evaluate_run(o.run, o.eval);
   if (o.json) return print_json(to_json(o, r));

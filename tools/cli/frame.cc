@@ -179,6 +179,16 @@ void refuse_given(Command command, const std::vector<std::string>& options, cons
     if (command.count(name) > 0) throw UserError(str("[", command.name(), "] ", name, " is not used ", where));
 }
 
+void refuse_other_files(const std::string& command, const std::string& out,
+                        const std::function<bool(const std::string& name)>& own) {
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(out, error)) {
+    const std::string name = entry.path().filename().string();
+    if (name != ".lock" && !own(name))
+      throw UserError(str("[", command, "] --out ", out, " is not empty: it holds ", name));
+  }
+}
+
 void add_device(Command command, std::string& device) {
   command.add_option(
       "--device NAME", device,

@@ -68,6 +68,14 @@ std::string write_page(const ReportFlags& o, const std::vector<Report>& runs, co
   return path;
 }
 
+// Writes the page. A program that reads JSON or a table gets it only with --html, and no line about it.
+void add_page(const ReportFlags& o, const std::vector<Report>& runs, const report::SweepView* sweep) {
+  const bool prints = !o.json && o.format.empty();
+  if (!prints && o.html.empty()) return;
+  const std::string path = write_page(o, runs, sweep);
+  if (prints) std::cout << "\nreport   " << path << "\n";
+}
+
 bool is_sweep(const ReportFlags& o) {
   return o.runs.size() == 1 && sweep::holds_sweep(o.runs[0]);
 }
@@ -82,11 +90,8 @@ void report_sweep(const ReportFlags& o) {
   if (o.format == "latex") std::cout << sweep::latex(sweep.summary);
   if (o.format == "csv") std::cout << sweep::csv(sweep.summary);
   if (o.json) print_json(sweep::json(sweep.summary, o.runs[0]));
-  const bool prints = !o.json && o.format.empty();
-  if (prints) std::cout << sweep::text(sweep.summary);
-  if (!prints && o.html.empty()) return;
-  const std::string path = write_page(o, sweep.runs, &sweep.view);
-  if (prints) std::cout << "\nreport   " << path << "\n";
+  if (!o.json && o.format.empty()) std::cout << sweep::text(sweep.summary);
+  add_page(o, sweep.runs, &sweep.view);
 }
 
 // Writes the runs below `mlruns` or `wandb` of the current folder, where these programs look for them.
@@ -110,15 +115,14 @@ void report(const ReportFlags& o) {
   if (!o.charts.empty()) write_charts(runs[0], o.charts);
   if (o.json) {
     report::print_json(runs[0]);
-    if (!o.html.empty()) write_page(o, runs, nullptr);
-    return;
+    return add_page(o, runs, nullptr);
   }
   if (runs.size() > 1) report::print_comparison(runs);
   for (size_t i = 0; i < runs.size() && o.runs.size() == runs.size(); ++i) {
     if (runs.size() > 1) std::cout << "\n";
     report::print_text(runs[i]);
   }
-  std::cout << "\nreport   " << write_page(o, runs, nullptr) << "\n";
+  add_page(o, runs, nullptr);
 }
 
 // Returns whether a process trains in one of the folders.

@@ -209,12 +209,8 @@ Folder enter_directory(const Plan& plan, const Folder& folder, bool retries) {
 void check_out(const std::string& out) {
   if (holds_sweep(out))
     throw UserError(str("[sweep] ", out, " contains a sweep already; --resume ", out, " continues it"));
-  std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator(out, error)) {
-    const std::string name = entry.path().filename().string();
-    if (name != ".lock" && name != "points" && !name.starts_with("sweep.json"))
-      throw UserError(str("[sweep] --out ", out, " is not empty: it holds ", name));
-  }
+  refuse_other_files("sweep", out,
+                     [](const std::string& name) { return name == "points" || name.starts_with("sweep.json"); });
 }
 
 Plan new_plan(const SweepFlags& o) {

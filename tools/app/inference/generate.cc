@@ -112,6 +112,7 @@ class Reader {
         next = held_.empty() ? read_part(part, 1) : read_held(part);
       }
     }
+    if (rows == 1) return next;
     const std::vector<int64_t> first(rows, 0);
     if (text_) text_->select(run_.ctx, first);
     for (auto& [name, tensor] : state_) tensor = copy_rows(run_.ctx, tensor, first);
@@ -127,6 +128,7 @@ class Reader {
   }
   Tensor read_part(std::span<const int32_t> ids, int64_t rows) {
     const Tensor features = run_.network.forward(run_.ctx, run_.params, batch_of(ids, rows, run_.ctx), state_).value();
+    if (features.dim(0) == rows) return logits(features);
     std::vector<int64_t> last;
     for (int64_t end = features.dim(0) / rows; end <= features.dim(0); end += features.dim(0) / rows)
       last.push_back(end - 1);
@@ -170,10 +172,11 @@ class Progress {
   bool shown_ = false;
 };
 
-// The random numbers of a sample: the same however many samples there are.
-RandomKey key_of(const GenerateOptions& options, size_t sample) {
-  const RandomKey first = RandomKey(static_cast<uint64_t>(options.seed)).fold("generate");
-  return sample == 0 ? first : first.fold(sample);
+// The random numbers of each sample: the same however many samples there are.
+std::vector<RandomKey> keys_of(const GenerateOptions& options) {
+  std::vector<RandomKey> keys{RandomKey(static_cast<uint64_t>(options.seed)).fold("generate")};
+  for (int64_t k = 1; k < options.samples; ++k) keys.push_back(keys[0].fold(static_cast<uint64_t>(k)));
+  return keys;
 }
 
 // Draws the tokens that follow `prompt`. Returns the ids of the texts.
@@ -181,6 +184,7 @@ std::vector<std::vector<int32_t>> draw_texts(SavedRun& run, const GenerateOption
                                              const std::vector<int32_t>& prompt,
                                              const std::function<void(int64_t, const std::vector<int32_t>&)>& drawn) {
   std::vector<std::vector<int32_t>> texts(static_cast<size_t>(options.samples), prompt);
+  const std::vector<RandomKey> keys = keys_of(options);
   Reader reader(run, options);
   for (int64_t i = 0; i < options.tokens && SignalGuard::received() == 0; ++i) {
     drawn(i, texts[0]);
@@ -188,7 +192,7 @@ std::vector<std::vector<int32_t>> draw_texts(SavedRun& run, const GenerateOption
     if (SignalGuard::received() != 0) break;
     const size_t words = logits.get().size() / texts.size();
     for (size_t t = 0; t < texts.size(); ++t) {
-      const double uniform = key_of(options, t).uniform(static_cast<uint64_t>(i));
+      const double uniform = keys[t].uniform(static_cast<uint64_t>(i));
       texts[t].push_back(draw_token(logits.get().subspan(t * words, words), unknown, options, uniform));
     }
   }

@@ -25,8 +25,9 @@ struct SavedRun {
   ParameterStore params;   // the EMA parameters if the run keeps them
   int64_t step = -1;       // -1: only a file of parameters was loaded
   std::string checkpoint;  // its folder or file
+  int64_t longest;         // tokens of the longest sequence that the model reads
+
   std::string origin() const { return step < 0 ? checkpoint : "step " + std::to_string(step); }  // for people
-  int64_t longest;  // tokens of the longest sequence that the model reads
 };
 
 inline constexpr int64_t kStatePiece = 512;  // steps of a text that a model with a state reads at a time

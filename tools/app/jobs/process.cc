@@ -18,6 +18,7 @@
 #include <utility>
 
 #include "app/records/records.h"
+#include "base/output_file.h"
 #include "lmx/error.h"
 #include "lmx/launch.h"
 
@@ -101,9 +102,7 @@ struct Image {
 constexpr const char* kLockFile = "/.lock";
 
 std::string made(const std::string& directory) {
-  std::error_code error;
-  std::filesystem::create_directories(directory, error);
-  if (error) throw RunError(str("[jobs] cannot create ", directory, ": ", error.message()));
+  make_folder(directory, "[jobs] ");
   return directory;
 }
 

@@ -63,16 +63,6 @@ TrackedRun tracked_run(const Report& run) {
   return out;
 }
 
-namespace {
-
-void make_folder(const fs::path& path) {
-  std::error_code error;
-  fs::create_directories(path, error);
-  if (error) throw RunError(str("[report] cannot create ", path.string(), ": ", error.message()));
-}
-
-}  // namespace
-
 // A file store of MLflow: a file for each metric, parameter and tag. Its meta.yaml files are JSON, which is YAML too.
 
 namespace {
@@ -80,7 +70,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 void write(const fs::path& path, const std::string& text) {
-  make_folder(path.parent_path());
+  make_folder(path.parent_path().string(), "[report] ");
   write_file(path.string(), text);
 }
 
@@ -152,7 +142,7 @@ std::string write_mlflow(const Report& report, const std::string& folder) {
   const std::string experiment = experiment_of(folder, run), id = run.key.substr(0, 32);
   const fs::path path = fs::path(folder) / experiment / id;
   for (const char* part : {"artifacts", "metrics", "params", "tags"})  // MLflow ignores a run without these folders
-    make_folder(path / part);
+    make_folder((path / part).string(), "[report] ");
   std::map<std::string, std::string> metrics;
   for (const auto& [step, moment] : run.steps)
     for (const auto& [name, value] : moment.values)
@@ -289,7 +279,7 @@ std::string write_wandb(const Report& report, const std::string& folder) {
   char time[16];
   std::strftime(time, sizeof time, "%Y%m%d_%H%M%S", &utc);
   const fs::path path = fs::path(folder) / str("offline-run-", time, "-", id);
-  make_folder(path / "files");
+  make_folder((path / "files").string(), "[report] ");
   // ":W&B", a magic number, version 0.
   write_file((path / str("run-", id, ".wandb")).string(),
              leveldb_log(std::string(":W&B\xE1\xBE\0", 7), records_of(report, run, id)));

@@ -127,8 +127,9 @@ void check_ranks_keep_nothing(const TrainState& state, const std::vector<KeyDiff
 
 void check_steps_left(const Session& s, const Resumed& resumed) {
   const int64_t all = s.shared->total_steps;
-  if (resumed.at.step < all + resumed.changes.empty()) return;
-  throw UserError(str("[resume] ", resumed.changes.empty() ? "" : "with these changes ", "the run has ", all,
+  const bool changed = !resumed.changes.empty();
+  if (changed ? resumed.at.step < all : resumed.at.step <= all) return;
+  throw UserError(str("[resume] ", changed ? "with these changes " : "", "the run has ", all,
                       " steps in all, and it has made ", resumed.at.step,
                       "; give more train.steps or train.epochs as well"));
 }

@@ -27,18 +27,24 @@ namespace {
 
 constexpr std::string_view kRecipes = "recipes/";
 
-// "recipes/NAME.yaml" of the shipped recipe whose name is most similar to `given`, with or without folder and ending;
-// "" if none is similar.
-std::string similar_recipe(const fs::path& given, const fs::path& shipped) {
+// The shipped recipe whose name is most similar to `given`, with or without folder and ending; "" if none is similar.
+std::string similar_recipe(const fs::path& given) {
   std::vector<std::string> names;
-  std::error_code error;
-  for (const auto& entry : fs::directory_iterator(shipped, error))
-    if (entry.is_regular_file(error)) names.push_back(entry.path().stem().string());
+  for (const std::string& recipe : shipped_recipes()) names.push_back(fs::path(recipe).stem().string());
   const std::string near = nearest(given.stem().string(), names);
   return near.empty() ? "" : str(kRecipes, near, ".yaml");
 }
 
 }  // namespace
+
+std::vector<std::string> shipped_recipes() {
+  std::vector<std::string> names;
+  std::error_code error;
+  if (const auto shipped = shipped_folder("recipes"))
+    for (const auto& entry : fs::directory_iterator(*shipped, error))
+      if (entry.is_regular_file(error)) names.push_back(str(kRecipes, entry.path().filename().string()));
+  return names;
+}
 
 std::string recipe_file(const std::string& given) {
   const auto shipped = shipped_folder("recipes");
@@ -52,7 +58,7 @@ std::string recipe_file(const std::string& given) {
       return file.string();
   // A folder that exists may have a file of a similar name, which the error of a missing file states.
   const bool own_folder = in_recipes ? fs::exists("recipes", error) : given.find('/') != std::string::npos;
-  const std::string near = own_folder ? "" : similar_recipe(given, *shipped);
+  const std::string near = own_folder ? "" : similar_recipe(given);
   if (near.empty()) return given;
   throw UserError(str("there is no recipe ", given, " (did you mean '", near, "'?)"));
 }

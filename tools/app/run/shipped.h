@@ -14,6 +14,9 @@ namespace lmx::app {
 // prefix that it is installed in. nullopt: lmx was installed without it.
 std::optional<std::filesystem::path> shipped_folder(const std::string& name);
 
+// The names of the recipes that lmx ships: "recipes/quickstart.yaml".
+std::vector<std::string> shipped_recipes();
+
 // The file of a recipe: `given`, or if there is no such file, the shipped recipe of this name. UserError: there is
 // neither, and a shipped recipe has a similar name, or `given` is an override.
 std::string recipe_file(const std::string& given);

@@ -72,12 +72,6 @@ Axis read_axis(const Json& json) {
   return axis;
 }
 
-void make_folder(const std::string& path) {
-  std::error_code error;
-  fs::create_directories(path, error);
-  if (error) throw RunError(str("[sweep] cannot create ", path, ": ", error.message()));
-}
-
 void check_axes(const Plan& plan) {
   if (!plan.has_seeds()) return;
   std::vector<std::string> seeds;
@@ -145,7 +139,7 @@ std::string without_prefix(const std::string& message) {
 }  // namespace
 
 void write_plan(const Plan& plan, const Folder& folder) {
-  make_folder(folder.path + "/points");
+  make_folder(folder.path + "/points", "[sweep] ");
   Json json{{"format", kFormat}, {"name", plan.name}};
   if (!plan.directory.empty()) json["directory"] = plan.directory;
   json["request"] = request_json(plan.request);
@@ -184,7 +178,7 @@ bool holds_sweep(const std::string& directory) {
 
 std::string make_sweep_directory(const std::string& name) {
   const std::string parent = "runs/sweeps/" + name, base = parent + "/" + local_time("%Y-%m-%d_%H%M%S");
-  make_folder(parent);
+  make_folder(parent, "[sweep] ");
   std::error_code error;
   std::string path = base;
   for (int suffix = 2; !fs::create_directory(path, error); ++suffix) {

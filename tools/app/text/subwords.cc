@@ -311,12 +311,6 @@ std::shared_ptr<const TextCodec> make_codec(LineSettings settings, std::shared_p
 
 namespace {
 
-void make_folder(const std::string& directory) {
-  std::error_code error;
-  std::filesystem::create_directories(directory, error);
-  if (error) throw RunError(str("[data] cannot create ", directory, ": ", error.message()));
-}
-
 void require_file(const std::string& directory, const std::string& name, const char* kind) {
   const std::string path = str(directory, "/", name);
   std::error_code error;
@@ -348,7 +342,7 @@ void require_hash(const std::string& content, const std::string& hash, const std
 }
 
 void save_tokenizer(const SubwordTokenizer& tokenizer, const std::string& directory) {
-  make_folder(directory);
+  make_folder(directory, "[data] ");
   write_file(str(directory, "/", tokenizer.file_name()), tokenizer.file());
   const Json json = {{"format", 1},
                      {"tokenizer", tokenizer.file_name()},
@@ -365,7 +359,7 @@ void save_text_codecs(const TextCodecs& codecs, const std::string& directory) {
   const auto* source = dynamic_cast<const SubwordCodec*>(codecs.source.get());
   const auto* target = dynamic_cast<const SubwordCodec*>(codecs.target.get());
   LMX_CHECK(source && target && source->subwords().bytes() == target->subwords().bytes(), "codecs of two models");
-  make_folder(directory);
+  make_folder(directory, "[data] ");
   const std::string& model = source->subwords().bytes();
   write_file(directory + "/" + kSubwordFile, model);
   const Json json = {{"format", 1},

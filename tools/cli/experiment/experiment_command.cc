@@ -179,10 +179,7 @@ void check_out(const std::string& out) {
   std::error_code error;
   for (const char* own : {"cells", "journal.jsonl", "results.json"})
     if (std::filesystem::exists(out + "/" + own, error)) return;
-  for (const auto& entry : std::filesystem::directory_iterator(out, error)) {
-    const std::string name = entry.path().filename().string();
-    if (name != ".lock") throw UserError(str("[experiment] --out ", out, " is not empty: it holds ", name));
-  }
+  refuse_other_files("experiment", out, [](const std::string&) { return false; });
 }
 
 // Ends with kOutsideCode if a cell is outside its tolerance, a claim is refuted, or nothing could be judged.

@@ -226,17 +226,6 @@ std::set<std::string> machine_names(const GivenWords& given) {
   return names;
 }
 
-// Returns the names of the shipped recipes. A file may be given instead.
-std::set<std::string> recipe_names() {
-  std::set<std::string> names{kFiles};
-  std::error_code none;
-  const auto shipped = shipped_folder("recipes");
-  if (!shipped) return names;
-  for (const auto& entry : fs::directory_iterator(*shipped, none))
-    if (entry.path().extension() == ".yaml") names.insert("recipes/" + entry.path().filename().string());
-  return names;
-}
-
 // Puts the other items of a list before each value: "bleu,ch" becomes "bleu,chrf".
 std::set<std::string> behind_items(const std::set<std::string>& values, const std::string& items) {
   std::set<std::string> lists;
@@ -252,7 +241,12 @@ std::set<std::string> values(const Option& option, const std::string& place, con
     const size_t comma = option.is_list() ? begun.rfind(',') : std::string::npos;
     return comma == std::string::npos ? words : behind_items(words, begun.substr(0, comma + 1));
   }
-  if (name == "RECIPE") return recipe_names();
+  if (name == "RECIPE") {  // a file may be given instead
+    const std::vector<std::string> recipes = shipped_recipes();
+    std::set<std::string> names(recipes.begin(), recipes.end());
+    names.insert(kFiles);
+    return names;
+  }
   if (name == "--device") return device_names();
   if (name == "--checkpoint") return checkpoint_names(given);
   if (name == "--machine") return machine_names(given);
