@@ -12,6 +12,14 @@ namespace lmx::config {
 // "recipes/x.yaml:12:3: model.cells: ", or "override 'model.cells=abc': " if the override already names the path.
 std::string at(const Mark& mark, std::string_view path = {});
 
+// A map of a recipe, and its path.
+struct Place {
+  const Node& map;
+  std::string path;
+  // The beginning of a message about a key: its place if the map has it, else that of the map, and the map's path.
+  std::string operator()(std::string_view key = {}) const;
+};
+
 // The place that a message about the key of `node` names.
 const Mark& key_place(const Node& node);
 

@@ -127,6 +127,11 @@ std::string at(const Mark& mark, std::string_view path) {
   return text;
 }
 
+std::string Place::operator()(std::string_view key) const {
+  const Node* value = key.empty() ? nullptr : map.find(key);
+  return at((value ? *value : map).mark, path);
+}
+
 const Mark& key_place(const Node& node) {
   return node.key_mark.file.empty() ? node.mark : node.key_mark;
 }

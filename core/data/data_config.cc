@@ -33,17 +33,18 @@ size_t find_part(const Mix& mix, const std::string& name, const Mark& mark, cons
 
 void check_part(const MixPart& part) {
   const PartConfig& c = part.config;
-  const std::string at = config::at(part.mark, part.path);
+  const config::Place place{part.node, part.path};
   const bool two = !c.source_files.empty() || !c.target_files.empty();
   if (!c.corpus.empty() + two + !c.files.empty() != 1)
-    throw UserError(at + "a part needs one of: `corpus`, `source_files` and `target_files`, TSV `files`");
+    throw UserError(place() + "a part needs one of: `corpus`, `source_files` and `target_files`, TSV `files`");
   if (c.source_files.empty() != c.target_files.empty())
-    throw UserError(at + (c.source_files.empty() ? "source_files is missing beside target_files"
-                                                 : "target_files is missing beside source_files"));
+    throw UserError(c.source_files.empty() ? place("target_files") + "source_files is missing beside target_files"
+                                           : place("source_files") + "target_files is missing beside source_files");
   if (c.tsv_columns.size() != 2)
-    throw UserError(str(at, "tsv_columns names ", c.tsv_columns.size(), " columns; two are needed"));
+    throw UserError(str(place("tsv_columns"), "tsv_columns names ", c.tsv_columns.size(), " columns; two are needed"));
   if (c.max_ratio > 0 && c.max_ratio < 1)
-    throw UserError(str(at, "max_ratio ", c.max_ratio, " would drop every pair; it is longer / shorter, at least 1"));
+    throw UserError(str(place("max_ratio"), "max_ratio ", c.max_ratio,
+                        " would drop every pair; it is longer / shorter, at least 1"));
 }
 
 void read_ratio(const Node& ratio, Mix& mix) {
@@ -71,7 +72,7 @@ int64_t Mix::draws(size_t part, int64_t defining_pairs) const {
 Mix read_mix(const Node& data) {
   Mix mix;
   const Node *parts = data.find("parts"), *ratio = data.find("ratio"), *epoch_of = data.find("epoch_of");
-  mix.parts.push_back({kMainPart, "data", data.mark, 1, {}});
+  mix.parts.push_back({kMainPart, "data", data, 1, {}});
   if (given(parts)) {
     if (parts->kind != Node::Kind::map)
       throw UserError(config::at(parts->mark, "data.parts") +
@@ -80,7 +81,7 @@ Mix read_mix(const Node& data) {
       const std::string path = config::join_path("data.parts", name);
       if (name == kMainPart)
         throw UserError(config::at(node.mark, path) + "main is the text that data itself names; choose another name");
-      mix.parts.push_back({name, path, node.mark, 1, read_config<PartConfig>(node, path)});
+      mix.parts.push_back({name, path, node, 1, read_config<PartConfig>(node, path)});
       check_part(mix.parts.back());
     }
   }
@@ -170,7 +171,13 @@ TextConfig text_config(const Node& data) {
   return config;
 }
 SyntheticConfig synthetic_config(const Node& data) {
-  return read_config<SyntheticConfig>(data, "data");
+  const auto config = read_config<SyntheticConfig>(data, "data");
+  const int64_t words = config.vocab_size - 2;
+  for (const auto& [key, value] : {std::pair{"branching", config.branching}, {"classes", config.classes}})
+    if (value > words)
+      throw UserError(str(config::Place{data, "data"}(key), key, " ", value,
+                          " must not exceed the source's words (data.vocab_size - 2 = ", words, ")"));
+  return config;
 }
 
 TokensConfig tokens_config(const Node& data) {

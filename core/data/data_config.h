@@ -43,7 +43,7 @@ struct PartConfig {
 
 struct MixPart {
   std::string name, path;  // "data.parts.crawl"
-  Mark mark;
+  Node node;
   double ratio = 1;
   PartConfig config;  // empty for the main text
 };

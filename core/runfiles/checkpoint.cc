@@ -134,8 +134,8 @@ void guarded(const std::string& run_dir, int64_t step, const std::string& writte
   const auto failed = [&](const std::string& why) {
     std::error_code error;
     fs::remove_all(written, error);
-    return RunError(str("[checkpoint] ", run_dir, "/checkpoints/step-", step,
-                        " was not written, earlier checkpoints are intact: ", why));
+    const char* others = list_checkpoints(run_dir).empty() ? "" : ", earlier checkpoints are intact";
+    return RunError(str("[checkpoint] ", run_dir, "/checkpoints/step-", step, " was not written", others, ": ", why));
   };
   try {
     write();

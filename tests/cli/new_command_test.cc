@@ -132,7 +132,9 @@ TEST_F(NewCommand, LittleTextBecomesASmallModelAndTooLittleIsAnError) {
 
 TEST_F(NewCommand, BytesAndAnotherTimeAreAsAsked) {
   write("book.txt", sentences(3'000));
-  ASSERT_THAT(make("bytes --text book.txt --tokens bytes"), Succeeds());
+  write("latin.txt", sentences(3'000) + "caf\xe9\n");
+  EXPECT_THAT(make("chars --text latin.txt --tokens chars"), Refuses("UTF-8"));
+  ASSERT_THAT(make("bytes --text latin.txt --tokens bytes"), Succeeds());
   EXPECT_THAT(recipe("bytes"), AllOf(HasSubstr("tokens: bytes"), Not(HasSubstr("vocab_size"))));
   EXPECT_THAT(shell("lmx run bytes/bytes.yaml train.steps=2 run.dir=r"), Succeeds());
   ASSERT_THAT(make("quick --text book.txt --minutes 0.01"), Succeeds());

@@ -249,8 +249,16 @@ TEST_F(PluginsNew, WritesASyncPluginOnEachBase) {
 
 TEST_F(PluginsNew, DoesNotOverwrite) {
   std::ofstream(folder_ / "mine") << "x";
-  EXPECT_THAT(run_lmx({"plugins", "new", "sync", "mine", "--dir", folder_}), Refuses("there already"));
+  EXPECT_THAT(run_lmx({"plugins", "new", "sync", "mine", "--dir", folder_}), Refuses("exists; choose a folder"));
   EXPECT_EQ(read_file(folder_ / "mine"), "x");
+}
+
+// A limit on the size of files (in blocks of 512 bytes) has the effect of a full disk: a file is cut off.
+TEST_F(PluginsNew, LeavesNoPartOfAPlugin) {
+  const std::string words = str("ulimit -f 1; exec '", build_path("/bin/lmx"), "' plugins new sync mine --dir '",
+                                (folder_ / "above/mine").string(), "'");
+  EXPECT_THAT(run_process({"/bin/sh", "-c", words}), Fails("File too large"));
+  EXPECT_TRUE(fs::is_empty(folder_ / "above"));
 }
 
 TEST_F(PluginsNew, RefusesANameThatIsTakenUnlessForced) {

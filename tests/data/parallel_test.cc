@@ -15,6 +15,8 @@ using namespace lmx;
 
 constexpr int kPairs = 400;
 
+const std::string kFiles = "source_files: [a.en]\ntarget_files: [a.de]\n";
+
 class ParallelTest : public DataTest {
  protected:
   ParallelTest() {
@@ -30,7 +32,7 @@ class ParallelTest : public DataTest {
     const char* parts[] = {"ba", "ko", "li", "mu", "ter", "gan", "sol"};
     return str(parts[i % 7], parts[i / 7 % 7], parts[i / 49 % 7]);
   }
-  Node data(const std::string& more, const std::string& files = "source_files: [a.en]\ntarget_files: [a.de]\n") const {
+  Node data(const std::string& more, const std::string& files = kFiles) const {
     std::string yaml =
         "name: parallel\nsource_language: en\ntarget_language: de\ncache_dir: " + path("cache") + "\n" + files + more;
     for (const char* name : {"a.en", "a.de", "b.en", "b.de", "c.tsv", "empty.en", "bpe.model"})
@@ -38,8 +40,7 @@ class ParallelTest : public DataTest {
         yaml.replace(at, std::string(name).size(), path(name));
     return parse_yaml(yaml, "recipe.yaml");
   }
-  std::string error(const std::string& more,
-                    const std::string& files = "source_files: [a.en]\ntarget_files: [a.de]\n") const {
+  std::string error(const std::string& more, const std::string& files = kFiles) const {
     return user_error([&] { lmx::app::open_dataset(data(more, files)); });
   }
 };
@@ -313,18 +314,32 @@ TEST_F(ParallelTest, SizesThatTheTextDoesNotGive) {
 TEST_F(ParallelTest, MistakesInTheConfig) {
   write("b.de", "x\n");
   EXPECT_THAT(error("vocab_size: 90\n", ""), Names("recipe.yaml:1:1", "`corpus`"));
-  EXPECT_THAT(error("vocab_size: 90\n", "source_files: [a.en]\n"), Names("target_files is missing"));
-  EXPECT_THAT(error("vocab_size: 90\nvalid_target_files: [a.de]\n"), Names("valid_source_files is missing"));
-  EXPECT_THAT(error("vocab_size: 90\n", "source_files: [a.en]\ntarget_files: [a.de, b.de]\n"),
-              Names("source_files", "1 files", "target_files 2"));
-  EXPECT_THAT(error("vocab_size: 90\n", "source_files: [a.en]\ntarget_files: [a.en]\n"),
-              Names("a.en", "source", "target"));
-  EXPECT_THAT(error("vocab_size: 90\nfiles: [a.en]\n"), Names("source_files"));
-  EXPECT_THAT(error("vocab_size: 90\ncorpus: multi30k\n"), Names("`corpus`", "files"));
-  EXPECT_THAT(error("vocab_size: 90\ncorpus: gutenberg\n", ""), Names("parallel text", "multi30k"));
-  EXPECT_THAT(error("vocab_size: 90\nmax_ratio: 0.5\n"), Names("max_ratio 0.5"));
-  EXPECT_THAT(error("vocab_size: 90\njoiner: '@@'\n"), Names("tokenizer: tokenized"));
-  EXPECT_THAT(error("vocab_size: 90\ntsv_columns: [1]\n"), Names("tsv_columns", "1 columns"));
+  // Each message begins with the place of the key, which is in the last line.
+  const struct {
+    std::string yaml;
+    NamesMatcher facts;
+  } mistakes[] = {
+      {"source_files: [a.en]\n", Names("target_files is missing")},
+      {kFiles + "valid_target_files: [a.de]\n", Names("valid_source_files is missing")},
+      {"target_files: [a.de, b.de]\nsource_files: [a.en]\n", Names("source_files", "1 files", "target_files 2")},
+      {"target_files: [a.en]\nsource_files: [a.en]\n", Names("a.en", "source", "target")},
+      {kFiles + "files: [a.en]\n", Names("source_files")},
+      {kFiles + "corpus: multi30k\n", Names("`corpus`", "files")},
+      {"corpus: gutenberg\n", Names("parallel text", "multi30k")},
+      {"corpus: multi3k\n", Names("no corpus 'multi3k'", "did you mean 'multi30k'")},
+      {kFiles + "max_ratio: 0.5\n", Names("max_ratio 0.5")},
+      {kFiles + "joiner: '@@'\n", Names("tokenizer: tokenized")},
+      {kFiles + "tsv_columns: [1]\n", Names("tsv_columns", "1 columns")},
+      {kFiles + "pairs: [5, 1]\n", Names("pairs", "[first, last]")},
+      {kFiles + "test_fraction: 0.5\nvalid_fraction: 0.5\n", Names("valid_fraction 0.5", "nothing to train on")},
+  };
+  for (const auto& [yaml, facts] : mistakes) {
+    const int64_t line = 5 + std::count(yaml.begin(), yaml.end(), '\n');
+    EXPECT_THAT(error("vocab_size: 90\n" + yaml, ""), testing::AllOf(facts, StartsWith(str("recipe.yaml:", line, ":"))))
+        << yaml;
+  }
+  EXPECT_THAT(error("vocab_size: 90\nparts: {crawl: {source_files: [a.en], target_files: [a.de],\n  pairs: [5, 1]}}\n"),
+              AllOf(StartsWith("recipe.yaml:9:"), HasSubstr("data.parts.crawl: pairs")));
   EXPECT_THAT(error("vocab_sise: 90\n"), Names("vocab_size"));
   EXPECT_THAT(error(""), Names("vocab_size"));
   EXPECT_THAT(error("vocab_size: 90\n", "source_files: [b.en]\ntarget_files: [a.de]\n"), Names("b.en", "no such file"));
@@ -412,17 +427,17 @@ TEST(ParallelCorpus, Multi30kBothWays) {
   const Node data = parse_yaml("name: parallel\ncorpus: multi30k\nvocab_size: 8000\n", "r.yaml");
   if (!lmx::app::check_dataset(data).findings.empty()) GTEST_SKIP() << lmx::app::check_dataset(data).findings[0];
   const ParallelConfig config = read_config<ParallelConfig>(data, "data");
-  const auto forth = lmx::app::find_parallel(config, "");
+  const auto forth = lmx::app::find_parallel(config, data);
   EXPECT_EQ(forth.source.language + forth.target.language, "ende");
   EXPECT_TRUE(forth.files[2][0].target.path.ends_with("test_2016_flickr.de"));
   ParallelConfig turned = config;
   turned.target_language = "en";
-  const auto back = lmx::app::find_parallel(turned, "");
+  const auto back = lmx::app::find_parallel(turned, data);
   EXPECT_EQ(back.source.language + back.target.language, "deen");
   turned.source_language = "fr";
-  EXPECT_THAT(user_error([&] { lmx::app::find_parallel(turned, ""); }), Names("en and de", "'fr'"));
+  EXPECT_THAT(user_error([&] { lmx::app::find_parallel(turned, data); }), Names("en and de", "'fr'"));
   turned.source_language = "en";
-  EXPECT_THAT(user_error([&] { lmx::app::find_parallel(turned, ""); }), Names("'en'"));
+  EXPECT_THAT(user_error([&] { lmx::app::find_parallel(turned, data); }), Names("'en'"));
 }
 
 }  // namespace

@@ -78,10 +78,8 @@ class Experiment : public RunTest {
     ASSERT_NE(at, std::string::npos) << from;
     write("experiments/bytes.yaml", text.replace(at, from.size(), to));
     const Outcome o = experiment("none", {"--dry-run"});
-    EXPECT_EQ(o.code, 2) << to << "\n" << o.out;
-    for (const std::string& part : parts) EXPECT_THAT(o.err, Names(part)) << to;
+    EXPECT_THAT(o, Refuses(NamesMatcher(parts))) << to;
     EXPECT_THAT(o.err, ContainsRegex("^error: " + path("experiments/bytes.yaml") + ":[0-9]+:[0-9]+: ")) << to;
-    EXPECT_EQ(o.err.find("error: "), o.err.rfind("error: ")) << o.err;
     EXPECT_FALSE(fs::exists(path("none")));
   }
 };
@@ -138,8 +136,10 @@ TEST_F(Experiment, WhatIsDoneDoesNotRunAgain) {
   EXPECT_EQ(cell(r, "dense-4-1")["state"], "not run");
   EXPECT_EQ(verdict(r, "grows")["verdict"], "not measured");  // no verdict from half of its cells
   EXPECT_THAT(verdict(r, "grows")["reason"], Names("dense-4-1"));
+  write("out/cells/dense-2-1/.checkpoints/step-60/state.json", "");  // killed while it deleted them
   const Outcome rest = experiment("out", {"--jobs", "2"});
   ASSERT_THAT(rest, Warns(Names("cell 6/6"), Not(HasSubstr("dense-2-1"))));
+  EXPECT_FALSE(fs::exists(path("out/cells/dense-2-1/.checkpoints")));
   const Outcome again = experiment("out");
   EXPECT_EQ(again.out, rest.out);
   EXPECT_THAT(again.err, Not(HasSubstr("cell 1/")));

@@ -436,7 +436,8 @@ TEST_F(HuggingFace, AFolderInUseIsRefused) {
   save("a", gpt2());
   import("a", "run");
   EXPECT_THAT(user_error([&] { import("a", "run"); }), Names("[import]", "run exists"));
-  EXPECT_THAT(user_error([&] { import("a", "no/run"); }), Names("[import]", "no folder"));
+  import("a", "above/run");
+  EXPECT_TRUE(std::filesystem::exists(path("above/run/config.yaml")));
 }
 
 TEST_F(HuggingFace, ValuesThatATypeCannotRepresentAreRefused) {

@@ -225,6 +225,9 @@ TEST_F(Checkpoint, TruncatedAndMissingFiles) {
 // Returns 0 if a RunError names the folder, the earlier checkpoint is complete, and no incomplete file remains. Runs in
 // a forked child.
 int full_disk_outcome(const std::string& run) {
+  const std::string first = run_error([&] { save_checkpoint(run + "/new", 1, large_state()); });
+  if (first.find("step-1 was not written: ") == std::string::npos) return 9;
+  fs::remove_all(run + "/new");
   const std::string error = run_error([&] { save_checkpoint(run, 2, large_state()); });
   if (error.find("step-2 was not written, earlier checkpoints are intact") == std::string::npos) return 10;
   const auto left = list_checkpoints(run);

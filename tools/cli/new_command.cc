@@ -9,6 +9,7 @@
 #include "app/new/new_recipe.h"
 #include "app/print/words.h"
 #include "app/run/shipped.h"
+#include "app/runs/run_directory.h"
 #include "base/output_file.h"
 #include "cli/commands.h"
 #include "lmx/error.h"
@@ -34,11 +35,6 @@ std::string name_of(const std::string& folder) {
   if (name.empty() || name[0] == '-' || !std::all_of(name.begin(), name.end(), good))
     throw UserError(str("[new] '", name, "' cannot be the name of a recipe; letters, digits, _ and - can"));
   return name;
-}
-
-void check_free(const std::string& folder) {
-  if (fs::exists(folder) && (!fs::is_directory(folder) || !fs::is_empty(folder)))
-    throw UserError(str("[new] ", folder, " is there already; lmx new overwrites nothing, choose another name"));
 }
 
 std::string absolute(const std::string& file) {
@@ -76,32 +72,6 @@ new_recipe::Written written(const NewFlags& o, const std::string& name) {
       {name, absolute(o.pairs[0]), absolute(o.pairs[1]), languages[0], languages[1], budget});
 }
 
-// The folder appears under its name only when the recipe in it is complete.
-void write_folder(const fs::path& folder, const std::string& name, const std::string& yaml) {
-  fs::path parent = fs::absolute(folder).lexically_normal();
-  if (!parent.has_filename()) parent = parent.parent_path();
-  const fs::path target = parent;
-  parent = parent.parent_path();
-  std::error_code error;
-  fs::create_directories(parent, error);
-  std::string pattern = (parent / (".lmx-new-XXXXXX")).string();
-  if (error || !mkdtemp(pattern.data()))
-    throw RunError(str("[new] no folder can be made in ", parent.string(), ": ",
-                       error ? error.message() : std::generic_category().message(errno)));
-  const fs::path made = pattern, inner = made / "folder";  // the umask decides who may read the inner one
-  try {
-    fs::create_directory(inner);
-    const fs::path file = inner / (name + ".yaml");
-    write_file(file.string(), yaml);
-    static_cast<void>(full_recipe(compose(file.string(), with_plugins({})), name));
-    fs::rename(inner, target);
-    fs::remove(made, error);
-  } catch (...) {
-    fs::remove_all(made, error);
-    throw;
-  }
-}
-
 void make(const NewFlags& o) {
   if (o.text.empty() == o.pairs.empty())
     throw UserError(
@@ -113,10 +83,14 @@ void make(const NewFlags& o) {
   if (!o.text.empty() && !o.languages.empty())
     throw UserError("[new] --languages is of --pairs; a language model needs none");
   const std::string name = name_of(o.folder);
-  check_free(o.folder);
+  check_new_folder("new", o.folder);
   PluginDirectories().load();
   const new_recipe::Written recipe = written(o, name);
-  write_folder(o.folder, name, recipe.yaml);
+  NewFolder folder("new", o.folder);
+  const std::string draft = folder.path(name + ".yaml");
+  write_file(draft, recipe.yaml);
+  static_cast<void>(full_recipe(compose(draft, with_plugins({})), name));
+  folder.finish();
   for (const std::string& line : recipe.summary) std::cout << line << "\n";
   const std::string file = (fs::path(o.folder) / (name + ".yaml")).lexically_normal().string();
   const std::string lmx = "  " + command_name(), path = shell_quoted(file);

@@ -21,6 +21,7 @@ using Values = std::vector<double>;
 
 Values values_of(const Context& ctx, const Tensor& t) {
   if (t.numel() == 0) return {};
+  if (t.dtype() == DType::f64) return {t.values<double>().begin(), t.values<double>().end()};
   const Reading<float> read = ctx.read<float>(t);
   return {read.get().begin(), read.get().end()};
 }
@@ -67,10 +68,8 @@ class ModelOnDevice {
     ctx_.tape = &tape;
     ModelState state = model_->initial_state(ctx_, b.sequences());
     const Var f = model_->forward(ctx_, params_, b, state);
-    Tensor weights = Tensor::empty(ctx_.host, f.shape(), DType::f32);
-    for (int64_t i = 0; i < weights.numel(); ++i)
-      weights.data<float>()[i] = static_cast<float>(RandomKey(9).normal(static_cast<uint64_t>(i)));
-    tape.backward(ctx_, sum(ctx_, multiply(ctx_, f, Var(ctx_.upload(weights)))));
+    const Tensor weights = ctx_.upload(normal_values(f.shape(), DType::f32, 9));
+    tape.backward(ctx_, sum(ctx_, multiply(ctx_, f, Var(weights))));
     ctx_.tape = nullptr;
     std::map<std::string, Values> all;
     for (const std::string& name : params_.names()) all[name] = gradient_of(ctx_, params_.at(name));
@@ -326,9 +325,7 @@ class ModelCheck {
     ModelState state = model_->initial_state(ctx, b.sequences());
     for (auto& [name, t] : state) t = t.to(DType::f64);
     const Var f = model_->forward(ctx, params_, b, state);
-    Tensor w = ctx.empty(f.shape(), DType::f64);
-    for (int64_t i = 0; i < w.numel(); ++i) w.data<double>()[i] = RandomKey(9).normal(static_cast<uint64_t>(i));
-    return sum(ctx, multiply(ctx, f, Var(w)));
+    return sum(ctx, multiply(ctx, f, Var(normal_values(f.shape(), DType::f64, 9))));
   }
   double loss(const Batch& b) {
     Context ctx = f64();
@@ -340,18 +337,6 @@ class ModelCheck {
     ctx.key = RandomKey(7);
     ctx.tape = tape;
     return ctx;
-  }
-
-  static std::vector<double> dense(const Var& v) {
-    std::vector<double> g(static_cast<size_t>(v.value().numel()));
-    if (v.grad().dense.defined())
-      for (size_t i = 0; i < g.size(); ++i) g[i] = at(v.grad().dense, static_cast<int64_t>(i));
-    const int64_t width = v.value().numel() / v.value().dim(0);
-    for (const RowSparse& piece : v.grad().pieces)
-      for (size_t r = 0; r < piece.indices.size(); ++r)
-        for (int64_t j = 0; j < width; ++j)
-          g[static_cast<size_t>(piece.indices[r] * width + j)] += at(piece.rows, static_cast<int64_t>(r) * width + j);
-    return g;
   }
 
   // Compares a gradient with the central difference of one element. The smaller step is for elements near a kink of
@@ -394,7 +379,7 @@ class ModelCheck {
       Var& v = params_.at(name);
       if (v.grad().empty() && name != model_->output_table()) fail("no gradient reaches the parameter ", name);
       if (!v.grad().empty()) check_form(v.grad(), params_.spec(name));
-      const std::vector<double> g = dense(v);
+      const Values g = gradient_of(ctx, v);
       std::vector<int64_t> places;  // some at regular intervals, some with a gradient that is not 0
       const int64_t n = v.value().numel();
       for (int64_t i = 0; i < n; i += std::max<int64_t>(1, n / static_cast<int64_t>(elements))) places.push_back(i);

@@ -87,6 +87,11 @@ class Run {
   std::unique_ptr<Optimizer> own_;
 };
 
+// The updates `first` to `last` of two runs.
+void step_both(Run& a, Run& b, int64_t first, int64_t last) {
+  for (int64_t number = first; number <= last; ++number) a.step(number), b.step(number);
+}
+
 // Returns the name of the first parameter whose values differ by more than `most` of their size; "" if there is none.
 std::string differing(Run& a, Run& b, double most) {
   for (const std::string& name : a.params().names())
@@ -284,10 +289,7 @@ class OptimizerCheck {
 
   std::string determinism() const {
     Run a(s_), b(s_);
-    for (int64_t number = 1; number <= 3; ++number) {
-      a.step(number);
-      b.step(number);
-    }
+    step_both(a, b, 1, 3);
     if (const std::string name = differing(a, b, 0); !name.empty()) fail("a second run gives another ", name);
     return "a second run gives the same bits";
   }
@@ -295,10 +297,7 @@ class OptimizerCheck {
   // A run that is resumed in the middle continues in the same bits.
   std::string state() const {
     Run whole(s_), first(s_), second(s_);
-    for (int64_t number = 1; number <= 3; ++number) {
-      whole.step(number);
-      first.step(number);
-    }
+    step_both(whole, first, 1, 3);
     const StateDict saved = copy_of(first.own().state());
     for (const auto& [name, t] : saved) {
       const bool known = std::any_of(first.params().names().begin(), first.params().names().end(),
@@ -310,10 +309,7 @@ class OptimizerCheck {
     const StateDict loaded = second.own().state();
     for (const auto& [name, t] : saved)
       if (!loaded.contains(name) || !same_bytes(loaded.at(name), t)) fail("load() does not restore '", name, "'");
-    for (int64_t number = 4; number <= 6; ++number) {
-      whole.step(number);
-      second.step(number);
-    }
+    step_both(whole, second, 4, 6);
     if (const std::string name = differing(whole, second, 0); !name.empty())
       fail("a run that is resumed after update 3 gives another ", name,
            " after update 6; state() must return all that ", "update() remembers");
@@ -357,10 +353,7 @@ class OptimizerCheck {
 
   std::string precision() const {
     Run narrow(s_), wide(s_, DType::f64);
-    for (int64_t number = 1; number <= 5; ++number) {
-      narrow.step(number);
-      wide.step(number);
-    }
+    step_both(narrow, wide, 1, 5);
     if (const std::string name = differing(narrow, wide, kSameUpdate); !name.empty())
       fail("f32 and f64 give another ", name, " (by ", difference(narrow.at(name).value(), wide.at(name).value()),
            " of its size) after 5 updates");

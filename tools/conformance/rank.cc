@@ -6,7 +6,6 @@
 
 #include "backend/cuda.h"
 #include "comm/rank_device.h"
-#include "recipe/comm_config.h"
 
 namespace lmx::app::conformance {
 
@@ -23,11 +22,6 @@ uint64_t digest(const Values& values) {
   for (const std::vector<float>& list : values)
     for (const float v : list) hash = (hash ^ std::bit_cast<uint32_t>(v)) * 1099511628211ULL;
   return hash >> 11;
-}
-
-std::unique_ptr<CommGroup> virtual_group(int ranks, int per_node) {
-  const Node config = parse_yaml(str("{name: virtual, ranks: ", ranks, ", ranks_per_node: ", per_node, "}"), "check");
-  return make_comm_group(config, "comm", {1, {}});
 }
 
 Context context_of(Communicator& comm, Device device) {
@@ -56,11 +50,6 @@ RankRun::RankRun(Communicator& comm, const Subject& s)
   }
   for (const ParameterSpec& p : specs_) vars_.emplace(p.name, Var(ctx_.zeros(p.shape), true, p.name));
   if (rule_->strategy()) units_ = strategy().units({specs_.rbegin(), specs_.rend()});
-}
-
-void RankRun::step(int step, const Given& given) {
-  reduce(step, given);
-  after_step();
 }
 
 void RankRun::reduce(int step, const Given& given) {

@@ -110,9 +110,9 @@ class ReplicaRun {
   std::unique_ptr<Replicas> replicas_;
 };
 
-class ReplicaCheck {
+class ReplicaCheck : RankChecks {
  public:
-  ReplicaCheck(Communicator& comm, const Subject& s) : comm_(comm), s_(s), run_(comm, s) { seen_.replica = true; }
+  ReplicaCheck(Communicator& comm, const Subject& s) : RankChecks(comm, s), run_(comm, s) { seen_.replica = true; }
 
   Observation all() {
     if (s_.device.counts) return rounds(nullptr);
@@ -122,10 +122,6 @@ class ReplicaCheck {
   }
 
  private:
-  void add(const std::string& check, int64_t step, const std::string& finding) {
-    seen_.add(check, str("rank ", comm_.rank(), " of ", comm_.size(), ", step ", step, ": ", finding));
-  }
-
   // Two exchanges of each fragment. The state is saved while the first result of the last fragment waits to be merged,
   // or after the values have changed again.
   Observation rounds(ReplicaRun* again) {
@@ -133,52 +129,41 @@ class ReplicaCheck {
     const int64_t first = r.period + r.offset, save = r.delay > 0 ? first : first + 1,
                   last = first + r.period + r.delay;
     std::unique_ptr<ReplicaRun> resumed;
-    for (int64_t step = 1; step <= last; ++step) {
-      const bool due = run_.replicas().due(step, last), saved = again && step == save;
-      if (due || saved) change(step, again, resumed.get());
+    for (step_ = 1; step_ <= last; ++step_) {
+      const bool due = run_.replicas().due(step_, last), saved = again && step_ == save;
+      for (ReplicaRun* run : {&run_, again, resumed.get()})
+        if (run && (due || saved)) run->change(step_);
       if (due) {
-        after_step(step, last, again, resumed.get());
+        after_step(last, again, resumed.get());
       } else {
         for (ReplicaRun* run : {&run_, again, resumed.get()})
-          if (run) run->after_step(step, last);
+          if (run) run->after_step(step_, last);
       }
       if (saved) resumed = run_.resumed(s_);
     }
     return std::move(seen_);
   }
 
-  void change(int64_t step, ReplicaRun* again, ReplicaRun* resumed) {
-    for (ReplicaRun* run : {&run_, again, resumed})
-      if (run) run->change(step);
-  }
-
-  void after_step(int64_t step, int64_t last, ReplicaRun* again, ReplicaRun* resumed) {
-    UnitExchange exchange{str("step ", step), {}};
+  void after_step(int64_t last, ReplicaRun* again, ReplicaRun* resumed) {
+    UnitExchange exchange{str("step ", step_), {}};
     const size_t entered = comm_.ledger().size();
-    run_.after_step(step, last);
+    run_.after_step(step_, last);
     exchange.bytes.add(comm_.ledger(), entered);
-    check_ledger(step, exchange.bytes);
+    check_received(exchange.bytes, "");
+    if (comm_.size() == 1 && exchange.bytes.sent + exchange.bytes.received > 0)
+      add("ledger", "a single rank exchanges something");
     seen_.exchanged.push_back(std::move(exchange));
     if (!again) return;
     const Values own = run_.own(), anchors = run_.anchors();
-    seen_.digest = (seen_.digest * 31 + digest(anchors)) * 31 + digest(own);
-    const auto bits = static_cast<double>(digest(anchors));
-    if (comm_.gather_numbers(std::span(&bits, 1), "control")[0] != bits)
-      add("ranks", step, "other anchors than rank 0");
+    check_ranks(anchors, "anchors");
+    seen_.digest = seen_.digest * 31 + digest(own);
     for (ReplicaRun* run : {again, resumed}) {
       if (!run) continue;
-      run->after_step(step, last);
+      run->after_step(step_, last);
       if (!same_bits(run->own(), own) || !same_bits(run->anchors(), anchors))
-        add(run == again ? "determinism" : "state", step,
+        add(run == again ? "determinism" : "state",
             run == again ? "a second run gives other bits" : "a run that loads a saved state gives other bits");
     }
-  }
-
-  // All ranks together receive as many bytes as they send, and one rank nothing.
-  void check_ledger(int64_t step, const UnitBytes& b) {
-    if (const double lost = unreceived(comm_, b); lost != 0)
-      add("ledger", step, str("the ranks have sent ", lost, " bytes that no rank received"));
-    if (comm_.size() == 1 && b.sent + b.received > 0) add("ledger", step, "a single rank exchanges something");
   }
 
   // Equal except for the rounding of a mean.
@@ -195,13 +180,10 @@ class ReplicaCheck {
     const Values before = run.own();
     run.replicas().synchronise(run.ctx());
     if (!near(run.own(), before) || !near(run.anchors(), before))
-      add("rest", 0, "an exchange changes values that no rank has changed");
+      add("rest", "an exchange changes values that no rank has changed");
   }
 
-  Communicator& comm_;
-  const Subject& s_;
   ReplicaRun run_;
-  Observation seen_;
 };
 
 }  // namespace

@@ -147,9 +147,9 @@ class WholeUpdate {
   std::unique_ptr<Optimizer> optimizer_;
 };
 
-class ShardCheck {
+class ShardCheck : RankChecks {
  public:
-  ShardCheck(Communicator& comm, const Subject& s) : comm_(comm), s_(s), run_(comm, s) { seen_.shard = true; }
+  ShardCheck(Communicator& comm, const Subject& s) : RankChecks(comm, s), run_(comm, s) { seen_.shard = true; }
 
   Observation all() {
     if (s_.device.counts) {
@@ -181,10 +181,6 @@ class ShardCheck {
   }
 
  private:
-  void add(const std::string& check, const std::string& finding) {
-    seen_.add(check, str("rank ", comm_.rank(), " of ", comm_.size(), ", step ", step_, ": ", finding));
-  }
-
   void add_exchanged() {
     for (const UnitTime& unit : run_.exchanged()) {
       const std::string name = str(unit.after_update ? "values of " : "", unit.params.at(0));
@@ -194,15 +190,11 @@ class ShardCheck {
 
   void check_step(const Values& values) {
     for (const UnitTime& unit : run_.exchanged()) {
-      if (const double lost = unreceived(comm_, unit.bytes); lost != 0)
-        add("ledger", str("the ranks have sent ", lost, " bytes for ", unit.params.at(0), " that no rank received"));
+      check_received(unit.bytes, " for " + unit.params.at(0));
       if (comm_.size() == 1 && unit.bytes.sent + unit.bytes.received > 0)
         add("ledger", "a single rank exchanges something");
     }
-    const uint64_t bits = digest(values);
-    seen_.digest = seen_.digest * 31 + bits;
-    const auto own = static_cast<double>(bits);
-    if (comm_.gather_numbers(std::span(&own, 1), "control")[0] != own) add("ranks", "other values than rank 0");
+    check_ranks(values, "values");
   }
 
   // The state of all ranks is that of one rank that owns everything, and no rank keeps what another one keeps.
@@ -231,11 +223,7 @@ class ShardCheck {
     }
   }
 
-  Communicator& comm_;
-  const Subject& s_;
   ShardRun run_;
-  Observation seen_;
-  int step_ = 0;
 };
 
 }  // namespace

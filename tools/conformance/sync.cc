@@ -4,6 +4,7 @@
 #include <functional>
 
 #include "backend/counting/device.h"
+#include "recipe/comm_config.h"
 #include "recipe/sync_rules.h"
 
 namespace lmx::app::conformance {
@@ -91,7 +92,8 @@ class SyncCheck {
 
   using OnRank = std::function<void(Communicator&, Observation&)>;
   static void on_group(int per_node, std::vector<Observation>& by_rank, const OnRank& body) {
-    virtual_group(static_cast<int>(by_rank.size()), per_node)->run([&](Communicator& comm) {
+    const std::string group = str("{name: virtual, ranks: ", by_rank.size(), ", ranks_per_node: ", per_node, "}");
+    make_comm_group(parse_yaml(group, "check"), "comm", {1, {}})->run([&](Communicator& comm) {
       body(comm, by_rank[static_cast<size_t>(comm.rank())]);
     });
   }

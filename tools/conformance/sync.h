@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <set>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -115,11 +116,35 @@ Context context_of(Communicator& comm, Device device);
 // Collective. The bytes that the ranks have sent and no rank has received, of all or else of those between nodes.
 double unreceived(Communicator& comm, const UnitBytes& bytes);
 
+// The checks that each rank makes in the steps of a strategy.
+class RankChecks {
+ protected:
+  RankChecks(Communicator& comm, const Subject& s) : comm_(comm), s_(s) {}
+  void add(const std::string& check, const std::string& finding) {
+    seen_.add(check, str("rank ", comm_.rank(), " of ", comm_.size(), ", step ", step_, ": ", finding));
+  }
+  // All ranks together receive as many bytes as they send. `of`: " for UNIT". Collective.
+  void check_received(const UnitBytes& bytes, const std::string& of) {
+    if (const double lost = unreceived(comm_, bytes); lost != 0)
+      add("ledger", str("the ranks have sent ", lost, " bytes", of, " that no rank received"));
+  }
+  // The values are those of rank 0. Collective.
+  void check_ranks(const Values& values, const char* name) {
+    const uint64_t bits = digest(values);
+    seen_.digest = seen_.digest * 31 + bits;
+    const auto own = static_cast<double>(bits);
+    if (comm_.gather_numbers(std::span(&own, 1), "control")[0] != own)
+      add("ranks", str("other ", name, " than rank 0"));
+  }
+
+  Communicator& comm_;
+  const Subject& s_;
+  Observation seen_;
+  int step_ = 0;
+};
+
 // Returns the states of all ranks, as SyncRule::load() receives them from a checkpoint. Collective.
 std::vector<StateDict> gather_states(Context& ctx, const StateDict& own);
-
-// Creates a group of virtual ranks. `per_node`: ranks of each node; 0: one node.
-std::unique_ptr<CommGroup> virtual_group(int ranks, int per_node = 0);
 
 // The gradients of a step: those of step `of` (see own_of()), multiplied by `factor`. If `spoiled` names a parameter,
 // the first value of the last rank's gradient is `value`.
@@ -151,8 +176,7 @@ class RankRun {
   void reduce(int step, const Given& given);
   void after_step() { rule_->after_step(ctx_); }
   void discard() { rule_->discard(); }
-  // reduce() and after_step().
-  void step(int step, const Given& given);
+  void step(int step, const Given& given) { reduce(step, given), after_step(); }
 
   // The following functions describe the last reduce().
   const Values& values() const { return values_; }

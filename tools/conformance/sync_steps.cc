@@ -73,22 +73,13 @@ void give(Context& ctx, Var& var, const Own& own, float factor) {
   }
 }
 
-namespace {
-
-// Returns the selected rows; null means all rows.
-const std::set<int32_t>* selected_of(const SelectedRows& selected, const std::string& param, int rank) {
-  const auto found = selected.find(param);
-  return found == selected.end() ? nullptr : &found->second[static_cast<size_t>(rank)];
-}
-
-}  // namespace
-
 Sum sum_of(int ranks, int step, const ParameterSpec& p, const SelectedRows& selected) {
   const auto n = static_cast<size_t>(p.shape.numel()), width = static_cast<size_t>(row_width(p.shape));
   Sum all{std::vector<double>(n), std::vector<double>(n), {}};
+  const auto some = selected.find(p.name);
   for (int r = 0; r < ranks; ++r) {
     const Own own = own_of(r, step, p);
-    const std::set<int32_t>* chosen = selected_of(selected, p.name, r);
+    const std::set<int32_t>* chosen = some == selected.end() ? nullptr : &some->second[static_cast<size_t>(r)];
     for (size_t i = 0; i < own.values.size(); ++i) {
       const size_t row = own.indices.empty() ? i / width : static_cast<size_t>(own.indices[i / width]);
       if (chosen && !chosen->contains(static_cast<int32_t>(row))) continue;
@@ -131,10 +122,10 @@ double tolerance(const CodecConfig& codec, int ranks, double size) {
   return f32 + size * 0x1p-11 * (ranks + 1) + (2 * ranks + 1) * 0x1p-25 / codec.scale;
 }
 
-class StepCheck {
+class StepCheck : RankChecks {
  public:
   StepCheck(Communicator& comm, const Subject& s, RankRun& run)
-      : comm_(comm), s_(s), run_(run), codec_(codec_of(s)), specs_(run.specs()) {}
+      : RankChecks(comm, s), run_(run), codec_(codec_of(s)), specs_(run.specs()) {}
 
   Observation all() {
     check_units();
@@ -167,10 +158,6 @@ class StepCheck {
     double error = 0, size = 0;  // sums of squares over all steps
   };
 
-  void add(const std::string& check, const std::string& finding) {
-    seen_.add(check, str("rank ", comm_.rank(), " of ", comm_.size(), ", step ", step_, ": ", finding));
-  }
-
   void check_units() {
     std::multiset<std::string> names;
     for (const auto& unit : run_.units()) names.insert(unit.begin(), unit.end());
@@ -184,23 +171,13 @@ class StepCheck {
   }
 
   void check_step() {
-    check_ledger();
-    const uint64_t bits = digest(run_.values());
-    seen_.digest = seen_.digest * 31 + bits;
-    const auto own = static_cast<double>(bits);
-    if (comm_.gather_numbers(std::span(&own, 1), "control")[0] != own) add("ranks", "other gradients than rank 0");
+    for (const UnitExchange& unit : run_.exchanged()) check_received(unit.bytes, " for " + unit.name);
+    check_ranks(run_.values(), "gradients");
     for (size_t i = 0; i < specs_.size(); ++i) {
       const Sum sum = sum_of(comm_.size(), step_, specs_[i], run_.selected());
       check_rows(specs_[i], sum);
       if (!run_.direction()) check_sum(i, sum);
     }
-  }
-
-  // All ranks together receive as many bytes as they send.
-  void check_ledger() {
-    for (const UnitExchange& unit : run_.exchanged())
-      if (const double lost = unreceived(comm_, unit.bytes); lost != 0)
-        add("ledger", str("the ranks have sent ", lost, " bytes for ", unit.name, " that no rank received"));
   }
 
   // Optimizers change only the rows of a row-sparse gradient, each once.
@@ -239,14 +216,10 @@ class StepCheck {
     }
   }
 
-  Communicator& comm_;
-  const Subject& s_;
   RankRun& run_;
   CodecConfig codec_;
   std::vector<ParameterSpec> specs_;
   std::vector<Distance> distances_ = std::vector<Distance>(specs_.size());
-  Observation seen_;
-  int step_ = 0;
 };
 
 }  // namespace

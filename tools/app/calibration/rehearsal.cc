@@ -183,9 +183,7 @@ std::vector<plan::MeasuredExchange> rehearse_exchange(const Recipe& recipe, int 
     spec.init.kind = "zeros";
     params.add(ctx, spec, RandomKey());
   }
-  Node comm = Node::map();
-  comm.set("name", Node::string("virtual"));
-  comm.set("ranks", Node::scalar(std::to_string(ranks)));
+  const Node comm = parse_yaml(str("{name: virtual, ranks: ", ranks, "}"), "calibration");
   // One thread for each rank, also for what the ranks compute once, as in a group of processes.
   const int threads = num_threads();
   set_num_threads(1);

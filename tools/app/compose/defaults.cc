@@ -26,6 +26,13 @@ std::string dotted(std::string group) {
   return group;
 }
 
+// The group of an entry in a list whose names are relative to the group `own`.
+std::string group_path(const DefaultEntry& entry, const std::string& own) {
+  if (entry.group.starts_with("/")) return entry.group.substr(1);
+  if (entry.group.empty() || own.empty()) return entry.group.empty() ? own : entry.group;
+  return str(own, "/", entry.group);
+}
+
 // A file that is being expanded: where its own entries are searched, and where their content is merged.
 struct Place {
   const RecipeFile* source;
@@ -88,12 +95,6 @@ class Expansion {
     return str(group, "@", package.empty() ? "_global_" : package);
   }
 
-  static std::string group_path(const DefaultEntry& entry, const Place& place) {
-    if (entry.group.starts_with("/")) return entry.group.substr(1);
-    if (entry.group.empty() || place.group.empty()) return entry.group.empty() ? place.group : entry.group;
-    return str(place.group, "/", entry.group);
-  }
-
   static std::string resolve_keyword(const std::string& package, const std::string& group, const std::string& parent,
                                      bool absolute) {
     const auto below = [&](std::string_view keyword, const std::string& base) {
@@ -107,7 +108,7 @@ class Expansion {
 
   // The path at which an entry's content is merged. `source` is null if only the entry's key is needed.
   static std::string package_of(const DefaultEntry& entry, const Place& place, const RecipeFile* source) {
-    const std::string group = group_path(entry, place);
+    const std::string group = group_path(entry, place.group);
     if (entry.package) return resolve_keyword(*entry.package, group, place.package, false);
     if (source && source->package) return resolve_keyword(*source->package, group, place.package, true);
     const std::string relative = entry.group.starts_with("/") ? entry.group.substr(1) : entry.group;
@@ -115,7 +116,7 @@ class Expansion {
   }
 
   static std::string entry_key(const DefaultEntry& entry, const Place& place) {
-    return key_of(group_path(entry, place), package_of(entry, place, nullptr));
+    return key_of(group_path(entry, place.group), package_of(entry, place, nullptr));
   }
 
   void collect_overrides(const std::vector<DefaultEntry>& defaults, const Place& place) {
@@ -203,7 +204,7 @@ class Expansion {
       throw UserError(str(config::at(removal->second.mark), "group '", key, "' has the option ",
                           config::describe_value(entry.option), ", not ", config::describe_value(wanted)));
     }
-    const std::string group = group_path(entry, place);
+    const std::string group = group_path(entry, place.group);
     if (config::is_missing(entry.option) && sources_.options(group).empty()) fail_no_group(entry, group);
     if (config::is_missing(entry.option))
       throw UserError(str(config::at(entry.mark), "group '", key, "' must be chosen: ", key,
@@ -278,7 +279,7 @@ class Expansion {
   }
 
   std::vector<MergeStep> expand_entry(const DefaultEntry& entry, const Place& place, bool interpolated) {
-    const std::string group = group_path(entry, place);
+    const std::string group = group_path(entry, place.group);
     std::vector<std::string> names;
     if (entry.kind == DefaultEntry::Kind::file) names.push_back(entry.name);
     if (entry.option.kind == Node::Kind::scalar) names.push_back(entry.option.text);
@@ -380,10 +381,7 @@ bool chooses(Sources& sources, const RecipeFile& file, const std::string& own, c
              std::set<std::string>& seen) {
   return std::any_of(file.defaults.begin(), file.defaults.end(), [&](const DefaultEntry& e) {
     if (e.kind == DefaultEntry::Kind::self) return false;
-    const std::string path = e.group.starts_with("/") ? e.group.substr(1)
-                             : own.empty()            ? e.group
-                             : e.group.empty()        ? own
-                                                      : str(own, "/", e.group);
+    const std::string path = group_path(e, own);
     if (e.kind == DefaultEntry::Kind::choice) return path == group;
     if (e.path().find("${") != std::string::npos) return true;  // the file is not known yet, and may choose the group
     const RecipeFile* included = sources.find(path.empty() ? e.name : str(path, "/", e.name));

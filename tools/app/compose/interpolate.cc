@@ -14,6 +14,7 @@ constexpr size_t kMaxText = size_t{1} << 20;
 constexpr size_t kMaxNodes = 500'000;
 constexpr size_t kMaxBytes = size_t{64} << 20;  // of all texts together
 constexpr size_t kMaxDepth = 100;               // of references to references, and of ${} inside ${}
+constexpr size_t kMaxReferences = 100;          // longest chain of references
 
 // Collects the paths of the tree, up to a limit, as candidates for a suggestion. A reference cannot name a key that
 // contains a dot.
@@ -255,12 +256,6 @@ Node resolve_alone(const Node& value) {
   const RunValues run;
   return Resolution(root, run).resolve(value, "");
 }
-
-namespace {
-
-constexpr size_t kMaxReferences = 100;  // longest chain of references
-
-}  // namespace
 
 bool ends_in_escape(std::string_view text) {
   const size_t last = text.find_last_not_of('\\');

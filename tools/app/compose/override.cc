@@ -233,9 +233,9 @@ class ValueParser {
 
   Parsed function(size_t name_end, size_t open) {
     const std::string name(text_.substr(pos_, name_end - pos_));
-    if (!is_value_function(name))
-      fail(str("unknown function '", name, "'", did_you_mean(name, value_functions()),
-               "; quote the value if it is a text"));
+    const std::vector<std::string>& known = value_functions();
+    if (std::find(known.begin(), known.end(), name) == known.end())
+      fail(str("unknown function '", name, "'", did_you_mean(name, known), "; quote the value if it is a text"));
     const size_t begin = pos_;
     pos_ = open;
     std::vector<Argument> arguments;

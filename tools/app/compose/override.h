@@ -45,7 +45,6 @@ struct Argument {
 
 // int, float, str, bool, choice, range, interval, glob, sort, shuffle, tag.
 const std::vector<std::string>& value_functions();
-bool is_value_function(std::string_view name);
 
 // Calls the function. Calls `fail`, which throws, with a description of the error if the call is wrong.
 Parsed call_value_function(const std::string& name, const std::vector<Argument>& arguments,

@@ -226,11 +226,6 @@ std::vector<std::string> Sources::groups() const {
 
 namespace {
 
-// The child that `part` names: a map's key or a list's index. Null if it does not exist.
-Node* child(Node& node, const std::string& part) {
-  return part.empty() ? nullptr : node.at_path(part);
-}
-
 // The keys of a map that an override can name: a dot divides an override's key, so a key that contains one is left out.
 std::vector<std::string> named_keys(const Node& parent) {
   std::vector<std::string> keys = parent.keys();
@@ -265,12 +260,11 @@ std::string list_of_keys(const Node& parent, const std::string& path) {
 // The map or list that contains the last part of o.key. Missing maps on the path are created if the override may add
 // keys.
 Node& parent_of(Node& root, const Override& o, const std::vector<std::string>& parts, const ApplyRules& rules) {
-  const bool may_create = o.kind == Override::Kind::add || o.kind == Override::Kind::force ||
-                          (rules.typed && o.kind == Override::Kind::set);
+  const bool may_create = o.kind != Override::Kind::remove && (rules.typed || o.kind != Override::Kind::set);
   Node* node = &root;
   std::string path;
   for (size_t i = 0; i + 1 < parts.size(); ++i) {
-    Node* next = child(*node, parts[i]);
+    Node* next = node->at_path(parts[i]);
     const bool container = node->kind == Node::Kind::map || node->kind == Node::Kind::null;
     if (!next && may_create && container) next = &node->set(parts[i], Node::map(o.mark));
     if (!next) fail_unknown(o, o.key, *node, path, parts[i], rules);
@@ -285,7 +279,7 @@ Node& parent_of(Node& root, const Override& o, const std::vector<std::string>& p
 }
 
 void remove(Node& parent, const Override& o, const std::string& part) {
-  const Node& there = *child(parent, part);
+  const Node& there = *parent.at_path(part);
   if (o.value && !same_value(there, *o.value))
     throw UserError(str(config::at(o.mark), "'", o.key, "' is ", value_text(there), ", not ", value_text(*o.value)));
   if (parent.kind == Node::Kind::list)
@@ -355,10 +349,9 @@ void apply_override(Node& root, const Override& o, const ApplyRules& rules) {
   const std::vector<std::string> parts = config::split(o.key, '.');
   Node& parent = parent_of(root, o, parts, rules);
   const std::string& last = parts.back();
-  Node* there = child(parent, last);
+  Node* there = parent.at_path(last);
   const std::string parent_path = config::join({parts.begin(), parts.end() - 1}, ".");
-  const bool adds = o.kind == Override::Kind::add || o.kind == Override::Kind::force ||
-                    (rules.typed && o.kind == Override::Kind::set);
+  const bool adds = o.kind != Override::Kind::remove && (rules.typed || o.kind != Override::Kind::set);
   if (!there && (!adds || parent.kind == Node::Kind::list)) fail_unknown(o, o.key, parent, parent_path, last, rules);
   if (o.kind == Override::Kind::remove) return remove(parent, o, last);
   if (!there) return void(parent.set(last, *o.value));

@@ -334,10 +334,6 @@ const std::vector<std::string>& value_functions() {
   return names;
 }
 
-bool is_value_function(std::string_view name) {
-  return std::find(value_functions().begin(), value_functions().end(), name) != value_functions().end();
-}
-
 Parsed call_value_function(const std::string& name, const std::vector<Argument>& arguments,
                            const std::function<void(const std::string&)>& fail) {
   const auto function =

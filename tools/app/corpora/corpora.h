@@ -27,21 +27,21 @@ struct Corpus {
   std::string get;     // how to get it, one line
   std::string folder;  // below a data directory
   // File patterns below `folder`. If valid or test have no files, they are sampled from train's lines.
-  std::vector<std::string> train, valid, test;
+  std::vector<std::string> train = {}, valid = {}, test = {};
   std::string format = "text";      // text: one sentence or paragraph a line; csv: labelled sentences; jsonl: objects;
                                     // parallel: only `sides`
   std::string field = "";           // column or field that contains the text (csv and jsonl)
   std::string tokenizer = "rules";  // whitespace: the text is already tokenized
   std::vector<CorpusSide> sides = {};  // parallel corpus: two, the usual source first; otherwise empty
   std::string joiner = "";             // parallel text in subwords: end of a piece that is not the last of its word
-  std::vector<std::pair<std::string, std::string>> sha256;  // of files below `folder`; empty: recorded at first use
-  std::string archive_sha256 = "";                          // of the download, if a public source states it
+  std::vector<std::pair<std::string, std::string>> sha256 = {};  // of files in `folder`; empty: recorded at first use
+  std::string archive_sha256 = "";                               // of the download, if a public source states it
 };
 
 // Sorted by name.
 std::span<const Corpus> corpora();
-// UserError: no such corpus; the message suggests the nearest name.
-const Corpus& find_corpus(const std::string& name);
+// UserError, which begins with `place`: no such corpus; the message suggests the nearest name.
+const Corpus& find_corpus(const std::string& name, const std::string& place = "[data] ");
 
 // The location of a corpus on this machine: in LMX_DATA_DIR (several folders, separated by ':'), otherwise in
 // $XDG_DATA_HOME/lmx, otherwise in ~/.local/share/lmx.

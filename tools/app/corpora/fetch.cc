@@ -1,7 +1,5 @@
 #include "app/corpora/fetch.h"
 
-#include <sys/statvfs.h>
-
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
@@ -13,6 +11,7 @@
 #include "app/corpora/sources.h"
 #include "base/files.h"
 #include "base/output_file.h"
+#include "base/text.h"
 #include "config/messages.h"
 #include "lmx/error.h"
 #include "lmx/log.h"
@@ -31,11 +30,7 @@ int64_t size_at(const std::string& path) {
 }
 
 std::string megabytes(int64_t bytes) {
-  std::ostringstream out;
-  out.setf(std::ios::fixed);
-  out.precision(1);
-  out << static_cast<double>(bytes) / 1e6 << " MB";
-  return out.str();
+  return format("%.1f MB", static_cast<double>(bytes) / 1e6);
 }
 
 // One download: its partial file, what is known about the file, and the failures so far.
@@ -111,10 +106,9 @@ class Downloading {
     if (what_.bytes > 0 && total >= 0 && total != what_.bytes) refuse_size(total);
     if (total <= now || room_checked_) return;
     room_checked_ = true;
-    struct statvfs disk {};
-    if (statvfs(fs::path(path_).parent_path().c_str(), &disk) != 0) return;
-    const auto room = static_cast<int64_t>(disk.f_bavail) * static_cast<int64_t>(disk.f_frsize);
-    if (room < total - now)
+    std::error_code error;
+    const auto room = static_cast<int64_t>(fs::space(fs::path(path_).parent_path(), error).available);
+    if (!error && room < total - now)
       throw RunError(str("[fetch] ", what_.url, " has ", megabytes(total), ", of which ", megabytes(total - now),
                          " are missing, and the disk of ", path_, " has ", megabytes(room), " left"));
   }
@@ -305,22 +299,6 @@ std::vector<Download> sst2_files() {
   return files;
 }
 
-std::vector<Download> one_billion_word_files() {
-  return {{.url = "http://www.statmt.org/lm-benchmark/1-billion-word-language-modeling-benchmark-r13output.tar.gz",
-           .file = "1-billion-word-language-modeling-benchmark-r13output.tar.gz",
-           .unpack = "tar",
-           .strip = 1}};
-}
-
-std::vector<Download> tinyshakespeare_files() {
-  return {{.url = "https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt",
-           .file = "input.txt"}};
-}
-
-std::vector<Download> news_commentary_files() {
-  return {{"http://www.statmt.org/wmt14/training-parallel-nc-v9.tgz", "training-parallel-nc-v9.tar.gz", "tar"}};
-}
-
 // newstest2012 to 2014 are SGML files.
 std::vector<Download> wmt14_en_fr_files() {
   const std::string wmt13 = "http://www.statmt.org/wmt13/training-parallel-";
@@ -343,27 +321,27 @@ std::vector<Download> wmt14_en_fr_files() {
                         {"test-full/newstest2014-fren-ref.fr.sgm", "newstest2014.fr"}}}};
 }
 
-// Cleaned pairs of a later release than the paper's; Corpus::get describes raw ones.
-std::vector<Download> paracrawl_files() {
-  return {{"https://s3.amazonaws.com/web-language-models/paracrawl/release6/en-de.txt.gz", "part-release6.tsv.gz"}};
-}
-
-std::vector<Download> wmt16_en_de_files() {
-  return {{"https://drive.usercontent.google.com/download?id=0B_bZck-ksdkpM25jRUN2X2UxMm8&export=download&confirm=t",
-           "wmt16_en_de.tar.gz", "tar"}};
-}
-
 }  // namespace
 
 std::vector<Download> downloads_of(const std::string& corpus) {
   if (corpus == "multi30k") return multi30k_files();
-  if (corpus == "news_commentary") return news_commentary_files();
-  if (corpus == "one_billion_word") return one_billion_word_files();
-  if (corpus == "paracrawl") return paracrawl_files();
+  if (corpus == "news_commentary")
+    return {{"http://www.statmt.org/wmt14/training-parallel-nc-v9.tgz", "training-parallel-nc-v9.tar.gz", "tar"}};
+  if (corpus == "one_billion_word")
+    return {{.url = "http://www.statmt.org/lm-benchmark/1-billion-word-language-modeling-benchmark-r13output.tar.gz",
+             .file = "1-billion-word-language-modeling-benchmark-r13output.tar.gz",
+             .unpack = "tar",
+             .strip = 1}};
+  if (corpus == "paracrawl")  // cleaned pairs of a later release than the paper's; Corpus::get describes raw ones
+    return {{"https://s3.amazonaws.com/web-language-models/paracrawl/release6/en-de.txt.gz", "part-release6.tsv.gz"}};
   if (corpus == "sst2") return sst2_files();
-  if (corpus == "tinyshakespeare") return tinyshakespeare_files();
+  if (corpus == "tinyshakespeare")
+    return {{.url = "https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt",
+             .file = "input.txt"}};
   if (corpus == "wmt14_en_fr") return wmt14_en_fr_files();
-  if (corpus == "wmt16_en_de") return wmt16_en_de_files();
+  if (corpus == "wmt16_en_de")
+    return {{"https://drive.usercontent.google.com/download?id=0B_bZck-ksdkpM25jRUN2X2UxMm8&export=download&confirm=t",
+             "wmt16_en_de.tar.gz", "tar"}};
   return {};
 }
 

@@ -17,9 +17,14 @@
 namespace lmx::app {
 namespace {
 
+struct Headers {
+  int64_t range_first = -1, range_total = -1, length = -1;
+};
+
 struct State {
   const Request* request = nullptr;
   Transfer result;
+  Headers headers;
   CURL* curl = nullptr;
   int descriptor = -1;
   int64_t position = 0;       // in the file, of the next byte
@@ -47,50 +52,40 @@ void read_range(std::string_view value, int64_t& first, int64_t& total) {
   if (slash != std::string_view::npos) std::from_chars(value.data() + slash + 1, value.data() + value.size(), total);
 }
 
-struct Headers {
-  int64_t range_first = -1, range_total = -1, length = -1;
-};
-
-struct Listener {
-  State state;
-  Headers headers;
-};
-
 size_t on_header(char* text, size_t size, size_t count, void* user) {
-  auto& l = *static_cast<Listener*>(user);
+  auto& s = *static_cast<State*>(user);
   const std::string_view line(text, size * count);
   const auto value = [&] { return trimmed(line.substr(line.find(':') + 1)); };
   if (line.starts_with("HTTP/")) {  // headers of redirections precede those of the file; only the last count
-    l.headers = {};
-    l.state.result.validator.clear();
+    s.headers = {};
+    s.result.validator.clear();
   } else if (names(line, "content-range")) {
-    read_range(value(), l.headers.range_first, l.headers.range_total);
+    read_range(value(), s.headers.range_first, s.headers.range_total);
   } else if (names(line, "content-length")) {
     const std::string_view v = value();
-    std::from_chars(v.data(), v.data() + v.size(), l.headers.length);
+    std::from_chars(v.data(), v.data() + v.size(), s.headers.length);
   } else if (names(line, "etag")) {
-    l.state.result.validator = value();
-  } else if (names(line, "last-modified") && l.state.result.validator.empty()) {
-    l.state.result.validator = value();
+    s.result.validator = value();
+  } else if (names(line, "last-modified") && s.result.validator.empty()) {
+    s.result.validator = value();
   }
   return size * count;
 }
 
 // Sets the file position for the data: at the offset, or at the beginning. Returns false if the answer does not contain
 // the file.
-bool begin_body(Listener& l) {
-  State& s = l.state;
+bool begin_body(State& s) {
   curl_easy_getinfo(s.curl, CURLINFO_RESPONSE_CODE, &s.result.status);
   if (s.result.status == 206) {
-    s.result.total = l.headers.range_total;
-    if (l.headers.range_first != s.request->offset) {
+    s.result.total = s.headers.range_total;
+    if (s.headers.range_first != s.request->offset) {
       s.result.error = str("the server was asked to continue at byte ", s.request->offset, ", but sent byte ",
-                           l.headers.range_first);
+                           s.headers.range_first);
       return false;
     }
     s.position = s.request->offset;
   } else if (s.result.status == 200) {
-    s.result.total = l.headers.length;
+    s.result.total = s.headers.length;
     s.position = 0;
     if (ftruncate(s.descriptor, 0) != 0) return false;
   } else {
@@ -101,10 +96,9 @@ bool begin_body(Listener& l) {
 }
 
 size_t on_body(char* bytes, size_t size, size_t count, void* user) {
-  auto& l = *static_cast<Listener*>(user);
-  State& s = l.state;
+  auto& s = *static_cast<State*>(user);
   const size_t n = size * count;
-  if (!s.begun && !begin_body(l)) return s.result.status >= 400 ? n : 0;  // an error page is read and ignored
+  if (!s.begun && !begin_body(s)) return s.result.status >= 400 ? n : 0;  // an error page is read and ignored
   if (!s.begun) return n;
   for (size_t done = 0; done < n;) {
     const ssize_t written = pwrite(s.descriptor, bytes + done, n - done, s.position);
@@ -128,7 +122,7 @@ size_t on_body(char* bytes, size_t size, size_t count, void* user) {
 
 using List = std::unique_ptr<curl_slist, decltype(&curl_slist_free_all)>;
 
-void configure(CURL* curl, const Request& request, Listener& listener, const curl_slist* headers, char* why) {
+void configure(CURL* curl, const Request& request, State& state, const curl_slist* headers, char* why) {
   curl_easy_setopt(curl, CURLOPT_URL, request.url.c_str());
   curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "http,https");
   curl_easy_setopt(curl, CURLOPT_REDIR_PROTOCOLS_STR, "http,https");
@@ -143,9 +137,9 @@ void configure(CURL* curl, const Request& request, Listener& listener, const cur
   if (const std::string file = certificates(); !file.empty()) curl_easy_setopt(curl, CURLOPT_CAINFO, file.c_str());
   curl_easy_setopt(curl, CURLOPT_HTTPHEADER, headers);
   curl_easy_setopt(curl, CURLOPT_HEADERFUNCTION, on_header);
-  curl_easy_setopt(curl, CURLOPT_HEADERDATA, &listener);
+  curl_easy_setopt(curl, CURLOPT_HEADERDATA, &state);
   curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, on_body);
-  curl_easy_setopt(curl, CURLOPT_WRITEDATA, &listener);
+  curl_easy_setopt(curl, CURLOPT_WRITEDATA, &state);
 }
 
 }  // namespace
@@ -159,16 +153,16 @@ std::string certificates(const std::string& root) {
 }
 
 Transfer transfer(const Request& request) {
-  Listener l;
-  l.state.request = &request;
-  l.state.descriptor = open(request.path.c_str(), O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666);
-  if (l.state.descriptor < 0) {
-    l.state.result.write_error = std::strerror(errno);
-    return l.state.result;
+  State s;
+  s.request = &request;
+  s.descriptor = open(request.path.c_str(), O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666);
+  if (s.descriptor < 0) {
+    s.result.write_error = std::strerror(errno);
+    return s.result;
   }
   const std::unique_ptr<CURL, decltype(&curl_easy_cleanup)> curl(curl_easy_init(), curl_easy_cleanup);
   LMX_CHECK(curl != nullptr, "libcurl");
-  l.state.curl = curl.get();
+  s.curl = curl.get();
   List headers(nullptr, curl_slist_free_all);
   const auto add = [&](const std::string& line) { headers.reset(curl_slist_append(headers.release(), line.c_str())); };
   if (request.offset > 0) {
@@ -176,18 +170,18 @@ Transfer transfer(const Request& request) {
     if (!request.validator.empty() && !request.validator.starts_with("W/")) add("If-Range: " + request.validator);
   }
   char why[CURL_ERROR_SIZE] = "";
-  configure(curl.get(), request, l, headers.get(), why);
+  configure(curl.get(), request, s, headers.get(), why);
   const CURLcode code = curl_easy_perform(curl.get());
-  if (l.state.thrown) std::rethrow_exception(l.state.thrown);
+  if (s.thrown) std::rethrow_exception(s.thrown);
   if (code == CURLE_SSL_CACERT_BADFILE || code == CURLE_PEER_FAILED_VERIFICATION)
     throw RunError(str("[fetch] ", request.url, ": ", why,
                        "; SSL_CERT_FILE names the file of trusted certificates "
                        "(Debian: apt-get install ca-certificates)"));
-  Transfer& r = l.state.result;
+  Transfer& r = s.result;
   curl_easy_getinfo(curl.get(), CURLINFO_RESPONSE_CODE, &r.status);
   // An empty file has no body. If the file was already complete, the answer is 416 with its length.
-  if (code == CURLE_OK && !l.state.begun && r.status == 200 && ftruncate(l.state.descriptor, 0) == 0) r.total = 0;
-  if (r.status == 416) r.total = l.headers.range_total;
+  if (code == CURLE_OK && !s.begun && r.status == 200 && ftruncate(s.descriptor, 0) == 0) r.total = 0;
+  if (r.status == 416) r.total = s.headers.range_total;
   if (code != CURLE_OK && r.error.empty() && r.write_error.empty()) r.error = *why ? why : curl_easy_strerror(code);
   return r;
 }

@@ -23,11 +23,8 @@ Corpus amazon_reviews() {
           "JSON, the text in the field reviewText)",
       .folder = "amazon-reviews",
       .train = {"reviews*.jsonl*"},
-      .valid = {},
-      .test = {},
       .format = "jsonl",
-      .field = "reviewText",
-      .sha256 = {}};
+      .field = "reviewText"};
 }
 
 Corpus tieba() {
@@ -40,10 +37,7 @@ Corpus tieba() {
           "there is no public copy; put other Chinese text there as *.txt, a post a line, or use corpus zh_poetry with "
           "vocab_size at most 13,000",
       .folder = "tieba",
-      .train = {"*.txt"},
-      .valid = {},
-      .test = {},
-      .sha256 = {}};
+      .train = {"*.txt"}};
 }
 
 Corpus fbis() {
@@ -61,8 +55,7 @@ Corpus fbis() {
       .train = {"train.txt"},
       .valid = {"valid.txt"},
       .test = {"test.txt"},
-      .tokenizer = "whitespace",
-      .sha256 = {}};
+      .tokenizer = "whitespace"};
 }
 
 Corpus gutenberg() {
@@ -76,8 +69,6 @@ Corpus gutenberg() {
               "to part-09.txt there",
           .folder = "gutenberg",
           .train = {"part-*.txt"},
-          .valid = {},
-          .test = {},
           .sha256 = {{"part-00.txt", "839aabdb10217276e296b83cc39c1ef7a456717a9fb1bfb4bd497766041c6c68"},
                      {"part-01.txt", "a805349f500d2177cd01024b9b63275aff240f92bcbece4421ee708cd9f7a1bb"},
                      {"part-02.txt", "55a97268664290172aef8569db7b6dc81be2e305d3c453a326738bc5c66f3556"},
@@ -99,8 +90,6 @@ Corpus movie_reviews() {
       .get = "download review_polarity from the source and write it as reviews.csv with the columns label,sentence",
       .folder = "movie-reviews",
       .train = {"reviews.csv"},
-      .valid = {},
-      .test = {},
       .format = "csv",
       .field = "sentence",
       .sha256 = {{"reviews.csv", "9fe53dc00f487c01e00ae1310275a067f862ebf42146556d00bc534cdca49242"}}};
@@ -138,13 +127,9 @@ Corpus news_commentary() {
       .licence = "as WMT 2014's training data: research",
       .get = "unpack http://www.statmt.org/wmt14/training-parallel-nc-v9.tgz there",
       .folder = "news-commentary",
-      .train = {},
-      .valid = {},
-      .test = {},
       .format = "parallel",
       .sides = {{"en", {"training/news-commentary-v9.de-en.en"}, {}, {}},
-                {"de", {"training/news-commentary-v9.de-en.de"}, {}, {}}},
-      .sha256 = {}};
+                {"de", {"training/news-commentary-v9.de-en.de"}, {}, {}}}};
 }
 
 Corpus one_billion_word() {
@@ -159,10 +144,7 @@ Corpus one_billion_word() {
           "it there with tar --strip-components=1",
       .folder = "one-billion-word",
       .train = {"training-monolingual.tokenized.shuffled/news.en-*"},
-      .valid = {},
-      .test = {},
       .tokenizer = "whitespace",
-      .sha256 = {},
       .archive_sha256 = "01ba60381110baf7f189dfd2b8374de371e8c9a340835793f190bdae9e90a34e"};
 }
 
@@ -179,12 +161,8 @@ Corpus paracrawl() {
           "English<TAB>German into files of another folder; lmx data filter, lmx score and lmx data top make "
           "part-best.tsv.gz of them in this one (docs/data.md); lmx data fetch downloads release 6's cleaned pairs",
       .folder = "paracrawl",
-      .train = {},
-      .valid = {},
-      .test = {},
       .format = "parallel",
-      .sides = {{"en", {"part-*.tsv.gz"}, {}, {}, 1}, {"de", {"part-*.tsv.gz"}, {}, {}, 2}},
-      .sha256 = {}};
+      .sides = {{"en", {"part-*.tsv.gz"}, {}, {}, 1}, {"de", {"part-*.tsv.gz"}, {}, {}, 2}}};
 }
 
 Corpus ptb() {
@@ -197,8 +175,7 @@ Corpus ptb() {
           .train = {"ptb.train.txt"},
           .valid = {"ptb.valid.txt"},
           .test = {"ptb.test.txt"},
-          .tokenizer = "whitespace",
-          .sha256 = {}};
+          .tokenizer = "whitespace"};
 }
 
 Corpus ptb_wsj() {
@@ -215,8 +192,7 @@ Corpus ptb_wsj() {
       .train = {"train.txt"},
       .valid = {"valid.txt"},
       .test = {"test.txt"},
-      .tokenizer = "whitespace",
-      .sha256 = {}};
+      .tokenizer = "whitespace"};
 }
 
 Corpus sst2() {
@@ -246,8 +222,6 @@ Corpus tinyshakespeare() {
           .get = "download https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt",
           .folder = "tinyshakespeare",
           .train = {"input.txt"},
-          .valid = {},
-          .test = {},
           .sha256 = {{"input.txt", "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed"}}};
 }
 
@@ -274,12 +248,8 @@ Corpus wmt14_en_fr() {
           "(http://www.statmt.org/wmt14/dev.tgz) and 2014 (http://www.statmt.org/wmt14/test-full.tgz) one a line as "
           "newstest2012.en, .fr ...",
       .folder = "wmt14-en-fr",
-      .train = {},
-      .valid = {},
-      .test = {},
       .format = "parallel",
-      .sides = {side("en"), side("fr")},
-      .sha256 = {}};
+      .sides = {side("en"), side("fr")}};
 }
 
 Corpus wmt16_en_de() {
@@ -303,14 +273,10 @@ Corpus wmt16_en_de() {
               "(wmt16_en_de.tar.gz) and "
               "unpack it there",
           .folder = "wmt16-en-de",
-          .train = {},
-          .valid = {},
-          .test = {},
           .format = "parallel",
           .tokenizer = "tokenized",
           .sides = {side("en"), side("de")},
-          .joiner = "@@",
-          .sha256 = {}};
+          .joiner = "@@"};
 }
 
 Corpus xinhua() {
@@ -325,8 +291,7 @@ Corpus xinhua() {
           .train = {"train.txt"},
           .valid = {"valid.txt"},
           .test = {"test.txt"},
-          .tokenizer = "whitespace",
-          .sha256 = {}};
+          .tokenizer = "whitespace"};
 }
 
 Corpus zh_poetry() {
@@ -337,8 +302,6 @@ Corpus zh_poetry() {
           .get = "write the poems of https://github.com/chinese-poetry/chinese-poetry one a line as poems.txt",
           .folder = "zh-poetry",
           .train = {"poems.txt"},
-          .valid = {},
-          .test = {},
           .sha256 = {{"poems.txt", "9e470ccaa8f82e512fd883ddb92a150b36a6a18367dcc7e4b1b2042f49485299"}}};
 }
 
@@ -375,13 +338,13 @@ std::span<const Corpus> corpora() {
   return all;
 }
 
-const Corpus& find_corpus(const std::string& name) {
+const Corpus& find_corpus(const std::string& name, const std::string& place) {
   std::vector<std::string> names;
   for (const Corpus& corpus : corpora()) {
     if (corpus.name == name) return corpus;
     names.push_back(corpus.name);
   }
-  throw UserError(str("[data] no corpus '", name, "'", did_you_mean(name, names), "; the registry contains ",
+  throw UserError(str(place, "no corpus '", name, "'", did_you_mean(name, names), "; the registry contains ",
                       config::join(names), "; data.files names any other text"));
 }
 

@@ -53,11 +53,8 @@ std::vector<std::string> data_directories() {
   const std::string own = environment("LMX_DATA_DIR");
   if (own.empty()) return {user_folder("XDG_DATA_HOME", ".local/share")};
   std::vector<std::string> folders;
-  for (size_t at = 0; at <= own.size();) {
-    const size_t end = std::min(own.find(':', at), own.size());
-    if (end > at) folders.push_back(own.substr(at, end - at));
-    at = end + 1;
-  }
+  for (std::string& folder : config::split(own, ':'))
+    if (!folder.empty()) folders.push_back(std::move(folder));
   return folders;
 }
 

@@ -20,13 +20,6 @@ bool is_little(const SyntheticConfig& c) {
          c.classes <= kMostChoices / c.vocab_size;
 }
 
-ParallelSources sources_of(const ParallelConfig& config, const Node& data) {
-  return find_parallel(config, config::at(data.mark, "data"));
-}
-TextSources sources_of(const TextConfig& config, const Node& data) {
-  return find_text(config, config::at(data.mark, "data"));
-}
-
 }  // namespace
 
 void require_files(const Node& data) {
@@ -34,11 +27,11 @@ void require_files(const Node& data) {
     case Kind::synthetic:
       return;
     case Kind::parallel:
-      return void(sources_of(parallel_config(data), data));
+      return void(find_parallel(parallel_config(data), data));
     case Kind::text:
-      return void(sources_of(text_config(data), data));
+      return void(find_text(text_config(data), data));
     case Kind::tokens:
-      return void(find_token_files(tokens_config(data), config::at(data.mark, "data")));
+      return void(find_token_files(tokens_config(data), data));
   }
 }
 
@@ -47,30 +40,29 @@ Dataset open_dataset(const Node& data) {
   if (kind == Kind::synthetic) return make_synthetic(synthetic_config(data));
   if (kind == Kind::parallel) {
     const ParallelConfig config = parallel_config(data);
-    return open_parallel(config, sources_of(config, data));
+    return open_parallel(config, find_parallel(config, data));
   }
-  if (kind == Kind::tokens) return open_token_files(tokens_config(data), config::at(data.mark, "data"));
+  if (kind == Kind::tokens) return open_token_files(tokens_config(data), data);
   const TextConfig config = text_config(data);
-  return open_text(config, sources_of(config, data), false);
+  return open_text(config, find_text(config, data), false);
 }
 
 void check_all(const Node& data) {
-  if (kind_of(data) == Kind::tokens) check_all_ids(tokens_config(data), config::at(data.mark, "data"));
+  if (kind_of(data) == Kind::tokens) check_all_ids(tokens_config(data), data);
 }
 
 Dataset open_all_types(const Node& data) {
   const Kind kind = kind_of(data);
+  const std::string place = config::at(data.mark, "data");
   if (kind == Kind::synthetic) return make_synthetic(synthetic_config(data));
   if (kind == Kind::parallel)
-    throw UserError(str(config::at(data.mark, "data"),
-                        "the types of parallel text are its subwords; name one side's files as text"));
-  if (kind == Kind::tokens)
-    throw UserError(str(config::at(data.mark, "data"), "files of ids have no words to count; name text"));
+    throw UserError(str(place, "the types of parallel text are its subwords; name one side's files as text"));
+  if (kind == Kind::tokens) throw UserError(str(place, "files of ids have no words to count; name text"));
   Node any_size = data;
   const Node* tokens = data.find("tokens");
   if (!tokens || tokens->text != "bytes") any_size.set("vocab_size", Node::scalar("3"));
   const TextConfig config = text_config(any_size);
-  return open_text(config, sources_of(config, data), true);
+  return open_text(config, find_text(config, data), true);
 }
 
 DataCheck check_dataset(const Node& data) {
@@ -78,25 +70,24 @@ DataCheck check_dataset(const Node& data) {
   ErrorCollector wrong;
   switch (kind_of(data)) {
     case Kind::tokens:
-      wrong.keep([&] { check.dataset = open_token_files(tokens_config(data), config::at(data.mark, "data")); });
+      wrong.keep([&] { check.dataset = open_token_files(tokens_config(data), data); });
       if (check.dataset) check.train_tokens = check.dataset->train.size();
       break;
     case Kind::parallel: {
       const ParallelConfig config = parallel_config(data);
-      wrong.keep([&] { check.train_tokens = known_train_tokens(config, sources_of(config, data)); });
+      wrong.keep([&] { check.train_tokens = known_train_tokens(config, find_parallel(config, data)); });
       break;
     }
     case Kind::synthetic: {
       const SyntheticConfig config = synthetic_config(data);
-      const bool right = wrong.keep([&] { check_synthetic(config); });
       check.train_tokens = config.train_tokens;
-      if (right && is_little(config)) check.dataset = make_synthetic(config);
+      if (is_little(config)) check.dataset = make_synthetic(config);
       break;
     }
     case Kind::text: {
       const TextConfig config = text_config(data);
       wrong.keep([&] {
-        const TextSources sources = sources_of(config, data);
+        const TextSources sources = find_text(config, data);
         check.dataset = open_little_text(config, sources);
         if (check.dataset) check.train_tokens = check.dataset->train.size();
         const auto counts = check.dataset ? std::nullopt : recorded_counts(config, sources);

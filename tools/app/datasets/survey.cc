@@ -71,7 +71,7 @@ Node with_files(const Node& data, const TextSources& sources, const std::vector<
 
 std::optional<int64_t> tokens_of_text(const Node& node) {
   const TextConfig text = text_config(node);
-  const TextSources sources = find_text(text, config::at(node.mark, "data"));
+  const TextSources sources = find_text(text, node);
   std::vector<SourceFile> files = sources.files;
   std::erase_if(files, [](const SourceFile& f) { return f.split == Split::valid || f.split == Split::test; });
   const auto packed = [](const SourceFile& f) { return is_compressed(f.path); };
@@ -87,7 +87,7 @@ std::optional<int64_t> tokens_of_text(const Node& node) {
 // The main part alone: an epoch reads the pairs of the others in proportion.
 std::optional<int64_t> tokens_of_pairs(const Node& node) {
   const ParallelConfig config = parallel_config(node);
-  const ParallelSources sources = find_parallel(config, config::at(node.mark, "data"));
+  const ParallelSources sources = find_parallel(config, node);
   double bytes = 0, lines = 0, sampled = 0, all_ratios = 0;
   for (const PairFiles& pair : sources.files[0]) {
     const SourceFile& file = pair.tsv() ? pair.source : pair.target;
@@ -122,8 +122,6 @@ std::optional<int64_t> sampled_train_tokens(const Node& data) {
 namespace {
 
 constexpr size_t kChunkBytes = 4 << 20;
-constexpr const char* kPlace = "[data] ";
-
 template <class Config>
 Config config_of(const Node& data) {
   Node any_size = data;
@@ -159,17 +157,20 @@ bool is_blank(std::string_view character) {
 // The counts of one thread.
 struct TextCounter {
   explicit TextCounter(const TextConfig& config)
-      : splitter({config.lower_case, config.tokenizer == "whitespace", Unit::word}),
+      : bytes(config.tokens == "bytes"),
+        splitter({config.lower_case, config.tokenizer == "whitespace", Unit::word}),
         characters_of({false, false, Unit::character}) {}
 
   void add(const SourceFile& file, const Chunk& chunk, const TextRecord& record, Split split) {
     found.clear();
-    if (characters_of.split(record.text, found) != Tokenizer::kValid) refuse_invalid_utf8(file, chunk, record.raw);
-    const auto length = static_cast<int64_t>(found.size()) + 1;
+    if (!bytes && characters_of.split(record.text, found) != Tokenizer::kValid)
+      refuse_invalid_utf8(file, chunk, record.raw);
+    const auto length = static_cast<int64_t>(bytes ? record.text.size() : found.size()) + 1;
     ++survey.lines;
     survey.characters += length;
     survey.valid_lines += split == Split::valid;
     survey.valid_characters += split == Split::valid ? length : 0;
+    if (bytes) return;
     for (const std::string_view character : found) {
       survey.blanks += is_blank(character);
       if (split == Split::train) characters.add(character, 1);
@@ -195,6 +196,7 @@ struct TextCounter {
     add_all(characters, other.characters);
   }
 
+  bool bytes;
   Tokenizer splitter, characters_of;
   std::vector<std::string_view> found;
   WordTable words, characters;
@@ -261,7 +263,7 @@ bool is_spelled(std::string_view word) {
 
 TextSurvey survey_text(const Node& data) {
   const auto config = config_of<TextConfig>(data);
-  const TextSources sources = find_text(config, kPlace);
+  const TextSources sources = find_text(config, data);
   const PrepareSettings settings = splits_of(config);
   const int threads = preparing_threads(config.threads);
   ChunkReader reader(sources.files, kChunkBytes, "reading the text:");
@@ -285,7 +287,7 @@ TextSurvey survey_text(const Node& data) {
 
 PairSurvey survey_pairs(const Node& data) {
   const auto config = config_of<ParallelConfig>(data);
-  const ParallelSources sources = find_parallel(config, kPlace);
+  const ParallelSources sources = find_parallel(config, data);
   const PrepareSettings settings = splits_of(config);
   const int threads = preparing_threads(config.threads);
   const std::vector<PairFiles>& files = sources.files[0];

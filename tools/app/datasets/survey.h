@@ -21,7 +21,7 @@ std::optional<int64_t> sampled_train_tokens(const Node& data);
 struct TextSurvey {
   int64_t files = 0, bytes = 0;           // bytes on disk
   int64_t lines = 0, valid_lines = 0;     // of all splits; of the validation split
-  int64_t characters = 0;                 // code points of all splits, including line ends
+  int64_t characters = 0;                 // code points (or bytes) of all splits, including line ends
   int64_t valid_characters = 0;           // of the validation split
   int64_t blanks = 0;                     // white space within lines
   int64_t words = 0, train_words = 0;     // by lmx's rules, without the </s> of each line
@@ -29,8 +29,9 @@ struct TextSurvey {
   int64_t spelled_words = 0;              // different words of the training split that begin with two letters
   std::vector<int64_t> character_counts;  // occurrences of each character, likewise; without line ends
 };
-// Counts the text that `data` names: a `data: {name: text}` without `vocab_size`. Memory grows only with the number of
-// different words. UserError: as a preparation of the text (files that are missing or empty, invalid UTF-8).
+// Counts the text that `data` names: a `data: {name: text}` without `vocab_size`. With `tokens: bytes` the text need
+// not be UTF-8, and its words are not counted. Memory grows only with the number of different words. UserError: as a
+// preparation of the text (files that are missing or empty, invalid UTF-8).
 TextSurvey survey_text(const Node& data);
 
 struct PairSurvey {

@@ -9,6 +9,7 @@
 
 #include "app/print/words.h"
 #include "app/run/shipped.h"
+#include "app/sweep/grid.h"
 #include "base/text.h"
 #include "config/error_collector.h"
 #include "lmx/error.h"
@@ -60,15 +61,10 @@ std::vector<Place> combinations(const Experiment& e, const Node* choice, const s
   std::vector<Place> places{{}};
   for (const Axis& axis : e.axes) {
     const Node* node = choice ? choice->find(axis.id) : nullptr;
-    const std::vector<std::string> values = node ? named_values(axis, *node, path) : labels_of(axis);
-    std::vector<Place> longer;
-    for (const Place& place : places) {
-      for (const std::string& value : values) {
-        longer.push_back(place);
-        longer.back().emplace_back(axis.id, value);
-      }
-    }
-    places = std::move(longer);
+    Place words;
+    for (const std::string& value : node ? named_values(axis, *node, path) : labels_of(axis))
+      words.emplace_back(axis.id, value);
+    places = sweep::continued(places, words);
   }
   return places;
 }

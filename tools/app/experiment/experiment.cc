@@ -135,15 +135,15 @@ std::vector<Measure> read_measures(const Node& tree) {
   return measures;
 }
 
-std::vector<Check> read_checks(const Node& tree) {
-  std::vector<Check> checks;
-  if (tree.kind == Node::Kind::null) return checks;
-  for (size_t i = 0; i < as_list(tree, "checks").items.size(); ++i) {
-    const std::string path = str("checks.", i);
-    checks.push_back(read_config<Check>(tree.items[i], path));
-    checks.back().path = path;
+// Reads a list of checks or layers. Each keeps its path for messages.
+template <class T>
+std::vector<T> read_parts(const Node& list, const std::string& path) {
+  std::vector<T> parts;
+  for (size_t i = 0; i < as_list(list, path).items.size(); ++i) {
+    parts.push_back(read_config<T>(list.items[i], str(path, ".", i)));
+    parts.back().path = str(path, ".", i);
   }
-  return checks;
+  return parts;
 }
 
 struct FigureFields {
@@ -163,11 +163,7 @@ Figure read_figure(const Node& tree) {
   if (tree.kind == Node::Kind::null) return {};
   FigureFields read = read_config<FigureFields>(tree, "figure");
   if (read.layers.kind == Node::Kind::null) throw UserError(at(tree, "figure") + "it has no `layers`");
-  for (size_t i = 0; i < as_list(read.layers, "figure.layers").items.size(); ++i) {
-    const std::string path = str("figure.layers.", i);
-    read.figure.layers.push_back(read_config<Layer>(read.layers.items[i], path));
-    read.figure.layers.back().path = path;
-  }
+  read.figure.layers = read_parts<Layer>(read.layers, "figure.layers");
   return read.figure;
 }
 
@@ -431,7 +427,7 @@ Experiment read_experiment(const std::string& file) {
   e.scales = read_scales(read.scales);
   e.axes = read_axes(read.axes);
   e.measures = read_measures(read.measures);
-  e.checks = read_checks(read.checks);
+  if (given(read.checks)) e.checks = read_parts<Check>(read.checks, "checks");
   e.figure = read_figure(read.figure);
   e.break_even = read_break_even(read.break_even, e);
   e.plan = read_plan_config(read.plan, "plan");

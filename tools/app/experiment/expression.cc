@@ -6,6 +6,7 @@
 #include <map>
 
 #include "app/records/half_interval.h"
+#include "config/messages.h"
 #include "lmx/error.h"
 
 namespace lmx::app::experiment {
@@ -241,16 +242,10 @@ class Parser {
     std::vector<std::string> selection;
     if (take('[')) {
       const size_t begin = pos_, end = closing_bracket();
-      std::string word;
-      for (size_t i = begin; i <= end; ++i) {
-        const char c = text_[i];
-        if (c == ',' || c == ']') {
-          if (!word.empty()) selection.push_back(word);
-          word.clear();
-        } else if (!std::isspace(static_cast<unsigned char>(c))) {
-          word += c;
-        }
-      }
+      std::string words = text_.substr(begin, end - begin);
+      std::erase_if(words, [](unsigned char c) { return std::isspace(c); });
+      selection = config::split(words, ',');
+      std::erase(selection, "");
     }
     std::vector<Sample> found = scope_.select(measure, selection, axis);
     if (found.empty()) throw UserError(str("no cell of ", measure, " is chosen"));

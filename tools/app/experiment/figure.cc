@@ -21,9 +21,7 @@ class RowScope final : public CellScope {
   RowScope(const Results& results, const Row& row) : CellScope(row.first()), results_(results), row_(row) {}
   double variable(const std::string& name) const override {
     const Measure* m = results_.experiment.measure(name);
-    if (!m) return CellScope::variable(name);
-    const std::vector<Sample> samples = samples_of(results_, row_, *m);
-    return samples.empty() ? NAN : mean(samples);
+    return m ? mean(samples_of(results_, row_, *m)) : CellScope::variable(name);
   }
 
  private:

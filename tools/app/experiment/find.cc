@@ -3,6 +3,7 @@
 #include <filesystem>
 
 #include "app/experiment/experiment.h"
+#include "app/print/words.h"
 #include "app/run/shipped.h"
 #include "lmx/error.h"
 
@@ -11,9 +12,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::vector<fs::path> roots() {
-  std::vector<fs::path> folders{"experiments"};
-  if (const auto shipped = shipped_folder("experiments")) folders.push_back(*shipped);
+std::vector<std::string> roots() {
+  std::vector<std::string> folders{"experiments"};
+  if (const auto shipped = shipped_folder("experiments")) folders.push_back(shipped->string());
   return folders;
 }
 
@@ -21,7 +22,7 @@ std::vector<fs::path> roots() {
 
 std::vector<std::pair<std::string, std::string>> find_experiments() {
   std::vector<std::pair<std::string, std::string>> found;
-  for (const fs::path& root : roots()) {
+  for (const std::string& root : roots()) {
     std::error_code error;
     for (const auto& entry : fs::recursive_directory_iterator(root, error)) {
       if (entry.path().extension() != ".yaml") continue;
@@ -30,12 +31,9 @@ std::vector<std::pair<std::string, std::string>> find_experiments() {
       if (!known) found.emplace_back(id, entry.path().string());
     }
   }
-  if (found.empty()) {
-    std::string searched;
-    for (const fs::path& root : roots()) searched += (searched.empty() ? "" : ", ") + root.string();
-    throw UserError(str("[experiment] there are no experiments in ", searched,
+  if (found.empty())
+    throw UserError(str("[experiment] there are no experiments in ", joined(roots()),
                         "; go to a folder that has experiments/, or name a file: x.yaml"));
-  }
   std::sort(found.begin(), found.end());
   return found;
 }

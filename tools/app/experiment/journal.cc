@@ -8,8 +8,6 @@
 namespace lmx::app::experiment {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
 Journal::Entry read_entry(const Json& json) {
   Journal::Entry entry;
   entry.seconds = json.at("seconds").get<double>();

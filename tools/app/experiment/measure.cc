@@ -39,6 +39,17 @@ std::optional<double> sum_of_keys(const RunRecord& record, const std::string& pa
   return sum;
 }
 
+// The sum, mean, median, an extreme, the first or the last of the values.
+double combined(const std::string& how, const std::vector<double>& values) {
+  const double sum = std::accumulate(values.begin(), values.end(), 0.0);
+  if (how == "sum") return sum;
+  if (how == "mean") return sum / static_cast<double>(values.size());
+  if (how == "median") return median(values);
+  if (how == "min") return *std::min_element(values.begin(), values.end());
+  if (how == "max") return *std::max_element(values.begin(), values.end());
+  return how == "last" ? values.back() : values.front();
+}
+
 // Simulates that the sub-batches of a step are distributed to `ranks` ranks in turn. Returns the total seconds of the
 // slowest rank, of the quickest rank, or the mean. Returns nothing if there are fewer sub-batches than ranks, as at the
 // end of an epoch.
@@ -50,9 +61,7 @@ std::optional<double> dealt(const RunRecord& record, const std::string& which, i
   if (n < ranks) return std::nullopt;
   std::vector<double> sums(static_cast<size_t>(ranks));
   for (int64_t i = 0; i < n; ++i) sums[static_cast<size_t>(i % ranks)] += seconds[static_cast<size_t>(i)];
-  if (which == "slowest") return *std::max_element(sums.begin(), sums.end());
-  if (which == "quickest") return *std::min_element(sums.begin(), sums.end());
-  return std::accumulate(sums.begin(), sums.end(), 0.0) / static_cast<double>(ranks);
+  return combined(which == "slowest" ? "max" : which == "quickest" ? "min" : "mean", sums);
 }
 
 std::optional<double> value_of(const Measure& m, const RunRecord& record) {
@@ -64,14 +73,6 @@ std::optional<double> value_of(const Measure& m, const RunRecord& record) {
 struct Point {
   double value = 0, steps = 1;
 };
-
-double combined(const std::string& how, const std::vector<double>& ranks) {
-  double sum = 0;
-  for (const double x : ranks) sum += x;
-  if (how == "sum") return sum;
-  if (how == "mean") return sum / static_cast<double>(ranks.size());
-  return how == "max" ? *std::max_element(ranks.begin(), ranks.end()) : ranks.front();
-}
 
 [[noreturn]] void fail_key(const Measure& m, const Cell& cell, const std::vector<RunRecord>& records) {
   std::set<std::string> keys;
@@ -142,19 +143,12 @@ double measured(const Measure& m, const Cell& cell, const std::vector<RunRecord>
   const std::vector<Point> points = points_of(m, conditions_of(m, cell), records);
   if (points.empty()) fail_key(m, cell, records);
   std::vector<double> values;
-  double sum = 0, steps = 0;
+  double steps = 0;
   for (const Point& p : points) {
     values.push_back(p.value);
-    sum += p.value;
     steps += p.steps;
   }
-  double value = points.back().value;
-  if (m.take == "min") value = *std::min_element(values.begin(), values.end());
-  if (m.take == "max") value = *std::max_element(values.begin(), values.end());
-  if (m.take == "mean") value = sum / static_cast<double>(values.size());
-  if (m.take == "median") value = median(values);
-  if (m.take == "sum") value = sum;
-  if (m.take == "per_step") value = sum / steps;
+  const double value = m.take == "per_step" ? combined("sum", values) / steps : combined(m.take, values);
   return value / m.divide;
 }
 

@@ -43,6 +43,15 @@ std::map<std::string, double> columns_of(const nlohmann::ordered_json& row) {
   return columns;
 }
 
+plan::Request request_of(const Cell& cell, const std::string& machine) {
+  plan::Request request;
+  request.recipe = cell.recipe_file;
+  request.machine = machine;
+  request.compose.overrides = cell.overrides;
+  request.compose = with_plugins(request.compose);
+  return request;
+}
+
 // Plans each cell once, whatever cells refer to it.
 class CellPlanner {
  public:
@@ -89,12 +98,8 @@ class CellPlanner {
   std::string machine(const Cell& cell) const { return experiment_.machine(filled(cell, config_.machine)); }
 
   plan::Request request_of(const Cell& cell) const {
-    plan::Request r;
-    r.recipe = cell.recipe_file;
-    r.machine = machine(cell);
-    r.compose.overrides = cell.overrides;
+    plan::Request r = experiment::request_of(cell, machine(cell));
     for (const Node& node : config_.overrides.items) r.compose.overrides.push_back(filled(cell, node.text));
-    r.compose = with_plugins(r.compose);
     if (given(config_.ranks))
       r.ranks = {
           static_cast<int64_t>(number_in(cell, config_.ranks, "ranks", {1, 1, static_cast<double>(plan::kMostRanks)}))};
@@ -298,15 +303,6 @@ std::map<std::string, PlannedCell> plan_cells(const Experiment& experiment, cons
 }
 
 namespace {
-
-plan::Request request_of(const Cell& cell, const std::string& machine) {
-  plan::Request request;
-  request.recipe = cell.recipe_file;
-  request.machine = machine;
-  request.compose.overrides = cell.overrides;
-  request.compose = with_plugins(request.compose);
-  return request;
-}
 
 // Cores of this computer that a cell uses at the same time. Virtual ranks run beside each other, each with its threads.
 int64_t cores_of(const Cell& cell) {

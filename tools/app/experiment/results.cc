@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "app/print/words.h"
 #include "lmx/error.h"
 
 namespace lmx::app::experiment {
@@ -30,11 +31,9 @@ void judge_formula(const Measure& m, Results& results) {
   double worst = 0;
   size_t cells = 0;
   for (const Cell& cell : results.cells) {
-    const auto found = results.by_cell.find(cell.id);
-    if (found == results.by_cell.end() || !found->second.formulas.contains(m.id) ||
-        !found->second.values.contains(m.id) || origin_of(m, cell) == Origin::formula)
-      continue;
-    worst = std::max(worst, distance(found->second.values.at(m.id), found->second.formulas.at(m.id)));
+    const std::optional<double> value = value_of(results, cell, m.id), formula = value_of(results, cell, m.id, true);
+    if (!value || !formula || origin_of(m, cell) == Origin::formula) continue;
+    worst = std::max(worst, distance(*value, *formula));
     ++cells;
   }
   if (cells == 0) return;
@@ -311,9 +310,7 @@ std::string dependence(const Results& r, const Row& row) {
 
 // The keys of `paper` are a row's labels, such as "dense-24".
 std::string paper_text(const Row& row, const Measure& measure) {
-  std::string id;
-  for (const std::string& label : row.labels) id += (id.empty() ? "" : "-") + label;
-  const Node* node = measure.paper.find(id);
+  const Node* node = measure.paper.find(joined(row.labels, "-"));
   return node ? node->text : "";
 }
 

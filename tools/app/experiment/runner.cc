@@ -27,6 +27,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr const char* kDying = "/.checkpoints";  // of a finished cell, until they are deleted
+
 class CellRunner final : public jobs::Runner {
  public:
   CellRunner(const Experiment& experiment, const std::vector<const Cell*>& cells, Finished& finished,
@@ -102,13 +104,16 @@ class CellRunner final : public jobs::Runner {
     return record;
   }
 
-  // Records a cell in the journal, and deletes its checkpoints, which are no longer needed.
+  // Records a cell in the journal, and deletes its checkpoints, which are no longer needed. They get another name
+  // first, so that nothing reads the rest of them if this process is killed meanwhile.
   void settle(const Cell& cell, const Journal::Entry& entry) {
     finished_.add(cell, entry);
     if (options_.keep_checkpoints || cell.types) return;
+    const std::string folder = finished_.folder(cell);
     std::error_code error;
-    fs::remove_all(finished_.folder(cell) + "/checkpoints", error);
-    fs::remove(finished_.folder(cell) + "/" + kMeanFile, error);
+    fs::remove(folder + "/" + kMeanFile, error);
+    fs::rename(folder + "/checkpoints", folder + kDying, error);
+    fs::remove_all(folder + kDying, error);
   }
 
   // Evaluates a cell that has ended; this needs the last checkpoints of its run.
@@ -173,29 +178,6 @@ class CellRunner final : public jobs::Runner {
   Ending ending_;
 };
 
-}  // namespace
-
-Ending run_cells(const Experiment& experiment, const std::vector<Cell>& cells, Finished& finished,
-                 const std::vector<std::string>& wanted, const RunnerOptions& options) {
-  std::error_code error;
-  fs::create_directories(finished.out() + "/cells", error);
-  std::vector<const Cell*> waiting;
-  std::vector<jobs::Progress::Job> shown;
-  for (const Cell& cell : cells) {
-    const bool asked = std::find(wanted.begin(), wanted.end(), cell.id) != wanted.end();
-    const Cell& source = finished.source(cell);
-    if (!asked || !cell.runs || finished.done(cell)) continue;
-    if (std::find(waiting.begin(), waiting.end(), &source) != waiting.end()) continue;
-    waiting.push_back(&source);
-    shown.push_back({source.id, finished.folder(source), source.length});
-  }
-  const jobs::SlurmOptions slurm{"cell", finished.out() + "/slurm", options.jobs, options.scheduler};
-  const std::unique_ptr<jobs::Launcher> launcher =
-      options.slurm ? slurm_cells(slurm, cells) : jobs::local_launcher(options.jobs, waiting.size());
-  jobs::Progress progress(std::move(shown), {"cell"});
-  return CellRunner(experiment, waiting, finished, options, *launcher, progress).run();
-}
-
 // Cells as jobs of Slurm. This program only submits and watches them; they continue when it ends.
 //
 //   slurm/ID.sh           the batch script, in the form of docs/cluster.md
@@ -206,8 +188,6 @@ Ending run_cells(const Experiment& experiment, const std::vector<Cell>& cells, F
 // The name of a job follows from the folder, the cell and its recipe, so that a job is found again after this program
 // was killed, and a job of another recipe has another name.
 
-namespace {
-
 namespace slurm = jobs::slurm;
 
 // The exit codes of a run that has written a checkpoint because of SIGINT, or of SIGTERM, SIGUSR1 and others. srun also
@@ -215,6 +195,8 @@ namespace slurm = jobs::slurm;
 constexpr const char* kStopped = "$code == 130 || $code == 143";
 constexpr const char* kCheckpoint = ": stopped after step ";
 
+// Submits a job for each cell. A job that is already in the queue, or that has ended since an earlier process submitted
+// it, is not submitted again. The options of sbatch become lines of the script.
 class SlurmCells final : public jobs::SlurmLauncher {
  public:
   SlurmCells(const jobs::SlurmOptions& options, const std::vector<Cell>& cells)
@@ -296,16 +278,6 @@ class SlurmCells final : public jobs::SlurmLauncher {
   std::string folder_;
 };
 
-}  // namespace
-
-std::unique_ptr<jobs::Launcher> slurm_cells(const jobs::SlurmOptions& options, const std::vector<Cell>& cells) {
-  return std::make_unique<SlurmCells>(options, cells);
-}
-
-namespace {
-
-using Json = nlohmann::ordered_json;
-
 // The name of the GPU or of the processor of a run's last start; "" if its provenance.json does not say.
 std::string device_of(const std::string& run) {
   const Json all = Json::parse(read_text(run + "/provenance.json"), nullptr, false);
@@ -317,6 +289,28 @@ std::string device_of(const std::string& run) {
 }
 
 }  // namespace
+
+Ending run_cells(const Experiment& experiment, const std::vector<Cell>& cells, Finished& finished,
+                 const std::vector<std::string>& wanted, const RunnerOptions& options) {
+  std::error_code error;
+  fs::create_directories(finished.out() + "/cells", error);
+  std::vector<const Cell*> waiting;
+  std::vector<jobs::Progress::Job> shown;
+  for (const Cell& cell : cells) {
+    const bool asked = std::find(wanted.begin(), wanted.end(), cell.id) != wanted.end();
+    const Cell& source = finished.source(cell);
+    if (finished.done(cell)) fs::remove_all(finished.folder(cell) + kDying, error);
+    if (!asked || !cell.runs || finished.done(cell)) continue;
+    if (std::find(waiting.begin(), waiting.end(), &source) != waiting.end()) continue;
+    waiting.push_back(&source);
+    shown.push_back({source.id, finished.folder(source), source.length});
+  }
+  const jobs::SlurmOptions slurm{"cell", finished.out() + "/slurm", options.jobs, options.scheduler};
+  const std::unique_ptr<jobs::Launcher> launcher =
+      options.slurm ? std::make_unique<SlurmCells>(slurm, cells) : jobs::local_launcher(options.jobs, waiting.size());
+  jobs::Progress progress(std::move(shown), {"cell"});
+  return CellRunner(experiment, waiting, finished, options, *launcher, progress).run();
+}
 
 Finished::Finished(const std::vector<Cell>& cells, std::string out)
     : cells_(cells), out_(std::move(out)), journal_(out_ + "/journal.jsonl") {

@@ -3,12 +3,10 @@
 
 #include <cstdint>
 #include <map>
-#include <memory>
 #include <string>
 #include <vector>
 
 #include "app/experiment/journal.h"
-#include "app/jobs/slurm.h"
 
 namespace lmx::app::experiment {
 
@@ -29,9 +27,5 @@ struct Ending {
 // from its last checkpoint. RunError: a folder that cannot be written.
 Ending run_cells(const Experiment& experiment, const std::vector<Cell>& cells, Finished& finished,
                  const std::vector<std::string>& wanted, const RunnerOptions& options);
-
-// Submits a job for each cell. A job that is already in the queue, or that has ended since an earlier process submitted
-// it, is not submitted again. The options of sbatch become lines of the script. `cells` must outlive the launcher.
-std::unique_ptr<jobs::Launcher> slurm_cells(const jobs::SlurmOptions& options, const std::vector<Cell>& cells);
 
 }  // namespace lmx::app::experiment

@@ -261,8 +261,6 @@ std::string text(const Results& r) {
 
 namespace {
 
-using Json = nlohmann::ordered_json;
-
 // Returns the numbers of a cell that have this origin.
 Json numbers(const Results& r, const Cell& cell, Origin origin) {
   Json json = Json::object();

@@ -24,7 +24,6 @@ class Weights {
   std::vector<Tensor> take(const Place& place);
   // UserError: a tensor is left that is neither a buffer nor the output layer of a tied model, which equals `table`.
   void check_rest(const Layout& layout, const Tensor& table) const;
-  const std::string& source() const { return source_; }  // the file that names all tensors
 
  private:
   void add(const std::string& path, const Layout& layout);

@@ -13,6 +13,7 @@
 #include <thread>
 #include <utility>
 
+#include "app/compose/override.h"
 #include "app/records/records.h"
 #include "base/clock.h"
 #include "lmx/error.h"
@@ -40,53 +41,46 @@ std::string threads_on(size_t cores) {
   return std::to_string(wanted && *wanted > 0 ? std::min(*wanted, most) : most);
 }
 
-}  // namespace
-
-int64_t own_core_count() {
-  return static_cast<int64_t>(own_cores().size());
-}
-
-Demand demand_of(const Node& recipe) {
-  const auto number = [&](const char* path) { return static_cast<int64_t>(number_at(recipe, path)); };
-  const Node* comm = recipe.find("comm");
-  const bool processes = comm && !in_one_process(*comm, "comm");
-  return {processes ? std::max<int64_t>(1, number("comm.ranks")) : 1, number("threads")};
-}
-
-Cores::Cores(int64_t jobs, size_t children) : free_(own_cores()), all_(free_.size()) {
-  const size_t most = std::max<size_t>(1, std::min(static_cast<size_t>(std::max<int64_t>(1, jobs)), children));
-  bound_ = most <= all_;
-  share_ = std::max<size_t>(1, all_ / most);
-}
-
-size_t Cores::need(const Demand& demand) const {
-  const auto asked = static_cast<size_t>(demand.processes * std::max<int64_t>(1, demand.threads));
-  return std::min(all_, std::max(share_, asked));
-}
-
-bool Cores::free_for(const Demand& demand) const {
-  return !bound_ || need(demand) <= free_.size();
-}
-
-Surroundings Cores::take(const Demand& demand) {
-  Surroundings around;
-  if (bound_) {
-    const auto end = free_.begin() + static_cast<std::ptrdiff_t>(std::min(need(demand), free_.size()));
-    around.cores.assign(free_.begin(), end);
-    free_.erase(free_.begin(), end);
+// `jobs` children (or `children` if this is fewer) run at a time. Each is bound to its share of the cores and has as
+// many threads. A child that requests more gets more, and fewer run at the same time. If there are more jobs than
+// cores, each child has one thread and none is bound, because the kernel's scheduling is better than fixed cores.
+class Cores {
+ public:
+  Cores(int64_t jobs, size_t children) : free_(own_cores()), all_(free_.size()) {
+    const size_t most = std::max<size_t>(1, std::min(static_cast<size_t>(std::max<int64_t>(1, jobs)), children));
+    bound_ = most <= all_;
+    share_ = std::max<size_t>(1, all_ / most);
   }
-  // MPI ranks divide their cores among themselves.
-  if (demand.processes == 1)
-    around.environment.emplace_back("OMP_NUM_THREADS", threads_on(std::max<size_t>(1, around.cores.size())));
-  return around;
-}
+  // Returns whether enough cores are free. Always true if no child runs.
+  bool free_for(const Demand& demand) const { return !bound_ || need(demand) <= free_.size(); }
+  // Takes cores for a child that starts now. When it has ended, pass its `cores` to give_back().
+  Surroundings take(const Demand& demand) {
+    Surroundings around;
+    if (bound_) {
+      const auto end = free_.begin() + static_cast<std::ptrdiff_t>(std::min(need(demand), free_.size()));
+      around.cores.assign(free_.begin(), end);
+      free_.erase(free_.begin(), end);
+    }
+    // MPI ranks divide their cores among themselves.
+    if (demand.processes == 1)
+      around.environment.emplace_back("OMP_NUM_THREADS", threads_on(std::max<size_t>(1, around.cores.size())));
+    return around;
+  }
+  void give_back(const std::vector<int>& cores) {
+    free_.insert(free_.end(), cores.begin(), cores.end());
+    std::sort(free_.begin(), free_.end());
+  }
 
-void Cores::give_back(const std::vector<int>& cores) {
-  free_.insert(free_.end(), cores.begin(), cores.end());
-  std::sort(free_.begin(), free_.end());
-}
+ private:
+  size_t need(const Demand& demand) const {
+    const auto asked = static_cast<size_t>(demand.processes * std::max<int64_t>(1, demand.threads));
+    return std::min(all_, std::max(share_, asked));
+  }
 
-namespace {
+  std::vector<int> free_;
+  size_t all_, share_;
+  bool bound_;
+};
 
 using Clock = std::chrono::steady_clock;
 
@@ -172,21 +166,18 @@ class LocalLauncher final : public Launcher {
   int told_ = 0;  // number of signals that were sent to the children
 };
 
-// Quotes a value for the override grammar.
-std::string override_value(const std::string& text) {
-  constexpr const char* kPlain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./";
-  if (text.find('/') != std::string::npos && text.find_first_not_of(kPlain) == std::string::npos) return text;
-  std::string quoted = "'";
-  for (size_t i = 0; i < text.size(); ++i) {
-    const size_t end = text.find_first_not_of('\\', i);
-    const bool before_quote = text[i] == '\\' && (end == std::string::npos || text[end] == '\'');
-    if (text[i] == '\'' || before_quote) quoted += '\\';
-    quoted += text[i];
-  }
-  return quoted + "'";
+}  // namespace
+
+int64_t own_core_count() {
+  return static_cast<int64_t>(own_cores().size());
 }
 
-}  // namespace
+Demand demand_of(const Node& recipe) {
+  const auto number = [&](const char* path) { return static_cast<int64_t>(number_at(recipe, path)); };
+  const Node* comm = recipe.find("comm");
+  const bool processes = comm && !in_one_process(*comm, "comm");
+  return {processes ? std::max<int64_t>(1, number("comm.ranks")) : 1, number("threads")};
+}
 
 Launcher::~Launcher() = default;
 
@@ -241,7 +232,7 @@ void Runner::stop() {
 
 std::vector<std::string> run_command(const std::string& recipe, const std::string& directory,
                                      const std::vector<std::string>& plugin_directories) {
-  std::vector<std::string> words{own_program(), "run", recipe, "run.dir=" + override_value(directory),
+  std::vector<std::string> words{own_program(), "run", recipe, "run.dir=" + value_text(Node::string(directory)),
                                  "--resume",    "auto"};
   for (const std::string& plugins : plugin_directories) words.insert(words.end(), {"--plugin-dir", plugins});
   return words;

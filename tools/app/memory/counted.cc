@@ -204,55 +204,35 @@ class Bytes {
   void read(std::string& value) { read_list(value); }
   template <class A, class B>
   void write(const std::pair<A, B>& value) {
-    write(value.first);
-    write(value.second);
+    write_all(value.first, value.second);
   }
   template <class A, class B>
   void read(std::pair<A, B>& value) {
-    read(value.first);
-    read(value.second);
+    read_all(value.first, value.second);
   }
   void write(const RankCount& c) {
-    const auto parts = [this](const auto&... part) { (write(part), ...); };
-    parts(c.memory, c.state, c.pass, c.last, c.units, c.server, c.update);
+    write_all(c.memory, c.state, c.pass, c.last, c.units, c.server, c.update);
     write(std::vector<std::pair<std::string, int64_t>>(c.rows.begin(), c.rows.end()));
   }
   void read(RankCount& c) {
-    const auto parts = [this](auto&... part) { (read(part), ...); };
     std::vector<std::pair<std::string, int64_t>> rows;
-    parts(c.memory, c.state, c.pass, c.last, c.units, c.server, c.update, rows);
+    read_all(c.memory, c.state, c.pass, c.last, c.units, c.server, c.update, rows);
     c.rows = {rows.begin(), rows.end()};
   }
-  void write(const CountedPass& pass) {
-    write(pass.tokens);
-    write(pass.forward);
-    write(pass.backward);
-    write(pass.ready);
-  }
-  void read(CountedPass& pass) {
-    read(pass.tokens);
-    read(pass.forward);
-    read(pass.backward);
-    read(pass.ready);
-  }
-  void write(const UnitTime& unit) {
-    write(unit.rule);
-    write(unit.params);
-    write(unit.bytes);
-    write(unit.period);
-    write(unit.delay);
-    write(unit.after_update);
-  }
-  void read(UnitTime& unit) {
-    read(unit.rule);
-    read(unit.params);
-    read(unit.bytes);
-    read(unit.period);
-    read(unit.delay);
-    read(unit.after_update);
-  }
+  void write(const CountedPass& p) { write_all(p.tokens, p.forward, p.backward, p.ready); }
+  void read(CountedPass& p) { read_all(p.tokens, p.forward, p.backward, p.ready); }
+  void write(const UnitTime& u) { write_all(u.rule, u.params, u.bytes, u.period, u.delay, u.after_update); }
+  void read(UnitTime& u) { read_all(u.rule, u.params, u.bytes, u.period, u.delay, u.after_update); }
 
  private:
+  template <class... Parts>
+  void write_all(const Parts&... parts) {
+    (write(parts), ...);
+  }
+  template <class... Parts>
+  void read_all(Parts&... parts) {
+    (read(parts), ...);
+  }
   template <class List>
   void write_list(const List& list) {
     write(list.size());
@@ -356,11 +336,10 @@ RankCount count_one(const Recipe& recipe, const BatchPlan& plan, const CountedGr
 ProcessMemory count_threads(const Recipe& recipe, const BatchPlan& plan, const CountedGroup& group) {
   require_countable(recipe, plan, recipe.batch.global);
   const auto device = CountingDevice::make(group.device);
-  Node comm = Node::map();
-  comm.set("name", Node::string("virtual"));
-  comm.set("ranks", Node::scalar(std::to_string(group.ranks)));
-  comm.set("at_once", Node::scalar("1"));
-  comm.set("ranks_per_node", Node::scalar(std::to_string(group.per_node >= group.ranks ? 0 : group.per_node)));
+  const Node comm =
+      parse_yaml(str("{name: virtual, ranks: ", group.ranks,
+                     ", at_once: 1, ranks_per_node: ", group.per_node >= group.ranks ? 0 : group.per_node, "}"),
+                 "count");
   const auto threads =
       make_comm_group(comm, "comm", CommEnv{.threads = static_cast<int>(std::max<int64_t>(1, recipe.threads))});
   ProcessMemory process;

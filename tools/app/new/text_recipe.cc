@@ -64,6 +64,7 @@ Node data_of(const TextRequest& request, double valid_fraction) {
   data.set("files", Node::list(std::move(items), mark));
   if (!request.field.empty()) data.set("field", Node::string(request.field, mark));
   data.set("valid_fraction", Node::scalar(str(valid_fraction), mark));
+  if (request.tokens == "bytes") data.set("tokens", Node::string("bytes", mark));
   data.set("lower_case", Node::scalar("false", mark));
   return data;
 }
@@ -79,8 +80,9 @@ TextSurvey survey(const TextRequest& request, double& valid_fraction) {
   const std::string file = std::filesystem::path(request.files[0]).lexically_proximate(std::filesystem::current_path());
   const std::string where = str("[new] ", request.files.size() == 1 ? file : "the text", ": ");
   if (s.characters < kFewestCharacters + kFewestValid)
-    throw UserError(str(where, count_text(s.characters), " characters are too few to train and to validate a ",
-                        "model with; at least ", count_text(kFewestCharacters + kFewestValid), " are needed"));
+    throw UserError(str(where, count_text(s.characters), request.tokens == "bytes" ? " bytes" : " characters",
+                        " are too few to train and to validate a ", "model with; at least ",
+                        count_text(kFewestCharacters + kFewestValid), " are needed"));
   if (s.valid_characters < kFewestValid || s.characters - s.valid_characters < kFewestCharacters)
     throw UserError(
         str(where, "the text has ", count_text(s.lines), " ", request.record(), s.lines == 1 ? "" : "s",
@@ -209,7 +211,7 @@ std::string model_section(const Reading& r, const ModelChoice& c) {
                       "of five sizes (64 to 1,024 cells) that has at most ",
                       r.words()      ? "two parameters for each word"
                       : r.subwords() ? "two parameters for each subword"
-                                     : "one parameter for each character",
+                                     : str("one parameter for each ", r.tokens == "bytes" ? "byte" : "character"),
                       " of the text and trains in the given time, or the smallest one if none has. A larger one learns "
                       "more from more text."));
   text += str("model: {embedding: ", c.size.embedding, ", cells: ", c.size.cells);
@@ -256,11 +258,12 @@ Written write_text_recipe(const TextRequest& request) {
   const TextSurvey s = survey(request, valid);
   const Reading r = read_as(request.tokens, s);
   const ModelChoice c = choose(r, request.budget);
+  const std::string spelled =
+      str(", ", count_text(s.words), " words (", count_text(std::ssize(s.word_counts)), " different), ",
+          count_text(s.characters), " characters (", count_text(std::ssize(s.character_counts)), " different)");
   const std::string counts =
       str("The text has ", plural(s.files, "file"), " with ", bytes_text(s.bytes), ": ", count_text(s.lines), " ",
-          request.record(), "s, ", count_text(s.words), " words (",
-          count_text(static_cast<int64_t>(s.word_counts.size())), " different), ", count_text(s.characters),
-          " characters (", count_text(static_cast<int64_t>(s.character_counts.size())), " different).");
+          request.record(), "s", r.tokens == "bytes" ? "" : spelled, ".");
   const auto valid_tokens = static_cast<int64_t>(valid * static_cast<double>(r.train_tokens) / (1 - valid));
   Written w;
   w.yaml = heading("A language model of the text that `data.files` names", request.name, counts, request.budget) +

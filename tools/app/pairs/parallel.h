@@ -38,9 +38,9 @@ struct ParallelSources {
   std::vector<SourceFile*> all_files();  // each file once
 };
 
-// `place`: the position of `data:` in the recipe, for messages. UserError: neither corpus nor files, a missing side or
+// `data`: the section of the recipe, for the places of messages. UserError: neither corpus nor files, a missing side or
 // one with a different number of files, a missing corpus or subword model, and others.
-ParallelSources find_parallel(const ParallelConfig& config, const std::string& place);
+ParallelSources find_parallel(const ParallelConfig& config, const Node& data);
 
 // Prepares the data if the cache does not contain it, and maps it.
 Dataset open_parallel(const ParallelConfig& config, const ParallelSources& sources);

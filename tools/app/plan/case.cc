@@ -218,7 +218,6 @@ double at(int i) {
 }
 
 struct Field {
-  const Plan& plan;
   std::vector<std::pair<std::string, const Case*>> variants;
   std::vector<double> speeds;  // of the variants
 
@@ -245,7 +244,7 @@ struct Field {
 }  // namespace
 
 void add_bandwidths(Plan& plan, const std::vector<std::pair<std::string, const Case*>>& variants) {
-  Field field{plan, {}, {}};
+  Field field;
   int step = 1;
   for (const Row& row : plan.rows) {
     if (row.ranks != variants[0].second->ranks()) continue;

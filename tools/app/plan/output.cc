@@ -238,6 +238,7 @@ std::string name_of_variant(const std::string& variant) {
   return variant.empty() ? "this recipe" : variant;
 }
 
+// Tokens a second over ranks, a curve for each variant.
 std::string ranks_chart(const Plan& plan) {
   Chart chart{.title = str(plan.recipe, " on ", plan.machine_name),
               .x_title = "ranks",
@@ -325,11 +326,13 @@ Json json_of(const Found& found) {
   return json;
 }
 
+namespace {
+
+// The same values as a table with a header.
 std::string csv_of(const Plan& plan) {
   const Json rows = json_of(plan);
   const std::vector<std::string> columns = columns_of(rows);
-  std::string text;
-  for (const std::string& key : columns) text += (text.empty() ? "" : ",") + key;
+  std::string text = joined(columns, ",");
   for (const Json& row : rows) {
     std::string line;
     for (const std::string& key : columns)
@@ -341,10 +344,7 @@ std::string csv_of(const Plan& plan) {
   return text + "\n";
 }
 
-std::string svg_of(const Plan& plan) {
-  return ranks_chart(plan);
-}
-
+// A complete page: both charts, the table, the machine with the source of each value.
 std::string html_of(const Plan& plan) {
   const std::string title = str("Plan of ", plan.recipe, " on ", plan.machine_name);
   std::string body =
@@ -356,8 +356,6 @@ std::string html_of(const Plan& plan) {
   return html_document(title, body);
 }
 
-namespace {
-
 std::string json_text(const Plan& plan) {
   return json_of(plan).dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
@@ -366,7 +364,7 @@ std::string json_text(const Plan& plan) {
 std::string (*writer_of(const std::string& path))(const Plan&) {
   const std::string ending = std::filesystem::path(path).extension().string();
   for (const auto& [known, writer] :
-       {std::pair{".json", &json_text}, {".csv", &csv_of}, {".svg", &svg_of}, {".html", &html_of}})
+       {std::pair{".json", &json_text}, {".csv", &csv_of}, {".svg", &ranks_chart}, {".html", &html_of}})
     if (ending == known) return writer;
   throw UserError(str("[plan] --out ", path, ": a plan is written as .json, .csv, .svg or .html"));
 }

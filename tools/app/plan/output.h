@@ -25,12 +25,6 @@ nlohmann::ordered_json json_of(const Plan& plan);
 // tokens, met, out_of_memory, too_slow, too_expensive and, where they are known, hours, price, nearest. A candidate has
 // steps, hours, node_hours, price if it is known, and plan: its row.
 nlohmann::ordered_json json_of(const Found& found);
-// The same values as a table with a header.
-std::string csv_of(const Plan& plan);
-// Tokens a second over ranks, a curve for each variant.
-std::string svg_of(const Plan& plan);
-// A complete page: both charts, the table, the machine with the source of each value.
-std::string html_of(const Plan& plan);
 
 // The content of a file of this name, by its ending: .json, .csv, .svg, .html. UserError: another ending.
 std::string file_of(const Plan& plan, const std::string& path);

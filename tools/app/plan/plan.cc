@@ -201,10 +201,9 @@ struct Planner::Impl {
   bool swept = false;
   std::vector<Variant> variants;
   std::string recipe;
-  std::vector<int64_t> ranks;   // ascending, each once
-  std::optional<double> speed;  // of the request's run
-  std::optional<double> epoch_tokens;
-  std::optional<double> published;                   // the same, if only the recipe's `provenance` states it
+  std::vector<int64_t> ranks;                        // ascending, each once
+  std::optional<double> speed;                       // of the request's run
+  std::optional<double> published;                   // request.epoch_tokens, if only the recipe states them
   std::map<std::pair<size_t, int64_t>, Case> cases;  // by variant and ranks
   std::shared_ptr<KnownSpeeds> shared;
   KnownSpeeds::Steps* known = nullptr;  // null: another step sets the speed
@@ -224,7 +223,6 @@ struct Planner::Impl {
       request.epoch_tokens = published = published_tokens(of(0, ranks[0]).recipe());
       if (published) cases.clear();  // batch.fit depends on the size of the text
     }
-    epoch_tokens = request.epoch_tokens;
   }
   std::optional<double> known_tokens;  // of the recipe's text, as a known step states them
   // Takes what the machine's known steps say about the recipe's text, where the request does not state it.
@@ -321,7 +319,7 @@ Plan Planner::rows(std::optional<double> speed) {
   if (speed && *speed != 1)
     plan.speeds.push_back(str("computation takes ", speed_text(*speed), " times as long as the machine's file says"));
   const Case& first = p.of(0, p.ranks[0]);
-  plan.notes = notes_of(p.request, first, plan.machine, p.epoch_tokens.has_value(), p.published);
+  plan.notes = notes_of(p.request, first, plan.machine, p.request.epoch_tokens.has_value(), p.published);
   plan.notes.insert(plan.notes.end(), p.known_text.begin(), p.known_text.end());
   bool divides = false;
   for (size_t v = 0; v < p.variants.size(); ++v) divides = divides || p.of(v, p.ranks[0]).divides_values();
@@ -341,7 +339,7 @@ Plan Planner::rows(std::optional<double> speed) {
     const double first_rate = rows[0].tokens_s() / rows[0].ranks;  // on the fewest ranks
     for (Row& row : rows) {
       row.efficiency = row.tokens_s() / row.ranks / first_rate;
-      add_hours(row, p.of(v, row.ranks).recipe(), p.epoch_tokens, p.variants[v].machine);
+      add_hours(row, p.of(v, row.ranks).recipe(), p.request.epoch_tokens, p.variants[v].machine);
       plan.rows.push_back(std::move(row));
     }
   }

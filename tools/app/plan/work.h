@@ -22,7 +22,6 @@ struct Work {
   double clip_s = 0;                      // the part of it for clipping
   // Replaces the times of a pass by measured ones. The gradients stay complete after the same parts of backward.
   void set_pass(double forward, double backward);
-  double compute_s() const { return passes * (forward_s + backward_s) + update_s; }
 };
 
 // A product of a pass, forward or backward, or of an update.

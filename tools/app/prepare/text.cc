@@ -11,6 +11,7 @@
 #include "app/text/subwords.h"
 #include "base/files.h"
 #include "base/output_file.h"
+#include "config/messages.h"
 #include "data/dataset.h"
 #include "data/tokenizer_file.h"
 #include "lmx/error.h"
@@ -254,33 +255,35 @@ void set_documents(std::vector<SourceFile>& files, const TextConfig& config) {
   }
 }
 
-TextSources find_text(const TextConfig& config, const std::string& place) {
+TextSources find_text(const TextConfig& config, const Node& data) {
+  const config::Place place{data, "data"};
   if (config.corpus.empty() == config.files.empty()) {
     throw UserError(
-        str(place,
+        str(place("files"),
             config.corpus.empty()
                 ? "needs `corpus` (see `lmx data list`) or `files`"
                 : "has both `corpus` and `files`; give one of them (`~data.corpus` removes the corpus of a recipe)"));
   }
-  check_entries(config.tokenizer_file, config.vocab_size, place);
+  check_entries(config.tokenizer_file, config.vocab_size, place("vocab_size"));
   if (config.valid_fraction + config.test_fraction >= 1) {
-    throw UserError(str(place, "valid_fraction ", config.valid_fraction, " and test_fraction ", config.test_fraction,
-                        " leave nothing to train on"));
+    throw UserError(str(place("valid_fraction"), "valid_fraction ", config.valid_fraction, " and test_fraction ",
+                        config.test_fraction, " leave nothing to train on"));
   }
   TextSources sources;
   std::string field = config.field;
   std::vector<std::string> patterns[kSplits] = {config.files, config.valid_files, config.test_files};
   if (!config.corpus.empty()) {
-    const Corpus& corpus = find_corpus(config.corpus);
+    const Corpus& corpus = find_corpus(config.corpus, place("corpus"));
     if (corpus.format == "parallel")
-      throw UserError(str(place, "corpus '", corpus.name, "' is parallel text (data.name: parallel), not text for a ",
-                          "language model"));
+      throw UserError(str(place("corpus"), "corpus '", corpus.name,
+                          "' is parallel text (data.name: parallel), not text for a ", "language model"));
     if (field.empty()) field = corpus.field;
     sources.corpus = &corpus;
     sources.directory = directory_of(corpus);
     const std::vector<std::string>* own[kSplits] = {&corpus.train, &corpus.valid, &corpus.test};
     for (size_t s = 0; s < kSplits; ++s) {
-      if (!patterns[s].empty()) throw UserError(str(place, kSplitNames[s], "_files cannot be given beside `corpus`"));
+      const std::string key = str(kSplitNames[s], "_files");
+      if (!patterns[s].empty()) throw UserError(str(place(key), key, " cannot be given beside `corpus`"));
       for (const std::string& pattern : *own[s]) patterns[s].push_back(sources.directory + "/" + pattern);
     }
   }
@@ -290,7 +293,7 @@ TextSources find_text(const TextConfig& config, const std::string& place) {
     auto files = find_sources(patterns[s], s == 0 ? Split::drawn : static_cast<Split>(s), field);
     sources.files.insert(sources.files.end(), files.begin(), files.end());
   }
-  check_field(sources.files, field, place);
+  check_field(sources.files, field, place("field"));
   if (config.tokens == "subwords") set_documents(sources.files, config);
   return sources;
 }

@@ -28,9 +28,9 @@ struct TextSources {
   bool whitespace_only = false;
 };
 
-// `place`: the position of `data:` in the recipe, for messages. UserError: neither corpus nor files, both, a missing
+// `data`: the section of the recipe, for the places of messages. UserError: neither corpus nor files, both, a missing
 // corpus, and others.
-TextSources find_text(const TextConfig& config, const std::string& place);
+TextSources find_text(const TextConfig& config, const Node& data);
 
 // Prepares the data if the cache does not contain it, and maps it. With `all_types` the vocabulary is complete and
 // there is no </s>.

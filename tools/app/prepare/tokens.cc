@@ -10,6 +10,7 @@
 #include "app/prepare/token_file.h"
 #include "app/text/subword_tokenizer.h"
 #include "base/files.h"
+#include "config/messages.h"
 #include "data/dataset.h"
 #include "data/tokenizer_file.h"
 #include "lmx/error.h"
@@ -45,10 +46,11 @@ void set_tokenizer(Dataset& dataset, const TokensConfig& config) {
 
 }  // namespace
 
-TokenFiles find_token_files(const TokensConfig& config, const std::string& place) {
+TokenFiles find_token_files(const TokensConfig& config, const Node& data) {
+  const config::Place place{data, "data"};
   if (config.train.empty() || config.valid.empty())
-    throw UserError(str(place, "needs `train` and `valid`, files or globs of ids"));
-  check_entries(config.tokenizer_file, config.vocab_size, place);
+    throw UserError(str(place(), "needs `train` and `valid`, files or globs of ids"));
+  check_entries(config.tokenizer_file, config.vocab_size, place("vocab_size"));
   const std::vector<std::string>* patterns[kSplits] = {&config.train, &config.valid, &config.test};
   TokenFiles files;
   for (size_t s = 0; s < kSplits; ++s)
@@ -57,8 +59,8 @@ TokenFiles find_token_files(const TokensConfig& config, const std::string& place
   return files;
 }
 
-Dataset open_token_files(const TokensConfig& config, const std::string& place) {
-  const TokenFiles files = find_token_files(config, place);
+Dataset open_token_files(const TokensConfig& config, const Node& data) {
+  const TokenFiles files = find_token_files(config, data);
   for (const auto& split : files)
     for (const TokenArray::Part& part : split) check_ids(part, config.vocab_size, false);
   Dataset dataset;
@@ -76,8 +78,8 @@ Dataset open_token_files(const TokensConfig& config, const std::string& place) {
   return dataset;
 }
 
-void check_all_ids(const TokensConfig& config, const std::string& place) {
-  for (const auto& split : find_token_files(config, place))
+void check_all_ids(const TokensConfig& config, const Node& data) {
+  for (const auto& split : find_token_files(config, data))
     for (const TokenArray::Part& part : split) check_ids(part, config.vocab_size, true);
 }
 
@@ -95,13 +97,6 @@ size_t pick(const std::vector<double>& cumulative, double u) {
 }
 
 }  // namespace
-
-void check_synthetic(const SyntheticConfig& config) {
-  const int64_t words = config.vocab_size - 2;
-  if (config.branching <= words && config.classes <= words) return;
-  throw UserError(str("[data] data.branching ", config.branching, " and data.classes ", config.classes,
-                      " must not exceed the source's words (data.vocab_size - 2 = ", words, ")"));
-}
 
 MarkovSource::MarkovSource(const SyntheticConfig& config)
     : config_(config),
@@ -246,7 +241,6 @@ std::vector<std::string> MarkovSource::make_words() const {
 }
 
 Dataset make_synthetic(const SyntheticConfig& config) {
-  check_synthetic(config);
   const MarkovSource source(config);
   const RandomKey key = RandomKey(static_cast<uint64_t>(config.seed)).fold("synthetic text");
   std::vector<int32_t> splits[3] = {source.draw(key.fold("train"), config.train_tokens),

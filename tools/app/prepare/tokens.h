@@ -17,14 +17,14 @@ namespace lmx::app {
 
 using TokenFiles = std::array<std::vector<TokenArray::Part>, kSplits>;
 
-// The files of each split. `place`: the position of `data:` in the recipe. UserError: no file, a header of another
-// format, a file whose size differs from its header's.
-TokenFiles find_token_files(const TokensConfig& config, const std::string& place);
+// The files of each split. `data`: the section of the recipe, for the places of messages. UserError: no file, a header
+// of another format, a file whose size differs from its header's.
+TokenFiles find_token_files(const TokensConfig& config, const Node& data);
 // Maps the files and checks a sample of their ids: the first and last 4,096 of each file, and one of 64 blocks between
 // them. UserError: an id that is not below the vocabulary.
-Dataset open_token_files(const TokensConfig& config, const std::string& place);
+Dataset open_token_files(const TokensConfig& config, const Node& data);
 // Checks every id of `tokens`. UserError as above.
-void check_all_ids(const TokensConfig& config, const std::string& place);
+void check_all_ids(const TokensConfig& config, const Node& data);
 
 // A source of synthetic text whose entropy is known exactly.
 //
@@ -36,7 +36,7 @@ void check_all_ids(const TokensConfig& config, const std::string& place);
 
 class MarkovSource {
  public:
-  // REQUIRES: check_synthetic(config) passes.
+  // REQUIRES: `branching` and `classes` are at most vocab_size - 2, as synthetic_config() checks.
   explicit MarkovSource(const SyntheticConfig& config);
   int32_t states() const { return words_ + 1; }  // state 0: </s>; state w > 0: the word of rank w
   double probability(int32_t before, int32_t next) const;
@@ -66,7 +66,6 @@ class MarkovSource {
   std::vector<size_t> class_of_;           // by state
 };
 
-void check_synthetic(const SyntheticConfig& config);  // UserError: more classes or branches than words
 Dataset make_synthetic(const SyntheticConfig& config);
 
 }  // namespace lmx::app

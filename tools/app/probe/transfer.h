@@ -114,7 +114,6 @@ class LogisticProblem {
  public:
   explicit LogisticProblem(const FeatureMatrix& features);
   int64_t rows() const { return rows_; }
-  int64_t columns() const { return columns_; }
   const float* column(int64_t j) const { return by_column_.data() + j * rows_; }
   // Computes z = X w + b.
   void scores(std::span<const double> w, double b, std::vector<double>& z) const;

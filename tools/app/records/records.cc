@@ -13,6 +13,7 @@
 #include <sstream>
 #include <string>
 
+#include "config/messages.h"
 #include "lmx/error.h"
 
 namespace lmx::app {
@@ -88,23 +89,12 @@ std::vector<RunRecord> read_records(const std::string& directory) {
 }
 
 bool fits(const std::string& pattern, const std::string& text) {
-  size_t p = 0, t = 0, star = std::string::npos, from = 0;
-  while (t < text.size()) {
-    if (p < pattern.size() && pattern[p] == '*') {
-      star = p++;
-      from = t;
-    } else if (p < pattern.size() && pattern[p] == text[t]) {
-      ++p;
-      ++t;
-    } else if (star != std::string::npos) {
-      p = star + 1;
-      t = ++from;
-    } else {
-      return false;
-    }
-  }
-  while (p < pattern.size() && pattern[p] == '*') ++p;
-  return p == pattern.size();
+  const std::vector<std::string> parts = config::split(pattern, '*');
+  if (parts.size() == 1) return pattern == text;
+  size_t at = parts[0].size();
+  for (size_t i = 1; i + 1 < parts.size() && at <= text.size(); ++i)  // each part at its first place
+    at = std::min(text.find(parts[i], at), text.size()) + parts[i].size();
+  return text.starts_with(parts[0]) && at + parts.back().size() <= text.size() && text.ends_with(parts.back());
 }
 
 std::string read_text(const std::string& path) {

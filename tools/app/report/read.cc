@@ -14,8 +14,6 @@
 namespace lmx::app::report {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
 // Returns the whole file.
 Json read_provenance(Report& report) {
   const std::string path = report.directory + "/provenance.json";
@@ -57,14 +55,6 @@ void add_changes(Report& report, const Json& provenance) {
   }
 }
 
-void read_strategy_values(Report& report) {
-  for (const RunRecord& r : report.records) {
-    if (r.split != "train") continue;
-    for (const auto& [key, value] : r.values)
-      if (is_strategy_key(key)) report.strategy[key] = value;
-  }
-}
-
 LastWindow last_window(const std::vector<RunRecord>& records) {
   const std::vector<double> steps = window_steps(records);
   if (steps.size() < 3) return {};
@@ -94,8 +84,10 @@ void read_own_metrics(Report& report, const std::vector<RunRecord>& records) {
   for (const auto& [key, sum] : sums) report.rows[key.substr(key.find('/') + 1)] = sum.first / sum.second;
 }
 
-// Each train record contains the codec statistics of all ranks since the previous train record.
-void read_codecs(Report& report, const std::vector<RunRecord>& records) {
+// Each train record contains the codec statistics of all ranks since the previous train record. "<rule>/staleness/<n>"
+// is the number of updates since then that were n updates behind.
+void read_strategies(Report& report, const std::vector<RunRecord>& records) {
+  constexpr std::string_view kKey = "/staleness/";
   for (const RunRecord& r : records) {
     if (r.split != "train") continue;
     for (const auto& [param, h] : health_in(r.values)) {
@@ -103,19 +95,12 @@ void read_codecs(Report& report, const std::vector<RunRecord>& records) {
       sum.add(h);
       sum.residual = h.residual;
     }
-  }
-}
-
-// "<rule>/staleness/<n>" is the number of updates since the previous record that were n updates behind.
-void read_staleness(Report& report, const std::vector<RunRecord>& records) {
-  constexpr std::string_view kKey = "/staleness/";
-  for (const RunRecord& r : records) {
-    if (r.split != "train") continue;
-    for (const auto& [key, updates] : r.values) {
+    for (const auto& [key, value] : r.values) {
+      if (is_strategy_key(key)) report.strategy[key] = value;
       const size_t at = key.find(kKey);
       if (at == std::string::npos) continue;
       const std::optional<int64_t> behind = parse_int(key.substr(at + kKey.size()));
-      if (behind) report.staleness[key.substr(0, at)][*behind] += updates;
+      if (behind) report.staleness[key.substr(0, at)][*behind] += value;
     }
   }
 }
@@ -205,10 +190,8 @@ Report read_files(const std::string& directory) {
   add_changes(report, provenance);
   report.samples = read_text(directory + "/samples.txt");
   read_own_metrics(report, records);
-  read_codecs(report, records);
-  read_staleness(report, records);
+  read_strategies(report, records);
   read_ranks(report, records);
-  read_strategy_values(report);
   report.last_window = last_window(records);
   report.on_a_wire = are_processes(report);
   report.times = comm_times(records);

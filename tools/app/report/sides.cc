@@ -167,8 +167,8 @@ bool compare_checkpoints(const std::string& folder_a, const std::string& folder_
   return found.different.empty() && found.only_a.empty() && found.only_b.empty();
 }
 
-}  // namespace
-
+// Compares the tensors of all checkpoints whose step is that of a checkpoint of the other run, by ascending step up to
+// the first difference. The files are mapped, so that large ones need little memory. UserError: a damaged file.
 CheckpointDivergence checkpoint_divergence(const std::string& run_a, const std::string& run_b) {
   CheckpointDivergence found;
   const std::vector<CheckpointInfo> others = list_checkpoints(run_b);
@@ -184,8 +184,6 @@ CheckpointDivergence checkpoint_divergence(const std::string& run_a, const std::
   }
   return found;
 }
-
-namespace {
 
 std::vector<const Report*> pointers(const std::vector<Report>& runs) {
   std::vector<const Report*> all;

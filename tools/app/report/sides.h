@@ -52,10 +52,6 @@ struct CheckpointDivergence {
   std::vector<std::string> only_a, only_b;  // names of tensors that one of them lacks
 };
 
-// Compares the tensors of all checkpoints whose step is that of a checkpoint of the other run, by ascending step up to
-// the first difference. The files are mapped, so that large ones need little memory. UserError: a damaged file.
-CheckpointDivergence checkpoint_divergence(const std::string& run_a, const std::string& run_b);
-
 // A value that is not the same on both sides; the values of a side's runs are joined: "1, 2, 3".
 struct SideDifference {
   std::string name, a, b;

@@ -4,8 +4,10 @@
 #include <cmath>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
+#include <numeric>
 
 #include "app/report/chart.h"
+#include "app/report/report.h"
 #include "base/text.h"
 #include "lmx/error.h"
 #include "sync/unit_queue.h"
@@ -221,16 +223,10 @@ void add_timelines(CommTimes& times, const std::vector<RunRecord>& records) {
 
 CommTimes comm_times(const std::vector<RunRecord>& records) {
   CommTimes times;
-  std::map<int64_t, double> told;  // steps that rank 0's record covers; after a resume fewer than between records
-  for (const RunRecord& r : records)
-    if (r.split == "rank" && r.at("rank") == 0) told[r.step] = r.at("steps");
-  double steps = 0;
-  int64_t before = 0;
+  const std::vector<double> windows = report::window_steps(records);
+  const double steps = std::accumulate(windows.begin(), windows.end(), 0.0);
   for (const RunRecord& r : records) {
     if (r.split != "train") continue;
-    const auto found = told.find(r.step);
-    steps += found == told.end() ? static_cast<double>(r.step - before) : found->second;
-    before = r.step;
     times.busy += r.at("comm_s");
     times.exposed += r.at("comm_exposed_s");
   }

@@ -25,21 +25,23 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// The part of a run that both programs store. The records of ranks are left out, as in TensorBoard's files.
+struct TrackedRun {
+  std::string key;  // 64 hexadecimal digits of the run's folder and start: a second export replaces the first one
+  std::string name, group;      // the folder, and the folder that contains the run, or its sweep or experiment
+  double began = 0, ended = 0;  // seconds since 1970; ended 0: unknown
+  struct Moment {
+    double time = 0;  // seconds since 1970: the start of the run, plus the seconds of training until this step
+    std::map<std::string, double> values;  // by split and key: "train/nll_nat"
+  };
+  std::map<int64_t, Moment> steps;
+};
+
 // The points of a sweep and the cells of an experiment belong to the folder that has them all.
 std::string group_of(const fs::path& run) {
   fs::path parent = run.parent_path();
   if (parent.filename() == "points" || parent.filename() == "cells") parent = parent.parent_path();
   return parent.filename().string();
-}
-
-}  // namespace
-
-double seconds_of(const std::string& time) {
-  std::tm parts{};
-  const char* end = strptime(time.c_str(), "%Y-%m-%dT%H:%M:%S%z", &parts);
-  if (!end || *end) return 0;
-  const int64_t east = parts.tm_gmtoff;  // timegm() sets it to 0
-  return static_cast<double>(timegm(&parts) - east);
 }
 
 TrackedRun tracked_run(const Report& run) {
@@ -64,10 +66,6 @@ TrackedRun tracked_run(const Report& run) {
 }
 
 // A file store of MLflow: a file for each metric, parameter and tag. Its meta.yaml files are JSON, which is YAML too.
-
-namespace {
-
-using Json = nlohmann::ordered_json;
 
 void write(const fs::path& path, const std::string& text) {
   make_folder(path.parent_path().string(), "[report] ");
@@ -136,6 +134,14 @@ std::string experiment_of(const fs::path& store, const TrackedRun& run) {
 }
 
 }  // namespace
+
+double seconds_of(const std::string& time) {
+  std::tm parts{};
+  const char* end = strptime(time.c_str(), "%Y-%m-%dT%H:%M:%S%z", &parts);
+  if (!end || *end) return 0;
+  const int64_t east = parts.tm_gmtoff;  // timegm() sets it to 0
+  return static_cast<double>(timegm(&parts) - east);
+}
 
 std::string write_mlflow(const Report& report, const std::string& folder) {
   const TrackedRun run = tracked_run(report);
@@ -216,35 +222,27 @@ std::string items_of(int64_t step, const TrackedRun::Moment& moment, double bega
 }
 
 // Record: num = 1, history = 2, summary = 3, run = 17, exit = 18, header = 21.
-class Records {
- public:
-  void add(int field, const std::string& message) {
-    all_.push_back(number_field(1, static_cast<int64_t>(all_.size() + 1)) + bytes_field(field, message));
-  }
-  const std::vector<std::string>& all() const { return all_; }
-
- private:
-  std::vector<std::string> all_;
-};
-
 std::vector<std::string> records_of(const Report& report, const TrackedRun& run, const std::string& id) {
-  Records out;
-  out.add(21, bytes_field(1, bytes_field(1, str("lmx ", kVersion))));  // version_info = 1: producer = 1
-  out.add(17, run_message(report, run, id));
+  std::vector<std::string> all;
+  const auto add = [&](int field, const std::string& message) {
+    all.push_back(number_field(1, static_cast<int64_t>(all.size() + 1)) + bytes_field(field, message));
+  };
+  add(21, bytes_field(1, bytes_field(1, str("lmx ", kVersion))));  // version_info = 1: producer = 1
+  add(17, run_message(report, run, id));
   TrackedRun::Moment last;
   for (const auto& [step, moment] : run.steps) {
-    out.add(2, items_of(step, moment, run.began) + bytes_field(2, number_field(1, step)));  // step = 2: num = 1
+    add(2, items_of(step, moment, run.began) + bytes_field(2, number_field(1, step)));  // step = 2: num = 1
     last.time = moment.time;
     for (const auto& [name, value] : moment.values) last.values[name] = value;
   }
-  if (run.steps.empty()) return out.all();
-  out.add(3, items_of(run.steps.rbegin()->first, last, run.began));
+  if (run.steps.empty()) return all;
+  add(3, items_of(run.steps.rbegin()->first, last, run.began));
   // exit_code = 1, runtime = 2. A run that trains has none, and its file continues.
   const std::string& state = report.status.state;
   if (state != "running" && !state.empty())
-    out.add(18, number_field(1, state == "done" || state == "paused" ? 0 : 1) +
-                    number_field(2, std::llround(last.time - run.began)));
-  return out.all();
+    add(18, number_field(1, state == "done" || state == "paused" ? 0 : 1) +
+                number_field(2, std::llround(last.time - run.began)));
+  return all;
 }
 
 }  // namespace

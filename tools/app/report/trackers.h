@@ -1,27 +1,13 @@
 // Runs as files that other programs for tracking experiments read: MLflow and Weights & Biases.
 #pragma once
 
-#include <cstdint>
-#include <map>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "app/report/report.h"
 
 namespace lmx::app::report {
-
-// The part of a run that both programs store. The records of ranks are left out, as in TensorBoard's files.
-struct TrackedRun {
-  std::string key;  // 64 hexadecimal digits of the run's folder and start: a second export replaces the first one
-  std::string name, group;      // the folder, and the folder that contains the run, or its sweep or experiment
-  double began = 0, ended = 0;  // seconds since 1970; ended 0: unknown
-  struct Moment {
-    double time = 0;  // seconds since 1970: the start of the run, plus the seconds of training until this step
-    std::map<std::string, double> values;  // by split and key: "train/nll_nat"
-  };
-  std::map<int64_t, Moment> steps;
-};
-TrackedRun tracked_run(const Report& run);
 
 // Seconds since 1970 of "2026-05-01T10:15:00+0200"; 0 if it is no such text.
 double seconds_of(const std::string& time);

@@ -19,6 +19,7 @@
 #include "base/output_file.h"
 #include "lmx/error.h"
 #include "lmx/launch.h"
+#include "lmx/log.h"
 #include "recipe/recipe.h"
 #include "runfiles/checkpoint.h"
 #include "runfiles/metrics.h"
@@ -42,7 +43,7 @@ std::string cpu_model() {
 }
 
 // Returns false if the folder exists already.
-bool make_folder(const std::string& path) {
+bool make_run_folder(const std::string& path) {
   std::error_code error;
   fs::create_directories(fs::path(path).parent_path(), error);
   const bool made = fs::create_directory(path, error);
@@ -82,12 +83,12 @@ void require_place(const std::string& wanted, const std::string& recipe) {
 std::string create_run_directory(const std::string& wanted, const std::string& recipe) {
   if (!wanted.empty()) {
     std::error_code error;
-    if (make_folder(wanted) || fs::is_empty(wanted, error)) return wanted;
+    if (make_run_folder(wanted) || fs::is_empty(wanted, error)) return wanted;
     refuse_full(wanted);
   }
   const std::string base = str("runs/", recipe, "/", local_time("%Y-%m-%d_%H%M%S"));
   std::string path = base;
-  for (int suffix = 2; !make_folder(path); ++suffix) path = str(base, "-", suffix);
+  for (int suffix = 2; !make_run_folder(path); ++suffix) path = str(base, "-", suffix);
   return path;
 }
 
@@ -212,7 +213,12 @@ void write_provenance(const std::string& directory, const Provenance& p) {
   std::error_code error;
   if (fs::exists(path, error)) {
     const Json before = Json::parse(read_file(path), nullptr, false);
-    if (before.is_object() && before.contains("starts") && before["starts"].is_array()) all = before;
+    if (before.is_object() && before.contains("starts") && before["starts"].is_array()) {
+      all = before;
+    } else {
+      fs::rename(path, path + ".damaged", error);
+      log_warn(str("[run] ", path, " is damaged; it is now ", path, ".damaged, and a new record begins"));
+    }
   }
   Json start{{"time", local_time("%Y-%m-%dT%H:%M:%S%z")},
              {"command_line", p.command_line},
@@ -334,6 +340,12 @@ void remove_leftover(const std::string& draft) {
   close(leftover);
 }
 
+// The absolute path of a folder, without the slashes at its end.
+fs::path path_of_new(const std::string& target) {
+  std::error_code error;  // of "/", which leaves the empty path
+  return fs::absolute(target.substr(0, target.find_last_not_of('/') + 1), error);
+}
+
 int create_locked(const std::string& draft) {
   if (mkdir(draft.c_str(), 0777) != 0) return -1;
   const int folder = lock_folder(draft);
@@ -344,19 +356,21 @@ int create_locked(const std::string& draft) {
 
 }  // namespace
 
+void check_new_folder(const std::string& command, const std::string& target) {
+  std::error_code error;
+  const std::string name = path_of_new(target).filename().string();
+  if (name.empty() || name == "." || name == "..")
+    throw UserError(str("[", command, "] '", target, "' is no path that ends in the name of a folder to make"));
+  if (fs::exists(target, error) && !(fs::is_directory(target, error) && fs::is_empty(target, error)))
+    throw UserError(str("[", command, "] ", target, " exists; choose a folder that does not exist, or is empty"));
+}
+
 NewFolder::NewFolder(std::string command, std::string target)
     : command_(std::move(command)), target_(std::move(target)) {
-  std::error_code error;
-  const fs::path path = fs::absolute(target_.substr(0, target_.find_last_not_of('/') + 1), error);
-  const std::string name = path.filename().string();
-  if (name.empty() || name == "." || name == "..")
-    throw UserError(str("[", command_, "] '", target_, "' is no path that ends in the name of a folder to make"));
-  if (fs::exists(path, error) && !(fs::is_directory(path, error) && fs::is_empty(path, error)))
-    throw UserError(str("[", command_, "] ", target_, " exists; choose a folder that does not exist, or is empty"));
-  if (!fs::is_directory(path.parent_path(), error))
-    throw UserError(
-        str("[", command_, "] there is no folder ", path.parent_path().string(), " to make ", target_, " in"));
-  const std::string hidden = (path.parent_path() / ("." + name)).string();
+  check_new_folder(command_, target_);
+  const fs::path path = path_of_new(target_), parent = path.parent_path();
+  make_folder(parent.string(), str("[", command_, "] "));
+  const std::string hidden = (parent / str(".", path.filename().string())).string();
   const Temporary made = make_temporary(hidden, remove_leftover, create_locked);
   if (made.descriptor < 0)
     throw RunError(str("[", command_, "] cannot create ", made.path, ": ", std::strerror(errno)));
@@ -378,7 +392,9 @@ void NewFolder::end_after_signal() const {
 std::string NewFolder::path(const std::string& name) {
   end_after_signal();
   names_.push_back(name);
-  return draft_ + "/" + name;
+  const fs::path path = fs::path(draft_) / name;
+  make_folder(path.parent_path().string(), str("[", command_, "] "));
+  return path.string();
 }
 
 void NewFolder::write(const std::string& name, std::string_view text) {

@@ -108,17 +108,20 @@ Vocabulary load_vocabulary(const std::string& directory);  // UserError: it is m
 
 // A folder that a command fills with files.
 
+// UserError, which `command` ("export") begins: `target` is a file, or not empty, or its last part is no name.
+void check_new_folder(const std::string& command, const std::string& target);
+
 // The folder has a temporary name until finish(), so that unfinished files never appear under its name. After a signal,
 // the next file or call of end_after_signal() ends the process, which removes the folder.
 class NewFolder {
  public:
-  // `command` begins messages: "export". UserError: `target` is a file, or not empty.
+  // Creates the folders above it. UserError as above. RunError: no folder can be created there.
   NewFolder(std::string command, std::string target);
   ~NewFolder();
   NewFolder(const NewFolder&) = delete;
   const std::string& draft() const { return draft_; }  // its present path
   void end_after_signal() const;                       // EndProcess: a signal has arrived
-  // Path of a file to write. EndProcess as above.
+  // Path of a file to write; the folders in `name` are created. EndProcess as above.
   std::string path(const std::string& name);
   void write(const std::string& name, std::string_view text);
   void write(const std::string& name, const nlohmann::ordered_json& json);

@@ -87,14 +87,7 @@ std::vector<Place> grid(const std::vector<Axis>& axes) {
           str("[sweep] ", axis.name, "=interval(...) has no end of values, so it needs random points: --random N"));
     if (places.size() * axis.values.size() > kMostPoints)
       throw UserError(str("[sweep] more than ", kMostPoints, " points; --random N draws some of them"));
-    std::vector<Place> longer;
-    for (const Place& place : places) {
-      for (const std::string& value : axis.values) {
-        longer.push_back(place);
-        longer.back().push_back(value);
-      }
-    }
-    places = std::move(longer);
+    places = continued(places, axis.values);
   }
   return places;
 }
@@ -253,15 +246,9 @@ std::vector<std::vector<std::string>> sweep_grid(const std::vector<SweepAxis>& a
     if (points.size() * axis.values.size() > limit)
       throw UserError(
           str("the sweep has more than ", limit, " runs; ", axis.key, " alone has ", axis.values.size(), " values"));
-    std::vector<std::vector<std::string>> longer;
-    longer.reserve(points.size() * axis.values.size());
-    for (const std::vector<std::string>& point : points) {
-      for (const std::string& value : axis.values) {
-        longer.push_back(point);
-        longer.back().push_back(axis.override_of(value));
-      }
-    }
-    points = std::move(longer);
+    std::vector<std::string> overrides;
+    for (const std::string& value : axis.values) overrides.push_back(axis.override_of(value));
+    points = sweep::continued(points, overrides);
   }
   return points;
 }

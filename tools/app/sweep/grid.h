@@ -40,6 +40,15 @@ Space read_space(const std::string& recipe_file, const ComposeOptions& options);
 // One point: a value of each axis.
 using Place = std::vector<std::string>;
 
+// Returns each of the points with each of the words behind it; the words vary fastest.
+template <class Word>
+std::vector<std::vector<Word>> continued(const std::vector<std::vector<Word>>& points, const std::vector<Word>& words) {
+  std::vector<std::vector<Word>> longer;
+  for (const std::vector<Word>& point : points)
+    for (const Word& word : words) longer.emplace_back(point).push_back(word);
+  return longer;
+}
+
 // Returns every combination; the last axis varies fastest. UserError: an interval, which a grid cannot contain, or too
 // many points.
 std::vector<Place> grid(const std::vector<Axis>& axes);

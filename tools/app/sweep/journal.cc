@@ -13,7 +13,6 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <sstream>
-#include <utility>
 
 #include "app/print/words.h"
 #include "app/records/records.h"
@@ -24,7 +23,14 @@
 namespace lmx::app::sweep {
 namespace {
 
-using Json = nlohmann::ordered_json;
+// The names in files, in the order of Outcome.
+constexpr std::array kNames{"", "done", "diverged", "out_of_memory", "failed", "preempted", "stopped", "paused"};
+
+// Returns none for an unknown name.
+Outcome outcome_named(const std::string& name) {
+  const auto found = std::find(kNames.begin(), kNames.end(), name);
+  return found == kNames.end() ? Outcome::none : static_cast<Outcome>(found - kNames.begin());
+}
 
 size_t point_of(const Plan& plan, const std::string& id) {
   const size_t point = plan.index_of(id);
@@ -103,31 +109,8 @@ Standing read_standing(const Plan& plan, const std::string& directory) {
   return standing;
 }
 
-// Names of outcomes in files.
-
-namespace {
-
-constexpr std::array<std::pair<Outcome, const char*>, 8> kNames{{{Outcome::none, ""},
-                                                                 {Outcome::done, "done"},
-                                                                 {Outcome::diverged, "diverged"},
-                                                                 {Outcome::out_of_memory, "out_of_memory"},
-                                                                 {Outcome::failed, "failed"},
-                                                                 {Outcome::preempted, "preempted"},
-                                                                 {Outcome::stopped, "stopped"},
-                                                                 {Outcome::paused, "paused"}}};
-
-}  // namespace
-
 const char* name_of(Outcome outcome) {
-  for (const auto& [known, name] : kNames)
-    if (known == outcome) return name;
-  return "";
-}
-
-Outcome outcome_named(const std::string& name) {
-  for (const auto& [outcome, known] : kNames)
-    if (name == known) return outcome;
-  return Outcome::none;
+  return kNames[static_cast<size_t>(outcome)];
 }
 
 Journal::Journal(const Plan& plan, const std::string& directory) : plan_(plan), path_(directory + "/journal.jsonl") {

@@ -20,7 +20,6 @@ namespace lmx::app::sweep {
 // at a rung of halving.
 enum class Outcome { none, done, diverged, out_of_memory, failed, preempted, stopped, paused };
 const char* name_of(Outcome outcome);
-Outcome outcome_named(const std::string& name);  // none for an unknown one
 
 struct Judgement {
   Outcome outcome = Outcome::none;

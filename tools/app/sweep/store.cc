@@ -18,7 +18,6 @@ namespace lmx::app::sweep {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::ordered_json;
 
 constexpr int64_t kFormat = 1;  // of sweep.json
 

@@ -1,7 +1,6 @@
 #include "app/sweep/table.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <filesystem>
 #include <map>
@@ -22,12 +21,6 @@ namespace lmx::app::sweep {
 namespace {
 
 using Rows = std::vector<std::vector<std::string>>;
-
-std::string exact(double value) {
-  char buffer[32];
-  const auto [end, error] = std::to_chars(buffer, buffer + sizeof buffer, value);
-  return {buffer, end};
-}
 
 // "97.31 ± 0.48 (3)": mean, standard deviation with the two digits that are significant, and number of values.
 std::string mean_text(const Configuration& c) {
@@ -179,11 +172,12 @@ std::string csv(const Summary& s) {
     for (const std::string& value : c.place) out += csv_cell(value) + ",";
     const auto half = half_interval(c.values);
     std::string values;
-    for (const double v : c.values) values += (values.empty() ? "" : " ") + exact(v);
-    out += (c.values.empty() ? "" : exact(c.mean())) + "," + (half ? exact(deviation_of(c.values)) : "") + "," +
-           (half ? exact(c.mean() - *half) : "") + "," + (half ? exact(c.mean() + *half) : "") + "," +
-           std::to_string(c.values.size()) + "," + (c.best ? "1" : "0") + "," + (c.within_noise ? "1" : "0") + "," +
-           values + "," + csv_cell(c.outcomes()) + "\n";
+    for (const double v : c.values) values += (values.empty() ? "" : " ") + lmx::number_text(v);
+    out += (c.values.empty() ? "" : lmx::number_text(c.mean())) + "," +
+           (half ? lmx::number_text(deviation_of(c.values)) : "") + "," +
+           (half ? lmx::number_text(c.mean() - *half) : "") + "," + (half ? lmx::number_text(c.mean() + *half) : "") +
+           "," + std::to_string(c.values.size()) + "," + (c.best ? "1" : "0") + "," + (c.within_noise ? "1" : "0") +
+           "," + values + "," + csv_cell(c.outcomes()) + "\n";
   }
   return out;
 }
@@ -216,7 +210,6 @@ std::string text(const Summary& s) {
 }
 
 nlohmann::ordered_json json(const Summary& s, const std::string& sweep) {
-  using Json = nlohmann::ordered_json;
   Json configurations = Json::array();
   for (const Configuration& c : s.configurations) {
     Json place = Json::object(), values = Json::array(), outcomes = Json::array();

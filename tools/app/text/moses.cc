@@ -165,6 +165,33 @@ bool is_nonbreaking_before_number(std::string_view language, std::string_view wo
   return language != "de" && language != "fr" && has(kEnglishBeforeNumber, word);
 }
 
+std::u32string squeezed(std::u32string_view text) {
+  std::u32string out;
+  out.reserve(text.size());
+  bool space = false;
+  for (const char32_t c : text) {
+    if (is_white_space(c)) {
+      space = true;
+    } else if (c > 0x1F) {
+      if (space && !out.empty()) out.push_back(' ');
+      space = false;
+      out.push_back(c);
+    }
+  }
+  return out;
+}
+
+std::vector<std::u32string_view> words_of(std::u32string_view text) {
+  std::vector<std::u32string_view> words;
+  for (size_t at = 0; at < text.size();) {
+    size_t end = at;
+    while (end < text.size() && !is_white_space(text[end])) ++end;
+    if (end > at) words.push_back(text.substr(at, end - at));
+    at = end + 1;
+  }
+  return words;
+}
+
 }  // namespace lmx::app::moses
 
 namespace lmx::app {
@@ -172,14 +199,7 @@ namespace {
 
 using Word = std::u32string_view;
 
-struct Entity {
-  std::u32string_view name;
-  char32_t character;
-};
-// "&bar;", "&bra;" and "&ket;" are from old versions of Moses.
-constexpr Entity kEntities[] = {{U"&bar;", '|'}, {U"&#124;", '|'}, {U"&lt;", '<'},   {U"&gt;", '>'},
-                                {U"&bra;", '['}, {U"&ket;", ']'},  {U"&quot;", '"'}, {U"&apos;", '\''},
-                                {U"&#91;", '['}, {U"&#93;", ']'},  {U"&amp;", '&'}};
+using moses::Entity, moses::kEntities;
 
 std::u32string unescape(std::u32string_view in) {
   std::u32string out;
@@ -212,17 +232,6 @@ std::u32string join_dashes(const std::u32string& in) {
     }
   }
   return out;
-}
-
-std::vector<Word> words_of(const std::u32string& text) {
-  std::vector<Word> words;
-  for (size_t at = 0; at < text.size();) {
-    size_t end = at;
-    while (end < text.size() && !is_white_space(text[end])) ++end;
-    if (end > at) words.push_back(Word(text).substr(at, end - at));
-    at = end + 1;
-  }
-  return words;
 }
 
 bool all_of(Word word, std::u32string_view set) {
@@ -303,7 +312,7 @@ std::string moses_detokenize(std::string_view tokens, const std::string& languag
   text.push_back(' ');
   text = unescape(join_dashes(text));
   std::string out;
-  for (const char32_t c : Joiner(words_of(text), language).join()) append_utf8(out, c);
+  for (const char32_t c : Joiner(moses::words_of(text), language).join()) append_utf8(out, c);
   return out;
 }
 

@@ -54,4 +54,17 @@ bool is_nonbreaking(std::string_view language, std::string_view word);
 // The same if a number follows: "No. 5".
 bool is_nonbreaking_before_number(std::string_view language, std::string_view word);
 
+// Reduces white space to single spaces, removes it at the ends, and removes other control characters.
+std::u32string squeezed(std::u32string_view text);
+std::vector<std::u32string_view> words_of(std::u32string_view text);  // the parts between white space
+
+struct Entity {
+  std::u32string_view name;
+  char32_t character;
+};
+// "&bar;", "&bra;" and "&ket;" are from old versions of Moses; the last name of a character is the one that is written.
+inline constexpr Entity kEntities[] = {{U"&bar;", '|'}, {U"&#124;", '|'}, {U"&lt;", '<'},   {U"&gt;", '>'},
+                                       {U"&bra;", '['}, {U"&ket;", ']'},  {U"&quot;", '"'}, {U"&apos;", '\''},
+                                       {U"&#91;", '['}, {U"&#93;", ']'},  {U"&amp;", '&'}};
+
 }  // namespace lmx::app::moses

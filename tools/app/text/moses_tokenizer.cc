@@ -13,10 +13,6 @@ namespace {
 using Text = std::u32string;
 using Class = bool (*)(char32_t);
 
-void append(Text& out, std::u32string_view more) {
-  out.append(more);
-}
-
 bool not_alpha(char32_t c) {
   return !moses::is_alpha(c);
 }
@@ -25,23 +21,6 @@ bool not_alpha_nor_number(char32_t c) {
 }
 bool not_number(char32_t c) {
   return !moses::is_number(c);
-}
-
-// Reduces white space to single spaces, removes it at the ends, and removes other control characters.
-Text clean(const Text& in) {
-  Text out;
-  out.reserve(in.size());
-  bool space = false;
-  for (const char32_t c : in) {
-    if (is_white_space(c)) {
-      space = true;
-    } else if (c > 0x1F) {
-      if (space && !out.empty()) out.push_back(' ');
-      space = false;
-      out.push_back(c);
-    }
-  }
-  return out;
 }
 
 Text set_symbols_apart(const Text& in) {
@@ -66,7 +45,7 @@ Text split_dashes(const Text& in) {
     const bool inner =
         in[i] == '-' && i > 0 && i + 1 < in.size() && moses::is_alnum(in[i - 1]) && moses::is_alnum(in[i + 1]);
     if (inner)
-      append(out, U" @-@ ");
+      out.append(U" @-@ ");
     else
       out.push_back(in[i]);
   }
@@ -99,7 +78,7 @@ Text split_commas(const Text& in) {
   for (size_t i = 0; i < in.size(); ++i) {
     first.push_back(in[i]);
     if (!not_number(in[i]) || i + 1 >= in.size() || in[i + 1] != ',') continue;
-    append(first, U" , ");
+    first.append(U" , ");
     ++i;
   }
   Text second;
@@ -109,13 +88,13 @@ Text split_commas(const Text& in) {
       second.push_back(first[i]);
       continue;
     }
-    append(second, U" , ");
+    second.append(U" , ");
     second.push_back(first[++i]);
   }
   const size_t n = second.size();
   if (n >= 2 && second[n - 1] == ',' && !not_number(second[n - 2])) {
     second.pop_back();
-    append(second, U" , ");
+    second.append(U" , ");
   }
   return second;
 }
@@ -131,7 +110,7 @@ Text split_apostrophes(const Text& in, const ApostropheRule& rule) {
   for (size_t i = 0; i < in.size();) {
     if (i + 2 < in.size() && in[i + 1] == '\'' && rule.before(in[i]) && rule.after(in[i + 2])) {
       out.push_back(in[i]);
-      append(out, rule.written);
+      out.append(rule.written);
       out.push_back(in[i + 2]);
       i += 3;
     } else {
@@ -165,22 +144,11 @@ Text split_apostrophes(Text text, const std::string& language) {
   Text out;
   for (const char32_t c : text) {
     if (c == '\'')
-      append(out, U" ' ");
+      out.append(U" ' ");
     else
       out.push_back(c);
   }
   return out;
-}
-
-std::vector<std::u32string_view> pieces_of(const Text& text) {
-  std::vector<std::u32string_view> words;
-  const std::u32string_view all = text;
-  for (size_t at = 0; at < all.size();) {
-    const size_t end = std::min(all.find(U' ', at), all.size());
-    if (end > at) words.push_back(all.substr(at, end - at));
-    at = end + 1;
-  }
-  return words;
 }
 
 // Returns whether the period at the end of words[i] belongs to the word.
@@ -203,14 +171,14 @@ bool keeps_point(const std::vector<std::u32string_view>& words, size_t i, const 
 
 // Returns the words separated by one space, with periods at sentence ends as separate tokens.
 Text split_points(const Text& in, const std::string& language) {
-  const std::vector<std::u32string_view> words = pieces_of(in);
+  const std::vector<std::u32string_view> words = moses::words_of(in);
   Text out;
   out.reserve(in.size() + 8);
   for (size_t i = 0; i < words.size(); ++i) {
     if (i) out.push_back(' ');
     const bool apart = words[i].size() > 1 && words[i].back() == '.' && !keeps_point(words, i, language);
-    append(out, apart ? words[i].substr(0, words[i].size() - 1) : words[i]);
-    if (apart) append(out, U" .");
+    out.append(apart ? words[i].substr(0, words[i].size() - 1) : words[i]);
+    if (apart) out.append(U" .");
   }
   return out;
 }
@@ -218,30 +186,13 @@ Text split_points(const Text& in, const std::string& language) {
 void split_final_point_and_apostrophe(Text& text) {
   if (text.size() < 2 || text[text.size() - 2] != '.' || text.back() != '\'') return;
   text.resize(text.size() - 2);
-  append(text, text.empty() || text.back() == ' ' ? U". '" : U" . '");
+  text.append(text.empty() || text.back() == ' ' ? U". '" : U" . '");
 }
 
-std::string_view entity(char32_t c) {
-  switch (c) {
-    case '&':
-      return "&amp;";
-    case '|':
-      return "&#124;";
-    case '<':
-      return "&lt;";
-    case '>':
-      return "&gt;";
-    case '\'':
-      return "&apos;";
-    case '"':
-      return "&quot;";
-    case '[':
-      return "&#91;";
-    case ']':
-      return "&#93;";
-    default:
-      return "";
-  }
+std::u32string_view entity(char32_t c) {
+  const auto found = std::find_if(std::rbegin(moses::kEntities), std::rend(moses::kEntities),
+                                  [&](const moses::Entity& e) { return e.character == c; });
+  return found == std::rend(moses::kEntities) ? std::u32string_view() : found->name;
 }
 
 }  // namespace
@@ -251,7 +202,7 @@ MosesTokenizer::MosesTokenizer(MosesOptions options) : options_(std::move(option
 std::string MosesTokenizer::tokenize(std::string_view line) const {
   Text text;
   decode_utf8(line, text);
-  text = set_symbols_apart(clean(text));
+  text = set_symbols_apart(moses::squeezed(text));
   if (options_.aggressive_dashes) text = split_dashes(text);
   text = split_commas(keep_runs_of_points(text));
   text = split_points(split_apostrophes(std::move(text), options_.language), options_.language);
@@ -259,11 +210,9 @@ std::string MosesTokenizer::tokenize(std::string_view line) const {
   std::string out;
   out.reserve(text.size() + 16);
   for (const char32_t c : text) {
-    const std::string_view escaped = options_.escape ? entity(c) : "";
-    if (!escaped.empty())
-      out.append(escaped);
-    else
-      append_utf8(out, c == moses::kDotOfRun ? U'.' : c);
+    const std::u32string_view escaped = options_.escape ? entity(c) : std::u32string_view();
+    for (const char32_t e : escaped) append_utf8(out, e);
+    if (escaped.empty()) append_utf8(out, c == moses::kDotOfRun ? U'.' : c);
   }
   return out;
 }

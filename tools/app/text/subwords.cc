@@ -219,22 +219,12 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Reduces white space to single spaces, and removes control characters.
 std::string squeeze(std::string_view line) {
   std::u32string text;
   decode_utf8(line, text);
   std::string out;
   out.reserve(line.size());
-  bool space = false;
-  for (const char32_t c : text) {
-    if (is_white_space(c)) {
-      space = true;
-    } else if (c > 0x1F) {
-      if (space && !out.empty()) out.push_back(' ');
-      space = false;
-      append_utf8(out, c);
-    }
-  }
+  for (const char32_t c : moses::squeezed(text)) append_utf8(out, c);
   return out;
 }
 

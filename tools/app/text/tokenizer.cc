@@ -100,9 +100,7 @@ class Writer {
       buffer_.push_back(static_cast<char>(lower_ && code >= 'A' && code <= 'Z' ? code + 32 : code));
       return;
     }
-    utf8proc_uint8_t bytes[4];
-    const auto n = utf8proc_encode_char(lower_ ? utf8proc_tolower(code) : code, bytes);
-    buffer_.append(reinterpret_cast<const char*>(bytes), static_cast<size_t>(n));
+    append_utf8(buffer_, static_cast<char32_t>(lower_ ? utf8proc_tolower(code) : code));
   }
 
  private:

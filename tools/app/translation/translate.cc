@@ -286,7 +286,7 @@ struct References {
 
 References references_of(const Recipe& recipe, const Dataset& data, const std::string& split) {
   const auto config = read_config<ParallelConfig>(recipe.data, "data");
-  const ParallelSources sources = find_parallel(config, "data");
+  const ParallelSources sources = find_parallel(config, recipe.data);
   const LineTokenizer tokenizer(sources.target);
   References r;
   r.dashes_split = !sources.ready && sources.target.moses && sources.target.aggressive_dashes;

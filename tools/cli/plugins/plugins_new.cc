@@ -7,7 +7,7 @@
 #include <set>
 
 #include "app/print/words.h"
-#include "base/output_file.h"
+#include "app/runs/run_directory.h"
 #include "cli/commands.h"
 #include "cli/plugins/plugins.h"
 #include "lmx/error.h"
@@ -136,24 +136,21 @@ void write_skeleton(const NewOptions& o) {
   check_not_built_in(o);
   const std::string templates = template_folder(o);
   if (!o.force) check_free(o);
-  const fs::path folder = o.directory.empty() ? fs::path(o.name) : fs::path(o.directory);
-  if (fs::exists(folder) && (!fs::is_directory(folder) || !fs::is_empty(folder)))
-    throw UserError(str("[plugins] ", folder.string(), " is there already; choose another name or --dir"));
-  fs::create_directories(folder);
+  const fs::path target = o.directory.empty() ? o.name : o.directory;
+  NewFolder folder("plugins", target.string());
   for (const TemplateFile& file : template_files()) {
     if (!takes(templates, file)) continue;
     const std::string name = file.name;
-    const fs::path path = folder / (name == "plugin.cc"     ? o.name + ".cc"
-                                    : name == "test.cc"     ? o.name + "_test.cc"
-                                    : name == "kernels.h"   ? o.name + "_kernels.h"
-                                    : name == "cuda.cu"     ? o.name + "_cuda.cu"
-                                    : name == "recipe.yaml" ? "recipes/" + o.kind + "/" + o.name + ".yaml"
-                                                            : name);
-    fs::create_directories(path.parent_path());
-    write_file(path.string(), filled(file.text, o));
-    std::cout << path.string() << "\n";
+    folder.write(name == "plugin.cc"     ? o.name + ".cc"
+                 : name == "test.cc"     ? o.name + "_test.cc"
+                 : name == "kernels.h"   ? o.name + "_kernels.h"
+                 : name == "cuda.cu"     ? o.name + "_cuda.cu"
+                 : name == "recipe.yaml" ? "recipes/" + o.kind + "/" + o.name + ".yaml"
+                                         : name,
+                 std::string_view(filled(file.text, o)));
   }
-  const std::string where = shell_quoted(folder.string());
+  for (const std::string& name : folder.finish()) std::cout << (target / name).string() << "\n";
+  const std::string where = shell_quoted(target.string());
   const fs::path build = fs::path(own_program()).parent_path().parent_path();
   fs::path prefix = build;
   std::cout << "next:\n";

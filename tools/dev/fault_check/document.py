@@ -1,11 +1,10 @@
 """The batch script of docs/cluster.md, word for word: its end before a time limit, a lost node, and its results."""
-import hashlib
 import os
 import re
 import time
 
 from cases import case
-from job import ROOT, Job
+from job import ROOT, Job, weights
 from slurm import SlurmJob
 from starts import cluster
 
@@ -72,11 +71,6 @@ class Batch(SlurmJob):
         self.wait_for(f"checkpoint of step {step}", lambda: self.last_checkpoint() >= step)
 
 
-def weights(run):
-    with open(f"{run}/checkpoints/step-{STEPS}/model.safetensors", "rb") as file:
-        return hashlib.sha256(file.read()).hexdigest()
-
-
 @case
 def document_slurm_script(check):
     """the script of docs/cluster.md: the signal before its time limit, a node that fails, and the bits of an undisturbed run"""
@@ -101,6 +95,6 @@ def document_slurm_script(check):
     job = Job(whole, [check.lmx, "run", check.folder + "/recipes/ott_wmt.yaml", "comm=gloo", f"comm.ranks={RANKS}", "run.dir=" + whole])
     job.wait(240)
     check.require(job.code == 0, job.said()[-600:])
-    same = job.code == 0 and weights(batch.run) == weights(whole)
+    same = job.code == 0 and weights(batch.run, STEPS) == weights(whole, STEPS)
     check.require(same, "the weights differ from those of an undisturbed run")
     check.line = f"{seconds:.1f} s, 2 restarts, stopped at step {stopped}; the weights {'equal' if same else 'DIFFER FROM'} an undisturbed run's"

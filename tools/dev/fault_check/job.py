@@ -1,5 +1,6 @@
 """One run of lmx, its faults, and its end."""
 import glob
+import hashlib
 import json
 import os
 import re
@@ -85,6 +86,11 @@ class Job:
                 pid = int(path.split("/")[2])
                 found[int(rank)] = min(pid, found.get(int(rank), pid))
         return found
+
+
+def weights(folder, steps):
+    with open(f"{folder}/checkpoints/step-{steps}/model.safetensors", "rb") as file:
+        return hashlib.sha256(file.read()).hexdigest()
 
 
 def resumes(lmx, folder, steps):

@@ -5,7 +5,7 @@ import stat
 
 import slurm
 from cases import TIMES, Skipped, case, mpirun_here
-from contextlib import contextmanager
+from contextlib import closing
 from job import Job
 
 SRUN = r"srun: error: |slurmstepd-\S+: error: "  # -Q does not stop srun from reporting killed tasks
@@ -13,15 +13,10 @@ LINKS = r"\[\S+\]\[\[\d+,\d+\],\d+\]\[\S*btl_tcp_"  # Open MPI's message if a li
 FEW = 20  # steps of a run that must complete
 
 
-@contextmanager
 def cluster(n):
     if not slurm.available():
         raise Skipped("needs slurmctld, slurmd, munge and namespaces")
-    made = slurm.Slurm(n)
-    try:
-        yield made
-    finally:
-        made.close()
+    return closing(slurm.Slurm(n))
 
 
 def expect_success(check, command, announced, environment=None, limit_s=60):

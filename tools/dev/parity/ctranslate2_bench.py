@@ -17,13 +17,14 @@ import pathlib
 import re
 import resource
 import statistics
-import struct
 import subprocess
 import sys
 import tempfile
 import time
 
 import numpy as np
+
+import golden_file
 
 EOS = 1  # lmx: <unk> is 0, </s> is 1
 ROOT = pathlib.Path(__file__).resolve().parents[3]
@@ -32,18 +33,11 @@ ROOT = pathlib.Path(__file__).resolve().parents[3]
 # ---- lmx's files
 
 def read_safetensors(path):
-    data = path.read_bytes()
-    (length,) = struct.unpack_from("<Q", data)
-    header = json.loads(data[8:8 + length])
-    tensors = {}
-    for name, t in header.items():
-        if name == "__metadata__":
-            continue
-        if t["dtype"] != "F32":
-            sys.exit(f"{path}: {name} is {t['dtype']}, F32 expected")
-        begin, end = (8 + length + x for x in t["data_offsets"])
-        tensors[name] = np.frombuffer(data[begin:end], np.float32).reshape(t["shape"])
-    return tensors
+    tensors, _ = golden_file.read(path)
+    for name, (dtype, _, _) in tensors.items():
+        if dtype != "F32":
+            sys.exit(f"{path}: {name} is {dtype}, F32 expected")
+    return {name: np.frombuffer(content, np.float32).reshape(shape) for name, (_, shape, content) in tensors.items()}
 
 
 def read_shard(path):

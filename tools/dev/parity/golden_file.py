@@ -1,4 +1,4 @@
-"""Golden files of tests/models: named arrays as safetensors."""
+"""Named arrays as safetensors: the golden files of tests/models, and checkpoints."""
 import json
 import pathlib
 import struct
@@ -12,7 +12,7 @@ def read(path):
     content = path.read_bytes()
     start = 8 + struct.unpack("<Q", content[:8])[0]
     header = json.loads(content[8:start])
-    metadata = header.pop("__metadata__")
+    metadata = header.pop("__metadata__", {})
     return {name: (e["dtype"], e["shape"], content[start + e["data_offsets"][0]:start + e["data_offsets"][1]])
             for name, e in header.items()}, metadata
 

@@ -66,10 +66,6 @@ def sentence_scores(hypothesis, references):
             "effective corpus": BLEU(effective_order=True, force=True).corpus_score(hypothesis, references).score}
 
 
-def signature_of(metric):
-    return str(metric.get_signature()).split("|version")[0]
-
-
 def tests(made):
     for name, make in METRICS.items():
         for kind, samples in [("bs", 200), ("ar", 300)]:

@@ -269,6 +269,7 @@ class Gpt:
     steps: int = 256
 
     optimizer = Adam(6e-4, 0.9, 0.95, decay=0.1)
+    batch, tokens = CharModel.batch, CharModel.tokens
 
     def params(self, normal):
         d, qkv = self.d, (self.heads + 2 * self.kv_heads) * (self.d // self.heads)
@@ -276,10 +277,6 @@ class Gpt:
         layer = lambda: {"attention_norm": jnp.ones(d), "qkv": normal(d, qkv), "out": normal(d, d), "ffn_norm": jnp.ones(d),
                          "up": normal(d, 2 * self.ffn), "down": normal(d, self.ffn)}
         return {"embedding": normal(self.vocab, d), "layers": [layer() for _ in range(self.layers)], "norm": jnp.ones(d)}
-
-    def batch(self, random):
-        draw = partial(uniform_ids, random, self.vocab, self.sequences, self.steps)
-        return {"inputs": draw(), "targets": draw()}
 
     def ids(self, batch):
         return {"embedding": batch["inputs"].reshape(-1)}
@@ -306,9 +303,6 @@ class Gpt:
         weights = softmax(o.matmul_nt(q, k) * size**-0.5 + causal, -1)
         y = o.matmul(weights, v).reshape(self.sequences, self.heads, self.steps, size)
         return o.matmul(y.swapaxes(1, 2).reshape(-1, self.d), p["out"])
-
-    def tokens(self):
-        return self.sequences * self.steps
 
     def macs(self):
         layer = self.d**2 * (2 * self.heads + 2 * self.kv_heads) // self.heads + 3 * self.d * self.ffn
