@@ -12,11 +12,15 @@ namespace lmx::config {
 // "recipes/x.yaml:12:3: model.cells: ", or "override 'model.cells=abc': " if the override already names the path.
 std::string at(const Mark& mark, std::string_view path = {});
 
+// The place of the key's value if the map has it, else that of the map.
+const Mark& mark_of(const Node& map, std::string_view key);
+
 // A map of a recipe, and its path.
 struct Place {
   const Node& map;
   std::string path;
-  // The beginning of a message about a key: its place if the map has it, else that of the map, and the map's path.
+  // The beginning of a message about a key: mark_of() it, and the map's path. It names the key itself, which
+  // place_of_key() puts into the path.
   std::string operator()(std::string_view key = {}) const;
 };
 

@@ -30,8 +30,7 @@ std::string place_of_values(const Node& node, const std::string& path) {
 }
 
 std::string place_of_key(const Node& node, const std::string& path, const std::string& key) {
-  const Node* value = node.find(key);
-  return config::at(value ? value->mark : node.mark, config::join_path(path, key));
+  return config::at(config::mark_of(node, key), config::join_path(path, key));
 }
 
 Node::Node() = default;
@@ -127,9 +126,13 @@ std::string at(const Mark& mark, std::string_view path) {
   return text;
 }
 
+const Mark& mark_of(const Node& map, std::string_view key) {
+  const Node* value = map.find(key);
+  return value ? value->mark : map.mark;
+}
+
 std::string Place::operator()(std::string_view key) const {
-  const Node* value = key.empty() ? nullptr : map.find(key);
-  return at((value ? *value : map).mark, path);
+  return at(mark_of(map, key), path);
 }
 
 const Mark& key_place(const Node& node) {

@@ -105,8 +105,7 @@ Kind kind_of(const Node& data) {
   const std::vector<std::string> known{"text", "parallel", "tokens", "synthetic"};
   const Node* name = data.find("name");
   if (!name || name->kind != Node::Kind::scalar) {
-    throw UserError(config::at(name ? name->mark : data.mark, "data") +
-                    "needs a key `name`: text, parallel, tokens or synthetic");
+    throw UserError(config::Place{data, "data"}("name") + "needs a key `name`: text, parallel, tokens or synthetic");
   }
   if (name->text == "text") return Kind::text;
   if (name->text == "parallel") return Kind::parallel;
@@ -164,10 +163,8 @@ TextConfig text_config(const Node& data) {
   if (config.tokens != "words" && !data.find("lower_case")) config.lower_case = false;
   if ((config.preprocess == "puri" || config.tokens == "subwords") && !data.find("end_of_line"))
     config.end_of_line = false;
-  check_unit(config, data, [&](const char* key, const std::string& why) {
-    const Node* at = data.find(key);
-    throw UserError(config::at(at ? at->mark : data.mark, str("data.", key)) + why);
-  });
+  check_unit(config, data,
+             [&](const char* key, const std::string& why) { throw UserError(place_of_key(data, "data", key) + why); });
   return config;
 }
 SyntheticConfig synthetic_config(const Node& data) {

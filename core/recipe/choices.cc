@@ -163,9 +163,8 @@ void check_kind(const std::string& kind, const Node& map, const std::string& pat
   std::vector<std::string> names = comm::built_in_codecs();
   for (const std::string& name : plugin_names(PluginKind::codec)) names.push_back(name);
   if (std::find(names.begin(), names.end(), kind) != names.end()) return;
-  const Node* place = map.find("kind");
-  throw UserError(str(config::at(place ? place->mark : map.mark, config::join_path(path, "kind")), "expected one of ",
-                      config::join(names), ", got '", kind, "'", did_you_mean(kind, names)));
+  throw UserError(str(place_of_key(map, path, "kind"), "expected one of ", config::join(names), ", got '", kind, "'",
+                      did_you_mean(kind, names)));
 }
 
 // The codec of a plugin.

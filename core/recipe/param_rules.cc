@@ -18,8 +18,7 @@ using Takers = std::map<std::string, const ParamRule*>;
 std::string text_of(const Node& rule, const char* key, const std::string& path, const RuleForm& form) {
   const Node* node = rule.find(key);
   if (!node || node->kind != Node::Kind::scalar)
-    throw UserError(
-        str(config::at(node ? node->mark : rule.mark, path), "a rule needs `", key, "`, a text: ", form.example));
+    throw UserError(str(config::Place{rule, path}(key), "a rule needs `", key, "`, a text: ", form.example));
   return node->text;
 }
 

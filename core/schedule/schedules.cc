@@ -45,11 +45,9 @@ int64_t wsd_decay(double decay, int64_t all) {
 template <class Config>
 Config with_warmup(const Node& node, const std::string& path) {
   auto c = read_config<Config>(node, path);
-  if (c.steps > 0 && c.warmup >= c.steps) {
-    const Node* at = node.find("warmup");
-    throw UserError(str(config::at(at ? at->mark : node.mark, path + ".warmup"), c.warmup,
-                        " steps of warm-up leave none of ", path, ".steps = ", c.steps));
-  }
+  if (c.steps > 0 && c.warmup >= c.steps)
+    throw UserError(str(place_of_key(node, path, "warmup"), c.warmup, " steps of warm-up leave none of ", path,
+                        ".steps = ", c.steps));
   return c;
 }
 

@@ -184,6 +184,8 @@ TEST_F(TextData, MessagesAboutTheRecipe) {
   EXPECT_THAT(error("name: text\nvocab_size: 2\nfiles: [x.txt]\n"), Names("vocab_size"));
   EXPECT_THAT(error("name: text\nvocab_size: -5\nfiles: [x.txt]\n"), Names("-5"));
   EXPECT_THAT(error("name: synthetic\nvocab_size: 10\nbranching: 20\n"), Names("recipe.yaml:3:12", "branching 20"));
+  EXPECT_THAT(user_error([] { check_dataset(parse_yaml("name: synthetic\nclasses: 5000\n", "r")); }),
+              Names("r:2:10", "classes 5000"));
 }
 
 TEST_F(TextData, CheckFindsWithoutPreparing) {

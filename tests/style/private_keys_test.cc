@@ -23,7 +23,6 @@ const std::vector<std::string> kOutside{"tools/conformance/", "/templates/"};
 
 Exceptions g_allowed_keys{
     {"core/recipe/comm_config.cc", "ranks", "every communicator counts its ranks by this key"},
-    {"core/recipe/choices.cc", "kind", "the group of a codec has this key, which chooses it"},
     {"tools/app/jobs/launcher.cc", "ranks", "every communicator counts its ranks by this key"},
     {"tools/app/export/export_huggingface.cc", "bias", "losses are built in; the key is named in a message, not read"},
 };

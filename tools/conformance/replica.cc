@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "backend/cuda.h"
 #include "conformance/sync.h"
 #include "train/replicas.h"
 

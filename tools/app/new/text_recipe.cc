@@ -81,7 +81,7 @@ TextSurvey survey(const TextRequest& request, double& valid_fraction) {
   const std::string where = str("[new] ", request.files.size() == 1 ? file : "the text", ": ");
   if (s.characters < kFewestCharacters + kFewestValid)
     throw UserError(str(where, count_text(s.characters), request.tokens == "bytes" ? " bytes" : " characters",
-                        " are too few to train and to validate a ", "model with; at least ",
+                        " are too few to train and to validate a model with; at least ",
                         count_text(kFewestCharacters + kFewestValid), " are needed"));
   if (s.valid_characters < kFewestValid || s.characters - s.valid_characters < kFewestCharacters)
     throw UserError(

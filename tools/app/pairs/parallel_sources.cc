@@ -125,7 +125,7 @@ PartSources find_part(const MixPart& part, const ParallelSources& main) {
   found.ready = ready_words(c.tokenizer, sources.corpus);
   if (!found.ready && c.tokenizer != "auto" && (c.tokenizer == "moses") != main.source.moses)
     throw UserError(str(place("tokenizer"), "tokenizer ", c.tokenizer,
-                        " is not the main text's; all text is cut into words ", "in one way"));
+                        " is not the main text's; all text is cut into words in one way"));
   found.joiner = !c.joiner.empty() || !sources.corpus ? c.joiner : sources.corpus->joiner;
   check_joiner(found.joiner, found.ready, place);
   found.range = range_of(c.pairs, place);

@@ -276,7 +276,7 @@ TextSources find_text(const TextConfig& config, const Node& data) {
     const Corpus& corpus = find_corpus(config.corpus, place("corpus"));
     if (corpus.format == "parallel")
       throw UserError(str(place("corpus"), "corpus '", corpus.name,
-                          "' is parallel text (data.name: parallel), not text for a ", "language model"));
+                          "' is parallel text (data.name: parallel), not text for a language model"));
     if (field.empty()) field = corpus.field;
     sources.corpus = &corpus;
     sources.directory = directory_of(corpus);

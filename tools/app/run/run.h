@@ -21,9 +21,9 @@
 namespace lmx::app {
 
 struct RunOptions {
-  std::string resume;  // "", "auto" (the newest run of this recipe), or a run directory
-  std::vector<std::string> command_line;
-  std::string trace_file;  // a Chrome trace of the run's phases; "" for none
+  std::string resume = "";  // "", "auto" (the newest run of this recipe), or a run directory
+  std::vector<std::string> command_line = {};
+  std::string trace_file = "";  // a Chrome trace of the run's phases; "" for none
   // Pause after this step: validate, save, end. A run that continues later gives the same results as an uninterrupted
   // run. The schedule and the last step are those of the recipe. 0: run to the end.
   int64_t until_step = 0;

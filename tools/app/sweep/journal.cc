@@ -18,6 +18,7 @@
 #include "app/records/records.h"
 #include "app/sweep/plan.h"
 #include "base/clock.h"
+#include "config/messages.h"
 #include "lmx/error.h"
 
 namespace lmx::app::sweep {
